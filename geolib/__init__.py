@@ -1,0 +1,9 @@
+"""The geometry of attention, as a library: rotations, transports, metrics and the encodings made of them.
+
+``import geolib`` loads torch and NumPy only. The modules are imported by name::
+
+    from geolib.encodings import RoPE
+    from geolib.rotations import rotate_pairs
+"""
+
+__version__ = "0.1.0"

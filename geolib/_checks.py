@@ -1,0 +1,43 @@
+"""Checks of arguments: a ValueError that names the argument, what came and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def require(holds: bool, argument: str, came: Any, allowed: str) -> None:
+    """Raise ValueError("argument: got came; allowed") unless the condition holds."""
+    if not holds:
+        raise ValueError(f"{argument}: got {came}; {allowed}")
+
+
+def check_even(value: int, argument: str) -> None:
+    """A dimension that splits into pairs."""
+    require(value > 0 and value % 2 == 0, argument, value, "it must be a positive even number: features come in pairs")
+
+
+def check_positive(value: float, argument: str) -> None:
+    """A finite number above zero."""
+    require(math.isfinite(value) and value > 0, argument, value, "it must be a finite number above 0")
+
+
+def check_last(x: Tensor, size: int, argument: str) -> None:
+    """A tensor whose last dimension has the given size."""
+    came = tuple(x.shape)
+    require(x.dim() >= 1 and x.shape[-1] == size, argument, f"shape {came}", f"its last dimension must be {size}")
+
+
+def check_positions(positions: Tensor, axes: int) -> None:
+    """Positions as (tokens, axes)."""
+    came = tuple(positions.shape)
+    holds = positions.dim() == 2 and positions.shape[1] == axes
+    require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
+
+
+def angle_dtype(*tensors: Tensor) -> torch.dtype:
+    """float64 when any tensor is float64, float32 otherwise: the precision of angles, exponentials and logarithms."""
+    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32

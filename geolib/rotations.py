@@ -1,0 +1,433 @@
+"""Rotations and reflections of planes, and the position encodings made of them.
+
+Conventions
+-----------
+Vectors are columns in the mathematics; code acts on the last dimension. A vector of even dimension ``d`` is ``d/2``
+pairs, interleaved: pair ``j`` is the features ``(2j, 2j+1)``. The rotation ``R(a)`` turns counter-clockwise by ``a``
+radians; the reflection ``S(a)`` mirrors in the line through the origin at angle ``a``. In formulas::
+
+    R(a) = [[cos a, -sin a],      S(a) = [[cos 2a,  sin 2a],
+            [sin a,  cos a]]              [sin 2a, -cos 2a]]
+
+Every two-dimensional encoding here is one matrix of *frequencies*, shaped (pairs, axes): pair ``j`` of a token at
+position ``p`` is turned by ``sum_i p_i frequencies[j, i]`` radians. RoPE, axial RoPE, VisionLLaMA's RoPE and RoPE-Mixed
+differ in this matrix alone.
+
+Angles, sines and cosines are computed in float32, or in float64 when an input is float64, whatever autocast says; a
+turned vector comes back in its own dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from geolib._checks import angle_dtype, check_even, check_positions, check_positive, require
+
+# Matrices: the literal form of every statement ----------------------------------------------------------------------
+
+
+def rotation_matrix(angle: Tensor) -> Tensor:
+    """The rotation R(a) of the plane.
+
+    Parameters
+    ----------
+    angle : Tensor, (...)
+        Radians, counter-clockwise.
+
+    Returns
+    -------
+    Tensor, (..., 2, 2)
+
+    Source: RF-10.
+    """
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
+
+
+def reflection_matrix(angle: Tensor) -> Tensor:
+    """The reflection S(a) in the line through the origin at angle a: determinant -1, its own inverse.
+
+    Parameters
+    ----------
+    angle : Tensor, (...)
+        Angle of the mirror line, radians.
+
+    Returns
+    -------
+    Tensor, (..., 2, 2)
+
+    Source: RF-15.
+    """
+    cos, sin = (2 * angle).cos(), (2 * angle).sin()
+    return torch.stack([torch.stack([cos, sin], -1), torch.stack([sin, -cos], -1)], -2)
+
+
+def block_diagonal(blocks: Tensor) -> Tensor:
+    """Square blocks along the diagonal of one matrix, zeros elsewhere.
+
+    Parameters
+    ----------
+    blocks : Tensor, (..., count, b, b)
+
+    Returns
+    -------
+    Tensor, (..., count * b, count * b)
+
+    Source: RF-10, RF-17.
+    """
+    require(
+        blocks.dim() >= 3 and blocks.shape[-1] == blocks.shape[-2],
+        "blocks",
+        f"shape {tuple(blocks.shape)}",
+        "it must be (..., count, b, b)",
+    )
+    count, b = blocks.shape[-3], blocks.shape[-1]
+    identity = torch.eye(count, dtype=blocks.dtype, device=blocks.device)
+    # Entry (block i, row r, block j, column c) is blocks[i, r, c] where i = j.
+    spread = blocks.unsqueeze(-2) * identity[:, None, :, None]
+    return spread.reshape(*blocks.shape[:-3], count * b, count * b)
+
+
+def plane_generator(angles: Tensor) -> Tensor:
+    """The skew matrix X with exp(X) = diag(R(a_1), ..., R(a_{d/2})).
+
+    Parameters
+    ----------
+    angles : Tensor, (..., d/2)
+        Radians.
+
+    Returns
+    -------
+    Tensor, (..., d, d)
+        Blocks [[0, -a_j], [a_j, 0]]; any two such matrices commute, so exp(U - V) = exp(U) exp(V)^-1.
+
+    Source: RF-7, LR-2.
+    """
+    zero = torch.zeros_like(angles)
+    return block_diagonal(torch.stack([torch.stack([zero, -angles], -1), torch.stack([angles, zero], -1)], -2))
+
+
+def mixed_matrix(angles: Tensor) -> Tensor:
+    """Blocks diag(R(a_1), S(a_2)): even-numbered pairs turn, odd-numbered pairs are mirrored.
+
+    Parameters
+    ----------
+    angles : Tensor, (..., d/2)
+        Radians; the number of pairs must be even.
+
+    Returns
+    -------
+    Tensor, (..., d, d)
+
+    Source: RF-17. The inverse (RF-18) is ``mixed_matrix(inverse_mixed_angles(angles))``.
+    """
+    check_even(angles.shape[-1], "angles' last dimension")
+    turns = rotation_matrix(angles[..., 0::2])
+    mirrors = reflection_matrix(angles[..., 1::2])
+    return block_diagonal(torch.stack([turns, mirrors], -3).flatten(-4, -3))
+
+
+def inverse_mixed_angles(angles: Tensor) -> Tensor:
+    """The angles of the inverse of ``mixed_matrix``: rotations turn back, reflections are their own inverses.
+
+    Parameters
+    ----------
+    angles : Tensor, (..., d/2)
+        Radians.
+
+    Returns
+    -------
+    Tensor, (..., d/2)
+
+    Source: RF-18.
+    """
+    signs = torch.ones_like(angles)
+    signs[..., 0::2] = -1
+    return angles * signs
+
+
+# Vectors: the fast form ---------------------------------------------------------------------------------------------
+
+
+def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
+    """Turn each interleaved pair of features by its angle: R(a_j) (x_{2j}, x_{2j+1}).
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+    angles : Tensor, (..., r/2)
+        Radians, counter-clockwise; broadcast against x's leading dimensions. With r < d only the first r features turn
+        (partial rotary) and the others pass through.
+
+    Returns
+    -------
+    Tensor, (..., d)
+        In x's dtype.
+
+    Raises
+    ------
+    ValueError
+        When d is odd, or angles has more than d/2 entries.
+
+    Source: RF-10, LR-A2.
+    """
+    dim, turned = x.shape[-1], 2 * angles.shape[-1]
+    check_even(dim, "x's last dimension")
+    require(turned <= dim, "angles", f"{turned // 2} angles", f"x has {dim // 2} pairs, so at most {dim // 2} angles")
+    dtype = angle_dtype(x, angles)
+    cos, sin = angles.to(dtype).cos(), angles.to(dtype).sin()
+    first, second = x[..., :turned].to(dtype).unflatten(-1, (-1, 2)).unbind(-1)
+    pairs = torch.stack([cos * first - sin * second, sin * first + cos * second], -1).flatten(-2).to(x.dtype)
+    return pairs if turned == dim else torch.cat([pairs, x[..., turned:].expand(*pairs.shape[:-1], -1)], -1)
+
+
+def reflect_pairs(x: Tensor, angles: Tensor) -> Tensor:
+    """Mirror each interleaved pair of features in the line at its angle: S(a_j) (x_{2j}, x_{2j+1}).
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+    angles : Tensor, (..., d/2)
+        Angles of the mirror lines, radians.
+
+    Returns
+    -------
+    Tensor, (..., d)
+        In x's dtype.
+
+    Source: RF-15, RF-16 (with s = 1).
+    """
+    check_even(x.shape[-1], "x's last dimension")
+    # S(a) = R(2a) S(0), and S(0) flips the sign of the second feature.
+    flip = torch.tensor([1.0, -1.0], dtype=x.dtype, device=x.device).repeat(x.shape[-1] // 2)
+    return rotate_pairs(x * flip, 2 * angles)
+
+
+# Frequencies: how fast each pair turns along each axis --------------------------------------------------------------
+
+
+def _geometric(count: int, base: float) -> Tensor:
+    """base^(-i/count), i = 0 ... count-1, in float64."""
+    check_positive(base, "base")
+    return base ** (-torch.arange(count, dtype=torch.float64) / count)
+
+
+def language_frequencies(dim: int, base: float = 10000.0) -> Tensor:
+    """RoPE's frequencies for text: theta_i = base^(-2i/d), i = 0 ... d/2 - 1.
+
+    Parameters
+    ----------
+    dim : int
+        The number of features that turn, even.
+    base : float
+        Above 0; the slowest pair takes nearly 2 pi base tokens for a full turn.
+
+    Returns
+    -------
+    Tensor, (dim/2, 1)
+        Radians per token, float32.
+
+    Source: LR-A2.
+    """
+    check_even(dim, "dim")
+    return _geometric(dim // 2, base)[:, None].float()
+
+
+def document_frequencies(dim: int, longest: float) -> Tensor:
+    """Frequencies tied to the longest document: theta_i = 2 pi / N^(2(i-1)/d), i = 1 ... d/2.
+
+    Parameters
+    ----------
+    dim : int
+        Even.
+    longest : float
+        N, in tokens. Keep it constant: the rotations change with it.
+
+    Returns
+    -------
+    Tensor, (dim/2, 1)
+        Radians per token, float32.
+
+    Source: CS-rot.
+    """
+    check_even(dim, "dim")
+    return (2 * math.pi * _geometric(dim // 2, longest))[:, None].float()
+
+
+def axial_frequencies(dim: int, axes: int, base: float = 100.0) -> Tensor:
+    """Each axis turns its own block of pairs: the first pairs follow axis 0, the next axis 1, and so on.
+
+    Parameters
+    ----------
+    dim : int
+        Even.
+    axes : int
+        At most dim/2. Blocks differ by at most one pair when axes does not divide dim/2.
+    base : float
+        100 for integer patch indices of images; 10000 leaves most pairs nearly still on an 8x8 grid.
+
+    Returns
+    -------
+    Tensor, (dim/2, axes)
+        Radians per unit of position, float32; one non-zero entry a row.
+
+    Source: RF-S.
+    """
+    check_even(dim, "dim")
+    require(1 <= axes <= dim // 2, "axes", axes, f"dim {dim} has {dim // 2} pairs, so 1 to {dim // 2} axes")
+    frequencies = torch.zeros(dim // 2, axes, dtype=torch.float64)
+    for axis, pairs in enumerate(torch.arange(dim // 2).tensor_split(axes)):
+        frequencies[pairs, axis] = _geometric(len(pairs), base)
+    return frequencies.float()
+
+
+def alternating_frequencies(dim: int, axes: int, base: float = 10000.0) -> Tensor:
+    """VisionLLaMA's layout: pair j follows axis j mod axes, so neighbours share a frequency and differ in axis.
+
+    Parameters
+    ----------
+    dim : int
+        Even, and dim/2 a multiple of axes.
+    axes : int
+    base : float
+
+    Returns
+    -------
+    Tensor, (dim/2, axes)
+        Radians per unit of position, float32; one non-zero entry a row.
+
+    Source: LR-T1 (the VisionLLaMA column).
+    """
+    check_even(dim, "dim")
+    require(axes >= 1 and dim // 2 % axes == 0, "axes", axes, f"it must divide the {dim // 2} pairs of dim {dim}")
+    shared = _geometric(dim // 2 // axes, base)
+    return (shared[:, None, None] * torch.eye(axes, dtype=torch.float64)).flatten(0, 1).float()
+
+
+# Positions and angles -----------------------------------------------------------------------------------------------
+
+
+def grid_positions(*sizes: int) -> Tensor:
+    """Integer positions of a grid's cells, in the order of a flattened array (the last axis runs fastest).
+
+    Parameters
+    ----------
+    sizes : int
+        Cells along each axis: ``grid_positions(8, 8)`` for an 8x8 image, (rows, columns).
+
+    Returns
+    -------
+    Tensor, (cells, axes)
+        float32; column 0 is the row index y, column 1 the column index x.
+    """
+    require(len(sizes) > 0 and all(s > 0 for s in sizes), "sizes", sizes, "one positive number of cells for each axis")
+    axes = [torch.arange(s, dtype=torch.float32) for s in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
+
+
+def rescale_positions(positions: Tensor, trained: Sequence[int], size: Sequence[int]) -> Tensor:
+    """Positions on a larger or smaller grid, squeezed into the range the model was trained on.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+    trained, size : sequences of int
+        Cells along each axis, at training and now.
+
+    Returns
+    -------
+    Tensor, (tokens, axes)
+        positions * trained / size.
+
+    Source: LR-F2 (the rescaled variant; the other one leaves the positions as they are).
+    """
+    require(len(trained) == len(size), "size", tuple(size), f"one entry for each of the {len(trained)} trained axes")
+    check_positions(positions, len(trained))
+    for n in (*trained, *size):
+        check_positive(n, "trained and size")
+    ratio = torch.tensor([t / s for t, s in zip(trained, size)], dtype=angle_dtype(positions), device=positions.device)
+    return positions * ratio
+
+
+def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
+    """The angle of each pair at each position: sum_i p_i frequencies[j, i].
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+        Any real numbers; for an offset (keys in a cache) add it to them.
+    frequencies : Tensor, (..., pairs, axes)
+        Radians per unit of position; leading dimensions (heads, say) are kept.
+
+    Returns
+    -------
+    Tensor, (..., tokens, pairs)
+        Radians, float32 or float64.
+
+    Source: RF-S, LR-A1 (block width 2).
+    """
+    check_positions(positions, frequencies.shape[-1])
+    dtype = angle_dtype(positions, frequencies)
+    # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
+    return (positions.to(dtype)[:, None, :] * frequencies.to(dtype)[..., None, :, :]).sum(-1)
+
+
+def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
+    """Rotary position encoding: R(p . frequencies) x at every token.
+
+    Applied to queries and keys alike it makes the score of a query at m and a key at n depend on n - m alone:
+    (R(m)q) . (R(n)k) = q . R(n - m) k.
+
+    Parameters
+    ----------
+    x : Tensor, (..., tokens, d)
+    positions : Tensor, (tokens, axes)
+    frequencies : Tensor, (r/2, axes), or (heads, r/2, axes) for x as (..., heads, tokens, d)
+        From one of the ``*_frequencies`` functions, or learned.
+
+    Returns
+    -------
+    Tensor, (..., tokens, d)
+        In x's dtype.
+
+    Source: LR-A2, CS-rot, RF-13 with s = 1 (there with the opposite sign of theta).
+    """
+    return rotate_pairs(x, pair_angles(positions, frequencies))
+
+
+# Layouts ------------------------------------------------------------------------------------------------------------
+
+
+def to_half_split(x: Tensor) -> Tensor:
+    """From interleaved pairs (2i, 2i+1) to half-split pairs (i, i + d/2), on the last dimension.
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+        Vectors; for a projection's weight of shape (d, width), pass its transpose and transpose back.
+
+    Returns
+    -------
+    Tensor, (..., d)
+    """
+    check_even(x.shape[-1], "x's last dimension")
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def to_interleaved(x: Tensor) -> Tensor:
+    """From half-split pairs (i, i + d/2) to interleaved pairs (2i, 2i+1): the inverse of ``to_half_split``.
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+
+    Returns
+    -------
+    Tensor, (..., d)
+    """
+    check_even(x.shape[-1], "x's last dimension")
+    return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
