@@ -1,0 +1,107 @@
+"""Attention against float64 loops, and the contract of the hooks."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib.attention import Encoding, MultiHeadAttention, attention, attention_weights, on_placed
+from geolib.rotations import grid_positions
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def loop(q, k, v, log_gate=None, attenuation=None, causal=False):
+    """Attention one number at a time."""
+    out = torch.zeros(len(q), v.shape[1], dtype=torch.float64)
+    for m in range(len(q)):
+        seen = range(len(k) - len(q) + m + 1) if causal else range(len(k))
+        weight = {}
+        for n in seen:
+            score = sum(float(q[m, i] * k[n, i]) for i in range(q.shape[1])) / math.sqrt(q.shape[1])
+            weight[n] = math.exp(score + (0.0 if log_gate is None else float(log_gate[m, n])))
+        total = sum(weight.values())
+        for n in seen:
+            out[m] += weight[n] / total * (1.0 if attenuation is None else float(attenuation[m, n])) * v[n]
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("attenuated", [False, True])
+@pytest.mark.parametrize("queries", [5, 2])
+def test_attention_is_the_loop(causal, gated, attenuated, queries):  # RF-19, RF-20
+    q, k, v = double(queries, 6), double(5, 6), double(5, 3)
+    log_gate = -double(queries, 5).abs() if gated else None
+    attenuation = double(queries, 5).abs() if attenuated else None
+    got = attention(q, k, v, log_gate=log_gate, attenuation=attenuation, causal=causal)
+    assert_close(got, loop(q, k, v, log_gate, attenuation, causal))
+
+
+def test_weights_are_what_attention_applies():
+    q, k, v = double(2, 3, 5, 4), double(2, 3, 5, 4), double(2, 3, 5, 4)
+    options = {"log_gate": double(3, 5, 5), "attenuation": double(5, 5).abs(), "causal": True}
+    assert_close(attention_weights(q, k, **options) @ v, attention(q, k, v, **options))
+
+
+def test_rows_sum_to_one_without_attenuation():
+    weights = attention_weights(double(4, 6), double(7, 6), log_gate=double(4, 7))
+    assert_close(weights.sum(-1), torch.ones(4).double())
+
+
+def test_a_scale_replaces_the_default():
+    q, k, v = double(4, 6), double(4, 6), double(4, 6)
+    assert_close(attention(q, k, v, scale=1.0), attention(q * math.sqrt(6), k, v))
+
+
+def test_attention_without_positions_is_permutation_equivariant():  # RF-PE
+    layer, x, order = MultiHeadAttention(24, 3).double(), double(2, 9, 24), torch.randperm(9)
+    none = torch.zeros(0, 1)
+    assert_close(layer(x[:, order], none, Encoding()), layer(x, none, Encoding())[:, order])
+
+
+def test_hooks_of_the_base_class_do_nothing():
+    x, q, positions, encoding = double(2, 9, 8), double(2, 2, 9, 4), grid_positions(3, 3), Encoding()
+    assert encoding.embed(x, positions) is x
+    assert encoding.to_reference(q, q, positions) == (q, q)
+    assert encoding.log_gate(x, positions) is None
+    assert encoding.attenuation(positions) is None
+    assert encoding.layer(3) is encoding
+
+
+def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
+    class Blind(Encoding):
+        """Sees nothing of the placed tokens."""
+
+        def attenuation(self, positions):
+            return torch.zeros(len(positions), len(positions), dtype=positions.dtype)
+
+    layer, x = MultiHeadAttention(8, 2).double(), double(1, 5, 8)
+    positions = grid_positions(2, 2).double()
+    got, plain = layer(x, positions, Blind()), layer(x, positions, Encoding())
+    assert_close(got[:, 0], plain[:, 0])  # the CLS token still sees everything
+    weights_on_cls_only = got[:, 1:]
+    assert not torch.allclose(weights_on_cls_only, plain[:, 1:])
+
+
+def test_on_placed_acts_behind_the_tokens_without_a_place():
+    x = double(2, 7, 3)
+    got = on_placed(lambda placed: -placed, x, grid_positions(5))
+    assert_close(got, torch.cat([x[:, :2], -x[:, 2:]], 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: on_placed(torch.neg, torch.ones(1, 3, 4), grid_positions(5)), "positions: got 5 rows"),
+        (lambda: attention(torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 5)), "k: got shape"),
+        (lambda: attention(torch.ones(3, 4), torch.ones(3, 4), torch.ones(2, 4)), "v: got 2 tokens"),
+        (lambda: MultiHeadAttention(10, 3), "heads: got 3"),
+    ],
+)
+def test_bad_input_names_the_argument_and_what_came(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

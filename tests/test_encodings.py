@@ -1,0 +1,175 @@
+"""Every method of the registry keeps the contract of the hooks; the first methods against their definitions."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib.attention import MultiHeadAttention
+from geolib.encodings import METHODS, RoPE, build
+from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
+
+WIDTH, HEADS, HEAD_DIM = 48, 2, 24
+GRIDS = [(9,), (3, 4), (2, 3, 2)]
+
+every_method = pytest.mark.parametrize("name", METHODS)
+every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
+
+
+def method(name, grid, **options):
+    torch.manual_seed(1)
+    return build(name, width=WIDTH, heads=HEADS, grid=grid, layers=2, **options)
+
+
+def heads_of(tokens, dtype=torch.float32):
+    return torch.randn(2, HEADS, tokens, HEAD_DIM).to(dtype)
+
+
+def run(encoding, x, positions, layer):
+    return layer(encoding.embed(x, positions), positions, encoding.layer(0))
+
+
+@every_method
+@every_grid
+def test_shapes_and_dtypes_are_kept(name, grid):
+    positions, tokens = grid_positions(*grid), math.prod(grid)
+    encoding = method(name, grid)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x, q, k = torch.randn(2, tokens, WIDTH).to(dtype), heads_of(tokens, dtype), heads_of(tokens, dtype)
+        embedded = encoding.embed(x, positions)
+        q_ref, k_ref = encoding.layer(1).to_reference(q, k, positions)
+        for before, after in ((x, embedded), (q, q_ref), (k, k_ref)):
+            assert after.shape == before.shape
+            assert after.dtype == dtype
+            assert after.isfinite().all()
+
+
+@every_method
+@every_grid
+def test_tokens_without_a_place_get_the_identity(name, grid):
+    positions, tokens = grid_positions(*grid), math.prod(grid)
+    encoding = method(name, grid)
+    x, q, k = torch.randn(2, tokens + 2, WIDTH), heads_of(tokens + 2), heads_of(tokens + 2)
+    q_ref, k_ref = encoding.layer(0).to_reference(q, k, positions)
+    assert torch.equal(encoding.embed(x, positions)[:, :2], x[:, :2])
+    assert torch.equal(q_ref[:, :, :2], q[:, :, :2])
+    assert torch.equal(k_ref[:, :, :2], k[:, :, :2])
+    placed, _ = encoding.layer(0).to_reference(q[:, :, 2:], k[:, :, 2:], positions)
+    assert_close(q_ref[:, :, 2:], placed)
+    gate = encoding.layer(0).log_gate(x, positions)
+    if gate is not None:
+        gate = gate.expand(*gate.shape[:-2], tokens + 2, tokens + 2)
+        assert (gate[..., :2, :] == 0).all()
+        assert (gate[..., :, :2] == 0).all()
+
+
+@every_method
+@every_grid
+def test_parameters_get_gradients(name, grid):
+    positions, tokens = grid_positions(*grid), math.prod(grid)
+    encoding, layer = method(name, grid), MultiHeadAttention(WIDTH, HEADS)
+    x = torch.randn(2, tokens, WIDTH)
+    y = encoding.embed(x, positions)
+    for index in range(2):
+        y = y + layer(y, positions, encoding.layer(index))
+    y.square().mean().backward()
+    for parameter_name, parameter in encoding.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        assert parameter.grad.abs().sum() > 0, parameter_name
+
+
+@every_method
+def test_compiled_and_plain_agree(name):
+    positions = grid_positions(3, 4)
+    encoding, layer = method(name, (3, 4)), MultiHeadAttention(WIDTH, HEADS)
+    x = torch.randn(2, 13, WIDTH)  # one token without a place
+    plain = run(encoding, x, positions, layer)
+    compiled = torch.compile(run, backend="aot_eager")(encoding, x, positions, layer)
+    assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
+
+
+@every_method
+@every_grid
+def test_state_survives_a_round_trip(name, grid):
+    first, second = method(name, grid), build(name, width=WIDTH, heads=HEADS, grid=grid, layers=2)
+    second.load_state_dict(first.state_dict())
+    positions, tokens = grid_positions(*grid), math.prod(grid)
+    x, layer = torch.randn(1, tokens, WIDTH), MultiHeadAttention(WIDTH, HEADS)
+    assert_close(run(second, x, positions, layer), run(first, x, positions, layer))
+
+
+def test_only_a_method_with_positions_breaks_permutation_equivariance():  # RF-PE
+    positions, order = grid_positions(3, 4), torch.randperm(12)
+    layer, x = MultiHeadAttention(WIDTH, HEADS).double(), torch.randn(2, 12, WIDTH, dtype=torch.float64)
+    for name in METHODS:
+        encoding = method(name, (3, 4)).double()
+        same = torch.allclose(
+            run(encoding, x[:, order], positions, layer), run(encoding, x, positions, layer)[:, order]
+        )
+        assert same == (name == "none"), name
+
+
+# The first methods ---------------------------------------------------------------------------------------------------
+
+
+def test_sinusoidal_table_is_sines_and_cosines():
+    table = build("sinusoidal", width=8, heads=1, grid=(5,)).table(grid_positions(5))
+    for p in range(5):
+        for i in range(4):
+            angle = p / 10000 ** (2 * i / 8)
+            assert_close(table[p, 2 * i : 2 * i + 2], torch.tensor([math.sin(angle), math.cos(angle)]))
+
+
+def test_learned_vectors_belong_to_cells():
+    encoding, x = method("learned", (3, 4)), torch.zeros(1, 2, WIDTH)
+    positions = torch.tensor([[2.0, 1.0], [0.0, 3.0]])
+    got = encoding.embed(x, positions)[0]
+    assert_close(got, torch.stack([encoding.vectors[2, 1], encoding.vectors[0, 3]]))
+
+
+def test_learned_vectors_end_at_the_grid():
+    with pytest.raises(IndexError, match="out of bounds"):
+        method("learned", (3, 4)).embed(torch.zeros(1, 1, WIDTH), torch.tensor([[0.0, 4.0]]))
+
+
+@pytest.mark.parametrize("name", ["rope", "rope-axial"])
+@every_grid
+def test_rope_scores_survive_a_common_shift(name, grid):  # RF-13 with s = 1
+    positions, tokens = grid_positions(*grid).double(), math.prod(grid)
+    encoding, q, k = method(name, grid).double(), heads_of(tokens, torch.float64), heads_of(tokens, torch.float64)
+
+    def scores(p):
+        q_ref, k_ref = encoding.to_reference(q, k, p)
+        return q_ref @ k_ref.transpose(-1, -2)
+
+    assert_close(scores(positions + 17.5), scores(positions), atol=1e-9, rtol=0)
+
+
+def test_rope_on_a_grid_places_cells_by_reading_order():
+    encoding, line = method("rope", (3, 4)), RoPE(language_frequencies(HEAD_DIM))
+    q = heads_of(12)
+    on_grid, _ = encoding.to_reference(q, q, grid_positions(3, 4))
+    on_line, _ = line.to_reference(q, q, grid_positions(12))
+    assert_close(on_grid, on_line)
+
+
+def test_rope_axial_sees_rows_and_columns_apart():
+    encoding = method("rope-axial", (3, 4))
+    assert_close(encoding.frequencies, axial_frequencies(HEAD_DIM, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "ropé"}, "name: got 'ropé'; the methods are none, sinusoidal"),
+        ({"name": "rope", "heads": 5}, "heads: got 5"),
+        ({"name": "rope", "bass": 3}, "options: got {'bass': 3}; rope does not take them"),
+        ({"name": "rope-axial", "grid": (2,) * 30}, "axes: got 30"),
+        ({"name": "rope", "width": 6}, "dim: got 3"),
+    ],
+)
+def test_bad_input_names_the_argument_and_what_came(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build(**{"width": WIDTH, "heads": HEADS, "grid": (3, 4)} | arguments)

@@ -1,0 +1,344 @@
+"""Plane rotations and reflections against explicit matrices, matrix exponentials and complex numbers."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from geolib import rotations as rot
+
+reals = st.floats(-50, 50, allow_nan=False)
+few = settings(deadline=None, max_examples=25)
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def as_complex(x):
+    """Each pair (a, b) as the number a + ib: an arithmetic the code under test does not use."""
+    pairs = x.double().numpy()
+    return pairs[..., 0::2] + 1j * pairs[..., 1::2]
+
+
+def as_pairs(z):
+    return torch.from_numpy(np.stack([z.real, z.imag], -1).reshape(*z.shape[:-1], -1))
+
+
+# One plane -----------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(reals)
+def test_rotation_is_the_exponential_of_its_generator(a):  # RF-10, RF-7
+    expected = scipy.linalg.expm(np.array([[0, -a], [a, 0]]))
+    assert_close(rot.rotation_matrix(torch.tensor(a, dtype=torch.float64)), torch.from_numpy(expected))
+
+
+def test_rotation_turns_counter_clockwise():
+    turned = rot.rotation_matrix(torch.tensor(math.pi / 2, dtype=torch.float64)) @ torch.tensor([1.0, 0.0]).double()
+    assert_close(turned, torch.tensor([0.0, 1.0]).double())
+
+
+@few
+@given(reals, st.integers(-6, 6))
+def test_power_of_a_rotation_is_the_rotation_by_the_multiple(a, k):  # CS-Rk
+    matrix = rot.rotation_matrix(torch.tensor(a, dtype=torch.float64))
+    expected = torch.linalg.matrix_power(matrix, k)
+    assert_close(rot.rotation_matrix(torch.tensor(k * a, dtype=torch.float64)), expected, atol=1e-10, rtol=0)
+
+
+@few
+@given(reals)
+def test_reflection_has_determinant_minus_one_and_is_its_own_inverse(a):  # RF-15
+    mirror = rot.reflection_matrix(torch.tensor(a, dtype=torch.float64))
+    assert_close(torch.det(mirror), torch.tensor(-1.0).double())
+    assert_close(mirror @ mirror, torch.eye(2).double())
+
+
+@few
+@given(reals)
+def test_reflection_is_the_householder_matrix_of_its_mirror_line(a):  # RF-15
+    normal = np.array([-np.sin(a), np.cos(a)])  # orthogonal to the line at angle a
+    expected = np.eye(2) - 2 * np.outer(normal, normal)
+    assert_close(rot.reflection_matrix(torch.tensor(a, dtype=torch.float64)), torch.from_numpy(expected))
+
+
+@few
+@given(reals, reals)
+def test_two_mirrors_make_a_rotation(a, b):  # RF-15
+    a, b = torch.tensor([a, b], dtype=torch.float64)
+    assert_close(rot.reflection_matrix(a / 2) @ rot.reflection_matrix(b / 2), rot.rotation_matrix(a - b))
+
+
+@few
+@given(reals, reals)
+def test_a_mirror_after_a_rotation_is_a_mirror(turn, line):  # RF-15
+    turn, line = torch.tensor([turn, line], dtype=torch.float64)
+    product = rot.reflection_matrix(line) @ rot.rotation_matrix(turn)
+    assert_close(product, rot.reflection_matrix(line - turn / 2))
+    assert_close(torch.det(product), torch.tensor(-1.0).double())
+
+
+# Many planes ---------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(st.integers(1, 6), st.integers(0, 3), st.sampled_from([torch.float32, torch.float64]))
+def test_rotate_pairs_is_complex_multiplication(pairs, batch, dtype):  # RF-10, LR-A2
+    x, angles = torch.randn(*[2] * batch, 5, 2 * pairs, dtype=dtype), torch.randn(5, pairs, dtype=dtype)
+    expected = as_pairs(as_complex(x) * np.exp(1j * angles.double().numpy()))
+    got = rot.rotate_pairs(x, angles)
+    assert got.dtype == dtype
+    assert_close(got.double(), expected, atol=1e-6 if dtype == torch.float32 else 1e-14, rtol=0)
+
+
+def test_rotate_pairs_is_the_block_diagonal_matrix():  # RF-10, RF-11, RF-12
+    x, m, n = double(8), 3.5, -2.25
+    angles = double(4)
+    frame = rot.block_diagonal(rot.rotation_matrix(m * angles))
+    other = rot.block_diagonal(rot.rotation_matrix(n * angles))
+    assert_close(rot.rotate_pairs(x, m * angles), frame @ x)
+    assert_close(rot.rotate_pairs(x, -m * angles), torch.linalg.inv(frame) @ x)  # RF-11
+    assert_close(rot.rotate_pairs(x, (m - n) * angles), frame @ torch.linalg.inv(other) @ x)  # RF-12
+
+
+def test_block_diagonal_places_each_block_and_nothing_else():
+    blocks = double(2, 3, 4, 4)
+    expected = torch.stack([torch.block_diag(*row) for row in blocks])
+    assert_close(rot.block_diagonal(blocks), expected)
+
+
+def test_generator_exponentiates_to_the_rotation_blocks():  # RF-7, LR-2
+    angles = double(3)
+    expected = scipy.linalg.expm(rot.plane_generator(angles).numpy())
+    assert_close(rot.block_diagonal(rot.rotation_matrix(angles)), torch.from_numpy(expected))
+
+
+def test_generators_on_common_planes_commute_and_their_exponentials_divide():  # LR-2
+    u, v = rot.plane_generator(double(3)).numpy(), rot.plane_generator(double(3)).numpy()
+    exp_u, exp_v = scipy.linalg.expm(u), scipy.linalg.expm(v)
+    np.testing.assert_allclose(u @ v, v @ u, atol=1e-14)
+    np.testing.assert_allclose(scipy.linalg.expm(u - v), exp_u @ np.linalg.inv(exp_v), atol=1e-12)
+    np.testing.assert_allclose(scipy.linalg.expm(u - v), np.linalg.inv(exp_v) @ exp_u, atol=1e-12)
+
+
+def test_reflect_pairs_is_the_block_diagonal_of_reflections():  # RF-16
+    x, angles = double(7, 6), double(7, 3)
+    mirrors = rot.block_diagonal(rot.reflection_matrix(angles))
+    assert_close(rot.reflect_pairs(x, angles), (mirrors @ x[..., None])[..., 0])
+
+
+def test_mixed_blocks_turn_even_pairs_and_mirror_odd_ones():  # RF-17
+    angles = double(4)
+    expected = torch.block_diag(
+        rot.rotation_matrix(angles[0]),
+        rot.reflection_matrix(angles[1]),
+        rot.rotation_matrix(angles[2]),
+        rot.reflection_matrix(angles[3]),
+    )
+    assert_close(rot.mixed_matrix(angles), expected)
+
+
+def test_inverse_of_mixed_blocks_turns_back_and_keeps_the_mirrors():  # RF-18
+    angles = double(5, 4)
+    assert_close(rot.mixed_matrix(rot.inverse_mixed_angles(angles)), torch.linalg.inv(rot.mixed_matrix(angles)))
+
+
+def test_reflection_blocks_score_as_rotations_by_the_doubled_angle():  # RF-REFL
+    q, k, angles, m, n = double(8), double(8), double(4), 5.0, 2.0
+    mirrored = q @ rot.block_diagonal(rot.reflection_matrix(m * angles)).T
+    mirrored = mirrored @ rot.block_diagonal(rot.reflection_matrix(n * angles)) @ k
+    # The score q^T S(m a)^T S(n a) k is a rotation by 2(m - n) a, here by complex numbers.
+    turned = (as_complex(q).conj() * np.exp(2j * (m - n) * angles.numpy()) * as_complex(k)).real.sum()
+    assert float(mirrored) == pytest.approx(turned, abs=1e-12)
+
+
+# Frequencies ---------------------------------------------------------------------------------------------------------
+
+
+def test_language_frequencies():  # LR-A2
+    expected = [10000 ** (-2 * i / 64) for i in range(32)]
+    assert_close(rot.language_frequencies(64)[:, 0].double(), torch.tensor(expected).double(), atol=1e-7, rtol=1e-6)
+
+
+def test_document_frequencies_count_from_one():  # CS-rot
+    expected = [2 * math.pi / 4096 ** (2 * (i - 1) / 16) for i in range(1, 9)]
+    assert_close(rot.document_frequencies(16, 4096)[:, 0].double(), torch.tensor(expected).double(), atol=0, rtol=1e-6)
+
+
+@few
+@given(st.integers(1, 3), st.integers(3, 16))
+def test_axial_pairs_follow_one_axis_each_in_blocks(axes, pairs):  # RF-S
+    frequencies = rot.axial_frequencies(2 * pairs, axes)
+    owner = frequencies.abs().argmax(-1)
+    assert torch.equal((frequencies != 0).sum(-1), torch.ones(pairs, dtype=torch.long))
+    assert torch.equal(owner, owner.sort().values)
+    assert max(owner.bincount(minlength=axes)) - min(owner.bincount(minlength=axes)) <= 1
+    for axis in range(axes):
+        mine = frequencies[owner == axis, axis]
+        expected = [100 ** (-i / len(mine)) for i in range(len(mine))]
+        assert_close(mine, torch.tensor(expected, dtype=torch.float32))
+
+
+def test_axial_rope_is_one_dimensional_rope_along_each_axis():  # RF-S
+    x, y, (rows, columns) = double(4, 8), double(4, 8), rot.grid_positions(2, 2).double().unbind(-1)
+    both = rot.rope(torch.cat([y, x], -1), torch.stack([rows, columns], -1), rot.axial_frequencies(16, 2))
+    single = rot.language_frequencies(8, base=100.0)
+    expected = torch.cat([rot.rope(y, rows[:, None], single), rot.rope(x, columns[:, None], single)], -1)
+    assert_close(both, expected)
+
+
+def test_alternating_pairs_share_a_frequency_between_axes():  # LR-T1, VisionLLaMA
+    frequencies = rot.alternating_frequencies(16, 2)
+    for pair in range(8):
+        expected = torch.zeros(2)
+        expected[pair % 2] = 10000 ** (-4 * (pair // 2) / 16)
+        assert_close(frequencies[pair], expected)
+
+
+# Positions -----------------------------------------------------------------------------------------------------------
+
+
+def test_grid_positions_run_in_reading_order():
+    expected = torch.tensor([[y, x] for y in range(2) for x in range(3)]).float()
+    assert torch.equal(rot.grid_positions(2, 3), expected)
+
+
+def test_rescaled_positions_keep_the_trained_range():  # LR-F2
+    grid = rot.rescale_positions(rot.grid_positions(16, 12), trained=(8, 6), size=(16, 12))
+    assert_close(grid.amax(0), torch.tensor([7.5, 5.5]))
+
+
+@few
+@given(st.integers(1, 3), st.integers(1, 4), st.floats(-1000, 1000))
+def test_rope_scores_depend_on_the_difference_of_positions_alone(axes, pairs, shift):  # RF-13 with s = 1
+    frequencies, positions = double(pairs, axes), double(5, axes)
+    q, k = double(5, 2 * pairs), double(5, 2 * pairs)
+
+    def scores(p):
+        return rot.rope(q, p, frequencies) @ rot.rope(k, p, frequencies).T
+
+    assert_close(scores(positions + shift), scores(positions), atol=1e-9, rtol=0)
+
+
+def test_rope_score_is_the_rotation_by_the_difference():  # RF-13 with s = 1, CS-rot
+    q, k, frequencies = double(3, 8), double(3, 8), rot.language_frequencies(8).double()
+    positions = torch.tensor([[0.0], [7.5], [-3.0]]).double()
+    got = rot.rope(q, positions, frequencies) @ rot.rope(k, positions, frequencies).T
+    for m in range(3):
+        for n in range(3):
+            turn = np.exp(1j * float(positions[n] - positions[m]) * frequencies[:, 0].numpy())
+            expected = (as_complex(q[m]).conj() * turn * as_complex(k[n])).real.sum()
+            assert float(got[m, n]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_an_offset_continues_a_cached_sequence():
+    x, frequencies = double(10, 8), rot.language_frequencies(8)
+    whole = rot.rope(x, torch.arange(10.0)[:, None], frequencies)
+    assert_close(whole[6:], rot.rope(x[6:], torch.arange(4.0)[:, None] + 6, frequencies))
+
+
+def test_frequencies_of_each_head_turn_that_head():
+    x, positions, frequencies = double(2, 3, 5, 8), double(5, 2), double(3, 4, 2)
+    got = rot.rope(x, positions, frequencies)
+    for head in range(3):
+        assert_close(got[:, head], rot.rope(x[:, head], positions, frequencies[head]))
+
+
+def test_partial_rotary_leaves_the_last_features():
+    x, positions = double(5, 12), double(5, 1)
+    got = rot.rope(x, positions, rot.language_frequencies(8))
+    assert torch.equal(got[:, 8:], x[:, 8:])
+    assert_close(got[:, :8], rot.rope(x[:, :8], positions, rot.language_frequencies(8)))
+
+
+# Layouts -------------------------------------------------------------------------------------------------------------
+
+
+def test_half_split_layout_rotates_as_rotate_half_does():
+    x, angles = double(5, 8), double(5, 4)
+    half = rot.to_half_split(x)
+    twisted = torch.cat([-half[..., 4:], half[..., :4]], -1)
+    cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+    assert_close(rot.to_half_split(rot.rotate_pairs(x, angles)), half * cos + twisted * sin)
+
+
+def test_converters_are_inverse_and_keep_inner_products():
+    x, y = double(3, 10), double(3, 10)
+    assert torch.equal(rot.to_interleaved(rot.to_half_split(x)), x)
+    assert torch.equal(rot.to_half_split(torch.arange(6.0)), torch.tensor([0.0, 2, 4, 1, 3, 5]))
+    assert_close((rot.to_half_split(x) * rot.to_half_split(y)).sum(-1), (x * y).sum(-1))
+
+
+def test_converted_projection_weights_give_half_split_features():
+    weight, x = double(8, 5), double(5)
+    converted = rot.to_half_split(weight.T).T
+    assert_close(converted @ x, rot.to_half_split(weight @ x))
+
+
+# Precision, gradients, errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_inputs_are_turned_by_exact_angles(dtype):
+    x = torch.randn(3, 8).to(dtype)
+    positions = torch.tensor([[0.0], [4001.0], [50_003.0]])  # bfloat16 could not tell 4001 from 4000
+    got = rot.rope(x, positions, rot.language_frequencies(8))
+    exact = rot.rope(x.double(), positions.double(), rot.language_frequencies(8).double())
+    assert got.dtype == dtype
+    assert_close(got.double(), exact, atol=0.02, rtol=0.02)
+
+
+def test_autocast_does_not_touch_the_angles():
+    positions, frequencies = torch.tensor([[4001.0]]), rot.axial_frequencies(8, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = rot.pair_angles(positions, frequencies)
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, rot.pair_angles(positions, frequencies))
+
+
+def test_gradients():
+    x, angles = double(3, 6).requires_grad_(), double(3, 3).requires_grad_()
+    assert torch.autograd.gradcheck(rot.rotate_pairs, (x, angles))
+    assert torch.autograd.gradcheck(rot.reflect_pairs, (x, angles))
+    positions, frequencies = double(3, 2).requires_grad_(), double(3, 2).requires_grad_()
+    assert torch.autograd.gradcheck(rot.rope, (x, positions, frequencies))
+
+
+def test_every_output_value_is_written(poisoned_memory):
+    assert rot.rope(torch.randn(5, 12), torch.randn(5, 2), rot.axial_frequencies(8, 2)).isfinite().all()
+    assert rot.mixed_matrix(torch.randn(4)).isfinite().all()
+    assert rot.block_diagonal(torch.randn(3, 4, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rot.rotate_pairs(torch.ones(2, 5), torch.ones(2)), "x's last dimension: got 5"),
+        (lambda: rot.rotate_pairs(torch.ones(2, 4), torch.ones(3)), "angles: got 3 angles"),
+        (lambda: rot.reflect_pairs(torch.ones(3), torch.ones(1)), "x's last dimension: got 3"),
+        (lambda: rot.mixed_matrix(torch.ones(3)), "angles' last dimension: got 3"),
+        (lambda: rot.block_diagonal(torch.ones(2, 3)), r"blocks: got shape \(2, 3\)"),
+        (lambda: rot.language_frequencies(7), "dim: got 7"),
+        (lambda: rot.language_frequencies(8, base=-1.0), "base: got -1.0"),
+        (lambda: rot.document_frequencies(8, float("inf")), "base: got inf"),
+        (lambda: rot.axial_frequencies(4, 3), "axes: got 3"),
+        (lambda: rot.alternating_frequencies(12, 4), "axes: got 4"),
+        (lambda: rot.grid_positions(3, 0), r"sizes: got \(3, 0\)"),
+        (lambda: rot.grid_positions(), r"sizes: got \(\)"),
+        (lambda: rot.pair_angles(torch.ones(5), torch.ones(2, 1)), r"positions: got shape \(5,\)"),
+        (lambda: rot.rope(torch.ones(5, 4), torch.ones(5, 3), torch.ones(2, 2)), r"positions: got shape \(5, 3\)"),
+        (lambda: rot.rescale_positions(torch.ones(5, 2), (8, 8), (8,)), "size: got"),
+        (lambda: rot.to_half_split(torch.ones(5)), "x's last dimension: got 5"),
+        (lambda: rot.to_interleaved(torch.ones(5)), "x's last dimension: got 5"),
+    ],
+)
+def test_bad_input_names_the_argument_and_what_came(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
