@@ -1,0 +1,51 @@
+"""The checker accepts right answers by any means and turns wrong ones away with a reason."""
+
+import math
+
+import pytest
+import torch
+
+from geolib.check import check
+from geolib.rotations import rotate_pairs
+
+RIGHT = {
+    "rotations: three mirrors": lambda a, b, c: a - b + c,
+    "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, p[:, None] * theta),
+    "rotations: smallest base": lambda dim, tokens: (tokens / (2 * math.pi)) ** (dim / (dim - 2)),
+    "rotations: which shift": lambda q, k, theta: (
+        (math.atan2(float(q[1]), float(q[0])) - math.atan2(float(k[1]), float(k[0]))) / float(theta)
+    ),
+}
+WRONG = {
+    "rotations: three mirrors": lambda a, b, c: a + b + c,
+    "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, -p[:, None] * theta),
+    "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),
+    "rotations: which shift": lambda q, k, theta: 0.0,
+}
+
+
+@pytest.mark.parametrize("exercise", RIGHT)
+def test_right_answers_pass(exercise, capsys):
+    assert check(exercise, RIGHT[exercise])
+    assert "correct" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("exercise", WRONG)
+def test_wrong_answers_fail_with_a_reason(exercise, capsys):
+    assert not check(exercise, WRONG[exercise])
+    assert "not yet" in capsys.readouterr().out
+
+
+def test_an_answer_that_raises_is_reported(capsys):
+    assert not check("rotations: three mirrors", lambda a, b, c: 1 / 0)
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_an_answer_of_the_wrong_shape_is_reported(capsys):
+    assert not check("rotations: complex RoPE", lambda x, p, theta: torch.zeros(2))
+    assert "shape (2,)" in capsys.readouterr().out
+
+
+def test_an_unknown_exercise_is_an_error():
+    with pytest.raises(ValueError, match="exercise: got 'rotations: nothing'; one of 'rotations: three mirrors'"):
+        check("rotations: nothing", 1)
