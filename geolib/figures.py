@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from typing import Any
 
 # Okabe and Ito's palette (2008), darkened where needed to reach a contrast of 3 to 1 on the paper colour.
 COLOURS = {
@@ -26,13 +23,14 @@ def use_house_style() -> None:
     Figures keep their paper background in the dark theme, so one picture is legible in both.
     """
     import matplotlib as mpl
+    from cycler import cycler
 
     mpl.rcParams.update(
         {
             "axes.edgecolor": INK,
             "axes.facecolor": PAPER,
             "axes.labelcolor": INK,
-            "axes.prop_cycle": mpl.cycler(color=list(COLOURS.values())),
+            "axes.prop_cycle": cycler(color=list(COLOURS.values())),
             "axes.spines.right": False,
             "axes.spines.top": False,
             "axes.titlelocation": "left",
@@ -58,7 +56,7 @@ def use_house_style() -> None:
     set_matplotlib_formats("svg")
 
 
-def label_lines(axes: Axes, gap: float = 0.01) -> None:
+def label_lines(axes: Any, gap: float = 0.01) -> None:
     """Write each line's label at its right end, in its colour, instead of a legend; labels that collide move apart.
 
     Parameters
@@ -72,7 +70,7 @@ def label_lines(axes: Axes, gap: float = 0.01) -> None:
     to_axes = axes.transAxes.inverted()
     ends = {line: to_axes.transform(axes.transData.transform(line.get_xydata()[-1])) for line in lines}
     floor = float("-inf")
-    line_height = 1.25 * axes.xaxis.label.get_size() / (72 * axes.figure.get_figheight())
+    line_height = 1.4 * axes.xaxis.label.get_size() / 72 * axes.figure.dpi / axes.get_window_extent().height
     for line in sorted(lines, key=lambda line: ends[line][1]):
         floor = max(floor + line_height, ends[line][1])
         axes.text(
