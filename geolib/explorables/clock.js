@@ -81,6 +81,7 @@ const CSS = `
   .geo .clock { grid-template: "face" auto "places" auto "together" auto "curve" auto "settings" auto / minmax(0, 1fr);
     gap: 12px; padding: 10px 8px 14px; }
   .geo .clock .face svg { max-width: 270px; }
+  .geo .clock .together .geo-note { grid-column: 1 / -1; }
 }`;
 
 /** The face: one ring a pair, the fastest outermost, as a clock's second hand is its longest. */
@@ -270,7 +271,7 @@ function render({ model, el }) {
     base.update(near.indexOf(Math.min(...near)), String(state.base), BASES.length - 1);
     pairs.update(state.pairs, String(state.pairs), MOST);
     const [m, n] = [number(state.query + state.shift), number(state.key + state.shift)];
-    say(where, ["warm", "● "], "query at ", ["warm", m], ", ", ["cool", "○ "], "key at ", ["cool", n]);
+    say(where, ["warm geo-full", ""], " query at ", ["warm", m], ", ", ["cool geo-ring", ""], " key at ", ["cool", n]);
     const value = show(score(distance, state.pairs, state.base));
     say(what, "distance ", ["join", number(distance)], ", score ", ["join", value]);
     drawFace(state);

@@ -6,14 +6,15 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // Two palettes after Okabe and Ito: told apart by colour-blind readers, at least 4.5 : 1 against their background.
 const STYLE = `
-.geo { --text: #1c2430; --soft: #55606e; --line: #d5dae1; --rule: #8b95a3; --ground: #ffffff; --panel: #f6f7f9;
-  --warm: #b34700; --cool: #0067a3; --join: #00704f; color-scheme: light; }
-.geo[data-theme="dark"] { --text: #e8ebef; --soft: #a9b4c0; --line: #343c48; --rule: #77828f; --ground: #14181e;
-  --panel: #1c222a; --warm: #ffa14d; --cool: #62bdf2; --join: #3fd0a0; color-scheme: dark; }
+.geo { --text: #1c2430; --soft: #55606e; --line: #d5dae1; --rule: #808b99; --panel: #f6f7f9;
+  --ground: var(--pst-color-background, #ffffff); --warm: #b34700; --cool: #0067a3; --join: #00704f;
+  color-scheme: light; }
+.geo[data-theme="dark"] { --text: #e8ebef; --soft: #a9b4c0; --line: #343c48; --rule: #77828f; --panel: #1c222a;
+  --ground: var(--pst-color-background, #14181e); --warm: #ffa14d; --cool: #62bdf2; --join: #3fd0a0;
+  color-scheme: dark; }
 .geo { --face: var(--pst-font-family-base, var(--jp-ui-font-family, system-ui, -apple-system, "Segoe UI", Roboto, Arial,
   sans-serif)); container-type: inline-size; box-sizing: border-box; width: 100%; max-width: 860px; margin: 0 auto;
-  color: var(--text); background: var(--ground);
-  font: 14px/1.4 var(--face); }
+  color: var(--text); background: var(--ground); font: 14px/1.4 var(--face); }
 .geo *, .geo *::before { box-sizing: border-box; }
 .geo p { margin: 0; padding: 0; font-size: inherit; line-height: inherit; color: inherit; }
 .geo svg { display: block; width: 100%; overflow: visible; user-select: none; -webkit-user-select: none; }
@@ -22,6 +23,9 @@ const STYLE = `
 .geo .geo-say b { font-weight: 650; }
 .geo .geo-note { font-size: 13px; color: var(--soft); }
 .geo .geo-warm { color: var(--warm); } .geo .geo-cool { color: var(--cool); } .geo .geo-join { color: var(--join); }
+.geo .geo-full, .geo .geo-ring { display: inline-block; width: 0.72em; height: 0.72em; border-radius: 50%;
+  border: 2px solid currentColor; margin-right: 0.1em; }
+.geo .geo-full { background: currentColor; }
 .geo .geo-control { display: grid; grid-template-columns: 1fr auto; column-gap: 8px; align-items: baseline;
   margin: 0; min-width: 0; }
 .geo label { color: var(--text); font: inherit; font-weight: 500; margin: 0; }
