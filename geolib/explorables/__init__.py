@@ -1,0 +1,32 @@
+"""Figures under the reader's hand: one JavaScript module and one small Python class each.
+
+    from geolib.explorables import RopeClock
+    RopeClock(query=12, key=5)
+
+They need anywidget (``pip install anywidget``), which is loaded with the first of them and not before. The traits of a
+class are live both ways: setting one moves the picture, moving a slider sets it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from geolib.explorables.clock import RopeClock
+
+__all__ = ["RopeClock"]
+
+_MODULES = {"RopeClock": "clock"}
+
+
+def __getattr__(name: str) -> type:
+    """Load an explorable's module when its class is first asked for."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The names a reader may complete."""
+    return sorted(__all__)

@@ -1,0 +1,287 @@
+// The clock of RoPE: every pair of features is a hand, and a position is a time of day.
+import { clamp, drag, html, path, say, set, show, slider, stage, svg, wrap } from "./common.js";
+
+// Computing -----------------------------------------------------------------------------------------------------------
+
+/** theta_i = base^(-i/pairs), radians per token: RoPE's frequencies for head dimension d = 2 pairs. */
+export function frequencies(pairs, base) {
+  return Array.from({ length: pairs }, (_, i) => base ** (-i / pairs));
+}
+
+/** Angles of all hands, radians, not reduced: the query stands at query + shift, the key at key + shift. */
+export function clockAngles({ query, key, shift, base, pairs }) {
+  const thetas = frequencies(pairs, base);
+  return { query: thetas.map((theta) => (query + shift) * theta), key: thetas.map((theta) => (key + shift) * theta) };
+}
+
+/** cos(distance theta_i): how far each pair's two hands agree. */
+export function agreements(distance, pairs, base) {
+  return frequencies(pairs, base).map((theta) => Math.cos(distance * theta));
+}
+
+/** The score of q = k = (1, ..., 1), divided by d: the mean of the agreements. */
+export function score(distance, pairs, base) {
+  return agreements(distance, pairs, base).reduce((sum, c) => sum + c, 0) / pairs;
+}
+
+/** The score at each of the distances. */
+export function scoreCurve(distances, pairs, base) {
+  const thetas = frequencies(pairs, base);
+  return distances.map((distance) => thetas.reduce((sum, theta) => sum + Math.cos(distance * theta), 0) / pairs);
+}
+
+/** Query and key at a wanted distance, both within [0, length]; the key moves only where it must. */
+export function atDistance(key, distance, length) {
+  const wanted = clamp(distance, -length, length);
+  const place = clamp(key, Math.max(0, -wanted), Math.min(length, length - wanted));
+  return { query: place + wanted, key: place };
+}
+
+/** The state in a sentence, for those who hear the picture. */
+export function describe({ query, key, shift, base, pairs }) {
+  const place = (p) => show(p + shift, 2, true);
+  const value = show(score(query - key, pairs, base));
+  return `query at ${place(query)}, key at ${place(key)}, distance ${show(query - key, 2, true)}, score ${value}`;
+}
+
+// Drawing -------------------------------------------------------------------------------------------------------------
+
+const BASES = [0, 1, 2, 3, 4, 5].flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e)).concat(1e6);
+const MOST = 32; // pairs: a head dimension of 64
+const FACE = 150; // the clock's radius in its own units, 340 across
+const NAMES = ["query", "key", "shift", "base", "pairs", "length"];
+
+const CSS = `
+.geo .clock { display: grid; gap: 14px 36px; padding: 14px 16px 18px;
+  grid-template: "face curve" auto "places settings" auto "together together" auto / 9fr 11fr; }
+.geo .clock > div { min-width: 0; }
+.geo .clock .places, .geo .clock .settings { display: grid; gap: 8px; align-content: start; }
+.geo .clock .together { display: grid; grid-template-columns: auto 1fr; gap: 2px 16px; align-items: center;
+  background: var(--panel); border-radius: 10px; padding: 10px 14px; }
+.geo .clock .together .geo-note { grid-column: 2; }
+.geo .clock .together button { min-width: 84px; }
+.geo .clock .face svg { max-width: 340px; margin: 6px auto 0; }
+.geo .clock .curve svg { margin-top: 6px; touch-action: pan-y; cursor: ew-resize; }
+.geo .clock .ring { fill: none; stroke: var(--line); }
+.geo .clock .axis { stroke: var(--line); }
+.geo .clock .zero { stroke: var(--rule); }
+.geo .clock .hand { stroke-linecap: round; }
+.geo .clock .hand.q { stroke: var(--warm); } .geo .clock .hand.k { stroke: var(--cool); }
+.geo .clock .tip { cursor: grab; touch-action: none; stroke-width: 2.2; }
+.geo .clock .tip.q { fill: var(--warm); stroke: var(--warm); }
+.geo .clock .tip.k { fill: var(--ground); stroke: var(--cool); }
+.geo .clock .reach { fill: transparent; cursor: grab; touch-action: none; }
+.geo .clock .opening { fill: none; stroke: var(--join); }
+.geo .clock .score { fill: none; stroke: var(--join); stroke-width: 2; stroke-linejoin: round; }
+.geo .clock .stem { stroke: var(--join); stroke-width: 1; opacity: 0.6; }
+.geo .clock .dot { fill: var(--ground); stroke: var(--join); stroke-width: 1.3; }
+.geo .clock .mark { fill: var(--join); stroke: var(--ground); stroke-width: 1.5; }
+.geo .clock .hub { fill: var(--ground); stroke: var(--rule); stroke-width: 1.5; }
+@container (max-width: 600px) {
+  .geo .clock { grid-template: "face" auto "places" auto "together" auto "curve" auto "settings" auto / minmax(0, 1fr);
+    gap: 12px; padding: 10px 8px 14px; }
+  .geo .clock .face svg { max-width: 270px; }
+  .geo .clock .together .geo-note { grid-column: 1 / -1; }
+}`;
+
+/** The face: one ring a pair, the fastest outermost, as a clock's second hand is its longest. */
+function face(parent, onTurn) {
+  const picture = svg("svg", { viewBox: "-170 -170 340 340", role: "img" }, parent);
+  const rings = svg("g", {}, picture), openings = svg("g", {}, picture);
+  const hands = svg("g", {}, picture), tips = svg("g", {}, picture);
+  for (const [x, y, text] of [[162, 4, "0"], [0, -158, "π/2"], [-162, 4, "π"], [0, 167, "3π/2"]]) {
+    svg("text", { x, y, "text-anchor": "middle" }, rings, text);
+  }
+  svg("circle", { class: "hub", r: 3 }, picture);
+  let parts = [];
+
+  const grip = (who, i) => {
+    const tip = svg("circle", { class: `tip ${who[0]}` }, tips), reach = svg("circle", { class: "reach" }, tips);
+    const angle = (x, y) => {
+      const box = picture.getBoundingClientRect();
+      return Math.atan2(box.height / 2 - y, x - box.width / 2);
+    };
+    let last = 0;
+    drag(reach, {
+      start(x, y) { last = angle(x, y); onTurn(who, i, null); },
+      move(x, y) { const now = angle(x, y); onTurn(who, i, wrap(now - last)); last = now; },
+    });
+    return { hand: svg("line", { class: `hand ${who[0]}`, x1: 0, y1: 0 }, hands), tip, reach };
+  };
+  const build = (pairs) => {
+    for (const group of [openings, hands, tips]) group.replaceChildren();
+    for (const ring of rings.querySelectorAll("circle")) ring.remove();
+    const gap = FACE / (pairs + 1);
+    parts = Array.from({ length: pairs }, (_, i) => {
+      const radius = FACE - i * gap, size = clamp(gap / 3.2, 1.6, 5.5);
+      svg("circle", { class: "ring", r: radius, opacity: clamp(12 / pairs, 0.45, 1) }, rings);
+      const opening = svg("path", { class: "opening" }, openings);
+      const part = { radius, opening, key: grip("key", i), query: grip("query", i) };
+      set(part.opening, { "stroke-width": clamp(gap / 4.5, 1.2, 5), opacity: 0.55 });
+      for (const { hand, tip, reach } of [part.key, part.query]) {
+        set(hand, { "stroke-width": 1.2 + 1.3 * i / pairs, opacity: clamp(3.2 / pairs, 0.08, 0.8) });
+        set(tip, { r: size, "stroke-width": clamp(size / 2.2, 1, 2.2) });
+        set(reach, { r: clamp(gap / 1.6, 5, 15) });
+      }
+      return part;
+    });
+  };
+  const point = (radius, angle) => [(radius * Math.cos(angle)).toFixed(2), (-radius * Math.sin(angle)).toFixed(2)];
+  return (state) => {
+    if (parts.length !== state.pairs) build(state.pairs);
+    const angles = clockAngles(state);
+    parts.forEach((part, i) => {
+      for (const who of ["query", "key"]) {
+        const [x, y] = point(part.radius, angles[who][i]);
+        set(part[who].hand, { x2: x, y2: y });
+        set(part[who].tip, { cx: x, cy: y });
+        set(part[who].reach, { cx: x, cy: y });
+      }
+      // The short way from key to query: what counts of the opening is its cosine.
+      const from = angles.key[i], opening = wrap(angles.query[i] - from);
+      const [x0, y0] = point(part.radius, from), [x1, y1] = point(part.radius, from + opening);
+      set(part.opening, { d: `M${x0} ${y0}A${part.radius} ${part.radius} 0 0 ${opening > 0 ? 0 : 1} ${x1} ${y1}` });
+    });
+    set(picture, { "aria-label": `Clock face with one ring for each of ${state.pairs} pairs: ${describe(state)}` });
+  };
+}
+
+/** The score against distance, a mark where the two positions stand, and a small dot for each pair. */
+function curve(parent, onDistance) {
+  const left = 24, right = 8, top = 10, bottom = 38;
+  const picture = svg("svg", { role: "img" }, parent), grid = svg("g", {}, picture);
+  const line = svg("path", { class: "score" }, picture), stem = svg("line", { class: "stem" }, picture);
+  const dots = svg("g", {}, picture), mark = svg("circle", { class: "mark", r: 6.5 }, picture);
+  const y = (value) => top + ((1 - value) / 2) * (height - top - bottom);
+  let width = 0, height = 0, length = 1, drawn = "";
+  const x = (distance) => left + ((distance + length) / (2 * length)) * (width - left - right);
+  const follow = (px) => onDistance(((px - left) / (width - left - right)) * 2 * length - length);
+  drag(picture, { start: follow, move: follow });
+
+  const background = ({ pairs, base }) => {
+    set(picture, { viewBox: `0 0 ${width} ${height}`, height });
+    grid.replaceChildren();
+    dots.replaceChildren();
+    for (let i = 0; i < pairs; i++) svg("circle", { class: "dot", r: pairs > 12 ? 2 : 3 }, dots);
+    for (const value of [-1, 0, 1]) {
+      svg("line", { class: value ? "axis" : "zero", x1: left, x2: width - right, y1: y(value), y2: y(value) }, grid);
+      svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, grid, show(value, 0));
+    }
+    for (const part of [-1, -0.5, 0, 0.5, 1]) {
+      const anchor = part === 1 ? "end" : part === -1 ? "start" : "middle";
+      svg("text", { x: x(part * length), y: height - 21, "text-anchor": anchor }, grid, show(part * length, 1, true));
+    }
+    svg("text", { x: x(0), y: height - 3, "text-anchor": "middle" }, grid, "distance m − n");
+    const steps = Math.max(2, Math.round(width)), distances = [];
+    for (let i = 0; i <= steps; i++) distances.push(-length + (2 * length * i) / steps);
+    const xs = distances.map(x);
+    set(line, { d: path(xs, scoreCurve(distances, pairs, base).map(y)) });
+  };
+  return (state) => {
+    ({ length } = state);
+    width = Math.max(200, Math.round(parent.clientWidth));
+    height = parent.closest(".geo").clientWidth > 600 ? 300 : 220;
+    const now = [width, height, length, state.pairs, state.base].join();
+    if (now !== drawn) background(state);
+    drawn = now;
+    const distance = state.query - state.key, cx = x(distance).toFixed(2);
+    const each = agreements(distance, state.pairs, state.base);
+    each.forEach((value, i) => set(dots.children[i], { cx, cy: y(value).toFixed(2) }));
+    set(stem, { x1: cx, x2: cx, y1: y(1), y2: y(-1) });
+    set(mark, { cx, cy: y(score(distance, state.pairs, state.base)).toFixed(2) });
+    set(picture, { "aria-label": `Curve of the score against distance, base ${state.base}: ${describe(state)}` });
+  };
+}
+
+/** A button that lets the shift run until the end; token by token for readers who asked for less motion. */
+function runner(parent, { read, change }) {
+  const button = html("button", { type: "button" }, parent, "Run");
+  let frame = 0, before = 0;
+  const stop = () => {
+    cancelAnimationFrame(frame);
+    frame = 0;
+    button.textContent = "Run";
+  };
+  const step = (now) => {
+    const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 0;
+    if (now - before >= pause) {
+      const { shift, length } = read();
+      const next = Math.min(length, shift + (pause ? 1 : Math.min(now - before, 100) / 400));
+      before = now;
+      change({ shift: next });
+      if (next >= length) return stop();
+    }
+    frame = requestAnimationFrame(step);
+  };
+  button.addEventListener("click", () => {
+    if (frame) return stop();
+    const { shift, length } = read();
+    if (shift >= length) change({ shift: 0 });
+    button.textContent = "Pause";
+    before = performance.now();
+    frame = requestAnimationFrame(step);
+  });
+  return stop;
+}
+
+// Putting it together -------------------------------------------------------------------------------------------------
+
+function render({ model, el }) {
+  const place = stage({ model, el }, NAMES, CSS);
+  const { change, read } = place;
+  const clock = html("div", { class: "clock", role: "group", "aria-label": "The clock of RoPE" }, place.root);
+  const area = (name) => html("div", { class: name, style: `grid-area: ${name}` }, clock);
+  // In the order of a phone's screen, which is the order of the Tab key everywhere.
+  const [left, places, together] = [area("face"), area("places"), area("together")];
+  const [right, settings] = [area("curve"), area("settings")];
+
+  const where = html("p", { class: "geo-say" }, left);
+  html("p", { class: "geo-note" }, left, "One ring a pair, the fastest outside.");
+  let turned = 0; // where the dragged hand's position would be without its limits
+  const drawFace = face(left, (who, i, angle) => {
+    const { base, pairs, length, [who]: position } = read();
+    turned = angle === null ? position : turned + angle / frequencies(pairs, base)[i];
+    if (angle !== null) change({ [who]: clamp(Math.round(turned * 100) / 100, 0, length) });
+  });
+  const what = html("p", { class: "geo-say" }, right);
+  html("p", { class: "geo-note" }, right, "The mean of the pairs’ cosines (small dots).");
+  const drawCurve = curve(right, (distance) => {
+    const { key, length } = read();
+    change(atDistance(key, Math.round(distance * 4) / 4, length));
+  });
+
+  const position = (parent, label, name, tone) =>
+    slider(parent, { label, min: 0, step: 0.25, tone, onInput: (value) => change({ [name]: value }) });
+  const query = position(places, "Query position m", "query", "warm");
+  const key = position(places, "Key position n", "key", "cool");
+  const stop = runner(together, place);
+  const shift = position(together, "Shift both by t", "shift", "join");
+  html("p", { class: "geo-note" }, together, "All hands turn; no opening changes, nor does the score.");
+  const base = slider(settings, { label: "Base b", min: 0, step: 1, tone: "text",
+    onInput: (index) => change({ base: BASES[index] }) });
+  const pairs = slider(settings, { label: "Pairs d/2", min: 1, step: 1, tone: "text",
+    onInput: (count) => change({ pairs: count }) });
+
+  place.start((state) => {
+    const number = (value) => show(value, 2, true), distance = state.query - state.key;
+    query.update(state.query, number(state.query), state.length);
+    key.update(state.key, number(state.key), state.length);
+    shift.update(state.shift, number(state.shift), state.length);
+    const near = BASES.map((b) => Math.abs(Math.log(b / state.base)));
+    base.update(near.indexOf(Math.min(...near)), String(state.base), BASES.length - 1);
+    pairs.update(state.pairs, String(state.pairs), MOST);
+    const [m, n] = [number(state.query + state.shift), number(state.key + state.shift)];
+    say(where, ["warm geo-full", ""], " query at ", ["warm", m], ", ", ["cool geo-ring", ""], " key at ", ["cool", n]);
+    const value = show(score(distance, state.pairs, state.base));
+    say(what, "distance ", ["join", number(distance)], ", score ", ["join", value]);
+    drawFace(state);
+    drawCurve(state);
+    place.speak(describe(state));
+  });
+  return () => {
+    stop();
+    place.close();
+  };
+}
+
+export default { render };
