@@ -1,4 +1,7 @@
-"""The set-up cell, the same in all chapters, and the one place that knows how it reads."""
+"""The set-up cell, the same in all chapters, and the one place that knows how it reads.
+
+The package is asked for by its address: the one that PyPI calls geolib is another.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 TEMPLATE = """\
-# Set-up: install this book's library where it is missing, as in Colab. It leaves torch and NumPy
-# as they are. (The package that PyPI calls geolib is another one.)
+# Set-up, the same in all chapters: install this book's library where it is
+# missing, as in Colab. It leaves torch and NumPy as they are.
 try:
     import geolib.rotations  # noqa: F401
 except ImportError:

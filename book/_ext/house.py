@@ -2,6 +2,7 @@
 
 - Chapters are numbered by their file names (``chapters/03_rotations`` is chapter 3), also while others are unwritten.
 - An image without a text alternative is a warning, and warnings fail the build.
+- The ids that statements and exercises repeat are dropped; proofs get a class.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns.
 - ``package-versions`` lists the versions that this build ran with.
 """
@@ -15,9 +16,9 @@ from importlib import metadata
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.environment.collectors.toctree import TocTreeCollector
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as Collector
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def renumber(env: BuildEnvironment, docname: str, chapter: int) -> None:
             node["secnumber"] = [chapter, *node["secnumber"][1:]]
 
 
-def number_by_file_name(self: TocTreeCollector, env: BuildEnvironment) -> list[str]:
+def number_by_file_name(self: Collector, env: BuildEnvironment) -> list[str]:
     """Sphinx's section numbers with the chapters' own numbers in them; returns the pages whose numbers changed."""
     before = env.toc_secnumbers
     count_from_one(self, env)
@@ -52,7 +53,7 @@ def number_by_file_name(self: TocTreeCollector, env: BuildEnvironment) -> list[s
     return [docname for docname, numbers in env.toc_secnumbers.items() if numbers != before.get(docname)]
 
 
-count_from_one = TocTreeCollector.assign_section_numbers
+count_from_one = Collector.assign_section_numbers
 
 # Text alternatives --------------------------------------------------------------------------------------------------
 
@@ -82,6 +83,24 @@ def source_as_field(app: Sphinx, what: str, name: str, obj: object, options: obj
             text = " ".join(part.strip() for part in lines[i:end])
             lines[i:end] = ["", "", f":Source: {text.removeprefix('Source:').strip()}"]
             return
+
+
+# Statements and exercises --------------------------------------------------------------------------------------------
+
+SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
+
+
+def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
+    """Drop the ids that sphinx-proof and sphinx-exercise repeat, and mark proofs, which have no class of their own."""
+    for node in document.findall(nodes.Element):
+        ids = node.get("ids", [])
+        if isinstance(node, nodes.admonition) and ids == ["proof"]:
+            node["classes"].append("proof-body")
+            opening = node[0][0] if node.children and node[0].children else None
+            if isinstance(opening, nodes.Text) and opening.startswith("Proof. "):
+                node[0][0:1] = [nodes.emphasis(text="Proof."), nodes.Text(opening[len("Proof.") :])]
+        if SHARED_IDS.intersection(ids):
+            node["ids"] = [each for each in ids if each not in SHARED_IDS]
 
 
 # How this was built -------------------------------------------------------------------------------------------------
@@ -116,8 +135,9 @@ def two_column_table(head: tuple[str, str], rows: list[tuple[str, str]]) -> node
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register everything above."""
-    TocTreeCollector.assign_section_numbers = number_by_file_name  # type: ignore[method-assign]
+    Collector.assign_section_numbers = number_by_file_name
     app.connect("doctree-read", check_alternatives)
+    app.connect("doctree-resolved", tidy_statements)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.add_directive("package-versions", PackageVersions)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 ID = re.compile(r"(?<![\w-])(?:RF|CS|LR|NT)-\w+")
 PLANNED = "planned"
+HEAD = ("id", "statement, and where it is derived, implemented, tested, recorded")
 LEFT_ALONE = (
     addnodes.desc_signature,
     addnodes.pending_xref,
@@ -140,9 +141,8 @@ class LedgerTable(SphinxDirective):
         if not wanted:
             raise self.error(f"no group {self.arguments[0]} in {path.name}")
         body = nodes.tbody("", *(self.table_row(row) for row in wanted[0]["rows"]))
-        group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (12, 52, 36)), cols=3)
-        head = (nodes.entry("", nodes.paragraph(text=text)) for text in ("id", "statement", "where"))
-        group += nodes.thead("", nodes.row("", *head))
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (14, 86)), cols=2)
+        group += nodes.thead("", nodes.row("", *(nodes.entry("", nodes.paragraph(text=text)) for text in HEAD)))
         group += body
         return [nodes.table("", group, classes=["ledger"])]
 
@@ -152,34 +152,25 @@ class LedgerTable(SphinxDirective):
         label = nodes.paragraph("", "", nodes.strong(text=row["id"]), classes=["ledger-id"], ids=[name], names=[name])
         self.state.document.note_explicit_target(label)
         statement, _ = self.state.inline_text(row["statement"].strip(), self.lineno)
-        return nodes.row(
-            "",
-            nodes.entry("", label),
-            nodes.entry("", nodes.paragraph("", "", *statement)),
-            nodes.entry("", *self.places(row)),
-        )
+        where = nodes.paragraph("", "", *joined(list(self.places(row)), "  ·  "), classes=["ledger-where"])
+        return nodes.row("", nodes.entry("", label), nodes.entry("", nodes.paragraph("", "", *statement), where))
 
     def places(self, row: dict[str, Any]) -> Iterator[nodes.Node]:
-        """One line each: chapter, functions, tests, record."""
-        yield nodes.paragraph("", "", *self.chapter(row), classes=["ledger-where"])
-        functions = row.get("functions", PLANNED)
-        if functions not in (PLANNED, None):
-            links = [self.function(name) for name in functions]
-            yield nodes.paragraph("", "", *with_commas(links), classes=["ledger-where"])
-        tests = row.get("tests", PLANNED)
-        if tests not in (PLANNED, None):
-            links = [self.test(name) for name in tests]
-            yield nodes.paragraph("", "", *with_commas(links), classes=["ledger-where"])
+        """Chapter, functions, tests, record."""
+        yield self.chapter(row)
+        for name in named(row, "functions"):
+            yield self.function(name)
+        for name in named(row, "tests"):
+            yield self.test(name)
         if "record" in row:
-            text = "record planned" if row["record"] == PLANNED else f"record: {row['record']}"
-            yield nodes.paragraph(text=text, classes=["ledger-where"])
+            yield nodes.Text("record planned" if row["record"] == PLANNED else f"record: {row['record']}")
 
-    def chapter(self, row: dict[str, Any]) -> list[nodes.Node]:
+    def chapter(self, row: dict[str, Any]) -> nodes.Node:
         """The section that derives the statement, or the chapter that will."""
         text, section = f"Chapter {row['chapter']}", row.get("section", PLANNED)
         if section == PLANNED:
-            return [nodes.Text(f"{text} (planned)")]
-        return [reference("std", "ref", section, text, self.env.docname)]
+            return nodes.Text(f"{text} (planned)")
+        return reference("std", "ref", section, text, self.env.docname)
 
     def function(self, name: str) -> nodes.Node:
         """A function's entry in the API pages."""
@@ -196,12 +187,18 @@ class LedgerTable(SphinxDirective):
         return nodes.reference("", shown, refuri=address, internal=False)
 
 
-def with_commas(links: list[nodes.Node]) -> Iterator[nodes.Node]:
-    """Links with commas between them."""
-    for i, link in enumerate(links):
+def named(row: dict[str, Any], field: str) -> list[str]:
+    """The names in a field that may be planned, null or missing."""
+    value = row.get(field, PLANNED)
+    return [] if value in (PLANNED, None) else value
+
+
+def joined(parts: list[nodes.Node], mark: str) -> Iterator[nodes.Node]:
+    """Parts with a mark between them."""
+    for i, part in enumerate(parts):
         if i:
-            yield nodes.Text(", ")
-        yield link
+            yield nodes.Text(mark)
+        yield part
 
 
 def setup(app: Sphinx) -> dict[str, object]:
