@@ -57,7 +57,8 @@ def picture() -> str:
     labels += [f'<text x="22" y="{25 + j * STEP}" text-anchor="end">{j}</text>' for j in range(PAIRS)]
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">',
+            '<svg xmlns="http://www.w3.org/2000/svg" '
+            f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">',
             '<g fill="none" stroke-width="2.2" stroke-linecap="round" stroke-linejoin="round">',
             *arrows,
             '</g><g fill="#7a7f87" font-family="Georgia, serif" font-size="14">',

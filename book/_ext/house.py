@@ -106,9 +106,10 @@ def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None
 # How this was built -------------------------------------------------------------------------------------------------
 
 SHOWN = (
-    "torch numpy scipy matplotlib scikit-learn anywidget "
-    "jupyter-book Sphinx myst-nb sphinx-book-theme sphinx-proof sphinx-exercise sphinxcontrib-bibtex"
-).split()
+    *("torch", "numpy", "scipy", "matplotlib", "scikit-learn", "anywidget"),
+    *("jupyter-book", "Sphinx", "myst-nb", "sphinx-book-theme"),
+    *("sphinx-proof", "sphinx-exercise", "sphinxcontrib-bibtex"),
+)
 
 
 class PackageVersions(SphinxDirective):
