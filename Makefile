@@ -1,0 +1,68 @@
+# make book    set up what the book needs, run every chapter, build the site into _build/html
+# make serve   show the built site on localhost
+# make test    every check: lint, types, unit tests, the book with warnings as errors, the site in a browser
+# make clean   forget what was built (the virtual environment stays)
+#
+# Another Python: make PYTHON=python3.12 book. An environment of one's own (conda): make BIN="$(dirname $(which python))" ...
+# with the packages of environment.yml installed.
+
+PYTHON ?= python3
+PORT ?= 8000
+VENV := .venv
+
+ifeq ($(origin BIN), undefined)
+BIN := $(VENV)/bin
+BOOK_READY := $(VENV)/book.stamp
+TEST_READY := $(VENV)/test.stamp
+endif
+
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: book serve test lint types units site setup-cells clean
+
+book: $(BOOK_READY)
+	@$(BIN)/python book/build.py
+
+serve:
+	@test -f _build/html/index.html || { echo "There is no site yet: run make book first."; exit 2; }
+	@echo "The book is at http://localhost:$(PORT)/ (stop with Ctrl-C)."
+	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+
+test: lint types units book site
+
+lint: $(TEST_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(TEST_READY)
+	$(BIN)/mypy
+
+units: $(TEST_READY)
+	$(BIN)/python -m pytest -m "not site"
+
+site: $(TEST_READY) book
+	$(BIN)/python -m pytest -m site
+
+setup-cells: $(BOOK_READY)
+	@$(BIN)/python book/stamp_setup.py
+
+clean:
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# The test extra holds the book extra, so its installation serves both. `make test` must not install twice.
+$(VENV)/test.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
+	@echo "Installing what the book and its tests need into $(VENV) (once; a few minutes) ..."
+	@$(PIP_INSTALL) -e ".[test]"
+	@touch $(VENV)/book.stamp $(VENV)/test.stamp
+
+$(VENV)/book.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
+	@echo "Installing what the book needs into $(VENV) (once; a few minutes) ..."
+	@$(PIP_INSTALL) -e ".[book]"
+	@touch $(VENV)/book.stamp
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON) here. Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or later is needed, and $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) could not make a virtual environment (on Debian: apt install python3-venv)."; exit 2; }
+	@touch $(VENV)/bin/python

@@ -1,0 +1,144 @@
+"""The house rules of the site, as a Sphinx extension.
+
+- Chapters are numbered by their file names (``chapters/03_rotations`` is chapter 3), also while others are unwritten.
+- An image without a text alternative is a warning, and warnings fail the build.
+- The ids that statements and exercises repeat are dropped; proofs get a class.
+- A docstring's ``Source:`` line becomes a field beside Parameters and Returns.
+- ``package-versions`` lists the versions that this build ran with.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from importlib import metadata
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as Collector
+
+log = logging.getLogger(__name__)
+
+# Chapter numbers ----------------------------------------------------------------------------------------------------
+
+
+def chapter_number(docname: str) -> int | None:
+    """3 for chapters/03_rotations, None for a page that is no chapter."""
+    found = re.match(r"chapters/(\d+)_", docname)
+    return int(found.group(1)) if found else None
+
+
+def renumber(env: BuildEnvironment, docname: str, chapter: int) -> None:
+    """Put the chapter's number in front of all section numbers of a page."""
+    numbers = env.toc_secnumbers[docname]
+    for anchor, number in numbers.items():
+        if number:
+            numbers[anchor] = (chapter, *number[1:])
+    for node in [*env.tocs[docname].findall(nodes.reference), env.titles[docname]]:
+        if node.get("secnumber"):
+            node["secnumber"] = [chapter, *node["secnumber"][1:]]
+
+
+def number_by_file_name(self: Collector, env: BuildEnvironment) -> list[str]:
+    """Sphinx's section numbers with the chapters' own numbers in them; returns the pages whose numbers changed."""
+    before = env.toc_secnumbers
+    count_from_one(self, env)
+    for docname in env.toc_secnumbers:
+        chapter = chapter_number(docname)
+        if chapter is not None:
+            renumber(env, docname, chapter)
+    return [docname for docname, numbers in env.toc_secnumbers.items() if numbers != before.get(docname)]
+
+
+count_from_one = Collector.assign_section_numbers
+
+# Text alternatives --------------------------------------------------------------------------------------------------
+
+
+def check_alternatives(app: Sphinx, document: nodes.document) -> None:
+    """Warn of each image whose alternative is missing or is a file name."""
+    for image in document.findall(nodes.image):
+        alternative = image.get("alt", "").strip()
+        if not alternative or re.fullmatch(r"\S+\.(png|svg|jpe?g|gif|webp)", alternative):
+            log.warning(
+                "an image has no text alternative (%s): in a notebook set the cell's metadata mystnb.image.alt",
+                image.get("uri"),
+                location=image,
+                type="house",
+                subtype="alt",
+            )
+
+
+# Docstrings ---------------------------------------------------------------------------------------------------------
+
+
+def source_as_field(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Turn the line ``Source: RF-9.`` into a field, two blank lines away so that no section swallows it."""
+    for i, line in enumerate(lines):
+        if line.startswith("Source:"):
+            end = next((j for j in range(i, len(lines)) if not lines[j].strip()), len(lines))
+            text = " ".join(part.strip() for part in lines[i:end])
+            lines[i:end] = ["", "", f":Source: {text.removeprefix('Source:').strip()}"]
+            return
+
+
+# Statements and exercises --------------------------------------------------------------------------------------------
+
+SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
+
+
+def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
+    """Drop the ids that sphinx-proof and sphinx-exercise repeat, and mark proofs, which have no class of their own."""
+    for node in document.findall(nodes.Element):
+        ids = node.get("ids", [])
+        if isinstance(node, nodes.admonition) and ids == ["proof"]:
+            node["classes"].append("proof-body")
+            opening = node[0][0] if node.children and node[0].children else None
+            if isinstance(opening, nodes.Text) and opening.startswith("Proof. "):
+                node[0][0:1] = [nodes.emphasis(text="Proof."), nodes.Text(opening[len("Proof.") :])]
+        if SHARED_IDS.intersection(ids):
+            node["ids"] = [each for each in ids if each not in SHARED_IDS]
+
+
+# How this was built -------------------------------------------------------------------------------------------------
+
+SHOWN = (
+    *("torch", "numpy", "scipy", "matplotlib", "scikit-learn", "anywidget"),
+    *("jupyter-book", "Sphinx", "myst-nb", "sphinx-book-theme"),
+    *("sphinx-proof", "sphinx-exercise", "sphinxcontrib-bibtex"),
+)
+
+
+class PackageVersions(SphinxDirective):
+    """A list of the packages that this build ran with, with Python and the platform."""
+
+    def run(self) -> list[nodes.Node]:
+        """The rows, read from the running environment."""
+        rows = [("Python", platform.python_version()), ("platform", f"{platform.system()} {platform.machine()}")]
+        rows += [(name, metadata.version(name)) for name in SHOWN]
+        return [two_column_table(("package", "version"), rows)]
+
+
+def two_column_table(head: tuple[str, str], rows: list[tuple[str, str]]) -> nodes.table:
+    """A plain table of strings."""
+
+    def row(cells: tuple[str, str]) -> nodes.row:
+        return nodes.row("", *(nodes.entry("", nodes.paragraph(text=cell)) for cell in cells))
+
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=50) for _ in head), cols=2)
+    group += nodes.thead("", row(head))
+    group += nodes.tbody("", *(row(cells) for cells in rows))
+    return nodes.table("", group, classes=["colwidths-auto"])
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register everything above."""
+    Collector.assign_section_numbers = number_by_file_name
+    app.connect("doctree-read", check_alternatives)
+    app.connect("doctree-resolved", tidy_statements)
+    app.connect("autodoc-process-docstring", source_as_field, priority=100)
+    app.add_directive("package-versions", PackageVersions)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

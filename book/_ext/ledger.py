@@ -1,0 +1,208 @@
+"""The ledger in the site: its tables, and a link wherever one of its ids is written.
+
+- ``ledger-table`` renders one group of book/ledger.yml.
+- An id such as RF-9 in the text of any page, notebook or docstring becomes a link to its row; an id of a known kind
+  that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+log = logging.getLogger(__name__)
+
+ID = re.compile(r"(?<![\w-])(?:RF|CS|LR|NT)-\w+")
+PLANNED = "planned"
+HEAD = ("id", "statement, and where it is derived, implemented, tested, recorded")
+LEFT_ALONE = (
+    addnodes.desc_signature,
+    addnodes.pending_xref,
+    nodes.comment,
+    nodes.FixedTextElement,
+    nodes.literal,
+    nodes.math,
+    nodes.raw,
+    nodes.reference,
+    nodes.system_message,
+)
+
+# The data -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _read(path: Path, changed: int) -> list[dict[str, Any]]:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def groups(path: Path) -> list[dict[str, Any]]:
+    """The ledger's groups, each with its key, title and rows."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+def rows(path: Path) -> dict[str, dict[str, Any]]:
+    """All rows by id."""
+    return {row["id"]: row for group in groups(path) for row in group["rows"]}
+
+
+def ledger_path(env: BuildEnvironment) -> Path:
+    """Where the ledger's data lies."""
+    return Path(env.srcdir) / "book" / "ledger.yml"
+
+
+def anchor(ledger_id: str) -> str:
+    """The label of an id's row."""
+    return f"ledger-{ledger_id.lower()}"
+
+
+# Links --------------------------------------------------------------------------------------------------------------
+
+
+def reference(domain: str, kind: str, target: str, text: str, docname: str, **more: Any) -> addnodes.pending_xref:
+    """A link that Sphinx resolves, and reports when it cannot."""
+    return addnodes.pending_xref(
+        "",
+        nodes.inline(text=text),
+        refdomain=domain,
+        reftype=kind,
+        reftarget=target,
+        refexplicit=True,
+        refwarn=True,
+        refdoc=docname,
+        **more,
+    )
+
+
+class LinkLedgerIds(SphinxTransform):
+    """Turn ids in running text into links to the ledger."""
+
+    default_priority = 880
+
+    def apply(self, **kwargs: Any) -> None:
+        """Visit every text node of the page."""
+        texts = [text for text in self.document.findall(nodes.Text) if ID.search(text)]
+        if not texts:
+            return
+        path = ledger_path(self.env)
+        self.env.note_dependency(str(path))
+        for text in texts:
+            if not in_left_alone(text):
+                text.parent.replace(text, list(self.linked(text, rows(path))))
+
+    def linked(self, text: nodes.Text, known: dict[str, Any]) -> Iterator[nodes.Node]:
+        """The pieces of a text node, ids as links."""
+        plain, end = str(text), 0
+        for found in ID.finditer(plain):
+            ledger_id = found.group()
+            if ledger_id not in known:
+                log.warning("unknown ledger id %s", ledger_id, location=text.parent, type="ledger", subtype="unknown")
+                continue
+            yield nodes.Text(plain[end : found.start()])
+            yield reference("std", "ref", anchor(ledger_id), ledger_id, self.env.docname, classes=["ledger-link"])
+            end = found.end()
+        yield nodes.Text(plain[end:])
+
+
+def in_left_alone(text: nodes.Node) -> bool:
+    """Whether a text stands in code, a formula, a link or the ledger's own id column."""
+    node = text.parent
+    while node is not None:
+        if isinstance(node, LEFT_ALONE) or "ledger-id" in node.get("classes", []):
+            return True
+        node = node.parent
+    return False
+
+
+# The table ----------------------------------------------------------------------------------------------------------
+
+
+class LedgerTable(SphinxDirective):
+    """The rows of one group: id, statement, and where it is derived, implemented, tested and recorded."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The table's nodes."""
+        path = ledger_path(self.env)
+        self.env.note_dependency(str(path))
+        wanted = [group for group in groups(path) if group["key"] == self.arguments[0]]
+        if not wanted:
+            raise self.error(f"no group {self.arguments[0]} in {path.name}")
+        body = nodes.tbody("", *(self.table_row(row) for row in wanted[0]["rows"]))
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (14, 86)), cols=2)
+        group += nodes.thead("", nodes.row("", *(nodes.entry("", nodes.paragraph(text=text)) for text in HEAD)))
+        group += body
+        return [nodes.table("", group, classes=["ledger"])]
+
+    def table_row(self, row: dict[str, Any]) -> nodes.row:
+        """One row, with the target that ids link to."""
+        name = anchor(row["id"])
+        label = nodes.paragraph("", "", nodes.strong(text=row["id"]), classes=["ledger-id"], ids=[name], names=[name])
+        self.state.document.note_explicit_target(label)
+        statement, _ = self.state.inline_text(row["statement"].strip(), self.lineno)
+        where = nodes.paragraph("", "", *joined(list(self.places(row)), "  ·  "), classes=["ledger-where"])
+        return nodes.row("", nodes.entry("", label), nodes.entry("", nodes.paragraph("", "", *statement), where))
+
+    def places(self, row: dict[str, Any]) -> Iterator[nodes.Node]:
+        """Chapter, functions, tests, record."""
+        yield self.chapter(row)
+        for name in named(row, "functions"):
+            yield self.function(name)
+        for name in named(row, "tests"):
+            yield self.test(name)
+        if "record" in row:
+            yield nodes.Text("record planned" if row["record"] == PLANNED else f"record: {row['record']}")
+
+    def chapter(self, row: dict[str, Any]) -> nodes.Node:
+        """The section that derives the statement, or the chapter that will."""
+        text, section = f"Chapter {row['chapter']}", row.get("section", PLANNED)
+        if section == PLANNED:
+            return nodes.Text(f"{text} (planned)")
+        return reference("std", "ref", section, text, self.env.docname)
+
+    def function(self, name: str) -> nodes.Node:
+        """A function's entry in the API pages."""
+        link = reference("py", "obj", name, name.removeprefix("geolib."), self.env.docname)
+        link.children = [nodes.literal(text=name.removeprefix("geolib."))]
+        return link
+
+    def test(self, name: str) -> nodes.Node:
+        """The file that holds a test, in the repository."""
+        options = self.config.html_theme_options
+        file, _, function = name.partition("::")
+        address = f"{options['repository_url']}/blob/{options['repository_branch']}/{file}"
+        shown = f"{Path(file).name}: {function.replace('_', ' ')}"
+        return nodes.reference("", shown, refuri=address, internal=False)
+
+
+def named(row: dict[str, Any], field: str) -> list[str]:
+    """The names in a field that may be planned, null or missing."""
+    value = row.get(field, PLANNED)
+    return [] if value in (PLANNED, None) else value
+
+
+def joined(parts: list[nodes.Node], mark: str) -> Iterator[nodes.Node]:
+    """Parts with a mark between them."""
+    for i, part in enumerate(parts):
+        if i:
+            yield nodes.Text(mark)
+        yield part
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register the directive and the transform."""
+    app.add_directive("ledger-table", LedgerTable)
+    app.add_transform(LinkLedgerIds)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

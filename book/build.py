@@ -1,0 +1,113 @@
+"""Build the book: run what must be run, make the site, and fail when anything is wrong.
+
+``python book/build.py [ROOT]`` builds the book at ROOT (this repository when left out) into ROOT/_build/html with
+Jupyter Book, every warning an error. Around it stand three rules that Jupyter Book does not have:
+
+- outputs of chapters are kept only as long as the library and the packages that made them are the same;
+- pages are read afresh unless the last build ended well, so what failed once fails again until it is mended;
+- chapters run on the CPU, with this Python, whatever kernels the machine has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent
+
+
+def digest(files: Iterable[Path], *more: str) -> str:
+    """A hash of the files' names and contents and of further strings."""
+    total = hashlib.sha256()
+    for path in sorted(files):
+        total.update(f"{path.name}\0".encode() + path.read_bytes())
+    for text in more:
+        total.update(text.encode() + b"\0")
+    return total.hexdigest()
+
+
+def tested_packages() -> list[str]:
+    """The installed versions of the packages that constraints.txt names."""
+    names = re.findall(r"(?m)^([\w.-]+)==", (REPOSITORY / "constraints.txt").read_text("utf-8"))
+    versions = []
+    for name in names:
+        try:
+            versions.append(f"{name}=={metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            versions.append(f"{name} missing")
+    return versions
+
+
+def library_stamp() -> str:
+    """Changes when a chapter's outputs could: geolib's sources, Python, the packages."""
+    library = REPOSITORY / "geolib"
+    sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
+    return digest(sources, platform.python_version(), *tested_packages())
+
+
+def pages_stamp(root: Path) -> str:
+    """Changes when every page must be read again: the library, the extensions, the table of contents."""
+    extensions = (root / "book" / "_ext").glob("*.py")
+    return digest([*extensions, root / "_toc.yml", root / "_config.yml"], library_stamp())
+
+
+def forget_stale_outputs(build: Path) -> None:
+    """Drop the outputs of chapters that another library or other packages made."""
+    stamp, now = build / "library.stamp", library_stamp()
+    if not stamp.exists() or stamp.read_text() != now:
+        shutil.rmtree(build / ".jupyter_cache", ignore_errors=True)
+        stamp.write_text(now)
+
+
+def forget_stale_pages(build: Path, good: Path, now: str) -> None:
+    """Drop what Sphinx remembers of the pages, unless the last build ended well and nothing they stand on changed."""
+    if not good.exists() or good.read_text() != now:
+        shutil.rmtree(build / ".doctrees", ignore_errors=True)
+        shutil.rmtree(build / "html", ignore_errors=True)
+    good.unlink(missing_ok=True)
+
+
+def jupyter_book(root: Path) -> int:
+    """Run Jupyter Book with every warning an error; its exit status."""
+    settings = {
+        "CUDA_VISIBLE_DEVICES": "",  # chapters must run without a GPU
+        "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel before the user's own
+        "IPYTHONDIR": str(root / "_build" / "ipython"),  # none of the user's start-up files
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        "PYTHONHASHSEED": "0",
+    }
+    call = "from jupyter_book.cli.main import main; main()"
+    command = [sys.executable, "-c", call, "build", str(root), "-W", "-n", "--keep-going", "-q"]
+    return subprocess.run(command, env=os.environ | settings, check=False).returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Build and say where the site is."""
+    root = Path(arguments[0]).resolve() if arguments else REPOSITORY
+    build = root / "_build"
+    build.mkdir(exist_ok=True)
+    good, now, start = build / "good.stamp", pages_stamp(root), time.monotonic()
+    forget_stale_outputs(build)
+    forget_stale_pages(build, good, now)
+    status = jupyter_book(root)
+    if status != 0:
+        print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): the warnings above are errors.")
+        return 1
+    good.write_text(now)
+    site = build / "html" / "index.html"
+    print(f"\nThe book is built ({time.monotonic() - start:.0f} s). Open {site} or run: make serve")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""The chapters' files: what a reader of a notebook may rely on. The book's build runs them; these tests only read."""
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CHAPTERS = sorted((REPOSITORY / "chapters").glob("*.ipynb"))
+
+# What cells may import: the library, its light companions, and Python itself.
+ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
+ALLOWED |= {"anywidget", "traitlets"}
+ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random"}
+MOST_LINES, MOST_LINES_OF_A_CHECK, WIDEST = 25, 10, 100
+
+
+def load(path):
+    """A notebook's data."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def source(cell):
+    """A cell's text."""
+    return "".join(cell["source"])
+
+
+def tags(cell):
+    """A cell's tags."""
+    return cell["metadata"].get("tags", [])
+
+
+def setup_cell():
+    """The set-up cell as book/setup_cell.py writes it."""
+    spec = importlib.util.spec_from_file_location("setup_cell", REPOSITORY / "book" / "setup_cell.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def without_magics(text):
+    """A cell's Python, its lines of magic replaced by pass."""
+    return re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", text)
+
+
+def imports(text):
+    """The top-level packages that a cell imports."""
+    found = set()
+    for node in ast.walk(ast.parse(without_magics(text))):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def code_cells():
+    """Every code cell as a test's parameter, the set-up cells left out."""
+    return [
+        pytest.param(cell, id=f"{path.stem}-{cell['id']}")
+        for path in CHAPTERS
+        for cell in [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
+    ]
+
+
+def test_there_are_chapters():
+    assert CHAPTERS
+    assert all(re.fullmatch(r"\d\d_[a-z_]+", path.stem) for path in CHAPTERS)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_without_outputs(path):
+    for cell in load(path)["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_cell_ids_are_words_and_unique(path):
+    ids = [cell["id"] for cell in load(path)["cells"]]
+    assert len(ids) == len(set(ids))
+    # An editor's random id changes with every save elsewhere; a word does not.
+    assert all(re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]+", name) for name in ids), ids
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_the_first_code_cell_is_the_set_up(path):
+    first = next(cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
+    assert source(first) == setup_cell().setup_cell(), "run: make setup-cells"
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_notebook_starts_with_its_title_and_names_python3(path):
+    notebook = load(path)
+    assert source(notebook["cells"][0]).startswith("# ")
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+
+
+def test_the_set_up_touches_neither_torch_nor_numpy():
+    text = setup_cell().setup_cell()
+    assert not re.search(r"\b(torch|numpy)\b *[=<>]", text)
+    assert "--upgrade" not in text
+    assert "-U" not in text
+
+
+@pytest.mark.parametrize("cell", code_cells())
+def test_a_cell_imports_only_what_readers_have(cell):
+    assert imports(source(cell)) <= ALLOWED
+
+
+@pytest.mark.parametrize("cell", code_cells())
+def test_a_cell_fits_a_screen(cell):
+    lines = source(cell).splitlines()
+    assert len(lines) <= (MOST_LINES_OF_A_CHECK if "check" in tags(cell) else MOST_LINES)
+    assert max(map(len, lines)) <= WIDEST
+
+
+@pytest.mark.parametrize("cell", code_cells())
+def test_a_check_asserts(cell):
+    if "check" in tags(cell):
+        # geolib.check raises by itself; everything else asserts.
+        assert re.search(r"\bassert|assert_close|\bcheck\(", source(cell))
+
+
+@pytest.mark.parametrize("cell", code_cells())
+def test_a_picture_has_a_text_alternative(cell):
+    if re.search(r"\bplt\.(show|subplots|figure)\b", source(cell)) and "no-picture" not in tags(cell):
+        alternative = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
+        assert len(alternative) >= 20, "say in the cell's metadata mystnb.image.alt what one would see"
+
+
+def test_the_repositorys_address_stands_in_one_place():
+    address = setup_cell().address().removeprefix("https://")
+    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout, so there is no list of tracked files")
+    holders = set()
+    for name in listed.stdout.splitlines():
+        path = REPOSITORY / name
+        if path.is_file() and address.encode() in path.read_bytes():
+            holders.add(name)
+    assert holders - {f"chapters/{path.name}" for path in CHAPTERS} == {"_config.yml"}
+    # In a chapter it stands in the stamped cell alone.
+    for path in CHAPTERS:
+        assert path.read_text("utf-8").count(address) == 1

@@ -1,0 +1,406 @@
+"""The built site, opened page by page in a headless browser, and the build's own promise to fail.
+
+The browser is $CHROMIUM, or chromium, chromium-browser or google-chrome on the PATH, or the one that
+``playwright install chromium`` brings.
+"""
+
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urldefrag, urljoin
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SITE = REPOSITORY / "_build" / "html"
+# Pages that Sphinx makes by itself, and the redirection to the landing page.
+GENERATED = {"index.html", "genindex.html", "search.html", "py-modindex.html", "prf-prf.html"}
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+
+pytestmark = pytest.mark.site
+
+
+def pages():
+    """Every page of the book as a path below the site; the sources' copies and the index pages left out."""
+    found = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    return [name for name in found if name not in GENERATED and not name.startswith(("_modules", "_static"))]
+
+
+def chapters():
+    """The pages of chapters."""
+    return [name for name in pages() if name.startswith("chapters/")]
+
+
+# The site on localhost, the browser, and one visit to each page ------------------------------------------------------
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, *args):
+        """Say nothing."""
+
+
+@pytest.fixture(scope="session")
+def address():
+    """The site's address while it is served."""
+    assert (SITE / "index.html").is_file(), "there is no site in _build/html: run make book first"
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+def browser_on_path():
+    """The browser to start, or None for playwright's own."""
+    names = [os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    return next((found for name in names if name and (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium."""
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(
+                executable_path=browser_on_path(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            )
+        except Error as error:
+            pytest.fail(
+                "no browser starts. Install one (Debian: apt install chromium; elsewhere: python -m playwright install "
+                f"chromium) or name one in $CHROMIUM. {str(error).splitlines()[0]}",
+                pytrace=False,
+            )
+        yield chromium
+        chromium.close()
+
+
+class Visit:
+    """A page open in the browser, and all it complained of on the way."""
+
+    def __init__(self, browser, address, name, viewport, scheme):
+        """Open the page with every request to another host refused."""
+        self.foreign, self.failed, self.errors = [], [], []
+        self.page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()
+        self.page.route("**/*", lambda route: self.let_through(route, address))
+        self.page.on("requestfailed", lambda request: self.failed.append(request.url))
+        self.page.on("response", lambda reply: self.failed.append(reply.url) if reply.status >= 400 else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.goto(address + name, wait_until="load")
+        # MathJax resolves a promise when it has typeset the page; pages without formulas have no MathJax.
+        self.page.evaluate("() => window.MathJax?.startup?.promise")
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.explorable')].every(e => e.dataset.alive || e.textContent)"
+        )
+
+    def let_through(self, route, address):
+        """Pass local requests on, note and refuse the others."""
+        if route.request.url.startswith((address, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.foreign.append(route.request.url)
+            route.abort()
+
+
+@pytest.fixture(scope="session")
+def visit(browser, address):
+    """Visits by page and circumstances, each made once."""
+
+    @functools.cache
+    def go(name, narrow=False, scheme="light"):
+        return Visit(browser, address, name, PHONE if narrow else DESK, scheme)
+
+    return go
+
+
+# What holds of every page ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_page_asks_no_other_host_and_nothing_fails(visit, name):
+    seen = visit(name)
+    assert seen.foreign == []
+    assert seen.failed == []
+    assert seen.errors == []
+
+
+@pytest.mark.parametrize("name", pages())
+def test_no_raw_tex_is_left_to_read(visit, name):
+    text = visit(name).page.evaluate(
+        """() => {
+            const article = (document.querySelector("article") ?? document.body).cloneNode(true);
+            article.querySelectorAll("pre, code, script, style, mjx-container").forEach((node) => node.remove());
+            return article.textContent;
+        }"""
+    )
+    assert re.findall(r"\\[a-zA-Z]+|\\\(|\\\[|\$[^$\n]{1,80}\$", text) == []
+
+
+@pytest.mark.parametrize("name", pages())
+def test_every_formula_is_typeset(visit, name):
+    counts = visit(name).page.evaluate(
+        """() => [document.querySelectorAll("article .math").length,
+                  [...document.querySelectorAll("article .math")]
+                    .filter((formula) => !formula.querySelector("mjx-container")).length,
+                  document.querySelectorAll("mjx-merror, [data-mjx-error]").length]"""
+    )
+    assert counts[1:] == [0, 0]
+
+
+@pytest.mark.parametrize("name", pages())
+def test_every_picture_is_there_and_has_a_text_alternative(visit, name):
+    pictures = visit(name).page.evaluate(
+        """async () => Promise.all([...document.querySelectorAll("article img")].map(async (img) => {
+            img.loading = "eager";
+            await img.decode().catch(() => null);
+            return [img.alt, img.naturalWidth];
+        }))"""
+    )
+    for alternative, width in pictures:
+        assert len(alternative.strip()) >= 15
+        assert not re.search(r"\.(png|svg|jpe?g|gif)$|[0-9a-f]{32}", alternative)
+        assert width > 0
+
+
+@pytest.mark.parametrize("name", pages())
+def test_links_within_the_site_lead_somewhere(visit, address, name):
+    page = visit(name).page
+    links = page.evaluate("() => [...document.querySelectorAll('a[href]')].map((a) => a.getAttribute('href'))")
+    for link in set(links):
+        target, anchor = urldefrag(urljoin(address + name, link))
+        if not target.startswith(address):
+            continue
+        file = SITE / target.removeprefix(address)
+        assert file.is_file(), link
+        if anchor and file.suffix == ".html":
+            assert anchor in ids_in(file), link
+
+
+@functools.cache
+def ids_in(file):
+    """The ids of a page."""
+    return set(re.findall(r'\bid="([^"]+)"', file.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("name", pages())
+def test_ids_are_unique_in_the_text(visit, name):
+    ids = visit(name).page.evaluate("() => [...document.querySelectorAll('article [id]')].map((node) => node.id)")
+    formulas = {each for each in ids if each.startswith(("MJX", "mjx"))}
+    rest = [each for each in ids if each not in formulas]
+    assert sorted(set(rest)) == sorted(rest)
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_phone_scrolls_in_one_direction_only(visit, name):
+    width = visit(name, narrow=True).page.evaluate("() => document.documentElement.scrollWidth")
+    assert width <= PHONE["width"]
+
+
+@pytest.mark.parametrize("name", pages())
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(visit, name, scheme):
+    seen = visit(name, scheme=scheme)
+    assert seen.page.evaluate("() => document.documentElement.dataset.theme") == scheme
+    faint = seen.page.evaluate(CONTRAST)
+    assert faint == []
+
+
+# For each kind of text in the article: its colour against the nearest opaque ground, by the WCAG formula.
+CONTRAST = """() => {
+  const parse = (c) => (c.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    for (let n = node; n; n = n.parentElement) {
+      const c = parse(getComputedStyle(n).backgroundColor);
+      if (c.length === 3 || c[3] === 1) return c;
+    }
+    return [255, 255, 255];
+  };
+  const faint = new Set();
+  for (const node of document.querySelectorAll("article p, article li, article a, article h1, article h2, article td, "
+      + "article th, article dt, article code, article pre span, article figcaption, article .admonition-title")) {
+    if (!node.textContent.trim() || !node.offsetParent || node.closest(".headerlink, .toggle-hidden, button")) continue;
+    const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) faint.add(`${node.tagName}.${node.className}: ${ratio.toFixed(2)}`);
+  }
+  return [...faint];
+}"""
+
+
+# What holds of chapters -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
+    page = visit(name).page
+    states = page.evaluate(
+        "() => [...document.querySelectorAll('.explorable')].map((e) => e.dataset.alive ?? e.textContent)"
+    )
+    views = page.evaluate("() => document.querySelectorAll('script[type$=\"widget-view+json\"]').length")
+    assert states == ["yes"] * views
+    shown = page.evaluate(
+        "() => [...document.querySelectorAll('.explorable-still')].filter((e) => e.offsetParent !== null).length"
+    )
+    assert shown == 0
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_without_scripts_a_still_stands_in_for_each_explorable(browser, address, name):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(address + name)
+    views = page.locator("script[type$='widget-view+json']").count()
+    stills = page.locator(".explorable-still")
+    assert views == 0 or stills.count() > 0
+    assert all(stills.nth(i).is_visible() for i in range(stills.count()))
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_a_slider_of_an_explorable_moves_by_keyboard(visit, name):
+    page = visit(name).page
+    sliders = page.locator(".explorable input[type=range]")
+    for i in range(sliders.count()):
+        slider = sliders.nth(i)
+        before = slider.input_value()
+        slider.focus()
+        page.keyboard.press("ArrowRight" if float(before) < float(slider.get_attribute("max") or 100) else "ArrowLeft")
+        assert slider.input_value() != before
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_a_chapter_has_a_colab_button_and_a_download(visit, name):
+    page = visit(name).page
+    source = name.replace(".html", ".ipynb")
+    links = page.evaluate("() => [...document.querySelectorAll('a[href]')].map((a) => a.getAttribute('href'))")
+    assert any(link.startswith("https://colab.research.google.com/github/") and link.endswith(source) for link in links)
+    assert any(link.endswith(f"_sources/{source}") for link in links)
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_solutions_are_folded_and_open(visit, name):
+    page = visit(name).page
+    folded = page.locator("article .admonition.solution.dropdown")
+    for i in range(folded.count()):
+        assert "toggle-hidden" in folded.nth(i).get_attribute("class")
+        folded.nth(i).locator("button.toggle-button").first.click()
+        assert "toggle-hidden" not in folded.nth(i).get_attribute("class")
+
+
+def test_the_sites_root_leads_to_the_landing_page(browser, address):
+    page = browser.new_context().new_page()
+    page.goto(address)
+    page.wait_for_url(address + "book/index.html")
+
+
+def test_the_search_finds_a_word_of_the_text(browser, address):
+    seen = Visit(browser, address, "search.html?q=commute", DESK, "light")
+    seen.page.wait_for_selector("#search-results li")
+    assert seen.foreign == []
+
+
+def test_the_cover_is_what_its_script_draws():
+    sys.path.insert(0, str(REPOSITORY / "book"))
+    import cover
+
+    assert (REPOSITORY / "book" / "_static" / "cover.svg").read_text("utf-8") == cover.picture()
+
+
+# The build cannot lie -------------------------------------------------------------------------------------------------
+
+TINY_LEDGER = """\
+- key: RF
+  title: A tiny ledger
+  rows:
+    - {id: RF-10, statement: A statement., chapter: 1}
+"""
+TINY_ROOT = """\
+# A tiny book
+
+A statement: RF-10.
+
+```{ledger-table} RF
+```
+"""
+PLOT = "import matplotlib.pyplot as plt\nplt.plot([0, 1])\nplt.show()"
+
+
+def tiny_book(folder, text="All is well: RF-10.", code="assert 1 + 1 == 2", metadata=None):
+    """A book of two pages with this book's configuration and extensions."""
+    book = folder / "book"
+    book.mkdir()
+    for name in ("_ext", "_static"):
+        shutil.copytree(REPOSITORY / "book" / name, book / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "_config.yml", folder)
+    shutil.copy(REPOSITORY / "book" / "references.bib", book)
+    (book / "ledger.yml").write_text(TINY_LEDGER)
+    (book / "index.md").write_text(TINY_ROOT)
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: book/index\nchapters:\n  - file: chapters/01_tiny\n")
+    cells = [
+        {"cell_type": "markdown", "id": "text", "metadata": {}, "source": f"# Tiny\n\n{text}"},
+        {
+            **{"cell_type": "code", "id": "code", "metadata": metadata or {}, "source": code},
+            **{"outputs": [], "execution_count": None},
+        },
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    (folder / "chapters").mkdir()
+    (folder / "chapters" / "01_tiny.ipynb").write_text(
+        json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+    )
+
+
+def build(folder):
+    """Run the book's own driver; its exit status and all it printed."""
+    command = [sys.executable, str(REPOSITORY / "book" / "build.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_sound_tiny_book_builds_and_builds_again(tmp_path):
+    tiny_book(tmp_path)
+    for _ in range(2):
+        status, said = build(tmp_path)
+        assert status == 0, said
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        ({"code": "assert 1 + 1 == 3"}, "AssertionError"),
+        ({"text": "See [nowhere](nowhere.md)."}, "nowhere"),
+        ({"text": "See {ref}`nowhere`."}, "nowhere"),
+        ({"text": "See {prf:ref}`nowhere`."}, "nowhere"),
+        ({"text": "By {cite}`nobody1999`."}, "nobody1999"),
+        ({"text": "By RF-99 it holds."}, "unknown ledger id RF-99"),
+        ({"code": PLOT}, "no text alternative"),
+        ({"text": "![](../book/_static/cover.svg)"}, "no text alternative"),
+    ],
+    ids=["cell", "page", "label", "theorem", "citation", "ledger-id", "plot", "picture"],
+)
+def test_a_broken_book_fails_twice_over_the_same_folder(tmp_path, broken, complaint):
+    tiny_book(tmp_path, **broken)
+    for _ in range(2):
+        status, said = build(tmp_path)
+        assert status != 0, said
+        assert complaint in said
+
+
+def test_a_mended_book_builds(tmp_path):
+    tiny_book(tmp_path, code="assert 1 + 1 == 3")
+    assert build(tmp_path)[0] != 0
+    notebook = tmp_path / "chapters" / "01_tiny.ipynb"
+    notebook.write_text(notebook.read_text().replace("== 3", "== 2"))
+    status, said = build(tmp_path)
+    assert status == 0, said
