@@ -17,8 +17,8 @@ from geolib.lab.data import DATASETS
 class Config:
     """Everything that decides the numbers of a run, checked when it is made.
 
-    A default here never changes: the hash covers only what differs from the defaults, so that a field added later leaves
-    the name of every recorded run as it is.
+    A default here never changes: the hash covers only what differs from the defaults, so that a field added later
+    leaves the name of every recorded run as it is.
 
     Parameters
     ----------
@@ -98,7 +98,9 @@ class Config:
         for name in ("dropout", "label_smoothing"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "it must be in [0, 1)")
         for name, allowed in (("pool", POOLS), ("schedule", SCHEDULES), ("augment", AUGMENTATIONS)):
-            require(getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}")
+            require(
+                getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}"
+            )
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
             object.__setattr__(self, "patch", DATASETS[self.dataset].patch)
@@ -108,7 +110,9 @@ class Config:
         try:
             options = json.loads(json.dumps(dict(self.method_options), allow_nan=False))
         except (TypeError, ValueError):
-            raise ValueError(f"method_options: got {self.method_options}; names with values that JSON can hold") from None
+            raise ValueError(
+                f"method_options: got {self.method_options}; names with values that JSON can hold"
+            ) from None
         object.__setattr__(self, "method_options", options)
 
     def to_dict(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the four arrays (names, types, shapes, bytes) and the classes: the same images give the same one."""
+        """sha256 of the classes and the four arrays: names, types, shapes, bytes."""
         digest = hashlib.sha256(repr(self.classes).encode())
         for key in ("x_train", "y_train", "x_test", "y_test"):
             array = np.ascontiguousarray(getattr(self, key).numpy())
@@ -68,7 +68,7 @@ class Dataset:
 
 
 def patch_grid(shape: tuple[int, int, int], patch: int) -> tuple[int, int]:
-    """Rows and columns when an image (channels, height, width) is cut into square patches; ValueError if it cannot be."""
+    """Rows and columns of an image (channels, height, width) cut into square patches; ValueError if they do not fit."""
     _, height, width = shape
     fits = height % patch == 0 and width % patch == 0
     require(fits, "patch", patch, f"it must divide the image, {height}x{width} pixels")
@@ -82,6 +82,8 @@ class Spec:
     about: str
     needs: str
     patch: int
+    images: int  # to train on
+    pixels: int  # of an image
     load: Callable[[], Dataset]
 
 
@@ -100,8 +102,7 @@ def load(name: str) -> Dataset:
     Raises
     ------
     LabError
-        For an unknown name, and when the images cannot be had or are not what they should be; one line that says what to
-        do.
+        For an unknown name, and when the images cannot be had or are not what they should be.
     """
     return spec(name).load()
 
@@ -126,7 +127,7 @@ def _labels(array: Any) -> Tensor:
 
 
 def _load_digits() -> Dataset:
-    """1,797 images of 8x8 pixels with values 0 ... 16; a fifth of each class, drawn once with seed 0, is the test part."""
+    """1,797 images of 8x8 pixels with values 0 ... 16; a fifth of each class is the test part."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -256,7 +257,9 @@ def _download(name: str) -> dict[str, np.ndarray]:
         train, test = (make(str(cache), train=part, download=True) for part in (True, False))
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a damaged download is a RuntimeError
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise LabError(f"{name}: torchvision's download failed ({reason}); go online and try again, or {by_hand}") from None
+        raise LabError(
+            f"{name}: torchvision's download failed ({reason}); go online and try again, or {by_hand}"
+        ) from None
     arrays = {
         "x_train": np.asarray(train.data),
         "y_train": np.asarray(train.targets, dtype=np.uint8),
@@ -308,7 +311,11 @@ _CIFAR_CLASSES = {"cifar10": 10, "cifar100": 100}
 _CIFAR_NEEDS = f"prepared arrays in ${FOLDER_VARIABLE}, or torchvision and a network"
 
 DATASETS: dict[str, Spec] = {
-    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, _load_digits),
-    "cifar10": Spec("60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, lambda: _load_cifar("cifar10", 10)),
-    "cifar100": Spec("60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, lambda: _load_cifar("cifar100", 100)),
+    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1437, 64, _load_digits),
+    "cifar10": Spec(
+        "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar10", 10)
+    ),
+    "cifar100": Spec(
+        "60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar100", 100)
+    ),
 }

@@ -50,8 +50,8 @@ class ViT(nn.Module):
 
     Notes
     -----
-    Pooling is the mean over all tokens, or with ``pool="cls"`` a class token in front, which has no position. Weights start
-    as PyTorch starts them; the class token starts normal with deviation 0.02.
+    Pooling is the mean over all tokens, or with ``pool="cls"`` a class token in front, which has no position. Weights
+    start as PyTorch starts them; the class token starts normal with deviation 0.02.
     """
 
     positions: Tensor

@@ -31,7 +31,9 @@ class Folders:
         """In a checkout book/results and the ignored folder runs; LabError elsewhere."""
         root = checkout()
         if root is None:
-            raise LabError("geolib is not imported from a checkout, so there is no place for records: name one with --out DIR")
+            raise LabError(
+                "geolib is not imported from a checkout, so there is no place for records: name one with --out DIR"
+            )
         return cls(root / "book" / "results", root / "runs")
 
     def check(self) -> None:
@@ -41,7 +43,9 @@ class Folders:
                 folder.mkdir(parents=True, exist_ok=True)
                 tempfile.TemporaryFile(dir=folder).close()
             except OSError as error:
-                raise LabError(f"{folder}: cannot write there ({error.strerror}); name another with --out DIR") from None
+                raise LabError(
+                    f"{folder}: cannot write there ({error.strerror}); name another with --out DIR"
+                ) from None
 
     def checkpoint(self, config: Config) -> Path:
         """The checkpoint of a run."""

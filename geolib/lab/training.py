@@ -1,8 +1,8 @@
 """The training loop: ``train``, to be read from top to bottom, and ``Run``, the few steps it is made of.
 
-A run is decided by its configuration and its data. All randomness comes from (seed, epoch) or stands in the checkpoint: a
-run that was killed at any moment and started again ends in the same numbers as one left alone, on the same device and with
-the same number of threads.
+A run is decided by its configuration and its data. All randomness comes from (seed, epoch) or stands in the checkpoint:
+a run that was killed at any moment and started again ends in the same numbers as one left alone, on the same device and
+with the same number of threads.
 """
 
 from __future__ import annotations
@@ -147,9 +147,7 @@ class Run:
         images = self.images[batch]
         if self.config.augment == "crop-flip":
             images = crop_and_flip(images)
-        loss = F.cross_entropy(
-            self.scores(images), self.labels[batch], label_smoothing=self.config.label_smoothing
-        )
+        loss = F.cross_entropy(self.scores(images), self.labels[batch], label_smoothing=self.config.label_smoothing)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.done, self.total)
         self.optimizer.zero_grad()
@@ -259,9 +257,7 @@ class Run:
         found = state.get("identity", {}) if isinstance(state, dict) else {}
         for key, value in self.identity.items():
             if found.get(key) != value:
-                raise LabError(
-                    f"{path}: a checkpoint of another run ({key} {found.get(key)!r}, not {value!r}); delete it to start over"
-                )
+                raise LabError(f"{path}: made with {key} {found.get(key)}, not {value}; delete it to start over")
         self.epoch, self.step, metrics = state["progress"]
         self.metrics = list(metrics)
         self.started, seconds, self.evaluation_seconds = state["times"]
@@ -298,7 +294,8 @@ def learning_rate(config: Config, step: int, total: int) -> float:
     Returns
     -------
     float
-        lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with t = (step - warmup) / (total - warmup).
+        lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with
+        t = (step - warmup) / (total - warmup).
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
@@ -352,15 +349,16 @@ def isolated(device: torch.device) -> Iterator[torch.device]:
             yield device
             return
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
-        was, filled = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+        settings: Any = torch.utils.deterministic
+        was, filled = torch.are_deterministic_algorithms_enabled(), settings.fill_uninitialized_memory
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        settings.fill_uninitialized_memory = False  # it only costs time: nothing here reads unwritten memory
         torch.cuda.reset_peak_memory_stats(device)
         try:
             yield device
         finally:
             torch.use_deterministic_algorithms(was)
-            torch.utils.deterministic.fill_uninitialized_memory = filled
+            settings.fill_uninitialized_memory = filled
 
 
 def peak_memory(device: torch.device) -> int:

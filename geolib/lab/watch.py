@@ -50,7 +50,12 @@ class Watch:
     """
 
     def __init__(self, checkpoint: Path | None, checkpoint_seconds: float, time_budget: float | None, quiet: bool):
-        self.checkpoint, self.checkpoint_seconds, self.budget, self.quiet = checkpoint, checkpoint_seconds, time_budget, quiet
+        self.checkpoint, self.checkpoint_seconds, self.budget, self.quiet = (
+            checkpoint,
+            checkpoint_seconds,
+            time_budget,
+            quiet,
+        )
         self.started = self.looked = self.saved = time.monotonic()
         self.saving_seconds = 0.0
         self.judged = False  # whether the run was found to fit the budget
