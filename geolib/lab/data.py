@@ -311,7 +311,7 @@ _CIFAR_CLASSES = {"cifar10": 10, "cifar100": 100}
 _CIFAR_NEEDS = f"prepared arrays in ${FOLDER_VARIABLE}, or torchvision and a network"
 
 DATASETS: dict[str, Spec] = {
-    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1437, 64, _load_digits),
+    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, 64, _load_digits),
     "cifar10": Spec(
         "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar10", 10)
     ),
