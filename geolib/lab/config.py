@@ -1,0 +1,159 @@
+"""What a run is: a frozen configuration, its canonical JSON and its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from geolib._checks import require
+from geolib.encodings import METHODS
+from geolib.lab.data import DATASETS
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides the numbers of a run, checked when it is made.
+
+    A default here never changes: the hash covers only what differs from the defaults, so that a field added later
+    leaves the name of every recorded run as it is.
+
+    Parameters
+    ----------
+    dataset : str
+        A key of ``geolib.lab.data.DATASETS``.
+    method : str
+        A key of ``geolib.encodings.METHODS``.
+    method_options : mapping
+        Passed to the method (``{"base": 100.0}``).
+    width, heads, layers : int
+    mlp_ratio : float
+        Hidden features of a block's MLP over width.
+    patch : int or None
+        Pixels along a patch's side; None takes the data set's own.
+    pool : str
+        "mean" (over all tokens) or "cls" (a class token in front, which has no position).
+    dropout : float
+        On the embedding and on each branch's output, never on attention weights.
+    epochs, batch : int
+    lr, weight_decay : float
+        AdamW's; PyTorch's defaults.
+    schedule : str
+        "cosine" (to zero) or "constant".
+    warmup : int
+        Steps of linear warm-up.
+    label_smoothing : float
+    augment : str
+        "none" or "crop-flip" (crop after padding by 4, mirror left-right).
+    train_size, test_size : int or None
+        A fixed random subset of each part; None takes all.
+    eval_every : int
+        Epochs between evaluations; the last epoch is always evaluated.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        For an unknown name or a number outside its range.
+    """
+
+    dataset: str
+    method: str = "none"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    width: int = 64
+    heads: int = 4
+    layers: int = 2
+    mlp_ratio: float = 2.0
+    patch: int | None = None
+    pool: str = "mean"
+    dropout: float = 0.0
+    epochs: int = 10
+    batch: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    schedule: str = "cosine"
+    warmup: int = 0
+    label_smoothing: float = 0.0
+    augment: str = "none"
+    train_size: int | None = None
+    test_size: int | None = None
+    eval_every: int = 1
+    seed: int = 0
+
+    def __post_init__(self):
+        require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
+        require(self.method in METHODS, "method", repr(self.method), f"the methods are {', '.join(METHODS)}")
+        for name in ("width", "heads", "layers", "epochs", "batch", "eval_every"):
+            require(_whole(getattr(self, name), 1), name, getattr(self, name), "it must be a whole number above 0")
+        for name in ("patch", "train_size", "test_size"):
+            came = getattr(self, name)
+            require(came is None or _whole(came, 1), name, came, "it must be None or a whole number above 0")
+        for name in ("warmup", "seed"):
+            require(_whole(getattr(self, name), 0), name, getattr(self, name), "it must be a whole number, 0 or above")
+        for name in ("mlp_ratio", "lr"):
+            require(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "it must be above 0")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "it must be 0 or above")
+        for name in ("dropout", "label_smoothing"):
+            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "it must be in [0, 1)")
+        for name, allowed in (("pool", POOLS), ("schedule", SCHEDULES), ("augment", AUGMENTATIONS)):
+            require(
+                getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}"
+            )
+        require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
+        if self.patch is None:
+            object.__setattr__(self, "patch", DATASETS[self.dataset].patch)
+        # One spelling for one value (4 and 4.0, a tuple and a list), so that equal settings have equal hashes.
+        for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        try:
+            options = json.loads(json.dumps(dict(self.method_options), allow_nan=False))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"method_options: got {self.method_options}; names with values that JSON can hold"
+            ) from None
+        object.__setattr__(self, "method_options", options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON can hold them."""
+        return asdict(self)
+
+    @property
+    def canonical(self) -> str:
+        """The fields that differ from their defaults, as JSON with sorted keys and no spaces."""
+        usual = Config(self.dataset).to_dict()
+        chosen = {k: v for k, v in self.to_dict().items() if k == "dataset" or v != usual[k]}
+        return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @property
+    def hash(self) -> str:
+        """Ten hexadecimal digits that name this configuration, seed included."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """The run's name: data set, method, seed and hash."""
+        return f"{self.dataset}-{self.method}-seed{self.seed}-{self.hash}"
+
+    @property
+    def cell(self) -> str:
+        """The hash without the seed: runs that differ in their seed alone share it."""
+        return replace(self, seed=0).hash
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """A configuration from its fields; ValueError for a field that does not exist."""
+        unknown = sorted(set(values) - {f.name for f in fields(cls)})
+        require(not unknown, "config", f"unknown fields {unknown}", "it may hold the fields of Config alone")
+        require("dataset" in values, "config", "no dataset", "it must name one")
+        return cls(**values)
+
+
+POOLS = ("mean", "cls")
+SCHEDULES = ("cosine", "constant")
+AUGMENTATIONS = ("none", "crop-flip")
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

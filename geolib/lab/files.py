@@ -1,0 +1,58 @@
+"""Files that are whole or not there, and the one kind of error the lab shows to its user."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+
+class LabError(ValueError):
+    """Something the user can put right; its text is one line that says what to do."""
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file so that at any moment its old or its new content is there whole, whatever is killed when.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made when it is missing.
+    write : function that fills an open binary file
+
+    Raises
+    ------
+    LabError
+        When the folder or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise LabError(f"{path.parent}: cannot write there ({error.strerror}); name another folder") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise LabError(f"{path}: could not be written ({error.strerror or error}); nothing was changed") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's mask of permissions, which can be read only by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def checkout() -> Path | None:
+    """The root of the checkout that geolib is imported from, or None when geolib is an installed package."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() else None

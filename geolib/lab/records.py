@@ -1,0 +1,232 @@
+"""Records: one JSON file for each finished run, from which every table, figure and number of the book is read."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import geolib
+from geolib.lab.config import Config
+from geolib.lab.files import LabError, checkout, write_atomically
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one finished run leaves.
+
+    Parameters
+    ----------
+    config : Config
+    experiment, scale : str or None
+        What the run was part of; None for a run of its own.
+    metrics : tuple of dict
+        One row for each epoch: epoch, train_loss, seconds (since the start) and, where it was evaluated, test_loss and
+        test_accuracy (in [0, 1]).
+    wall_seconds : float
+        Training and evaluation, over all sessions.
+    images_per_second : float
+        Training alone.
+    peak_memory : dict
+        bytes, and of what: "device" (its tensors) or "process" (all its memory).
+    device : str
+        The GPU's or the processor's name; for a processor with the number of threads.
+    precision : str
+        "bf16" (autocast) or "float32".
+    versions : dict
+        python, torch, geolib.
+    commit : dict or None
+        id, and dirty: whether the library differed from that commit; None where there is no git.
+    data : dict
+        name, source, fingerprint, train_images, test_images.
+    started : str
+        UTC, ISO 8601.
+    """
+
+    config: Config
+    experiment: str | None
+    scale: str | None
+    metrics: tuple[dict[str, float], ...]
+    wall_seconds: float
+    images_per_second: float
+    peak_memory: Mapping[str, Any]
+    device: str
+    precision: str
+    versions: Mapping[str, str]
+    commit: Mapping[str, Any] | None
+    data: Mapping[str, Any]
+    started: str
+
+    @property
+    def name(self) -> str:
+        """The run's name, which is also its file's."""
+        return self.config.name
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy after the last epoch, in [0, 1]."""
+        return self.metrics[-1]["test_accuracy"]
+
+    def curve(self, metric: str) -> tuple[list[int], list[float]]:
+        """Epochs and the values of a metric there, ready to plot."""
+        rows = [row for row in self.metrics if metric in row]
+        if not rows:
+            known = sorted({key for row in self.metrics for key in row})
+            raise LabError(f"metric: got {metric!r}; this record has {', '.join(known)}")
+        return [int(row["epoch"]) for row in rows], [row[metric] for row in rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        fields = {key: getattr(self, key) for key in _TYPES}
+        named = {"schema": SCHEMA, "name": self.name, "hash": self.config.hash, "seed": self.config.seed}
+        return named | fields | {"config": self.config.to_dict(), "metrics": list(self.metrics)}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Record:
+        """A record from its JSON; LabError that names what is wrong."""
+        _require(isinstance(values, dict), "it is not a JSON object")
+        _require(values.get("schema") == SCHEMA, f"schema is {values.get('schema')!r}, this version reads {SCHEMA}")
+        for key, kinds in _TYPES.items():
+            _require(key in values, f"{key} is missing")
+            _require(isinstance(values[key], kinds), f"{key} is {values[key]!r}")
+        try:
+            config = Config.from_dict(values["config"])
+        except (ValueError, TypeError) as error:
+            raise LabError(f"config: {error}") from None
+        _require(values.get("hash") == config.hash, f"hash is {values.get('hash')!r}, the config's is {config.hash!r}")
+        _check_metrics(values["metrics"], config)
+        fields = {key: values[key] for key in _TYPES}
+        return cls(**fields | {"config": config, "metrics": tuple(values["metrics"])})
+
+
+_TYPES: dict[str, Any] = {
+    "config": dict,
+    "experiment": str | None,
+    "scale": str | None,
+    "metrics": list,
+    "wall_seconds": int | float,
+    "images_per_second": int | float,
+    "peak_memory": dict,
+    "device": str,
+    "precision": str,
+    "versions": dict,
+    "commit": dict | None,
+    "data": dict,
+    "started": str,
+}
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise LabError(problem)
+
+
+def _check_metrics(rows: list[Any], config: Config) -> None:
+    """One row of finite numbers for each epoch, the last one evaluated."""
+    whole = all(isinstance(row, dict) and row.get("epoch") == i + 1 for i, row in enumerate(rows))
+    _require(whole and len(rows) == config.epochs, f"metrics are not one row for each of the {config.epochs} epochs")
+    numbers = [value for row in rows for value in row.values()]
+    finite = all(isinstance(v, int | float) and math.isfinite(v) for v in numbers)
+    _require(finite, "metrics hold something that is not a finite number")
+    _require(0 <= rows[-1].get("test_accuracy", -1) <= 1, "metrics: the last test_accuracy is not in [0, 1]")
+
+
+def path_of(config: Config, experiment: str | None, folder: Path) -> Path:
+    """Where the record of a run belongs."""
+    return folder / (experiment or "") / f"{config.name}.json"
+
+
+def write(record: Record, folder: Path) -> Path:
+    """Write a record, whole or not at all.
+
+    Parameters
+    ----------
+    record : Record
+    folder : Path
+        The folder of all records; the experiment's is below it.
+
+    Returns
+    -------
+    Path
+    """
+    text = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
+    # A row of metrics takes one line: shorter files, and differences one can read.
+    text = re.sub(r"\{\s+(\"epoch\"[^{}]*?)\s+\}", lambda row: "{" + re.sub(r"\s+", " ", row[1]) + "}", text)
+    path = path_of(record.config, record.experiment, folder)
+    write_atomically(path, lambda file: file.write(text.encode()))
+    return path
+
+
+def read(path: Path) -> Record:
+    """Read and check a record.
+
+    Raises
+    ------
+    LabError
+        When the file cannot be read, is not JSON or is not a record; it names the file and what is wrong.
+    """
+    try:
+        return Record.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise LabError(f"{path}: cannot be read ({error.strerror})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path}: not a record, its JSON does not parse ({error}); delete it and run again") from None
+    except LabError as error:
+        raise LabError(f"{path}: not a record, {error}; delete it and run again") from None
+
+
+def read_all(folder: Path | str, experiment: str | None = None) -> list[Record]:
+    """All records below a folder, of one experiment if it is named, sorted by file name.
+
+    A folder that does not exist holds none; a file that is not a record is a LabError.
+    """
+    start = Path(folder) / experiment if experiment else Path(folder)
+    return [read(path) for path in sorted(start.rglob("*.json"))]
+
+
+# Where a run took place ---------------------------------------------------------------------------------------------
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the processor's with the number of threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration, IndexError):
+        pass  # not Linux, or a processor without a model name
+    return f"{model}, {torch.get_num_threads()} threads"
+
+
+def versions() -> dict[str, str]:
+    """Of Python, torch and geolib."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "geolib": geolib.__version__}
+
+
+def commit() -> dict[str, Any] | None:
+    """The commit of the checkout that runs and whether the library in it was changed, or None without git."""
+    root = checkout()
+    if root is None or not (root / ".git").exists():
+        return None
+    try:
+        number = _git(root, "rev-parse", "HEAD").strip()
+        return {"id": number, "dirty": bool(_git(root, "status", "--porcelain", "--", "geolib").strip())}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=20)
+    return done.stdout

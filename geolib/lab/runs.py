@@ -1,0 +1,133 @@
+"""A run from its configuration to its record."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from geolib.lab import records
+from geolib.lab.config import Config
+from geolib.lab.data import Dataset
+from geolib.lab.files import LabError, checkout
+from geolib.lab.records import Record
+from geolib.lab.training import Run, train
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where records and checkpoints go."""
+
+    records: Path
+    checkpoints: Path
+
+    @classmethod
+    def below(cls, out: Path | str) -> Folders:
+        """Records in ``out`` and checkpoints in ``out/runs``."""
+        return cls(Path(out), Path(out) / "runs")
+
+    @classmethod
+    def usual(cls) -> Folders:
+        """In a checkout book/results and the ignored folder runs; LabError elsewhere."""
+        root = checkout()
+        if root is None:
+            raise LabError(
+                "geolib is not imported from a checkout, so there is no place for records: name one with --out DIR"
+            )
+        return cls(root / "book" / "results", root / "runs")
+
+    def check(self) -> None:
+        """LabError now, not after the training, when a file cannot be written."""
+        for folder in (self.records, self.checkpoints):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=folder).close()
+            except OSError as error:
+                raise LabError(
+                    f"{folder}: cannot write there ({error.strerror}); name another with --out DIR"
+                ) from None
+
+    def checkpoint(self, config: Config) -> Path:
+        """The checkpoint of a run."""
+        return self.checkpoints / f"{config.name}.pt"
+
+
+def run(
+    config: Config,
+    *,
+    data: Dataset | None = None,
+    out: Path | str | Folders | None = None,
+    experiment: str | None = None,
+    scale: str | None = None,
+    device: str | None = None,
+    time_budget: float | None = None,
+    checkpoint_seconds: float = 15.0,
+    quiet: bool = False,
+) -> Record:
+    """Train one model and return its record.
+
+    Parameters
+    ----------
+    config : Config
+    data : Dataset or None
+        The set that the configuration names when None.
+    out : folder, Folders or None
+        Where the record is written and the checkpoint is kept until then; with None nothing is written.
+    experiment, scale : str or None
+        Noted in the record.
+    device, time_budget, checkpoint_seconds, quiet
+        As for ``geolib.lab.train``.
+
+    Returns
+    -------
+    Record
+
+    Raises
+    ------
+    LabError, Stopped, Diverged
+        As for ``geolib.lab.train``.
+    """
+    folders = out if isinstance(out, Folders) or out is None else Folders.below(out)
+    checkpoint = None
+    if folders is not None:
+        folders.check()
+        checkpoint = folders.checkpoint(config)
+    finished = train(
+        config,
+        data,
+        device=device,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        time_budget=time_budget,
+        quiet=quiet,
+    )
+    record = record_of(finished, experiment, scale)
+    if folders is not None and checkpoint is not None:
+        records.write(record, folders.records)
+        checkpoint.unlink(missing_ok=True)  # only now: killed before this line, the run is at worst finished twice
+    return record
+
+
+def record_of(run: Run, experiment: str | None = None, scale: str | None = None) -> Record:
+    """The record of a finished run."""
+    return Record(
+        config=run.config,
+        experiment=experiment,
+        scale=scale,
+        metrics=tuple(run.metrics),
+        wall_seconds=run.total_seconds,
+        images_per_second=run.images_per_second,
+        peak_memory={"bytes": run.peak_bytes, "of": "device" if run.device.type == "cuda" else "process"},
+        device=records.device_name(run.device),
+        precision=run.precision,
+        versions=records.versions(),
+        commit=records.commit(),
+        data={
+            "name": run.data.name,
+            "source": run.data.source,
+            "fingerprint": run.data.fingerprint,
+            "train_images": len(run.labels),
+            "test_images": len(run.test_labels),
+        },
+        started=run.started,
+    )

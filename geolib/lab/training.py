@@ -1,0 +1,369 @@
+"""The training loop: ``train``, to be read from top to bottom, and ``Run``, the few steps it is made of.
+
+A run is decided by its configuration and its data. All randomness comes from (seed, epoch) or stands in the checkpoint:
+a run that was killed at any moment and started again ends in the same numbers as one left alone, on the same device and
+with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import pickle
+import resource
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geolib.lab.augment import channel_moments, crop_and_flip
+from geolib.lab.config import Config
+from geolib.lab.data import Dataset, load
+from geolib.lab.files import LabError, write_atomically
+from geolib.lab.models import ViT
+from geolib.lab.watch import Diverged, Watch
+
+EVALUATION_BATCH = 500
+
+
+def train(
+    config: Config,
+    data: Dataset | None = None,
+    *,
+    device: str | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 15.0,
+    time_budget: float | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train one model.
+
+    Parameters
+    ----------
+    config : Config
+    data : Dataset or None
+        The set that the configuration names when None.
+    device : str or None
+        "cpu", "cuda", "cuda:1"; a GPU where there is one when None.
+    checkpoint : Path or None
+        The run continues from this file when it is there, and keeps its state in it. With None nothing is written.
+    checkpoint_seconds : float
+        At most this much work is lost when the process is killed.
+    time_budget : float or None
+        Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
+    quiet : bool
+        No progress bar.
+
+    Returns
+    -------
+    Run
+        With ``model`` and ``metrics``, one row for each epoch.
+
+    Raises
+    ------
+    LabError
+        When the data, the device or the checkpoint cannot be used.
+    Stopped
+        After SIGINT or SIGTERM when there is a checkpoint, or for the time budget; the checkpoint is written.
+    Diverged
+        When the loss is no longer finite.
+    """
+    data = load(config.dataset) if data is None else data
+    with isolated(pick_device(device)) as place, Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch:
+        run = Run(config, data, place)
+        if checkpoint is not None and checkpoint.is_file():
+            run.restore(checkpoint)
+        watch.begin(run)
+        for _ in range(run.epoch, config.epochs):
+            order = run.begin_epoch()
+            for batch in order.split(config.batch)[run.step :]:
+                run.update(batch)
+                watch.after_step(run)
+            run.end_epoch()
+            watch.after_epoch(run)
+        run.finish()
+    return run
+
+
+class Run:
+    """A model in training: everything that changes, and the steps that change it.
+
+    Parameters
+    ----------
+    config : Config
+    data : Dataset
+    device : torch.device
+
+    Attributes
+    ----------
+    model : ViT
+    metrics : list of dict
+        For each finished epoch: epoch, train_loss, seconds and, where it was evaluated, test_loss and test_accuracy.
+    epoch, step : int
+        Finished epochs, and finished steps of the present one.
+    """
+
+    def __init__(self, config: Config, data: Dataset, device: torch.device):
+        self.config, self.data, self.device = config, data, device
+        train_rows = subset(len(data.y_train), config.train_size, "train_size")
+        test_rows = subset(len(data.y_test), config.test_size, "test_size")
+        self.mean, self.deviation = (m.to(device) for m in channel_moments(data.x_train[train_rows]))
+        self.images, self.labels = data.x_train[train_rows].to(device), data.y_train[train_rows].to(device)
+        self.test_images, self.test_labels = data.x_test[test_rows].to(device), data.y_test[test_rows].to(device)
+        self.precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+
+        torch.manual_seed(config.seed)
+        self.model = ViT(config, data.shape, len(data.classes)).to(device)
+        self.optimizer = torch.optim.AdamW(parameter_groups(self.model, config.weight_decay), lr=config.lr, fused=True)
+        self.epoch, self.step = 0, 0
+        self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
+        self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
+        self.metrics: list[dict[str, float]] = []
+        self.evaluation_seconds, self.peak_bytes = 0.0, 0
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.began, self.total_seconds = time.monotonic(), math.nan
+
+    # The steps of training, in the order of the loop
+
+    def begin_epoch(self) -> Tensor:
+        """Seed the epoch, unless it goes on in its middle; the order of its images, (images,)."""
+        if self.step == 0:
+            torch.manual_seed(derived_seed(self.config.seed, self.epoch, "augmentation and dropout"))
+        generator = torch.Generator().manual_seed(derived_seed(self.config.seed, self.epoch, "order"))
+        self.model.train()
+        return torch.randperm(len(self.labels), generator=generator).to(self.device)
+
+    def update(self, batch: Tensor) -> None:
+        """One step of AdamW on the images with these indices."""
+        images = self.images[batch]
+        if self.config.augment == "crop-flip":
+            images = crop_and_flip(images)
+        loss = F.cross_entropy(self.scores(images), self.labels[batch], label_smoothing=self.config.label_smoothing)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.done, self.total)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.losses[self.step] = loss.detach()
+        self.step += 1
+
+    def scores(self, images: Tensor) -> Tensor:
+        """The model's output for images as they are stored, float32 (batch, classes)."""
+        standard = (images.float() - self.mean) / self.deviation
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            return self.model(standard).float()
+
+    def end_epoch(self) -> None:
+        """Add the epoch's row to the metrics, with an evaluation when one is due."""
+        self.check_finite()
+        row = {"epoch": self.epoch + 1, "train_loss": self.losses.mean().item()}
+        if (self.epoch + 1) % self.config.eval_every == 0 or self.epoch + 1 == self.config.epochs:
+            row |= self.evaluate()
+        self.metrics.append(row | {"seconds": self.seconds})
+        self.epoch, self.step = self.epoch + 1, 0
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Mean loss and accuracy on the test images."""
+        before = time.monotonic()
+        self.model.eval()
+        loss, right = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        for images, labels in zip(self.test_images.split(EVALUATION_BATCH), self.test_labels.split(EVALUATION_BATCH)):
+            scores = self.scores(images)
+            loss += F.cross_entropy(scores, labels, reduction="sum")
+            right += (scores.argmax(1) == labels).sum()
+        count = len(self.test_labels)
+        row = {"test_loss": loss.item() / count, "test_accuracy": right.item() / count}
+        self.evaluation_seconds += time.monotonic() - before
+        return row
+
+    def finish(self) -> None:
+        """Leave the model ready for use."""
+        self.model.eval()
+        self.total_seconds = self.seconds
+        self.peak_bytes = max(self.peak_bytes, peak_memory(self.device))
+
+    # How far it has come
+
+    @property
+    def done(self) -> int:
+        """Finished steps of the whole run."""
+        return self.epoch * self.steps + self.step
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole run."""
+        return self.config.epochs * self.steps
+
+    @property
+    def seen(self) -> int:
+        """Images trained on so far, every one counted each time."""
+        return self.epoch * len(self.labels) + min(self.step * self.config.batch, len(self.labels))
+
+    @property
+    def seconds(self) -> float:
+        """Time in training and evaluation, over all sessions."""
+        return time.monotonic() - self.began
+
+    @property
+    def images_per_second(self) -> float:
+        """Training speed, evaluation left out."""
+        return self.seen / max(self.total_seconds - self.evaluation_seconds, 1e-9)
+
+    def check_finite(self) -> None:
+        """Diverged when a loss of this epoch, or a weight, is not finite."""
+        broken = ~self.losses[: self.step].isfinite()
+        if broken.any():
+            step = int(broken.nonzero()[0]) + 1
+            raise Diverged(f"the loss is {self.losses[step - 1].item()} at step {step} of epoch {self.epoch + 1}")
+        if not all(p.isfinite().all() for p in self.model.parameters()):
+            raise Diverged(f"a weight is not finite after step {self.step} of epoch {self.epoch + 1}")
+
+    # The checkpoint
+
+    def save(self, path: Path) -> None:
+        """Write everything that the rest of the run depends on."""
+        self.check_finite()
+        generators = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self.device)
+        state = {
+            "identity": self.identity,
+            "progress": (self.epoch, self.step, self.metrics),
+            "times": (self.started, self.seconds, self.evaluation_seconds),
+            "peak_bytes": max(self.peak_bytes, peak_memory(self.device)),
+            "losses": self.losses,
+            "generators": generators,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        write_atomically(path, lambda file: torch.save(state, file))
+
+    def restore(self, path: Path) -> None:
+        """Go on from a checkpoint of the same configuration, data and kind of device."""
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile):
+            raise LabError(f"{path}: not a whole checkpoint; delete it to start the run from its beginning") from None
+        found = state.get("identity", {}) if isinstance(state, dict) else {}
+        for key, value in self.identity.items():
+            if found.get(key) != value:
+                raise LabError(f"{path}: made with {key} {found.get(key)}, not {value}; delete it to start over")
+        self.epoch, self.step, metrics = state["progress"]
+        self.metrics = list(metrics)
+        self.started, seconds, self.evaluation_seconds = state["times"]
+        self.began = time.monotonic() - seconds
+        self.peak_bytes = state["peak_bytes"]
+        self.losses.copy_(state["losses"])
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["generators"]["cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["generators"]["cuda"], self.device)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint must agree with to be continued."""
+        return {
+            "configuration": self.config.canonical,
+            "data": self.data.fingerprint,
+            "device": self.device.type,
+        }
+
+
+def learning_rate(config: Config, step: int, total: int) -> float:
+    """The rate of a step: linear warm-up, then constant or half a cosine down to zero.
+
+    Parameters
+    ----------
+    config : Config
+    step : int
+        0 ... total - 1.
+    total : int
+        Steps of the whole run.
+
+    Returns
+    -------
+    float
+        lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with
+        t = (step - warmup) / (total - warmup).
+    """
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.lr
+    return config.lr * (1 + math.cos(math.pi * (step - config.warmup) / (total - config.warmup))) / 2
+
+
+def parameter_groups(model: ViT, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; vectors (biases, norms), the class token and the encoding's parameters do not."""
+    spared = {id(p) for p in model.encoding.parameters()} | {id(model.cls)}
+    decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in spared]
+    others = [p for p in model.parameters() if p.dim() < 2 or id(p) in spared]
+    return [{"params": decays, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def derived_seed(seed: int, epoch: int, purpose: str) -> int:
+    """A seed of 63 bits for one purpose in one epoch, unrelated to the seeds of any other."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{epoch}/{purpose}".encode()).digest()[:8], "big") >> 1
+
+
+def subset(count: int, size: int | None, argument: str) -> Tensor:
+    """The indices of a fixed random subset, or of all; a smaller subset is part of a larger one."""
+    if size is not None and size > count:
+        raise LabError(f"{argument}: got {size}; there are only {count} images")
+    if size is None:
+        return torch.arange(count)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:size]
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The named device, or a GPU where there is one; LabError when it is not there."""
+    if name is None:
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    kind, _, index = name.partition(":")
+    if kind == "cpu" and not index:
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count:
+        return torch.device("cuda", int(index or 0))
+    there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+    raise LabError(f"device {name!r} is not here; there is {there}")
+
+
+@contextmanager
+def isolated(device: torch.device) -> Iterator[torch.device]:
+    """Inside: repeatable algorithms, and random generators of our own; after it, the caller's are as they were."""
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        if not on_gpu:  # the CPU's algorithms repeat as they are
+            yield device
+            return
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+        settings: Any = torch.utils.deterministic
+        was, filled = torch.are_deterministic_algorithms_enabled(), settings.fill_uninitialized_memory
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        settings.fill_uninitialized_memory = False  # it only costs time: nothing here reads unwritten memory
+        torch.cuda.reset_peak_memory_stats(device)
+        try:
+            yield device
+        finally:
+            torch.use_deterministic_algorithms(was)
+            settings.fill_uninitialized_memory = filled
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of tensors on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,162 @@
+"""What a run keeps an eye on beside its mathematics: the progress bar, the checkpoint's age, signals, the time left."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geolib.lab.training import Run
+
+LOOK_SECONDS = 1.0  # between two looks at the loss; on a GPU each look waits for the device
+MARGIN_SECONDS = 1.0  # kept free at the end of a time budget
+
+
+class Stopped(Exception):
+    """A run ended before its end and can be continued.
+
+    Attributes
+    ----------
+    signal : int or None
+        The signal that asked for it; None when it was the time budget.
+    """
+
+    def __init__(self, reason: str, signal_number: int | None = None):
+        super().__init__(reason)
+        self.signal = signal_number
+
+
+class Diverged(Exception):
+    """The loss or a weight is no longer finite."""
+
+
+class Watch:
+    """A context around the training loop that the loop reports to after each step and epoch.
+
+    Parameters
+    ----------
+    checkpoint : Path or None
+        With None, nothing is written and signals are left alone.
+    checkpoint_seconds : float
+        The greatest age of the checkpoint.
+    time_budget : float or None
+        Seconds from now.
+    quiet : bool
+        No progress bar.
+    """
+
+    def __init__(self, checkpoint: Path | None, checkpoint_seconds: float, time_budget: float | None, quiet: bool):
+        self.checkpoint, self.checkpoint_seconds, self.budget, self.quiet = (
+            checkpoint,
+            checkpoint_seconds,
+            time_budget,
+            quiet,
+        )
+        self.started = self.looked = self.saved = time.monotonic()
+        self.saving_seconds = 0.0
+        self.judged = False  # whether the run was found to fit the budget
+        self.asked: int | None = None
+        self.handlers: dict[int, Any] = {}
+        self.bar: Any = None
+
+    def __enter__(self) -> Watch:
+        if self.checkpoint is not None and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.handlers[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        if self.bar is not None:
+            self.bar.close()
+        if isinstance(error, Diverged):
+            kept = self.checkpoint is not None and self.checkpoint.is_file()
+            last = f"the last good checkpoint is {self.checkpoint}" if kept else "there is no checkpoint yet"
+            raise Diverged(f"{error}; {last}; try a smaller lr or a longer warm-up") from None
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        """The first signal asks the loop to stop after its step; a second one does what it does elsewhere."""
+        self.asked = number
+        signal.signal(number, self.handlers[number])
+
+    def begin(self, run: Run) -> None:
+        """Start the bar and the measurement of speed."""
+        self.first_done, self.first_seconds = run.done, run.seconds
+        if not self.quiet:
+            from tqdm.auto import tqdm
+
+            total = run.config.epochs * len(run.labels)
+            label = f"{run.config.dataset} {run.config.method} seed {run.config.seed}"
+            self.bar = tqdm(total=total, initial=run.seen, unit=" images", unit_scale=True, desc=label, mininterval=0)
+
+    def after_step(self, run: Run) -> None:
+        """Look at the loss, save, or stop, each when it is time."""
+        now = time.monotonic()
+        if now - self.looked >= LOOK_SECONDS:
+            self.look(run)
+        if self.checkpoint is not None and now - self.saved >= self.checkpoint_seconds:
+            self.save(run)
+        if self.asked is not None or self.budget is not None:
+            self.stop_when_asked(run)
+
+    def after_epoch(self, run: Run) -> None:
+        """As after a step, with the epoch's metrics; after the last epoch there is nothing left to stop."""
+        self.look(run)
+        if run.done < run.total:
+            self.after_step(run)
+
+    def look(self, run: Run) -> None:
+        """Check the losses and bring the bar up to date."""
+        self.looked = time.monotonic()
+        run.check_finite()
+        if self.bar is None:
+            return
+        figures = {"epoch": f"{min(run.epoch + 1, run.config.epochs)}/{run.config.epochs}"}
+        figures["loss"] = f"{run.losses[run.step - 1].item():.3f}"  # step 0 is the last of the epoch before
+        accuracy = [row["test_accuracy"] for row in run.metrics if "test_accuracy" in row]
+        if accuracy:
+            figures["accuracy"] = f"{100 * accuracy[-1]:.1f}%"
+        self.bar.set_postfix(figures, refresh=False)
+        self.bar.update(run.seen - self.bar.n)
+        self.bar.refresh()
+
+    def save(self, run: Run) -> None:
+        """Write the checkpoint, if there is one to write."""
+        if self.checkpoint is not None:
+            before = time.monotonic()
+            run.save(self.checkpoint)
+            self.saved = time.monotonic()
+            self.saving_seconds = self.saved - before
+
+    def stop_when_asked(self, run: Run) -> None:
+        """Save and raise Stopped after a signal, or when the budget does not hold what is left to do."""
+        where = f"after epoch {run.epoch}, step {run.step} of {run.steps}"
+        if self.asked is not None:
+            self.save(run)
+            raise Stopped(f"stopped by {signal.Signals(self.asked).name} {where}", self.asked)
+        if self.budget is None:
+            return
+        left = self.budget - (time.monotonic() - self.started)
+        done, seconds = run.done - self.first_done, run.seconds - self.first_seconds
+        if left < self.reserve(run, seconds / done):
+            self.save(run)
+            raise Stopped(f"the time budget is spent {where}")
+        known = run.step == 0 or seconds >= 0.1 * self.budget
+        if known and not self.judged:
+            self.judged = True
+            needed = (run.total - run.done) * seconds / done
+            if needed > left:
+                self.save(run)
+                raise Stopped(f"given up {where}: the rest takes about {needed:.0f} s and {left:.0f} s are left")
+
+    def reserve(self, run: Run, step_seconds: float) -> float:
+        """Seconds to keep: an evaluation may come next, then a checkpoint, and the process has to end."""
+        evaluations = sum("test_loss" in row for row in run.metrics)
+        unmeasured = step_seconds * len(run.test_labels) / run.config.batch  # a forward pass costs less than a step
+        evaluation = run.evaluation_seconds / evaluations if evaluations else unmeasured
+        return MARGIN_SECONDS + 1.5 * evaluation + 2 * self.saving_seconds + 2 * step_seconds

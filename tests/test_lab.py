@@ -1,0 +1,846 @@
+"""The lab: data and its errors, configurations, the loop and its resumption, records, tables, the command line."""
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from geolib.encodings import METHODS
+from geolib.lab import Config, LabError, load, read_all, run, train
+from geolib.lab import records as lab_records
+from geolib.lab.__main__ import main
+from geolib.lab.augment import channel_moments, crop_and_flip
+from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, SCALES, h100_seconds, similar_seconds, table
+from geolib.lab.files import write_atomically
+from geolib.lab.models import ViT, patches
+from geolib.lab.training import Run, learning_rate, pick_device, subset
+from geolib.lab.watch import Diverged, Stopped, Watch
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 3, "dropout": 0.2}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def cifar_arrays(classes=10, train=160, test=40):
+    random = np.random.RandomState(3)
+    labels = {"train": random.randint(0, classes, train), "test": random.randint(0, classes, test)}
+    arrays = {f"y_{part}": y.astype(np.uint8) for part, y in labels.items()}
+    for part, y in labels.items():
+        arrays[f"x_{part}"] = random.randint(0, 256, (len(y), 32, 32, 3)).astype(np.uint8)
+    return arrays | {"classes": np.array([f"class {i}" for i in range(classes)])}
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    """A folder of prepared arrays in $GEOLIB_DATA: a small CIFAR-10 and CIFAR-100 of noise."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    np.savez(folder / "cifar10.npz", **cifar_arrays())
+    np.savez(folder / "cifar100.npz", **cifar_arrays(100))
+    monkeypatch.setenv("GEOLIB_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_torchvision(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+
+
+def stand_in_torchvision(monkeypatch, tmp_path, fail=None):
+    """torchvision as far as the lab uses it, or an error when it is asked to download."""
+    arrays = cifar_arrays()
+
+    class CIFAR10:
+        def __init__(self, root, train, download):
+            if fail is not None:
+                raise fail
+            part = "train" if train else "test"
+            self.data, self.targets = arrays[f"x_{part}"], arrays[f"y_{part}"].tolist()
+            self.classes = arrays["classes"].tolist()
+
+    module = types.ModuleType("torchvision")
+    module.datasets = types.SimpleNamespace(CIFAR10=CIFAR10, CIFAR100=CIFAR10)
+    monkeypatch.setitem(sys.modules, "torchvision", module)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return arrays
+
+
+def timeless(metrics):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in metrics]
+
+
+def one_line(capsys):
+    """The one line that a command left on stderr."""
+    err = capsys.readouterr().err
+    assert err.startswith("geolib.lab: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    return err
+
+
+# Data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_digits_are_split_by_class_and_the_same_every_time():
+    digits = load("digits")
+    assert (digits.shape, len(digits.y_train), len(digits.y_test)) == ((1, 8, 8), 1438, 359)
+    assert digits.grid(1) == (8, 8)
+    for label in range(10):
+        in_test, in_train = (digits.y_test == label).sum().item(), (digits.y_train == label).sum().item()
+        assert in_test == round((in_test + in_train) / 5)
+    assert digits.fingerprint == load("digits").fingerprint
+    flat = torch.cat([digits.x_train, digits.x_test]).flatten(1)
+    from sklearn.datasets import load_digits
+
+    assert sorted(map(tuple, flat.tolist())) == sorted(map(tuple, load_digits().data.astype(int).tolist()))
+
+
+def test_prepared_arrays_come_with_channels_first(prepared):
+    cifar = load("cifar10")
+    arrays = np.load(prepared / "cifar10.npz")
+    assert cifar.x_train.dtype == torch.uint8
+    assert cifar.x_train[5, 2, 7, 9].item() == arrays["x_train"][5, 7, 9, 2]
+    assert cifar.y_test.tolist() == arrays["y_test"].tolist()
+    assert str(prepared) not in cifar.source
+
+
+def test_fingerprint_changes_with_one_pixel(prepared):
+    cifar = load("cifar10")
+    changed = cifar.x_test.clone()
+    changed[0, 0, 0, 0] ^= 1
+    assert replace(cifar, x_test=changed).fingerprint != cifar.fingerprint
+
+
+def _truncate(path):
+    path.write_bytes(path.read_bytes()[:200_000])
+
+
+def _damage(path):
+    content = bytearray(path.read_bytes())
+    content[100_000] ^= 255  # inside x_train: the archive's checksum finds it
+    path.write_bytes(bytes(content))
+
+
+def _drop(key):
+    return lambda path: np.savez(path, **{k: v for k, v in cifar_arrays().items() if k != key})
+
+
+def _with(key, change):
+    return lambda path: np.savez(path, **(cifar_arrays() | {key: change(cifar_arrays()[key])}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (_truncate, "cut off or damaged"),
+        (_damage, "cut off or damaged"),
+        (lambda path: path.write_bytes(b""), "cut off or damaged"),
+        (lambda path: path.write_text("<html>not found</html>"), "cut off or damaged"),
+        (lambda path: np.save(path.open("wb"), np.zeros(3)), "cut off or damaged"),
+        (_drop("y_test"), "y_test is missing"),
+        (_with("x_train", lambda x: x[:, :28]), "x_train is uint8 (160, 28, 32, 3)"),
+        (_with("x_train", lambda x: x.transpose(0, 3, 1, 2)), "x_train is uint8 (160, 3, 32, 32)"),
+        (_with("x_test", lambda x: x / 255.0), "x_test is float64"),
+        (_with("y_train", lambda y: y[:-1]), "y_train is uint8 (159,)"),
+        (_with("y_test", lambda y: y + 10), "y_test has labels from"),
+        (_with("classes", lambda c: c[:9]), "classes has shape (9,)"),
+        (_with("classes", lambda c: c.astype(object)), "cut off or damaged"),
+    ],
+)
+def test_spoilt_arrays_are_one_line_that_names_the_file(prepared, no_torchvision, capsys, tmp_path, spoil, says):
+    spoil(prepared / "cifar10.npz")
+    out = tmp_path / "out"
+    assert main(["run", "riemannformer-table1", "--scale", "smoke", "--only", "cifar10", "--out", str(out)]) == 2
+    line = one_line(capsys)
+    assert says in line
+    assert str(prepared / "cifar10.npz") in line
+    assert "data prepare cifar10" in line
+    assert not out.exists()
+
+
+def test_no_data_names_both_ways(monkeypatch, no_torchvision):
+    monkeypatch.delenv("GEOLIB_DATA", raising=False)
+    with pytest.raises(LabError, match=r"cifar10\.npz.*GEOLIB_DATA.*torchvision"):
+        load("cifar10")
+
+
+def test_unknown_data_set_names_the_known_ones():
+    with pytest.raises(LabError, match=r"'mnist'.*digits, cifar10, cifar100"):
+        load("mnist")
+
+
+def test_download_gives_torchvisions_arrays_and_prepare_writes_them_whole(monkeypatch, tmp_path, capsys):
+    arrays = stand_in_torchvision(monkeypatch, tmp_path)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    downloaded = load("cifar10")
+    assert downloaded.source == "torchvision's download"
+    assert main(["data", "prepare", "cifar10"]) == 0
+    assert "wrote" in capsys.readouterr().out
+    assert [p.name for p in (tmp_path / "data").iterdir()] == ["cifar10.npz"]
+    prepared = load("cifar10")
+    assert prepared.source.startswith("prepared arrays")
+    assert prepared.fingerprint == downloaded.fingerprint
+    assert np.array_equal(np.load(tmp_path / "data" / "cifar10.npz")["x_test"], arrays["x_test"])
+    assert main(["data", "prepare", "cifar10"]) == 0
+    assert "there already and is whole" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("<urlopen error [Errno -3] no name>"), RuntimeError("File not found\nor bad")]
+)
+def test_no_network_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys, error):
+    stand_in_torchvision(monkeypatch, tmp_path, fail=error)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    assert main(["data", "prepare", "cifar10"]) == 2
+    assert "download failed" in one_line(capsys)
+    assert not (tmp_path / "data").exists()
+
+
+def test_prepare_keeps_a_damaged_file_until_the_new_arrays_are_there(prepared, monkeypatch, tmp_path, capsys):
+    _truncate(prepared / "cifar10.npz")
+    stand_in_torchvision(monkeypatch, tmp_path, fail=OSError("no network"))
+    assert main(["data", "prepare", "cifar10"]) == 2
+    assert (prepared / "cifar10.npz").stat().st_size == 200_000
+    stand_in_torchvision(monkeypatch, tmp_path)
+    assert main(["data", "prepare", "cifar10"]) == 0
+    assert len(load("cifar10").y_train) == 160
+
+
+def test_subsets_are_nested_and_without_repetition():
+    small, large = subset(1000, 50, "train_size"), subset(1000, 200, "train_size")
+    assert torch.equal(large[:50], small)
+    assert len(set(large.tolist())) == 200
+    with pytest.raises(LabError, match=r"train_size: got 1001.*1000"):
+        subset(1000, 1001, "train_size")
+
+
+# Augmentation and the model -----------------------------------------------------------------------------------------
+
+
+def test_crops_and_mirrors_are_uniform():
+    # Each pixel holds its own coordinates, so that the crop's offsets and the mirror can be read from the result.
+    rows, columns = torch.meshgrid(torch.arange(1, 33), torch.arange(1, 33), indexing="ij")
+    image = torch.stack([rows, columns, torch.zeros_like(rows)]).to(torch.uint8)
+    count = 8100
+    torch.manual_seed(0)
+    cropped = crop_and_flip(image.expand(count, -1, -1, -1)).long()
+    assert cropped.shape == (count, 3, 32, 32)
+    top = cropped[:, 0, 16, 16] - 17 + 4
+    mirrored = cropped[:, 1, 16, 16] > cropped[:, 1, 16, 17]
+    left = torch.where(mirrored, cropped[:, 1, 16, 15], cropped[:, 1, 16, 16]) - 17 + 4
+    cells = torch.stack([top, left, mirrored.long()], 1)
+    assert cells.min() == 0
+    assert cells[:, :2].max() == 8
+    counts = torch.bincount(top * 18 + left * 2 + mirrored, minlength=162).double()
+    expected = count / 162
+    chi_square = ((counts - expected) ** 2 / expected).sum().item()
+    assert abs(chi_square - 161) < 4 * math.sqrt(2 * 161)  # all 9 x 9 x 2 cases equally likely
+    i = int(torch.nonzero(~mirrored & (top == 0) & (left == 8))[0])
+    by_hand = torch.nn.functional.pad(image.long(), (4, 4, 4, 4))[:, 0:32, 8:40]
+    assert torch.equal(cropped[i], by_hand)
+    j = int(torch.nonzero(mirrored & (top == 3) & (left == 5))[0])
+    assert torch.equal(cropped[j], torch.nn.functional.pad(image.long(), (4, 4, 4, 4))[:, 3:35, 5:37].flip(2))
+
+
+def test_moments_are_those_of_the_pixels():
+    torch.manual_seed(1)
+    images = torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8)
+    images[:, 2] = 7
+    mean, deviation = channel_moments(images)
+    flat = images.double().permute(1, 0, 2, 3).flatten(1)
+    assert torch.allclose(mean.flatten().double(), flat.mean(1), rtol=1e-6)
+    assert torch.allclose(deviation.flatten()[:2].double(), flat.std(1, correction=0)[:2], rtol=1e-6)
+    assert deviation.flatten()[2] == 1
+
+
+def test_patches_are_cut_in_reading_order():
+    images = torch.randn(2, 3, 8, 12)
+    cut = patches(images, 4)
+    assert cut.shape == (2, 6, 48)
+    assert torch.equal(cut[1, 4], images[1, :, 4:8, 4:8].flatten())
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_every_parameter(method, pool):
+    torch.manual_seed(0)
+    model = ViT(Config("digits", method=method, width=16, heads=2, pool=pool), (1, 8, 8), 10)
+    scores = model(torch.randn(3, 1, 8, 8))
+    assert scores.shape == (3, 10)
+    scores.square().sum().backward()
+    unreached = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert unreached == []
+
+
+def test_a_model_without_positions_cannot_tell_shuffled_pixels():
+    images = torch.randn(4, 1, 8, 8)
+    shuffled = images.flatten(2)[:, :, torch.randperm(64)].reshape(4, 1, 8, 8)
+    torch.manual_seed(0)
+    blind = ViT(Config("digits", method="none", width=16, heads=2), (1, 8, 8), 10)
+    assert torch.allclose(blind(images), blind(shuffled), atol=1e-5)
+    aware = ViT(Config("digits", method="sinusoidal", width=16, heads=2), (1, 8, 8), 10)
+    assert not torch.allclose(aware(images), aware(shuffled), atol=1e-3)
+
+
+def test_a_patch_that_does_not_fit_is_an_error():
+    with pytest.raises(ValueError, match=r"patch: got 3.*8x8"):
+        ViT(Config("digits", patch=3), (1, 8, 8), 10)
+
+
+# Configurations -----------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_stable():
+    # These names stand in records: a change here orphans them.
+    assert Config("digits").canonical == '{"dataset":"digits"}'
+    assert Config("digits").hash == "8872d00f74"
+    full = Config("cifar10", "rope", {"base": 100.0}, epochs=200, seed=2)
+    assert (
+        full.canonical == '{"dataset":"cifar10","epochs":200,"method":"rope","method_options":{"base":100.0},"seed":2}'
+    )
+    assert full.name == f"cifar10-rope-seed2-{full.hash}"
+
+
+def test_equal_settings_have_equal_hashes_and_others_do_not():
+    assert Config("cifar10", patch=4).hash == Config("cifar10").hash
+    assert Config("digits", mlp_ratio=4).hash == Config("digits", mlp_ratio=4.0).hash
+    assert len({Config("digits", seed=s).hash for s in range(50)}) == 50
+    assert Config("digits", seed=3).cell == Config("digits", seed=4).cell
+    assert Config("digits", lr=2e-3).cell != Config("digits").cell
+    assert Config.from_dict(json.loads(json.dumps(Config("digits", "rope", {"base": 9}).to_dict()))).hash == (
+        Config("digits", "rope", {"base": 9}).hash
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"dataset": "mnist"}, r"dataset: got 'mnist'; the data sets are digits"),
+        ({"method": "ropes"}, r"method: got 'ropes'; the methods are none"),
+        ({"width": 0}, "width: got 0"),
+        ({"epochs": 2.5}, "epochs: got 2.5"),
+        ({"heads": 5}, "heads: got 5; it must divide the width 64"),
+        ({"dropout": 1.0}, "dropout: got 1.0"),
+        ({"lr": math.nan}, "lr: got nan"),
+        ({"schedule": "step"}, "schedule: got 'step'; it is one of cosine, constant"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"method_options": {"base": {1, 2}}}, "method_options: got"),
+    ],
+)
+def test_a_wrong_setting_is_named(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        Config(**({"dataset": "digits"} | wrong))
+
+
+def test_learning_rate_is_the_closed_form():
+    config = Config("digits", lr=0.5, warmup=10)
+    rates = [learning_rate(config, step, 110) for step in range(110)]
+    assert rates[:10] == pytest.approx([0.05 * (i + 1) for i in range(10)])
+    assert rates[10] == 0.5
+    assert rates[60] == pytest.approx(0.25)
+    assert rates[109] == pytest.approx(0.5 * math.sin(math.pi / 200) ** 2)
+    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
+    constant = Config("digits", lr=0.5, schedule="constant")
+    assert {learning_rate(constant, step, 110) for step in range(110)} == {0.5}
+
+
+def test_an_unknown_device_is_an_error():
+    for name in ("cuda:99", "gpu", "cpu:1", "cuda:-1", ""):
+        with pytest.raises(LabError, match="is not here; there is cpu"):
+            pick_device(name)
+
+
+# The loop -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_few_seconds_on_digits_beat_chance_and_write_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_rng_state()
+    record = run(Config("digits", "sinusoidal", patch=2, width=32, batch=32, epochs=3, lr=3e-3), quiet=True)
+    assert record.accuracy > 0.3
+    epochs, losses = record.curve("train_loss")
+    assert epochs == [1, 2, 3]
+    assert losses[-1] < losses[0] < 2.6
+    assert torch.equal(torch.get_rng_state(), before)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(LabError, match="this record has epoch, seconds, test_accuracy"):
+        record.curve("accuracy")
+
+
+def test_seeds_repeat_and_differ(prepared):
+    data = load("cifar10")
+    config = Config("cifar10", "rope", patch=8, augment="crop-flip", **TINY)
+    first, again, other = (train(c, data, quiet=True) for c in (config, config, replace(config, seed=1)))
+    assert timeless(first.metrics) == timeless(again.metrics)
+    assert timeless(first.metrics) != timeless(other.metrics)
+
+
+def test_evaluation_is_the_mean_over_all_test_images(prepared):
+    trained = train(Config("cifar10", "rope", patch=8, eval_every=2, **TINY), quiet=True)
+    assert ["test_loss" in row for row in trained.metrics] == [False, True, True]
+    images = (trained.test_images.double() - trained.mean.double()) / trained.deviation.double()
+    logs = trained.model.double()(images).log_softmax(1)
+    losses = [-logs[i, y].item() for i, y in enumerate(trained.test_labels)]
+    assert trained.metrics[-1]["test_loss"] == pytest.approx(sum(losses) / 40, rel=1e-4)
+    right = (logs.argmax(1) == trained.test_labels).sum().item()
+    assert trained.metrics[-1]["test_accuracy"] == right / 40
+
+
+def test_one_step_is_adamw_on_the_smoothed_cross_entropy(prepared):
+    config = Config(
+        "cifar10", "rope", patch=8, label_smoothing=0.1, lr=0.01, weight_decay=0.1, **(TINY | {"dropout": 0.0})
+    )
+    live = Run(config, load("cifar10"), torch.device("cpu"))
+    batch = live.begin_epoch()[:32]
+    head, bias = live.model.head.weight.detach().double(), live.model.head.bias.detach().double()
+    smoothed = 0.9 * torch.nn.functional.one_hot(live.labels[batch], 10) + 0.01
+    logs = live.scores(live.images[batch]).log_softmax(1)
+    loss = -(smoothed * logs).sum(1).mean()
+    gradient, slope = (g.double() for g in torch.autograd.grad(loss, (live.model.head.weight, live.model.head.bias)))
+    live.update(batch)
+    assert live.losses[0].item() == pytest.approx(loss.item(), rel=1e-5)
+    # The first step of Adam is g / (|g| + eps); only the matrix decays.
+    assert torch.allclose(
+        live.model.head.weight.double(), head * (1 - 0.001) - 0.01 * gradient / (gradient.abs() + 1e-8), atol=1e-5
+    )
+    assert torch.allclose(live.model.head.bias.double(), bias - 0.01 * slope / (slope.abs() + 1e-8), atol=1e-5)
+
+
+KILLED = """
+import os, signal, sys, torch
+torch.set_num_threads(1)
+from pathlib import Path
+from geolib.lab import Config, run
+from geolib.lab import files
+from geolib.lab.watch import Watch
+
+at, during_write = int(sys.argv[1]), sys.argv[2] == "write"
+usual, replace = Watch.after_step, os.replace
+last = {"done": 0}
+
+def after_step(self, run):
+    last["done"] = run.done
+    if run.done >= at and not during_write:
+        os.kill(os.getpid(), signal.SIGKILL)
+    usual(self, run)
+
+def killed_replace(a, b):
+    if during_write and last["done"] >= at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(a, b)
+
+Watch.after_step, os.replace = after_step, killed_replace
+tiny = {"width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 3, "dropout": 0.2}
+config = Config("cifar10", "rope", patch=8, augment="crop-flip", **tiny)
+run(config, out=sys.argv[3], quiet=True, checkpoint_seconds=float(sys.argv[4]))
+"""
+
+
+def test_killed_and_started_again_it_ends_in_the_same_numbers(prepared, tmp_path):
+    config = Config("cifar10", "rope", patch=8, augment="crop-flip", **TINY)  # 5 steps an epoch, 15 in all
+    undisturbed = run(config, quiet=True)
+    out = tmp_path / "out"
+    # In the middle of the first epoch; then in the middle of the second while the checkpoint is being written.
+    for at, how in ((4, "step"), (8, "write")):
+        words = [sys.executable, "-c", KILLED, str(at), how, str(out), "0"]
+        done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert not list(out.glob("*.json"))
+    state = torch.load(out / "runs" / f"{config.name}.pt", weights_only=True)
+    assert state["progress"][:2] == (1, 2)  # step 8 of the run was being written: the file still holds step 7
+    record = run(config, out=out, quiet=True)
+    assert timeless(record.metrics) == timeless(undisturbed.metrics)
+    assert record.started == state["times"][0]
+    assert list((out / "runs").glob("*.pt")) == []
+
+
+@pytest.mark.parametrize("at", [1, 5, 7, 10, 14])
+def test_stopped_at_any_step_it_continues_to_the_same_numbers(prepared, tmp_path, monkeypatch, at):
+    config = Config("cifar10", "learned", patch=8, augment="crop-flip", **TINY)
+    data = load("cifar10")
+    undisturbed = train(config, data, quiet=True)
+    usual = Watch.after_step
+
+    def after_step(self, live):
+        if live.done == at and live.step:
+            signal.raise_signal(signal.SIGTERM)
+        usual(self, live)
+
+    before = signal.getsignal(signal.SIGTERM)
+    checkpoint = tmp_path / "run.pt"
+    monkeypatch.setattr(Watch, "after_step", after_step)
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        train(config, data, checkpoint=checkpoint, quiet=True)
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(Watch, "after_step", usual)
+    resumed = train(config, data, checkpoint=checkpoint, quiet=True)
+    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+    for (name, a), b in zip(undisturbed.model.state_dict().items(), resumed.model.state_dict().values()):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_a_checkpoint_and_one_line(prepared, tmp_path, monkeypatch, capsys, number, code):
+    usual = Watch.after_step
+
+    def after_step(self, live):
+        signal.raise_signal(number)
+        usual(self, live)
+
+    monkeypatch.setattr(Watch, "after_step", after_step)
+    words = [
+        "run",
+        "riemannformer-table1",
+        "--scale",
+        "smoke",
+        "--only",
+        "rope/cifar10",
+        "--out",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
+    shrink(monkeypatch)
+    assert main(words) == code
+    line = one_line(capsys)
+    assert signal.Signals(number).name in line
+    assert "goes on from its checkpoint" in line
+    assert len(list((tmp_path / "out" / "runs").glob("*.pt"))) == 1
+    assert read_all(tmp_path / "out") == []
+    monkeypatch.setattr(Watch, "after_step", usual)
+    assert main(words) == 0
+    assert len(read_all(tmp_path / "out")) == 1
+
+
+def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(prepared, tmp_path):
+    config = Config("cifar10", "rope", patch=8, **TINY)
+    data = load("cifar10")
+    checkpoint = tmp_path / "run.pt"
+    Run(config, data, torch.device("cpu")).save(checkpoint)
+    with pytest.raises(LabError, match=r"run\.pt: made with configuration .*delete it"):
+        train(replace(config, lr=0.1), data, checkpoint=checkpoint, quiet=True)
+    changed = replace(data, y_test=data.y_test.flip(0))
+    with pytest.raises(LabError, match=r"run\.pt: made with data .*delete it"):
+        train(config, changed, checkpoint=checkpoint, quiet=True)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:500])
+    with pytest.raises(LabError, match=r"run\.pt: not a whole checkpoint; delete it"):
+        train(config, data, checkpoint=checkpoint, quiet=True)
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_step_and_checkpoint(prepared, tmp_path, monkeypatch):
+    config = Config("cifar10", "rope", patch=8, **TINY)
+    usual, checkpoint = Run.update, tmp_path / "run.pt"
+
+    def update(self, batch):
+        usual(self, batch)
+        if self.done == 8:
+            self.losses[self.step - 1] = math.nan
+
+    monkeypatch.setattr(Run, "update", update)
+    with pytest.raises(Diverged, match=rf"loss is nan at step 3 of epoch 2; the last good checkpoint is {checkpoint}"):
+        train(config, checkpoint=checkpoint, checkpoint_seconds=0, quiet=True)
+    assert torch.load(checkpoint, weights_only=True)["progress"][:2] == (1, 2)
+    with pytest.raises(Diverged, match=r"step 3 of epoch 2; there is no checkpoint"):
+        train(config, quiet=True)
+
+
+def test_weights_that_overflow_are_noticed(prepared):
+    with pytest.raises(Diverged, match=r"not finite|is nan|is inf"):
+        train(Config("cifar10", "rope", patch=8, **(TINY | {"lr": 1e38})), quiet=True)
+
+
+class Clock:
+    """time.monotonic that a test moves."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        for module in ("geolib.lab.watch", "geolib.lab.training"):
+            monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: self.now))
+
+
+def test_a_run_that_cannot_end_in_the_budget_is_given_up_after_its_first_epoch(prepared, tmp_path, monkeypatch):
+    clock, usual, steps = Clock(monkeypatch), Run.update, []
+
+    def update(self, batch):
+        usual(self, batch)
+        clock.now += 10
+        steps.append(self.done)
+
+    monkeypatch.setattr(Run, "update", update)
+    config, checkpoint = Config("cifar10", "rope", patch=8, **TINY), tmp_path / "run.pt"  # 15 steps: 150 s
+    with pytest.raises(
+        Stopped, match=r"given up after epoch 0, step 2 of 5: the rest takes about 130 s and 120 s are left"
+    ):
+        train(config, checkpoint=checkpoint, time_budget=140, quiet=True)
+    assert len(steps) == 2  # a tenth of the budget was enough to know
+    train(config, checkpoint=checkpoint, time_budget=190, quiet=True)
+    assert steps == list(range(1, 16))
+
+
+def test_a_run_that_becomes_slow_stops_before_the_budget_ends(prepared, tmp_path, monkeypatch):
+    clock, usual = Clock(monkeypatch), Run.update
+
+    def update(self, batch):
+        usual(self, batch)
+        clock.now += 1 if self.epoch == 0 else 5
+
+    monkeypatch.setattr(Run, "update", update)
+    checkpoint = tmp_path / "run.pt"
+    with pytest.raises(Stopped, match=r"the time budget is spent after epoch 1, step \d of 5"):
+        train(Config("cifar10", "rope", patch=8, **TINY), checkpoint=checkpoint, time_budget=30, quiet=True)
+    assert clock.now < 1030
+    assert checkpoint.is_file()
+
+
+# Records ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def record(prepared):
+    return run(Config("cifar10", "rope", patch=8, **TINY), quiet=True)
+
+
+def test_a_record_comes_back_as_it_was_written(record, prepared, tmp_path):
+    path = lab_records.write(record, tmp_path / "out")
+    assert lab_records.read(path) == record
+    text = path.read_text()
+    values = json.loads(text)
+    assert values["name"] == path.stem == record.config.name
+    assert values["hash"] == record.config.hash
+    assert str(tmp_path) not in text
+    assert str(ROOT) not in text
+    assert (values["data"]["train_images"], values["data"]["test_images"]) == (160, 40)
+    assert set(values["versions"]) == {"python", "torch", "geolib"}
+    assert values["started"].endswith("+00:00")
+    assert text.count('{"epoch"') == 3  # one line for each epoch
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "a.json"
+    write_atomically(path, lambda file: file.write(b"old"))
+
+    def half(file):
+        file.write(b"ne")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(LabError, match="No space left on device"):
+        write_atomically(path, half)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda text: text[:100], "does not parse"),
+        (lambda text: "[]", "not a JSON object"),
+        (lambda text: text.replace('"schema": 1', '"schema": 99'), "schema is 99, this version reads 1"),
+        (lambda text: text.replace('"wall_seconds"', '"wall"'), "wall_seconds is missing"),
+        (lambda text: text.replace('"batch": 32', '"batch": 33'), "hash is"),
+        (lambda text: text.replace('"method": "rope"', '"method": "gone"'), "method: got 'gone'"),
+        (lambda text: text.replace('"epoch": 2', '"epoch": 3'), "not one row for each of the 3 epochs"),
+        (lambda text: text.replace('"train_loss": ', '"train_loss": 1e999, "x": '), "not a finite number"),
+    ],
+)
+def test_a_record_that_is_not_one_is_named(record, tmp_path, capsys, spoil, says):
+    path = lab_records.write(replace(record, experiment="riemannformer-table1"), tmp_path)
+    path.write_text(spoil(path.read_text()))
+    assert main(["table", "riemannformer-table1", "--out", str(tmp_path)]) == 2
+    line = one_line(capsys)
+    assert says in line
+    assert str(path) in line
+
+
+# Experiments, tables and the command line ---------------------------------------------------------------------------
+
+
+def shrink(monkeypatch):
+    """Make the smoke scale of the CIFAR experiment small enough for a test's arrays."""
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    smoke = {**TINY, "patch": 8, "epochs": 1}
+    changed = replace(experiment, settings=dict(experiment.settings) | {"smoke": smoke})
+    monkeypatch.setitem(EXPERIMENTS, experiment.name, changed)
+    return changed
+
+
+def test_every_experiment_has_valid_runs_at_every_scale():
+    for experiment in EXPERIMENTS.values():
+        for scale in SCALES:
+            configs = experiment.configs(scale)
+            assert len({config.name for config in configs}) == len(configs) > 0
+            assert {config.method for config in configs} <= set(METHODS)
+            assert all(h100_seconds(config) > 0 for config in configs)
+
+
+def test_the_cifar_experiment_has_the_papers_setting_at_full_scale():  # RF-T1
+    for config in EXPERIMENTS["riemannformer-table1"].configs("full"):
+        assert (config.heads, config.layers, config.epochs, config.batch) == (4, 6, 200, 128)
+        assert ViT(config, (3, 32, 32), 10).positions.shape == (64, 2)
+    paper = EXPERIMENTS["riemannformer-table1"].paper
+    assert (paper["none", "cifar10"], paper["riemannformer+locality", "cifar100"]) == (79.61, 66.96)
+
+
+def with_accuracy(record, config, accuracy):
+    rows = [{"epoch": i + 1, "train_loss": 1.0, "seconds": 1.0} for i in range(config.epochs)]
+    rows[-1] |= {"test_loss": 1.0, "test_accuracy": accuracy}
+    return replace(record, config=config, metrics=tuple(rows), experiment="riemannformer-table1")
+
+
+def test_the_table_sets_the_papers_numbers_beside_ours(record):  # RF-T1
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    made = [
+        with_accuracy(record, experiment.config("full", method, "cifar10", seed), accuracy)
+        for method, seed, accuracy in [("none", 0, 0.8), ("rope", 0, 0.88), ("rope", 1, 0.90), ("sinusoidal", 0, 0.7)]
+    ]
+    made.append(with_accuracy(record, experiment.config("cpu", "learned", "cifar10", 0), 0.5))  # another scale
+    full = table(experiment, "full", made)
+    rows = {row[0]: row[1:] for row in full.rows}
+    assert rows["RoPE"] == ["87.91", "89.00 ± 1.41 (2 seeds)", "62.37", NO_RECORD]
+    assert rows["No-Pos"] == ["79.61", "80.00 (1 seed)", "53.37", NO_RECORD]
+    assert rows["learned (ours)"] == ["-", NO_RECORD, "-", NO_RECORD]
+    for method, title in experiment.methods.items():
+        if method not in METHODS:
+            assert rows[title][1] == NO_METHOD
+    notes = " ".join(full.notes)
+    assert (
+        "cifar10: the paper's order (none < sinusoidal < rope) does not hold; ours is sinusoidal < none < rope" in notes
+    )
+    assert "cifar100: too few records" in notes
+    assert "epochs 200, ours 8" in " ".join(table(experiment, "cpu", made).notes)
+    assert "| RoPE | 87.91 | 89.00 ± 1.41 (2 seeds) | 62.37 | no record yet |" in full.markdown().splitlines()
+    widths = {len(line) for line in full.plain().splitlines()[3:4]}
+    assert max(len(line) for line in full.plain().splitlines()[2:12]) <= max(widths)
+
+
+def test_run_records_prints_the_table_and_does_not_repeat_itself(prepared, tmp_path, monkeypatch, capsys):
+    shrink(monkeypatch)
+    out = tmp_path / "out"
+    words = ["run", "riemannformer-table1", "--scale", "smoke", "--only", "rope", "--out", str(out), "--quiet"]
+    assert main(words) == 0
+    first = capsys.readouterr().out
+    kept = read_all(out, "riemannformer-table1")
+    assert {(r.config.method, r.config.dataset) for r in kept} == {("rope", "cifar10"), ("rope", "cifar100")}
+    assert all(r.scale == "smoke" and r.metrics[-1]["test_accuracy"] == r.accuracy for r in kept)
+    assert "riemannformer-table1 (smoke scale)" in first
+    monkeypatch.setattr(Run, "update", None)  # nothing trains now
+    assert main(words) == 0
+    assert capsys.readouterr().out.count("recorded already") == 2
+    monkeypatch.undo()
+    monkeypatch.setenv("GEOLIB_DATA", str(prepared))
+    shrink(monkeypatch)
+    assert main([*words, "--again", "--seeds", "0", "1"]) == 0
+    assert len(read_all(out)) == 4
+    assert main(["table", "riemannformer-table1", "--out", str(out), "--scale", "smoke", "--format", "markdown"]) == 0
+    assert "(2 seeds)" in capsys.readouterr().out
+
+
+def test_only_picks_cells():
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    configs = experiment.configs("smoke")
+    assert {(c.method, c.dataset) for c in experiment.only(configs, ["rope/cifar10", "none"])} == {
+        ("rope", "cifar10"),
+        ("none", "cifar10"),
+        ("none", "cifar100"),
+    }
+    assert experiment.only(configs, []) == configs
+    with pytest.raises(LabError, match="'ropes': there are none"):
+        experiment.only(configs, ["ropes/cifar10"])
+
+
+def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypatch, capsys):
+    experiment = shrink(monkeypatch)
+    out = tmp_path / "out"
+    words = ["run", "riemannformer-table1", "--scale", "smoke", "--only", "none/cifar10", "--out", str(out), "--quiet"]
+    assert main(words) == 0
+    (done,) = read_all(out)
+    lab_records.write(replace(done, wall_seconds=500.0), out)
+    assert similar_seconds(experiment.config("smoke", "rope", "cifar10", 7), read_all(out), done.device) == 500.0
+    assert similar_seconds(experiment.config("smoke", "rope", "cifar100", 7), read_all(out), done.device) is None
+    monkeypatch.setattr(Run, "update", None)
+    capsys.readouterr()
+    assert main([*words, "--seeds", "1", "--time-budget", "400"]) == 3
+    assert "takes about 500 s and not started, 400 s of the time budget are left" in capsys.readouterr().out
+    assert len(read_all(out)) == 1
+
+
+def test_list_and_pending_name_every_experiment(tmp_path, capsys):
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    for name, experiment in EXPERIMENTS.items():
+        assert f"{name}: {experiment.about}" in listed
+    assert main(["pending", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = sum(len(e.configs("full")) for e in EXPERIMENTS.values())
+    assert len(lines) == expected + 1
+    assert lines[0].startswith("riemannformer-table1  cifar10-none-seed0-")
+    assert "estimated" in lines[-1]
+    assert "not measured" in lines[-1]
+
+
+def test_pending_leaves_out_what_is_recorded(record, tmp_path, capsys):
+    config = EXPERIMENTS["riemannformer-table1"].config("full", "rope", "cifar10", 0)
+    lab_records.write(with_accuracy(record, config, 0.9), tmp_path)
+    assert main(["pending", "--out", str(tmp_path)]) == 0
+    assert config.name not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["run"], "required: NAME"),
+        (["run", "table9"], "unknown experiment 'table9'; there are digits-encodings"),
+        (["run", "digits-encodings", "--scale", "big"], "unknown scale 'big'; there are smoke, cpu, full"),
+        (["run", "digits-encodings", "--only", "rope2"], "--only 'rope2': there are none"),
+        (["run", "digits-encodings", "--seeds", "-1"], "-1"),
+        (["run", "digits-encodings", "--time-budget", "soon"], "'soon' is not a number of seconds"),
+        (["run", "digits-encodings", "--device", "tpu"], "device 'tpu' is not here"),
+        (["run", "digits-encodings", "--out", "/dev/null/x"], "name another with --out DIR"),
+        (["table", "table9"], "unknown experiment"),
+        (["table", "digits-encodings", "--scale", "big"], "unknown scale 'big'"),
+        (["data", "prepare", "mnist"], "unknown data set 'mnist'; there are digits"),
+        (["data"], "required: ACTION"),
+    ],
+)
+def test_what_the_user_gets_wrong_is_one_line_and_code_2(words, says, tmp_path, capsys):
+    if words[:1] == ["run"] and "--out" not in words:
+        words = [*words, "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert says in one_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_preparing_without_a_folder_says_what_to_set(monkeypatch, capsys):
+    monkeypatch.delenv("GEOLIB_DATA", raising=False)
+    assert main(["data", "prepare", "cifar10"]) == 2
+    assert "set GEOLIB_DATA" in one_line(capsys)
+    assert main(["data", "prepare", "digits"]) == 0
+    assert "nothing to prepare" in capsys.readouterr().out
+
+
+def test_the_lab_imports_no_more_than_torch_and_numpy():
+    code = (
+        "import sys, numpy, torch; before = set(sys.modules); import geolib.lab\n"
+        "added = {name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)\n"
+        "print(sorted(added - {'torch', 'numpy'}))"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['geolib']"
