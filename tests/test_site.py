@@ -299,7 +299,7 @@ def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
         assert drawing
         move(page, slider)
         assert slider.input_value() != value
-        assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50))
+        assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50)), "no redraw"
 
 
 @pytest.mark.parametrize("name", chapters())
