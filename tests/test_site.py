@@ -258,6 +258,14 @@ def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
 
 
 @pytest.mark.parametrize("name", chapters())
+def test_explorables_live_without_a_server_too(browser, name):
+    page = browser.new_context().new_page()
+    page.goto((SITE / name).as_uri())
+    views = page.locator("script[type$='widget-view+json']").count()
+    page.wait_for_function("(n) => document.querySelectorAll('.explorable[data-alive]').length === n", arg=views)
+
+
+@pytest.mark.parametrize("name", chapters())
 def test_without_scripts_a_still_stands_in_for_each_explorable(browser, address, name):
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(address + name)
