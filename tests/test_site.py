@@ -258,6 +258,14 @@ def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
 
 
 @pytest.mark.parametrize("name", chapters())
+def test_explorables_live_without_a_server_too(browser, name):
+    page = browser.new_context().new_page()
+    page.goto((SITE / name).as_uri())
+    views = page.locator("script[type$='widget-view+json']").count()
+    page.wait_for_function("(n) => document.querySelectorAll('.explorable[data-alive]').length === n", arg=views)
+
+
+@pytest.mark.parametrize("name", chapters())
 def test_without_scripts_a_still_stands_in_for_each_explorable(browser, address, name):
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(address + name)
@@ -267,16 +275,39 @@ def test_without_scripts_a_still_stands_in_for_each_explorable(browser, address,
     assert all(stills.nth(i).is_visible() for i in range(stills.count()))
 
 
+DRAWING = """(slider) => [...slider.closest(".explorable").querySelectorAll("canvas, svg, output")]
+  .map((part) => (part.toDataURL ? part.toDataURL() : part.outerHTML)).join()"""
+
+
+def press_an_arrow(page, slider):
+    """Move a slider one step with the keyboard, away from its nearer end."""
+    low, high = (float(slider.get_attribute(end) or default) for end, default in (("min", 0), ("max", 100)))
+    slider.focus()
+    page.keyboard.press("ArrowRight" if float(slider.input_value()) < (low + high) / 2 else "ArrowLeft")
+
+
+def press_on_its_far_side(page, slider):
+    """Click a slider near the end that is farther from its value."""
+    low, high = (float(slider.get_attribute(end) or default) for end, default in (("min", 0), ("max", 100)))
+    box = slider.bounding_box()
+    share = 0.9 if float(slider.input_value()) < (low + high) / 2 else 0.1
+    page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
+@pytest.mark.parametrize("move", [press_an_arrow, press_on_its_far_side], ids=["keyboard", "mouse"])
 @pytest.mark.parametrize("name", chapters())
-def test_a_slider_of_an_explorable_moves_by_keyboard(visit, name):
+def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
     page = visit(name).page
     sliders = page.locator(".explorable input[type=range]")
     for i in range(sliders.count()):
         slider = sliders.nth(i)
-        before = slider.input_value()
-        slider.focus()
-        page.keyboard.press("ArrowRight" if float(before) < float(slider.get_attribute("max") or 100) else "ArrowLeft")
-        assert slider.input_value() != before
+        page.bring_to_front()
+        slider.scroll_into_view_if_needed()
+        value, drawing = slider.input_value(), slider.evaluate(DRAWING)
+        assert drawing
+        move(page, slider)
+        assert slider.input_value() != value
+        assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50)), "no redraw"
 
 
 @pytest.mark.parametrize("name", chapters())
