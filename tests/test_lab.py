@@ -528,6 +528,39 @@ def test_a_signal_leaves_a_checkpoint_and_one_line(prepared, tmp_path, monkeypat
     assert len(read_all(tmp_path / "out")) == 1
 
 
+def test_a_signal_in_the_last_evaluation_is_not_lost(prepared, tmp_path, monkeypatch):
+    config, checkpoint = Config("cifar10", "rope", patch=8, **TINY), tmp_path / "run.pt"
+    undisturbed, usual = train(config, quiet=True), Run.evaluate
+
+    def evaluate(self):
+        if self.epoch == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return usual(self)
+
+    monkeypatch.setattr(Run, "evaluate", evaluate)
+    with pytest.raises(Stopped, match="stopped by SIGTERM after epoch 3"):
+        train(config, checkpoint=checkpoint, quiet=True)
+    monkeypatch.setattr(Run, "evaluate", None)  # nothing is left to do
+    assert timeless(train(config, checkpoint=checkpoint, quiet=True).metrics) == timeless(undisturbed.metrics)
+
+
+def test_a_run_stopped_before_an_evaluation_continues_within_a_budget(prepared, tmp_path):
+    config, checkpoint = Config("cifar10", "rope", patch=8, **TINY), tmp_path / "run.pt"
+    live = Run(config, load("cifar10"), torch.device("cpu"))
+    for batch in live.begin_epoch().split(config.batch):
+        live.update(batch)
+    live.save(checkpoint)
+    resumed = train(config, checkpoint=checkpoint, time_budget=1000, quiet=True)
+    assert [row["epoch"] for row in resumed.metrics] == [1, 2, 3]
+
+
+def test_the_bar_shows_loss_accuracy_and_speed(prepared, capsys):
+    train(Config("cifar10", "rope", patch=8, **TINY))
+    last = capsys.readouterr().err.split("\r")[-1]
+    for word in ("cifar10 rope seed 0", "100%", "480/480", "images/s", "epoch=3/3", "loss=", "accuracy="):
+        assert word in last
+
+
 def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(prepared, tmp_path):
     config = Config("cifar10", "rope", patch=8, **TINY)
     data = load("cifar10")

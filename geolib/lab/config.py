@@ -101,6 +101,7 @@ class Config:
             require(
                 getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}"
             )
+        require(self.seed < 2**63, "seed", self.seed, "it must be below 2^63")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
             object.__setattr__(self, "patch", DATASETS[self.dataset].patch)

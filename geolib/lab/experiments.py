@@ -264,7 +264,7 @@ def similar_seconds(config: Config, records: Iterable[Record], device: str) -> f
 
 # The experiments ----------------------------------------------------------------------------------------------------
 
-_DIGITS = {"width": 48, "heads": 4, "layers": 2, "mlp_ratio": 2.0, "batch": 32, "lr": 3e-3, "warmup": 40}
+_DIGITS = {"width": 48, "heads": 4, "layers": 3, "mlp_ratio": 2.0, "batch": 24, "lr": 3e-3, "warmup": 60}
 
 _register(
     Experiment(
@@ -280,7 +280,7 @@ _register(
         },
         settings={
             "smoke": {**_DIGITS, "epochs": 1, "train_size": 128, "test_size": 64},
-            "cpu": {**_DIGITS, "epochs": 15},
+            "cpu": {**_DIGITS, "epochs": 12},
             "full": {**_DIGITS, "epochs": 60},
         },
         seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},

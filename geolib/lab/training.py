@@ -77,9 +77,8 @@ def train(
     Diverged
         When the loss is no longer finite.
     """
-    data = load(config.dataset) if data is None else data
-    with isolated(pick_device(device)) as place, Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch:
-        run = Run(config, data, place)
+    with Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch, isolated(pick_device(device)) as place:
+        run = Run(config, load(config.dataset) if data is None else data, place)
         if checkpoint is not None and checkpoint.is_file():
             run.restore(checkpoint)
         watch.begin(run)
@@ -274,6 +273,7 @@ class Run:
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to be continued."""
         return {
+            "format": "1",
             "configuration": self.config.canonical,
             "data": self.data.fingerprint,
             "device": self.device.type,

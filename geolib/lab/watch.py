@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from geolib.lab.files import LabError
+
 if TYPE_CHECKING:
     from geolib.lab.training import Run
 
@@ -66,7 +68,7 @@ class Watch:
     def __enter__(self) -> Watch:
         if self.checkpoint is not None and threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.handlers[number] = signal.signal(number, self._ask)
+                self.handlers[number] = signal.signal(number, self._ask) or signal.SIG_DFL
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
@@ -88,8 +90,10 @@ class Watch:
         """Start the bar and the measurement of speed."""
         self.first_done, self.first_seconds = run.done, run.seconds
         if not self.quiet:
-            from tqdm.auto import tqdm
-
+            try:
+                from tqdm.auto import tqdm
+            except ImportError:
+                raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
             total = run.config.epochs * len(run.labels)
             label = f"{run.config.dataset} {run.config.method} seed {run.config.seed}"
             self.bar = tqdm(total=total, initial=run.seen, unit=" images", unit_scale=True, desc=label, mininterval=0)
@@ -105,10 +109,9 @@ class Watch:
             self.stop_when_asked(run)
 
     def after_epoch(self, run: Run) -> None:
-        """As after a step, with the epoch's metrics; after the last epoch there is nothing left to stop."""
+        """As after a step, with the epoch's metrics."""
         self.look(run)
-        if run.done < run.total:
-            self.after_step(run)
+        self.after_step(run)
 
     def look(self, run: Run) -> None:
         """Check the losses and bring the bar up to date."""
@@ -139,7 +142,7 @@ class Watch:
         if self.asked is not None:
             self.save(run)
             raise Stopped(f"stopped by {signal.Signals(self.asked).name} {where}", self.asked)
-        if self.budget is None:
+        if self.budget is None or run.epoch == run.config.epochs or run.done == self.first_done:
             return
         left = self.budget - (time.monotonic() - self.started)
         done, seconds = run.done - self.first_done, run.seconds - self.first_seconds
