@@ -77,7 +77,7 @@ const CSS = `
 .geo .clock .dot { fill: var(--ground); stroke: var(--join); stroke-width: 1.3; }
 .geo .clock .mark { fill: var(--join); stroke: var(--ground); stroke-width: 1.5; }
 .geo .clock .hub { fill: var(--ground); stroke: var(--rule); stroke-width: 1.5; }
-@container (max-width: 600px) {
+@container (max-width: 560px) {
   .geo .clock { grid-template: "face" auto "places" auto "together" auto "curve" auto "settings" auto / minmax(0, 1fr);
     gap: 12px; padding: 10px 8px 14px; }
   .geo .clock .face svg { max-width: 270px; }
@@ -180,7 +180,7 @@ function curve(parent, onDistance) {
   return (state) => {
     ({ length } = state);
     width = Math.max(200, Math.round(parent.clientWidth));
-    height = parent.closest(".geo").clientWidth > 600 ? 300 : 220;
+    height = parent.closest(".geo").clientWidth > 560 ? 300 : 220;
     const now = [width, height, length, state.pairs, state.base].join();
     if (now !== drawn) background(state);
     drawn = now;

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+# The records of the book, in a checkout (a link to book/results) and in an installed library alike.
+RECORDED = Path(__file__).parent / "results"
+
 
 class LabError(ValueError):
     """Something the user can put right; its text is one line that says what to do."""

@@ -16,7 +16,7 @@ import torch
 
 import geolib
 from geolib.lab.config import Config
-from geolib.lab.files import LabError, checkout, write_atomically
+from geolib.lab.files import RECORDED, LabError, checkout, write_atomically
 
 SCHEMA = 1
 
@@ -185,10 +185,11 @@ def read(path: Path) -> Record:
         raise LabError(f"{path}: not a record, {error}; delete it and run again") from None
 
 
-def read_all(folder: Path | str, experiment: str | None = None) -> list[Record]:
+def read_all(folder: Path | str = RECORDED, experiment: str | None = None) -> list[Record]:
     """All records below a folder, of one experiment if it is named, sorted by file name.
 
-    A folder that does not exist holds none; a file that is not a record is a LabError.
+    Without a folder, those that come with the library. A folder that does not exist holds none; a file that is not a
+    record is a LabError.
     """
     start = Path(folder) / experiment if experiment else Path(folder)
     return [read(path) for path in sorted(start.rglob("*.json"))]
