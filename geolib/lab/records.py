@@ -208,7 +208,8 @@ def device_name(device: torch.device) -> str:
         model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration, IndexError):
         pass  # not Linux, or a processor without a model name
-    return f"{model}, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    return f"{model}, {count} thread{'s' if count > 1 else ''}"
 
 
 def versions() -> dict[str, str]:
