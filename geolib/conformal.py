@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,8 @@ from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
 class ScaleLaw:
     """How a learned number w becomes a scale s, and how positions become exponents.
 
-    ``log_scale(w)`` is log s; ``raw(s)`` is the w that gives s; ``exponent(positions)`` is the power of s in the metric.
+    ``log_scale(w)`` is log s; ``raw(s)`` is the w that gives s; ``exponent(positions)`` is the power of s in the
+    metric.
 
     Source: RF-6a.
     """
@@ -127,7 +129,7 @@ def bounded_law(alpha: float = 0.1) -> ScaleLaw:
     Source: RF-6a.
     """
     check_positive(alpha, "alpha")
-    return ScaleLaw(lambda w: bounded_log_scale(w, alpha), lambda s: bounded_raw(s, alpha), lambda m: m)
+    return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), _itself)
 
 
 def free_law() -> ScaleLaw:
@@ -135,7 +137,7 @@ def free_law() -> ScaleLaw:
 
     Source: RF-6a.
     """
-    return ScaleLaw(lambda w: w, free_raw, lambda m: m)
+    return ScaleLaw(_itself, free_raw, _itself)
 
 
 def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
@@ -146,9 +148,20 @@ def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
     Source: RF-6a.
     """
     slow_exponent(torch.ones(1), beta)
+    check_positive(alpha, "alpha")
     return ScaleLaw(
-        lambda w: bounded_log_scale(w, alpha), lambda s: bounded_raw(s, alpha), lambda m: slow_exponent(1 + m, beta)
+        partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), partial(_slow_from_zero, beta=beta)
     )
+
+
+def _itself(x: Tensor) -> Tensor:
+    """x, where log s is w or the exponent is the position; named, so that a module with a law can be pickled."""
+    return x
+
+
+def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
+    """log_beta(1 + m)."""
+    return slow_exponent(1 + positions, beta)
 
 
 SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free": free_law, "slow": slow_law}
@@ -270,7 +283,9 @@ def metric_root(metric: Tensor) -> Tensor:
     symmetric = gap <= 100 * torch.finfo(metric.dtype).eps * size
     require(bool(symmetric.all()), "metric", f"an asymmetry of {gap.max().item():.2g}", "it must be symmetric")
     root, failed = torch.linalg.cholesky_ex(metric)
-    require(not bool(failed.any()), "metric", "a matrix that is not positive definite", "all eigenvalues must be above 0")
+    require(
+        not bool(failed.any()), "metric", "a matrix with an eigenvalue of 0 or below", "it must be positive definite"
+    )
     return root
 
 

@@ -1,8 +1,8 @@
 """Locality focusing: attention whose weights are multiplied, after the softmax, by a Gaussian of the distance.
 
 A token at p_m takes the value at p_n with the weight softmax(S)_mn Omega_mn, where S = q k^T / sqrt(d) and
-Omega_mn = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)). The rows no longer sum to one: what lies far off is lost, not handed to
-the neighbours.
+Omega_mn = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)). The rows no longer sum to one: what lies far off is lost, not handed
+to the neighbours.
 
 sigma is positive, in units of position. Its last dimension is 1 (one width a head) or the number of placed tokens (one
 width for each query). A is symmetric positive definite; the identity by default. Tokens in front of the placed ones
@@ -25,8 +25,26 @@ from geolib.conformal import metric_root
 # Distances and their Gaussian ---------------------------------------------------------------------------------------
 
 
+def precision_root(raw: Tensor) -> Tensor:
+    """The Cholesky factor of a symmetric positive definite matrix, from free numbers.
+
+    Parameters
+    ----------
+    raw : Tensor, (..., axes, axes)
+        Any real numbers; the part above the diagonal is not used. Zeros give the identity.
+
+    Returns
+    -------
+    Tensor, (..., axes, axes)
+        L, lower triangular: raw below the diagonal, exp(raw) on it.
+
+    Source: RF-21.
+    """
+    return raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
+
+
 def precision_matrix(raw: Tensor) -> Tensor:
-    """A symmetric positive definite matrix from free numbers: A = L L^T, L lower triangular with exp on its diagonal.
+    """A symmetric positive definite matrix from free numbers: A = L L^T with L = ``precision_root(raw)``.
 
     Parameters
     ----------
@@ -39,7 +57,7 @@ def precision_matrix(raw: Tensor) -> Tensor:
 
     Source: RF-21.
     """
-    root = raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
+    root = precision_root(raw)
     return root @ root.mT
 
 
@@ -308,9 +326,9 @@ def _check_heads(x: Tensor, inner: int, q: Tensor, argument: str) -> None:
     require(lead in ((), (1,), (heads,)), argument, f"leading shape {lead}", f"one for all, or one for each of {heads}")
 
 
-# Entries of one block of the score matrix, all heads together: about what a core's cache holds.
-_BLOCK_ENTRIES = 2**20
-# Fewer rows than this make matrix products inefficient.
+# Entries of one block of the score matrix, all heads together (8 MiB in float32): large enough for efficient matrix
+# products, small beside the memory that queries, keys and values take.
+_BLOCK_ENTRIES = 2**21
 _LEAST_ROWS = 32
 
 

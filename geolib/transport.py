@@ -310,7 +310,7 @@ def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
 
     Source: RF-7, RF-8, RF-9.
     """
-    require(bool(torch.equal(skew.mT, -skew)), "skew", "a matrix with X^T != -X", "pass (A - A^T) / 2, or triu - triu^T")
+    require(torch.equal(skew.mT, -skew), "skew", "a matrix with X^T != -X", "pass A - A^T of any square matrix A")
     return Preset(
         lambda m: scalar_metric(m, log_scale, skew.shape[-1]),
         lambda m: _column(-m / 2 * log_scale) * torch.matrix_exp(m[:, None, None] * skew),
