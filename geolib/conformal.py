@@ -78,7 +78,8 @@ def bounded_raw(s: Tensor, alpha: float = 0.1) -> Tensor:
     Source: RF-6a.
     """
     check_positive(alpha, "alpha")
-    require(bool(((s > 0) & (s < 1)).all()), "s", s, "this law reaches scales between 0 and 1, both excluded")
+    came = f"values from {s.min().item():g} to {s.max().item():g}"
+    require(bool(((s > 0) & (s < 1)).all()), "s", came, "this law reaches scales between 0 and 1, both excluded")
     return math.log(alpha) + s.log() - torch.log1p(-s)
 
 
@@ -96,7 +97,8 @@ def free_raw(s: Tensor) -> Tensor:
 
     Source: RF-6a.
     """
-    require(bool(((s > 0) & s.isfinite()).all()), "s", s, "scales must be finite and above 0")
+    came = f"values from {s.min().item():g} to {s.max().item():g}"
+    require(bool(((s > 0) & s.isfinite()).all()), "s", came, "scales must be finite and above 0")
     return s.log()
 
 

@@ -393,6 +393,7 @@ def _riemannian(
 ) -> Encoding:
     """Scales that begin so that the metric at the far end of the longest axis is ``far`` times that at the origin."""
     require(law in SCALE_LAWS, "law", repr(law), f"the scale laws are {', '.join(SCALE_LAWS)}")
+    check_positive(far, "far")
     scale_law = SCALE_LAWS[law](**(law_options or {}))
     frequencies = axial_frequencies(setting.head_dim, setting.axes, base)
     start = far ** (1 / float(scale_law.exponent(torch.tensor(max(setting.grid) - 1.0).clamp(min=1))))
