@@ -82,7 +82,8 @@ def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
     Source: RF-21.
     """
     shape = tuple(positions.shape)
-    require(positions.dim() == 2, "positions", f"shape {shape}", "it must be (tokens, axes)")
+    holds = positions.dim() == 2 and shape[1] > 0
+    require(holds, "positions", f"shape {shape}", "it must be (tokens, axes) with at least one axis")
     if precision is None:
         return positions
     size = tuple(precision.shape[-2:])
@@ -281,9 +282,9 @@ def fused_focused_attention(
 ) -> Tensor:
     """(softmax(q k^T / sqrt(d)) * Omega) V without a tokens x tokens matrix, forward or backward.
 
-    A block of queries at a time, both log-sum-exps and both products share one pass over the keys: the rows
-    e^(S - max) and e^(S - max) Omega stand in one small buffer, the first is summed and the second multiplies V. The
-    backward pass computes the block again. Distances come from differences of positions, not from an expansion into
+    A block of queries at a time, both log-sum-exps share one pass over the keys: e^(S - lse(S)) stands in a small
+    buffer, is multiplied by Omega there, and the product with V carries the row factor of RF-FUSED in it. The backward
+    pass computes the block again. Distances come from differences of positions, not from an expansion into
     inner products, which would cancel badly in float32 once positions reach hundreds of widths.
 
     Parameters
@@ -326,10 +327,11 @@ def _check_heads(x: Tensor, inner: int, q: Tensor, argument: str) -> None:
     require(lead in ((), (1,), (heads,)), argument, f"leading shape {lead}", f"one for all, or one for each of {heads}")
 
 
-# Entries of one block of the score matrix, all heads together (8 MiB in float32): large enough for efficient matrix
-# products, small beside the memory that queries, keys and values take.
-_BLOCK_ENTRIES = 2**21
-_LEAST_ROWS = 32
+# Entries of one block of the score matrix: on a CPU a few rows of one head, so that it stays in the cache; on a GPU
+# enough to keep it busy.
+_BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**25}
+# Fewer rows than this make matrix products inefficient, more bring nothing while they leave the cache.
+_LEAST_ROWS, _MOST_ROWS = 32, 256
 
 
 class _Focused(torch.autograd.Function):
@@ -340,62 +342,80 @@ class _Focused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, u: Tensor, rate: Tensor) -> Tensor:
-        y, lse = torch.empty_like(v), q.new_empty(*q.shape[:-1], 1)
-        k_t, extra = k.mT * q.shape[-1] ** -0.5, q.shape[2] - u.shape[1]
-        for rows, samples in _blocks(q, u):
-            omega = _omega_rows(u, rate, rows, extra)
+        y, k_t = torch.empty_like(v), k.mT * q.shape[-1] ** -0.5
+        for rows, group, samples, omega in _blocks(q, u, rate):
             for b in samples:
-                p = q[b, :, rows] @ k_t[b]
-                top = p.amax(-1, keepdim=True)
-                total = p.sub_(top).exp_().sum(-1, keepdim=True)
-                lse[b, :, rows] = total.log() + top
-                y[b, :, rows] = (_times_omega(p, omega) @ v[b]).div_(total)
-        ctx.save_for_backward(q, k, v, u, rate, y, lse)
+                w = _times_omega((q[b, group, rows] @ k_t[b, group]).softmax(-1), omega)
+                y[b, group, rows] = w @ v[b, group]
+        ctx.save_for_backward(q, k, v, u, rate, y)
         return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
-        q, k, v, u, rate, y, lse = ctx.saved_tensors
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, u, rate, y = ctx.saved_tensors
         scale, extra = q.shape[-1] ** -0.5, q.shape[2] - u.shape[1]
-        dq, dk, dv, du, drate = (torch.zeros_like(x) for x in (q, k, v, u, rate))
+        dq, dk, dv, drate = (torch.zeros_like(x) for x in (q, k, v, rate))
+        du = torch.zeros_like(u) if ctx.needs_input_grad[3] else None
         k_t, v_t, delta = k.mT * scale, v.mT, (dy * y).sum(-1, keepdim=True)
-        for rows, samples in _blocks(q, u):
-            omega = _omega_rows(u, rate, rows, extra)
+        for rows, group, samples, omega in _blocks(q, u, rate):
             for b in samples:
-                p = (q[b, :, rows] @ k_t[b]).sub_(lse[b, :, rows]).exp_()
+                p = (q[b, group, rows] @ k_t[b, group]).softmax(-1)
                 w = _times_omega(p.clone(), omega)
-                dv[b] += w.mT @ dy[b, :, rows]
-                g = (dy[b, :, rows] @ v_t[b]).mul_(w)
+                dv[b, group] += w.mT @ dy[b, group, rows]
+                g = (dy[b, group, rows] @ v_t[b, group]).mul_(w)
                 if omega is not None and any(ctx.needs_input_grad[3:]):
-                    here = slice(rows.start - extra, rows.stop - extra)
-                    _add_omega_gradients(g[..., extra:].sum(0), u, rate, here, du, drate)
-                ds = g.sub_(p.mul_(delta[b, :, rows]))
-                dq[b, :, rows] = (ds @ k[b]).mul_(scale)
-                dk[b] += (ds.mT @ q[b, :, rows]).mul_(scale)
+                    placed = g[0, ..., extra:] if len(g) == 1 else g[..., extra:].sum(0)
+                    u_g, rate_g, drate_g = (_of(x, group) for x in (u, rate, drate))
+                    du_g = None if du is None else _of(du, group)
+                    _add_omega_gradients(placed, _shift(rows, extra), u_g, rate_g, drate_g, du_g)
+                ds = g.addcmul_(p, delta[b, group, rows], value=-1)
+                dq[b, group, rows] = (ds @ k[b, group]).mul_(scale)
+                dk[b, group] += (ds.mT @ q[b, group, rows]).mul_(scale)
         return dq, dk, dv, du, drate
 
 
-def _blocks(q: Tensor, u: Tensor) -> Iterator[tuple[slice, list[slice]]]:
-    """Rows of queries, those without a place apart from the others, and the slices of the batch to take them in."""
+def _blocks(q: Tensor, u: Tensor, rate: Tensor) -> Iterator[tuple[slice, slice, list[slice], Tensor | None]]:
+    """Rows of queries, a group of heads, the slices of the batch to take them in, and their Omega.
+
+    Queries without a place stand in blocks of their own, where Omega is None.
+    """
     batch, heads, tokens, _ = q.shape
-    extra = tokens - u.shape[1]
-    at_once = min(batch, max(1, _BLOCK_ENTRIES // (heads * tokens * _LEAST_ROWS)))
-    count = max(_LEAST_ROWS, _BLOCK_ENTRIES // (at_once * heads * tokens))
-    samples = [slice(b, b + at_once) for b in range(0, batch, at_once)]
+    extra, entries = tokens - u.shape[1], _BLOCK_ENTRIES["cpu" if q.device.type == "cpu" else "cuda"]
+    count = min(max(entries // tokens, _LEAST_ROWS), _MOST_ROWS)
+    heads_at_once = max(1, entries // (count * tokens))
+    batch_at_once = max(1, heads_at_once // heads)
+    samples = [slice(b, b + batch_at_once) for b in range(0, batch, batch_at_once)]
     for start, stop in ((0, extra), (extra, tokens)):
         for row in range(start, stop, count):
-            yield slice(row, min(row + count, stop)), samples
+            rows = slice(row, min(row + count, stop))
+            distances = None if row < extra else _row_distances(u, _shift(rows, extra))
+            for head in range(0, heads, heads_at_once):
+                group = slice(head, head + heads_at_once)
+                omega = None
+                if distances is not None:
+                    rates = _of(rate, group)[:, _shift(rows, extra), None]
+                    omega = (_of(distances, group) * -rates).exp_()
+                yield rows, group, samples, omega
 
 
-def _omega_rows(u: Tensor, rate: Tensor, rows: slice, extra: int) -> Tensor | None:
-    """Omega for a block of queries, (heads or 1, rows, placed); None where the queries have no place."""
-    if rows.start < extra:
-        return None
-    here = slice(rows.start - extra, rows.stop - extra)
+def _of(x: Tensor, group: slice) -> Tensor:
+    """The entries of a group of heads, in a tensor that has one entry for each or one for all."""
+    return x if x.shape[0] == 1 else x[group]
+
+
+def _shift(rows: slice, extra: int) -> slice:
+    """Rows counted among the placed tokens."""
+    return slice(rows.start - extra, rows.stop - extra)
+
+
+def _row_distances(u: Tensor, rows: slice) -> Tensor:
+    """Squared distances of a block of queries from all keys, (heads or 1, rows, placed)."""
     # One axis at a time: a tensor of differences with an axis dimension would be as large again for each axis.
-    distances = sum((u[:, here, None, a] - u[:, None, :, a]).square_() for a in range(u.shape[-1]))
-    return (distances * -rate[:, here, None]).exp_()
+    total = (u[:, rows, None, 0] - u[:, None, :, 0]).square_()
+    for axis in range(1, u.shape[-1]):
+        total.add_((u[:, rows, None, axis] - u[:, None, :, axis]).square_())
+    return total
 
 
 def _times_omega(p: Tensor, omega: Tensor | None) -> Tensor:
@@ -405,8 +425,8 @@ def _times_omega(p: Tensor, omega: Tensor | None) -> Tensor:
     return p
 
 
-def _add_omega_gradients(g: Tensor, u: Tensor, rate: Tensor, rows: slice, du: Tensor, drate: Tensor) -> None:
-    """Add what d log Omega = g, (heads, rows, placed), gives u and rate, from log Omega = -rate_m |u_m - u_n|^2.
+def _add_omega_gradients(g: Tensor, rows: slice, u: Tensor, rate: Tensor, drate: Tensor, du: Tensor | None) -> None:
+    """Add what d log Omega = g, (heads, rows, placed), gives rate and u, from log Omega = -rate_m |u_m - u_n|^2.
 
     The sums over keys are matrix products with 1, z and |z|^2, where z are coordinates from the middle of the block:
     far keys, for which these would cancel, have no weight.
@@ -418,6 +438,8 @@ def _add_omega_gradients(g: Tensor, u: Tensor, rate: Tensor, rows: slice, du: Te
     )
     spread = x.square().sum(-1, keepdim=True) * g0 - 2 * (x * g1).sum(-1, keepdim=True) + g2
     drate[:, rows] -= spread.squeeze(-1).sum_to_size(drate[:, rows].shape)
+    if du is None:
+        return
     du[:, rows] -= (2 * c * (x * g0 - g1)).sum_to_size(x.shape)
     moved = g.mT @ torch.cat([c * x, c + torch.zeros_like(x[..., :1])], -1)
     du += (2 * (moved[..., :-1] - z * moved[..., -1:])).sum_to_size(u.shape)

@@ -21,7 +21,7 @@ def _seed():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of a few rows, so that short sequences take several, the last of them ragged."""
-    monkeypatch.setattr(locality, "_BLOCK_ENTRIES", 100)
+    monkeypatch.setattr(locality, "_BLOCK_ENTRIES", {"cpu": 100})
     monkeypatch.setattr(locality, "_LEAST_ROWS", 3)
 
 
@@ -227,7 +227,7 @@ def test_fused_form_never_makes_a_matrix_of_tokens_by_tokens(monkeypatch):  # RF
                     self.entries = max(self.entries, x.untyped_storage().nbytes() // x.element_size())
             return out
 
-    monkeypatch.setattr(locality, "_BLOCK_ENTRIES", 2**14)
+    monkeypatch.setattr(locality, "_BLOCK_ENTRIES", {"cpu": 2**14})
     tokens, heads = 512, 2
     q, k, v = torch.randn(3, heads, tokens, 8).requires_grad_().unbind(0)
     positions, sigma = torch.arange(float(tokens))[:, None], torch.full((heads, 1), 9.0, requires_grad=True)
@@ -261,6 +261,7 @@ def _call(**changes):
         ({"v": torch.ones(2, 5, 4)}, r"v: got shape \(2, 5, 4\)"),
         ({"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
         ({"positions": torch.zeros(5)}, r"positions: got shape \(5,\)"),
+        ({"positions": torch.zeros(5, 0)}, r"positions: got shape \(5, 0\)"),
         ({"sigma": torch.ones(2, 3)}, r"sigma: got shape \(2, 3\)"),
         ({"sigma": torch.ones(3, 1)}, r"sigma: got leading shape \(3,\)"),
         ({"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
