@@ -184,7 +184,9 @@ class RiemannFormer(Encoding):
         super().__init__()
         self.law = bounded_law() if law is None else law
         self.register_buffer("follows", (frequencies != 0).to(frequencies.dtype), persistent=False)
-        self.raw_scale = nn.Parameter(self.law.raw(torch.full(self.scale_shape(heads, frequencies), float(start))))
+        # In float64: 1 - s has few digits left in float32 when s is close to 1.
+        scales = torch.full(self.scale_shape(heads, frequencies), start, dtype=torch.float64)
+        self.raw_scale = nn.Parameter(self.law.raw(scales).to(torch.get_default_dtype()))
         if learn_angles:
             self.frequencies = nn.Parameter(frequencies.repeat(heads, 1, 1))
         else:

@@ -231,12 +231,12 @@ def test_general_metric_with_s_one_does_not_see_a_common_shift():  # RF-A5
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general"])
 @pytest.mark.parametrize("law", ["bounded", "free", "slow"])
-@pytest.mark.parametrize("grid", [(64,), (8, 8), (4096,)], ids=str)
+@pytest.mark.parametrize("grid", [(64,), (8, 8), (65536,)], ids=str)
 def test_far_tokens_do_not_vanish_at_the_start(name, law, grid):  # RF-6a
     encoding = _build(name, grid, law=law)
     last = torch.tensor(max(grid) - 1.0)
     metric = (encoding.law.exponent(last) * encoding.log_scale()).exp()
-    assert_close(metric, torch.full_like(metric, 0.9), rtol=1e-4, atol=0)
+    assert_close(metric, torch.full_like(metric, 0.9), rtol=1e-5, atol=0)
 
 
 def test_alpha_and_beta_reach_the_law():  # RF-6a
