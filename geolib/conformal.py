@@ -1,0 +1,430 @@
+"""Scale laws, conformal maps and the metrics made of them.
+
+A metric here is a family of symmetric positive definite matrices M_m, one for each position m. The scalar one,
+M_m = s^m I, changes lengths and keeps angles: a conformal deformation of Euclidean space. A conformal map x -> s R x
+does the same to vectors.
+
+Everything is held as log s. Powers are products of logarithms until the last step, so that s close to 1 keeps its
+digits: in float32, s^m from a rounded s is wrong by m units in the last place, and s^m from log s is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geolib._checks import angle_dtype, check_last, check_positive, require
+from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
+
+# Scale laws ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScaleLaw:
+    """How a learned number w becomes a scale s, and how positions become exponents.
+
+    ``log_scale(w)`` is log s; ``raw(s)`` is the w that gives s; ``exponent(positions)`` is the power of s in the
+    metric.
+
+    Source: RF-6a.
+    """
+
+    log_scale: Callable[[Tensor], Tensor]
+    raw: Callable[[Tensor], Tensor]
+    exponent: Callable[[Tensor], Tensor]
+
+
+def bounded_log_scale(w: Tensor, alpha: float = 0.1) -> Tensor:
+    """log s of the law s = e^w / (e^w + alpha), which keeps s below 1.
+
+    Parameters
+    ----------
+    w : Tensor
+        Any real numbers.
+    alpha : float
+        Above 0; the paper's experiments use 0.1.
+
+    Returns
+    -------
+    Tensor, as w
+        -log(1 + alpha e^-w), without forming s: exact to rounding for s near 0 and near 1 alike.
+
+    Source: RF-6a.
+    """
+    check_positive(alpha, "alpha")
+    return -F.softplus(math.log(alpha) - w)
+
+
+def bounded_raw(s: Tensor, alpha: float = 0.1) -> Tensor:
+    """The w with e^w / (e^w + alpha) = s: log alpha + log s - log(1 - s).
+
+    Parameters
+    ----------
+    s : Tensor
+        Between 0 and 1, both excluded.
+    alpha : float
+        Above 0.
+
+    Returns
+    -------
+    Tensor, as s
+
+    Source: RF-6a.
+    """
+    check_positive(alpha, "alpha")
+    came = f"values from {s.min().item():g} to {s.max().item():g}"
+    require(bool(((s > 0) & (s < 1)).all()), "s", came, "this law reaches scales between 0 and 1, both excluded")
+    return math.log(alpha) + s.log() - torch.log1p(-s)
+
+
+def free_raw(s: Tensor) -> Tensor:
+    """The w with e^w = s.
+
+    Parameters
+    ----------
+    s : Tensor
+        Finite, above 0.
+
+    Returns
+    -------
+    Tensor, as s
+
+    Source: RF-6a.
+    """
+    came = f"values from {s.min().item():g} to {s.max().item():g}"
+    require(bool(((s > 0) & s.isfinite()).all()), "s", came, "scales must be finite and above 0")
+    return s.log()
+
+
+def slow_exponent(positions: Tensor, beta: float = math.e) -> Tensor:
+    """The exponent log_beta(m), which turns exponential growth into a power of the position: s^(log_beta m).
+
+    Parameters
+    ----------
+    positions : Tensor
+        Above 0: at m = 0 the exponent is minus infinity, so positions that count from 0 must be moved by one.
+    beta : float
+        Above 1, the factor of m that raises the exponent by one.
+
+    Returns
+    -------
+    Tensor, as positions
+
+    Source: RF-6a.
+    """
+    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
+    # Reading the values would break a compiled graph.
+    if not torch.compiler.is_compiling():
+        require(bool((positions > 0).all()), "positions", positions.min().item(), "log_beta(m) needs positions above 0")
+    return positions.log() / math.log(beta)
+
+
+def bounded_law(alpha: float = 0.1) -> ScaleLaw:
+    """s = e^w / (e^w + alpha) < 1, to the power m: the law of the paper's experiments.
+
+    Source: RF-6a.
+    """
+    check_positive(alpha, "alpha")
+    return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), _itself)
+
+
+def free_law() -> ScaleLaw:
+    """s = e^w, above or below 1, to the power m.
+
+    Source: RF-6a.
+    """
+    return ScaleLaw(_itself, free_raw, _itself)
+
+
+def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
+    """s = e^w / (e^w + alpha) to the power log_beta(1 + m), for long sequences.
+
+    The paper counts positions from 1 and this library from 0, hence 1 + m.
+
+    Source: RF-6a.
+    """
+    slow_exponent(torch.ones(1), beta)
+    check_positive(alpha, "alpha")
+    return ScaleLaw(
+        partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), partial(_slow_from_zero, beta=beta)
+    )
+
+
+def _itself(x: Tensor) -> Tensor:
+    """x, where log s is w or the exponent is the position; named, so that a module with a law can be pickled."""
+    return x
+
+
+def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
+    """log_beta(1 + m)."""
+    return slow_exponent(1 + positions, beta)
+
+
+SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free": free_law, "slow": slow_law}
+
+# Metrics ------------------------------------------------------------------------------------------------------------
+
+
+def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
+    """M_m = s^m I.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens,)
+    log_scale : Tensor, ()
+        log s.
+    dim : int
+
+    Returns
+    -------
+    Tensor, (tokens, dim, dim)
+
+    Source: RF-6.
+    """
+    return (positions * log_scale).exp()[:, None, None] * torch.eye(dim, dtype=positions.dtype, device=positions.device)
+
+
+def diagonal_metric(positions: Tensor, log_scales: Tensor) -> Tensor:
+    """M_m = diag(s_1^m, ..., s_D^m).
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens,)
+    log_scales : Tensor, (dim,)
+        log s_i.
+
+    Returns
+    -------
+    Tensor, (tokens, dim, dim)
+
+    Source: RF-6.
+    """
+    return torch.diag_embed((positions[:, None] * log_scales).exp())
+
+
+def general_metric(positions: Tensor, log_scales: Tensor, frequencies: Tensor) -> Tensor:
+    """M_m = R(-m theta) S^m R(m theta), a metric whose axes turn as its scales change.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens,)
+    log_scales : Tensor, (dim,)
+        log s_i; entries 2j and 2j + 1 belong to plane j.
+    frequencies : Tensor, (dim / 2,)
+        theta, radians per unit of position.
+
+    Returns
+    -------
+    Tensor, (tokens, dim, dim)
+
+    Source: RF-A1, RF-A2.
+    """
+    check_last(log_scales, 2 * frequencies.shape[-1], "log_scales")
+    turn = block_diagonal(rotation_matrix(positions[:, None] * frequencies))
+    return turn.mT @ diagonal_metric(positions, log_scales) @ turn
+
+
+def unit_ball(metric: Tensor, samples: int = 200) -> Tensor:
+    """The points of length one in a metric of the plane: an ellipse, a circle when the metric is conformal.
+
+    Parameters
+    ----------
+    metric : Tensor, (..., 2, 2)
+        Symmetric positive definite.
+    samples : int
+        Points on the closed curve, the first equal to the last.
+
+    Returns
+    -------
+    Tensor, (..., samples, 2)
+        Points x with x^T M x = 1.
+
+    Raises
+    ------
+    ValueError
+        When the metric is not symmetric positive definite.
+
+    Source: RF-6, RF-A1.
+    """
+    require(samples >= 2, "samples", samples, "at least 2 points make a curve")
+    require(metric.shape[-2:] == (2, 2), "metric", f"shape {tuple(metric.shape)}", "it must be (..., 2, 2)")
+    root = metric_root(metric)
+    turn = torch.linspace(0, 2 * math.pi, samples, dtype=metric.dtype, device=metric.device)
+    circle = torch.stack([turn.cos(), turn.sin()])
+    # M = L L^T, so x = L^-T u has x^T M x = u^T u = 1.
+    return torch.linalg.solve_triangular(root.mT, circle, upper=True).mT
+
+
+def metric_root(metric: Tensor) -> Tensor:
+    """The lower triangular L with M = L L^T, after checking that M is a metric.
+
+    Parameters
+    ----------
+    metric : Tensor, (..., d, d)
+
+    Returns
+    -------
+    Tensor, (..., d, d)
+
+    Raises
+    ------
+    ValueError
+        When a matrix is not symmetric, or not positive definite.
+
+    Source: RF-6.
+    """
+    gap = (metric - metric.mT).abs().amax((-1, -2))
+    size = metric.abs().amax((-1, -2))
+    # Rounding of a product of a few matrices leaves a gap of this order.
+    symmetric = gap <= 100 * torch.finfo(metric.dtype).eps * size
+    require(bool(symmetric.all()), "metric", f"an asymmetry of {gap.max().item():.2g}", "it must be symmetric")
+    root, failed = torch.linalg.cholesky_ex(metric)
+    require(
+        not bool(failed.any()), "metric", "a matrix with an eigenvalue of 0 or below", "it must be positive definite"
+    )
+    return root
+
+
+# Conformal maps -----------------------------------------------------------------------------------------------------
+
+
+def conformal_map(x: Tensor, log_scale: Tensor, angles: Tensor) -> Tensor:
+    """T(x) = s R x: each pair of features turns by its angle, and all are scaled by s.
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+    log_scale : Tensor, broadcastable to (...)
+        log s.
+    angles : Tensor, (..., d/2)
+        Radians, counter-clockwise.
+
+    Returns
+    -------
+    Tensor, (..., d)
+        In x's dtype.
+
+    Source: CS-1.
+    """
+    dtype = angle_dtype(x, log_scale)
+    return (rotate_pairs(x.to(dtype), angles) * log_scale.to(dtype).exp().unsqueeze(-1)).to(x.dtype)
+
+
+def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
+    """The matrix s R of a conformal map.
+
+    Parameters
+    ----------
+    log_scale : Tensor, (...)
+        log s.
+    rotation : Tensor, (..., d, d)
+        Orthogonal.
+
+    Returns
+    -------
+    Tensor, (..., d, d)
+
+    Source: CS-1.
+    """
+    return log_scale.exp()[..., None, None] * rotation
+
+
+def conformal_factor(matrix: Tensor) -> Tensor:
+    """The scale s of a conformal matrix: the root of the mean of its squared singular values.
+
+    Parameters
+    ----------
+    matrix : Tensor, (..., d, d)
+
+    Returns
+    -------
+    Tensor, (...)
+
+    Source: CS-1.
+    """
+    return (matrix.square().sum((-1, -2)) / matrix.shape[-1]).sqrt()
+
+
+def conformal_deviation(matrix: Tensor) -> Tensor:
+    """How far a matrix is from a conformal one: the largest entry of P^T P / s^2 - I.
+
+    Parameters
+    ----------
+    matrix : Tensor, (..., d, d)
+        Not zero.
+
+    Returns
+    -------
+    Tensor, (...)
+        Zero, up to rounding, when P = s R with R orthogonal.
+
+    Source: CS-1.
+    """
+    factor = conformal_factor(matrix)
+    require(bool((factor > 0).all()), "matrix", "a zero matrix", "a conformal map has a scale above 0")
+    unit = matrix / factor[..., None, None]
+    gram = unit.mT @ unit
+    return (gram - torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)).abs().amax((-1, -2))
+
+
+# Scores with scales, far from the origin ----------------------------------------------------------------------------
+
+
+def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
+    """Move a common factor from the queries' scales to the keys', so that both stay near 1 where their product is.
+
+    A score carries e^(a_m + b_n). For queries far on one side of the origin and keys far on the other, e^a overflows
+    and e^b underflows although the product is harmless. Adding c to one and taking it from the other changes no score.
+    Queries and keys at the same positions need no balancing: the product at (m, m) is then the square of the factor.
+
+    Parameters
+    ----------
+    log_q : Tensor, (..., queries, d or 1)
+        Logarithms a of the queries' scales.
+    log_k : Tensor, (..., keys, d or 1)
+        Logarithms b of the keys' scales.
+
+    Returns
+    -------
+    tuple of Tensor, shaped as log_q and log_k
+        a - c and b + c, with equal midpoints.
+
+    Source: RF-14, RF-A5.
+    """
+    # No gradient through c: the score does not depend on it.
+    middles = [(x.amax(-2, keepdim=True) + x.amin(-2, keepdim=True)).detach() / 2 for x in (log_q, log_k)]
+    shift = (middles[0] - middles[1]) / 2
+    return log_q - shift, log_k + shift
+
+
+def scaled_scores(q: Tensor, k: Tensor, log_q: Tensor, log_k: Tensor) -> Tensor:
+    """e^(a_m + b_n) <q_m, k_n> with the logarithms added first: right wherever the score itself is a number.
+
+    Parameters
+    ----------
+    q : Tensor, (..., queries, d)
+    k : Tensor, (..., keys, d)
+    log_q : Tensor, (..., queries)
+        a, half of m log s in RF-13.
+    log_k : Tensor, (..., keys)
+        b, half of n log s.
+
+    Returns
+    -------
+    Tensor, (..., queries, keys)
+
+    Notes
+    -----
+    One matrix of exponentials more than the fast form, for positions whose spread ``balance`` cannot bring into range.
+
+    Source: RF-13.
+    """
+    # In two halves: their product with a small inner product can be a number where the whole exponential is not.
+    half = ((log_q[..., :, None] + log_k[..., None, :]) / 2).exp()
+    return (q @ k.mT) * half * half

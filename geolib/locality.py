@@ -1,0 +1,445 @@
+"""Locality focusing: attention whose weights are multiplied, after the softmax, by a Gaussian of the distance.
+
+A token at p_m takes the value at p_n with the weight softmax(S)_mn Omega_mn, where S = q k^T / sqrt(d) and
+Omega_mn = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)). The rows no longer sum to one: what lies far off is lost, not handed
+to the neighbours.
+
+sigma is positive, in units of position. Its last dimension is 1 (one width a head) or the number of placed tokens (one
+width for each query). A is symmetric positive definite; the identity by default. Tokens in front of the placed ones
+have no position: their rows and columns of Omega are ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geolib._checks import angle_dtype, require
+from geolib.attention import attention_weights
+from geolib.conformal import metric_root
+
+# Distances and their Gaussian ---------------------------------------------------------------------------------------
+
+
+def precision_root(raw: Tensor) -> Tensor:
+    """The Cholesky factor of a symmetric positive definite matrix, from free numbers.
+
+    Parameters
+    ----------
+    raw : Tensor, (..., axes, axes)
+        Any real numbers; the part above the diagonal is not used. Zeros give the identity.
+
+    Returns
+    -------
+    Tensor, (..., axes, axes)
+        L, lower triangular: raw below the diagonal, exp(raw) on it.
+
+    Source: RF-21.
+    """
+    return raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
+
+
+def precision_matrix(raw: Tensor) -> Tensor:
+    """A symmetric positive definite matrix from free numbers: A = L L^T with L = ``precision_root(raw)``.
+
+    Parameters
+    ----------
+    raw : Tensor, (..., axes, axes)
+        Any real numbers; the part above the diagonal is not used. Zeros give the identity.
+
+    Returns
+    -------
+    Tensor, (..., axes, axes)
+
+    Source: RF-21.
+    """
+    root = precision_root(raw)
+    return root @ root.mT
+
+
+def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
+    """Coordinates in which the distance of A is Euclidean: u = L^T p with A = L L^T.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+    precision : Tensor, (..., axes, axes), or None for the identity
+        A.
+
+    Returns
+    -------
+    Tensor, (..., tokens, axes)
+
+    Raises
+    ------
+    ValueError
+        When A is not symmetric positive definite, or has the wrong size.
+
+    Source: RF-21.
+    """
+    shape = tuple(positions.shape)
+    holds = positions.dim() == 2 and shape[1] > 0
+    require(holds, "positions", f"shape {shape}", "it must be (tokens, axes) with at least one axis")
+    if precision is None:
+        return positions
+    size = tuple(precision.shape[-2:])
+    require(size == (shape[1], shape[1]), "precision", f"a matrix of {size}", f"positions have {shape[1]} axes")
+    dtype = angle_dtype(positions, precision)
+    return positions.to(dtype) @ metric_root(precision.to(dtype))
+
+
+def squared_distances(positions: Tensor, precision: Tensor | None = None) -> Tensor:
+    """|p_m - p_n|_A^2 = (p_m - p_n)^T A (p_m - p_n) for every pair of tokens.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+    precision : Tensor, (..., axes, axes), or None for the identity
+        A, symmetric positive definite.
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens)
+
+    Source: RF-21.
+    """
+    u = whiten(positions, precision)
+    return (u.unsqueeze(-2) - u.unsqueeze(-3)).square().sum(-1)
+
+
+def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
+    """log Omega = -|p_m - p_n|_A^2 / (2 sigma_m^2).
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+    sigma : Tensor, (..., 1) or (..., tokens)
+        Above 0, in units of position; the width belongs to the query.
+    precision : Tensor, (..., axes, axes), or None for the identity
+        A.
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens)
+
+    Raises
+    ------
+    ValueError
+        When a width is not above 0, or their number fits neither one nor the tokens.
+
+    Source: RF-21.
+    """
+    return -squared_distances(positions, precision) * _rate(sigma, positions).unsqueeze(-1)
+
+
+def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
+    """Omega = G_sigma(p_m, p_n) = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)).
+
+    Parameters and errors are those of ``log_attenuation``.
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens)
+        Ones on the diagonal, between 0 and 1 elsewhere.
+
+    Source: RF-21.
+    """
+    return log_attenuation(positions, sigma, precision).exp()
+
+
+def pad_unplaced(omega: Tensor, tokens: int) -> Tensor:
+    """Omega with rows and columns of ones for the tokens in front that have no place.
+
+    Parameters
+    ----------
+    omega : Tensor, (..., placed tokens, placed tokens)
+    tokens : int
+        All tokens; at least as many as are placed.
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens)
+
+    Source: RF-22.
+    """
+    extra = tokens - omega.shape[-1]
+    require(extra >= 0, "positions", f"{omega.shape[-1]} rows", f"q has {tokens} tokens, so at most {tokens}")
+    return F.pad(omega, (extra, 0, extra, 0), value=1.0)
+
+
+def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
+    """1 / (2 sigma^2), after checking the widths."""
+    count = sigma.shape[-1] if sigma.dim() else 0
+    fits = count in (1, positions.shape[0])
+    allowed = f"its last dimension must be 1 or the {positions.shape[0]} placed tokens"
+    require(fits, "sigma", f"shape {tuple(sigma.shape)}", allowed)
+    if not torch.compiler.is_compiling():
+        good = bool(((sigma > 0) & sigma.isfinite()).all())
+        require(good, "sigma", "a width that is not a finite number above 0", "widths must be finite and above 0")
+    return 0.5 * sigma.to(angle_dtype(sigma, positions)) ** -2
+
+
+# Three literal forms ------------------------------------------------------------------------------------------------
+
+
+def focus_one_query(weights: Tensor, decay: Tensor, v: Tensor) -> Tensor:
+    """One query's output, s (Lambda V): its weights times the values, each value first shrunk by its decay.
+
+    Parameters
+    ----------
+    weights : Tensor, (..., keys)
+        s, a row of the softmax.
+    decay : Tensor, (..., keys)
+        The diagonal of Lambda.
+    v : Tensor, (..., keys, d)
+
+    Returns
+    -------
+    Tensor, (..., d)
+
+    Source: RF-19, RF-20.
+    """
+    return (weights.unsqueeze(-2) @ (decay.unsqueeze(-1) * v)).squeeze(-2)
+
+
+def bilateral_filter(range_kernel: Tensor, spatial_kernel: Tensor, v: Tensor) -> Tensor:
+    """sum_n G_s(q_m, k_n) G_sigma(p_m, p_n) v_n: similarity of content times nearness.
+
+    Parameters
+    ----------
+    range_kernel : Tensor, (..., queries, keys)
+        G_s, the weights of attention.
+    spatial_kernel : Tensor, broadcastable to (..., queries, keys)
+        G_sigma.
+    v : Tensor, (..., keys, d)
+
+    Returns
+    -------
+    Tensor, (..., queries, d)
+
+    Source: RF-21.
+    """
+    return torch.einsum("...mn,...mn,...nd->...md", range_kernel, spatial_kernel.expand_as(range_kernel), v)
+
+
+def focused_attention(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor, precision: Tensor | None = None
+) -> Tensor:
+    """(softmax(q k^T / sqrt(d)) * Omega) V with the matrices written out.
+
+    Parameters
+    ----------
+    q, k : Tensor, (..., heads, tokens, d)
+    v : Tensor, (..., heads, tokens, value_dim)
+    positions : Tensor, (placed tokens, axes)
+    sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
+    precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
+
+    Returns
+    -------
+    Tensor, (..., heads, tokens, value_dim)
+
+    Source: RF-22.
+    """
+    omega = pad_unplaced(attenuation(positions, sigma, precision), q.shape[-2])
+    return (attention_weights(q, k) * omega.to(q.dtype)) @ v
+
+
+def focused_attention_by_lse(q: Tensor, k: Tensor, v: Tensor, log_omega: Tensor) -> Tensor:
+    """The same as one softmax: softmax(S + log Omega) V, row m scaled by e^(lse(S + log Omega) - lse(S)).
+
+    Parameters
+    ----------
+    q, k : Tensor, (..., tokens, d)
+    v : Tensor, (..., tokens, value_dim)
+    log_omega : Tensor, broadcastable to (..., tokens, tokens)
+
+    Returns
+    -------
+    Tensor, (..., tokens, value_dim)
+
+    Notes
+    -----
+    The identity with its matrices standing in memory; ``fused_focused_attention`` computes it block by block.
+
+    Source: RF-FUSED.
+    """
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    gated = scores + log_omega
+    row_factor = (gated.logsumexp(-1) - scores.logsumexp(-1)).exp()
+    return row_factor.unsqueeze(-1) * (gated.softmax(-1) @ v)
+
+
+# The fused form -----------------------------------------------------------------------------------------------------
+
+
+def fused_focused_attention(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor, precision: Tensor | None = None
+) -> Tensor:
+    """(softmax(q k^T / sqrt(d)) * Omega) V without a tokens x tokens matrix, forward or backward.
+
+    A block of queries at a time, both log-sum-exps share one pass over the keys: e^(S - lse(S)) stands in a small
+    buffer, is multiplied by Omega there, and the product with V carries the row factor of RF-FUSED in it. The backward
+    pass computes the block again. Distances come from differences of positions, not from an expansion into
+    inner products, which would cancel badly in float32 once positions reach hundreds of widths.
+
+    Parameters
+    ----------
+    q, k : Tensor, (..., heads, tokens, d)
+    v : Tensor, (..., heads, tokens, value_dim)
+    positions : Tensor, (placed tokens, axes)
+    sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
+    precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
+
+    Returns
+    -------
+    Tensor, (..., heads, tokens, value_dim)
+        In q's dtype. Differentiable once, in every argument.
+
+    Raises
+    ------
+    ValueError
+        As ``focused_attention``; and when q, k and v differ in their leading dimensions or their numbers of tokens.
+
+    Source: RF-FUSED, RF-22.
+    """
+    require(q.dim() >= 3 and k.shape == q.shape, "k", f"shape {tuple(k.shape)}", f"q has shape {tuple(q.shape)}")
+    require(v.shape[:-1] == q.shape[:-1], "v", f"shape {tuple(v.shape)}", f"q and k have shape {tuple(q.shape)}")
+    tokens, placed = q.shape[-2], positions.shape[0]
+    require(placed <= tokens, "positions", f"{placed} rows", f"q has {tokens} tokens, so at most {tokens}")
+    rate, u = _rate(sigma, positions), whiten(positions, precision)
+    _check_heads(rate, 1, q, "sigma")
+    _check_heads(u, 2, q, "precision")
+    dtype = angle_dtype(q, rate, u)
+    u = (u if u.dim() == 3 else u.unsqueeze(0)).to(dtype)
+    rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).to(dtype).expand(-1, placed)
+    y = _Focused.apply(*(x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v)), u, rate)
+    return y.reshape(*v.shape).to(q.dtype)
+
+
+def _check_heads(x: Tensor, inner: int, q: Tensor, argument: str) -> None:
+    """One entry for all heads, or one for each."""
+    lead, heads = tuple(x.shape[:-inner]), q.shape[-3]
+    require(lead in ((), (1,), (heads,)), argument, f"leading shape {lead}", f"one for all, or one for each of {heads}")
+
+
+# Entries of one block of the score matrix: on a CPU a few rows of one head, so that it stays in the cache; on a GPU
+# enough to keep it busy.
+_BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**25}
+# Fewer rows than this make matrix products inefficient, more bring nothing while they leave the cache.
+_LEAST_ROWS, _MOST_ROWS = 32, 256
+
+
+class _Focused(torch.autograd.Function):
+    """Blocks of queries; q, k, v (batch, heads, tokens, d), u (heads or 1, placed, axes), rate (heads or 1, placed).
+
+    With P = softmax(S), W = P Omega and G = W (dy V^T), the gradients are dS = G - (sum_n G) P and d log Omega = G.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, u: Tensor, rate: Tensor) -> Tensor:
+        y, k_t = torch.empty_like(v), k.mT * q.shape[-1] ** -0.5
+        for rows, group, samples, omega in _blocks(q, u, rate):
+            for b in samples:
+                w = _times_omega((q[b, group, rows] @ k_t[b, group]).softmax(-1), omega)
+                y[b, group, rows] = w @ v[b, group]
+        ctx.save_for_backward(q, k, v, u, rate, y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, u, rate, y = ctx.saved_tensors
+        scale, extra = q.shape[-1] ** -0.5, q.shape[2] - u.shape[1]
+        dq, dk, dv, drate = (torch.zeros_like(x) for x in (q, k, v, rate))
+        du = torch.zeros_like(u) if ctx.needs_input_grad[3] else None
+        k_t, v_t, delta = k.mT * scale, v.mT, (dy * y).sum(-1, keepdim=True)
+        for rows, group, samples, omega in _blocks(q, u, rate):
+            for b in samples:
+                p = (q[b, group, rows] @ k_t[b, group]).softmax(-1)
+                w = _times_omega(p.clone(), omega)
+                dv[b, group] += w.mT @ dy[b, group, rows]
+                g = (dy[b, group, rows] @ v_t[b, group]).mul_(w)
+                if omega is not None and any(ctx.needs_input_grad[3:]):
+                    placed = g[0, ..., extra:] if len(g) == 1 else g[..., extra:].sum(0)
+                    u_g, rate_g, drate_g = (_of(x, group) for x in (u, rate, drate))
+                    du_g = None if du is None else _of(du, group)
+                    _add_omega_gradients(placed, _shift(rows, extra), u_g, rate_g, drate_g, du_g)
+                ds = g.addcmul_(p, delta[b, group, rows], value=-1)
+                dq[b, group, rows] = (ds @ k[b, group]).mul_(scale)
+                dk[b, group] += (ds.mT @ q[b, group, rows]).mul_(scale)
+        return dq, dk, dv, du, drate
+
+
+def _blocks(q: Tensor, u: Tensor, rate: Tensor) -> Iterator[tuple[slice, slice, list[slice], Tensor | None]]:
+    """Rows of queries, a group of heads, the slices of the batch to take them in, and their Omega.
+
+    Queries without a place stand in blocks of their own, where Omega is None.
+    """
+    batch, heads, tokens, _ = q.shape
+    extra, entries = tokens - u.shape[1], _BLOCK_ENTRIES["cpu" if q.device.type == "cpu" else "cuda"]
+    count = min(max(entries // tokens, _LEAST_ROWS), _MOST_ROWS)
+    heads_at_once = max(1, entries // (count * tokens))
+    batch_at_once = max(1, heads_at_once // heads)
+    samples = [slice(b, b + batch_at_once) for b in range(0, batch, batch_at_once)]
+    for start, stop in ((0, extra), (extra, tokens)):
+        for row in range(start, stop, count):
+            rows = slice(row, min(row + count, stop))
+            distances = None if row < extra else _row_distances(u, _shift(rows, extra))
+            for head in range(0, heads, heads_at_once):
+                group = slice(head, head + heads_at_once)
+                omega = None
+                if distances is not None:
+                    rates = _of(rate, group)[:, _shift(rows, extra), None]
+                    omega = (_of(distances, group) * -rates).exp_()
+                yield rows, group, samples, omega
+
+
+def _of(x: Tensor, group: slice) -> Tensor:
+    """The entries of a group of heads, in a tensor that has one entry for each or one for all."""
+    return x if x.shape[0] == 1 else x[group]
+
+
+def _shift(rows: slice, extra: int) -> slice:
+    """Rows counted among the placed tokens."""
+    return slice(rows.start - extra, rows.stop - extra)
+
+
+def _row_distances(u: Tensor, rows: slice) -> Tensor:
+    """Squared distances of a block of queries from all keys, (heads or 1, rows, placed)."""
+    # One axis at a time: a tensor of differences with an axis dimension would be as large again for each axis.
+    total = (u[:, rows, None, 0] - u[:, None, :, 0]).square_()
+    for axis in range(1, u.shape[-1]):
+        total.add_((u[:, rows, None, axis] - u[:, None, :, axis]).square_())
+    return total
+
+
+def _times_omega(p: Tensor, omega: Tensor | None) -> Tensor:
+    """p, changed in place: its last columns, those of the placed keys, times Omega."""
+    if omega is not None:
+        p[..., p.shape[-1] - omega.shape[-1] :].mul_(omega)
+    return p
+
+
+def _add_omega_gradients(g: Tensor, rows: slice, u: Tensor, rate: Tensor, drate: Tensor, du: Tensor | None) -> None:
+    """Add what d log Omega = g, (heads, rows, placed), gives rate and u, from log Omega = -rate_m |u_m - u_n|^2.
+
+    The sums over keys are matrix products with 1, z and |z|^2, where z are coordinates from the middle of the block:
+    far keys, for which these would cancel, have no weight.
+    """
+    middle = u[:, rows].mean(1, keepdim=True)
+    x, z, c = u[:, rows] - middle, u - middle, rate[:, rows, None]
+    g0, g1, g2 = (g @ torch.cat([torch.ones_like(z[..., :1]), z, z.square().sum(-1, keepdim=True)], -1)).split(
+        [1, u.shape[-1], 1], -1
+    )
+    spread = x.square().sum(-1, keepdim=True) * g0 - 2 * (x * g1).sum(-1, keepdim=True) + g2
+    drate[:, rows] -= spread.squeeze(-1).sum_to_size(drate[:, rows].shape)
+    if du is None:
+        return
+    du[:, rows] -= (2 * c * (x * g0 - g1)).sum_to_size(x.shape)
+    moved = g.mT @ torch.cat([c * x, c + torch.zeros_like(x[..., :1])], -1)
+    du += (2 * (moved[..., :-1] - z * moved[..., -1:])).sum_to_size(u.shape)

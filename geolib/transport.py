@@ -1,0 +1,498 @@
+"""Frames, tangent mappings, and the transports they give between the tangent spaces of tokens.
+
+A frame T_i takes the common reference space R^D to the tangent space at token i; its inverse T_i^-1 is the tangent
+mapping. The transport from n to m is P_{n->m} = T_m T_n^-1. It keeps lengths, measured by the metrics M_n and M_m, when
+T_n^T M_n T_n = T_m^T M_m T_m: the compatibility condition RF-5.
+
+The score of a query at m and a key at n is <q_m, P_{n->m} k_n> in the metric M_m. Where the common value of RF-5 is the
+identity, as in all presets below, it equals <T_m^-1 q_m, T_n^-1 k_n>: one map a token, then an ordinary inner product.
+
+Positions are real numbers along one axis; with more axes each has its own planes (``geolib.encodings.RiemannFormer``).
+Frames follow the paper's sign, T_m = s^(-m/2) R(m theta), so queries and keys turn by -m theta. RoPE, and the appendix
+of the paper, turn them by +m theta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from geolib._checks import angle_dtype, check_even, check_last, require
+from geolib.conformal import diagonal_metric, general_metric, metric_root, scalar_metric
+from geolib.rotations import (
+    block_diagonal,
+    inverse_mixed_angles,
+    mixed_matrix,
+    reflect_pairs,
+    reflection_matrix,
+    rotate_pairs,
+    rotation_matrix,
+)
+
+# Frames and transports: the literal form ----------------------------------------------------------------------------
+
+
+def check_frames(frames: Tensor) -> None:
+    """Square matrices that can be inverted.
+
+    Parameters
+    ----------
+    frames : Tensor, (..., d, d)
+
+    Raises
+    ------
+    ValueError
+        When the matrices are not square, or one has a condition number beyond its precision.
+    """
+    square = frames.dim() >= 2 and frames.shape[-1] == frames.shape[-2]
+    require(square, "frames", f"shape {tuple(frames.shape)}", "it must be (..., d, d)")
+    sizes = torch.linalg.svdvals(frames.detach())
+    # The ratio, not the smallest value: s^(-m/2) alone makes a frame small, and no worse to invert.
+    regular = sizes[..., -1] > frames.shape[-1] * torch.finfo(frames.dtype).eps * sizes[..., 0]
+    require(bool(regular.all()), "frames", "a singular matrix", "every frame must have an inverse")
+
+
+def tangent_mappings(frames: Tensor) -> Tensor:
+    """The tangent mappings T_i^-1, from each tangent space to the reference space.
+
+    Parameters
+    ----------
+    frames : Tensor, (..., d, d)
+
+    Returns
+    -------
+    Tensor, (..., d, d)
+
+    Raises
+    ------
+    ValueError
+        When a frame is singular.
+
+    Source: RF-2.
+    """
+    check_frames(frames)
+    return torch.linalg.inv(frames)
+
+
+def transports(frames: Tensor) -> Tensor:
+    """P_{n->m} = T_m T_n^-1 for every pair of tokens.
+
+    Parameters
+    ----------
+    frames : Tensor, (tokens, d, d)
+
+    Returns
+    -------
+    Tensor, (tokens, tokens, d, d)
+        Entry [m, n] takes the tangent space at n to the one at m.
+
+    Raises
+    ------
+    ValueError
+        When a frame is singular.
+
+    Source: RF-2, RF-8, RF-12.
+    """
+    return frames[:, None] @ tangent_mappings(frames)[None, :]
+
+
+def squared_length(x: Tensor, metric: Tensor) -> Tensor:
+    """x^T M x.
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+    metric : Tensor, (..., d, d)
+
+    Returns
+    -------
+    Tensor, (...)
+
+    Source: RF-1.
+    """
+    return torch.einsum("...i,...ij,...j->...", x, metric, x)
+
+
+def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
+    """(T_n^-1)^T T_m^T M_m T_m T_n^-1: the metric at m as the tangent space at n sees it through the transport.
+
+    Parameters
+    ----------
+    metrics, frames : Tensor, (tokens, d, d)
+
+    Returns
+    -------
+    Tensor, (tokens, tokens, d, d)
+        Entry [m, n]; equal to M_n for all m exactly when transports keep lengths.
+
+    Source: RF-3, RF-4.
+    """
+    p = transports(frames)
+    return p.mT @ metrics[:, None] @ p
+
+
+def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
+    """T_i^T M_i T_i: each token's metric, read in the reference space.
+
+    Parameters
+    ----------
+    metrics, frames : Tensor, (..., d, d)
+
+    Returns
+    -------
+    Tensor, (..., d, d)
+
+    Source: RF-5.
+    """
+    return frames.mT @ metrics @ frames
+
+
+def compatibility(metrics: Tensor, frames: Tensor) -> Tensor:
+    """The largest deviation from T_n^T M_n T_n = T_m^T M_m T_m over all pairs of tokens.
+
+    Parameters
+    ----------
+    metrics : Tensor, (tokens, d, d)
+        Symmetric positive definite.
+    frames : Tensor, (tokens, d, d)
+        Invertible.
+
+    Returns
+    -------
+    Tensor, ()
+        The largest difference of two corresponding entries, as a share of the largest entry. Zero, up to rounding,
+        when transports keep lengths.
+
+    Raises
+    ------
+    ValueError
+        When a metric is not symmetric positive definite, a frame is singular, or the shapes differ.
+
+    Source: RF-5.
+    """
+    shapes = f"shapes {tuple(metrics.shape)} and {tuple(frames.shape)}"
+    require(metrics.dim() == 3 and metrics.shape == frames.shape, "metrics and frames", shapes, "both (tokens, d, d)")
+    metric_root(metrics)
+    check_frames(frames)
+    common = reference_metrics(metrics, frames)
+    return (common.amax(0) - common.amin(0)).max() / common.abs().max()
+
+
+def compatible_frames(metrics: Tensor, orthogonals: Tensor) -> Tensor:
+    """Frames T_i = M_i^(-1/2) O_i, for which T_i^T M_i T_i = I.
+
+    These are all of them, up to one matrix common to all tokens: T_i^T M_i T_i = G for all i exactly when
+    T_i = M_i^(-1/2) O_i G^(1/2) with O_i orthogonal.
+
+    Parameters
+    ----------
+    metrics : Tensor, (tokens, d, d)
+        Symmetric positive definite.
+    orthogonals : Tensor, (tokens, d, d)
+        One orthogonal matrix a token.
+
+    Returns
+    -------
+    Tensor, (tokens, d, d)
+
+    Source: RF-5.
+    """
+    metric_root(metrics)
+    values, axes = torch.linalg.eigh(metrics)
+    return axes @ (values.rsqrt().unsqueeze(-1) * axes.mT) @ orthogonals
+
+
+def literal_scores(q: Tensor, k: Tensor, metrics: Tensor, frames: Tensor) -> Tensor:
+    """<q_m, P_{n->m} k_n> in the metric M_m, written out: q_m^T M_m T_m T_n^-1 k_n.
+
+    Parameters
+    ----------
+    q, k : Tensor, (..., tokens, d)
+    metrics, frames : Tensor, (tokens, d, d)
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens)
+        Row: query; column: key.
+
+    Source: RF-9, RF-13.
+    """
+    return torch.einsum("...mi,mij,mnjl,...nl->...mn", q, metrics, transports(frames), k)
+
+
+# Presets ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Metrics and frames given by formulas, with the fast form of their tangent mapping.
+
+    ``metrics(positions)`` and ``frames(positions)`` are matrices (tokens, d, d); ``pull_back(x, positions)`` is
+    T_m^-1 x_m for x as (..., tokens, d), computed without matrices where the preset allows it. Positions are (tokens,).
+    The learnable parts are the tensors a preset was made of; gradients reach them.
+    """
+
+    metrics: Callable[[Tensor], Tensor]
+    frames: Callable[[Tensor], Tensor]
+    pull_back: Callable[[Tensor, Tensor], Tensor]
+
+    def literal_scores(self, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
+        """The scores q_m^T M_m T_m T_n^-1 k_n by matrices, (..., tokens, tokens). Source: RF-13."""
+        return literal_scores(q, k, self.metrics(positions), self.frames(positions))
+
+    def scores(self, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
+        """The same scores as inner products <T_m^-1 q_m, T_n^-1 k_n>, (..., tokens, tokens). Source: RF-9, RF-14."""
+        return self.pull_back(q, positions) @ self.pull_back(k, positions).mT
+
+
+def scale_features(x: Tensor, log_factor: Tensor) -> Tensor:
+    """x times e^log_factor, computed in float32 or float64 and returned in x's dtype.
+
+    Parameters
+    ----------
+    x : Tensor, (..., tokens, d)
+    log_factor : Tensor, broadcastable to x
+
+    Returns
+    -------
+    Tensor, (..., tokens, d)
+
+    Source: RF-14.
+    """
+    dtype = angle_dtype(x, log_factor)
+    return (x.to(dtype) * log_factor.to(dtype).exp()).to(x.dtype)
+
+
+def rotation_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
+    """M_m = s^m I and T_m = s^(-m/2) diag(R(m theta_1), ..., R(m theta_{D/2})); RoPE, up to its sign, when s = 1.
+
+    Parameters
+    ----------
+    log_scale : Tensor, ()
+        log s.
+    frequencies : Tensor, (d/2,)
+        theta, radians per unit of position.
+
+    Returns
+    -------
+    Preset
+
+    Source: RF-10, RF-11, RF-12, RF-13, RF-14.
+    """
+    return Preset(
+        lambda m: scalar_metric(m, log_scale, 2 * len(frequencies)),
+        lambda m: _column(-m / 2 * log_scale) * block_diagonal(rotation_matrix(m[:, None] * frequencies)),
+        lambda x, m: scale_features(rotate_pairs(x, -m[:, None] * frequencies), (m / 2 * log_scale)[:, None]),
+    )
+
+
+def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
+    """M_m = s^m I and T_m = s^(-m/2) exp(m X), for a skew matrix X.
+
+    Parameters
+    ----------
+    log_scale : Tensor, ()
+        log s.
+    skew : Tensor, (d, d)
+        X, with X^T = -X.
+
+    Returns
+    -------
+    Preset
+
+    Raises
+    ------
+    ValueError
+        When X is not skew.
+
+    Source: RF-7, RF-8, RF-9.
+    """
+    require(torch.equal(skew.mT, -skew), "skew", "a matrix with X^T != -X", "pass A - A^T of any square matrix A")
+    return Preset(
+        lambda m: scalar_metric(m, log_scale, skew.shape[-1]),
+        lambda m: _column(-m / 2 * log_scale) * torch.matrix_exp(m[:, None, None] * skew),
+        lambda x, m: scale_features(_act(torch.matrix_exp(-m[:, None, None] * skew), x), (m / 2 * log_scale)[:, None]),
+    )
+
+
+def diagonal_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
+    """M_m = diag(s_1^m, ..., s_D^m) and T_m = M_m^(-1/2) R(m theta), the scales outside the rotation.
+
+    With unequal scales in a plane the two factors do not commute, so the order matters: R(m theta) M_m^(-1/2) would
+    break RF-5. The tangent mapping scales first and turns then.
+
+    Parameters
+    ----------
+    log_scales : Tensor, (d,)
+        log s_i.
+    frequencies : Tensor, (d/2,)
+        theta, radians per unit of position.
+
+    Returns
+    -------
+    Preset
+
+    Source: RF-5, RF-6.
+    """
+    check_last(log_scales, 2 * len(frequencies), "log_scales")
+    return Preset(
+        lambda m: diagonal_metric(m, log_scales),
+        lambda m: diagonal_metric(-m / 2, log_scales) @ block_diagonal(rotation_matrix(m[:, None] * frequencies)),
+        lambda x, m: rotate_pairs(scale_features(x, m[:, None] / 2 * log_scales), -m[:, None] * frequencies),
+    )
+
+
+def reflection_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
+    """M_m = s^m I and T_m = s^(-m/2) diag(S(m theta_1), ..., S(m theta_{D/2})), with reflections S.
+
+    Its scores are those of ``rotation_preset`` with the doubled angles: S(m theta) S(n theta) = R(2 (m - n) theta).
+
+    Parameters
+    ----------
+    log_scale : Tensor, ()
+        log s.
+    frequencies : Tensor, (d/2,)
+        theta: the mirror line of plane j turns by this many radians per unit of position.
+
+    Returns
+    -------
+    Preset
+
+    Source: RF-15, RF-16, RF-REFL.
+    """
+    return Preset(
+        lambda m: scalar_metric(m, log_scale, 2 * len(frequencies)),
+        lambda m: _column(-m / 2 * log_scale) * block_diagonal(reflection_matrix(m[:, None] * frequencies)),
+        lambda x, m: scale_features(reflect_pairs(x, m[:, None] * frequencies), (m / 2 * log_scale)[:, None]),
+    )
+
+
+def mixed_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
+    """M_m = s^m I and T_m = s^(-m/2) times blocks diag(R(m theta_1), S(m theta_2)).
+
+    Parameters
+    ----------
+    log_scale : Tensor, ()
+        log s.
+    frequencies : Tensor, (d/2,)
+        theta; even-numbered planes turn, odd-numbered ones are mirrored. The number of planes must be even.
+
+    Returns
+    -------
+    Preset
+
+    Source: RF-17, RF-18.
+    """
+    check_even(len(frequencies), "frequencies' length")
+    return Preset(
+        lambda m: scalar_metric(m, log_scale, 2 * len(frequencies)),
+        lambda m: _column(-m / 2 * log_scale) * mixed_matrix(m[:, None] * frequencies),
+        lambda x, m: scale_features(
+            mixed_pairs(x, inverse_mixed_angles(m[:, None] * frequencies)), (m / 2 * log_scale)[:, None]
+        ),
+    )
+
+
+def general_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
+    """M_m = R(-m theta) S^m R(m theta) and T_m = R(-m theta) S^(-m/2), the appendix's general metric.
+
+    The tangent mapping S^(m/2) R(m theta) turns first and scales then. The paper's last line prints a scalar s where
+    the matrix S must stand.
+
+    Parameters
+    ----------
+    log_scales : Tensor, (d,)
+        log s_i; entries 2j and 2j + 1 belong to plane j.
+    frequencies : Tensor, (d/2,)
+        theta, radians per unit of position.
+
+    Returns
+    -------
+    Preset
+
+    Source: RF-A1, RF-A2, RF-A3, RF-A4, RF-A5.
+    """
+    check_last(log_scales, 2 * len(frequencies), "log_scales")
+    return Preset(
+        lambda m: general_metric(m, log_scales, frequencies),
+        lambda m: block_diagonal(rotation_matrix(-m[:, None] * frequencies)) @ diagonal_metric(-m / 2, log_scales),
+        lambda x, m: scale_features(rotate_pairs(x, m[:, None] * frequencies), m[:, None] / 2 * log_scales),
+    )
+
+
+def mixed_pairs(x: Tensor, angles: Tensor) -> Tensor:
+    """Turn the even-numbered pairs of features and mirror the odd-numbered ones: the fast form of ``mixed_matrix``.
+
+    Parameters
+    ----------
+    x : Tensor, (..., d)
+    angles : Tensor, (..., d/2)
+        Radians.
+
+    Returns
+    -------
+    Tensor, (..., d)
+
+    Source: RF-17.
+    """
+    # S(a) = R(2a) S(0), and S(0) flips the sign of the second feature.
+    flip = torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=x.dtype, device=x.device).repeat(x.shape[-1] // 4)
+    return rotate_pairs(x * flip, equivalent_frequencies(angles))
+
+
+# Findings -----------------------------------------------------------------------------------------------------------
+
+
+def equivalent_frequencies(frequencies: Tensor) -> Tensor:
+    """The rotations that score as the mixed preset does: mirrored planes count as rotations by the doubled angle.
+
+    Parameters
+    ----------
+    frequencies : Tensor, (..., d/2)
+        theta of ``mixed_preset``.
+
+    Returns
+    -------
+    Tensor, (..., d/2)
+        theta' of ``rotation_preset`` with the same scores, scales included: odd-numbered entries doubled.
+
+    Source: RF-REFL.
+    """
+    check_even(frequencies.shape[-1], "frequencies' last dimension")
+    doubled = torch.ones_like(frequencies)
+    doubled[..., 1::2] = 2
+    return frequencies * doubled
+
+
+def transposed_scores(q: Tensor, k: Tensor, frames: Tensor) -> Tensor:
+    """What comes out when T^T is used for T^-1: <T_m^T q_m, T_n^T k_n>, a mistake found in public code.
+
+    With s = 1 the frames are orthogonal and nothing changes. Otherwise T^T = s^(-m/2) R(-m theta), and every score is
+    multiplied by s^-(m+n): the model computes the preset with 1/s for s, so that a metric meant to shrink far tokens
+    blows them up.
+
+    Parameters
+    ----------
+    q, k : Tensor, (..., tokens, d)
+    frames : Tensor, (tokens, d, d)
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens)
+
+    Source: RF-INV.
+    """
+    return _act(frames.mT, q) @ _act(frames.mT, k).mT
+
+
+def _column(log_factor: Tensor) -> Tensor:
+    """e^log_factor as (tokens, 1, 1), to scale one matrix a token."""
+    return log_factor.exp()[:, None, None]
+
+
+def _act(matrices: Tensor, x: Tensor) -> Tensor:
+    """One matrix a token on one vector a token, in x's dtype; (tokens, d, d) and (..., tokens, d)."""
+    return torch.einsum("mij,...mj->...mi", matrices, x.to(matrices.dtype)).to(x.dtype)

@@ -1,0 +1,415 @@
+import itertools
+import math
+import pickle
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib import conformal, locality, transport
+from geolib.attention import Encoding, MultiHeadAttention, attention
+from geolib.encodings import (
+    METHODS,
+    ALiBi,
+    LocalityFocusing,
+    PerLayer,
+    RiemannFormer,
+    RiemannFormerGeneral,
+    RoPE,
+    build,
+)
+from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
+
+F64 = torch.float64
+GRIDS = [(12,), (3, 4), (2, 3, 2)]
+NAMES = ["alibi", "riemannformer", "riemannformer-general", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf"]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def _build(name, grid=(3, 4), **options):
+    return build(name, width=24, heads=2, grid=grid, **options)
+
+
+def _stir(encoding):
+    """Parameters moved off their start, so that equal ones cannot hide a wrong index."""
+    with torch.no_grad():
+        for p in encoding.parameters():
+            p += 0.5 * torch.randn_like(p)
+    return encoding.double()
+
+
+# All new methods ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("unplaced", [0, 1, 3])
+def test_method_works_in_attention_on_any_number_of_axes(name, grid, unplaced):
+    positions = grid_positions(*grid)
+    x = torch.randn(2, 12 + unplaced, 24, requires_grad=True)
+    layer, encoding = MultiHeadAttention(24, 2), _build(name, grid)
+    y = layer(x, positions, encoding)
+    assert y.shape == x.shape
+    y.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in encoding.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_without_a_place_are_left_alone(name):
+    positions, encoding = grid_positions(3, 4).double(), _stir(_build(name))
+    q, k = torch.randn(2, 1, 2, 14, 12, dtype=F64)
+    turned = encoding.to_reference(q, k, positions)
+    alone = encoding.to_reference(q[..., 2:, :], k[..., 2:, :], positions)
+    for whole, given, part in zip(turned, (q, k), alone):
+        assert_close(whole[..., :2, :], given[..., :2, :])
+        assert_close(whole[..., 2:, :], part)
+    gate = encoding.log_gate(torch.zeros(1, 14, 24), positions)
+    if gate is not None:
+        assert gate.shape == (2, 14, 14)
+        assert not gate[:, :2].any()
+        assert not gate[:, :, :2].any()
+        assert_close(gate[:, 2:, 2:], encoding.log_gate(torch.zeros(1, 12, 24), positions))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, F64])
+def test_vectors_keep_their_dtype_and_positions_their_precision(name, dtype):
+    encoding = _build(name)
+    q = torch.randn(1, 2, 12, 12).to(dtype)
+    for positions in (grid_positions(3, 4), grid_positions(3, 4).double()):
+        assert all(x.dtype == dtype for x in encoding.to_reference(q, q, positions))
+        for hook in (encoding.attenuation(positions), encoding.log_gate(torch.zeros(1, 12, 24), positions)):
+            assert hook is None or hook.dtype == positions.dtype
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_leaves_scales_and_distances_in_float32(name):
+    encoding, positions = _build(name), 31.7 + grid_positions(3, 4)
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    plain = encoding.to_reference(q, k, positions), encoding.attenuation(positions)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = encoding.to_reference(q, k, positions), encoding.attenuation(positions)
+    for a, b in zip(cast[0], plain[0]):
+        assert torch.equal(a, b)
+    assert plain[1] is None or torch.equal(cast[1], plain[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_method_can_be_saved_and_loaded(name):
+    encoding, positions = _build(name), grid_positions(3, 4)
+    copy = pickle.loads(pickle.dumps(encoding))
+    q = torch.randn(1, 2, 12, 12)
+    assert torch.equal(copy.to_reference(q, q, positions)[0], encoding.to_reference(q, q, positions)[0])
+
+
+@pytest.mark.parametrize("name", ["alibi", "riemannformer+lf", "riemannformer-general"])
+def test_compiled_method_computes_the_same(name):
+    encoding, positions = _build(name), grid_positions(3, 4)
+    layer, x = MultiHeadAttention(24, 2), torch.randn(1, 13, 24)
+    compiled = torch.compile(lambda x: layer(x, positions, encoding), backend="aot_eager", fullgraph=True)
+    assert_close(compiled(x), layer(x, positions, encoding))
+
+
+def test_slow_law_compiles_in_one_graph():  # RF-6a
+    encoding, positions, q = _build("riemannformer", law="slow"), grid_positions(3, 4), torch.randn(1, 2, 12, 12)
+    compiled = torch.compile(lambda q: encoding.to_reference(q, q, positions), backend="aot_eager", fullgraph=True)
+    assert_close(compiled(q), encoding.to_reference(q, q, positions))
+
+
+# ALiBi --------------------------------------------------------------------------------------------------------------
+
+
+def test_alibi_slopes_are_the_geometric_series():  # CS-A1
+    assert ALiBi(8).slopes.tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    assert_close(ALiBi(3).slopes.double(), torch.tensor([2 ** (-8 / 3), 2 ** (-16 / 3), 2**-8.0], dtype=F64))
+
+
+def test_alibi_is_a_scalar_gate_multiplied_along_the_way():  # CS-A1
+    q, k = torch.randn(2, 6, 4, dtype=F64)
+    gate = ALiBi(2).log_gate(torch.zeros(1, 6, 8), torch.arange(6.0, dtype=F64)[:, None])
+    for h, slope in enumerate((2.0**-4, 2.0**-8)):
+        gamma = math.exp(-slope)
+        for i, j in itertools.product(range(6), range(6)):
+            if j <= i:
+                product = math.prod([gamma] * (i - j)) * math.exp(q[i] @ k[j])
+                assert math.exp(q[i] @ k[j] + gate[h, i, j]) == pytest.approx(product)
+
+
+def test_alibi_on_a_grid_is_the_product_over_the_axes():  # CS-A1
+    positions = grid_positions(3, 4).double()
+    alibi, x = ALiBi(2), torch.zeros(1, 12, 8)
+    both = sum(alibi.log_gate(x, positions[:, i : i + 1]) for i in range(2))
+    assert_close(alibi.log_gate(x, positions), both)
+
+
+# RiemannFormer ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "preset"),
+    [(RiemannFormer, transport.rotation_preset), (RiemannFormerGeneral, transport.general_preset)],
+)
+@pytest.mark.parametrize("law", ["bounded", "free"])
+def test_on_a_line_each_head_is_the_preset(method, preset, law):  # RF-14, RF-A5
+    encoding = _stir(method(language_frequencies(8), 3, law=conformal.SCALE_LAWS[law](), start=0.8))
+    positions = torch.tensor([0.0, 1.0, 4.5, -2.0], dtype=F64)
+    q, k = torch.randn(2, 2, 3, 4, 8, dtype=F64)
+    a, b = encoding.to_reference(q, k, positions[:, None])
+    for h in range(3):
+        scales = encoding.log_scale()[h].flatten()
+        literal = preset(scales.squeeze(), encoding.frequencies[:, 0]).literal_scores(q[:, h], k[:, h], positions)
+        assert_close(a[:, h] @ b[:, h].mT, literal)
+
+
+def test_slow_law_makes_the_metric_a_power_of_one_plus_the_position():  # RF-6a
+    encoding = _stir(RiemannFormer(torch.zeros(2, 1) + 0.3, 1, law=conformal.slow_law(beta=3.0), start=0.5))
+    positions = torch.tensor([0.0, 2.0, 8.0], dtype=F64)
+    x = torch.randn(1, 1, 3, 4, dtype=F64)
+    ratio = encoding.to_reference(x, x, positions[:, None])[0].norm(dim=-1) / x.norm(dim=-1)
+    s = encoding.log_scale().exp().item()
+    assert_close(ratio.flatten(), torch.tensor([1, math.sqrt(s), s], dtype=F64))
+
+
+def test_axes_are_treated_separately():  # RF-S
+    # The score on a grid is the sum of one one-dimensional score an axis, each on its own pairs.
+    encoding = _stir(RiemannFormer(axial_frequencies(12, 2, 100.0), 1, start=0.8))
+    positions = torch.randn(5, 2, dtype=F64)
+    q, k = torch.randn(2, 1, 1, 5, 12, dtype=F64)
+    a, b = encoding.to_reference(q, k, positions)
+    expected = 0
+    for axis, part in enumerate((slice(0, 6), slice(6, 12))):
+        theta = encoding.frequencies[3 * axis : 3 * axis + 3, axis]
+        preset = transport.rotation_preset(encoding.log_scale()[0, axis], theta)
+        expected = expected + preset.literal_scores(q[0, 0, :, part], k[0, 0, :, part], positions[:, axis])
+    assert_close((a @ b.mT)[0, 0], expected)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_riemannformer_with_s_one_is_axial_rope_with_the_opposite_sign(grid):  # RF-13
+    axes, positions = len(grid), grid_positions(*grid).double()
+    frequencies = axial_frequencies(12, axes, 100.0).double()
+    free = RiemannFormer(frequencies, 2, start=1.0, law=conformal.free_law()).double()
+    q, k = torch.randn(2, 1, 2, 12, 12, dtype=F64)
+    for got, right in zip(free.to_reference(q, k, positions), RoPE(-frequencies).to_reference(q, k, positions)):
+        assert_close(got, right)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_common_shift_multiplies_scores_by_s_to_the_shift(grid):  # RF-13
+    encoding = _build("riemannformer", grid, far=0.5).double()  # one s for all axes, before training
+    positions, shift = grid_positions(*grid).double(), torch.full((len(grid),), 2.5, dtype=F64)
+    q, k = torch.randn(2, 1, 2, 12, 12, dtype=F64)
+    a, b = encoding.to_reference(q, k, positions)
+    c, d = encoding.to_reference(q, k, positions + shift)
+    s = encoding.log_scale()[0, 0].exp()
+    assert s < 0.97
+    assert_close(c @ d.mT, s**2.5 * (a @ b.mT))
+
+
+def test_shift_along_one_axis_scales_that_axis_part_alone():  # RF-13, RF-S
+    encoding = _stir(RiemannFormer(axial_frequencies(12, 2, 100.0), 1, start=0.8))
+    positions = torch.randn(5, 2, dtype=F64)
+    q, k = torch.randn(2, 1, 1, 5, 12, dtype=F64)
+    q[..., 6:] = 0  # the pairs of axis 1 out of the way
+    a, b = encoding.to_reference(q, k, positions)
+    c, d = encoding.to_reference(q, k, positions + torch.tensor([3.0, 7.0], dtype=F64))
+    assert_close(c @ d.mT, (3.0 * encoding.log_scale()[0, 0]).exp() * (a @ b.mT))
+
+
+def test_general_metric_with_s_one_does_not_see_a_common_shift():  # RF-A5
+    encoding = RiemannFormerGeneral(axial_frequencies(12, 2, 100.0), 2, start=1.0, law=conformal.free_law()).double()
+    positions = torch.randn(5, 2, dtype=F64)
+    q, k = torch.randn(2, 1, 2, 5, 12, dtype=F64)
+    a, b = encoding.to_reference(q, k, positions)
+    c, d = encoding.to_reference(q, k, positions + 3.0)
+    assert_close(c @ d.mT, a @ b.mT)
+
+
+@pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general"])
+@pytest.mark.parametrize("law", ["bounded", "free", "slow"])
+@pytest.mark.parametrize("grid", [(64,), (8, 8), (65536,)], ids=str)
+def test_far_tokens_do_not_vanish_at_the_start(name, law, grid):  # RF-6a
+    encoding = _build(name, grid, law=law)
+    last = torch.tensor(max(grid) - 1.0)
+    metric = (encoding.law.exponent(last) * encoding.log_scale()).exp()
+    assert_close(metric, torch.full_like(metric, 0.9), rtol=1e-5, atol=0)
+
+
+def test_alpha_and_beta_reach_the_law():  # RF-6a
+    encoding = _build("riemannformer", law="slow", law_options={"alpha": 0.5, "beta": 2.0})
+    w = encoding.raw_scale.detach()
+    assert_close(encoding.log_scale(), (w.exp() / (w.exp() + 0.5)).log(), rtol=1e-4, atol=1e-6)
+    assert encoding.law.exponent(torch.tensor(7.0)).item() == pytest.approx(3.0)
+
+
+def test_angles_are_learned_along_their_axes_only_when_asked_for():  # RF-S
+    fixed, learned = _build("riemannformer"), _build("riemannformer", learn_angles=True)
+    assert [n for n, _ in fixed.named_parameters()] == ["raw_scale"]
+    assert sorted(n for n, _ in learned.named_parameters()) == ["frequencies", "raw_scale"]
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    a, b = learned.to_reference(q, k, grid_positions(3, 4))
+    assert_close(a, fixed.to_reference(q, k, grid_positions(3, 4))[0])
+    (a @ b.mT).square().sum().backward()
+    gradient = learned.frequencies.grad
+    assert (gradient[:, learned.follows == 0] == 0).all()
+    assert (gradient[:, learned.follows == 1] != 0).all()
+
+
+@pytest.mark.parametrize("method", [RiemannFormer, RiemannFormerGeneral])
+def test_gradients_of_scales_and_angles_are_the_numerical_ones(method):  # RF-9, RF-A5
+    encoding = _stir(method(axial_frequencies(4, 2, 10.0), 2, start=0.8, learn_angles=True))
+    q, k = torch.randn(2, 1, 2, 3, 4, dtype=F64, requires_grad=True).unbind(0)
+    positions = torch.randn(3, 2, dtype=F64)
+
+    def scores(scale, angles, q, k):
+        replaced = {"raw_scale": scale, "frequencies": angles}
+        a, b = torch.func.functional_call(
+            _Call(encoding), {f"e.{n}": p for n, p in replaced.items()}, (q, k, positions)
+        )
+        return a @ b.mT
+
+    assert torch.autograd.gradcheck(scores, (encoding.raw_scale, encoding.frequencies, q, k))
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, e):
+        super().__init__()
+        self.e = e
+
+    def forward(self, q, k, positions):
+        return self.e.to_reference(q, k, positions)
+
+
+def test_positions_in_the_thousands_are_right_in_float32():  # RF-14
+    positions = torch.arange(0.0, 8192.0, 97.0)[:, None]
+    encoding = build("riemannformer", width=16, heads=1, grid=(8192,), far=1e-8)
+    q, k = torch.randn(2, 1, 1, len(positions), 16)
+    a, b = encoding.to_reference(q, k, positions)
+    exact = encoding.double()
+    c, d = exact.to_reference(q.double(), k.double(), positions.double())
+    bound = c.abs() @ d.abs().mT
+    # 8191 radians in float32 are good to about 1e-3; the scales add nothing to that.
+    assert (((a @ b.mT).double() - c @ d.mT).abs() / bound).max() < 2e-3
+    assert_close(a.norm(dim=-1).double(), c.norm(dim=-1), rtol=1e-5, atol=0)
+
+
+# Locality focusing --------------------------------------------------------------------------------------------------
+
+
+def test_attenuation_is_that_of_the_locality_module():  # RF-21
+    focusing = _stir(LocalityFocusing(Encoding(), 2, 2, 1.5))
+    positions = torch.randn(6, 2, dtype=F64)
+    expected = locality.attenuation(positions, focusing.sigma(), focusing.precision())
+    assert_close(focusing.attenuation(positions), expected)
+
+
+@pytest.mark.parametrize("per_position", [False, True])
+def test_attention_with_the_hook_is_the_fused_form(per_position):  # RF-22, RF-FUSED
+    focusing = _stir(_build("lf", per_position=per_position))
+    positions = grid_positions(3, 4).double()
+    q, k, v = torch.randn(3, 2, 2, 12, 12, dtype=F64)
+    assert focusing.sigma().shape == (2, 12 if per_position else 1)
+    literal = attention(q, k, v, attenuation=focusing.attenuation(positions))
+    fused = locality.fused_focused_attention(q, k, v, positions, focusing.sigma(), focusing.precision())
+    assert_close(fused, literal)
+
+
+def test_focusing_starts_at_half_the_longest_axis_with_the_identity():  # RF-21
+    focusing = _build("lf", (3, 8))
+    assert_close(focusing.sigma(), torch.full((2, 1), 4.0))
+    assert_close(focusing.precision(), torch.eye(2))
+    assert_close(_build("rope+lf", lf={"sigma": 1.25}).sigma(), torch.full((2, 1), 1.25))
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"lf"}))
+def test_focusing_composes_with_any_method(name):  # RF-19
+    plain = _build(name)
+    focused = LocalityFocusing(plain, 2, 2, 2.0)
+    positions, x = grid_positions(3, 4), torch.randn(1, 12, 24)
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    assert torch.equal(focused.embed(x, positions), plain.embed(x, positions))
+    for a, b in zip(focused.to_reference(q, k, positions), plain.to_reference(q, k, positions)):
+        assert torch.equal(a, b)
+    gates = focused.log_gate(x, positions), plain.log_gate(x, positions)
+    assert gates == (None, None) or torch.equal(*gates)
+    assert isinstance(_build(f"{name}+lf"), LocalityFocusing)
+
+
+def test_focusing_twice_multiplies():  # RF-19
+    positions = grid_positions(3, 4)
+    once, other = LocalityFocusing(Encoding(), 2, 2, 2.0), LocalityFocusing(Encoding(), 2, 2, 3.0)
+    both = LocalityFocusing(other, 2, 2, 2.0)
+    assert_close(both.attenuation(positions), once.attenuation(positions) * other.attenuation(positions))
+
+
+def test_focusing_does_not_see_a_common_shift():  # RF-21
+    focusing, positions = _stir(LocalityFocusing(Encoding(), 2, 2, 1.5)), torch.randn(6, 2, dtype=F64)
+    assert_close(focusing.attenuation(positions + 50), focusing.attenuation(positions), rtol=1e-9, atol=0)
+
+
+# Layers, names, errors ----------------------------------------------------------------------------------------------
+
+
+def test_every_layer_has_its_own_parameters_when_asked_for():
+    encoding = _build("riemannformer+lf", layers=3, per_layer=True, lf={"per_layer": True})
+    shared = _build("riemannformer+lf", layers=3)
+    count = sum(p.numel() for p in shared.parameters())
+    assert sum(p.numel() for p in encoding.parameters()) == 3 * count
+    x, positions = torch.randn(1, 12, 24), grid_positions(3, 4)
+    layer = MultiHeadAttention(24, 2)
+    layer(x, positions, encoding.layer(1)).sum().backward()
+    used = {n for n, p in encoding.named_parameters() if p.grad is not None}
+    assert used
+    assert all(n.startswith("layers.1.") for n in used)
+    assert shared.layer(2) is shared
+
+
+def test_shared_focusing_around_layers_of_their_own_shares_its_width():
+    encoding = _build("riemannformer+lf", layers=2, per_layer=True)
+    first, second = encoding.layer(0), encoding.layer(1)
+    assert first.log_sigma is second.log_sigma is encoding.log_sigma
+    assert first.encoding.raw_scale is not second.encoding.raw_scale
+    assert isinstance(encoding.encoding, PerLayer)
+
+
+def test_hooks_without_a_layer_are_refused_where_layers_differ():
+    encoding, q = _build("riemannformer", layers=2, per_layer=True), torch.randn(1, 2, 12, 12)
+    for call in (
+        lambda: encoding.to_reference(q, q, grid_positions(3, 4)),
+        lambda: encoding.log_gate(q, grid_positions(3, 4)),
+        lambda: encoding.attenuation(grid_positions(3, 4)),
+    ):
+        with pytest.raises(RuntimeError, match=r"encoding\.layer"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: _build("riemannformer+nothing"), "name: got 'riemannformer.nothing'; after a plus sign: lf"),
+        (lambda: _build("nothing+lf"), "name: got 'nothing.lf'"),
+        (lambda: _build("riemannformer", law="wild"), "law: got 'wild'; the scale laws are bounded, free, slow"),
+        (lambda: _build("riemannformer", far=1.0), "s: got values from 1 to 1; .*between 0 and 1"),
+        (lambda: _build("riemannformer", far=-1.0), "far: got -1.0"),
+        (lambda: _build("riemannformer", law_options={"alpha": -1.0}), "alpha: got -1.0"),
+        (lambda: _build("riemannformer", law_options={"gamma": 1.0}), "options: got"),
+        (lambda: _build("lf", sigma=-1.0), "sigma: got -1.0"),
+        (lambda: _build("rope+lf", lf={"width": 1.0}), "options: got"),
+        (lambda: _build("lf").attenuation(torch.zeros(5, 3)), "positions: got shape"),
+        (lambda: _build("lf", per_position=True).attenuation(torch.zeros(5, 2)), "positions: got 5 rows"),
+        (lambda: _build("alibi").log_gate(torch.zeros(1, 3, 24), torch.zeros(4, 2)), "positions: got 4 rows"),
+        (
+            lambda: _build("riemannformer").to_reference(*torch.ones(2, 1, 2, 5, 12), torch.zeros(5, 3)),
+            "positions: got",
+        ),
+        (lambda: _build("riemannformer", per_layer=True).layer(1), "index: got 1"),
+        (lambda: ALiBi(0), "heads: got 0"),
+    ],
+)
+def test_bad_input_names_the_argument(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
