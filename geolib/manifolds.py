@@ -9,8 +9,8 @@ Conventions
 Everything is float64. A point is ``(n,)``; leading dimensions are a batch. Vectors are given by their components in
 the coordinate basis, on the last dimension; a matrix acts on columns. A *curve* is a function of a scalar tensor
 t in [0, 1], written with torch operations, that returns a point (or a batch of points: a batch of curves, solved
-together). A *path* is one curve or a sequence of curves, each starting where the one before it ends. Angles are radians,
-counter-clockwise in the chart's orientation.
+together). A *path* is one curve or a sequence of curves, each starting where the one before it ends. Angles are in
+radians, counter-clockwise in the chart's orientation.
 
     sphere = sphere_stereographic()
     loop = square_loop(torch.tensor([0.3, 0.2]), 0.1)
@@ -19,6 +19,7 @@ counter-clockwise in the chart's orientation.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import hessian, jacfwd, vmap
+from torch.func import hessian, jacrev, jvp, vmap
 
 from geolib._checks import check_last, check_positive, require
 
@@ -112,10 +113,10 @@ def _over_batch(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     """A function of one point (n,), as a function of points (..., n)."""
 
     def batched(points: Tensor) -> Any:
-        mapped = function
-        for _ in range(points.dim() - 1):
-            mapped = vmap(mapped)
-        return mapped(points)
+        results = vmap(function)(points.reshape(-1, points.shape[-1]))
+        several = isinstance(results, tuple)
+        shaped = tuple(r.reshape(*points.shape[:-1], *r.shape[1:]) for r in (results if several else (results,)))
+        return shaped if several else shaped[0]
 
     return batched
 
@@ -178,7 +179,7 @@ def sphere_spherical(radius: float = 1.0) -> Chart:
 
 
 def sphere_stereographic(radius: float = 1.0) -> Chart:
-    """The sphere without its south pole, projected from there to the plane of the equator: 4 |dx|^2 / (1 + |x|^2/r^2)^2.
+    """The sphere without its south pole, projected from there to the equator's plane: 4 |dx|^2 / (1 + |x|^2/r^2)^2.
 
     Parameters
     ----------
@@ -286,7 +287,7 @@ def _christoffel(metric: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple
         return g, g
 
     def symbols(x: Tensor) -> tuple[Tensor, Tensor]:
-        dg, g = jacfwd(metric_twice, has_aux=True)(x)  # dg[a, b, c] is the derivative of g_ab along coordinate c
+        dg, g = jacrev(metric_twice, has_aux=True)(x)  # dg[a, b, c] is the derivative of g_ab along coordinate c
         lower = (dg.transpose(-1, -2) + dg - dg.permute(2, 0, 1)) / 2  # [l, i, j]
         # inv_ex: a singular metric gives no error here; the caller has checked, or will check, the metric.
         return torch.einsum("kl,lij->kij", torch.linalg.inv_ex(g).inverse, lower), g
@@ -344,7 +345,7 @@ def riemann(chart: Chart, points: Tensor) -> Tensor:
     symbols = _christoffel(chart.metric)
 
     def at(x: Tensor) -> Tensor:
-        derivative, (gamma, _) = jacfwd(lambda y: (symbols(y)[0], symbols(y)), has_aux=True)(x)
+        derivative, (gamma, _) = jacrev(lambda y: (symbols(y)[0], symbols(y)), has_aux=True)(x)
         # half[l, k, i, j] = d_i Gamma^l_jk + Gamma^l_im Gamma^m_jk; the other half exchanges i and j.
         half = torch.einsum("ljki->lkij", derivative) + torch.einsum("lim,mjk->lkij", gamma, gamma)
         return half - half.transpose(-1, -2)
@@ -498,7 +499,7 @@ def _pieces(chart: Chart, path: Path) -> list[Curve]:
     require(len(pieces) > 0, "path", "no curve", "it must be a curve or a sequence of curves")
     for index, curve in enumerate(pieces):
         _check_curve(chart, curve, f"path, piece {index}")
-    for index, (before, after) in enumerate(zip(pieces, pieces[1:])):
+    for index, (before, after) in enumerate(itertools.pairwise(pieces)):
         gap = _gap(chart, before, after)
         require(gap < 1e-9, "path", f"a gap of {gap:.3g} after piece {index}", "each curve starts where the last ends")
     return pieces
@@ -527,6 +528,11 @@ def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -
         if not bool(chart.contains(curve(_time(t))).all()):
             _left_chart(chart, argument, _bisect(lambda s: bool(chart.contains(curve(_time(s))).all()), last, t))
         last = t
+    middle, velocity = jvp(curve, (_time(0.5),), (_time(1.0),))
+    moved = (curve(_time(0.5001)) - middle).abs().max().item()
+    hidden = moved > 1e-12 and not bool(velocity.any())
+    allowed = "write it with torch operations on t, so that it can be differentiated"
+    require(not hidden, argument, "a curve that moves while its derivative is 0", allowed)
 
 
 def _bisect(holds: Callable[[float], bool], inside: float, outside: float) -> float:
@@ -577,10 +583,10 @@ def _pull(chart: Chart, points: Tensor, velocity: Tensor, rows: Tensor) -> Tenso
 def _carry(chart: Chart, pieces: list[Curve], rows: Tensor, rtol: float, atol: float) -> Tensor:
     """Parallel transport of rows (..., a, n) along a checked path."""
     for index, curve in enumerate(pieces):
-        velocity = jacfwd(curve)
 
-        def rate(t: float, y: Tensor, curve: Curve = curve, velocity: Curve = velocity) -> Tensor:
-            return _pull(chart, curve(_time(t)), velocity(_time(t)), y)
+        def rate(t: float, y: Tensor, curve: Curve = curve) -> Tensor:
+            point, velocity = jvp(curve, (_time(t),), (_time(1.0),))
+            return _pull(chart, point, velocity, y)
 
         states, reached = _solve(rate, rows, (0.0, 1.0), rtol, atol)
         if reached < 1.0:
@@ -772,7 +778,7 @@ def curvature_from_holonomy(chart: Chart, point: Tensor, sides: Tensor) -> Tenso
 def _shoot(
     chart: Chart, points: Tensor, rows: Tensor, times: Sequence[float], rtol: float, atol: float
 ) -> tuple[Tensor, Tensor]:
-    """Follow the geodesics whose velocity is the first row, carrying all rows along: positions and rows at the times."""
+    """Follow the geodesics whose velocity is the first row and carry all rows along: positions, and rows, at times."""
     points = _inside(chart, points, "point")
     points = points.expand(*rows.shape[:-2], -1)
 
@@ -820,9 +826,7 @@ def geodesic(
     return positions, carried[..., 0, :]
 
 
-def exponential(
-    chart: Chart, point: Tensor, velocity: Tensor, *, rtol: float = 1e-10, atol: float = 1e-12
-) -> Tensor:
+def exponential(chart: Chart, point: Tensor, velocity: Tensor, *, rtol: float = 1e-10, atol: float = 1e-12) -> Tensor:
     """The exponential map: where the geodesic with this velocity is after unit time.
 
     Parameters
