@@ -117,8 +117,12 @@ class Connection:
 def check_invertible(matrices: Tensor, argument: str) -> None:
     """Finite square matrices (..., d, d), each with an inverse in floating point."""
     require(bool(matrices.isfinite().all()), argument, "entries that are not finite", "all must be finite")
-    singular = torch.linalg.inv_ex(matrices).info > 0
-    require(not bool(singular.any()), argument, "a singular matrix", "every matrix must be invertible")
+    matrices = matrices.detach()
+    inverse, failed = torch.linalg.inv_ex(matrices)
+    condition = torch.linalg.matrix_norm(matrices, 1) * torch.linalg.matrix_norm(inverse, 1)
+    # Written so that a NaN in a failed inverse counts as singular.
+    invertible = (failed == 0) & (condition < 1 / torch.finfo(matrices.dtype).eps)
+    require(bool(invertible.all()), argument, "a singular matrix", "every matrix must be invertible")
 
 
 def transport_along(connection: Connection, path: Sequence[Node]) -> Tensor:

@@ -34,6 +34,9 @@ from geolib._checks import check_last, check_positive, require
 Curve = Callable[[Tensor], Tensor]
 Path = Curve | Sequence[Curve]
 
+MOST_CALLS = 20_000  # of a differential equation's right side; a smooth problem takes a few hundred
+TOO_HARD = "it must not run into a singularity or the ideal boundary; or loosen rtol and atol"
+
 # Charts -------------------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +118,7 @@ def _over_batch(function: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     def batched(points: Tensor) -> Any:
         results = vmap(function)(points.reshape(-1, points.shape[-1]))
         several = isinstance(results, tuple)
-        shaped = tuple(r.reshape(*points.shape[:-1], *r.shape[1:]) for r in (results if several else (results,)))
+        shaped = tuple(r.reshape((*points.shape[:-1], *r.shape[1:])) for r in (results if several else (results,)))
         return shaped if several else shaped[0]
 
     return batched
@@ -518,6 +521,12 @@ def _time(t: float) -> Tensor:
     return torch.tensor(t, dtype=torch.float64)
 
 
+def _moving(curve: Curve, t: float) -> tuple[Tensor, Tensor]:
+    """Where the curve is at t, and its velocity."""
+    point, velocity = jvp(curve, (_time(t),), (_time(1.0),))[:2]
+    return point, velocity
+
+
 def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -> None:
     """A curve of the right dimension whose samples are inside the chart; the error says where it leaves."""
     point = curve(_time(0.0))
@@ -528,7 +537,7 @@ def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -
         if not bool(chart.contains(curve(_time(t))).all()):
             _left_chart(chart, argument, _bisect(lambda s: bool(chart.contains(curve(_time(s))).all()), last, t))
         last = t
-    middle, velocity = jvp(curve, (_time(0.5),), (_time(1.0),))
+    middle, velocity = _moving(curve, 0.5)
     moved = (curve(_time(0.5001)) - middle).abs().max().item()
     hidden = moved > 1e-12 and not bool(velocity.any())
     allowed = "write it with torch operations on t, so that it can be differentiated"
@@ -559,8 +568,10 @@ def _solve(
 
     check_positive(rtol, "rtol")
     check_positive(atol, "atol")
+    calls = itertools.count()
 
     def flat_rate(t: float, y: Any) -> Any:
+        require(next(calls) < MOST_CALLS, "curve", f"{MOST_CALLS} steps of the solver up to t = {t:.9g}", TOO_HARD)
         return rate(t, torch.from_numpy(y).reshape(start.shape)).reshape(-1).numpy()
 
     dense = len(times) > 2  # an interpolant between the steps costs three more evaluations a step
@@ -585,8 +596,7 @@ def _carry(chart: Chart, pieces: list[Curve], rows: Tensor, rtol: float, atol: f
     for index, curve in enumerate(pieces):
 
         def rate(t: float, y: Tensor, curve: Curve = curve) -> Tensor:
-            point, velocity = jvp(curve, (_time(t),), (_time(1.0),))
-            return _pull(chart, point, velocity, y)
+            return _pull(chart, *_moving(curve, t), y)
 
         states, reached = _solve(rate, rows, (0.0, 1.0), rtol, atol)
         if reached < 1.0:
@@ -871,19 +881,32 @@ def logarithm(chart: Chart, start: Tensor, end: Tensor, *, rtol: float = 1e-10, 
     Source: RF-PT.
     """
     start, end = torch.broadcast_tensors(_inside(chart, start, "start"), _inside(chart, end, "end"))
-    velocity, step = end - start, 1e-6
+    velocity, step = _chord(chart, start, end), 1e-6
     probes = step * torch.cat([torch.zeros(1, chart.dim), torch.eye(chart.dim)]).double()
     probes = probes.reshape(-1, *[1] * (start.dim() - 1), chart.dim)
-    for _ in range(25):
+    best, least = velocity, torch.full_like(start[..., :1], torch.inf)
+    for _ in range(30):
         # One batch holds the geodesic and its neighbours, whose differences are the derivative of the exponential map.
         ends = exponential(chart, start, velocity + probes, rtol=rtol, atol=atol)
         miss = end - ends[0]
         if miss.abs().max() <= 1e2 * (atol + rtol * end.abs().max()):
             return velocity
+        size = miss.norm(dim=-1, keepdim=True)
+        better = size < least
+        best, least = torch.where(better, velocity, best), torch.minimum(size, least)
         jacobian = ((ends[1:] - ends[0]) / step).movedim(0, -1)
-        velocity = velocity + torch.linalg.solve(jacobian, miss)
+        # Where a step made it worse, go half of the way back.
+        velocity = torch.where(better, velocity + torch.linalg.solve(jacobian, miss), (velocity + best) / 2)
     require(False, "end", end.tolist(), "no geodesic was found from start; take points nearer to each other")
     return velocity
+
+
+def _chord(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
+    """A first guess at the logarithm: along the chart's straight line, with that line's length (by Simpson's rule)."""
+    along = end - start
+    speeds = [norm(chart, start + t * along, along) for t in (0.0, 0.5, 1.0)]
+    length = (speeds[0] + 4 * speeds[1] + speeds[2]) / 6
+    return along * (length / speeds[0].clamp_min(1e-300))[..., None]
 
 
 def distance(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
