@@ -34,7 +34,7 @@ from geolib._checks import check_last, check_positive, require
 Curve = Callable[[Tensor], Tensor]
 Path = Curve | Sequence[Curve]
 
-MOST_CALLS = 20_000  # of a differential equation's right side; a smooth problem takes a few hundred
+MOST_CALLS = 6_000  # of a differential equation's right side; a smooth problem takes a few hundred
 TOO_HARD = "it must not run into a singularity or the ideal boundary; or loosen rtol and atol"
 
 # Charts -------------------------------------------------------------------------------------------------------------
@@ -532,11 +532,13 @@ def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -
     point = curve(_time(0.0))
     require(isinstance(point, Tensor), argument, type(point).__name__, "a curve returns a tensor")
     check_last(point, chart.dim, argument)
-    last = 0.0
-    for t in torch.linspace(0, 1, samples, dtype=torch.float64).tolist():
-        if not bool(chart.contains(curve(_time(t))).all()):
-            _left_chart(chart, argument, _bisect(lambda s: bool(chart.contains(curve(_time(s))).all()), last, t))
-        last = t
+    times = torch.linspace(0, 1, samples, dtype=torch.float64)
+    points = torch.stack([curve(t) for t in times]).double()
+    inside = chart.contains(points).reshape(samples, -1).all(-1)
+    if not bool(inside.all()):
+        first = int((~inside).nonzero()[0])
+        _left_chart(chart, argument, _exit(chart, curve, times[max(first - 1, 0)].item(), times[first].item()))
+    chart.metric_at(points)
     middle, velocity = _moving(curve, 0.5)
     moved = (curve(_time(0.5001)) - middle).abs().max().item()
     hidden = moved > 1e-12 and not bool(velocity.any())
@@ -544,11 +546,12 @@ def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -
     require(not hidden, argument, "a curve that moves while its derivative is 0", allowed)
 
 
-def _bisect(holds: Callable[[float], bool], inside: float, outside: float) -> float:
-    """The parameter between the two where the condition stops to hold."""
+def _exit(chart: Chart, curve: Curve, inside: float, outside: float) -> float:
+    """The parameter between the two at which the curve leaves the chart, by bisection."""
     while outside - inside > 1e-12:
         middle = (inside + outside) / 2
-        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+        stays = bool(chart.contains(curve(_time(middle))).all())
+        inside, outside = (middle, outside) if stays else (inside, middle)
     return outside
 
 
