@@ -282,11 +282,13 @@ def conformally_flat(f: Callable[[Tensor], Tensor], dim: int = 2) -> Chart:
 # What automatic differentiation gives: the connection and its curvature -----------------------------------------------
 
 
-def _christoffel(metric: Callable[[Tensor], Tensor]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _christoffel(chart: Chart) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """The map from one point (n,) to its Christoffel symbols and its metric."""
 
     def metric_twice(x: Tensor) -> tuple[Tensor, Tensor]:
-        g = metric(x)
+        g = chart.metric(x)
+        came, allowed = f"shape {tuple(g.shape)}", f"the metric of {chart.name!r} must be {chart.dim} x {chart.dim}"
+        require(tuple(g.shape) == (chart.dim, chart.dim), "metric", came, allowed)
         return g, g
 
     def symbols(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -319,7 +321,7 @@ def christoffel(chart: Chart, points: Tensor) -> Tensor:
     Source: RF-PT.
     """
     points = _inside(chart, points, "points")
-    symbols, g = _over_batch(_christoffel(chart.metric))(points)
+    symbols, g = _over_batch(_christoffel(chart))(points)
     _check_metric(chart, g, points)
     return symbols
 
@@ -345,7 +347,7 @@ def riemann(chart: Chart, points: Tensor) -> Tensor:
     Source: RF-PT, RF-FLAT.
     """
     chart.metric_at(points)
-    symbols = _christoffel(chart.metric)
+    symbols = _christoffel(chart)
 
     def at(x: Tensor) -> Tensor:
         derivative, (gamma, _) = jacrev(lambda y: (symbols(y)[0], symbols(y)), has_aux=True)(x)

@@ -443,7 +443,7 @@ def interior_angles(chart, corners):
     """The angles of a geodesic triangle, between the velocities at its corners."""
     angles = []
     for i in range(3):
-        u, v = mf.logarithm(chart, corners[i], torch.stack([corners[i - 1], corners[i - 2]]), rtol=1e-9)
+        u, v = mf.logarithm(chart, corners[i], torch.stack([corners[i - 1], corners[i - 2]]), rtol=1e-8)
         g = chart.metric_at(corners[i])
         angles.append(((u @ g @ v) / ((u @ g @ u) * (v @ g @ v)).sqrt()).acos())
     return torch.stack(angles)
@@ -452,9 +452,9 @@ def interior_angles(chart, corners):
 def test_areas_are_the_excess_and_the_defect_of_the_angles():  # RF-PT
     corners = torch.stack([vec(0.1, 0.0), vec(0.7, 0.1), vec(0.2, 0.6)])
     excess = interior_angles(mf.sphere_stereographic(), corners).sum() - math.pi
-    close(mf.spherical_area(*mf.embed_stereographic(corners)), excess, 1e-7)
+    close(mf.spherical_area(*mf.embed_stereographic(corners)), excess, 1e-6)
     defect = math.pi - interior_angles(mf.poincare_disk(), corners).sum()
-    close(mf.hyperbolic_area(*mf.embed_disk(corners)), defect, 1e-7)
+    close(mf.hyperbolic_area(*mf.embed_disk(corners)), defect, 1e-6)
 
 
 def test_holonomy_of_a_hyperbolic_circle_is_minus_its_area():  # RF-PT
@@ -501,8 +501,11 @@ def test_holonomy_of_a_small_loop_is_the_curvature_tensor_to_first_order():  # R
 def test_holonomy_round_two_loops_is_the_product():  # RF-FLAT
     chart, p = mf.torus(), torch.stack([vec(0.5, 0), vec(1.2, 0.1), vec(0.9, 0.8), vec(0.1, 0.6)])
     first, second = mf.polygon(p[:3]), mf.polygon(p[[0, 2, 3]])
-    close(mf.holonomy(chart, first + second), mf.holonomy(chart, second) @ mf.holonomy(chart, first))
-    close(mf.holonomy(chart, mf.polygon(p)), mf.holonomy(chart, first + second))
+    both, one, other, outer = (
+        mf.holonomy(chart, loop, rtol=1e-8) for loop in (first + second, first, second, mf.polygon(p))
+    )
+    close(both, other @ one, 1e-6)
+    close(both, outer, 1e-6)  # the diagonal is walked to and fro
 
 
 def test_frames_are_orthonormal_and_oriented():  # RF-5
