@@ -441,12 +441,11 @@ def test_holonomy_of_a_hyperbolic_triangle_is_minus_its_area():  # RF-PT
 
 def interior_angles(chart, corners):
     """The angles of a geodesic triangle, between the velocities at its corners."""
-    angles = []
-    for i in range(3):
-        u, v = mf.logarithm(chart, corners[i], torch.stack([corners[i - 1], corners[i - 2]]), rtol=1e-8)
-        g = chart.metric_at(corners[i])
-        angles.append(((u @ g @ v) / ((u @ g @ u) * (v @ g @ v)).sqrt()).acos())
-    return torch.stack(angles)
+    others = torch.stack([corners.roll(1, 0), corners.roll(2, 0)])
+    u, v = mf.logarithm(chart, corners, others, rtol=1e-8)
+    g = chart.metric_at(corners)
+    uv, uu, vv = (torch.einsum("ni,nij,nj->n", a, g, b) for a, b in ((u, v), (u, u), (v, v)))
+    return (uv / (uu * vv).sqrt()).acos()
 
 
 def test_areas_are_the_excess_and_the_defect_of_the_angles():  # RF-PT
