@@ -1,0 +1,486 @@
+"""Discrete connections against NumPy products and closed forms; the rows of the table against ledger and modules."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from geolib import connection as cn
+from geolib import manifolds as mf
+from geolib.attention import Encoding
+from geolib.encodings import RoPE, build
+from geolib.rotations import axial_frequencies, language_frequencies, plane_generator, reflect_pairs
+
+torch.set_num_threads(1)
+few = settings(deadline=None, max_examples=15)
+places = st.floats(-20, 20)
+
+
+def vec(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def close(a, b, atol=1e-10):
+    assert_close(a, b, atol=atol, rtol=0)
+
+
+def invertible(*shape, d):
+    """Matrices with singular values near 1."""
+    return torch.eye(d).double() + 0.3 * double(*shape, d, d) / d**0.5
+
+
+def skew(*shape, d, size=1.0):
+    upper = size * double(*shape, d, d)
+    return upper - upper.mT
+
+
+def random_grid(*shape, d):
+    """A connection with every step drawn at random: curved."""
+    cells = [[n - (i == a) for i, n in enumerate(shape)] for a in range(len(shape))]
+    return cn.Connection(tuple(invertible(*c, d=d) for c in cells))
+
+
+def random_loop(shape, steps, seed):
+    """A random walk, and a path straight back."""
+    rng = np.random.default_rng(seed)
+    node = tuple(int(rng.integers(n)) for n in shape)
+    walk = [node]
+    while len(walk) <= steps:
+        axis, move = rng.integers(len(shape)), rng.choice([-1, 1])
+        following = list(walk[-1])
+        following[axis] += int(move)
+        if 0 <= following[axis] < shape[axis]:
+            walk.append(tuple(following))
+    return walk + cn.straight_path(walk[-1], node)[1:]
+
+
+def shapes(axes):
+    return st.lists(st.integers(2, 4), min_size=axes, max_size=axes).map(tuple)
+
+
+# Path-ordered products ------------------------------------------------------------------------------------------------
+
+
+def test_transport_is_the_ordered_product_of_the_steps():  # RF-2
+    grid = random_grid(3, 4, d=3)
+    east, north = (s.numpy() for s in grid.steps)
+    path = [(0, 1), (1, 1), (1, 2), (0, 2), (0, 1)]
+    inv = np.linalg.inv
+    expected = inv(north[0, 1]) @ inv(east[0, 2]) @ north[1, 1] @ east[0, 1]
+    close(cn.transport_along(grid, path), torch.from_numpy(expected))
+
+
+def test_a_path_taken_backwards_gives_the_inverse():  # RF-2
+    grid, path = random_grid(3, 3, 2, d=2), [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1), (2, 1, 1)]
+    close(cn.transport_along(grid, path[::-1]) @ cn.transport_along(grid, path), torch.eye(2).double())
+    close(cn.transport_along(grid, path[:1]), torch.eye(2).double())
+
+
+def test_a_batch_of_connections_gives_what_each_gives_alone():
+    steps = [invertible(5, 2, 2, 3, d=2), invertible(5, 2, 3, 2, d=2)]
+    batch, one = cn.Connection(tuple(steps)), cn.Connection(tuple(s[3, 1] for s in steps))
+    loop = cn.rectangle((0, 1), (2, 1))
+    close(cn.holonomy(batch, loop)[3, 1], cn.holonomy(one, loop))
+    close(cn.plaquettes(batch)[3, 1], cn.plaquettes(one))
+    close(cn.to_frames(batch)[3, 1], cn.to_frames(one))
+    assert batch.shape == one.shape == (3, 3)
+
+
+def test_plaquettes_are_the_holonomies_of_the_unit_squares():  # RF-FLAT
+    grid = random_grid(3, 4, d=3)
+    squares = cn.plaquettes(grid)
+    assert squares.shape == (2, 3, 3, 3)
+    for i, j in itertools.product(range(2), range(3)):
+        close(squares[i, j], cn.holonomy(grid, cn.rectangle((i, j), (1, 1))))
+
+
+def test_plaquettes_of_any_two_axes():  # RF-FLAT
+    grid = random_grid(2, 3, 3, d=2)
+    loop = [(1, 1, 0), (1, 1, 1), (1, 2, 1), (1, 2, 0), (1, 1, 0)]  # axis 2, then axis 1
+    close(cn.plaquettes(grid, 2, 1)[1, 1, 0], cn.holonomy(grid, loop))
+    close(cn.plaquettes(grid, 2, 1) @ cn.plaquettes(grid, 1, 2), torch.eye(2).double().expand(2, 2, 2, 2, 2))
+
+
+# Flatness -------------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(st.integers(1, 3).flatmap(shapes), st.integers(1, 4), st.integers(0, 10**6))
+def test_a_connection_from_frames_has_no_holonomy(shape, d, seed):  # RF-FLAT
+    connection = cn.from_frames(invertible(*shape, d=d), axes=len(shape))
+    assert connection.shape == shape
+    close(cn.holonomy(connection, random_loop(shape, 12, seed)), torch.eye(d).double(), 1e-8)
+    close(cn.flatness_defect(connection), torch.zeros(()).double(), 1e-8)
+
+
+def test_the_metric_varies_and_the_holonomy_stays_the_identity():  # RF-FLAT, RF-5, RF-1
+    frames, core = invertible(3, 3, d=4), invertible(d=4)
+    inverse = np.linalg.inv(frames.numpy())
+    metrics = torch.from_numpy(inverse.swapaxes(-1, -2) @ (core.T @ core).numpy() @ inverse)
+    assert (metrics[0, 0] - metrics[2, 2]).abs().max() > 0.1
+    connection, path = cn.from_frames(frames, axes=2), [(0, 0), (0, 1), (1, 1), (2, 1), (2, 2)]
+    carried = cn.transport_along(connection, path)
+    close(carried.T @ metrics[2, 2] @ carried, metrics[0, 0])
+    close(carried, frames[2, 2] @ torch.from_numpy(inverse[0, 0]))
+    close(cn.holonomy(connection, cn.rectangle((0, 0), (2, 2))), torch.eye(4).double())
+
+
+def test_a_flat_connection_on_a_grid_comes_from_frames():  # RF-FLAT
+    flat = cn.gauge_transform(cn.from_frames(invertible(4, 3, 2, d=3), axes=3), invertible(4, 3, 2, d=3))
+    frames = cn.to_frames(flat)
+    close(frames[0, 0, 0], torch.eye(3).double())
+    for again, step in zip(cn.from_frames(frames, axes=3).steps, flat.steps):
+        close(again, step, 1e-8)
+    close(frames[2, 1, 1], cn.transport_along(flat, cn.straight_path((0, 0, 0), (2, 1, 1))))
+
+
+def test_a_curved_connection_does_not_come_from_frames():  # RF-FLAT
+    curved = random_grid(3, 3, d=2)
+    frames = cn.to_frames(curved)
+    close(frames[2, 1], cn.transport_along(curved, [(0, 0), (1, 0), (2, 0), (2, 1)]))
+    again = cn.from_frames(frames, axes=2)
+    close(again.steps[1], curved.steps[1], 1e-8)  # the paths run along these,
+    assert (again.steps[0][:, 1:] - curved.steps[0][:, 1:]).abs().max() > 0.1  # and not along those
+    assert cn.flatness_defect(curved) > 0.1
+
+
+def test_a_change_of_gauge_conjugates_the_holonomy():  # RF-FLAT
+    curved, change, loop = random_grid(3, 3, d=3), invertible(3, 3, d=3), cn.rectangle((1, 0), (1, 2))
+    changed = cn.gauge_transform(curved, change)
+    g = change[1, 0].numpy()
+    expected = g @ cn.holonomy(curved, loop).numpy() @ np.linalg.inv(g)
+    close(cn.holonomy(changed, loop), torch.from_numpy(expected))
+
+
+@few
+@given(st.integers(2, 7), st.integers(0, 10**6))
+def test_every_connection_on_a_line_is_flat(nodes, seed):  # RF-FLAT
+    line = random_grid(nodes, d=3)
+    close(cn.holonomy(line, random_loop((nodes,), 15, seed)), torch.eye(3).double(), 1e-7)
+    assert cn.flatness_defect(line) == 0
+
+
+# Curved connections ---------------------------------------------------------------------------------------------------
+
+
+def test_data_dependent_rotations_turn_by_the_curl_of_their_rates():  # RF-FLAT, CS-beta
+    beta, theta = (double(3, 4), double(4, 3)), vec(1.0, 0.3)
+    grid = cn.turning_steps(beta, theta)
+    curl = beta[0][:, :-1] + beta[1][1:] - beta[0][:, 1:] - beta[1][:-1]
+    expected = [[scipy.linalg.block_diag(*(_turn(c * t) for t in theta)) for c in row] for row in curl]
+    close(cn.plaquettes(grid), torch.from_numpy(np.array(expected)))
+    assert cn.flatness_defect(grid) > 0.1
+    # Stokes: a large rectangle turns by the sum over the squares inside.
+    total = curl[0:2, 1:3].sum()
+    close(cn.holonomy(grid, cn.rectangle((0, 1), (2, 2)))[:2, :2], torch.from_numpy(_turn(total)))
+
+
+def _turn(angle):
+    return scipy.linalg.expm(np.array([[0.0, -float(angle)], [float(angle), 0.0]]))
+
+
+def test_rates_that_are_a_gradient_give_a_flat_connection():  # RF-FLAT
+    potential = double(4, 4)
+    flat = cn.turning_steps([potential.diff(dim=0), potential.diff(dim=1)], vec(1.0, 0.3))
+    close(cn.flatness_defect(flat), torch.zeros(()).double())
+
+
+def test_generators_that_do_not_commute_curve_the_grid():  # LR-A1, RF-FLAT
+    a, b = skew(2, d=3, size=0.4)
+    squares = cn.plaquettes(cn.generator_steps(torch.stack([a, b]), (3, 3)))
+    exp = scipy.linalg.expm
+    expected = torch.from_numpy(exp(-b.numpy()) @ exp(-a.numpy()) @ exp(b.numpy()) @ exp(a.numpy()))
+    close(squares, expected.expand(2, 2, 3, 3))
+    commuting = torch.stack([plane_generator(vec(0.3, 0.7)), plane_generator(vec(-1.1, 0.2))])
+    close(cn.flatness_defect(cn.generator_steps(commuting, (3, 3))), torch.zeros(()).double())
+
+
+def test_holonomy_of_small_generators_is_their_commutator_to_third_order():  # LR-1, RF-FLAT
+    a, b = skew(2, d=3)
+    errors = []
+    for size in (0.04, 0.02, 0.01):
+        square = cn.plaquettes(cn.generator_steps(size * torch.stack([a, b]), (2, 2)))[0, 0]
+        errors.append((square - torch.eye(3) - size**2 * (b @ a - a @ b)).abs().max().item())
+    orders = [math.log2(coarse / fine) for coarse, fine in itertools.pairwise(errors)]
+    assert all(2.9 < order < 3.1 for order in orders), orders
+
+
+def test_squares_of_the_sphere_turn_by_curvature_times_area():  # RF-PT, RF-FLAT
+    grid = cn.levi_civita(mf.sphere_spherical(), torch.linspace(0.8, 1.4, 4), torch.linspace(0, 1, 3))
+    for step in grid.steps:
+        close(step @ step.mT, torch.eye(2).double().expand_as(step), 1e-8)
+    squares, theta = cn.plaquettes(grid), torch.linspace(0.8, 1.4, 4).double()
+    area = (theta[:-1].cos() - theta[1:].cos()) * 0.5  # of a cell of the sphere, exactly
+    angle = torch.atan2(squares[..., 1, 0], squares[..., 0, 0])
+    close(angle, area[:, None].expand(3, 2), 1e-7)
+
+
+def test_the_discrete_curvature_converges_to_the_second_order():  # RF-FLAT
+    chart, point, errors = mf.torus(), vec(0.7, 0.2), []
+    for side in (0.2, 0.1, 0.05):
+        ends = vec(-side / 2, side / 2)
+        square = cn.plaquettes(cn.levi_civita(chart, point[0] + ends, point[1] + ends))[0, 0]
+        area = side**2 * torch.linalg.det(chart.metric_at(point)).sqrt()
+        errors.append((torch.atan2(square[1, 0], square[0, 0]) / area - mf.torus_curvature(point[0])).abs().item())
+    orders = [math.log2(coarse / fine) for coarse, fine in itertools.pairwise(errors)]
+    assert all(1.9 < order < 2.1 for order in orders), orders
+
+
+def test_the_levi_civita_connection_of_a_flat_metric_is_flat():  # RF-FLAT
+    chart = mf.conformally_flat(lambda x: 0.4 * x[0] - 0.3 * x[1] + x[0] * x[1])  # harmonic exponent
+    close(cn.flatness_defect(cn.levi_civita(chart, vec(0, 0.5, 1), vec(0, 0.7))), torch.zeros(()).double(), 1e-8)
+
+
+# The rows against the ledger's formulas, written with SciPy -----------------------------------------------------------
+
+
+def expm(matrix):
+    return torch.from_numpy(scipy.linalg.expm(matrix.detach().numpy()))
+
+
+@few
+@given(places, places)
+def test_row_of_rope_is_the_rotation_by_the_difference(m, n):  # RF-13
+    theta = vec(1.0, 0.1)
+    blocks = scipy.linalg.block_diag(*(_turn((n - m) * t) for t in theta))
+    row = cn.rope_row(theta[:, None])
+    close(row.bilinear_form(vec(m), vec(n)), torch.from_numpy(blocks), 1e-9)
+    close(row.log_scale(vec(m), vec(n)), torch.zeros(()).double())
+
+
+@few
+@given(places, places, st.floats(0.7, 1.2))
+def test_row_of_riemannformer_is_the_metric_times_its_transport(m, n, s):  # RF-7, RF-8, RF-9
+    x = skew(d=4, size=0.3)
+
+    def frame(i):
+        return s ** (-i / 2) * expm(i * x)
+
+    expected = s**m * frame(m) @ torch.linalg.inv(frame(n))  # M_m T_m T_n^-1
+    row = cn.riemannformer_row(x[None], lambda p: p[0] * math.log(s))
+    assert_close(row.bilinear_form(vec(m), vec(n)), expected, rtol=1e-8, atol=1e-8)
+    close(row.log_scale(vec(m), vec(n)), vec((m + n) / 2 * math.log(s))[0])
+
+
+def test_row_of_riemannformer_takes_axes_and_any_scale_law():  # RF-S, RF-6a
+    theta_x, theta_y, p, q = vec(0.3, 0), vec(0, 0.7), vec(2, 5), vec(1, -3)
+    planes = torch.stack([plane_generator(theta_x), plane_generator(theta_y)])
+    row = cn.riemannformer_row(planes, lambda p: (1 + p[0]).log())
+    expected = math.sqrt(3 * 2) * scipy.linalg.block_diag(_turn(0.3 * 1), _turn(0.7 * 8))
+    close(row.bilinear_form(p, q), torch.from_numpy(expected))
+
+
+@few
+@given(places, places)
+def test_row_of_the_general_metric_is_the_metric_times_its_transport(m, n):  # RF-A1 to RF-A5
+    theta, s = 0.37, np.array([0.95, 1.03])
+
+    def metric(i):
+        return _turn(-i * theta) @ np.diag(s**i) @ _turn(i * theta)
+
+    def frame(i):
+        return _turn(-i * theta) @ np.diag(s ** (-i / 2))
+
+    np.testing.assert_allclose(frame(m).T @ metric(m) @ frame(m), np.eye(2), atol=1e-9)  # RF-5
+    row = cn.riemannformer_general_row(vec(theta)[:, None], torch.from_numpy(s).log()[:, None])
+    expected = metric(m) @ frame(m) @ np.linalg.inv(frame(n))
+    close(row.bilinear_form(vec(m), vec(n)), torch.from_numpy(expected), 1e-9)
+
+
+@few
+@given(places, places, places, places)
+def test_row_of_liere_is_the_product_of_two_exponentials(a, b, c, d):  # LR-A1
+    generators = skew(2, d=4, size=0.2)
+    turned = [expm(x * generators[0] + y * generators[1]) for x, y in ((a, b), (c, d))]
+    close(cn.liere_row(generators).bilinear_form(vec(a, b), vec(c, d)), turned[0].T @ turned[1], 1e-9)
+
+
+def test_rows_of_alibi_and_locality_scale_without_turning():  # CS-A1, RF-21
+    m, n, shape = vec(3, 1), vec(1, 2), vec(2.0, 0.5, 0.5, 1.0).reshape(2, 2)
+    alibi, locality = cn.alibi_row(4, 0.25), cn.locality_row(4, 1.5, shape)
+    for row in (alibi, locality, cn.none_row(4)):
+        close(row.bilinear_form(m, n), torch.eye(4).double())
+    close(alibi.log_scale(vec(7), vec(3)).exp(), vec(math.exp(-0.25) ** 4)[0])
+    close(alibi.log_scale(m, n), vec(-0.25 * math.sqrt(5))[0])
+    close(locality.log_scale(m, n), vec(-(2 * 4 - 2 * 0.5 * 2 + 1) / (2 * 1.5**2))[0])
+    close(cn.locality_row(4, 1.5).log_scale(m, n), vec(-5 / 4.5)[0])
+    assert (alibi.acts, locality.acts, cn.none_row(4).acts) == (cn.INSIDE, cn.AFTER, cn.SCORE)
+
+
+def conformal_data(tokens=7):
+    gates, rates = 0.5 + 0.5 * torch.rand(tokens).double(), 2 * torch.rand(tokens).double()
+    return gates, rates, vec(0.9, 0.2)
+
+
+def test_row_of_conformal_sympow_is_its_recurrence():  # CS-gate, CS-beta, CS-conf, CS-2
+    gates, rates, theta = conformal_data()
+    row, q, k, power = cn.conformal_row(gates.log(), rates, theta), double(4), double(7, 4), 4
+    mu = rates.cumsum(0)
+    for m, n in ((6, 0), (5, 2), (3, 3)):
+        # Keys turned by mu_n, queries by mu_m, and every gate passed on the way.
+        turned_q, turned_k = (
+            torch.from_numpy(scipy.linalg.block_diag(*(_turn(mu[i] * t) for t in theta))) @ x
+            for i, x in ((m, q), (n, k[n]))
+        )
+        expected = math.prod(gates[n + 1 : m + 1].tolist()) * (turned_q @ turned_k) ** power
+        transport, scale = row.transport(vec(m), vec(n)), row.log_scale(vec(m), vec(n)).exp()
+        close(scale * (q @ transport @ k[n]) ** power, expected)
+
+
+def features(x, power):
+    """phi(x) from its definition: sqrt(multinomial) times the monomials."""
+    entries = []
+    for index in itertools.combinations_with_replacement(range(len(x)), power):
+        orders = len(set(itertools.permutations(index)))
+        entries.append(math.sqrt(orders) * math.prod(x[i].item() for i in index))
+    return vec(*entries)
+
+
+@pytest.mark.parametrize("power", [2, 3])
+def test_lifted_row_is_linear_in_the_features(power):  # CS-P3, CS-3
+    gates, rates, theta = conformal_data()
+    below = cn.conformal_row(gates.log(), rates, theta)
+    lifted = cn.lifted_conformal_row(gates.log(), rates, theta, power)
+    q, k = double(2, 4)
+    matrix = lifted.bilinear_form(vec(5), vec(2))
+    assert matrix.shape == (math.comb(4 + power - 1, power),) * 2
+    expected = below.log_scale(vec(5), vec(2)).exp() * (q @ below.transport(vec(5), vec(2)) @ k) ** power
+    close(features(q, power) @ matrix @ features(k, power), expected)
+
+
+def test_symmetric_tensors_are_an_invariant_subspace():  # CS-P3, CS-k
+    p, q = expm(skew(d=3)), invertible(d=3)
+    basis, lift = cn.symmetric_basis(3, 2), cn.symmetric_lift(p, 2)
+    close(basis.T @ basis, torch.eye(6).double())
+    close(torch.kron(p, p) @ basis, basis @ lift)  # no part leaves the subspace
+    close(lift.T @ lift, torch.eye(6).double())
+    close(torch.linalg.det(lift), torch.ones(()).double())
+    close(cn.symmetric_lift(p @ q, 2), lift @ cn.symmetric_lift(q, 2))
+    x = double(3)
+    close(cn.symmetric_lift(q, 3) @ features(x, 3), features(q @ x, 3))
+    exponent = math.comb(3 + 2 - 1, 3)
+    close(torch.linalg.det(cn.symmetric_lift(q, 2)), torch.linalg.det(q) ** exponent)
+
+
+def flat_rows():
+    gates, rates, theta = conformal_data()
+    return {
+        "none": cn.none_row(4),
+        "rope": cn.rope_row(theta[:, None]),
+        "liere": cn.liere_row(skew(1, d=4)),
+        "riemannformer": cn.riemannformer_row(skew(1, d=4), lambda p: 0.1 * p[0]),
+        "conformal": cn.conformal_row(gates.log(), rates, theta),
+        "lifted": cn.lifted_conformal_row(gates.log(), rates, theta, 2),
+    }
+
+
+@pytest.mark.parametrize("name", flat_rows())
+def test_the_transport_of_every_row_does_not_depend_on_the_way(name):  # RF-FLAT
+    transport, (a, b, c) = flat_rows()[name].transport, (vec(1), vec(6), vec(3))
+    close(transport(c, b) @ transport(b, a), transport(c, a))
+    close(transport(a, c) @ transport(c, a), torch.eye(transport(a, a).shape[0]).double())
+
+
+def test_liere_in_two_dimensions_is_flat_and_its_steps_multiplied_up_are_not():  # RF-FLAT, LR-A1
+    generators = skew(2, d=4, size=0.3)
+    row, (a, b, c) = cn.liere_row(generators), double(3, 2)
+    close(row.transport(c, b) @ row.transport(b, a), row.transport(c, a))
+    assert cn.flatness_defect(cn.generator_steps(generators, (3, 3))) > 0.01
+
+
+# The rows against the modules -----------------------------------------------------------------------------------------
+
+
+@few
+@given(places, places, places, places)
+def test_modules_compute_their_rows(a, b, c, d):  # RF-13, LR-A2
+    m, n = vec(a, b), vec(c, d)
+    pairs = {
+        "none": (build("none", width=8, heads=1, grid=(8, 8)), cn.none_row(8)),
+        "rope-axial": (build("rope-axial", width=8, heads=1, grid=(8, 8)), cn.rope_row(axial_frequencies(8, 2))),
+    }
+    for encoding, row in pairs.values():
+        close(cn.measured_bilinear_form(encoding, m, n, 8)[0], row.bilinear_form(m, n), 1e-9)
+        close(cn.measured_log_gate(encoding, m, n, 8)[0], row.log_scale(m, n))
+        close(cn.measured_log_attenuation(encoding, m, n)[0], row.log_scale(m, n))
+    encoding, row = build("rope", width=8, heads=1, grid=(9,)), cn.rope_row(language_frequencies(8))
+    close(cn.measured_bilinear_form(encoding, m[:1], n[:1], 8)[0], row.bilinear_form(m[:1], n[:1]), 1e-9)
+
+
+def test_mixed_frequencies_have_one_row_for_each_head():  # LR-blk
+    frequencies, m, n = double(3, 4, 2), vec(2, 1), vec(-1, 4)
+    measured = cn.measured_bilinear_form(RoPE(frequencies), m, n, 8, heads=3)
+    close(measured, torch.stack([cn.rope_row(f).bilinear_form(m, n) for f in frequencies]))
+
+
+class Lopsided(Encoding):
+    """An encoding that treats queries and keys differently, with a gate and an attenuation."""
+
+    def to_reference(self, q, k, positions):
+        return reflect_pairs(q, positions), 2 * k
+
+    def log_gate(self, x, positions):
+        return positions - 3 * positions.T
+
+    def attenuation(self, positions):
+        return (positions - 2 * positions.T).exp()
+
+
+def test_measured_form_predicts_every_score():
+    q, k = double(2, 1, 1, 1, 2)
+    score = torch.einsum("...i,hij,...j->...", q, cn.measured_bilinear_form(Lopsided(), vec(5), vec(2), 2), k)
+    moved = Lopsided().to_reference(torch.cat([q, q], 2), torch.cat([k, k], 2), vec(5, 2)[:, None])
+    close(score[..., 0], (moved[0][..., 0, :] * moved[1][..., 1, :]).sum(-1))
+    close(cn.measured_log_gate(Lopsided(), vec(5), vec(2), 2), vec(5 - 6))
+    close(cn.measured_log_attenuation(Lopsided(), vec(5), vec(2)), vec(5 - 4))
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: cn.Connection(()), "steps"),
+        (lambda: cn.Connection((double(3, 2, 3),)), "steps"),
+        (lambda: cn.Connection((double(2, 3, 2, 2), double(2, 3, 2, 2))), "steps"),
+        (lambda: cn.Connection((invertible(2, 3, d=2), invertible(3, 2, d=3))), "steps"),
+        (lambda: cn.Connection((torch.zeros(3, 2, 2),)), "steps"),
+        (lambda: cn.Connection((torch.full((3, 2, 2), math.nan),)), "steps"),
+        (lambda: cn.from_frames(torch.arange(9.0).reshape(1, 3, 3), axes=1), "frames"),
+        (lambda: cn.from_frames(double(3, 2, 3), axes=1), "frames"),
+        (lambda: cn.from_frames(double(2, 2), axes=1), "frames"),
+        (lambda: cn.gauge_transform(GRID, invertible(3, 2, d=2)), "change"),
+        (lambda: cn.gauge_transform(GRID, torch.zeros(3, 3, 2, 2)), "change"),
+        (lambda: cn.transport_along(GRID, []), "path"),
+        (lambda: cn.transport_along(GRID, [(0, 0), (1, 1)]), "path"),
+        (lambda: cn.transport_along(GRID, [(0, 2), (0, 3)]), "path"),
+        (lambda: cn.transport_along(GRID, [(0, 0), (-1, 0)]), "path"),
+        (lambda: cn.holonomy(GRID, [(0, 0), (0, 1)]), "loop"),
+        (lambda: cn.plaquettes(GRID, 0, 0), "axes"),
+        (lambda: cn.plaquettes(GRID, 0, 2), "axes"),
+        (lambda: cn.generator_steps(skew(2, d=2), (3,)), "shape"),
+        (lambda: cn.levi_civita(mf.torus(), vec(0, 1)), "coordinates"),
+        (lambda: cn.levi_civita(mf.half_plane(), vec(0, 1), vec(-1, 1)), "points"),
+        (lambda: cn.Row("x", None, None, "everywhere", ""), "acts"),
+        (lambda: cn.locality_row(4, -1.0), "sigma"),
+        (lambda: cn.symmetric_basis(3, 0), "power"),
+        (lambda: cn.conformal_row(*conformal_data()).log_scale(vec(1), vec(2)), "p_n"),
+        (lambda: cn.measured_bilinear_form(Encoding(), vec(1, 2), vec(1), 4), "p_m"),
+    ],
+)
+def test_bad_input_is_named(call, argument):
+    with pytest.raises(ValueError, match=f"^{argument}: got "):
+        call()

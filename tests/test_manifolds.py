@@ -1,0 +1,603 @@
+"""Christoffel symbols, geodesics, transport and holonomy against closed forms, R^3 and conserved quantities."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.func import jacfwd
+from torch.testing import assert_close
+
+from geolib import manifolds as mf
+from geolib.rotations import rotation_matrix
+
+torch.set_num_threads(1)
+few = settings(deadline=None, max_examples=12)
+coordinates = st.floats(-0.6, 0.6)
+
+
+def vec(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def close(a, b, atol=1e-8):
+    assert_close(a, b, atol=atol, rtol=0)
+
+
+def bumpy(x):
+    """A conformal factor with no symmetry."""
+    return 0.3 * (2 * x[0]).sin() * x[1] + 0.2 * x[0] ** 2
+
+
+def skewed_metric(x):
+    """A metric of three dimensions with no symmetry and no zero entries."""
+    root = torch.stack([1 + 0.1 * x[1] ** 2, 0.3 * x[2].sin(), 0.2 * x[0], 0 * x[0] + 0.1, 1.2 + 0.2 * x[0] * x[1]])
+    lower = torch.zeros(3, 3, dtype=x.dtype)
+    rows = [
+        torch.stack([root[0], lower[0, 0], lower[0, 0]]),
+        torch.stack([root[1], root[4], lower[0, 0]]),
+        torch.stack([root[2], root[3], 1 + 0.3 * (x[0] + x[2]).cos() ** 2]),
+    ]
+    factor = torch.stack(rows)
+    return factor @ factor.T
+
+
+SKEWED = mf.Chart(3, skewed_metric, name="skewed")
+POLAR = mf.Chart(
+    2, lambda x: torch.diag(torch.stack([1 + 0 * x[0], x[0] ** 2])), lambda x: x[..., 0], (0.0, 2 * math.pi)
+)
+SURFACES = {
+    "spherical": (mf.sphere_spherical(), vec(1.1, 0.4)),
+    "stereographic": (mf.sphere_stereographic(), vec(0.3, -0.4)),
+    "half-plane": (mf.half_plane(), vec(0.3, 1.2)),
+    "disk": (mf.poincare_disk(), vec(0.2, -0.4)),
+    "torus": (mf.torus(), vec(0.7, 0.2)),
+    "bumpy": (mf.conformally_flat(bumpy), vec(0.2, 0.5)),
+    "polar": (POLAR, vec(1.3, 0.2)),
+}
+every_surface = pytest.mark.parametrize(("chart", "point"), SURFACES.values(), ids=SURFACES)
+
+
+# The connection of the metric ----------------------------------------------------------------------------------------
+
+
+def test_christoffel_symbols_of_the_sphere():  # RF-PT
+    theta = vec(0.4, 1.1, 2.5)
+    gamma = mf.christoffel(mf.sphere_spherical(1.7), torch.stack([theta, vec(0.0, 1.0, 9.0)], -1))
+    expected = torch.zeros(3, 2, 2, 2, dtype=torch.float64)
+    expected[:, 0, 1, 1] = -theta.sin() * theta.cos()
+    expected[:, 1, 0, 1] = expected[:, 1, 1, 0] = 1 / theta.tan()
+    close(gamma, expected, 1e-12)
+
+
+def test_christoffel_symbols_of_the_half_plane():  # RF-PT
+    gamma = mf.christoffel(mf.half_plane(), vec(0.7, 2.0))
+    expected = torch.zeros(2, 2, 2, dtype=torch.float64)
+    expected[0, 0, 1] = expected[0, 1, 0] = expected[1, 1, 1] = -1 / 2.0
+    expected[1, 0, 0] = 1 / 2.0
+    close(gamma, expected, 1e-12)
+
+
+@few
+@given(coordinates, coordinates, coordinates)
+def test_the_connection_is_without_torsion_and_keeps_the_metric(x, y, z):  # RF-PT
+    point = vec(x, y, z)
+    gamma, g = mf.christoffel(SKEWED, point), SKEWED.metric_at(point)
+    close(gamma, gamma.transpose(-1, -2), 1e-12)
+    h = 1e-5
+    for k, direction in enumerate(h * torch.eye(3).double()):
+        # Central differences, not automatic ones: d_k g_ij = Gamma_ik^l g_lj + Gamma_jk^l g_il.
+        slope = (SKEWED.metric_at(point + direction) - SKEWED.metric_at(point - direction)) / (2 * h)
+        turned = gamma[:, k, :].T @ g
+        close(slope, turned + turned.T, 1e-8)
+
+
+# Curvature ------------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(st.floats(0.2, 2.9), st.floats(0.5, 3.0))
+def test_sphere_has_curvature_one_over_radius_squared(theta, radius):  # RF-PT
+    for chart, point in (
+        (mf.sphere_spherical(radius), vec(theta, 1.0)),
+        (mf.sphere_stereographic(radius), vec(theta, 1)),
+    ):
+        close(mf.gaussian_curvature(chart, point), vec(radius**-2)[0], 1e-9)
+
+
+@few
+@given(coordinates, coordinates)
+def test_hyperbolic_plane_has_curvature_minus_one(x, y):  # RF-PT
+    close(mf.gaussian_curvature(mf.poincare_disk(), vec(x, y)), vec(-1)[0], 1e-9)
+    close(mf.gaussian_curvature(mf.half_plane(), vec(x, y + 1)), vec(-1)[0], 1e-9)
+
+
+def test_curvature_of_the_torus_and_its_integral():  # RF-PT
+    theta = torch.linspace(0, 2 * math.pi, 33, dtype=torch.float64)[:-1]
+    points = torch.stack([theta, 0 * theta], -1)
+    curvature = mf.gaussian_curvature(mf.torus(3.0, 1.2), points)
+    close(curvature, mf.torus_curvature(theta, 3.0, 1.2), 1e-12)
+    density = torch.linalg.det(mf.torus(3.0, 1.2).metric_at(points)).sqrt()
+    close((curvature * density).sum(), vec(0)[0], 1e-12)  # Gauss and Bonnet: the torus has Euler number 0
+
+
+@few
+@given(coordinates, coordinates)
+def test_conformal_curvature_is_minus_the_laplacian_rescaled(x, y):  # RF-FLAT
+    point = vec(x, y)
+    by_metric = mf.gaussian_curvature(mf.conformally_flat(bumpy), point)
+    close(by_metric, mf.conformal_curvature(bumpy, point), 1e-10)
+    # By hand: f_xx + f_yy = -1.2 sin(2x) y + 0.4, and f as in bumpy.
+    f = 0.3 * math.sin(2 * x) * y + 0.2 * x * x
+    close(by_metric, vec(-math.exp(-2 * f) * (0.4 - 1.2 * math.sin(2 * x) * y))[0], 1e-10)
+
+
+def test_a_metric_that_varies_can_be_flat():  # RF-FLAT, RF-6
+    def harmonic(x):
+        return x[0].exp() * x[1].cos() / 4 + 0.7 * x[0]
+
+    points = double(5, 2)
+    chart = mf.conformally_flat(harmonic)
+    assert chart.metric_at(points)[:, 0, 0].std() > 0.1
+    close(mf.gaussian_curvature(chart, points), torch.zeros(5, dtype=torch.float64), 1e-10)
+    close(mf.holonomy(chart, mf.circle(vec(0.3, 0.1), 0.5)), torch.eye(2).double())
+
+
+def test_riemann_tensor_has_its_symmetries():  # RF-PT
+    point = vec(0.3, -0.2, 0.5)
+    tensor = torch.einsum("al,lkij->akij", SKEWED.metric_at(point), mf.riemann(SKEWED, point))
+    assert tensor.abs().max() > 0.01
+    close(tensor, -tensor.transpose(0, 1), 1e-12)
+    close(tensor, tensor.permute(2, 3, 0, 1), 1e-12)
+    close(tensor + tensor.permute(0, 2, 3, 1) + tensor.permute(0, 3, 1, 2), torch.zeros_like(tensor), 1e-12)
+
+
+def test_three_sphere_has_constant_curvature():  # RF-PT
+    chart = mf.conformally_flat(lambda x: (2 / (1 + x @ x)).log(), dim=3)
+    point, (a, b, c) = vec(0.2, -0.5, 0.4), double(3, 3)
+    g = chart.metric_at(point)
+    turned = torch.einsum("lkij,k,i,j->l", mf.riemann(chart, point), c, a, b)
+    close(turned, (b @ g @ c) * a - (a @ g @ c) * b, 1e-10)
+
+
+# Geodesics against closed forms ---------------------------------------------------------------------------------------
+
+TIMES = torch.linspace(0, 1.5, 4, dtype=torch.float64)
+
+
+def push(embedding, point, velocity):
+    """The derivative of an embedding, applied to a velocity."""
+    return jacfwd(embedding)(point) @ velocity
+
+
+@pytest.mark.parametrize(
+    ("chart", "embedding", "closed_form", "point"),
+    [
+        (mf.sphere_spherical(), mf.embed_spherical, mf.great_circle, vec(1.2, 0.4)),
+        (mf.sphere_stereographic(), mf.embed_stereographic, mf.great_circle, vec(0.2, -0.5)),
+        (mf.poincare_disk(), mf.embed_disk, mf.hyperbola, vec(0.2, -0.5)),
+        (mf.half_plane(), lambda x: mf.embed_disk(mf.half_plane_to_disk(x)), mf.hyperbola, vec(0.4, 1.5)),
+    ],
+    ids=["spherical", "stereographic", "disk", "half-plane"],
+)
+def test_geodesics_are_great_circles_and_hyperbolas(chart, embedding, closed_form, point):  # RF-PT
+    velocity = vec(0.3, 0.5)
+    positions, velocities = mf.geodesic(chart, point, velocity, TIMES)
+    expected = closed_form(embedding(point), push(embedding, point, velocity), TIMES[:, None])
+    close(embedding(positions), expected)
+    close(mf.norm(chart, positions, velocities), mf.norm(chart, point, velocity).expand(4))
+
+
+def test_geodesics_of_the_polar_plane_are_straight_lines():  # RF-PT
+    def cartesian(x):
+        return torch.stack([x[..., 0] * x[..., 1].cos(), x[..., 0] * x[..., 1].sin()], -1)
+
+    point, velocity = vec(1.0, 0.3), vec(-0.4, 0.8)
+    positions, _ = mf.geodesic(POLAR, point, velocity, TIMES)
+    close(cartesian(positions), cartesian(point) + TIMES[:, None] * push(cartesian, point, velocity))
+
+
+def test_geodesics_of_the_torus_keep_clairauts_constant():  # RF-PT
+    chart = mf.torus(2.0, 0.8)
+    positions, velocities = mf.geodesic(chart, vec(0.3, 0.0), vec(1.1, 0.6), 3 * TIMES)
+    ring = 2.0 + 0.8 * positions[:, 0].cos()
+    constant = ring**2 * velocities[:, 1]
+    assert ring.max() - ring.min() > 0.2
+    close(constant, constant[:1].expand(4))
+    close(mf.norm(chart, positions, velocities), mf.norm(chart, positions[:1], velocities[:1]).expand(4))
+
+
+def test_half_plane_geodesic_in_the_textbook_form():  # RF-PT
+    # From (0, 1) with velocity (1, 0): (tanh t, 1 / cosh t), the unit half-circle.
+    positions, _ = mf.geodesic(mf.half_plane(), vec(0, 1), vec(1, 0), TIMES)
+    close(positions, torch.stack([TIMES.tanh(), 1 / TIMES.cosh()], -1))
+
+
+def test_logarithm_undoes_the_exponential_map_in_a_batch():  # RF-PT
+    starts, velocities = 0.3 * double(3, 2), 0.5 * double(3, 2)
+    chart = mf.conformally_flat(bumpy)
+    ends = mf.exponential(chart, starts, velocities)
+    close(mf.logarithm(chart, starts, ends), velocities, 1e-7)
+    close(ends[1], mf.exponential(chart, starts[1], velocities[1]))
+
+
+@pytest.mark.parametrize("name", ["sphere", "disk", "half-plane"])
+def test_distances_against_closed_forms(name):  # RF-PT
+    if name == "sphere":
+        a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
+        expected = (mf.embed_stereographic(a) @ mf.embed_stereographic(b)).acos()
+        close(mf.distance(mf.sphere_stereographic(), a, b), expected)
+        close(mf.distance(mf.sphere_stereographic(3.0), 3 * a, 3 * b), 3 * expected)
+    elif name == "disk":
+        a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
+        w = (complex(*a) - complex(*b)) / (1 - complex(*a).conjugate() * complex(*b))
+        close(mf.distance(mf.poincare_disk(), a, b), vec(2 * math.atanh(abs(w)))[0])
+    else:
+        a, b = vec(0.2, 1.1), vec(-0.5, 0.6)
+        expected = (1 + (a - b).square().sum() / (2 * a[1] * b[1])).acosh()
+        close(mf.distance(mf.half_plane(), a, b), expected)
+
+
+@few
+@given(coordinates, coordinates)
+def test_cayleys_map_is_an_isometry(x, y):  # RF-PT
+    point = vec(x, y + 1)
+    slope = jacfwd(mf.half_plane_to_disk)(point)
+    pulled_back = slope.T @ mf.poincare_disk().metric_at(mf.half_plane_to_disk(point)) @ slope
+    close(pulled_back, mf.half_plane().metric_at(point), 1e-12)
+    assert torch.linalg.det(slope) > 0
+
+
+@few
+@given(coordinates, coordinates)
+def test_embeddings_are_isometries(x, y):  # RF-PT
+    point, flat = vec(x, y), torch.eye(3).double()
+    for chart, embedding, product in (
+        (mf.sphere_stereographic(), mf.embed_stereographic, flat),
+        (mf.poincare_disk(), mf.embed_disk, torch.diag(vec(1, 1, -1))),
+    ):
+        slope = jacfwd(embedding)(point)
+        close(slope.T @ product @ slope, chart.metric_at(point), 1e-12)
+        close(embedding(point) @ product @ embedding(point), product[2, 2], 1e-12)
+
+
+# Parallel transport ---------------------------------------------------------------------------------------------------
+
+
+def wavy(point):
+    """A curve from a point with no symmetry."""
+    return lambda t: point + torch.stack([0.3 * t + 0.1 * (3 * t).sin(), 0.2 * t**2 - 0.25 * t])
+
+
+@every_surface
+def test_transport_keeps_the_metrics_lengths_and_angles(chart, point):  # RF-PT, RF-1
+    curve = wavy(point)
+    matrix = mf.transport_matrix(chart, curve)
+    start, end = (chart.metric_at(curve(vec(t)[0])) for t in (0, 1))
+    close(matrix.T @ end @ matrix, start)
+
+
+def test_transport_is_linear():  # RF-PT
+    chart, curve = mf.conformally_flat(bumpy), wavy(vec(0.2, 0.5))
+    u, v = double(2, 2)
+    carried = mf.parallel_transport(chart, curve, torch.stack([u, v, 2 * u - 3 * v]))
+    each = [mf.parallel_transport(chart, curve, w) for w in (u, v)]
+    close(carried[2], 2 * each[0] - 3 * each[1])
+    close(mf.transport_matrix(chart, curve) @ u, each[0])
+
+
+def test_transport_depends_on_the_curve():  # RF-PT
+    sphere, start, corner, end = mf.sphere_stereographic(), vec(0, 0), vec(1, 0), vec(1, 1)
+    straight = mf.transport_matrix(sphere, mf.segment(start, end))
+    bent = mf.transport_matrix(sphere, [mf.segment(start, corner), mf.segment(corner, end)])
+    assert (straight - bent).abs().max() > 0.1
+    flat = mf.conformally_flat(lambda x: 0 * x[0])
+    close(mf.transport_matrix(flat, mf.segment(start, end)), torch.eye(2).double())
+
+
+def test_transport_depends_on_the_track_and_not_on_the_speed():  # RF-PT
+    chart, curve = mf.torus(), wavy(vec(0.7, 0.2))
+    slowly = mf.transport_matrix(chart, lambda t: curve(t**2 * (3 - 2 * t)))
+    close(slowly, mf.transport_matrix(chart, curve))
+    back = mf.transport_matrix(chart, lambda t: curve(1 - t))
+    close(back @ slowly, torch.eye(2).double())
+
+
+@few
+@given(st.floats(0.3, 2.8), st.floats(-6, 6))
+def test_transport_along_latitude_circles_has_a_closed_form(theta, phi):  # RF-PT
+    curve = mf.segment(vec(theta, 0.5), vec(theta, 0.5 + phi))
+    close(mf.transport_matrix(mf.sphere_spherical(2.0), curve), mf.latitude_transport(vec(theta)[0], vec(phi)[0]))
+
+
+def test_latitude_transport_is_a_rotation_of_unit_vectors():  # RF-PT
+    theta, phi = vec(0.8)[0], vec(2.1)[0]
+    frame = mf.orthonormal_frame(mf.sphere_spherical(), torch.stack([theta, phi]))
+    close(torch.linalg.solve(frame, mf.latitude_transport(theta, phi) @ frame), rotation_matrix(-phi * theta.cos()))
+
+
+def test_transport_along_the_parallels_of_the_torus():  # RF-PT
+    # With the profile rho(s) of a surface of revolution: the rotation by -rho'(s) times the longitude.
+    chart, theta, phi = mf.torus(2.0, 0.8), 0.9, 2.3
+    frame = mf.orthonormal_frame(chart, vec(theta, 0))
+    matrix = mf.transport_matrix(chart, mf.segment(vec(theta, 0), vec(theta, phi)))
+    close(torch.linalg.solve(frame, matrix @ frame), rotation_matrix(vec(math.sin(theta) * phi)[0]))
+
+
+def extrinsic_transport(curve, vector, steps=400):
+    """Transport on the unit sphere seen from space, V' = -(V . X') X, by Runge and Kutta's classical rule."""
+    dt = 1.0 / steps
+
+    def rate(t, v):
+        h = 1e-6
+        x, speed = curve(t), (curve(t + h) - curve(t - h)) / (2 * h)
+        return -(v @ speed) * x
+
+    for i in range(steps):
+        t = i * dt
+        a = rate(t, vector)
+        b = rate(t + dt / 2, vector + dt / 2 * a)
+        c = rate(t + dt / 2, vector + dt / 2 * b)
+        d = rate(t + dt, vector + dt * c)
+        vector = vector + dt / 6 * (a + 2 * b + 2 * c + d)
+    return vector
+
+
+def test_transport_agrees_with_the_sphere_seen_from_space():  # RF-PT
+    point, vector = vec(0.2, -0.3), vec(0.4, 0.7)
+
+    def track(t):  # the curve wavy(point) on the sphere, in NumPy
+        x = np.array([0.2 + 0.3 * t + 0.1 * np.sin(3 * t), -0.3 + 0.2 * t**2 - 0.25 * t])
+        return np.array([*(2 * x), 1 - x @ x]) / (1 + x @ x)
+
+    expected = extrinsic_transport(track, push(mf.embed_stereographic, point, vector).numpy())
+    curve = wavy(point)
+    carried = mf.parallel_transport(mf.sphere_stereographic(), curve, vector)
+    close(push(mf.embed_stereographic, curve(vec(1)[0]), carried), torch.from_numpy(expected), 1e-7)
+
+
+def test_transport_along_a_great_circle_is_the_rotation_of_space():  # RF-PT
+    sphere, point, velocity = mf.sphere_stereographic(), vec(0.2, -0.3), vec(0.4, 0.7)
+    x, v = mf.embed_stereographic(point), push(mf.embed_stereographic, point, velocity)
+    axis = torch.linalg.cross(x, v)
+    cross = torch.stack([torch.linalg.cross(axis, e) for e in torch.eye(3).double()], -1)
+    turn = torch.linalg.matrix_exp(cross)  # by the angle |v|
+    end = mf.exponential(sphere, point, velocity)
+    here, there = (jacfwd(mf.embed_stereographic)(p) for p in (point, end))
+    close(there @ mf.geodesic_transport(sphere, point, velocity), turn @ here)
+
+
+def test_geodesic_transport_carries_the_velocity_to_the_velocity():  # RF-PT
+    chart, point, velocity = mf.torus(), vec(0.7, 0.2), vec(0.8, 0.5)
+    _, velocities = mf.geodesic(chart, point, velocity, vec(0, 1))
+    close(mf.geodesic_transport(chart, point, velocity) @ velocity, velocities[-1])
+
+
+def test_transport_through_an_isometry_is_the_same_transport():  # RF-PT
+    curve = wavy(vec(0.3, 1.2))
+    matrix = mf.transport_matrix(mf.half_plane(), curve)
+    image = mf.transport_matrix(mf.poincare_disk(), lambda t: mf.half_plane_to_disk(curve(t)))
+    here, there = (jacfwd(mf.half_plane_to_disk)(curve(vec(t)[0])) for t in (0, 1))
+    close(image @ here, there @ matrix)
+
+
+def test_a_batch_of_curves_gives_what_each_gives_alone():  # RF-PT
+    chart, starts, ends = mf.poincare_disk(), 0.3 * double(2, 3, 2), 0.3 * double(2, 3, 2)
+    together = mf.transport_matrix(chart, mf.segment(starts, ends))
+    assert together.shape == (2, 3, 2, 2)
+    close(together[1, 2], mf.transport_matrix(chart, mf.segment(starts[1, 2], ends[1, 2])))
+
+
+def test_tighter_tolerances_give_smaller_errors():  # RF-PT
+    curve, exact = mf.segment(vec(0.5, 0), vec(0.5, 6)), mf.latitude_transport(vec(0.5)[0], vec(6)[0])
+    errors = [
+        (mf.transport_matrix(mf.sphere_spherical(), curve, rtol=tol, atol=tol) - exact).abs().max().item()
+        for tol in (1e-4, 1e-7, 1e-10)
+    ]
+    assert errors[0] > 30 * errors[1] > 900 * errors[2]
+    assert errors[2] < 1e-8
+
+
+# Holonomy -------------------------------------------------------------------------------------------------------------
+
+
+def test_holonomy_of_a_latitude_circle_is_the_area_of_its_cap():  # RF-PT
+    theta = 1.0
+    angle = mf.holonomy_angle(mf.sphere_spherical(), mf.segment(vec(theta, 0), vec(theta, 2 * math.pi)))
+    area = 2 * math.pi * (1 - math.cos(theta))
+    close(angle, vec(math.remainder(area, 2 * math.pi))[0])
+
+
+def test_holonomy_of_a_spherical_triangle_is_its_area():  # RF-PT, RF-FLAT
+    corners = torch.stack([vec(0.1, 0.0), vec(0.9, 0.1), vec(0.3, 0.8)])
+    turn = mf.geodesic_holonomy(mf.sphere_stereographic(), corners)
+    area = mf.spherical_area(*mf.embed_stereographic(corners))
+    assert 0.3 < area < 1
+    close(mf.rotation_angle(mf.sphere_stereographic(), corners[0], turn), area)
+
+
+def test_holonomy_of_the_octant_is_a_right_angle():  # RF-PT
+    # The octant between the north pole and two points of the equator has area 4 pi / 8.
+    corners = torch.stack([vec(0, 0), vec(1, 0), vec(0, 1)])
+    turn = mf.geodesic_holonomy(mf.sphere_stereographic(), corners)
+    close(turn, rotation_matrix(vec(math.pi / 2)[0]))
+
+
+def test_holonomy_of_a_hyperbolic_triangle_is_minus_its_area():  # RF-PT
+    corners = torch.stack([vec(0.1, 0.0), vec(0.7, 0.1), vec(0.2, 0.6)])
+    turn = mf.geodesic_holonomy(mf.poincare_disk(), corners)
+    area = mf.hyperbolic_area(*mf.embed_disk(corners))
+    assert 0.3 < area < 1
+    close(mf.rotation_angle(mf.poincare_disk(), corners[0], turn), -area)
+
+
+def interior_angles(chart, corners):
+    """The angles of a geodesic triangle, between the velocities at its corners."""
+    others = torch.stack([corners.roll(1, 0), corners.roll(2, 0)])
+    u, v = mf.logarithm(chart, corners, others, rtol=1e-8)
+    g = chart.metric_at(corners)
+    uv, uu, vv = (torch.einsum("ni,nij,nj->n", a, g, b) for a, b in ((u, v), (u, u), (v, v)))
+    return (uv / (uu * vv).sqrt()).acos()
+
+
+def test_areas_are_the_excess_and_the_defect_of_the_angles():  # RF-PT
+    corners = torch.stack([vec(0.1, 0.0), vec(0.7, 0.1), vec(0.2, 0.6)])
+    excess = interior_angles(mf.sphere_stereographic(), corners).sum() - math.pi
+    close(mf.spherical_area(*mf.embed_stereographic(corners)), excess, 1e-6)
+    defect = math.pi - interior_angles(mf.poincare_disk(), corners).sum()
+    close(mf.hyperbolic_area(*mf.embed_disk(corners)), defect, 1e-6)
+
+
+def test_holonomy_of_a_hyperbolic_circle_is_minus_its_area():  # RF-PT
+    rho = 0.4
+    area = 4 * math.pi * rho**2 / (1 - rho**2)  # 4 pi sinh^2(r/2) with rho = tanh(r/2)
+    close(mf.holonomy_angle(mf.poincare_disk(), mf.circle(vec(0, 0), rho)), vec(-area)[0])
+
+
+def test_holonomy_of_a_conformal_metric_is_minus_the_integral_of_the_laplacian():  # RF-FLAT
+    chart = mf.conformally_flat(lambda x: 0.3 * x[0] ** 2 - 0.1 * x[1] ** 2 + x[0] * x[1] + 0.5 * x[1])
+    corners = torch.stack([vec(-0.5, 0), vec(1, -0.3), vec(0.4, 1.1)])
+    (ux, uy), (vx, vy) = corners[1] - corners[0], corners[2] - corners[0]
+    close(mf.holonomy_angle(chart, mf.polygon(corners)), -0.4 * (ux * vy - uy * vx) / 2)
+
+
+def test_holonomy_of_flat_space_is_the_identity_in_any_coordinates():  # RF-FLAT
+    close(mf.holonomy(POLAR, mf.square_loop(vec(1.5, 0.4), 0.8)), torch.eye(2).double())
+    close(mf.holonomy(POLAR, mf.segment(vec(1.5, 0), vec(1.5, 2 * math.pi))), torch.eye(2).double())
+
+
+@pytest.mark.parametrize("name", ["stereographic", "disk", "torus", "bumpy"])
+def test_holonomy_of_a_small_loop_is_curvature_times_area_to_second_order(name):  # RF-FLAT
+    chart, point = SURFACES[name]
+    sides = vec(0.2, 0.1, 0.05)
+    errors = (mf.curvature_from_holonomy(chart, point, sides) - mf.gaussian_curvature(chart, point)).abs()
+    orders = (errors[:-1] / errors[1:]).log2()
+    assert errors[-1] < 0.02
+    assert ((orders > 1.9) & (orders < 2.1)).all(), orders
+
+
+def test_holonomy_of_a_small_loop_is_the_curvature_tensor_to_first_order():  # RF-FLAT
+    point, a, b = vec(0.3, -0.2, 0.5), vec(1, 0, 0), vec(0, 0, 1)
+    curvature = mf.riemann(SKEWED, point)[:, :, 0, 2]
+    sides = vec(0.02, 0.01, 0.005)[:, None]
+    corners = [point + sides * edge for edge in (0 * a, a, a + b, b)]
+    turns = mf.holonomy(SKEWED, mf.polygon(torch.stack(corners)), rtol=1e-12, atol=1e-14)
+    estimate = (torch.eye(3) - turns) / sides[..., None] ** 2
+    errors = (estimate - curvature).abs().amax((-2, -1))
+    orders = (errors[:-1] / errors[1:]).log2()
+    assert errors[-1] < 0.2 * curvature.abs().max()
+    assert ((orders > 0.9) & (orders < 1.1)).all(), orders
+
+
+def test_holonomy_round_two_loops_is_the_product():  # RF-FLAT
+    chart, p = mf.torus(), torch.stack([vec(0.5, 0), vec(1.2, 0.1), vec(0.9, 0.8), vec(0.1, 0.6)])
+    first, second = mf.polygon(p[:3]), mf.polygon(p[[0, 2, 3]])
+    both, one, other, outer = (
+        mf.holonomy(chart, loop, rtol=1e-8) for loop in (first + second, first, second, mf.polygon(p))
+    )
+    close(both, other @ one, 1e-6)
+    close(both, outer, 1e-6)  # the diagonal is walked to and fro
+
+
+def test_frames_are_orthonormal_and_oriented():  # RF-5
+    points = 0.5 * double(4, 3)
+    frame = mf.orthonormal_frame(SKEWED, points)
+    close(frame.mT @ SKEWED.metric_at(points) @ frame, torch.eye(3).double().expand(4, 3, 3), 1e-12)
+    assert (torch.linalg.det(frame) > 0).all()
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+
+def constant_metric(*rows):
+    return mf.Chart(2, lambda x: torch.tensor(rows, dtype=torch.float64) + 0 * x[0], name="constant")
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        (((1.0, 1.0), (1.0, 1.0)), "singular or indefinite"),
+        (((1.0, 0.0), (0.0, -1.0)), "singular or indefinite"),
+        (((1.0, 0.5), (0.0, 1.0)), "not symmetric"),
+        (((1.0, math.nan), (math.nan, 1.0)), "not finite"),
+        (((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), "shape"),
+    ],
+)
+@pytest.mark.parametrize("use", [mf.christoffel, mf.gaussian_curvature, mf.orthonormal_frame])
+def test_matrices_that_are_no_metric_are_refused(rows, complaint, use):
+    with pytest.raises(ValueError, match=f"metric: got .*{complaint}"):
+        use(constant_metric(*rows), vec(0.1, 0.2))
+
+
+def test_a_metric_that_degenerates_on_the_way_is_refused():
+    chart = mf.Chart(2, lambda x: torch.diag(torch.stack([1 + 0 * x[0], 1 - x[0]])), name="closing")
+    with pytest.raises(ValueError, match="metric: got a singular or indefinite"):
+        mf.transport_matrix(chart, mf.segment(vec(0, 0), vec(2, 0.3)))
+
+
+def test_a_curve_that_leaves_the_chart_is_caught_with_its_parameter():
+    with pytest.raises(ValueError, match=r"path, piece 0: got a curve that leaves the chart at t = 0\.76923"):
+        mf.transport_matrix(mf.poincare_disk(), mf.segment(vec(0, 0), vec(1.3, 0)))
+    pieces = [mf.segment(vec(0, 1), vec(1, 1)), mf.segment(vec(1, 1), vec(1, -3))]
+    with pytest.raises(ValueError, match=r"path, piece 1: .* leaves the chart at t = 0\.25"):
+        mf.parallel_transport(mf.half_plane(), pieces, vec(1, 0))
+
+
+def test_an_excursion_between_the_samples_is_caught_by_the_solver():
+    def dip(t):  # below 0 for 0.5028 < t < 0.5128 only, between two of the samples 1/64 apart
+        return torch.stack([t, 1 - 1.01 * torch.exp(-(((t - 0.5078) / 0.05) ** 2))])
+
+    with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.502"):
+        mf.parallel_transport(mf.half_plane(), dip, vec(1, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
+    with pytest.raises(ValueError, match=r"velocity: got a curve that leaves the chart at t = (1;|0\.99999)"):
+        mf.geodesic(mf.sphere_spherical(), vec(1, 0), vec(-1, 0), vec(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda c: mf.christoffel(c, vec(1, 2, 3)), "points"),
+        (lambda c: mf.christoffel(c, vec(math.inf, 1)), "points"),
+        (lambda c: mf.christoffel(c, vec(0, -1)), "points"),
+        (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1), vec(1, 1)), vec(1, 2, 3)), "vectors"),
+        (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1), vec(1, 1)), vec(1, math.nan)), "vectors"),
+        (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1, 0), vec(1, 1, 0)), vec(1, 2)), "path, piece 0"),
+        (lambda c: mf.parallel_transport(c, [], vec(1, 2)), "path"),
+        (lambda c: mf.parallel_transport(c, lambda t: torch.tensor([2 * t, 1.0]), vec(1, 2)), "path, piece 0"),
+        (lambda c: mf.parallel_transport(c, lambda t: [t, t], vec(1, 2)), "path, piece 0"),
+        (lambda c: mf.parallel_transport(c, [mf.segment(vec(0, 1), vec(1, 1))] * 2, vec(1, 2)), "path"),
+        (lambda c: mf.holonomy(c, mf.segment(vec(0, 1), vec(1, 1))), "loop"),
+        (lambda c: mf.transport_matrix(c, mf.segment(vec(0, 1), vec(1, 1)), rtol=0), "rtol"),
+        (lambda c: mf.exponential(c, vec(0, -1), vec(1, 0)), "point"),
+        (lambda c: mf.exponential(c, vec(0, 1), vec(math.nan, 0)), "velocity"),
+        (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), vec(1, 0)), "times"),
+        (lambda c: mf.logarithm(c, vec(0, 1), vec(0, -1)), "end"),
+        (lambda c: mf.gaussian_curvature(SKEWED, vec(0, 1, 0)), "chart"),
+        (lambda c: mf.rotation_angle(SKEWED, vec(0, 1, 0), torch.eye(3)), "chart"),
+        (lambda c: mf.Chart(0, lambda x: x), "dim"),
+        (lambda c: mf.Chart(2, lambda x: x, periods=(1.0,)), "periods"),
+        (lambda c: mf.sphere_spherical(-1.0), "radius"),
+        (lambda c: mf.torus(1.0, 2.0), "major"),
+        (lambda c: mf.circle(vec(0, 0), math.inf), "radius"),
+        (lambda c: mf.square_loop(vec(0, 0, 0), 1.0), "center"),
+    ],
+)
+def test_bad_input_is_named(call, argument):
+    with pytest.raises(ValueError, match=f"^{argument}: got "):
+        call(mf.half_plane())
+
+
+def test_import_does_not_load_scipy():
+    code = "import sys, geolib.manifolds, geolib.connection; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
