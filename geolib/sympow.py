@@ -175,7 +175,7 @@ def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) 
     _check_sizes(dim, power)
     if device.type != "cpu":
         table = monomials(dim, power)
-        return Monomials(*(t.to(device) for t in table[:3]), table.starts)
+        return Monomials(table.first.to(device), table.rest.to(device), table.weight.to(device), table.starts)
     with torch.inference_mode(False):  # a table made in inference must serve training later
         return _table(dim, power)
 
