@@ -268,7 +268,8 @@ def attention_form(
         scores = q @ k.mT
         if log_gates is not None:
             # The decay's p-th root, so that one power takes both.
-            scores = scores * (_log_decay(log_gates.double().cumsum(-1)) / power).exp().to(scores.dtype)
+            decay = _log_decay(log_gates.double().cumsum(-1)).to(scores.dtype)
+            scores = scores * (decay / power).exp()
         scores = scores.tril()
         # A common factor of a row cancels in the output; this one keeps its powers from overflow and underflow.
         row = scores.detach().abs().amax(-1, keepdim=True)
@@ -576,11 +577,11 @@ def practical_chunk(dim: int, power: int) -> int:
     Returns
     -------
     int
-        At least 256: shorter chunks leave matrix products too narrow to pay.
+        At least 512: shorter chunks leave matrix products too narrow to pay.
 
     Source: CS-CROSS.
     """
-    return max(256, round(ideal_chunk(dim, power)))
+    return max(512, round(ideal_chunk(dim, power)))
 
 
 class _ChunkDecay(NamedTuple):
@@ -671,8 +672,8 @@ class _ThroughState(torch.autograd.Function):
     """The state's reading at every query, and the last state, in monomials without weights.
 
     The state R, (heads, width, D), starts at ``start``. In each chunk every query reads R m(Q) from the state before
-    the chunk, m the monomials; then R becomes whole R + w (sum_j written_j m(K_j)^T), w the multinomial weights. So R m(Q)
-    is a sum of written_j (Q . K_j)^p. Monomials are made in blocks, used and dropped.
+    the chunk, m the monomials; then R becomes whole R + w (sum_j written_j m(K_j)^T), w the multinomial weights. So
+    R m(Q) is a sum of written_j (Q . K_j)^p. Monomials are made in blocks, used and dropped.
     """
 
     @staticmethod
@@ -729,6 +730,7 @@ class _Block(NamedTuple):
 
     variables: range
     rows: slice
+    sizes: tuple[int, ...]  # rows of each variable
 
 
 class _Columns:
@@ -740,33 +742,27 @@ class _Columns:
 
     def __init__(self, x: Tensor, power: int):
         self.x, self.power = x, power
+        self.variables = x.split(1, 1)
         self.lower = [x]  # degrees 1 ... p - 1
         for degree in range(2, power):
-            whole = _Block(range(x.shape[1]), slice(0, dimension(x.shape[1], degree)))
-            self.lower.append(self._products(whole, degree))
-        self.dx, self.dlower = torch.zeros_like(x), [torch.zeros_like(x) for x in self.lower]
-
-    def _tails(self, block: _Block, degree: int) -> list[tuple[int, slice, slice]]:
-        """For each variable of a block: it, its rows in the block, its tail in the degree below."""
-        lower, starts = dimension(self.x.shape[1], degree - 1), monomials(self.x.shape[1], degree).starts
-        tails, row = [], 0
-        for i in block.variables:
-            tails.append((i, slice(row, row + lower - starts[i]), slice(starts[i], lower)))
-            row += lower - starts[i]
-        return tails
+            self.lower.append(self._products(_whole(x.shape[1], degree), degree))
+        self.dx: list[Tensor | None] = [None] * x.shape[1]
+        self.dlower: list[Tensor] = []
 
     def _products(self, block: _Block, degree: int) -> Tensor:
-        x, lower = self.x, self.lower[degree - 2]
-        out = x.new_empty(x.shape[0], block.rows.stop - block.rows.start, x.shape[2])
-        for i, rows, tail in self._tails(block, degree):
-            torch.mul(x[:, i : i + 1], lower[:, tail], out=out[:, rows])
+        """A block of monomials of one degree, (heads, rows, tokens)."""
+        lower = self.lower[degree - 2]
+        out = lower.new_empty(lower.shape[0], sum(block.sizes), lower.shape[2])
+        for i, size, part in zip(block.variables, block.sizes, out.split(block.sizes, 1)):
+            torch.mul(self.variables[i], lower[:, -size:], out=part)
         return out
 
     def _pull(self, block: _Block, degree: int, grad: Tensor) -> None:
-        x, lower = self.x, self.lower[degree - 2]
-        for i, rows, tail in self._tails(block, degree):
-            self.dx[:, i] += (grad[:, rows] * lower[:, tail]).sum(1)
-            self.dlower[degree - 2][:, tail].addcmul_(grad[:, rows], x[:, i : i + 1])
+        lower, dlower = self.lower[degree - 2], self.dlower[degree - 2]
+        for i, size, part in zip(block.variables, block.sizes, grad.split(block.sizes, 1)):
+            own = (part * lower[:, -size:]).sum(1, keepdim=True)
+            self.dx[i] = own if self.dx[i] is None else self.dx[i] + own
+            dlower[:, -size:].addcmul_(part, self.variables[i])
 
     def blocks(self) -> Iterator[tuple[_Block, Tensor]]:
         """The monomials, block by block."""
@@ -776,32 +772,39 @@ class _Columns:
 
     def pull(self, block: _Block, grad: Tensor) -> None:
         """Take in the derivative by one block's monomials."""
+        if not self.dlower:
+            self.dlower = [torch.zeros_like(lower) for lower in self.lower]
         self._pull(block, self.power, grad)
 
     def gradient(self) -> Tensor:
         """The derivative by the vectors, once every block was pulled."""
         for degree in range(self.power - 1, 1, -1):
-            whole = _Block(range(self.x.shape[1]), slice(0, dimension(self.x.shape[1], degree)))
-            self._pull(whole, degree, self.dlower[degree - 1])
-        return self.dx + self.dlower[0]
+            self._pull(_whole(self.x.shape[1], degree), degree, self.dlower[degree - 1])
+        return torch.cat(self.dx, 1).add_(self.dlower[0])  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)
 def _blocks(dim: int, power: int, limit: int) -> tuple[_Block, ...]:
     """All monomials, cut between variables into blocks of at most ``limit`` rows where one variable's rows allow it."""
-    lower, starts = dimension(dim, power - 1), monomials(dim, power).starts
-    blocks, first, row = [], 0, 0
-    ends = list(itertools.accumulate(lower - start for start in starts))
-    for i in range(dim):
-        if i + 1 == dim or ends[i + 1] - row > limit:
-            blocks.append(_Block(range(first, i + 1), slice(row, ends[i])))
-            first, row = i + 1, ends[i]
+    lower = dimension(dim, power - 1)
+    sizes = [lower - start for start in monomials(dim, power).starts]
+    ends = [0, *itertools.accumulate(sizes)]
+    blocks, first = [], 0
+    for last in range(1, dim + 1):
+        if last == dim or ends[last + 1] - ends[first] > limit:
+            blocks.append(_Block(range(first, last), slice(ends[first], ends[last]), tuple(sizes[first:last])))
+            first = last
     return tuple(blocks)
+
+
+def _whole(dim: int, power: int) -> _Block:
+    """All monomials in one block."""
+    return _blocks(dim, power, dimension(dim, power))[0]
 
 
 def _block_numbers(x: Tensor) -> int:
     """How many numbers a block should hold: what stays in a core's cache, or what fills a GPU."""
-    return 2**18 if x.device.type == "cpu" else 2**27
+    return 2**19 if x.device.type == "cpu" else 2**27
 
 
 def _chunks(q: Tensor, chunk: int) -> list[slice]:
@@ -810,8 +813,8 @@ def _chunks(q: Tensor, chunk: int) -> list[slice]:
 
 
 def _head_groups(q: Tensor, chunk: int) -> list[slice]:
-    """Heads taken together: one on a CPU, where its numbers stay in the cache; as many as fit in a block on a GPU."""
-    group = 1 if q.device.type == "cpu" else max(1, _block_numbers(q) // (512 * chunk))
+    """Heads taken together: two on a CPU, whose numbers stay in the cache; as many as fit in a block on a GPU."""
+    group = 2 if q.device.type == "cpu" else max(1, _block_numbers(q) // (512 * chunk))
     return [slice(start, start + group) for start in range(0, q.shape[0], group)]
 
 
