@@ -397,6 +397,7 @@ def recurrent_step(
     return Attended(attended.output.squeeze(2), attended.log_normaliser.squeeze(2)), state
 
 
+@torch.compiler.disable
 def recurrent_form(
     q: Tensor,
     k: Tensor,
@@ -450,7 +451,7 @@ def recurrent_form(
             rows.append((value, (Z * phi_q).sum(-1) + own, (Z @ trace).detach()))
             S, Z = S + values[:, :, i, :, None] * phi_k[:, :, None, :], Z + phi_k
         value, normaliser, bound = (torch.stack(t, 2) for t in zip(*rows))
-        normaliser = torch.maximum(normaliser, torch.finfo(q.dtype).eps * bound)
+        normaliser = _above_rounding(normaliser, bound)
         return _normalised(value, normaliser, log_length, v.dtype), State(S, Z, mu)
 
 
@@ -495,6 +496,7 @@ def conformal_step(
 # The chunked form ---------------------------------------------------------------------------------------------------
 
 
+@torch.compiler.disable
 def chunked_form(
     q: Tensor,
     k: Tensor,
@@ -533,7 +535,7 @@ def chunked_form(
     Notes
     -----
     Time and memory grow linearly with the tokens: embeddings are made again in the backward pass, not stored. What is
-    stored beside the inputs is one state for each chunk. Differentiable once.
+    stored beside the inputs is one state for each chunk. Differentiable once. ``torch.compile`` leaves it as it is.
 
     Source: CS-chunk, CS-2.
     """
@@ -560,8 +562,7 @@ def chunked_form(
         bound = _mass(
             columns[1], written, decay, packed @ norm_functional(q.shape[-1], power).to(packed).detach(), power, chunk
         )
-        limit = torch.finfo(q.dtype).eps * bound.view(q.shape[:3])
-        normaliser = torch.maximum(total[..., -1], limit)
+        normaliser = _above_rounding(total[..., -1], bound.view(q.shape[:3]))
         attended = _normalised(total[..., :-1], normaliser, log_length, v.dtype)
         return attended, State(last[:, :, :-1], last[:, :, -1], mu)
 
@@ -855,7 +856,7 @@ def read_state(
         normaliser = (phi @ state.Z[..., None]).squeeze(-1)
         trace = norm_functional(q.shape[-1], power).to(state.Z)
         bound = (state.Z @ trace).detach()[..., None]
-        normaliser = torch.maximum(normaliser, torch.finfo(dtype).eps * bound)
+        normaliser = _above_rounding(normaliser, bound)
         decayed = log_length if log_gates is None else log_length + log_gates.double().cumsum(-1).to(dtype)
         return _normalised(phi @ state.S.mT, normaliser, decayed, q.dtype)
 
@@ -913,12 +914,18 @@ def _unit(q: Tensor, power: int) -> tuple[Tensor, Tensor]:
     return q / length[..., None], power * length.log()
 
 
+def _above_rounding(normaliser: Tensor, bound: Tensor) -> Tensor:
+    """A normaliser read from a state, or eps times its bound where it is less than that and not exactly 0."""
+    limit = torch.finfo(normaliser.dtype).eps * bound
+    return torch.where(normaliser == 0, 0.0, torch.maximum(normaliser, limit))
+
+
 def _normalised(value: Tensor, normaliser: Tensor, log_scale: Tensor, dtype: torch.dtype) -> Attended:
     """value / normaliser, 0 where that is 0; the logarithm of the normaliser with a factor put back."""
     some = normaliser > 0
     divisor = torch.where(some, normaliser, 1.0)
     logarithm = torch.where(some, divisor.log() + log_scale, float("-inf"))
-    return Attended((value / divisor[..., None]).to(dtype), logarithm)
+    return Attended(torch.where(some[..., None], value / divisor[..., None], 0.0).to(dtype), logarithm)
 
 
 def _power(x: Tensor, power: int) -> Tensor:
@@ -1010,13 +1017,13 @@ def attention_work(tokens: int, dim: int, power: int) -> Work:
     Returns
     -------
     Work
-        t(t+1)/2 pairs: d for the score, p - 1 for its power, d for the value; pairs of different tokens take two more
-        for the product of their gates and its use. The division is not counted.
+        t(t+1)/2 pairs: d for the score, p - 1 for its power, d for the value. Gates: t(t-1)/2 to multiply the weights
+        of pairs of different tokens, (t-1)(t-2)/2 for the products b_ij = b_(i-1)j g_i. Divisions are not counted.
 
     Source: CS-CROSS.
     """
     pairs = tokens * (tokens + 1) // 2
-    return Work(2 * dim * pairs, (power - 1) * pairs, tokens * (tokens - 1))
+    return Work(2 * dim * pairs, (power - 1) * pairs, (tokens - 1) ** 2)
 
 
 def embedding_work(dim: int, power: int) -> int:
@@ -1076,16 +1083,15 @@ def chunked_work(tokens: int, dim: int, power: int, chunk: int) -> Work:
     Source: CS-chunk, CS-CROSS.
     """
     require(chunk >= 1, "chunk", chunk, "it must be at least 1")
-    whole, rest = divmod(tokens, chunk)
-    sizes = [chunk] * whole + [rest] * (rest > 0)
-    inside = [attention_work(chunk, dim, power)] * whole + [attention_work(rest, dim, power)] * (rest > 0)
-    moved = 2 * tokens - sizes[0] - sizes[-1]  # tokens written plus tokens that read
-    running = (chunk - 1) * (len(sizes) - 1) + sum(sizes[1:]) - (len(sizes) - 1)
+    chunk = min(chunk, tokens)
+    chunks, last = -(-tokens // chunk), (tokens - 1) % chunk + 1
+    full, ragged = attention_work(chunk, dim, power), attention_work(last, dim, power)
+    moved = 2 * tokens - chunk - last  # tokens written plus tokens that read
     state = (dim + 1) * dimension(dim, power)
     return Work(
-        sum(w.products for w in inside) + moved * state,
-        sum(w.powers for w in inside) + moved * embedding_work(dim, power),
-        sum(w.gates for w in inside) + running + moved * (dim + 1) + max(0, len(sizes) - 2) * state,
+        (chunks - 1) * full.products + ragged.products + moved * state,
+        (chunks - 1) * full.powers + ragged.powers + moved * embedding_work(dim, power),
+        (chunks - 1) * full.gates + ragged.gates + moved * (dim + 2) - 2 * (chunks - 1) + max(0, chunks - 2) * state,
     )
 
 
