@@ -439,7 +439,7 @@ def recurrent_form(
         q, k, values = _turned(q, k, v, turns, state.mu)
         gates = q.new_ones(q.shape[:3]) if log_gates is None else log_gates.to(q.dtype).exp()
         S, Z = state.S.to(q.dtype), state.Z.to(q.dtype)
-        trace = norm_functional(q.shape[-1], power).to(Z)
+        trace = norm_functional(q.shape[-1], power, q.device).to(Z)
         q, log_length = _unit(q, power)
         rows = []
         for i in range(q.shape[2]):
@@ -559,9 +559,8 @@ def chunked_form(
         older, last = _ThroughState.apply(*columns[:2], written, decay.whole, packed * root, power, chunk)
         total = (inside + decay.from_start * older).mT.unflatten(0, q.shape[:2])
         last = (last / root).unflatten(0, q.shape[:2])
-        bound = _mass(
-            columns[1], written, decay, packed @ norm_functional(q.shape[-1], power).to(packed).detach(), power, chunk
-        )
+        carried = state.Z.detach().to(q.dtype) @ norm_functional(q.shape[-1], power, q.device).to(q.dtype)
+        bound = _mass(columns[1], written, decay, carried.flatten(), power, chunk)
         normaliser = _above_rounding(total[..., -1], bound.view(q.shape[:3]))
         attended = _normalised(total[..., :-1], normaliser, log_length, v.dtype)
         return attended, State(last[:, :, :-1], last[:, :, -1], mu)
@@ -614,7 +613,7 @@ class _ChunkDecay(NamedTuple):
 def _mass(k: Tensor, written: Tensor, decay: _ChunkDecay, start: Tensor, power: int, chunk: int) -> Tensor:
     """The state's part of sum_j b_ij |K_j|^p at every token, (heads, tokens): the bound on its normaliser."""
     with torch.no_grad():
-        mass, bounds = start[:, -1], []
+        mass, bounds = start, []
         lengths = _power(k.square().sum(1), power // 2) * written[:, -1]
         for index, length in enumerate(lengths.split(chunk, -1)):
             bounds.append(mass[:, None].expand_as(length))
@@ -854,7 +853,7 @@ def read_state(
         vectors, log_length = _unit(vectors, power)
         phi = embed(vectors, power)
         normaliser = (phi @ state.Z[..., None]).squeeze(-1)
-        trace = norm_functional(q.shape[-1], power).to(state.Z)
+        trace = norm_functional(q.shape[-1], power, q.device).to(state.Z)
         bound = (state.Z @ trace).detach()[..., None]
         normaliser = _above_rounding(normaliser, bound)
         decayed = log_length if log_gates is None else log_length + log_gates.double().cumsum(-1).to(dtype)

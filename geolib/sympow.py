@@ -237,28 +237,33 @@ def _place(rows: Tensor, dim: int) -> Tensor:
     return place
 
 
-def norm_functional(dim: int, power: int) -> Tensor:
+@lru_cache(maxsize=32)
+def norm_functional(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
     """The vector n of Sym^p with n . embed(v, p) = |v|^p, for even p: a trace.
 
     Parameters
     ----------
     dim, power : int
         d and p; p even.
+    device : torch.device
+        Where the vector stands.
 
     Returns
     -------
     Tensor, (D,)
-        float64. |v|^p = (sum v_i^2)^(p/2) is a combination of the monomials whose exponents are all even.
+        float64. |v|^p = (sum v_i^2)^(p/2) is a combination of the monomials whose exponents are all even. It is made
+        once and kept: do not write to it.
 
     Source: CS-k (used to bound the normaliser Z phi(Q) by |Q|^p n . Z).
     """
     require(power >= 2 and power % 2 == 0, "power", power, "it must be even and at least 2")
-    half, whole = monomials(dim, power // 2), monomials(dim, power)
-    # The square of a monomial of degree p/2 is a monomial of degree p.
-    squares = _place(variables(dim, power // 2).repeat_interleave(2, -1), dim)
-    functional = torch.zeros(len(whole.first), dtype=torch.float64)
-    functional[squares] = half.weight / whole.weight[squares].sqrt()
-    return functional
+    with torch.inference_mode(False):
+        half, whole = monomials(dim, power // 2), monomials(dim, power)
+        # The square of a monomial of degree p/2 is a monomial of degree p.
+        squares = _place(variables(dim, power // 2).repeat_interleave(2, -1), dim)
+        functional = torch.zeros(len(whole.first), dtype=torch.float64)
+        functional[squares] = half.weight / whole.weight[squares].sqrt()
+        return functional.to(device)
 
 
 # The embedding ------------------------------------------------------------------------------------------------------
