@@ -490,7 +490,9 @@ def conformal_step(
     phi_k, phi_q = embed(k, power), embed(q, power)
     S = gate[..., None, None] * act(back[:, :, None], state.S, power) + v[..., None] * phi_k[..., None, :]
     Z = gate[..., None] * act(back, state.Z, power) + phi_k
-    return (S @ phi_q[..., None]).squeeze(-1) / (Z * phi_q).sum(-1, keepdim=True), State(S, Z, state.mu)
+    normaliser = (Z * phi_q).sum(-1)
+    output = _normalised((S @ phi_q[..., None]).squeeze(-1), normaliser, torch.zeros_like(normaliser), v.dtype).output
+    return output, State(S, Z, state.mu)
 
 
 # The chunked form ---------------------------------------------------------------------------------------------------
@@ -847,6 +849,10 @@ def read_state(
     Source: CS-rec, CS-2.
     """
     _check_power(power)
+    wanted = (*q.shape[:2], dimension(q.shape[-1], power))
+    require(tuple(state.Z.shape) == wanted, "state", f"Z of shape {tuple(state.Z.shape)}", f"Z must be {wanted}")
+    if log_gates is not None:
+        _check_gates(log_gates, tuple(q.shape[:3]))
     with _full_precision(q):
         dtype = angle_dtype(q)
         vectors = q.to(dtype) if turns is None else rotate_pairs(q.to(dtype), cumulative_angles(turns, state.mu))

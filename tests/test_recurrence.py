@@ -267,6 +267,30 @@ def test_no_form_reads_unwritten_memory(power):
             assert_close(ours, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("numbers", [1, 100, 2**20])
+@pytest.mark.parametrize("power", [2, 4])
+def test_blocks_of_monomials_change_nothing(monkeypatch, numbers, power):  # CS-chunk
+    args = [t.requires_grad_() for t in inputs(tokens=7, dim=6)]
+    wanted = attention_form(*args[:3], power, *args[3:]).output
+    monkeypatch.setattr(recurrence, "_block_numbers", lambda x: numbers)
+    ours = chunked_form(*args[:3], power, *args[3:], chunk=3)[0].output
+    assert_close(ours, wanted, rtol=1e-6, atol=1e-8)
+    for a, b in zip(torch.autograd.grad(ours.sin().sum(), args), torch.autograd.grad(wanted.sin().sum(), args)):
+        assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_chunked_form_equals_attention_at_working_size():  # CS-chunk
+    args = [
+        t.requires_grad_() for t in inputs(batch=1, heads=1, tokens=1100, dim=64, value_dim=64, dtype=torch.float32)
+    ]
+    wanted, ours = attention_form(*args[:3], 2, *args[3:]), chunked_form(*args[:3], 2, *args[3:])[0]
+    assert_close(ours.output, wanted.output, rtol=1e-3, atol=1e-4)
+    assert_close(ours.log_normaliser, wanted.log_normaliser, rtol=1e-4, atol=1e-4)
+    gradients = (torch.autograd.grad(y.output.square().sum(), args) for y in (ours, wanted))
+    for a, b in zip(*gradients):
+        assert (a - b).norm() <= 1e-4 * b.norm()
+
+
 # Gradients ----------------------------------------------------------------------------------------------------------
 
 
@@ -413,6 +437,16 @@ def test_attention_form_is_a_softmax_of_logarithms(power):  # CS-FUSED
     flat = [t[0, 0].numpy() for t in args]
     wanted = by_pairs(*flat[:3], power, flat[3], 0 * flat[4])[0]
     assert_close(softmax_form(*args[:3], power, args[3])[0, 0], torch.tensor(wanted))
+
+
+def test_modified_score_is_p_log_score_plus_log_decay():  # CS-FUSED
+    log_g = inputs(batch=1, heads=2)[3]
+    modify = recurrence.score_modifier(4, log_g)
+    for h, i, j in np.ndindex(2, 9, 9):
+        if j <= i:
+            score = torch.tensor(-1.7).double()
+            expected = torch.log(score**4 * torch.prod(log_g[0, h, j + 1 : i + 1].exp()))
+            assert_close(modify(score, *(torch.tensor(index) for index in (0, h, i, j))), expected)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -576,7 +610,7 @@ def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
     assert large - middle == pytest.approx(2 * (middle - small), rel=1e-3)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [attention_only, chunked_only])
 def test_compiled_forms_equal_the_plain_ones(form):
     args = [t.requires_grad_() for t in inputs(tokens=6, dtype=torch.float32)]
     compiled = torch.compile(lambda *a: form(*a[:3], 2, *a[3:]).output, backend="aot_eager")
@@ -743,6 +777,8 @@ def test_chunked_form_costs_least_of_the_three_beyond_the_crossing():  # CS-CROS
         chunked = chunked_work(tokens, 64, 2, best_chunk(tokens, 64, 2)).total
         assert chunked < recurrent_work(tokens, 64, 2).total < attention_work(tokens, 64, 2).total
     assert best_chunk(2_048, 64, 2) == 2_048  # in short sequences the best chunk is the whole
+    assert recurrence.practical_chunk(64, 2) == 512
+    assert recurrence.practical_chunk(64, 4) == round(ideal_chunk(64, 4)) > 512
 
 
 def test_one_recurrent_step_costs_a_constant_times_d_times_the_state():  # CS-cost
@@ -855,6 +891,10 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: recurrence.memory_length(1.0), "gate"),
         (lambda: recurrence.alibi_log_gates(torch.tensor([-1.0]), 3), "slopes"),
         (lambda: merge([]), "parts"),
+        (lambda: read_state(empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 3), 4), torch.ones(2, 2, 3, 4), 2),
+         "state"),
+        (lambda: log_decay(torch.ones(3)), "log_gates"),
+        (lambda: turns_of(torch.ones(1, 1, 3), torch.ones(2)), "frequencies"),
         (lambda: SympowAttention(16, 3), "heads"),
         (lambda: SympowAttention(16, 2, power=3), "power"),
         (lambda: SympowAttention(6, 2), "dim"),
