@@ -1,0 +1,908 @@
+"""Symmetric-power attention: three forms against loops that read as the paper's equations do."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from geolib import recurrence
+from geolib.attention import MultiHeadAttention, attention_weights
+from geolib.recurrence import (
+    GATE_BIAS,
+    Attended,
+    State,
+    SympowAttention,
+    SympowEncoding,
+    attention_form,
+    attention_work,
+    best_chunk,
+    chunked_form,
+    chunked_work,
+    conformal_step,
+    crossing_length,
+    cumulative_angles,
+    empty_state,
+    ideal_chunk,
+    log_decay,
+    log_gates,
+    merge,
+    read_state,
+    recurrent_form,
+    recurrent_step,
+    recurrent_work,
+    rotation_rates,
+    softmax_form,
+    turns_of,
+)
+from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
+from geolib.sympow import dimension, lift
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def _nan_memory():
+    """Fresh memory holds NaN, so that a value read before it is written shows."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+# Oracles: NumPy in float64, one head at a time, written as the equations stand ---------------------------------------
+
+
+def plane_rotations(angles):
+    R = np.zeros((2 * len(angles), 2 * len(angles)))
+    for j, a in enumerate(angles):
+        R[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = [[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]
+    return R
+
+
+def phi(v, p):
+    words = itertools.combinations_with_replacement(range(len(v)), p)
+    return np.array(
+        [
+            math.sqrt(math.factorial(p) / math.prod(math.factorial(w.count(i)) for i in set(w)))
+            * math.prod(v[i] for i in w)
+            for w in words
+        ]
+    )
+
+
+def by_pairs(Q, K, V, p, log_g, turns, transpose=True):
+    """B_ij = b_ij (Q_i^T R(c_ij theta)^T K_j)^p, Y_i = sum_j B_ij V_j / sum_j B_ij; also the row sums."""
+    Y, sums = np.zeros_like(V), np.zeros(len(V))
+    for i in range(len(V)):
+        B = np.zeros(len(V))
+        for j in range(i + 1):
+            b = np.prod(np.exp(log_g[j + 1 : i + 1]))
+            R = plane_rotations(turns[j + 1 : i + 1].sum(0))
+            B[j] = b * (Q[i] @ (R.T if transpose else R) @ K[j]) ** p
+        sums[i] = B.sum()
+        Y[i] = B @ V / sums[i]
+    return Y, sums
+
+
+def by_recurrence(Q, K, V, p, log_g, turns):
+    """S_i = g_i S_(i-1) + V_i phi(R(mu_i) K_i)^T, Z_i likewise, Y_i = S_i phi(R(mu_i) Q_i) / Z_i phi(R(mu_i) Q_i)."""
+    size = math.comb(Q.shape[1] + p - 1, p)
+    S, Z, mu = np.zeros((V.shape[1], size)), np.zeros(size), np.zeros(turns.shape[1])
+    Y = np.zeros_like(V)
+    for i in range(len(V)):
+        mu = mu + turns[i]
+        R = plane_rotations(mu)
+        key, query = phi(R @ K[i], p), phi(R @ Q[i], p)
+        S = np.exp(log_g[i]) * S + np.outer(V[i], key)
+        Z = np.exp(log_g[i]) * Z + key
+        Y[i] = S @ query / (Z @ query)
+    return Y, (S, Z, mu)
+
+
+def heads_of(oracle, tensors, *more):
+    """An oracle over all batches and heads; its results stacked, as tensors."""
+    flat = [t.detach().double().flatten(0, 1).numpy() for t in tensors]
+    return [oracle(*(t[h] for t in flat[:3]), *more, *(t[h] for t in flat[3:])) for h in range(len(flat[0]))]
+
+
+def inputs(batch=2, heads=2, tokens=9, dim=4, value_dim=3, dtype=torch.float64, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    draw = lambda *shape: torch.randn(batch, heads, tokens, *shape, dtype=torch.float64, generator=g)  # noqa: E731
+    log_g = torch.nn.functional.logsigmoid(3 * draw())
+    return [t.to(dtype) for t in (draw(dim), draw(dim), draw(value_dim), log_g, draw(dim // 2))]
+
+
+def attention_only(*args):
+    return attention_form(*args)
+
+
+def recurrent_only(*args):
+    return recurrent_form(*args)[0]
+
+
+def chunked_only(*args):
+    return chunked_form(*args, chunk=4)[0]
+
+
+FORMS = [attention_only, recurrent_only, chunked_only]
+
+shapes = st.fixed_dictionaries(
+    {
+        "batch": st.integers(1, 2),
+        "heads": st.integers(1, 3),
+        "tokens": st.integers(1, 11),
+        "dim": st.sampled_from([2, 4]),
+        "value_dim": st.integers(1, 4),
+        "seed": st.integers(0, 10_000),
+    }
+)
+
+
+# Three forms, one answer --------------------------------------------------------------------------------------------
+
+
+@given(shapes, st.sampled_from([2, 4, 6]), st.integers(1, 12))
+@settings(deadline=None, max_examples=25)
+def test_three_forms_equal_the_sum_over_pairs(shape, power, chunk):  # CS-att, CS-gate, CS-conf, CS-P2, CS-chunk
+    args = inputs(**shape)
+    q, k, v, log_g, turns = args
+    results = heads_of(by_pairs, args[:3] + args[3:], power)
+    Y = torch.tensor(np.stack([r[0] for r in results])).view_as(v)
+    logs = torch.tensor(np.log(np.stack([r[1] for r in results]))).view_as(log_g)
+    # Through a state, a small normaliser is a difference of large terms: errors are relative to its bound.
+    bound = (
+        power * q.norm(dim=-1).log() + (log_decay(log_g).exp() @ k.norm(dim=-1, keepdim=True) ** power)[..., 0].log()
+    )
+    loss = (bound - logs).exp()
+    for form in (*FORMS[:2], lambda *a: chunked_form(*a, chunk=chunk)[0]):
+        ours = form(q, k, v, power, log_g, turns)
+        assert ((ours.output - Y).abs().amax(-1) <= 1e-12 * (1 + loss)).all()
+        assert ((ours.log_normaliser - logs).abs() <= 1e-12 * (1 + loss)).all()
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_recurrent_and_chunked_forms_reach_the_state_of_the_recurrence(power):  # CS-rec, CS-2, CS-beta
+    args = inputs(tokens=10)
+    q, k, v, log_g, turns = args
+    results = heads_of(by_recurrence, args, power)
+    Y = torch.tensor(np.stack([r[0] for r in results])).view_as(v)
+    wanted = State(*(torch.tensor(np.stack([r[1][part] for r in results])).unflatten(0, (2, 2)) for part in range(3)))
+    for form in (recurrent_form, lambda *a: chunked_form(*a, chunk=4)):
+        attended, state = form(q, k, v, power, log_g, turns)
+        assert_close(attended.output, Y, rtol=1e-9, atol=1e-9)
+        for ours, expected in zip(state, wanted):
+            assert_close(ours, expected)
+
+
+def test_recurrent_and_attention_forms_agree_with_rotary_embeddings():  # CS-P1, CS-rot, CS-Rk
+    q, k, v, _, _ = args = inputs(dim=6)
+    theta = document_frequencies(6, 100.0)
+    turns = turns_of(torch.ones(q.shape[:3], dtype=torch.float64), theta.double())
+    by_power = np.zeros(v.shape)
+    R = plane_rotations(theta[:, 0].double().numpy())
+    for b, h in np.ndindex(2, 2):
+        Q, K, V = (t[b, h].numpy() for t in args[:3])
+        for i in range(len(V)):
+            B = [(Q[i] @ np.linalg.matrix_power(R, i - j).T @ K[j]) ** 2 for j in range(i + 1)]
+            by_power[b, h, i] = B @ V[: i + 1] / sum(B)
+    for form in FORMS:
+        assert_close(form(q, k, v, 2, None, turns).output, torch.tensor(by_power))
+
+
+def test_printed_score_without_the_transpose_is_not_what_the_recurrence_gives():  # CS-conf
+    args = inputs(batch=1, heads=1, tokens=5)
+    flat = [t[0, 0].numpy() for t in args]
+    recurrence_says = by_recurrence(*flat[:3], 2, *flat[3:])[0]
+    np.testing.assert_allclose(by_pairs(*flat[:3], 2, *flat[3:])[0], recurrence_says)
+    assert np.abs(by_pairs(*flat[:3], 2, *flat[3:], transpose=False)[0] - recurrence_says).max() > 0.1
+
+
+def test_even_powers_make_the_weights_a_distribution():  # CS-att
+    q, k, v, log_g, turns = inputs(tokens=7, value_dim=7)
+    v = torch.eye(7, dtype=torch.float64).expand_as(v)  # the output is then the row of weights
+    for form in FORMS:
+        A = form(q, k, v, 4, log_g, turns).output
+        assert (A > -1e-9).all()
+        assert_close(A.sum(-1), torch.ones_like(log_g))
+        assert_close(A.triu(1), torch.zeros_like(A))
+
+
+@given(shapes, st.integers(0, 11), st.integers(1, 5))
+@settings(deadline=None, max_examples=25)
+def test_a_sequence_may_be_cut_anywhere_and_continued_from_the_state(shape, cut, chunk):  # CS-rec, CS-chunk
+    args = inputs(**shape)
+    tokens = args[0].shape[2]
+    cut = min(cut, tokens - 1)
+    whole, last = chunked_form(*args[:3], 2, *args[3:], chunk=chunk)
+    for form in (recurrent_form, lambda *a, **kw: chunked_form(*a, **kw, chunk=chunk)):
+        state, outputs = None, []
+        for part in (slice(0, cut), slice(cut, tokens)):
+            if part.stop > part.start:
+                q, k, v, log_g, turns = (t[:, :, part] for t in args)
+                attended, state = form(q, k, v, 2, log_g, turns, state=state)
+                outputs.append(attended.output)
+        assert_close(torch.cat(outputs, 2), whole.output, rtol=1e-6, atol=1e-8)
+        for ours, expected in zip(state, last):
+            assert_close(ours, expected)
+
+
+def test_one_step_at_a_time_is_the_recurrent_form():  # CS-rec
+    args = inputs(tokens=5)
+    whole, last = recurrent_form(*args[:3], 4, *args[3:])
+    state = empty_state(*args[1:3], 4)
+    for i in range(5):
+        q, k, v, log_g, turn = (t[:, :, i] for t in args)
+        attended, state = recurrent_step(state, q, k, v, 4, log_g, turn)
+        assert_close(attended.output, whole.output[:, :, i])
+        assert_close(attended.log_normaliser, whole.log_normaliser[:, :, i])
+    assert_close(state.S, last.S)
+    assert_close(state.mu, last.mu)
+
+
+def test_the_carried_state_has_minimal_dimension():  # CS-k, CS-rec
+    q, k, v, _, _ = inputs(dim=6)
+    for form in (recurrent_form, chunked_form):
+        state = form(q, k, v, 4)[1]
+        assert state.S.shape == (2, 2, 3, math.comb(6 + 3, 4))
+        assert state.Z.shape == (2, 2, dimension(6, 4))
+
+
+@pytest.mark.usefixtures("_nan_memory")
+@pytest.mark.parametrize("power", [2, 4])
+def test_no_form_reads_unwritten_memory(power):
+    args = [t.requires_grad_() for t in inputs(tokens=11, heads=3)]
+    grads = []
+    for form in FORMS:
+        attended = form(*args[:3], power, *args[3:])
+        grads.append(torch.autograd.grad(attended.output.square().sum(), args))
+    for gradient in grads[1:]:
+        for ours, expected in zip(gradient, grads[0]):
+            assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("numbers", [1, 100, 2**20])
+@pytest.mark.parametrize("power", [2, 4])
+def test_blocks_of_monomials_change_nothing(monkeypatch, numbers, power):  # CS-chunk
+    args = [t.requires_grad_() for t in inputs(tokens=7, dim=6)]
+    wanted = attention_form(*args[:3], power, *args[3:]).output
+    monkeypatch.setattr(recurrence, "_block_numbers", lambda x: numbers)
+    ours = chunked_form(*args[:3], power, *args[3:], chunk=3)[0].output
+    assert_close(ours, wanted, rtol=1e-6, atol=1e-8)
+    for a, b in zip(torch.autograd.grad(ours.sin().sum(), args), torch.autograd.grad(wanted.sin().sum(), args)):
+        assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_chunked_form_equals_attention_at_working_size():  # CS-chunk
+    args = [
+        t.requires_grad_() for t in inputs(batch=1, heads=1, tokens=1100, dim=64, value_dim=64, dtype=torch.float32)
+    ]
+    wanted, ours = attention_form(*args[:3], 2, *args[3:]), chunked_form(*args[:3], 2, *args[3:])[0]
+    assert_close(ours.output, wanted.output, rtol=1e-3, atol=1e-4)
+    assert_close(ours.log_normaliser, wanted.log_normaliser, rtol=1e-4, atol=1e-4)
+    gradients = (torch.autograd.grad(y.output.square().sum(), args) for y in (ours, wanted))
+    for a, b in zip(*gradients):
+        assert (a - b).norm() <= 1e-4 * b.norm()
+
+
+# Gradients ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("power", [2, 4])
+def test_gradients_are_those_of_finite_differences(form, power):
+    args = [t.requires_grad_() for t in inputs(batch=1, heads=2, tokens=6, dim=2, value_dim=2)]
+    args[3] = torch.linspace(-2, -0.1, 12, dtype=torch.float64).view(1, 2, 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda q, k, v, g, t: tuple(form(q, k, v, power, g, t)), args, atol=1e-4)
+
+
+@given(shapes, st.sampled_from([2, 4]), st.integers(1, 12), st.booleans())
+@settings(deadline=None, max_examples=20)
+def test_gradients_of_all_inputs_are_equal_across_forms(shape, power, chunk, gated):
+    args = [t.requires_grad_() for t in inputs(**shape)]
+    target = torch.randn(args[2].shape, dtype=torch.float64)
+    inner = slice(0, 5) if gated else slice(0, 3)
+    found = []
+    for form in (*FORMS[:2], lambda *a: chunked_form(*a, chunk=chunk)[0]):
+        attended = form(*args[:3], power, *args[3:]) if gated else form(*args[:3], power)
+        loss = (attended.output * target).sum() + attended.log_normaliser.sin().sum()
+        found.append(torch.autograd.grad(loss, args[inner]))
+    # The state's rounding grows with the inverse of a small normaliser, and so does the gradient itself.
+    scale = max(g.abs().max().item() for g in found[0])
+    for gradient in found[1:]:
+        for ours, expected in zip(gradient, found[0]):
+            assert ((ours - expected).abs() <= 1e-7 * (1 + scale) ** 2).all()
+
+
+def test_gradients_through_a_carried_state_are_those_of_the_uncut_sequence():  # CS-rec, CS-chunk
+    args = [t.requires_grad_() for t in inputs(tokens=9)]
+    expected = torch.autograd.grad(attention_form(*args[:3], 2, *args[3:]).output[:, :, 5:].sin().sum(), args)
+    for first, second in itertools.product((recurrent_form, chunked_form), repeat=2):
+        q, k, v, log_g, turns = (t[:, :, :5] for t in args)
+        state = first(q, k, v, 2, log_g, turns)[1]
+        q, k, v, log_g, turns = (t[:, :, 5:] for t in args)
+        found = torch.autograd.grad(second(q, k, v, 2, log_g, turns, state)[0].output.sin().sum(), args)
+        for ours, wanted in zip(found, expected):
+            assert_close(ours, wanted, rtol=1e-6, atol=1e-8)
+
+
+def test_gradient_by_the_carried_state_itself_is_right():  # CS-rec, CS-chunk
+    q, k, v, log_g, turns = inputs(batch=1, heads=1, tokens=3, dim=2, value_dim=2)
+    state = chunked_form(*inputs(batch=1, heads=1, tokens=6, dim=2, value_dim=2, seed=1)[:3], 2)[1]
+    for form in (recurrent_form, lambda *a: chunked_form(*a, chunk=2)):
+
+        def through(S, Z, mu, form=form):
+            attended, last = form(q, k, v, 2, log_g, turns, State(S, Z, mu))
+            return *attended, *last  # fmt: skip
+
+        assert torch.autograd.gradcheck(through, [t.clone().requires_grad_() for t in state])
+
+
+# Gates, rotations, ALiBi, the conformal form ------------------------------------------------------------------------
+
+
+def test_log_gates_are_the_logarithm_of_the_sigmoid_even_far_out():  # CS-gate
+    logits = torch.tensor([-200.0, -3.0, 0.0, 4.0, 200.0])
+    exact = -torch.log1p(torch.exp(-logits.double()))
+    assert_close(log_gates(logits).double(), exact, rtol=1e-6, atol=1e-30)
+    assert log_gates(logits.bfloat16()).dtype == torch.float32
+    assert (log_gates(logits, bias=3.0) <= 0).all()
+
+
+def test_gate_products_are_the_exponentials_of_log_decay():  # CS-gate
+    log_g = inputs(batch=1, heads=1)[3]
+    g = log_g[0, 0].exp()
+    ours = log_decay(log_g)[0, 0].exp()
+    for i, j in np.ndindex(9, 9):
+        expected = torch.prod(g[j + 1 : i + 1]) if j <= i else torch.tensor(0.0).double()
+        assert_close(ours[i, j], expected)
+
+
+def test_gates_start_at_a_memory_of_two_tokens_without_a_bias_and_of_a_thousand_with_it():  # CS-GATE0
+    x = 0.01 * torch.randn(1, 4000, 32)
+    for bias, tokens in ((0.0, 2.0), (GATE_BIAS, 1000.0)):
+        layer = SympowAttention(32, 2, gate_bias=bias)
+        torch.nn.init.normal_(layer.W_gamma.weight, std=0.02)
+        g = layer.log_gates(x)
+        # With equal scores the normaliser counts the keys that a query still sees.
+        ones = torch.ones(1, 2, 4000, 2)
+        seen = chunked_form(ones / 2**0.5, ones / 2**0.5, ones, 2, g)[0].log_normaliser.exp()[..., -1]
+        assert_close(seen, torch.full_like(seen, tokens), rtol=0.03, atol=0)
+        gate = torch.sigmoid(torch.tensor(bias)).item()
+        assert recurrence.memory_length(gate) == pytest.approx(tokens, rel=1e-3)
+
+
+def test_rotation_rates_lie_between_0_and_2_and_angles_add_up():  # CS-beta
+    logits = torch.tensor([[[-50.0, -1.0, 0.0, 0.5, 50.0]]]).double()
+    beta = rotation_rates(logits)
+    assert_close(beta, 2 * torch.sigmoid(2 * logits))
+    theta = document_frequencies(4, 50.0)
+    mu, start = torch.tensor([0.3, -1.0]).double(), torch.tensor([[[0.3, -1.0]]]).double()
+    ours = cumulative_angles(turns_of(beta, theta), start)[0, 0]
+    for i in range(5):
+        mu = mu + beta[0, 0, i] * theta[:, 0].double()
+        assert_close(ours[i], mu)
+
+
+def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1
+    q, k, _, _, _ = inputs(batch=1, heads=2, tokens=6)
+    slopes = torch.tensor([0.5, 0.125]).double()
+    gates = recurrence.alibi_log_gates(slopes, 6)
+    weights = attention_weights(q, k, log_gate=log_decay(gates), scale=1.0)
+    for h, i in np.ndindex(2, 6):
+        B = [torch.exp(q[0, h, i] @ k[0, h, j] + slopes[h] * (j - i)) for j in range(i + 1)]
+        gated = [torch.exp(-slopes[h]) ** (i - j) * torch.exp(q[0, h, i] @ k[0, h, j]) for j in range(i + 1)]
+        assert_close(torch.stack(B), torch.stack(gated))
+        assert_close(weights[0, h, i, : i + 1], torch.stack(B) / sum(B))
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_conformal_form_of_the_update_gives_the_same_output(power):  # CS-3, CS-1, CS-2
+    args = inputs(tokens=6)
+    wanted, last = recurrent_form(*args[:3], power, *args[3:])
+    state = empty_state(*args[1:3], power)
+    for i in range(6):
+        q, k, v, log_g, turn = (t[:, :, i] for t in args)
+        output, state = conformal_step(state, q, k, v, power, log_g, turn)
+        assert_close(output, wanted.output[:, :, i], rtol=1e-6, atol=1e-8)
+    lifted = lift(block_diagonal(rotation_matrix(last.mu)), power)
+    assert_close(state.S, last.S @ lifted)
+    assert_close(state.Z, (last.Z[..., None, :] @ lifted).squeeze(-2))
+
+
+def test_conformal_update_multiplies_the_state_by_a_scaled_rotation():  # CS-1, CS-3
+    args = inputs(batch=1, heads=1, tokens=1)
+    q, k, v, log_g, turn = (t[:, :, 0] for t in args)
+    before = chunked_form(*inputs(batch=1, heads=1, seed=1)[:3], 2)[1]
+    after = conformal_step(before, q, k, v, 2, log_g, turn)[1]
+    sR = math.exp(log_g.item()) * lift(torch.tensor(plane_rotations(turn[0, 0].numpy())), 2)
+    expected = before.S[0, 0] @ sR + torch.outer(v[0, 0], torch.tensor(phi(k[0, 0].numpy(), 2)))
+    assert_close(after.S[0, 0], expected)
+
+
+# One softmax ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_attention_form_is_a_softmax_of_logarithms(power):  # CS-FUSED
+    args = inputs()
+    for gates in (None, args[3]):
+        assert_close(softmax_form(*args[:3], power, gates), attention_form(*args[:3], power, gates).output)
+    flat = [t[0, 0].numpy() for t in args]
+    wanted = by_pairs(*flat[:3], power, flat[3], 0 * flat[4])[0]
+    assert_close(softmax_form(*args[:3], power, args[3])[0, 0], torch.tensor(wanted))
+
+
+def test_modified_score_is_p_log_score_plus_log_decay():  # CS-FUSED
+    log_g = inputs(batch=1, heads=2)[3]
+    modify = recurrence.score_modifier(4, log_g)
+    for h, i, j in np.ndindex(2, 9, 9):
+        if j <= i:
+            score = torch.tensor(-1.7).double()
+            expected = torch.log(score**4 * torch.prod(log_g[0, h, j + 1 : i + 1].exp()))
+            assert_close(modify(score, *(torch.tensor(index) for index in (0, h, i, j))), expected)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_fused_kernel_with_a_modified_score_computes_the_attention_form():  # CS-FUSED
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    q, k, v, log_g, _ = inputs(tokens=12, dim=16, value_dim=16, dtype=torch.float32)
+    mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 12, 12, device="cpu")
+    modify = recurrence.score_modifier(2, log_g)
+    ours = flex.flex_attention(q, k, v, score_mod=modify, block_mask=mask, scale=1.0)
+    assert_close(ours, attention_form(q, k, v, 2, log_g).output, rtol=1e-4, atol=1e-5)
+
+
+# Parts ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_parts_merge_by_their_normalisers(power):  # CS-att, CS-rec
+    args = inputs(tokens=9)
+    whole = attention_form(*args[:3], power, *args[3:])
+    early, late = ([t[:, :, part] for t in args] for part in (slice(0, 5), slice(5, 9)))
+    state = chunked_form(*early[:3], power, *early[3:])[1]
+    parts = [attention_form(*late[:3], power, *late[3:]), read_state(state, late[0], power, *late[3:])]
+    merged = merge(parts)
+    assert_close(merged.output, whole.output[:, :, 5:], rtol=1e-7, atol=1e-9)
+    assert_close(merged.log_normaliser, whole.log_normaliser[:, :, 5:])
+
+
+def test_a_part_that_attended_to_nothing_changes_nothing():
+    q, k, v, log_g, _ = inputs()
+    part = attention_form(q, k, v, 2, log_g)
+    nothing = Attended(torch.zeros_like(v), torch.full_like(log_g, float("-inf")))
+    assert_close(merge([part, nothing]).output, part.output)
+    assert_close(merge([nothing, nothing]).output, nothing.output)
+    state = empty_state(k, v, 2)
+    assert_close(read_state(state, q, 2), nothing)
+
+
+# Numbers in float32 --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["near 0", "near 1", "mixed"])
+def test_float32_holds_over_8192_steps(kind):  # CS-gate, CS-2
+    g = torch.Generator().manual_seed(1)
+    tokens, dim = 8192, 2
+    # A common component keeps scores away from zero: the question here is gates and lengths, not cancellation.
+    q, k = (torch.randn(1, 1, tokens, dim, generator=g) * 0.3 + 1 for _ in range(2))
+    v = torch.randn(1, 1, tokens, 2, generator=g)
+    near_0, near_1 = -100 * torch.rand(1, 1, tokens, generator=g), -1e-5 * torch.rand(1, 1, tokens, generator=g)
+    pick = {"near 0": 1.0, "near 1": 0.0, "mixed": 0.01}[kind]
+    log_g = torch.where(torch.rand(1, 1, tokens, generator=g) < pick, near_0, near_1)
+    turns = 1e-3 * torch.rand(1, 1, tokens, dim // 2, generator=g)
+    with np.errstate(under="ignore"):
+        flat = [t[0, 0].double().numpy() for t in (q, k, v, log_g, turns)]
+        Y = by_recurrence(*flat[:3], 2, *flat[3:])[0]
+    expected = torch.tensor(Y).float()[None, None]
+    args = [t.requires_grad_() for t in (q, k, v, log_g, turns)]
+    ours = chunked_form(*args[:3], 2, *args[3:])[0].output
+    assert_close(ours, expected, rtol=1e-3, atol=2e-4)
+    for gradient in torch.autograd.grad(ours.square().sum(), args):
+        assert gradient.isfinite().all()
+    if kind == "mixed":
+        with torch.no_grad():
+            assert_close(recurrent_form(*args[:3], 2, *args[3:])[0].output, expected, rtol=1e-3, atol=2e-4)
+            late = [t[:, :, -2048:] for t in args]
+            assert_close(
+                attention_form(*late[:3], 2, *late[3:]).output[:, :, -512:],
+                expected[:, :, -512:],
+                rtol=1e-3,
+                atol=2e-4,
+            )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_queries_orthogonal_to_all_keys_give_zero(form):
+    q, k, v, log_g, _ = inputs(tokens=10, dtype=torch.float32)
+    q[..., :2], k[..., 2:] = 0, 0  # exactly orthogonal
+    args = [t.requires_grad_() for t in (q, k, v, log_g)]
+    attended = form(*args[:3], 2, args[3])
+    assert_close(attended.output, torch.zeros_like(v))
+    assert (attended.log_normaliser == float("-inf")).all()
+    for gradient in torch.autograd.grad(attended.output.sum(), args):
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("power", [2, 4])
+def test_queries_nearly_orthogonal_to_all_keys_give_finite_numbers(form, power):
+    q, k, v, log_g, _ = inputs(tokens=40, dim=8, dtype=torch.float32)
+    basis, _ = torch.linalg.qr(torch.randn(8, 8))
+    q[..., :4], k[..., 4:] = 0, 0
+    q, k = q @ basis.T, 100 * k @ basis.T  # orthogonal up to rounding
+    q[:, :, 7] = 0
+    args = [t.requires_grad_() for t in (q, k, v, log_g)]
+    attended = form(*args[:3], power, args[3])
+    assert attended.output.isfinite().all()
+    assert (attended.output[:, :, 7] == 0).all()
+    assert attended.output.abs().max() < 200 * v.abs().max()
+    for gradient in torch.autograd.grad(attended.output.sum(), args):
+        assert gradient.isfinite().all()
+
+
+def test_attention_form_does_not_overflow_where_the_powers_would():  # CS-att
+    q, k, v, log_g, _ = inputs(dtype=torch.float32)
+    exact = attention_form(q.double(), k.double(), v.double(), 6, log_g.double())
+    for scale in (1e-10, 1e10):
+        ours = attention_form(scale * q, scale * k, v, 6, log_g)
+        assert_close(ours.output, exact.output.float(), rtol=1e-4, atol=1e-5)
+        shift = 6 * 2 * math.log(scale)
+        assert_close(ours.log_normaliser, exact.log_normaliser.float() + shift, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_output_does_not_depend_on_the_lengths_of_queries(form):  # CS-att
+    q, k, v, log_g, _ = inputs()
+    lengths = torch.rand(*q.shape[:3], 1, dtype=torch.float64) + 0.1
+    plain, longer = form(q, k, v, 4, log_g), form(lengths * q, k, v, 4, log_g)
+    assert_close(longer.output, plain.output)
+    assert_close(longer.log_normaliser, plain.log_normaliser + 4 * lengths.squeeze(-1).log())
+
+
+def test_a_sharp_gate_among_slow_ones_keeps_its_neighbours_exact():  # CS-gate
+    tokens = 600
+    q = k = torch.ones(1, 1, tokens, 2)
+    v = torch.arange(tokens, dtype=torch.float32).view(1, 1, tokens, 1)
+    log_g = torch.full((1, 1, tokens), -0.01)
+    log_g[..., 200:300] = -1e4  # sums of a million, differences of a hundredth
+    weights = torch.exp(torch.tensor(-0.01).double() * torch.arange(300).double())
+    expected = (weights * torch.arange(599, 299, -1)).sum() / weights.sum()
+    # Token 299 is the last before the slow gates begin: it still counts with exp(-3).
+    expected = (expected * weights.sum() + math.exp(-3.0) * 299) / (weights.sum() + math.exp(-3.0))
+    for form in FORMS:
+        assert_close(form(q, k, v, 2, log_g).output[0, 0, -1, 0].double(), expected, rtol=1e-5, atol=0)
+
+
+def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
+    q, k, v, log_g, turns = inputs(dtype=torch.float32)
+    expected = attention_form(q, k, v, 2, log_g, turns).output
+    for form in FORMS:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert_close(form(q, k, v, 2, log_g, turns).output, expected, rtol=1e-4, atol=1e-5)
+        low = form(q.bfloat16(), k.bfloat16(), v.bfloat16(), 2, log_g, turns)
+        assert low.output.dtype == torch.bfloat16
+        assert low.log_normaliser.dtype == torch.float32
+
+
+def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
+    def stored(tokens):
+        total = 0
+
+        def pack(t):
+            nonlocal total
+            total += t.numel() * t.element_size()
+            return t
+
+        args = [t.requires_grad_() for t in inputs(batch=1, heads=1, tokens=tokens, dtype=torch.float32)]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            chunked_form(*args[:3], 2, *args[3:], chunk=64)
+        return total
+
+    small, middle, large = stored(512), stored(1024), stored(2048)
+    assert large - middle == pytest.approx(2 * (middle - small), rel=1e-3)
+
+
+@pytest.mark.parametrize("form", [attention_only, chunked_only])
+def test_compiled_forms_equal_the_plain_ones(form):
+    args = [t.requires_grad_() for t in inputs(tokens=6, dtype=torch.float32)]
+    compiled = torch.compile(lambda *a: form(*a[:3], 2, *a[3:]).output, backend="aot_eager")
+    plain, ours = form(*args[:3], 2, *args[3:]).output, compiled(*args)
+    assert_close(ours, plain)
+    for a, b in zip(torch.autograd.grad(ours.sum(), args), torch.autograd.grad(plain.sum(), args)):
+        assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+# Costs ---------------------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A number that counts the multiplications it takes part in, by a label."""
+
+    counts: dict[str, int] = {}  # noqa: RUF012
+    label = ""
+
+    def __mul__(self, other):
+        Counted.counts[Counted.label] = Counted.counts.get(Counted.label, 0) + 1
+        return Counted()
+
+    def __add__(self, other):
+        return Counted()
+
+    __radd__ = __add__
+
+
+def counting(label):
+    Counted.label = label
+
+
+def row(n):
+    return [Counted() for _ in range(n)]
+
+
+def dot(a, b):
+    return sum((x * y for x, y in zip(a, b)), Counted())
+
+
+def one_embedding(v, power):
+    counting("powers")
+    monomial = {(i,): v[i] for i in range(len(v))}
+    for _ in range(power - 1):
+        monomial = {(i, *w): v[i] * m for w, m in monomial.items() for i in range(w[0] + 1)}
+    return [m * Counted() for m in monomial.values()]
+
+
+def attend_by_scalars(tokens, dim, power):
+    keys, values, decays = [], [], []
+    for _ in range(tokens):
+        q, g = row(dim), Counted()
+        counting("gates")
+        decays = [g if b is None else b * g for b in decays] + [None]
+        keys.append(row(dim))
+        values.append(row(dim))
+        weights = []
+        for key, b in zip(keys, decays):
+            counting("products")
+            score = dot(q, key)
+            counting("powers")
+            weight = score
+            for _ in range(power - 1):
+                weight = weight * score
+            counting("gates")
+            weights.append(weight if b is None else weight * b)
+        counting("products")
+        for value, weight in zip(values, weights):
+            [weight * x for x in value]
+
+
+def recur_by_scalars(tokens, dim, power):
+    for i in range(tokens):
+        q, key, value = one_embedding(row(dim), power), one_embedding(row(dim), power), row(dim)
+        if i == 0:
+            Z, S = key, [row(len(key)) for _ in range(dim)]
+        else:
+            counting("gates")
+            Z, S = [z * Counted() for z in Z], [[s * Counted() for s in r] for r in S]
+        counting("products")
+        [[x * m for m in key] for x in value]
+        [dot(r, q) for r in [*S, Z]]
+
+
+def chunk_by_scalars(tokens, dim, power, chunk):
+    sizes = [min(chunk, tokens - start) for start in range(0, tokens, chunk)]
+    big = dimension(dim, power)
+    for index, size in enumerate(sizes):
+        attend_by_scalars(size, dim, power)
+        first, last = index == 0, index == len(sizes) - 1
+        from_start = to_end = None
+        for _ in range(size):
+            if not first:
+                q = one_embedding(row(dim), power)
+                counting("products")
+                read = [dot(row(big), q) for _ in range(dim + 1)]
+                counting("gates")
+                from_start = Counted() if from_start is None else from_start * Counted()
+                [from_start * x for x in read]
+            if not last:
+                key = one_embedding(row(dim), power)
+                counting("gates")
+                to_end = Counted() if to_end is None else to_end * Counted()
+                written = [to_end * x for x in row(dim + 1)]
+                counting("products")
+                [[x * m for m in key] for x in written]
+        if not first and not last:
+            counting("gates")
+            [[s * Counted() for s in row(big)] for _ in range(dim + 1)]
+
+
+def counts_of(run, *args):
+    Counted.counts = {}
+    run(*args)
+    return tuple(Counted.counts.get(name, 0) for name in ("products", "powers", "gates"))
+
+
+@pytest.mark.parametrize(("tokens", "dim", "power"), [(1, 2, 2), (5, 3, 2), (4, 2, 4), (7, 2, 6)])
+def test_work_of_attention_and_recurrent_forms_is_what_a_loop_over_numbers_counts(tokens, dim, power):  # CS-CROSS
+    assert counts_of(attend_by_scalars, tokens, dim, power) == attention_work(tokens, dim, power)
+    assert counts_of(recur_by_scalars, tokens, dim, power) == recurrent_work(tokens, dim, power)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 8, 20])
+def test_work_of_the_chunked_form_is_what_a_loop_over_numbers_counts(chunk):  # CS-CROSS, CS-chunk
+    for tokens, dim, power in ((8, 3, 2), (7, 2, 4), (1, 2, 2)):
+        assert counts_of(chunk_by_scalars, tokens, dim, power, chunk) == chunked_work(tokens, dim, power, chunk)
+
+
+@pytest.mark.parametrize(("dim", "power"), [(4, 2), (8, 2), (3, 4), (64, 2)])
+def test_best_chunk_has_the_least_work_of_all(dim, power):  # CS-CROSS
+    for tokens in (1, 7, 100, 999, 12_000):
+        work = [chunked_work(tokens, dim, power, chunk).total for chunk in range(1, tokens + 1)]
+        assert chunked_work(tokens, dim, power, best_chunk(tokens, dim, power)).total == min(work)
+
+
+@pytest.mark.parametrize(("dim", "power"), [(8, 2), (64, 2), (8, 4)])
+def test_ideal_chunk_is_the_square_root_law(dim, power):  # CS-CROSS
+    tokens = 3_628_800  # divisible by many lengths
+    near = best_chunk(tokens, dim, power)
+    least, ideal = (chunked_work(tokens, dim, power, c).total for c in (near, round(ideal_chunk(dim, power))))
+    assert ideal <= 1.0001 * least
+    assert ideal_chunk(dim, power) == pytest.approx(math.sqrt(dimension(dim, power)), rel=0.1)
+
+
+def test_recurrent_form_overtakes_attention_near_twice_the_state_without_gates():  # CS-CROSS
+    for power, about in ((2, 4160), (4, 1.5e6)):
+        crossing = crossing_length(64, power, ("products",))
+        assert crossing == pytest.approx(2 * dimension(64, power), rel=0.01)
+        assert crossing == pytest.approx(about, rel=0.03)
+        assert attention_work(crossing, 64, power).products >= recurrent_work(crossing, 64, power).products
+        assert attention_work(crossing - 1, 64, power).products < recurrent_work(crossing - 1, 64, power).products
+    assert crossing_length(64, 2) == pytest.approx(3 * dimension(64, 2), rel=0.04)
+
+
+def test_crossing_length_is_the_first_by_brute_force():  # CS-CROSS
+    for dim, power in ((1, 2), (2, 2), (3, 4), (8, 2)):
+        first = next(t for t in itertools.count(1) if attention_work(t, dim, power).total >= recurrent_work(t, dim, power).total)  # fmt: skip  # noqa: E501
+        assert crossing_length(dim, power) == first
+
+
+def test_chunked_form_costs_least_of_the_three_beyond_the_crossing():  # CS-CROSS
+    for tokens in (8_192, 65_536):
+        chunked = chunked_work(tokens, 64, 2, best_chunk(tokens, 64, 2)).total
+        assert chunked < recurrent_work(tokens, 64, 2).total < attention_work(tokens, 64, 2).total
+    assert best_chunk(2_048, 64, 2) == 2_048  # in short sequences the best chunk is the whole
+    assert recurrence.practical_chunk(64, 2) == 512
+    assert recurrence.practical_chunk(64, 4) == round(ideal_chunk(64, 4)) > 512
+
+
+def test_one_recurrent_step_costs_a_constant_times_d_times_the_state():  # CS-cost
+    for dim in (8, 64, 256):
+        for power in (2, 4):
+            step = recurrent_work(1001, dim, power).total - recurrent_work(1000, dim, power).total
+            assert 3 <= step / (dim * dimension(dim, power)) <= 3 + (2 + 2 * power) / dim + 1e-9
+
+
+# The layer -----------------------------------------------------------------------------------------------------------
+
+
+def test_gates_and_rotations_add_the_printed_share_of_parameters():  # CS-cost
+    layer = SympowAttention(768, 12)
+    gates, rates = 12 * layer.W_gamma.weight.numel(), 12 * layer.W_beta.weight.numel()
+    model = 124_439_808  # GPT-2 with tied embeddings
+    assert f"{gates / model:.2%}" == "0.09%"
+    assert f"{(gates + rates) / model:.2%}" == "0.18%"
+    assert layer.W_gamma.weight.shape == layer.W_beta.weight.shape == (12, 768)
+
+
+def test_layer_continues_from_its_state():
+    layer, x = SympowAttention(16, 2, power=2, longest=100.0, chunk=3).double(), torch.randn(2, 10, 16).double()
+    whole, last = layer(x)
+    first, state = layer(x[:, :6])
+    second, state = layer(x[:, 6:], state)
+    assert_close(torch.cat([first, second], 1), whole)
+    assert_close(state.S, last.S)
+
+
+def test_layer_is_the_conformal_score_of_its_projections():  # CS-conf, CS-gate, CS-beta
+    layer, x = SympowAttention(8, 2, longest=50.0, gate_bias=0.0).double(), torch.randn(1, 5, 8).double()
+    with torch.no_grad():
+        q, k, v = (layer.qkv(x)[0].view(5, 3, 2, 4)[:, part].transpose(0, 1).numpy() for part in range(3))
+        gamma = torch.sigmoid(x[0] @ layer.W_gamma.weight.T).T.numpy()
+        beta = (1 + torch.tanh(x[0] @ layer.W_beta.weight.T)).T.numpy()
+        theta = np.array([2 * np.pi / 50 ** (2 * i / 4) for i in range(2)], dtype=np.float32).astype(float)
+        heads = [by_pairs(q[h], k[h], v[h], 2, np.log(gamma[h]), beta[h][:, None] * theta)[0] for h in range(2)]
+        expected = layer.out(torch.tensor(np.concatenate(heads, -1)))[None]
+        assert_close(layer(x)[0], expected)
+
+
+def test_frequencies_from_the_current_length_change_the_past_and_pinned_ones_do_not():  # CS-N
+    q, k, v, _, _ = inputs(tokens=64, dim=8)
+
+    def outputs(tokens, longest):
+        rates = torch.ones(2, 2, tokens, dtype=torch.float64)
+        turns = turns_of(rates, document_frequencies(8, longest))
+        return chunked_form(*(t[:, :, :tokens] for t in (q, k, v)), 2, None, turns)[0].output[:, :, :32]
+
+    assert_close(outputs(64, 64.0), outputs(32, 64.0))  # N a constant of the model
+    assert (outputs(64, 64.0) - outputs(32, 32.0)).abs().max() > 0.1  # N the length at hand
+
+
+def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
+    encoding, x = SympowEncoding(16, 2, gate_bias=0.0), torch.randn(1, 6, 16)
+    positions = torch.arange(5.0)[:, None]
+    bias = encoding.log_gate(x, positions)
+    assert bias.shape == (1, 2, 6, 6)
+    g = torch.sigmoid(encoding.W_gamma(x))[0, 1:].T  # the token in front has no gate
+    for h, i, j in np.ndindex(2, 5, 5):
+        expected = g[h, j + 1 : i + 1].log().sum() if j <= i else torch.tensor(float("-inf"))
+        assert_close(bias[0, h, i + 1, j + 1], expected, rtol=1e-5, atol=1e-6)
+    layer, changed = MultiHeadAttention(16, 2), x.clone()
+    changed[:, -1] += 1
+    assert_close(layer(changed, positions, encoding)[:, :-1], layer(x, positions, encoding)[:, :-1])
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+def bad(**changes):
+    q, k, v, log_g, turns = inputs(tokens=3)
+    args = {"q": q, "k": k, "v": v, "power": 2, "log_gates": log_g, "turns": turns, **changes}
+    return [args[name] for name in ("q", "k", "v", "power", "log_gates", "turns")]
+
+
+@pytest.mark.parametrize("form", [attention_form, recurrent_form, chunked_form])
+@pytest.mark.parametrize(
+    ("named", "came"),
+    [
+        ("power", 3),
+        ("power", 0),
+        ("power", 1),
+        ("power", -2),
+        ("q", torch.ones(2, 3, 4)),
+        ("k", torch.ones(2, 2, 3, 5)),
+        ("k", torch.ones(2, 2, 4, 4)),
+        ("v", torch.ones(2, 2, 4, 3)),
+        ("log_gates", torch.full((2, 2, 3), 0.1)),
+        ("log_gates", torch.full((2, 2, 3), float("nan"))),
+        ("log_gates", torch.full((2, 2, 3), float("-inf"))),
+        ("log_gates", torch.zeros(2, 3)),
+        ("turns", torch.zeros(2, 2, 3, 4)),
+    ],
+)
+def test_bad_arguments_of_the_forms_are_named(form, named, came):
+    with pytest.raises(ValueError, match=f"^{named}: got "):
+        form(*bad(**{named: came}))
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: chunked_form(*bad(), chunk=0), "chunk"),
+        (lambda: chunked_form(*bad(), state=empty_state(torch.ones(2, 2, 3, 6), torch.ones(2, 2, 3, 3), 2)), "state"),
+        (lambda: recurrent_form(*bad(), state=empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 3), 4)), "state"),
+        (lambda: recurrent_form(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 3), 2,
+                                turns=torch.ones(1, 1, 2, 1)), "q's last dimension"),
+        (lambda: recurrence.memory_length(1.0), "gate"),
+        (lambda: recurrence.alibi_log_gates(torch.tensor([-1.0]), 3), "slopes"),
+        (lambda: merge([]), "parts"),
+        (lambda: read_state(empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 3), 4), torch.ones(2, 2, 3, 4), 2),
+         "state"),
+        (lambda: log_decay(torch.ones(3)), "log_gates"),
+        (lambda: turns_of(torch.ones(1, 1, 3), torch.ones(2)), "frequencies"),
+        (lambda: SympowAttention(16, 3), "heads"),
+        (lambda: SympowAttention(16, 2, power=3), "power"),
+        (lambda: SympowAttention(6, 2), "dim"),
+        (lambda: chunked_work(10, 4, 2, 0), "chunk"),
+        (lambda: crossing_length(4, 2, ("time",)), "parts"),
+        (lambda: SympowEncoding(16, 3), "heads"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call, named):
+    with pytest.raises(ValueError, match=f"^{named}: got "):
+        call()

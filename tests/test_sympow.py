@@ -1,0 +1,245 @@
+"""Symmetric powers: embeddings, sizes and lifts, against itertools, Kronecker products and permanents."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from geolib import sympow
+from geolib.rotations import block_diagonal, rotation_matrix
+from geolib.sympow import act, dimension, embed, lift
+
+SIZES = [(1, 1), (1, 4), (2, 2), (2, 5), (3, 2), (3, 3), (3, 4), (4, 2), (5, 3), (2, 6)]
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def normal(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def rotation(dim):
+    """A rotation that mixes all coordinates."""
+    q, _ = torch.linalg.qr(normal(dim, dim))
+    q[:, 0] *= torch.linalg.det(q).sign()
+    return q
+
+
+def words(dim, power):
+    return list(itertools.combinations_with_replacement(range(dim), power))
+
+
+def multinomial(word):
+    counts = [word.count(i) for i in set(word)]
+    return math.factorial(len(word)) // math.prod(math.factorial(c) for c in counts)
+
+
+def permanent(matrix):
+    n = len(matrix)
+    return sum(math.prod(matrix[i][s[i]] for i in range(n)) for s in itertools.permutations(range(n)))
+
+
+def kronecker_power(matrix, power):
+    out = matrix
+    for _ in range(power - 1):
+        out = torch.kron(out, matrix)
+    return out
+
+
+# The embedding ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
+@settings(deadline=None, max_examples=25)
+def test_inner_product_of_embeddings_is_the_power_of_the_inner_product(dim, power, seed, dtype):  # CS-k
+    g = torch.Generator().manual_seed(seed)
+    v, w = torch.randn(2, 3, 2, dim, dtype=torch.float64, generator=g) / dim**0.5
+    exact = (v * w).sum(-1) ** power
+    ours = (embed(v.to(dtype), power) * embed(w.to(dtype), power)).sum(-1)
+    assert ours.dtype == dtype
+    bound = (v.norm(dim=-1) * w.norm(dim=-1)) ** power  # rounding is relative to the lengths, not to the result
+    assert ((ours.double() - exact).abs() <= 40 * torch.finfo(dtype).eps * bound).all()
+
+
+@pytest.mark.parametrize(("dim", "power"), SIZES)
+def test_coordinates_are_monomials_in_order_with_root_multinomial_weights(dim, power):  # CS-k
+    v = normal(dim)
+    expected = [math.sqrt(multinomial(w)) * math.prod(v[i].item() for i in w) for w in words(dim, power)]
+    assert_close(embed(v, power), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_dimension_counts_the_monomials_and_is_far_below_the_tensor_power():  # CS-k
+    for dim, power in SIZES:
+        assert dimension(dim, power) == len(words(dim, power))
+    assert dimension(64, 2) == 2080
+    assert dimension(64, 4) == 766_480
+    assert 64**4 / dimension(64, 4) > 21
+
+
+def test_embedding_is_differentiable_at_zero_too():  # CS-k
+    v = normal(2, 3)
+    v[0] = 0
+    for power in (1, 2, 4):
+        assert torch.autograd.gradcheck(lambda x, p=power: embed(x, p), v.clone().requires_grad_())
+
+
+def test_tables_are_kept_for_the_last_pairs_only_and_serve_training_after_inference():
+    sympow.monomials.cache_clear()
+    with torch.inference_mode():
+        embed(torch.randn(7), 3)
+    x = torch.randn(7, dtype=torch.float64, requires_grad=True)
+    embed(x, 3).sum().backward()
+    assert x.grad is not None
+    for dim in range(1, 100):
+        sympow.monomials(dim, 2)
+    assert sympow.monomials.cache_info().currsize <= 32
+
+
+@pytest.mark.parametrize(("dim", "power"), [(1, 2), (2, 2), (3, 4), (4, 4), (3, 6)])
+def test_norm_is_linear_in_the_embedding(dim, power):  # CS-k
+    v = normal(5, dim)
+    assert_close(embed(v, power) @ sympow.norm_functional(dim, power), v.norm(dim=-1) ** power)
+
+
+# Lifts --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dim", "power"), SIZES)
+def test_lift_carries_embeddings_as_the_matrix_carries_vectors(dim, power):  # CS-P3
+    P, k = normal(dim, dim), normal(6, dim)
+    assert_close(embed(k @ P.T, power), embed(k, power) @ lift(P, power).T)
+
+
+@pytest.mark.parametrize(("dim", "power"), [(2, 2), (3, 2), (2, 3), (3, 3)])
+def test_lift_has_permanents_as_entries(dim, power):  # CS-P3
+    P = normal(dim, dim)
+    expected = [
+        [
+            permanent([[P[i, j].item() for j in b] for i in a])
+            * math.sqrt(multinomial(a) * multinomial(b))
+            / math.factorial(power)
+            for b in words(dim, power)
+        ]
+        for a in words(dim, power)
+    ]
+    assert_close(lift(P, power), torch.tensor(expected, dtype=torch.float64))
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 10_000))
+@settings(deadline=None, max_examples=25)
+def test_lift_is_multiplicative_and_respects_transposes(dim, power, seed):  # CS-P3
+    g = torch.Generator().manual_seed(seed)
+    A, B = torch.randn(2, dim, dim, dtype=torch.float64, generator=g)
+    assert_close(lift(A @ B, power), lift(A, power) @ lift(B, power))
+    assert_close(lift(A.T, power), lift(A, power).T)
+    assert_close(lift(torch.eye(dim).double(), power), torch.eye(dimension(dim, power)).double())
+
+
+@pytest.mark.parametrize(("dim", "power"), [(2, 2), (3, 2), (4, 2), (3, 3), (3, 4)])
+def test_rotations_lift_to_rotations(dim, power):  # CS-P3
+    R = lift(rotation(dim), power)
+    assert_close(R @ R.T, torch.eye(len(R)).double())
+    assert_close(torch.linalg.det(R), torch.tensor(1.0).double())
+
+
+@pytest.mark.parametrize(("dim", "power"), [(1, 3), (2, 2), (2, 3), (3, 2), (4, 2), (3, 4), (2, 5)])
+def test_determinant_of_the_lift_is_a_power_of_the_determinant(dim, power):  # CS-P3
+    P = normal(dim, dim)
+    exponent = sympow.lift_determinant_exponent(dim, power)
+    assert_close(torch.linalg.slogdet(lift(P, power))[1], exponent * torch.linalg.slogdet(P)[1])
+    assert torch.linalg.slogdet(lift(P, power))[0] == torch.linalg.slogdet(P)[0] ** exponent
+
+
+@pytest.mark.parametrize(("dim", "power"), [(2, 2), (3, 2), (2, 4), (3, 3), (4, 3)])
+def test_determinant_on_the_tensor_power_has_exponent_p_d_to_the_p_minus_1(dim, power):  # CS-P3
+    P = normal(dim, dim)
+    log_det, tensor_log_det = torch.linalg.slogdet(P)[1], torch.linalg.slogdet(kronecker_power(P, power))[1]
+    assert_close(tensor_log_det, sympow.tensor_determinant_exponent(dim, power) * log_det)
+
+
+def test_printed_determinant_exponent_holds_at_p_2_only():  # CS-P3
+    assert all(sympow.tensor_determinant_exponent(d, 2) == 2 * d for d in range(1, 9))
+    assert all(sympow.tensor_determinant_exponent(d, p) != p * d for d in range(2, 9) for p in range(3, 7))
+    assert all(sympow.lift_determinant_exponent(d, 2) == d + 1 for d in range(1, 9))
+
+
+@pytest.mark.parametrize(("dim", "power"), [(2, 2), (3, 2), (3, 3), (2, 4)])
+def test_symmetric_power_is_an_invariant_subspace_of_the_tensor_power(dim, power):  # CS-P3
+    P, s, k = normal(dim, dim), normal(dimension(dim, power)), normal(dim)
+    tensor = sympow.to_tensor(s, dim, power)
+    assert_close(tensor.norm(), s.norm())  # an isometry
+    assert_close(sympow.to_tensor(embed(k, power), dim, power).flatten(), kronecker_power(k, power))
+    moved = (kronecker_power(P, power) @ tensor.flatten()).reshape((dim,) * power)
+    for order in itertools.permutations(range(power)):
+        assert_close(moved.permute(order), moved)  # still symmetric
+    assert_close(moved, sympow.to_tensor(lift(P, power) @ s, dim, power))
+
+
+@pytest.mark.parametrize(("dim", "power"), [(2, 3), (3, 2)])
+def test_from_tensor_projects_onto_the_symmetric_part(dim, power):  # CS-P3
+    tensor = normal(*(dim,) * power)
+    symmetric = sum(tensor.permute(order) for order in itertools.permutations(range(power))) / math.factorial(power)
+    assert_close(sympow.to_tensor(sympow.from_tensor(tensor, power), dim, power), symmetric)
+
+
+@pytest.mark.parametrize(("dim", "power"), SIZES)
+def test_action_without_the_matrix_equals_the_lift(dim, power):  # CS-P3, CS-3
+    P, s = normal(2, 1, dim, dim), normal(2, 3, dimension(dim, power))
+    assert_close(act(P, s, power), (lift(P, power) @ s[..., None]).squeeze(-1))
+
+
+@pytest.mark.parametrize(("dim", "power"), [(2, 2), (4, 3), (6, 2)])
+def test_turned_embedding_is_the_lifted_plane_rotation(dim, power):  # CS-P3, LR-lin
+    angles, v = normal(dim // 2), normal(5, dim)
+    R = block_diagonal(rotation_matrix(angles))
+    assert_close(sympow.turned_embedding(v, angles, power), embed(v, power) @ lift(R, power).T)
+
+
+@pytest.mark.parametrize("power", [2, 3])
+def test_lifted_rotations_compose_by_adding_angles(power):  # CS-Rk
+    angles = normal(2)
+    R = block_diagonal(rotation_matrix(angles))
+    assert_close(torch.linalg.matrix_power(lift(R, power), 5), lift(block_diagonal(rotation_matrix(5 * angles)), power))
+
+
+def test_gradients_pass_through_lift_and_action():  # CS-P3
+    P, s = normal(3, 3).requires_grad_(), normal(2, 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda m: lift(m, 2), P)
+    assert torch.autograd.gradcheck(lambda m, x: act(m, x, 2), (P, s))
+
+
+# Sizes --------------------------------------------------------------------------------------------------------------
+
+
+def test_state_of_the_124m_model_has_the_printed_sizes():  # CS-size
+    assert f"{sympow.state_bytes(64, 2, 12, 12) / 1e6:.0f} MB" == "39 MB"
+    assert f"{sympow.state_bytes(64, 4, 12, 12) / 1e9:.0f} GB" == "14 GB"
+    assert sympow.state_bytes(64, 2, 12, 12) == 144 * 65 * 2080 * 2
+    assert sympow.state_numbers(4, 2, value_dim=7) == 8 * 10
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: dimension(0, 2), "dim"),
+        (lambda: dimension(3, 0), "power"),
+        (lambda: embed(torch.ones(3), 0), "power"),
+        (lambda: embed(torch.ones(3, dtype=torch.long), 2), "v"),
+        (lambda: lift(torch.ones(2, 3), 2), "matrix"),
+        (lambda: act(torch.ones(3), torch.ones(6), 2), "matrix"),
+        (lambda: act(torch.eye(3), torch.ones(5), 2), "s"),
+        (lambda: sympow.from_tensor(torch.ones(2, 3), 2), "tensor"),
+        (lambda: sympow.norm_functional(3, 3), "power"),
+        (lambda: sympow.state_bytes(64, 2, 0, 12), "layers"),
+    ],
+)
+def test_bad_input_is_named(call, named):
+    with pytest.raises(ValueError, match=f"^{named}: got "):
+        call()
