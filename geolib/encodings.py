@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import check_positions, check_positive, require
+from geolib._checks import angle_dtype, check_positions, check_positive, require
 from geolib.attention import Encoding, on_placed
 from geolib.lie import (
     Rays,
@@ -139,7 +139,7 @@ class _Kept:
     rays: Rays
     state: tuple[Any, ...] = ()
     rotations: Tensor | None = None
-    served: set[int] = field(default_factory=set)
+    opened_by: int = -1
 
     def at(self, positions: Tensor) -> bool:
         """Whether these are the same positions; the same tensor, unchanged, is not read again."""
@@ -181,12 +181,14 @@ class LieRE(Encoding):
     Notes
     -----
     The first layer to ask in a forward pass computes the rotations of all layers with one batched exponential; the
-    others take theirs from it. While gradients are recorded, a layer that asks a second time begins a new forward pass,
-    and a backward pass ends the old one, so every pass has a graph of its own. In evaluation (``eval()``, and no
-    gradients asked for) the rotations stay until the generators or the positions change: in-place updates,
-    ``load_state_dict``, ``to``, ``train`` and ``eval`` are all noticed. Not noticed: writing through
-    ``generators.data`` between two calls in evaluation; call ``forget`` after it. Width 2 keeps nothing: its angles
-    cost little. Under ``torch.compile`` widths above 2 break the graph at this point.
+    others take theirs from it. In training a pass ends with its backward pass, or when the layer that opened it asks
+    again, so every pass has a graph of its own, and activation checkpointing meets the rotations it met before.
+
+    In evaluation (``eval()``, and no gradients asked for) the rotations stay until the generators or the positions
+    change: in-place updates, ``load_state_dict``, ``to``, ``train`` and ``eval`` are all noticed. Not noticed: writing
+    through ``generators.data`` between two calls in evaluation; call ``forget`` after it.
+
+    Width 2 keeps nothing: its angles cost little. Under ``torch.compile`` wider blocks break the graph at this point.
 
     Weight decay would pull the rotations towards the identity: leave ``generators`` out of it.
 
@@ -260,13 +262,15 @@ class LieRE(Encoding):
 
     def _exponentials(self, positions: Tensor, rays: Rays | None) -> Tensor:
         check_positions(positions, self.generators.shape[3])
-        skew = self.skew() / self.unit.to(self.generators.dtype)[:, None, None]
+        dtype = angle_dtype(positions, self.generators)
+        skew = self.skew().to(dtype) / self.unit.to(dtype)[:, None, None]
         return position_rotations(positions, skew, rays).permute(1, 2, 0, 3, 4, 5)
 
     def _angles(self, index: int, positions: Tensor) -> Tensor:
         """The angles of width 2, (heads or 1, tokens, blocks): the entry u turns by -u."""
         entries = self.generators[min(index, len(self.generators) - 1), ..., 0]
-        return pair_angles(positions, -entries / self.unit.to(entries.dtype))
+        dtype = angle_dtype(positions, entries)
+        return pair_angles(positions, -entries.to(dtype) / self.unit.to(dtype))
 
     @torch.compiler.disable
     def _layer_rotations(self, index: int, positions: Tensor, dtype: torch.dtype) -> Tensor:
@@ -282,14 +286,13 @@ class LieRE(Encoding):
         kept, lasting = self._kept, not (recording or self.training)
         if kept is None or not kept.at(positions):
             kept = self._kept = _Kept(positions, positions.detach().clone(), _version(positions), find_rays(positions))
-        if kept.rotations is None or kept.state != state or (index in kept.served and not lasting):
+        if kept.rotations is None or kept.state != state or (index == kept.opened_by and not lasting):
             rotations = self._exponentials(positions, kept.rays).to(dtype)
-            kept.state, kept.served = state, set()
+            kept.state, kept.opened_by = state, index
             kept.rotations = rotations.contiguous() if lasting else rotations
             if recording:
                 # The backward pass frees the graph behind these rotations: whoever comes later needs new ones.
                 rotations.register_hook(lambda gradient: kept.drop())
-        kept.served.add(index)
         return kept.rotations[min(index, len(kept.rotations) - 1)]
 
 

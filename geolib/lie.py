@@ -644,6 +644,7 @@ def _whole_multiples(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray] | N
     return None
 
 
+@torch.inference_mode(False)  # what comes out may serve a pass with gradients later
 def find_rays(positions: Tensor) -> Rays:
     """Group positions by the rays through the origin on which they lie.
 
@@ -668,7 +669,7 @@ def find_rays(positions: Tensor) -> Rays:
     values = positions.detach().cpu().double().numpy()
     require(bool(np.isfinite(values).all()), "positions", "numbers that are not finite", "all must be finite")
     device, tokens = positions.device, len(values)
-    alone = Rays(positions.detach(), (), torch.arange(tokens, device=device))
+    alone = Rays(positions.detach().clone(), (), torch.arange(tokens, device=device))
     found = _whole_multiples(values) if tokens else None
     if found is None:
         return alone
