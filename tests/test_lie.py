@@ -469,3 +469,15 @@ def test_what_has_no_logarithm_is_refused():
         log_rotation(torch.diag(torch.tensor([-1.0, -1.0, 1.0])))
     with pytest.raises(ValueError, match="rotation"):
         log_rotation(torch.diag(torch.tensor([1.0, 1.0, -1.0])))
+
+
+def test_the_bench_measures_equal_rotations():
+    from geolib.lab.benches import lie as bench
+
+    rows = bench.run(layers=2, heads=2, head_dim=8, widths=(4,), grid=(3, 3), repeats=1)
+    assert {row["form"] for row in rows if "form" in row} > set(bench.FORMS)
+    assert all(row["value"] > 0 for row in rows if "ratio" in row)
+    entries = uniform_entries(2, 2, 2, 2, entry_count(4), generator=torch.Generator().manual_seed(0))
+    results = [form(grid_positions(3, 3) / 2, entries, 4) for form in bench.FORMS.values()]
+    for result in results[1:]:
+        assert_close(result, results[0], atol=1e-4, rtol=0)
