@@ -229,19 +229,19 @@ def _squarings(A: Tensor) -> int:
     return max(0, math.ceil(math.log2(largest / reach))) if largest > reach else 0
 
 
-def _taylor(B: Tensor) -> Tensor:
+def _taylor(B: Tensor) -> Any:
     """exp(B) - I for small B, (N, b, b), by Paterson and Stockmeyer's grouping of Taylor's polynomial."""
     degree = _TAYLOR[B.dtype][0]
     step = math.isqrt(degree)
     powers = [B]
     while len(powers) < step:
         powers.append(torch.bmm(powers[-1], B))
-    total = torch.zeros_like(B)
+    total = None
     for start in range(degree - step, -1, -step):
         group = B / math.factorial(start + 1)
         for j, power in enumerate(powers[1:], start=2):
-            group = torch.add(group, power, alpha=1 / math.factorial(start + j))
-        total = group if start == degree - step else torch.baddbmm(group, powers[-1], total)
+            group = group.add_(power, alpha=1 / math.factorial(start + j))
+        total = group if total is None else torch.baddbmm(group, powers[-1], total)
     return total
 
 
@@ -264,17 +264,20 @@ class _LeanExpm1(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, A: Tensor) -> Tensor:
         with _full_precision(A.device):
-            ctx.squarings, ctx.piece = _squarings(A), _piece(A)
             ctx.save_for_backward(A)
-            return torch.cat([_expm1(piece, ctx.squarings) for piece in A.split(ctx.piece)])
+            pieces = A.split(_piece(A))
+            # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
+            ctx.squarings = [_squarings(piece) for piece in pieces]
+            return torch.cat([_expm1(piece, n) for piece, n in zip(pieces, ctx.squarings)])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (A,) = ctx.saved_tensors
         with _full_precision(A.device):
-            pieces = zip(A.split(ctx.piece), gradient.contiguous().split(ctx.piece))
-            return torch.cat([_expm1_adjoint(a, g, ctx.squarings) for a, g in pieces])
+            size = _piece(A)
+            pieces = zip(A.split(size), gradient.contiguous().split(size), ctx.squarings)
+            return torch.cat([_expm1_adjoint(*piece) for piece in pieces])
 
 
 def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
@@ -676,7 +679,9 @@ def find_rays(positions: Tensor) -> Rays:
     whole, step = found
     multiple = np.maximum(np.gcd.reduce(whole, axis=1), 1)
     rays, owner = np.unique(whole // multiple[:, None], axis=0, return_inverse=True)
-    owner = owner.reshape(-1)
+    # Short rays first: pieces of similar size need the same number of squarings.
+    order = np.argsort(np.square(rays * step).sum(1), kind="stable")
+    rays, owner = rays[order], np.argsort(order)[owner.reshape(-1)]
     longest = np.zeros(len(rays), dtype=np.int64)
     np.maximum.at(longest, owner, multiple)
     if longest.sum() > tokens:
@@ -729,7 +734,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
         E = _LeanExpm1.apply(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
         for left, right in rays.stages:
             E = _append_products(E, left, right, math.prod(lead))
-        E = E.reshape(-1, *lead, b, b)[rays.place]
+        E = E.view(-1, *lead, b, b).index_select(0, rays.place)
         return E + torch.eye(b, dtype=E.dtype, device=E.device)
 
 
@@ -744,7 +749,7 @@ def _append_products(E: Tensor, left: Tensor, right: Tensor, lead: int) -> Tenso
     """E = R - I, (slots * lead, b, b), followed by R_left R_right - I for the given slots."""
     b = E.shape[-1]
     slots = E.view(-1, lead, b, b)
-    first, second = slots[left].flatten(0, 1), slots[right].flatten(0, 1)
+    first, second = (slots.index_select(0, side).flatten(0, 1) for side in (left, right))
     return torch.cat([E, torch.baddbmm(first + second, first, second)])
 
 
