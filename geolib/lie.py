@@ -229,19 +229,22 @@ def _squarings(A: Tensor) -> int:
     return max(0, math.ceil(math.log2(largest / reach))) if largest > reach else 0
 
 
-def _taylor(B: Tensor) -> Any:
+def _taylor(B: Tensor) -> Tensor:
     """exp(B) - I for small B, (N, b, b), by Paterson and Stockmeyer's grouping of Taylor's polynomial."""
     degree = _TAYLOR[B.dtype][0]
     step = math.isqrt(degree)
     powers = [B]
     while len(powers) < step:
         powers.append(torch.bmm(powers[-1], B))
-    total = None
-    for start in range(degree - step, -1, -step):
+    groups = []
+    for start in range(0, degree, step):
         group = B / math.factorial(start + 1)
         for j, power in enumerate(powers[1:], start=2):
             group = group.add_(power, alpha=1 / math.factorial(start + j))
-        total = group if total is None else torch.baddbmm(group, powers[-1], total)
+        groups.append(group)
+    total = groups.pop()
+    while groups:
+        total = torch.baddbmm(groups.pop(), powers[-1], total)
     return total
 
 
