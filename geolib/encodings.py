@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,25 @@ from torch import Tensor, nn
 from geolib._checks import angle_dtype, check_positions, check_positive, require
 from geolib.attention import Encoding, on_placed
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
+from geolib.lie import (
+    Rays,
+    check_width,
+    entry_count,
+    find_rays,
+    mixed_frequencies,
+    position_rotations,
+    skew_matrix,
+    turn_blocks,
+    uniform_entries,
+)
 from geolib.locality import precision_matrix, precision_root, squared_distances
-from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, rotate_pairs
+from geolib.rotations import (
+    alternating_frequencies,
+    axial_frequencies,
+    language_frequencies,
+    pair_angles,
+    rotate_pairs,
+)
 from geolib.transport import scale_features
 
 
@@ -349,6 +366,196 @@ def _no_layer() -> RuntimeError:
     return RuntimeError("this encoding has its own parameters for each layer: call the hooks of encoding.layer(index)")
 
 
+@dataclass
+class _Kept:
+    """Rotations between calls: for which positions, and in which state of the generators."""
+
+    positions: Tensor
+    values: Tensor
+    version: Any
+    rays: Rays
+    state: tuple[Any, ...] = ()
+    rotations: Tensor | None = None
+    opened_by: int = -1
+
+    def at(self, positions: Tensor) -> bool:
+        """Whether these are the same positions; the same tensor, unchanged, is not read again."""
+        if positions is self.positions and _version(positions) == self.version:
+            return True
+        like = (positions.shape, positions.dtype, positions.device)
+        return like == (self.values.shape, self.values.dtype, self.values.device) and torch.equal(
+            positions, self.values
+        )
+
+    def drop(self) -> None:
+        """Let go of the rotations and their graph; the rays stay."""
+        self.rotations = None
+
+
+def _version(x: Tensor) -> Any:
+    """A tensor's count of in-place changes; inference tensors do not count, so theirs equals nothing."""
+    return object() if x.is_inference() else x._version
+
+
+class LieRE(Encoding):
+    """Rotations exp(sum_i p_i A_i) with learned skew generators A_i; block width 2 is RoPE-Mixed.
+
+    Ask for a layer before use: ``lie.layer(3).to_reference(q, k, positions)``. Layers that share their generators, or a
+    model of one layer, may use the module itself.
+
+    Parameters
+    ----------
+    entries : Tensor, (layers or 1, heads or 1, blocks, axes, width (width - 1) / 2)
+        Where the generators start: strict upper triangles, radians per unit of position. The size 1 means shared.
+    width : int
+        Block width b; blocks * b features are turned.
+    layers : int
+        Layers that will ask for a view.
+    unit : sequence of float, or None
+        Positions are divided by it, axis by axis. LieRE's own choice is the number of cells minus one, so that a
+        training image spans [0, 1] and a larger one goes beyond. None: positions as they are.
+
+    Notes
+    -----
+    The first layer to ask in a forward pass computes the rotations of all layers with one batched exponential; the
+    others take theirs from it. In training a pass ends with its backward pass, or when the layer that opened it asks
+    again, so every pass has a graph of its own, and activation checkpointing meets the rotations it met before.
+
+    In evaluation (``eval()``, and no gradients asked for) the rotations stay until the generators or the positions
+    change: in-place updates, ``load_state_dict``, ``to``, ``train`` and ``eval`` are all noticed. Not noticed: writing
+    through ``generators.data`` between two calls in evaluation; call ``forget`` after it.
+
+    Width 2 keeps nothing: its angles cost little. Under ``torch.compile`` wider blocks break the graph at this point.
+
+    Weight decay would pull the rotations towards the identity: leave ``generators`` out of it.
+
+    Source: LR-A1, LR-blk, LR-B5, LR-3D, LR-CODE.
+    """
+
+    unit: Tensor
+
+    def __init__(self, entries: Tensor, width: int, *, layers: int = 1, unit: Sequence[float] | None = None):
+        super().__init__()
+        came, count = tuple(entries.shape), entry_count(width)
+        require(
+            len(came) == 5 and came[-1] == count, "entries", f"shape {came}", f"(layers, heads, blocks, axes, {count})"
+        )
+        require(came[0] in (1, layers), "entries", f"{came[0]} layers", f"1 or the {layers} layers of the model")
+        unit = [1.0] * came[3] if unit is None else list(unit)
+        require(len(unit) == came[3], "unit", unit, f"one number for each of the {came[3]} axes")
+        for u in unit:
+            check_positive(u, "unit")
+        self.width = width
+        self.generators = nn.Parameter(entries)
+        self.register_buffer("unit", torch.tensor(unit), persistent=False)
+        self._kept: _Kept | None = None
+        # Made once, in a tuple: views are no submodules, and hold no parameters of their own.
+        self._views = tuple(_LieRELayer(self, i) for i in range(layers))
+
+    def layer(self, index: int) -> Encoding:
+        """The encoding of one layer, with that layer's generators."""
+        require(0 <= index < len(self._views), "index", index, f"0 to {len(self._views) - 1}: the model's layers")
+        return self._views[index]
+
+    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys, turned by generators that all layers share."""
+        require(len(self.generators) == 1, "layer", "none", f"{len(self.generators)} layers differ: use layer(index)")
+        return self._views[0].to_reference(q, k, positions)
+
+    def skew(self) -> Tensor:
+        """The generators as matrices, (layers or 1, heads or 1, blocks, axes, width, width), radians per unit."""
+        return skew_matrix(self.generators, self.width)
+
+    def rotations(self, positions: Tensor) -> Tensor:
+        """The rotations of all layers, computed afresh.
+
+        Parameters
+        ----------
+        positions : Tensor, (tokens, axes)
+
+        Returns
+        -------
+        Tensor, (layers or 1, heads or 1, tokens, blocks, width, width)
+            float32 or float64.
+        """
+        return self._exponentials(positions, None)
+
+    def forget(self) -> None:
+        """Drop the rotations that are kept."""
+        self._kept = None
+
+    def train(self, mode: bool = True) -> LieRE:
+        """Switch between training and evaluation, and drop what is kept."""
+        self.forget()
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> LieRE:
+        self.forget()
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is kept has a graph, which neither copies nor pickles.
+        return {**self.__dict__, "_kept": None}
+
+    def _exponentials(self, positions: Tensor, rays: Rays | None) -> Tensor:
+        check_positions(positions, self.generators.shape[3])
+        dtype = angle_dtype(positions, self.generators)
+        skew = self.skew().to(dtype) / self.unit.to(dtype)[:, None, None]
+        return position_rotations(positions, skew, rays).permute(1, 2, 0, 3, 4, 5)
+
+    def _angles(self, index: int, positions: Tensor) -> Tensor:
+        """The angles of width 2, (heads or 1, tokens, blocks): the entry u turns by -u."""
+        entries = self.generators[min(index, len(self.generators) - 1), ..., 0]
+        dtype = angle_dtype(positions, entries)
+        return pair_angles(positions, -entries.to(dtype) / self.unit.to(dtype))
+
+    @torch.compiler.disable
+    def _layer_rotations(self, index: int, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """One layer's rotations in the wanted dtype, (heads or 1, tokens, blocks, width, width)."""
+        recording = torch.is_grad_enabled() and self.generators.requires_grad
+        state = (
+            recording,
+            torch.is_inference_mode_enabled(),
+            dtype,
+            _version(self.generators),
+            self.generators.data_ptr(),
+        )
+        kept, lasting = self._kept, not (recording or self.training)
+        if kept is None or not kept.at(positions):
+            kept = self._kept = _Kept(positions, positions.detach().clone(), _version(positions), find_rays(positions))
+        if kept.rotations is None or kept.state != state or (index == kept.opened_by and not lasting):
+            rotations = self._exponentials(positions, kept.rays).to(dtype)
+            kept.state, kept.opened_by = state, index
+            kept.rotations = rotations.contiguous() if lasting else rotations
+            if recording:
+                # The backward pass frees the graph behind these rotations: whoever comes later needs new ones.
+                rotations.register_hook(lambda gradient: kept.drop())
+        return kept.rotations[min(index, len(kept.rotations) - 1)]
+
+
+class _LieRELayer(Encoding):
+    """One layer's view of a ``LieRE``."""
+
+    def __init__(self, source: LieRE, index: int):
+        super().__init__()
+        self._source, self._index = (source,), index  # in a tuple: the view does not own the module
+
+    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys, turned by this layer's generators."""
+        (source,), index = self._source, self._index
+        if source.width == 2:
+            angles = source._angles(index, positions)
+            return (
+                on_placed(lambda placed: rotate_pairs(placed, angles), q, positions),
+                on_placed(lambda placed: rotate_pairs(placed, angles), k, positions),
+            )
+        rotations = source._layer_rotations(index, positions, q.dtype)
+        return (
+            on_placed(lambda placed: turn_blocks(placed, rotations), q, positions),
+            on_placed(lambda placed: turn_blocks(placed, rotations), k, positions),
+        )
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a model tells a method about the place it will work in."""
@@ -423,6 +630,39 @@ def _focused(
     )
 
 
+def _visionllama(setting: Setting, base: float = 10000.0) -> RoPE:
+    """Axes alternate from pair to pair; on a grid of another size, ``rescale_positions`` first."""
+    # Pairs that do not fill a round of the axes (head_dim 64 in three dimensions) stay as they are.
+    turned = setting.head_dim - setting.head_dim % (2 * setting.axes)
+    return RoPE(alternating_frequencies(turned, setting.axes, base))
+
+
+# What layers and heads share, by the rows of the paper's Table 2: (own per layer, own per head).
+_SHARING = {"none": (True, True), "layers": (False, True), "heads": (True, False), "all": (False, False)}
+
+
+def _owners(setting: Setting, share: str) -> tuple[int, int]:
+    """How many layers and heads have generators of their own."""
+    require(share in _SHARING, "share", repr(share), f"one of {', '.join(_SHARING)}")
+    by_layer, by_head = _SHARING[share]
+    return setting.layers if by_layer else 1, setting.heads if by_head else 1
+
+
+def _rope_mixed(setting: Setting, base: float = 10.0, share: str = "none") -> LieRE:
+    """Block width 2, started from axial frequencies along one random direction for each layer and head."""
+    axial = axial_frequencies(setting.head_dim, setting.axes, base)
+    return LieRE(-mixed_frequencies(axial, *_owners(setting, share))[..., None], 2, layers=setting.layers)
+
+
+def _liere(setting: Setting, block: int | None = None, share: str = "none", scale: float = 2 * math.pi) -> LieRE:
+    """Blocks of the given width (the whole head when None), started uniform on [0, scale)."""
+    block = setting.head_dim if block is None else block
+    check_width(setting.head_dim, block)
+    shape = (*_owners(setting, share), setting.head_dim // block, setting.axes, entry_count(block))
+    unit = [max(cells - 1, 1) for cells in setting.grid]
+    return LieRE(uniform_entries(*shape, high=scale), block, layers=setting.layers, unit=unit)
+
+
 METHODS: dict[str, Callable[..., Encoding]] = {
     "none": lambda setting: Encoding(),
     "sinusoidal": lambda setting, **options: Sinusoidal(setting.width, setting.axes, **options),
@@ -433,6 +673,9 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "riemannformer": lambda setting, **options: _riemannian(RiemannFormer, setting, **options),
     "riemannformer-general": lambda setting, **options: _riemannian(RiemannFormerGeneral, setting, **options),
     "lf": lambda setting, **options: _focused(Encoding(), setting, **options),
+    "visionllama": _visionllama,
+    "rope-mixed": _rope_mixed,
+    "liere": _liere,
 }
 
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.

@@ -1,0 +1,143 @@
+"""How fast LieRE's exponentials are: one batch along rays beside ``torch.matrix_exp``, and what evaluation pays.
+
+A measurement is forward and backward, from the generators' entries to the rotations of all layers. ``seconds`` is the
+median over repeats of one run on an otherwise idle machine; ``cpu_seconds`` is processor time, which other programs
+disturb less. Figures from different runs are not comparable: use the ratios of one run.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geolib.encodings import LieRE
+from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, turn_blocks, uniform_entries
+from geolib.rotations import grid_positions
+
+BASELINE = "matrix_exp per layer"
+
+
+def _sums(positions: Tensor, entries: Tensor, width: int) -> Tensor:
+    """sum_i p_i A_i of every token, (tokens, ..., b, b)."""
+    return torch.tensordot(positions, skew_matrix(entries, width), dims=([1], [entries.dim() - 2]))
+
+
+def _per_layer(positions: Tensor, entries: Tensor, width: int) -> Tensor:
+    return torch.stack([torch.matrix_exp(_sums(positions, layer, width)) for layer in entries], 1)
+
+
+def _all_layers(positions: Tensor, entries: Tensor, width: int) -> Tensor:
+    return torch.matrix_exp(_sums(positions, entries, width))
+
+
+def _token_by_token(positions: Tensor, entries: Tensor, width: int) -> Tensor:
+    alone = Rays(positions, (), torch.arange(len(positions)))
+    return position_rotations(positions, skew_matrix(entries, width), alone)
+
+
+def _along_rays(positions: Tensor, entries: Tensor, width: int) -> Tensor:
+    return position_rotations(positions, skew_matrix(entries, width))
+
+
+FORMS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    BASELINE: _per_layer,
+    "matrix_exp of all layers": _all_layers,
+    "one batch, token by token": _token_by_token,
+    "one batch, along rays": _along_rays,
+}
+
+
+def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Median wall and processor time of a piece of work, after one call that does not count."""
+    work()
+    walls, cpus = [], []
+    for _ in range(repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return {"seconds": statistics.median(walls), "cpu_seconds": statistics.median(cpus)}
+
+
+def training(form: str, positions: Tensor, entries: Tensor, width: int) -> Callable[[], None]:
+    """Forward and backward of one form, with a weight for every entry of every rotation."""
+    leaf = entries.clone().requires_grad_()
+    weights = torch.randn(FORMS[form](positions, entries, width).shape, generator=torch.Generator().manual_seed(1))
+
+    def work() -> None:
+        leaf.grad = None
+        FORMS[form](positions, leaf, width).backward(weights)
+
+    return work
+
+
+def evaluation(positions: Tensor, entries: Tensor, width: int, repeats: int) -> dict[str, dict[str, float]]:
+    """What a pass through all layers costs in evaluation: the first, a later one, and turning vectors alone."""
+    layers, heads, blocks = entries.shape[:3]
+    lie = LieRE(entries, width, layers=layers).eval()
+    x = torch.randn(1, heads, len(positions), blocks * width, generator=torch.Generator().manual_seed(2))
+
+    def through_all_layers() -> None:
+        for i in range(layers):
+            lie.layer(i).to_reference(x, x, positions)
+
+    def first() -> None:
+        lie.forget()
+        through_all_layers()
+
+    with torch.no_grad():
+        ready = lie.rotations(positions).contiguous()
+        return {
+            "evaluation, first pass": timed(first, repeats),
+            "evaluation, later pass": timed(through_all_layers, 10 * repeats),
+            "turning alone": timed(lambda: [turn_blocks(x, R) for R in ready for _ in "qk"], 10 * repeats),
+        }
+
+
+def run(
+    layers: int = 12,
+    heads: int = 6,
+    head_dim: int = 64,
+    widths: Sequence[int] = (8, 64),
+    grid: Sequence[int] = (8, 8),
+    repeats: int = 5,
+) -> list[dict[str, Any]]:
+    """Measure.
+
+    Parameters
+    ----------
+    layers, heads, head_dim : int
+    widths : sequence of int
+        Block widths.
+    grid : sequence of int
+        Cells along each axis; positions span [0, 1].
+    repeats : int
+
+    Returns
+    -------
+    list of dict
+        Rows with ``form``, ``width``, ``tokens``, ``threads`` and times; then rows with ``ratio``, a description, and
+        ``value``, by wall time, and ``cpu_value``, by processor time.
+
+    Source: LR-A1, LR-blk.
+    """
+    positions = grid_positions(*grid) / torch.tensor([max(n - 1, 1) for n in grid])
+    rows = []
+    for width in widths:
+        g = torch.Generator().manual_seed(0)
+        entries = uniform_entries(layers, heads, head_dim // width, len(grid), entry_count(width), generator=g)
+        times = {form: timed(training(form, positions, entries, width), repeats) for form in FORMS}
+        times |= evaluation(positions, entries, width, repeats)
+        about = {"width": width, "tokens": len(positions), "layers": layers, "heads": heads}
+        about["threads"] = torch.get_num_threads()
+        rows += [{"form": form, **about, **row} for form, row in times.items()]
+        pairs = [(BASELINE, form) for form in FORMS if form != BASELINE]
+        for above, below in [*pairs, ("evaluation, later pass", "turning alone")]:
+            value, cpu = (times[above][unit] / times[below][unit] for unit in ("seconds", "cpu_seconds"))
+            rows.append({"ratio": f"{above} / {below}", **about, "value": value, "cpu_value": cpu})
+    return rows

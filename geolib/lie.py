@@ -1,0 +1,785 @@
+"""Rotations made by exponentials: skew matrices, their exp and log, and how far order matters.
+
+Conventions
+-----------
+A *generator* is a real skew matrix, A^T = -A; its exponential is a rotation. Generators of block width b act on b
+neighbouring features each: a head of dimension d has d/b blocks, and b must divide d. A block is stored as the
+b(b-1)/2 entries of its strict upper triangle, row by row; the lower triangle is their negative. For b = 2 the entry u
+is the matrix [[0, u], [-u, 0]], and exp of it is R(-u): it turns clockwise by u.
+
+A token at position p (any number of axes) is turned by R(p) = exp(sum_i p_i A_i), with one generator A_i for each axis.
+
+Exponentials are computed in float32, or in float64 when an input is float64, whatever autocast or the TF32 switch say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from geolib._checks import angle_dtype, check_positions, check_positive, require
+from geolib.rotations import rotation_matrix
+
+# The algebra --------------------------------------------------------------------------------------------------------
+
+
+def _check_square(A: Tensor, argument: str) -> None:
+    """Square matrices on the last two dimensions."""
+    came = tuple(A.shape)
+    require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, f"shape {came}", "it must be (..., n, n)")
+
+
+def _check_skew(A: Tensor, argument: str) -> None:
+    """Finite skew matrices, up to rounding."""
+    _check_square(A, argument)
+    with torch.no_grad():
+        size, defect = (float(x.abs().max()) if x.numel() else 0.0 for x in (A, A + A.mT))
+    require(math.isfinite(size), argument, "entries that are not finite", "all entries must be finite")
+    require(defect <= 1e-5 * size, argument, f"|A + A^T| up to {defect:.3g}", "it must be skew: A^T = -A")
+
+
+def entry_count(width: int) -> int:
+    """How many free entries a skew block has: b(b-1)/2, the dimension of so(b).
+
+    Parameters
+    ----------
+    width : int
+        Block width b, at least 2.
+
+    Returns
+    -------
+    int
+
+    Source: LR-par.
+    """
+    require(width >= 2, "width", width, "a block has at least 2 rows")
+    return width * (width - 1) // 2
+
+
+def generator_parameters(head_dim: int, width: int, *, axes: int, heads: int, layers: int) -> int:
+    """The number of learned entries in all generators of a model.
+
+    Parameters
+    ----------
+    head_dim, width : int
+        Features of a head and block width; the width divides head_dim.
+    axes, heads, layers : int
+        Position axes; heads and layers with generators of their own (1 where they share).
+
+    Returns
+    -------
+    int
+        layers * heads * axes * (head_dim / width) * width (width - 1) / 2.
+
+    Raises
+    ------
+    ValueError
+        When the width does not divide head_dim, or is below 2.
+
+    Source: LR-par, LR-blk.
+    """
+    check_width(head_dim, width)
+    return layers * heads * axes * (head_dim // width) * entry_count(width)
+
+
+def check_width(head_dim: int, width: int) -> None:
+    """Raise ValueError unless blocks of this width fill a head.
+
+    Source: LR-blk.
+    """
+    require(width >= 2 and head_dim % width == 0, "width", width, f"at least 2 and a divisor of head_dim {head_dim}")
+
+
+def skew_matrix(entries: Tensor, width: int) -> Tensor:
+    """The skew matrix with the given strict upper triangle: the triangle minus its transpose.
+
+    Parameters
+    ----------
+    entries : Tensor, (..., width (width - 1) / 2)
+        Row by row.
+    width : int
+
+    Returns
+    -------
+    Tensor, (..., width, width)
+
+    Source: LR-B5.
+    """
+    count, came = entry_count(width), tuple(entries.shape)
+    holds = entries.dim() >= 1 and entries.shape[-1] == count
+    require(holds, "entries", f"shape {came}", f"its last dimension must be {count} for width {width}")
+    row, column = torch.triu_indices(width, width, 1, device=entries.device)
+    # Place every entry by one gather from (entries, their negatives, zero): cheaper than two scattered writes.
+    source = torch.full((width, width), 2 * count, device=entries.device)
+    source[row, column] = torch.arange(count, device=entries.device)
+    source[column, row] = torch.arange(count, 2 * count, device=entries.device)
+    padded = torch.cat([entries, -entries, torch.zeros_like(entries[..., :1])], -1)
+    return padded[..., source.flatten()].unflatten(-1, (width, width))
+
+
+def upper_entries(A: Tensor) -> Tensor:
+    """The strict upper triangle of a skew matrix, row by row: the inverse of ``skew_matrix``.
+
+    Parameters
+    ----------
+    A : Tensor, (..., b, b)
+
+    Returns
+    -------
+    Tensor, (..., b (b - 1) / 2)
+
+    Source: LR-B5.
+    """
+    _check_square(A, "A")
+    row, column = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
+    return A[..., row, column]
+
+
+def commutator(X: Tensor, Y: Tensor) -> Tensor:
+    """The bracket [X, Y] = XY - YX; skew for skew X and Y, and zero exactly when they commute.
+
+    Parameters
+    ----------
+    X, Y : Tensor, (..., n, n)
+
+    Returns
+    -------
+    Tensor, (..., n, n)
+
+    Source: LR-1, LR-2.
+    """
+    return X @ Y - Y @ X
+
+
+def bch(X: Tensor, Y: Tensor, order: int = 3) -> Tensor:
+    """The Baker-Campbell-Hausdorff series of log(exp X exp Y), cut after the given order.
+
+    X + Y + 1/2 [X, Y] + 1/12 ([X, [X, Y]] + [Y, [Y, X]]); with X and Y of size t the error is O(t^(order + 1)).
+
+    Parameters
+    ----------
+    X, Y : Tensor, (..., n, n)
+    order : int
+        1, 2 or 3: the number of factors in the last terms kept.
+
+    Returns
+    -------
+    Tensor, (..., n, n)
+
+    Raises
+    ------
+    ValueError
+        For another order.
+
+    Source: LR-1.
+    """
+    require(order in (1, 2, 3), "order", order, "it must be 1, 2 or 3")
+    total = X + Y
+    if order >= 2:
+        bracket = commutator(X, Y)
+        total = total + bracket / 2
+    if order == 3:
+        total = total + commutator(X - Y, bracket) / 12
+    return total
+
+
+# exp and log --------------------------------------------------------------------------------------------------------
+
+# Taylor's degree, and the largest |eigenvalue| at which its relative error stays below half a unit of the last place.
+_TAYLOR = {torch.float32: (9, 0.84), torch.float64: (16, 0.81)}
+
+
+@contextmanager
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Matrix products in their own dtype: no autocast, and no TF32 on a GPU.
+
+    Squaring k times multiplies a product's rounding error by 2^k: with TF32's ten bits nothing would be left.
+    """
+    with torch.autocast(device.type, enabled=False):
+        if device.type != "cuda":
+            yield
+            return
+        # From PyTorch 2.9 on the switch has a new name, and reading the old one after the new was set is an error.
+        switch = torch.backends.cuda.matmul
+        name, strict = ("fp32_precision", "ieee") if hasattr(switch, "fp32_precision") else ("allow_tf32", False)
+        before = getattr(switch, name)
+        setattr(switch, name, strict)
+        try:
+            yield
+        finally:
+            setattr(switch, name, before)
+
+
+def _squarings(A: Tensor) -> int:
+    """How many halvings bring all eigenvalues within Taylor's reach."""
+    if A.numel() == 0:
+        return 0
+    # Eigenvalues come in pairs +-i lambda, so lambda_max^2 <= |A|_F^2 / 2; one number travels from a GPU to the host.
+    largest = math.sqrt(float(A.detach().square().sum((-1, -2)).max()) / 2)
+    require(math.isfinite(largest), "A", "entries that are not finite or overflow", "all entries must be finite")
+    reach = _TAYLOR[A.dtype][1]
+    return max(0, math.ceil(math.log2(largest / reach))) if largest > reach else 0
+
+
+def _taylor(B: Tensor) -> Tensor:
+    """exp(B) - I for small B, (N, b, b), by Paterson and Stockmeyer's grouping of Taylor's polynomial."""
+    degree = _TAYLOR[B.dtype][0]
+    step = math.isqrt(degree)
+    powers = [B]
+    while len(powers) < step:
+        powers.append(torch.bmm(powers[-1], B))
+    groups = []
+    for start in range(0, degree, step):
+        group = B / math.factorial(start + 1)
+        for j, power in enumerate(powers[1:], start=2):
+            group = group.add_(power, alpha=1 / math.factorial(start + j))
+        groups.append(group)
+    total = groups.pop()
+    while groups:
+        total = torch.baddbmm(groups.pop(), powers[-1], total)
+    return total
+
+
+def _double(E: Tensor) -> Tensor:
+    """From exp(B) - I to exp(2B) - I: carrying E, not I + E, keeps the digits of small rotations."""
+    return torch.baddbmm(E, E, E, beta=2)
+
+
+def _expm1(A: Tensor, squarings: int) -> Tensor:
+    """exp(A) - I for (N, b, b), by scaling and squaring."""
+    E = _taylor(A * 0.5**squarings)
+    for _ in range(squarings):
+        E = _double(E)
+    return E
+
+
+class _LeanExpm1(torch.autograd.Function):
+    """exp(A) - I that keeps A alone for the backward pass, and works through pieces that fit a cache."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor) -> Tensor:
+        with _full_precision(A.device):
+            ctx.save_for_backward(A)
+            pieces = A.split(_piece(A))
+            # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
+            ctx.squarings = [_squarings(piece) for piece in pieces]
+            return torch.cat([_expm1(piece, n) for piece, n in zip(pieces, ctx.squarings)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (A,) = ctx.saved_tensors
+        with _full_precision(A.device):
+            size = _piece(A)
+            pieces = zip(A.split(size), gradient.contiguous().split(size), ctx.squarings)
+            return torch.cat([_expm1_adjoint(*piece) for piece in pieces])
+
+
+def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
+    """The gradient of <gradient, exp(A)> in A, (N, b, b): the forward steps again, then their adjoints in turn."""
+    with torch.enable_grad():
+        B = (A * 0.5**squarings).requires_grad_()
+        small = _taylor(B)
+    chain = [small.detach()]
+    for _ in range(squarings - 1):
+        chain.append(_double(chain[-1]))
+    for E in reversed(chain[:squarings]):
+        # d(2E + EE) = 2 dE + dE E + E dE.
+        gradient = torch.baddbmm(torch.baddbmm(gradient, gradient, E.mT, beta=2), E.mT, gradient)
+    return torch.autograd.grad(small, B, gradient)[0] * 0.5**squarings
+
+
+def _piece(A: Tensor) -> int:
+    """How many matrices to carry through all steps at once: about 1 MiB of them on a CPU, 64 MiB on a GPU."""
+    limit = 2**26 if A.device.type == "cuda" else 2**20
+    return max(1, limit // (A.element_size() * A.shape[-1] ** 2))
+
+
+def exp_skew(A: Tensor) -> Tensor:
+    """The exponential of skew matrices: rotations.
+
+    Parameters
+    ----------
+    A : Tensor, (..., n, n)
+        Skew, in float32 or float64 (narrower types are computed in float32).
+
+    Returns
+    -------
+    Tensor, (..., n, n)
+        Orthogonal, determinant 1; in A's dtype.
+
+    Raises
+    ------
+    ValueError
+        When A is not square, not skew or not finite.
+
+    Notes
+    -----
+    Width 2 is R(a) in closed form, width 3 Rodrigues' formula; wider matrices take scaling, a Taylor polynomial and
+    squaring of exp - I. Differentiable any number of times, at repeated eigenvalues too. The rounding error is about
+    the largest |eigenvalue| times the dtype's unit: that of rounding A itself.
+
+    Source: LR-A1, LR-B5, NT-1.
+    """
+    _check_skew(A, "A")
+    X, n = A.to(angle_dtype(A)), A.shape[-1]
+    with _full_precision(A.device):
+        if n <= 3:
+            result = _closed_form(X)
+        else:
+            flat = X.reshape(-1, n, n)
+            result = (_expm1(flat, _squarings(flat)) + torch.eye(n, dtype=X.dtype, device=X.device)).view(A.shape)
+    return result.to(A.dtype)
+
+
+def _closed_form(X: Tensor) -> Tensor:
+    """exp of skew (..., n, n), n at most 3."""
+    if X.shape[-1] == 1:
+        return torch.ones_like(X)
+    return rotation_matrix(X[..., 1, 0]) if X.shape[-1] == 2 else _rodrigues(X)
+
+
+def _rodrigues(X: Tensor) -> Tensor:
+    """I + sin(a)/a X + (1 - cos a)/a^2 X^2 for skew (..., 3, 3), a the length of the axis vector."""
+    squared = X.square().sum((-1, -2)) / 2
+    # Near zero the quotients come from their series in a^2: the square root has no derivative there.
+    near = squared < 1e-2
+    angle = torch.where(near, torch.ones_like(squared), squared).sqrt()
+    small = torch.where(near, squared, torch.zeros_like(squared))
+    first, second = torch.zeros_like(small), torch.zeros_like(small)
+    for k in range(6, -1, -1):
+        first = first * small + (-1) ** k / math.factorial(2 * k + 1)
+        second = second * small + (-1) ** k / math.factorial(2 * k + 2)
+    first = torch.where(near, first, angle.sin() / angle)[..., None, None]
+    second = torch.where(near, second, 2 * (angle / 2).sin().square() / angle.square())[..., None, None]
+    return torch.eye(3, dtype=X.dtype, device=X.device) + first * X + second * (X @ X)
+
+
+def log_rotation(R: Tensor) -> Tensor:
+    """The skew matrix of smallest angles whose exponential is R: the inverse of ``exp_skew`` below half a turn.
+
+    Parameters
+    ----------
+    R : Tensor, (..., n, n)
+        Rotations in float32 or float64, no plane of which turns by pi.
+
+    Returns
+    -------
+    Tensor, (..., n, n)
+        Skew, all |eigenvalues| below pi; in R's dtype.
+
+    Raises
+    ------
+    ValueError
+        When R is not a rotation, or turns a plane by pi (to within 1e-3 rad).
+
+    Notes
+    -----
+    Three square roots bring all angles below pi/8; each is the orthogonal polar factor of I + R, by Newton's iteration.
+    Then Z = (R - I)(R + I)^-1 = tanh(A/2), and A = 2 artanh(Z) by its series. Differentiable.
+
+    Source: LR-1 (what the Baker-Campbell-Hausdorff series is compared with).
+    """
+    _check_square(R, "R")
+    identity = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
+    with torch.no_grad():
+        defect = float((R.mT @ R - identity).abs().max())
+        require(defect < 1e-3, "R", f"|R^T R - I| up to {defect:.3g}", "it must be orthogonal")
+        # |1 + e^(ia)| = 2 cos(a/2); a reflection has the eigenvalue -1 as well.
+        gap = float(torch.linalg.svdvals(R + identity).min())
+        require(
+            gap > 1e-3, "R", f"an eigenvalue within {gap:.1g} of -1", "it must be a rotation, no plane turning by pi"
+        )
+    root = R
+    for _ in range(3):
+        root = _polar(identity + root)
+    Z = torch.linalg.solve(identity + root, root - identity)
+    Z = (Z - Z.mT) / 2
+    square, term, total = Z @ Z, Z, Z
+    for k in range(3, 25, 2):
+        term = term @ square
+        total = total + term / k
+    return 16 * total
+
+
+def _polar(M: Tensor) -> Tensor:
+    """The orthogonal factor of M's polar decomposition, by Newton's iteration."""
+    for _ in range(15):
+        M = (M + torch.linalg.inv(M).mT) / 2
+    return M
+
+
+# Spectra ------------------------------------------------------------------------------------------------------------
+
+
+def spectrum(A: Tensor) -> Tensor:
+    """The angles lambda_j >= 0 of a skew matrix, whose eigenvalues are the pairs +-i lambda_j.
+
+    Parameters
+    ----------
+    A : Tensor, (..., n, n)
+        Skew.
+
+    Returns
+    -------
+    Tensor, (..., n // 2)
+        Radians, largest first; an odd n leaves one more eigenvalue 0. The singular values of A are the same numbers,
+        each twice.
+
+    Source: NT-1, NT-2.
+    """
+    _check_skew(A, "A")
+    # iA is Hermitian, its eigenvalues are -lambda and lambda.
+    return torch.linalg.eigvalsh(1j * A).flip(-1)[..., : A.shape[-1] // 2].clamp(min=0)
+
+
+def small_rotation_error(A: Tensor) -> Tensor:
+    """The error of exp(A) by I + A, in the spectral norm: max_j |e^(i lambda_j) - 1 - i lambda_j|, below lambda^2 / 2.
+
+    Parameters
+    ----------
+    A : Tensor, (..., n, n)
+        Skew.
+
+    Returns
+    -------
+    Tensor, (...)
+
+    Source: NT-3.
+    """
+    top = spectrum(A)[..., 0]
+    # The error grows with lambda: its square has the derivative 2 lambda (1 - cos lambda) >= 0.
+    return torch.hypot(2 * (top / 2).sin().square(), top - top.sin())
+
+
+def plane_weights(q: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+    """How a vector splits over the planes that a generator turns.
+
+    q^T exp(t A) q = sum_j |c_j|^2 cos(lambda_j t): as two tokens move apart by t, a plane with a large angle lambda_j
+    loses its likeness over short distances, a plane with a small one over long distances.
+
+    Parameters
+    ----------
+    q : Tensor, (..., n)
+    A : Tensor, (..., n, n)
+        Skew.
+
+    Returns
+    -------
+    angles : Tensor, (..., n)
+        lambda_j with their signs, in ascending order; both members of each pair.
+    weights : Tensor, (..., n)
+        |c_j|^2, the squared components of q along the eigenvectors; they sum to |q|^2.
+
+    Source: NT-4.
+    """
+    _check_skew(A, "A")
+    angles, vectors = torch.linalg.eigh(1j * A)
+    components = (vectors.mH @ q.to(vectors.dtype)[..., None])[..., 0]
+    return angles, components.abs().square()
+
+
+def decorrelation_length(angles: Tensor) -> Tensor:
+    """The distance at which a plane's part of the score first reaches zero: pi / (2 |lambda|).
+
+    Parameters
+    ----------
+    angles : Tensor, (...)
+        Radians per unit of position.
+
+    Returns
+    -------
+    Tensor, (...)
+        Units of position; infinite for a plane that does not turn. Large angles mean short range.
+
+    Source: NT-4.
+    """
+    return math.pi / (2 * angles.abs())
+
+
+# How relative the scores are ----------------------------------------------------------------------------------------
+
+
+def relativity_defect(U: Tensor, V: Tensor) -> Tensor:
+    """exp(V)^-1 exp(U) - exp(U - V): what non-commuting generators add to a purely relative rotation.
+
+    It is -[V, U] / 2 to second order, and zero when U and V commute.
+
+    Parameters
+    ----------
+    U, V : Tensor, (..., n, n)
+        Skew.
+
+    Returns
+    -------
+    Tensor, (..., n, n)
+
+    Source: LR-1, LR-2.
+    """
+    return exp_skew(V).mT @ exp_skew(U) - exp_skew(U - V)
+
+
+def shift_deviation(generators: Tensor, p: Tensor, q: Tensor, shift: Tensor) -> Tensor:
+    """How much R(p)^T R(q) changes when both positions move alike: the relative Frobenius distance.
+
+    Parameters
+    ----------
+    generators : Tensor, (..., axes, b, b)
+        Skew.
+    p, q, shift : Tensor, (axes,)
+
+    Returns
+    -------
+    Tensor, (...)
+        0 for an encoding of relative positions alone; sqrt(2) on average for unrelated rotations.
+
+    Source: LR-SHIFT.
+    """
+    R = position_rotations(torch.stack([p, q, p + shift, q + shift]), generators)
+    before, after = R[0].mT @ R[1], R[2].mT @ R[3]
+    return torch.linalg.matrix_norm(after - before) / torch.linalg.matrix_norm(before)
+
+
+def initial_top_angle(width: int, high: float = 2 * math.pi) -> float:
+    """The largest angle of the mean generator when entries are drawn uniformly from [0, high).
+
+    The mean is high/2 above the diagonal; its angles are high/2 cot((2j - 1) pi / 2b), the first of which is pi
+    cot(pi / 2b) for high = 2 pi.
+
+    Parameters
+    ----------
+    width : int
+        Block width b.
+    high : float
+        Upper end of the draw, radians.
+
+    Returns
+    -------
+    float
+        Radians per unit of position.
+
+    Source: LR-INIT.
+    """
+    require(width >= 2, "width", width, "a block has at least 2 rows")
+    check_positive(high, "high")
+    return high / 2 / math.tan(math.pi / (2 * width))
+
+
+def uniform_entries(*shape: int, high: float = 2 * math.pi, generator: torch.Generator | None = None) -> Tensor:
+    """Entries of generators as LieRE draws them: uniform on [0, high).
+
+    Parameters
+    ----------
+    *shape : int
+    high : float
+        Above 0; 2 pi in the paper.
+    generator : torch.Generator or None
+        Where the numbers come from; torch's own when None.
+
+    Returns
+    -------
+    Tensor, shape
+        float32.
+
+    Source: LR-B5.
+    """
+    check_positive(high, "high")
+    return high * torch.rand(*shape, generator=generator)
+
+
+def mixed_frequencies(frequencies: Tensor, *lead: int, generator: torch.Generator | None = None) -> Tensor:
+    """Frequencies turned by one random rotation of the axes for each head: RoPE-Mixed's start.
+
+    Parameters
+    ----------
+    frequencies : Tensor, (pairs, axes)
+        ``axial_frequencies(head_dim, axes, base=10)``: then the pairs of axis 0 look along one random direction, those
+        of axis 1 at a right angle to it.
+    *lead : int
+        Layers and heads, say: each draws its own rotation.
+    generator : torch.Generator or None
+
+    Returns
+    -------
+    Tensor, (*lead, pairs, axes)
+        Radians per unit of position, in the dtype of ``frequencies``.
+
+    Source: LR-blk (block width 2).
+    """
+    axes = frequencies.shape[-1]
+    # A Gaussian matrix has no preferred direction, so its orthogonal factor, signs fixed, has none either.
+    Q, upper = torch.linalg.qr(torch.randn(*lead, axes, axes, generator=generator, dtype=torch.float64))
+    Q = Q * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+    turn = torch.cat([Q[..., :1] * Q.det()[..., None, None], Q[..., 1:]], -1)
+    return frequencies @ turn.to(frequencies)
+
+
+# Rotations at positions ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rays:
+    """Positions as whole multiples of a few: p = k u, and R(ku) = R(u)^k costs one product instead of an exponential.
+
+    ``stages`` are pairs of index vectors: stage by stage, the products of the rotations they point to are appended to
+    the rotations at ``primitives``; ``place`` says which one each token takes.
+    """
+
+    primitives: Tensor
+    stages: tuple[tuple[Tensor, Tensor], ...]
+    place: Tensor
+
+
+def _whole_multiples(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(whole numbers, step of each axis) with positions = numbers * step, or None where there is no such step."""
+    size = np.where(positions == 0, np.inf, np.abs(positions)).min(0, initial=np.inf)
+    for step in (np.ones_like(size), np.where(np.isfinite(size), size, 1.0)):
+        ratio = positions / step
+        whole = np.rint(ratio)
+        # Positions in float32 are rounded; beyond a few units in the last place they are not on the ray.
+        if np.all(np.abs(ratio - whole) <= 2.0**-22 * np.abs(ratio)) and np.all(np.abs(whole) < 2**31):
+            return whole.astype(np.int64), step
+    return None
+
+
+@torch.inference_mode(False)  # what comes out may serve a pass with gradients later
+def find_rays(positions: Tensor) -> Rays:
+    """Group positions by the rays through the origin on which they lie.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+        Any numbers; only those on a regular grid through the origin repeat along rays. An 8x8 grid lies on 37 rays.
+
+    Returns
+    -------
+    Rays
+        One ray a token where grouping would cost more than it saves.
+
+    Raises
+    ------
+    ValueError
+        When positions are not (tokens, axes) or not finite.
+
+    Source: LR-A1.
+    """
+    require(positions.dim() == 2, "positions", f"shape {tuple(positions.shape)}", "it must be (tokens, axes)")
+    values = positions.detach().cpu().double().numpy()
+    require(bool(np.isfinite(values).all()), "positions", "numbers that are not finite", "all must be finite")
+    device, tokens = positions.device, len(values)
+    alone = Rays(positions.detach().clone(), (), torch.arange(tokens, device=device))
+    found = _whole_multiples(values) if tokens else None
+    if found is None:
+        return alone
+    whole, step = found
+    multiple = np.maximum(np.gcd.reduce(whole, axis=1), 1)
+    rays, owner = np.unique(whole // multiple[:, None], axis=0, return_inverse=True)
+    # Short rays first: pieces of similar size need the same number of squarings.
+    order = np.argsort(np.square(rays * step).sum(1), kind="stable")
+    rays, owner = rays[order], np.argsort(order)[owner.reshape(-1)]
+    longest = np.zeros(len(rays), dtype=np.int64)
+    np.maximum.at(longest, owner, multiple)
+    if longest.sum() > tokens:
+        return alone
+    slot, stages, reach = {(ray, 1): ray for ray in range(len(rays))}, [], 1
+    while reach < longest.max():
+        # All powers from reach + 1 to 2 reach in one product: R^k = R^reach R^(k - reach).
+        new = [(r, k) for r in range(len(rays)) for k in range(reach + 1, min(2 * reach, longest[r]) + 1)]
+        pair = ([slot[r, reach] for r, _ in new], [slot[r, k - reach] for r, k in new])
+        stages.append(tuple(torch.tensor(side, device=device) for side in pair))
+        slot.update({key: len(slot) + i for i, key in enumerate(new)})
+        reach *= 2
+    place = torch.tensor([slot[r, k] for r, k in zip(owner.tolist(), multiple.tolist())], device=device)
+    primitives = torch.from_numpy(rays * step).to(device, angle_dtype(positions))
+    return Rays(primitives, tuple((left, right) for left, right in stages), place)
+
+
+def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
+    """The rotation of every token under every generator: R(p) = exp(sum_i p_i A_i).
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+    generators : Tensor, (..., axes, b, b)
+        Skew matrices: those of all layers, heads and blocks go through one batch.
+    rays : Rays or None
+        ``find_rays(positions)``, for a caller that keeps it; found here when None.
+
+    Returns
+    -------
+    Tensor, (tokens, ..., b, b)
+        float32 or float64.
+
+    Notes
+    -----
+    Memory for the backward pass is one matrix a ray and generator, not one for each step of the exponential;
+    differentiable once. On a ray the k-th power stands for exp(k u): for positions that are a grid's in float32 the two
+    differ by the rounding of p.
+
+    Source: LR-A1, LR-B5, LR-3D.
+    """
+    _check_square(generators, "generators")
+    require(generators.dim() >= 3, "generators", f"shape {tuple(generators.shape)}", "it must be (..., axes, b, b)")
+    check_positions(positions, generators.shape[-3])
+    b, lead = generators.shape[-1], generators.shape[:-3]
+    if b <= 3:
+        return _closed_form(_algebra_element(positions, generators))
+    rays = find_rays(positions) if rays is None else rays
+    with _full_precision(generators.device):
+        E = _LeanExpm1.apply(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
+        for left, right in rays.stages:
+            E = _append_products(E, left, right, math.prod(lead))
+        E = E.view(-1, *lead, b, b).index_select(0, rays.place)
+        return E + torch.eye(b, dtype=E.dtype, device=E.device)
+
+
+def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
+    """sum_i p_i A_i, (tokens, ..., b, b), in float32 or float64."""
+    dtype = angle_dtype(positions, generators)
+    with _full_precision(generators.device):
+        return torch.tensordot(positions.to(dtype), generators.to(dtype), dims=([1], [generators.dim() - 3]))
+
+
+def _append_products(E: Tensor, left: Tensor, right: Tensor, lead: int) -> Tensor:
+    """E = R - I, (slots * lead, b, b), followed by R_left R_right - I for the given slots."""
+    b = E.shape[-1]
+    slots = E.view(-1, lead, b, b)
+    first, second = (slots.index_select(0, side).flatten(0, 1) for side in (left, right))
+    return torch.cat([E, torch.baddbmm(first + second, first, second)])
+
+
+def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
+    """Turn each block of features by its own rotation.
+
+    Parameters
+    ----------
+    x : Tensor, (batch, heads, tokens, blocks * b)
+    rotations : Tensor, (heads or 1, tokens, blocks, b, b)
+        Cast to x's dtype.
+
+    Returns
+    -------
+    Tensor, (batch, heads, tokens, blocks * b)
+        In x's dtype.
+
+    Source: LR-A1, LR-B5.
+    """
+    blocks, b = rotations.shape[-3], rotations.shape[-1]
+    came = tuple(x.shape)
+    holds = x.dim() == 4 and x.shape[-1] == blocks * b
+    require(holds, "x", f"shape {came}", f"it must be (batch, heads, tokens, {blocks * b})")
+    turn = rotations.to(x.dtype)
+    if turn.shape[0] == 1:
+        # Heads that share their rotations stand side by side with the batch in one product.
+        y = torch.einsum("zhtnj,tnij->zhtni", x.unflatten(-1, (blocks, b)), turn[0])
+    else:
+        y = torch.einsum("zhtnj,htnij->zhtni", x.unflatten(-1, (blocks, b)), turn)
+    return y.flatten(-2).to(x.dtype)

@@ -1,0 +1,483 @@
+"""Statements about skew matrices and their exponentials, each computed by two means."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from geolib.lie import (
+    bch,
+    commutator,
+    decorrelation_length,
+    entry_count,
+    exp_skew,
+    find_rays,
+    generator_parameters,
+    initial_top_angle,
+    log_rotation,
+    mixed_frequencies,
+    plane_weights,
+    position_rotations,
+    relativity_defect,
+    shift_deviation,
+    skew_matrix,
+    small_rotation_error,
+    spectrum,
+    turn_blocks,
+    uniform_entries,
+    upper_entries,
+)
+from geolib.rotations import axial_frequencies, block_diagonal, grid_positions, plane_generator
+
+modest = settings(deadline=None, max_examples=25)
+
+
+def random_skew(width: int, *lead: int, size: float = 1.0, seed: int = 0) -> Tensor:
+    numbers = np.random.default_rng(seed).normal(size=(*lead, width, width)) * size
+    return torch.from_numpy(numbers - np.swapaxes(numbers, -1, -2)) / 2
+
+
+def expm(A: Tensor) -> Tensor:
+    """The oracle: SciPy's Pade exponential, one float64 matrix at a time."""
+    flat = A.detach().double().reshape(-1, *A.shape[-2:]).numpy()
+    return torch.from_numpy(np.stack([scipy.linalg.expm(a) for a in flat])).view(A.shape)
+
+
+def expm_at(positions: Tensor, generators: Tensor) -> Tensor:
+    """exp(sum_i p_i A_i) token by token, axis by axis."""
+    return torch.stack([expm(sum(c * generators[..., i, :, :] for i, c in enumerate(p))) for p in positions.double()])
+
+
+# The algebra
+
+
+@modest
+@given(width=st.integers(2, 9), lead=st.lists(st.integers(1, 3), max_size=2), seed=st.integers(0, 999))
+def test_a_generator_is_the_upper_triangle_minus_its_transpose(width, lead, seed):  # LR-B5
+    generator = torch.Generator().manual_seed(seed)
+    entries = uniform_entries(*lead, entry_count(width), generator=generator)
+    literal = torch.zeros(*lead, width, width)
+    numbers = iter(range(entry_count(width)))
+    for row in range(width):
+        for column in range(row + 1, width):
+            literal[..., row, column] = entries[..., next(numbers)]
+    A = skew_matrix(entries, width)
+    assert torch.equal(A, literal - literal.mT)
+    assert torch.equal(upper_entries(A), entries)
+
+
+def test_entries_start_uniform_on_zero_to_two_pi():  # LR-B5
+    entries = uniform_entries(200_000, generator=torch.Generator().manual_seed(0)).double()
+    assert 0 <= entries.min() < 1e-3
+    assert 2 * math.pi - 1e-3 < entries.max() < 2 * math.pi
+    # Mean pi, variance (2 pi)^2 / 12; six standard errors.
+    assert abs(entries.mean() - math.pi) < 6 * 1.814 / 200_000**0.5
+    assert abs(entries.var() - math.pi**2 / 3) < 0.05
+
+
+@pytest.mark.parametrize(("width", "count"), [(64, 580_608), (8, 64_512), (2, 9_216)])
+def test_generators_of_vit_b_have_as_many_parameters_as_printed(width, count):  # LR-par
+    assert generator_parameters(64, width, axes=2, heads=12, layers=12) == count
+    # By counting the entries above the diagonal of every block.
+    above = int(torch.ones(width, width).triu(1).sum())
+    assert 12 * 12 * 2 * (64 // width) * above == count
+
+
+def test_the_bracket_is_skew_and_vanishes_for_commuting_generators():  # LR-2
+    X, Y = random_skew(6, 2, seed=1)
+    bracket = commutator(X, Y)
+    assert_close(bracket, -bracket.mT)
+    assert bracket.abs().max() > 0.1
+    assert_close(commutator(X, X @ X @ X), torch.zeros_like(X), atol=1e-12, rtol=0)
+
+
+# exp
+
+
+@modest
+@given(
+    width=st.integers(1, 10),
+    lead=st.sampled_from([(), (3,), (2, 2)]),
+    size=st.sampled_from([0.0, 1e-6, 0.1, 1.0, 30.0]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    seed=st.integers(0, 99),
+)
+def test_exp_is_the_matrix_exponential_and_a_rotation(width, lead, size, dtype, seed):  # LR-A1, NT-1
+    A = random_skew(width, *lead, size=size, seed=seed).to(dtype)
+    R = exp_skew(A)
+    assert R.dtype == dtype
+    unit = torch.finfo(dtype).eps * max(1.0, float(A.abs().sum(-1).max())) * 40
+    assert_close(R.double(), expm(A), atol=unit, rtol=0)
+    assert_close((R.mT @ R).double(), torch.eye(width).double().expand(R.shape), atol=unit, rtol=0)
+    assert_close(torch.det(R).double(), torch.ones(lead).double(), atol=width * unit, rtol=0)
+
+
+@pytest.mark.parametrize("width", [3, 8])
+def test_exp_keeps_the_digits_of_small_rotations_beside_large_ones(width):  # LR-A1
+    A = random_skew(width, seed=4)
+    A = torch.stack([300 * A, 1e-5 * A]).float()
+    off_identity = exp_skew(A)[1] - torch.eye(width)
+    assert_close(off_identity.double(), expm(A)[1] - torch.eye(width), atol=2e-7, rtol=0)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 7])
+def test_gradients_of_exp_are_right_also_at_repeated_eigenvalues(width):  # LR-A1
+    def rotation(entries):
+        return exp_skew(skew_matrix(entries, width))
+
+    for size in (0.0, 1e-3, 1.0, 5.0):
+        entries = upper_entries(random_skew(width, size=size, seed=2)).requires_grad_()
+        assert torch.autograd.gradcheck(rotation, entries)
+    equal_angles = upper_entries(plane_generator(torch.full((width // 2,), 0.7, dtype=torch.float64)))
+    if width % 2 == 0:
+        assert torch.autograd.gradcheck(rotation, equal_angles.requires_grad_())
+    assert torch.autograd.gradgradcheck(rotation, upper_entries(random_skew(width)).requires_grad_())
+
+
+def test_exp_of_plane_generators_turns_the_planes():  # LR-2, LR-A1
+    angles = torch.tensor([0.3, -2.0, 40.0], dtype=torch.float64)
+    cos, sin = angles.cos(), angles.sin()
+    literal = block_diagonal(torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2))
+    assert_close(exp_skew(plane_generator(angles)), literal, atol=1e-13, rtol=0)
+
+
+def test_width_2_turns_clockwise_by_its_entry():  # LR-blk
+    u = torch.tensor([0.4], dtype=torch.float64)
+    literal = torch.tensor([[math.cos(0.4), math.sin(0.4)], [-math.sin(0.4), math.cos(0.4)]], dtype=torch.float64)
+    assert_close(exp_skew(skew_matrix(u, 2)), literal)
+
+
+def test_rodrigues_is_exact_on_both_sides_of_the_series():  # LR-A1
+    axis = random_skew(3, seed=5)
+    axis = axis / (axis.square().sum() / 2).sqrt()
+    for angle in (0.0, 1e-9, 0.0999, 0.1001, 3.0, math.pi, 7.0):
+        assert_close(exp_skew(angle * axis), expm(angle * axis), atol=3e-14, rtol=0)
+
+
+# log and Baker-Campbell-Hausdorff
+
+
+@pytest.mark.parametrize("width", [2, 3, 5, 8])
+def test_log_undoes_exp_below_half_a_turn(width):
+    A = random_skew(width, 4, seed=6)
+    A = A * (torch.tensor([1e-8, 0.5, 2.0, 3.0]) / spectrum(A)[:, 0])[:, None, None]
+    assert_close(log_rotation(expm(A)), A, atol=1e-11, rtol=0)
+    oracle = np.stack([scipy.linalg.logm(r).real for r in expm(A).numpy()])
+    assert_close(log_rotation(expm(A)), torch.from_numpy(oracle), atol=1e-8, rtol=0)
+    assert_close(log_rotation(expm(A).float()), A.float(), atol=2e-4, rtol=0)
+
+
+def test_gradient_of_log_is_right():
+    entries = upper_entries(random_skew(4, seed=7)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda e: log_rotation(exp_skew(skew_matrix(e, 4))), entries)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_bch_cut_after_order_n_errs_by_t_to_the_n_plus_1(order):  # LR-1
+    X, Y = random_skew(5, 2, seed=8)
+    errors = []
+    for t in (0.04, 0.02, 0.01):
+        # logm, by SciPy: an oracle that shares nothing with the series.
+        exact = torch.from_numpy(scipy.linalg.logm((expm(t * X) @ expm(t * Y)).numpy()).real)
+        errors.append(float((exact - bch(t * X, t * Y, order)).norm()))
+    measured = [math.log2(errors[i] / errors[i + 1]) for i in range(2)]
+    assert all(abs(m - (order + 1)) < 0.15 for m in measured), measured
+
+
+def test_bch_is_exact_for_commuting_generators():  # LR-2
+    X = random_skew(6, seed=9) / 3
+    Y = X @ X @ X
+    assert_close(log_rotation(exp_skew(X) @ exp_skew(Y)), bch(X, Y), atol=1e-12, rtol=0)
+
+
+def test_exp_of_a_difference_misses_the_quotient_by_minus_half_the_bracket():  # LR-1
+    U, V = random_skew(6, 2, seed=10)
+    errors = []
+    for t in (2e-2, 1e-2):
+        quotient = torch.linalg.inv(expm(t * V)) @ expm(t * U)
+        difference = quotient - expm(t * (U - V))
+        assert_close(relativity_defect(t * U, t * V), difference, atol=1e-13, rtol=0)
+        predicted = -(t * t) * (V @ U - U @ V) / 2
+        errors.append(float((difference - predicted).norm()))
+        assert errors[-1] < 0.1 * float(difference.norm())
+    assert 7 < errors[0] / errors[1] < 9  # what remains is of third order
+
+
+@modest
+@given(st.integers(1, 4), st.integers(0, 999))
+def test_commuting_generators_give_the_quotient_exactly(pairs, seed):  # LR-2
+    numbers = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, pairs)))
+    basis = torch.from_numpy(scipy.linalg.qr(np.random.default_rng(seed).normal(size=(2 * pairs, 2 * pairs)))[0])
+    U, V = (basis @ plane_generator(a) @ basis.mT for a in numbers)
+    quotient = expm(U) @ torch.linalg.inv(expm(V))
+    assert_close(exp_skew(U - V), quotient, atol=1e-12, rtol=0)
+    assert_close(torch.linalg.inv(expm(V)) @ expm(U), quotient, atol=1e-12, rtol=0)
+    assert_close(relativity_defect(U, V), torch.zeros_like(U), atol=1e-12, rtol=0)
+
+
+# Spectra
+
+
+@modest
+@given(st.integers(2, 9), st.integers(0, 999))
+def test_eigenvalues_are_imaginary_pairs_and_singular_values_their_sizes_twice(n, seed):  # NT-1, NT-2
+    A = random_skew(n, seed=seed)
+    eigenvalues = np.linalg.eigvals(A.numpy())
+    assert np.abs(eigenvalues.real).max() < 1e-12
+    angles = spectrum(A).numpy()
+    pairs = np.concatenate([angles, -angles, np.zeros(n % 2)])
+    np.testing.assert_allclose(np.sort(eigenvalues.imag), np.sort(pairs), atol=1e-12)
+    twice = np.sort(np.concatenate([angles, angles, np.zeros(n % 2)]))
+    np.testing.assert_allclose(np.sort(np.linalg.svd(A.numpy(), compute_uv=False)), twice, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_a_small_rotation_is_identity_plus_generator_up_to_half_the_squared_angle(n):  # NT-3
+    A = random_skew(n, seed=n)
+    for t in (1e-3, 0.1, 1.0, 6.0):
+        literal = float(torch.linalg.matrix_norm(expm(t * A) - torch.eye(n) - t * A, 2))
+        top = t * float(spectrum(A)[0])
+        assert math.isclose(float(small_rotation_error(t * A)), literal, rel_tol=1e-7, abs_tol=1e-14)
+        assert literal <= top**2 / 2 * (1 + 1e-6)
+    top = 1e-3 * float(spectrum(A)[0])
+    assert math.isclose(float(small_rotation_error(1e-3 * A)), top**2 / 2, rel_tol=1e-4)
+
+
+@modest
+@given(st.integers(2, 9), st.integers(0, 999))
+def test_the_score_at_a_distance_is_a_sum_of_cosines(n, seed):  # NT-4
+    A, q = random_skew(n, seed=seed), torch.from_numpy(np.random.default_rng(seed).normal(size=n))
+    angles, weights = plane_weights(q, A)
+    for distance in (0.0, 0.3, 2.0, 11.0):
+        literal = q @ expm(distance * A) @ q
+        assert_close((weights * (angles * distance).cos()).sum(), literal, atol=1e-11, rtol=0)
+
+
+def test_large_angles_are_local_and_small_angles_are_long_range():  # NT-4: the reverse of the notes' reading
+    slow, fast = 0.1, 2.0
+    A = plane_generator(torch.tensor([fast, slow], dtype=torch.float64))
+    distances = torch.linspace(0, 20, 201, dtype=torch.float64)
+    lengths = {}
+    for name, q in {"fast": [1.0, 0, 0, 0], "slow": [0, 0, 1.0, 0]}.items():
+        v = torch.tensor(q, dtype=torch.float64)
+        scores = torch.stack([v @ expm(d * A) @ v for d in distances])
+        lengths[name] = float(distances[(scores <= 0).nonzero()[0, 0]])
+        # The neighbours' score is what the plane resolves: a fast one tells them apart, a slow one hardly.
+        assert (scores[10] < 0) == (name == "fast")
+    assert lengths["fast"] < lengths["slow"] / 10
+    predicted = decorrelation_length(torch.tensor([fast, slow]))
+    assert_close(torch.tensor([lengths["fast"], lengths["slow"]]), predicted, atol=0.11, rtol=0)
+
+
+# Initialisation and relativity
+
+
+@pytest.mark.parametrize(("width", "printed"), [(2, 3.14), (8, 15.8), (64, 128.0)])
+def test_the_mean_initial_generator_has_top_angle_pi_cot(width, printed):  # LR-INIT
+    mean = np.triu(np.full((width, width), math.pi), 1)
+    top = np.abs(np.linalg.eigvals(mean - mean.T)).max()
+    assert math.isclose(initial_top_angle(width), top, rel_tol=1e-9)
+    assert math.isclose(top, math.pi / math.tan(math.pi / (2 * width)), rel_tol=1e-9)
+    assert abs(top - printed) < 0.06
+    # The mean of drawn generators tends to it.
+    draws = skew_matrix(uniform_entries(2000, entry_count(width), generator=torch.Generator().manual_seed(1)), width)
+    assert math.isclose(float(spectrum(draws.mean(0))[0]), top, rel_tol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("width", "low", "high"), [(2, 0.0, 1e-12), (8, 0.2, 0.3), (64, 0.55, 0.68)], ids=["b=2", "b=8", "b=64"]
+)
+def test_relative_deviation_under_a_shift_at_initialisation(width, low, high):  # LR-SHIFT
+    p, q, shift = (torch.tensor(x, dtype=torch.float64) for x in ([0.1, 0.2], [0.4, 0.3], [0.2, 0.2]))
+    generators = skew_matrix(
+        uniform_entries(60, 2, entry_count(width), generator=torch.Generator().manual_seed(3)).double(), width
+    )
+    deviation = shift_deviation(generators, p, q, shift)
+    assert low <= float(deviation.mean()) <= high
+    one = generators[0]
+    R = expm_at(torch.stack([p, q, p + shift, q + shift]), one)
+    literal = (R[2].mT @ R[3] - R[0].mT @ R[1]).norm() / (R[0].mT @ R[1]).norm()
+    assert_close(deviation[0], literal, atol=1e-10, rtol=0)
+
+
+def test_commuting_generators_of_any_width_are_exactly_relative():  # LR-2, LR-SHIFT
+    A = random_skew(8, seed=12) / 2
+    generators = torch.stack([A, A @ A @ A])
+    p, q, shift = (torch.tensor(x, dtype=torch.float64) for x in ([0.1, 0.2], [0.4, 0.3], [2.0, 1.0]))
+    assert shift_deviation(generators, p, q, shift) < 1e-11
+
+
+# Rotations at positions
+
+
+def off_grid(tokens: int, axes: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(tokens).normal(size=(tokens, axes)))
+
+
+POSITIONS = {
+    "a line": grid_positions(9),
+    "a grid": grid_positions(5, 7),
+    "a volume": grid_positions(3, 4, 5),
+    "a grid over [0, 1]": grid_positions(8, 8) / 7,
+    "a grid in float64": grid_positions(6, 6).double() / 5,
+    "a grid squeezed": grid_positions(6, 6) * (4 / 6),
+    "both signs": grid_positions(7, 7) - 3,
+    "away from the origin": grid_positions(3, 3) + 5,
+    "off any grid": off_grid(11, 2),
+    "one token": torch.tensor([[3.0, 6.0]]),
+    "the origin": torch.zeros(2, 3),
+    "nothing": torch.zeros(0, 2),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_rotations_at_positions_are_exponentials_of_the_sum_over_axes(name, width):  # LR-A1, LR-3D
+    positions = POSITIONS[name]
+    generators = random_skew(width, 2, positions.shape[1], seed=13)
+    R = position_rotations(positions, generators)
+    assert R.shape == (len(positions), 2, width, width)
+    assert R.dtype == torch.float64
+    if len(positions):
+        # Off by no more than the rounding of positions that are a grid's in float32.
+        atol = 1e-5 if positions.dtype == torch.float32 and (positions != positions.round()).any() else 1e-11
+        assert_close(R, expm_at(positions, generators), atol=atol, rtol=0)
+
+
+def test_an_8x8_grid_lies_on_37_rays_and_the_origin():  # LR-A1
+    rays = find_rays(grid_positions(8, 8))
+    coprime = {(i, j) for i in range(8) for j in range(8) if math.gcd(i, j) == 1}
+    assert len(coprime) == 37
+    assert {tuple(int(c) for c in p) for p in rays.primitives.tolist()} == coprime | {(0, 0)}
+    assert len(find_rays(off_grid(5, 2)).primitives) == 5
+    assert len(find_rays(torch.tensor([[1000.0], [7000.0]])).primitives) == 2  # powers would cost more than they save
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 8])
+def test_gradients_of_rotations_at_positions_are_right(width):  # LR-A1
+    entries = upper_entries(random_skew(width, 2, seed=14, size=2.0)).requires_grad_()
+    positions = grid_positions(2, 3).double()
+    assert torch.autograd.gradcheck(
+        lambda e: position_rotations(positions, skew_matrix(e, width)), entries, fast_mode=width > 3
+    )
+
+
+def test_gradients_through_rays_are_those_of_matrix_exp_token_by_token():  # LR-A1
+    entries = uniform_entries(2, 3, 2, entry_count(8), generator=torch.Generator().manual_seed(5))
+    positions, weights = (
+        grid_positions(8, 8) / 7,
+        torch.randn(64, 2, 3, 8, 8, generator=torch.Generator().manual_seed(6)),
+    )
+    ours = entries.clone().requires_grad_()
+    (position_rotations(positions, skew_matrix(ours, 8)) * weights).sum().backward()
+    plain = entries.double().requires_grad_()
+    sums = torch.einsum("ta,lhaij->tlhij", positions.double(), skew_matrix(plain, 8)).contiguous()
+    (torch.matrix_exp(sums) * weights).sum().backward()
+    assert (ours.grad - plain.grad).norm() < 1e-4 * plain.grad.norm()
+
+
+def test_autocast_does_not_touch_exponentials():  # LR-B5
+    generators = random_skew(8, 2, size=6.0, seed=15).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        R = position_rotations(grid_positions(4, 4), generators)
+        one = exp_skew(generators)
+    assert R.dtype == one.dtype == torch.float32
+    assert_close(R.double(), expm_at(grid_positions(4, 4), generators), atol=1e-4, rtol=0)
+    assert_close(one.double(), expm(generators), atol=1e-5, rtol=0)
+
+
+def test_no_unwritten_memory_shows():
+    """Fresh memory is filled with NaN."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        generators = random_skew(6, 3, 2, seed=16).requires_grad_()
+        R = position_rotations(grid_positions(5, 3), generators)
+        R.square().sum().backward()
+        assert R.isfinite().all()
+        assert generators.grad.isfinite().all()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_turning_blocks_is_the_block_diagonal_product(heads):  # LR-A1, LR-blk
+    R = expm(random_skew(4, heads, 5, 2, seed=17))
+    x = off_grid(2 * 3 * 5, 8).view(2, 3, 5, 8)
+    literal = (block_diagonal(R) @ x[..., None])[..., 0]
+    assert_close(turn_blocks(x, R), literal)
+    assert turn_blocks(x.bfloat16(), R).dtype == torch.bfloat16
+
+
+@modest
+@given(axes=st.integers(1, 3), seed=st.integers(0, 99))
+def test_mixed_frequencies_are_axial_ones_along_one_random_direction_a_head(axes, seed):  # LR-blk
+    axial = axial_frequencies(24, axes, base=10)
+    mixed = mixed_frequencies(axial, 2, 5, generator=torch.Generator().manual_seed(seed))
+    assert mixed.shape == (2, 5, 12, axes)
+    assert_close(mixed.norm(dim=-1), axial.norm(dim=-1).expand(2, 5, 12))
+    blocks = mixed.tensor_split(axes, dim=2)
+    directions = torch.stack([block[:, :, 0] for block in blocks], -2)  # the first magnitude is 1
+    for axis, block in enumerate(blocks):
+        magnitudes = torch.tensor([10 ** (-i / (12 / axes)) for i in range(12 // axes)])
+        assert_close(block, magnitudes[:, None] * directions[:, :, axis, None])
+    assert_close(directions @ directions.mT, torch.eye(axes).expand(2, 5, axes, axes))
+    assert_close(torch.det(directions), torch.ones(2, 5))  # turned, not mirrored
+    if axes > 1:
+        assert len({tuple(d) for d in directions[:, :, 0].flatten(0, 1).tolist()}) == 10
+
+
+# Bad input
+
+
+def test_what_is_no_skew_matrix_is_refused():
+    with pytest.raises(ValueError, match="A: got shape"):
+        exp_skew(torch.zeros(3, 2))
+    with pytest.raises(ValueError, match="skew"):
+        exp_skew(torch.ones(4, 4))
+    with pytest.raises(ValueError, match="finite"):
+        exp_skew(torch.full((4, 4), math.nan))
+    with pytest.raises(ValueError, match="finite"):
+        position_rotations(torch.ones(2, 1), torch.full((1, 4, 4), math.inf))
+    with pytest.raises(ValueError, match="positions"):
+        position_rotations(torch.ones(2, 3), torch.zeros(2, 4, 4))
+    with pytest.raises(ValueError, match="finite"):
+        find_rays(torch.tensor([[math.nan]]))
+    with pytest.raises(ValueError, match="entries"):
+        skew_matrix(torch.zeros(5), 4)
+    with pytest.raises(ValueError, match="width"):
+        generator_parameters(64, 7, axes=2, heads=1, layers=1)
+    with pytest.raises(ValueError, match="order"):
+        bch(torch.zeros(2, 2), torch.zeros(2, 2), 4)
+    with pytest.raises(ValueError, match="high"):
+        uniform_entries(3, high=-1.0)
+    with pytest.raises(ValueError, match="x: got"):
+        turn_blocks(torch.zeros(1, 1, 2, 6), torch.zeros(1, 2, 2, 4, 4))
+
+
+def test_what_has_no_logarithm_is_refused():
+    with pytest.raises(ValueError, match="orthogonal"):
+        log_rotation(2 * torch.eye(3))
+    with pytest.raises(ValueError, match="pi"):
+        log_rotation(torch.diag(torch.tensor([-1.0, -1.0, 1.0])))
+    with pytest.raises(ValueError, match="rotation"):
+        log_rotation(torch.diag(torch.tensor([1.0, 1.0, -1.0])))
+
+
+def test_the_bench_measures_equal_rotations():
+    from geolib.lab.benches import lie as bench
+
+    rows = bench.run(layers=2, heads=2, head_dim=8, widths=(4,), grid=(3, 3), repeats=1)
+    assert {row["form"] for row in rows if "form" in row} > set(bench.FORMS)
+    assert all(row["value"] > 0 for row in rows if "ratio" in row)
+    entries = uniform_entries(2, 2, 2, 2, entry_count(4), generator=torch.Generator().manual_seed(0))
+    results = [form(grid_positions(3, 3) / 2, entries, 4) for form in bench.FORMS.values()]
+    for result in results[1:]:
+        assert_close(result, results[0], atol=1e-4, rtol=0)
