@@ -472,7 +472,7 @@ class Row:
         the score; or it multiplies the weights "after softmax".
     learned : str
 
-    Source: the ledger's table "What joins them".
+    Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
     """
 
     method: str
@@ -803,7 +803,7 @@ def measured_bilinear_form(encoding: Encoding, p_m: Tensor, p_n: Tensor, head_di
     Tensor, (heads, head_dim, head_dim)
         float64; entry [h, i, j] is the score of query e_i with key e_j in head h.
 
-    Source: the ledger's table "What joins them".
+    Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
     """
     basis = torch.eye(head_dim, dtype=torch.float64)[:, None, None, :].expand(-1, heads, 2, -1)
     q, k = encoding.to_reference(basis, basis, _pair(p_m, p_n))

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_positions, check_positive, require
+from geolib._compile import uncompiled
 from geolib.attention import Encoding, on_placed
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.lie import (
@@ -39,9 +40,11 @@ from geolib.lie import (
     uniform_entries,
 )
 from geolib.locality import precision_matrix, precision_root, squared_distances
+from geolib.recurrence import GATE_BIAS, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
+    document_frequencies,
     language_frequencies,
     pair_angles,
     rotate_pairs,
@@ -509,7 +512,7 @@ class LieRE(Encoding):
         dtype = angle_dtype(positions, entries)
         return pair_angles(positions, -entries.to(dtype) / self.unit.to(dtype))
 
-    @torch.compiler.disable
+    @uncompiled
     def _layer_rotations(self, index: int, positions: Tensor, dtype: torch.dtype) -> Tensor:
         """One layer's rotations in the wanted dtype, (heads or 1, tokens, blocks, width, width)."""
         recording = torch.is_grad_enabled() and self.generators.requires_grad
@@ -578,11 +581,19 @@ class Setting:
 
 def _rope(setting: Setting, base: float = 10000.0) -> RoPE:
     """One-dimensional RoPE; a token of a grid is placed by its index in reading order."""
-    if setting.axes == 1:
-        return RoPE(language_frequencies(setting.head_dim, base))
+    return RoPE(_in_reading_order(language_frequencies(setting.head_dim, base), setting))
+
+
+def _in_reading_order(frequencies: Tensor, setting: Setting) -> Tensor:
+    """Frequencies of one axis, (pairs, 1), for a grid whose cells count in reading order, (pairs, axes)."""
     # The index of a cell is linear in its coordinates, so reading order is one more frequency matrix.
-    strides = torch.tensor([float(math.prod(setting.grid[i + 1 :])) for i in range(setting.axes)])
-    return RoPE(language_frequencies(setting.head_dim, base) * strides)
+    return frequencies * torch.tensor([float(math.prod(setting.grid[i + 1 :])) for i in range(setting.axes)])
+
+
+def _sympow_gates(setting: Setting, longest: float = 65536.0, gate_bias: float = GATE_BIAS) -> SympowEncoding:
+    """Data-dependent gates along the tokens' order, and the frequencies of the longest document."""
+    frequencies = _in_reading_order(document_frequencies(setting.head_dim, longest), setting)
+    return SympowEncoding(setting.width, setting.heads, frequencies, gate_bias)
 
 
 def _own_layers(make: Callable[[int], Encoding], setting: Setting, per_layer: bool) -> Encoding:
@@ -676,10 +687,23 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "visionllama": _visionllama,
     "rope-mixed": _rope_mixed,
     "liere": _liere,
+    "sympow-gates": _sympow_gates,
 }
 
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.
 WRAPPERS: dict[str, Callable[..., Encoding]] = {"lf": _focused}
+
+
+def is_name(name: str) -> bool:
+    """Whether ``build`` knows the name: a key of ``METHODS``, perhaps with keys of ``WRAPPERS`` after plus signs."""
+    method, *wrappers = name.split("+")
+    return method in METHODS and set(wrappers) <= set(WRAPPERS)
+
+
+def check_name(name: str, argument: str = "name") -> None:
+    """ValueError for a name that ``build`` does not know."""
+    allowed = f"the methods are {', '.join(METHODS)}; after a plus sign: {', '.join(WRAPPERS)}"
+    require(is_name(name), argument, repr(name), allowed)
 
 
 def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int = 1, **options: Any) -> Encoding:
@@ -705,9 +729,8 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     ValueError
         For an unknown name, heads that do not divide the width, or options the method does not have.
     """
+    check_name(name)
     method, *wrappers = name.split("+")
-    require(method in METHODS, "name", repr(name), f"the methods are {', '.join(METHODS)}")
-    require(set(wrappers) <= set(WRAPPERS), "name", repr(name), f"after a plus sign: {', '.join(WRAPPERS)}")
     require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
     setting = Setting(width, heads, tuple(grid), layers)
     own = {key: value for key, value in options.items() if key not in wrappers}

@@ -39,7 +39,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from geolib._checks import angle_dtype, check_even, check_last, check_positions, require
+from geolib._checks import angle_dtype, check_even, check_last, require
+from geolib._compile import uncompiled
 from geolib.attention import Encoding, on_placed
 from geolib.rotations import block_diagonal, document_frequencies, pair_angles, rotate_pairs, rotation_matrix
 from geolib.sympow import act, dimension, embed, monomials, norm_functional
@@ -397,7 +398,7 @@ def recurrent_step(
     return Attended(attended.output.squeeze(2), attended.log_normaliser.squeeze(2)), state
 
 
-@torch.compiler.disable
+@uncompiled
 def recurrent_form(
     q: Tensor,
     k: Tensor,
@@ -498,7 +499,7 @@ def conformal_step(
 # The chunked form ---------------------------------------------------------------------------------------------------
 
 
-@torch.compiler.disable
+@uncompiled
 def chunked_form(
     q: Tensor,
     k: Tensor,
@@ -1268,14 +1269,14 @@ class SympowEncoding(Encoding):
     """The gates and the fixed rotations of symmetric-power attention, as an encoding for softmax attention.
 
     Queries and keys turn by the document's frequencies; what the gates between a key and a query multiply the score by
-    is added in logarithms. The gates look at the past only, so a query gives -inf to later keys. Tokens in front
-    without a place have gates of 1.
+    is added in logarithms. The gates look at the past only, so a query gives -inf to later keys; on a grid, tokens come
+    in reading order.
 
     Parameters
     ----------
     width, heads : int
-    longest : float
-        N of the frequencies, in tokens.
+    frequencies : Tensor, (pairs, axes)
+        Radians per unit of position: ``document_frequencies``, times the strides of the axes on a grid.
     gate_bias : float
 
     Notes
@@ -1287,16 +1288,15 @@ class SympowEncoding(Encoding):
 
     frequencies: Tensor
 
-    def __init__(self, width: int, heads: int, longest: float = 65536.0, gate_bias: float = GATE_BIAS):
+    def __init__(self, width: int, heads: int, frequencies: Tensor, gate_bias: float = GATE_BIAS):
         super().__init__()
         require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
         self.gate_bias = gate_bias
-        self.register_buffer("frequencies", document_frequencies(width // heads, longest), persistent=False)
+        self.register_buffer("frequencies", frequencies, persistent=False)
         self.W_gamma = nn.Linear(width, heads, bias=False)
 
     def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys, turned."""
-        check_positions(positions, 1)
         angles = pair_angles(positions, self.frequencies)
         return (
             on_placed(lambda placed: rotate_pairs(placed, angles), q, positions),
@@ -1304,7 +1304,7 @@ class SympowEncoding(Encoding):
         )
 
     def log_gate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """log b_ij, (batch, heads, tokens, tokens)."""
-        gates = log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
+        """log b_ij between placed tokens and 0 for the others, (batch, heads, tokens, tokens)."""
         unplaced = x.shape[1] - positions.shape[0]
-        return log_decay(nn.functional.pad(gates[..., unplaced:], (unplaced, 0)))
+        gates = log_gates(self.W_gamma(x[:, unplaced:]).transpose(1, 2), self.gate_bias)
+        return nn.functional.pad(log_decay(gates), (unplaced, 0, unplaced, 0))

@@ -834,7 +834,7 @@ def test_frequencies_from_the_current_length_change_the_past_and_pinned_ones_do_
 
 
 def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
-    encoding, x = SympowEncoding(16, 2, gate_bias=0.0), torch.randn(1, 6, 16)
+    encoding, x = SympowEncoding(16, 2, document_frequencies(8, 64), gate_bias=0.0), torch.randn(1, 6, 16)
     positions = torch.arange(5.0)[:, None]
     bias = encoding.log_gate(x, positions)
     assert bias.shape == (1, 2, 6, 6)
@@ -842,7 +842,9 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     for h, i, j in np.ndindex(2, 5, 5):
         expected = g[h, j + 1 : i + 1].log().sum() if j <= i else torch.tensor(float("-inf"))
         assert_close(bias[0, h, i + 1, j + 1], expected, rtol=1e-5, atol=1e-6)
-    layer, changed = MultiHeadAttention(16, 2), x.clone()
+    assert (bias[..., 0, :] == 0).all()
+    assert (bias[..., :, 0] == 0).all()
+    layer, changed = MultiHeadAttention(16, 2, causal=True), x.clone()
     changed[:, -1] += 1
     assert_close(layer(changed, positions, encoding)[:, :-1], layer(x, positions, encoding)[:, :-1])
 
@@ -900,7 +902,7 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: SympowAttention(6, 2), "dim"),
         (lambda: chunked_work(10, 4, 2, 0), "chunk"),
         (lambda: crossing_length(4, 2, ("time",)), "parts"),
-        (lambda: SympowEncoding(16, 3), "heads"),
+        (lambda: SympowEncoding(16, 3, document_frequencies(8, 64)), "heads"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call, named):

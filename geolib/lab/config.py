@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from geolib._checks import require
-from geolib.encodings import METHODS
+from geolib.encodings import check_name
 from geolib.lab.data import DATASETS
 
 
@@ -84,7 +84,7 @@ class Config:
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
-        require(self.method in METHODS, "method", repr(self.method), f"the methods are {', '.join(METHODS)}")
+        check_name(self.method, "method")
         for name in ("width", "heads", "layers", "epochs", "batch", "eval_every"):
             require(_whole(getattr(self, name), 1), name, getattr(self, name), "it must be a whole number above 0")
         for name in ("patch", "train_size", "test_size"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from geolib.encodings import METHODS
+from geolib.encodings import is_name
 from geolib.lab.config import Config
 from geolib.lab.data import DATASETS
 from geolib.lab.files import LabError
@@ -28,7 +28,7 @@ class Experiment:
         The ledger's id of the paper's table.
     datasets : sequence of str
     methods : mapping
-        From a method's name to its row's title. A name that ``geolib.encodings.METHODS`` does not hold yet has no runs.
+        From a method's name to its row's title. A name that ``geolib.encodings.build`` does not know yet has no runs.
     settings : mapping
         From a scale to the fields of Config that are the same for all its runs.
     seeds : mapping
@@ -68,7 +68,7 @@ class Experiment:
         """All runs of a scale whose method exists, the first seed of every cell before the second of any."""
         if scale not in SCALES:
             raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
-        methods = [method for method in self.methods if method in METHODS]
+        methods = [method for method in self.methods if is_name(method)]
         return [
             self.config(scale, method, dataset, seed)
             for seed in (self.seeds[scale] if seeds is None else seeds)
@@ -81,7 +81,7 @@ class Experiment:
         for part in (part for word in words for part in word.split("/")):
             if part not in self.methods and part not in self.datasets:
                 raise LabError(f"--only {part!r}: there are {', '.join((*self.methods, *self.datasets))}")
-            if part in self.methods and part not in METHODS:
+            if part in self.methods and not is_name(part):
                 raise LabError(f"--only {part!r}: this method is not in the library yet")
         picks = [set(word.split("/")) for word in words]
         return [c for c in configs if not picks or any(pick <= {c.method, c.dataset} for pick in picks)]
@@ -180,7 +180,7 @@ def _cells(experiment: Experiment, scale: str, records: Iterable[Record]) -> dic
 
 def _ours(records: list[Record] | None, method: str) -> str:
     """Mean and standard deviation over seeds, in percent."""
-    if method not in METHODS:
+    if not is_name(method):
         return NO_METHOD
     if not records:
         return NO_RECORD
@@ -295,9 +295,9 @@ _register(
             "none": "No-Pos",
             "sinusoidal": "Sinusoidal",
             "rope": "RoPE",
-            "locality": "LF only",
+            "lf": "LF only",
             "riemannformer": "RiemannFormer",
-            "riemannformer+locality": "RiemannFormer+LF",
+            "riemannformer+lf": "RiemannFormer+LF",
             "learned": "learned (ours)",
             "rope-axial": "RoPE, axial (ours)",
         },
@@ -331,7 +331,7 @@ _register(
                 ("cifar100", (53.37, 59.81, 62.37, 63.01, 64.51, 66.96)),
             )
             for method, number in zip(
-                ("none", "sinusoidal", "rope", "locality", "riemannformer", "riemannformer+locality"), numbers
+                ("none", "sinusoidal", "rope", "lf", "riemannformer", "riemannformer+lf"), numbers
             )
         },
         paper_setting={
