@@ -93,14 +93,17 @@ class Learned(Encoding):
     width : int
     grid : tuple of int
         Cells along each axis. A position is rounded to its cell; one off the grid is an IndexError.
+    std : float
+        Of the normal distribution that the vectors start from. From 0.02, a common choice, small models hardly start.
 
     Source: LR-T1 (the absolute-position column).
     """
 
-    def __init__(self, width: int, grid: tuple[int, ...]):
+    def __init__(self, width: int, grid: tuple[int, ...], std: float = 1.0):
         super().__init__()
+        check_positive(std, "std")
         self.grid = tuple(grid)
-        self.vectors = nn.Parameter(0.02 * torch.randn(*self.grid, width))
+        self.vectors = nn.Parameter(std * torch.randn(*self.grid, width))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the learned vector of each placed token's cell."""
@@ -677,7 +680,7 @@ def _liere(setting: Setting, block: int | None = None, share: str = "none", scal
 METHODS: dict[str, Callable[..., Encoding]] = {
     "none": lambda setting: Encoding(),
     "sinusoidal": lambda setting, **options: Sinusoidal(setting.width, setting.axes, **options),
-    "learned": lambda setting: Learned(setting.width, setting.grid),
+    "learned": lambda setting, **options: Learned(setting.width, setting.grid, **options),
     "rope": _rope,
     "rope-axial": lambda setting, **options: RoPE(axial_frequencies(setting.head_dim, setting.axes, **options)),
     "alibi": lambda setting: ALiBi(setting.heads),

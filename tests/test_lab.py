@@ -877,3 +877,13 @@ def test_the_lab_imports_no_more_than_torch_and_numpy():
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['geolib']"
+
+
+def test_bench_prints_a_modules_measurements(monkeypatch, capsys):
+    from geolib.lab.benches import lie
+
+    monkeypatch.setattr(lie, "run", lambda: [{"ratio": "slow / fast", "value": 3.14159}])
+    assert main(["bench", "lie"]) == 0
+    assert "ratio slow / fast, value 3.142" in capsys.readouterr().out
+    assert main(["bench", "nothing"]) == 2
+    assert "unknown bench 'nothing'; there are lie, locality, recurrence" in one_line(capsys)

@@ -1,4 +1,4 @@
-"""The lab's command line: ``python -m geolib.lab list | run | table | pending | data prepare``.
+"""The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | data prepare``.
 
 Exit codes: 0, done; 1, a loss that is not finite; 2, something the user can put right (one line says what); 3, the time
 budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was.
@@ -7,6 +7,7 @@ budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same c
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+
+import torch
 
 from geolib.lab import data as datasets
 from geolib.lab import records
@@ -57,6 +60,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
 
 
+def _bench(options: argparse.Namespace) -> int:
+    """Run a module's measurements and print their rows."""
+    if options.name not in BENCHES:
+        raise LabError(f"unknown bench {options.name!r}; there are {', '.join(BENCHES)}")
+    device = records.device_name(pick_device(None))
+    print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
+    for row in importlib.import_module(f"geolib.lab.benches.{options.name}").run():
+        print(
+            ", ".join(
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+            )
+        )
+    return DONE
+
+
 def _complain(text: str, code: int) -> int:
     print("geolib.lab: " + " ".join(text.split()), file=sys.stderr)
     return code
@@ -64,6 +82,9 @@ def _complain(text: str, code: int) -> int:
 
 def _code(stop: Stopped) -> int:
     return OUT_OF_TIME if stop.signal is None else 128 + stop.signal
+
+
+BENCHES = ("lie", "locality", "recurrence")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -102,6 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("pending", help="full runs without a record, most important first")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
     command.set_defaults(act=_pending)
+
+    command = commands.add_parser("bench", help="measure what a module's fast form gains; minutes")
+    command.add_argument("name", metavar="|".join(BENCHES))
+    command.set_defaults(act=_bench)
 
     command = commands.add_parser("data", help="data sets")
     actions = command.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
