@@ -66,6 +66,7 @@ def label_lines(axes: Any, gap: float = 0.01) -> None:
     gap : float
         Space between a line's end and its label, in fractions of the axes' width.
     """
+    axes.get_xlim(), axes.get_ylim()  # autoscaling is lazy: asking makes transData current
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_xdata())]
     to_axes = axes.transAxes.inverted()
     ends = {line: to_axes.transform(axes.transData.transform(line.get_xydata()[-1])) for line in lines}

@@ -46,7 +46,7 @@ from geolib.rotations import block_diagonal, document_frequencies, pair_angles, 
 from geolib.sympow import act, dimension, embed, monomials, norm_functional
 
 GATE_BIAS = 6.906768
-"""The bias with which a gate starts at sigma(6.906768) = 0.999: a memory of a thousand tokens."""
+"""The bias with which a gate starts at sigma(6.906768), about 0.999, for a memory of a thousand tokens."""
 
 
 class Attended(NamedTuple):

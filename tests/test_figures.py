@@ -29,6 +29,7 @@ def test_labels_stand_at_the_lines_ends_and_do_not_overlap():
     for level in (0.50, 0.51, 0.52, 2.0):
         axes.plot([0, 1], [0, level], label=f"to {level}")
     label_lines(axes)
+    assert all(0 <= text.get_position()[0] <= 1.2 for text in axes.texts)  # limits were never set by hand
     figure.canvas.draw()
     boxes = [text.get_window_extent() for text in axes.texts]
     assert [text.get_text() for text in axes.texts] == ["to 0.5", "to 0.51", "to 0.52", "to 2.0"]

@@ -3,7 +3,7 @@
 - Chapters are numbered by their file names (``chapters/03_rotations`` is chapter 3), also while others are unwritten.
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
-- A docstring's ``Source:`` line becomes a field beside Parameters and Returns.
+- A docstring's ``Source:`` line becomes a field beside Parameters and Returns; its vertical bars stay bars.
 - ``package-versions`` lists the versions that this build ran with.
 """
 
@@ -85,6 +85,13 @@ def source_as_field(app: Sphinx, what: str, name: str, obj: object, options: obj
             return
 
 
+def bars_as_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep |v| a length: outside code, reStructuredText would read it as a substitution."""
+    for i, line in enumerate(lines):
+        pieces = re.split(r"(``.*?``)", line)
+        lines[i] = "".join(piece if piece.startswith("``") else piece.replace("|", r"\|") for piece in pieces)
+
+
 # Statements and exercises --------------------------------------------------------------------------------------------
 
 SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
@@ -140,5 +147,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", check_alternatives)
     app.connect("doctree-resolved", tidy_statements)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
+    app.connect("autodoc-process-docstring", bars_as_text, priority=110)
     app.add_directive("package-versions", PackageVersions)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -134,12 +134,12 @@ class Config:
 
     @property
     def name(self) -> str:
-        """The run's name: data set, method, seed and hash."""
+        """The run's name, made of data set, method, seed and hash."""
         return f"{self.dataset}-{self.method}-seed{self.seed}-{self.hash}"
 
     @property
     def cell(self) -> str:
-        """The hash without the seed: runs that differ in their seed alone share it."""
+        """The hash without the seed; runs that differ in their seed alone share it."""
         return replace(self, seed=0).hash
 
     @classmethod

@@ -58,7 +58,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the classes and the four arrays: names, types, shapes, bytes."""
+        """The sha256 of the classes and the four arrays, over names, types, shapes and bytes."""
         digest = hashlib.sha256(repr(self.classes).encode())
         for key in ("x_train", "y_train", "x_test", "y_test"):
             array = np.ascontiguousarray(getattr(self, key).numpy())

@@ -91,12 +91,14 @@ class Watch:
         self.first_done, self.first_seconds = run.done, run.seconds
         if not self.quiet:
             try:
-                from tqdm.auto import tqdm
+                from tqdm import tqdm  # plain text: a widget would be dead on a static page
             except ImportError:
                 raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
             total = run.config.epochs * len(run.labels)
             label = f"{run.config.dataset} {run.config.method} seed {run.config.seed}"
-            self.bar = tqdm(total=total, initial=run.seen, unit=" images", unit_scale=True, desc=label, mininterval=0)
+            self.bar = tqdm(
+                total=total, initial=run.seen, unit=" images", unit_scale=True, desc=label, mininterval=0, ncols=88
+            )
 
     def after_step(self, run: Run) -> None:
         """Look at the loss, save, or stop, each when it is time."""
