@@ -1,6 +1,7 @@
 """The house rules of the site, as a Sphinx extension.
 
 - Chapters are numbered by their file names (``chapters/03_rotations`` is chapter 3), also while others are unwritten.
+- A progress bar in a chapter's output is shown in its last state.
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; its vertical bars stay bars.
@@ -70,6 +71,24 @@ def check_alternatives(app: Sphinx, document: nodes.document) -> None:
                 type="house",
                 subtype="alt",
             )
+
+
+# Outputs ------------------------------------------------------------------------------------------------------------
+
+PROGRESS = re.compile(r"(.*?):? +\d+%\|")
+
+
+def collapse_progress(app: Sphinx, document: nodes.document) -> None:
+    """Leave of each progress bar its last state: on a page there is no carriage return."""
+    for block in document.findall(nodes.literal_block):
+        if isinstance(block.parent, nodes.Element) and PROGRESS.match(block.astext()):
+            kept: dict[str, str] = {}  # by the bar's name, in the order in which the bars began
+            for line in filter(str.strip, block.astext().splitlines()):
+                bar = PROGRESS.match(line)
+                kept[bar.group(1) if bar else line] = line
+            block.rawsource = "\n".join(kept.values())
+            block[:] = [nodes.Text(block.rawsource)]
+            block["classes"].append("progress")
 
 
 # Docstrings ---------------------------------------------------------------------------------------------------------
@@ -145,6 +164,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Register everything above."""
     Collector.assign_section_numbers = number_by_file_name
     app.connect("doctree-read", check_alternatives)
+    app.connect("doctree-read", collapse_progress)
     app.connect("doctree-resolved", tidy_statements)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)
