@@ -375,7 +375,7 @@ def test_symmetric_tensors_are_an_invariant_subspace():  # CS-P3, CS-k
     close(torch.linalg.det(cn.symmetric_lift(q, 2)), torch.linalg.det(q) ** exponent)
 
 
-def weights_and_normaliser(q, k, *arguments):
+def unnormalised_weights(q, k, *arguments):
     """The weights B_ij of the attention form before it divides by their sum, (batch, heads, tokens, tokens)."""
     unit = torch.eye(k.shape[2]).double().expand(*k.shape[:2], -1, -1)
     attended = rc.attention_form(q, k, unit, *arguments)
@@ -390,13 +390,13 @@ def test_symmetric_power_attention_computes_its_rows(power):  # CS-conf, CS-gate
             parameter += torch.randn_like(parameter)
     x = double(5, 8)
     q, k, v = (t.unflatten(-1, (2, 4)).transpose(0, 1)[None] for t in layer.qkv(x).detach().chunk(3, -1))
-    B = weights_and_normaliser(q, k, power, layer.log_gates(x[None]).detach(), layer.turns(x[None]).detach())
+    B = unnormalised_weights(q, k, power, layer.log_gates(x[None]).detach(), layer.turns(x[None]).detach())
     expected = torch.zeros_like(B)
     for head in range(2):
         read = cn.read_conformal(layer, x, head)
         row, lifted = cn.conformal_row(*read), cn.lifted_conformal_row(*read, power)
-        for m, n in itertools.combinations_with_replacement(range(5), 2):
-            m, n, pair = n, m, (vec(n), vec(m))
+        for n, m in itertools.combinations_with_replacement(range(5), 2):
+            pair = vec(m), vec(n)
             plain = row.log_scale(*pair).exp() * (q[0, head, m] @ row.transport(*pair) @ k[0, head, n]) ** power
             features_q, features_k = features(q[0, head, m], power), features(k[0, head, n], power)
             assert_close(features_q @ lifted.bilinear_form(*pair) @ features_k, plain, rtol=1e-9, atol=1e-12)
@@ -490,9 +490,8 @@ def test_data_dependent_steps_are_curved_on_a_grid():  # RF-FLAT, CS-1, CS-beta
     with torch.no_grad():
         layer.W_gamma.weight.normal_()
         layer.W_beta.weight.normal_()
-    log_gates, rates, theta = (
-        t.unflatten(0, (3, 4)) if len(t) == 12 else t for t in cn.read_conformal(layer, x.flatten(0, 1), 0)
-    )
+    log_gates, rates, theta = cn.read_conformal(layer, x.flatten(0, 1), head=0)
+    log_gates, rates = log_gates.reshape(3, 4), rates.reshape(3, 4)
     grid = cn.conformal_steps(log_gates, rates, theta)
     squares = cn.plaquettes(grid)
     for i, j in itertools.product(range(2), range(3)):
