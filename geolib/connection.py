@@ -40,6 +40,13 @@ from geolib.rotations import block_diagonal, plane_generator, rotation_matrix
 
 Node = tuple[int, ...]
 
+
+def _exp(matrices: Tensor) -> Tensor:
+    """exp of matrices (..., d, d)."""
+    # Never of one alone: PyTorch 2.13 gives a single matrix of norm 0.01 to 0.05 as few as ten digits.
+    return torch.linalg.matrix_exp(torch.stack([matrices, matrices]))[0]
+
+
 # Discrete connections -----------------------------------------------------------------------------------------------
 
 
@@ -477,7 +484,7 @@ def generator_steps(generators: Tensor, shape: Node) -> Connection:
     """
     axes = generators.shape[0]
     require(len(shape) == axes, "shape", shape, f"one number of nodes for each of {axes} axes")
-    turns = torch.linalg.matrix_exp(generators)
+    turns = _exp(generators)
     cells = [tuple(n - (i == a) for i, n in enumerate(shape)) for a in range(axes)]
     return Connection(tuple(turns[a].expand(*cells[a], -1, -1) for a in range(axes)))
 
@@ -609,7 +616,7 @@ def rope_row(frequencies: Tensor) -> Row:
     """
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(plane_generator(frequencies.double() @ (p_n - p_m).double()))
+        return _exp(plane_generator(frequencies.double() @ (p_n - p_m).double()))
 
     return Row("rope", transport, _unscaled, SCORE, "nothing; the frequencies in RoPE-Mixed")
 
@@ -630,8 +637,8 @@ def liere_row(generators: Tensor) -> Row:
     """
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
-        back = torch.linalg.matrix_exp(-_combined(generators, p_m))
-        return back @ torch.linalg.matrix_exp(_combined(generators, p_n))
+        back = _exp(-_combined(generators, p_m))
+        return back @ _exp(_combined(generators, p_n))
 
     return Row("liere", transport, _unscaled, SCORE, "generators")
 
@@ -681,7 +688,7 @@ def riemannformer_row(generators: Tensor, log_metric: Callable[[Tensor], Tensor]
     """
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(_combined(generators, p_m - p_n))
+        return _exp(_combined(generators, p_m - p_n))
 
     def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
         return (log_metric(p_m.double()) + log_metric(p_n.double())) / 2
@@ -715,7 +722,7 @@ def riemannformer_general_row(
     """
 
     def turn(angles: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(plane_generator(angles))
+        return _exp(plane_generator(angles))
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
         p_m, p_n, theta = p_m.double(), p_n.double(), frequencies.double()
