@@ -11,7 +11,13 @@ Two ways to make one::
     Connection((east, north))           # steps given one by one: on a line flat, on a grid seldom
 
 The second half of the module is the table "what joins them": one ``Row`` for each method, with the closed form of its
-transport and scale as plain matrices, and the functions that measure the same from a method's module.
+transport and scale as plain matrices; ``rows_of``, which fills a row with the parameters of a method's module; and the
+functions that measure the same by running the module::
+
+    encoding = build("rope-axial", width=48, heads=2, grid=(8, 8))
+    (row,) = rows_of(encoding, head_dim=24, head=1)
+    row.bilinear_form(m, n)                              # equals
+    measured_bilinear_form(encoding, m, n, 24, heads=2)[1]
 """
 
 from __future__ import annotations
@@ -20,10 +26,12 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from geolib._checks import check_positive, require
 from geolib.attention import Encoding
@@ -31,6 +39,13 @@ from geolib.manifolds import Chart, orthonormal_frame, segment, transport_matrix
 from geolib.rotations import block_diagonal, plane_generator, rotation_matrix
 
 Node = tuple[int, ...]
+
+
+def _exp(matrices: Tensor) -> Tensor:
+    """exp of matrices (..., d, d)."""
+    # Never of one alone: PyTorch 2.13 gives a single matrix of norm 0.01 to 0.05 as few as ten digits.
+    return torch.linalg.matrix_exp(torch.stack([matrices, matrices]))[0]
+
 
 # Discrete connections -----------------------------------------------------------------------------------------------
 
@@ -395,6 +410,60 @@ def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
     return Connection(tuple(block_diagonal(rotation_matrix(rate[..., None] * frequencies)) for rate in rates))
 
 
+def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Connection:
+    """Steps read from the data at the node they enter: gamma_m R(beta_m theta)^T for every step forward to node m.
+
+    Parameters
+    ----------
+    log_gates : Tensor, (*nodes)
+        log gamma at each node of a line or grid; a step backwards divides by the gate.
+    rates : Tensor, (*nodes)
+        beta.
+    frequencies : Tensor, (pairs,)
+        theta, radians at rate 1.
+
+    Returns
+    -------
+    Connection
+        On a line, the transport and scale of ``conformal_row``: flat. On a grid the unit square at p, with corners
+        e = p + e_0 and n = p + e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): it is curved
+        wherever the data at e and n differ.
+
+    Source: CS-1, CS-gate, CS-beta, RF-FLAT.
+    """
+    axes = range(rates.dim())
+    turns = turning_steps([-rates.narrow(a, 1, rates.shape[a] - 1) for a in axes], frequencies)
+    gates = [log_gates.narrow(a, 1, log_gates.shape[a] - 1).exp() for a in axes]
+    return Connection(tuple(gate[..., None, None] * turn for gate, turn in zip(gates, turns.steps)))
+
+
+def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: Tensor) -> Connection:
+    """The transport that scores q_m^T B(m, n) k_n imply on a grid: P_{n->m} = M_m^-1 B(m, n), with M_m = B(m, m).
+
+    Parameters
+    ----------
+    form : function of (p_m, p_n), each (axes,), that returns (d, d)
+        B: ``Row.bilinear_form``, or what ``measured_bilinear_form`` gives.
+    *coordinates : Tensor, (nodes,), one for each axis
+        The grid's values along each axis.
+
+    Returns
+    -------
+    Connection
+        The steps forward; flat when B comes from frames, B(m, n) = T_m^-T T_n^-1.
+
+    Source: RF-1, RF-2, RF-9, RF-FLAT.
+    """
+    points = torch.stack(torch.meshgrid(*coordinates, indexing="ij"), -1)
+    steps = []
+    for axis, count in enumerate(points.shape[:-1]):
+        before, after = points.narrow(axis, 0, count - 1), points.narrow(axis, 1, count - 1)
+        pairs = zip(after.reshape(-1, len(coordinates)), before.reshape(-1, len(coordinates)))
+        matrices = torch.stack([torch.linalg.solve(form(m, m), form(m, n)) for m, n in pairs])
+        steps.append(matrices.unflatten(0, after.shape[:-1]))
+    return Connection(tuple(steps))
+
+
 def generator_steps(generators: Tensor, shape: Node) -> Connection:
     """The same rotation exp(A_a) for every step along axis a.
 
@@ -415,7 +484,7 @@ def generator_steps(generators: Tensor, shape: Node) -> Connection:
     """
     axes = generators.shape[0]
     require(len(shape) == axes, "shape", shape, f"one number of nodes for each of {axes} axes")
-    turns = torch.linalg.matrix_exp(generators)
+    turns = _exp(generators)
     cells = [tuple(n - (i == a) for i, n in enumerate(shape)) for a in range(axes)]
     return Connection(tuple(turns[a].expand(*cells[a], -1, -1) for a in range(axes)))
 
@@ -465,8 +534,8 @@ class Row:
     method : str
     transport : function of (p_m, p_n), each (axes,), that returns (d, d)
         From the key's position n to the query's position m.
-    log_scale : function of (p_m, p_n) that returns ()
-        The logarithm of the scale factor.
+    log_scale : function of (p_m, p_n) that returns (), or (d,)
+        The logarithm of the scale factor; one for each feature where the axes of a grid have scales of their own.
     acts : str
         Where the scale factor acts: it multiplies the "score"; it is a factor "inside softmax", its logarithm added to
         the score; or it multiplies the weights "after softmax".
@@ -499,6 +568,14 @@ class Row:
         """
         transport = self.transport(p_m, p_n)
         return transport * self.log_scale(p_m, p_n).exp() if self.acts == SCORE else transport
+
+    def log_gate(self, p_m: Tensor, p_n: Tensor) -> Tensor:
+        """What is added to the score inside the softmax, (); 0 when the scale acts elsewhere."""
+        return self.log_scale(p_m, p_n) if self.acts == INSIDE else _unscaled(p_m, p_n)
+
+    def log_attenuation(self, p_m: Tensor, p_n: Tensor) -> Tensor:
+        """The logarithm of what multiplies the weight after the softmax, (); 0 when the scale acts elsewhere."""
+        return self.log_scale(p_m, p_n) if self.acts == AFTER else _unscaled(p_m, p_n)
 
 
 def _unscaled(p_m: Tensor, p_n: Tensor) -> Tensor:
@@ -539,7 +616,7 @@ def rope_row(frequencies: Tensor) -> Row:
     """
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(plane_generator(frequencies.double() @ (p_n - p_m).double()))
+        return _exp(plane_generator(frequencies.double() @ (p_n - p_m).double()))
 
     return Row("rope", transport, _unscaled, SCORE, "nothing; the frequencies in RoPE-Mixed")
 
@@ -560,14 +637,17 @@ def liere_row(generators: Tensor) -> Row:
     """
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
-        back = torch.linalg.matrix_exp(-_combined(generators, p_m))
-        return back @ torch.linalg.matrix_exp(_combined(generators, p_n))
+        back = _exp(-_combined(generators, p_m))
+        return back @ _exp(_combined(generators, p_n))
 
     return Row("liere", transport, _unscaled, SCORE, "generators")
 
 
 def alibi_row(dim: int, slope: float) -> Row:
-    """ALiBi: the identity, and e^{-a |m - n|} inside the softmax; on a grid |m - n| is the Euclidean distance.
+    """ALiBi: the identity, and e^{-a |m - n|} inside the softmax.
+
+    On a grid |m - n| is the sum over the axes, the number of steps between n and m: the factor is the product of one
+    gate e^{-a} a step along any shortest path.
 
     Parameters
     ----------
@@ -583,7 +663,7 @@ def alibi_row(dim: int, slope: float) -> Row:
     """
 
     def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
-        return -slope * (p_m - p_n).double().norm()
+        return -slope * (p_m - p_n).double().abs().sum()
 
     return Row("alibi", _still(dim), log_scale, INSIDE, "nothing")
 
@@ -596,18 +676,19 @@ def riemannformer_row(generators: Tensor, log_metric: Callable[[Tensor], Tensor]
     generators : Tensor, (axes, d, d)
         X for each axis, skew; ``plane_generator`` of theta for the preset of plane rotations. With several axes they
         must commute for this closed form to be the score.
-    log_metric : function of a position (axes,) that returns ()
-        log of the factor of M_p = s^p I: ``lambda p: p[0] * log_s``, or another scale law.
+    log_metric : function of a position (axes,) that returns (), or (d,)
+        log of the factor of M_p = s^p I: ``lambda p: p[0] * log_s``, or another scale law. With several axes, one
+        number for each feature: M_p is s_a^{p_a} I on the planes that turn along axis a.
 
     Returns
     -------
     Row
 
-    Source: RF-8, RF-9, RF-13.
+    Source: RF-6, RF-8, RF-9, RF-13, RF-S.
     """
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(_combined(generators, p_m - p_n))
+        return _exp(_combined(generators, p_m - p_n))
 
     def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
         return (log_metric(p_m.double()) + log_metric(p_n.double())) / 2
@@ -615,7 +696,13 @@ def riemannformer_row(generators: Tensor, log_metric: Callable[[Tensor], Tensor]
     return Row("riemannformer", transport, log_scale, SCORE, "s, perhaps theta or X")
 
 
-def riemannformer_general_row(frequencies: Tensor, log_scales: Tensor) -> Row:
+def _itself(p: Tensor) -> Tensor:
+    return p
+
+
+def riemannformer_general_row(
+    frequencies: Tensor, log_scales: Tensor, exponent: Callable[[Tensor], Tensor] = _itself
+) -> Row:
     """RiemannFormer with the general metric: R(-m theta) S^{(m+n)/2} R(n theta), the scale inside S.
 
     Parameters
@@ -623,21 +710,23 @@ def riemannformer_general_row(frequencies: Tensor, log_scales: Tensor) -> Row:
     frequencies : Tensor, (pairs, axes)
     log_scales : Tensor, (2 pairs, axes)
         log of S's diagonal, for each axis.
+    exponent : function of a position (axes,) that returns (axes,)
+        The powers of S, from a scale law; the position itself when not given.
 
     Returns
     -------
     Row
         Its transport includes M_m: it is the whole bilinear form.
 
-    Source: RF-A1 to RF-A5.
+    Source: RF-A1 to RF-A5, RF-6a.
     """
 
     def turn(angles: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(plane_generator(angles))
+        return _exp(plane_generator(angles))
 
     def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
         p_m, p_n, theta = p_m.double(), p_n.double(), frequencies.double()
-        stretch = torch.diag((log_scales.double() @ (p_m + p_n) / 2).exp())
+        stretch = torch.diag((log_scales.double() @ (exponent(p_m) + exponent(p_n)) / 2).exp())
         return turn(-theta @ p_m) @ stretch @ turn(theta @ p_n)
 
     return Row("riemannformer-general", transport, _unscaled, SCORE, "S and theta")
@@ -667,6 +756,41 @@ def locality_row(dim: int, sigma: float, shape: Tensor | None = None) -> Row:
         return -(apart @ (apart if shape is None else shape.double() @ apart)) / (2 * sigma**2)
 
     return Row("locality", _still(dim), log_scale, AFTER, "sigma, A")
+
+
+def gated_row(log_gates: Tensor, frequencies: Tensor, positions: Tensor) -> Row:
+    """RoPE's rotations and the gates of a document, multiplied up along its tokens and acting inside the softmax.
+
+    Parameters
+    ----------
+    log_gates : Tensor, (tokens,)
+        log gamma_k, passed on the step from token k - 1 to token k.
+    frequencies : Tensor, (pairs, axes)
+    positions : Tensor, (tokens, axes)
+        Where the document's tokens stand, in their order and no two at one place: the row knows no other places.
+
+    Returns
+    -------
+    Row
+        A key after the query has log scale -inf.
+
+    Source: CS-gate, CS-rot, CS-A1.
+    """
+
+    def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
+        m, n = _token_at(positions, p_m), _token_at(positions, p_n)
+        if n > m:
+            return torch.tensor(-torch.inf, dtype=torch.float64)
+        return log_gates.double()[n + 1 : m + 1].sum()
+
+    return Row("sympow-gates", rope_row(frequencies).transport, log_scale, INSIDE, "gates, from the data on the path")
+
+
+def _token_at(positions: Tensor, place: Tensor) -> int:
+    """The index of the one token at a place."""
+    found = (positions == place).all(-1).nonzero()
+    require(len(found) == 1, "p", place.tolist(), "it must be the position of one token of the document")
+    return int(found.item())
 
 
 def conformal_row(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Row:
@@ -778,6 +902,190 @@ def symmetric_lift(matrix: Tensor, power: int) -> Tensor:
     return basis.T @ tensor_power @ basis
 
 
+# A module's own rows --------------------------------------------------------------------------------------------------
+
+
+class Reading(NamedTuple):
+    """Which head's parameters are read, and the document where they depend on it.
+
+    Attributes
+    ----------
+    head_dim, head : int
+        Features of a head, and which one.
+    x : Tensor, (tokens, width), or None
+        What the layer reads.
+    positions : Tensor, (tokens, axes), or None
+    """
+
+    head_dim: int
+    head: int
+    x: Tensor | None = None
+    positions: Tensor | None = None
+
+
+def rows_of(
+    encoding: Encoding,
+    head_dim: int,
+    head: int = 0,
+    x: Tensor | None = None,
+    positions: Tensor | None = None,
+) -> tuple[Row, ...]:
+    """A method's rows with the present parameters of its module: its own, then one for each wrapper around it.
+
+    Parameters
+    ----------
+    encoding : Encoding
+        As one layer sees it, ``encoding.layer(index)``, where layers have parameters of their own.
+    head_dim, head : int
+        Features of a head, and which one.
+    x : Tensor, (tokens, width), or None
+        A document, for a method whose gates depend on it.
+    positions : Tensor, (tokens, axes), or None
+        Where its tokens stand, for a method with a parameter for each token.
+
+    Returns
+    -------
+    tuple of Row
+        The score's matrix is the product of their bilinear forms; what they add inside the softmax adds up, and so do
+        the logarithms of what they multiply after it. Sinusoidal and learned vectors are added to the embeddings, so
+        their rows carry the identity.
+
+    Raises
+    ------
+    ValueError
+        For a class that has no line in ``ROWS``, or one that needs a document and gets none.
+
+    Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
+    """
+    name = type(encoding).__name__
+    require(name in ROWS, "encoding", name, f"the classes that have rows are {', '.join(ROWS)}")
+    return ROWS[name](encoding, Reading(head_dim, head, x, positions))
+
+
+def _read(parameter: Tensor) -> Tensor:
+    return parameter.detach().double()
+
+
+def _own(parameter: Tensor, head: int) -> Tensor:
+    """One head's part of a parameter whose first dimension is the heads, or 1 where they share it."""
+    return _read(parameter)[min(head, len(parameter) - 1)]
+
+
+def _filled(per_pair: Tensor, head_dim: int) -> Tensor:
+    """Frequencies or rates (pairs, axes), with zeros for the pairs of a head that stay as they are."""
+    return F.pad(per_pair, (0, 0, 0, head_dim // 2 - len(per_pair)))
+
+
+def _embedded_rows(method: str, learned: str) -> Callable[[Any, Reading], tuple[Row, ...]]:
+    return lambda encoding, reading: (replace(none_row(reading.head_dim), method=method, learned=learned),)
+
+
+def _rope_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return (rope_row(_filled(_read(encoding.frequencies), reading.head_dim)),)
+
+
+def _alibi_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return (alibi_row(reading.head_dim, _own(encoding.slopes, reading.head).item()),)
+
+
+def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
+    """The frequencies of one head of RiemannFormer and which axes each pair follows, (pairs, axes) both."""
+    follows = _read(encoding.follows)
+    frequencies = _read(encoding.frequencies)
+    if frequencies.dim() == 3:
+        frequencies = frequencies[reading.head]
+    return _filled(frequencies * follows, reading.head_dim), _filled(follows, reading.head_dim)
+
+
+def _riemannformer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    theta, follows = _planes(encoding, reading)
+    rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
+    generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
+    return (riemannformer_row(generators, lambda p: rates @ encoding.law.exponent(p)),)
+
+
+def _riemannformer_general_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    theta, follows = _planes(encoding, reading)
+    scales = _filled(_own(encoding.log_scale(), reading.head), reading.head_dim).flatten()[:, None]
+    return (riemannformer_general_row(theta, scales * follows.repeat_interleave(2, 0), encoding.law.exponent),)
+
+
+def _given(part: Tensor | None, argument: str) -> Tensor:
+    """A part of the document that a row cannot do without."""
+    if part is None:
+        raise ValueError(f"{argument}: got None; this method's rows depend on the document")
+    return part
+
+
+def _locality_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    widths, shape = _own(encoding.sigma(), reading.head), _read(encoding.precision())
+    rows = [locality_row(reading.head_dim, sigma.item(), shape) for sigma in widths]
+    own = rows[0]
+    if len(rows) > 1:  # one width for each query
+        places = _given(reading.positions, "positions")
+        own = replace(own, log_scale=lambda p_m, p_n: rows[_token_at(places, p_m)].log_scale(p_m, p_n))
+    return *rows_of(encoding.encoding, *reading), own
+
+
+def _liere_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return _liere_layer_rows(encoding.layer(0), reading)
+
+
+def _liere_layer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    (source,), layer = encoding._source, encoding._index
+    generators = _own(_own(source.skew(), layer), reading.head) / _read(source.unit)[:, None, None]
+    if source.width == 2:  # planes, which commute
+        frequencies = _filled(generators[..., 1, 0], reading.head_dim)
+        return (replace(rope_row(frequencies), method="rope-mixed", learned="frequencies"),)
+    whole = block_diagonal(generators.movedim(1, 0))  # (axes, d, d)
+    still = reading.head_dim - whole.shape[-1]
+    return (liere_row(F.pad(whole, (0, still, 0, still))),)
+
+
+def _sympow_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    x, positions = _given(reading.x, "x"), _given(reading.positions, "positions")
+    log_gates = F.logsigmoid(_read(x) @ _own(encoding.W_gamma.weight, reading.head) + encoding.gate_bias)
+    return (gated_row(log_gates, _filled(_read(encoding.frequencies), reading.head_dim), positions),)
+
+
+ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
+    "Encoding": lambda encoding, reading: (none_row(reading.head_dim),),
+    "Sinusoidal": _embedded_rows("sinusoidal", "nothing"),
+    "Learned": _embedded_rows("learned", "a vector for each cell"),
+    "RoPE": _rope_rows,
+    "ALiBi": _alibi_rows,
+    "RiemannFormer": _riemannformer_rows,
+    "RiemannFormerGeneral": _riemannformer_general_rows,
+    "LocalityFocusing": _locality_rows,
+    "LieRE": _liere_rows,
+    "_LieRELayer": _liere_layer_rows,
+    "SympowEncoding": _sympow_rows,
+}
+"""For each class of ``geolib.encodings``, by name, how its rows are read; a method of one's own is one line more."""
+
+
+def read_conformal(layer: nn.Module, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What one head of symmetric-power attention reads from a document: the arguments of ``conformal_row``.
+
+    Parameters
+    ----------
+    layer : geolib.recurrence.SympowAttention
+    x : Tensor, (tokens, width)
+    head : int
+
+    Returns
+    -------
+    tuple of Tensor: (tokens,), (tokens,) and (pairs,), float64
+        log gamma_k = log sigma(W_gamma x_k + bias), beta_k = 1 + tanh(W_beta x_k), and theta.
+
+    Source: CS-gate, CS-beta, CS-rot.
+    """
+    module: Any = layer
+    log_gates = F.logsigmoid(_read(x) @ _own(module.W_gamma.weight, head) + module.gate_bias)
+    rates = 1 + (_read(x) @ _own(module.W_beta.weight, head)).tanh()
+    return log_gates, rates, _read(module.frequencies)[:, 0]
+
+
 # What a method's module really computes -------------------------------------------------------------------------------
 
 
@@ -827,8 +1135,28 @@ def measured_log_gate(encoding: Encoding, p_m: Tensor, p_n: Tensor, width: int) 
 
     Source: CS-A1.
     """
-    gate = encoding.log_gate(torch.zeros(1, 2, width, dtype=torch.float64), _pair(p_m, p_n))
-    return torch.zeros(1, dtype=torch.float64) if gate is None else gate[..., 0, 1].detach().double().flatten()
+    return measured_log_gates(encoding, torch.zeros(2, width, dtype=torch.float64), _pair(p_m, p_n))[..., 0, 1]
+
+
+def measured_log_gates(encoding: Encoding, x: Tensor, positions: Tensor) -> Tensor:
+    """What a module adds to the scores of a whole document inside the softmax, zeros for nothing.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    x : Tensor, (tokens, width)
+    positions : Tensor, (tokens, axes)
+
+    Returns
+    -------
+    Tensor, (heads or 1, tokens, tokens)
+        float64; row: query, column: key.
+
+    Source: CS-gate, CS-A1.
+    """
+    tokens, gate = len(x), encoding.log_gate(x[None], positions)
+    none = torch.zeros(1, tokens, tokens, dtype=torch.float64)
+    return none if gate is None else gate.detach().double().reshape(-1, tokens, tokens)
 
 
 def measured_log_attenuation(encoding: Encoding, p_m: Tensor, p_n: Tensor) -> Tensor:
@@ -845,6 +1173,24 @@ def measured_log_attenuation(encoding: Encoding, p_m: Tensor, p_n: Tensor) -> Te
 
     Source: RF-19.
     """
-    factor = encoding.attenuation(_pair(p_m, p_n))
-    none = torch.zeros(1, dtype=torch.float64)
-    return none if factor is None else factor[..., 0, 1].detach().double().log().flatten()
+    return measured_log_attenuations(encoding, _pair(p_m, p_n))[..., 0, 1]
+
+
+def measured_log_attenuations(encoding: Encoding, positions: Tensor) -> Tensor:
+    """The logarithms of what a module multiplies the weights of a whole document by, after the softmax.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    positions : Tensor, (tokens, axes)
+
+    Returns
+    -------
+    Tensor, (heads or 1, tokens, tokens)
+        float64; zeros for nothing.
+
+    Source: RF-19, RF-22.
+    """
+    tokens, factor = len(positions), encoding.attenuation(positions)
+    none = torch.zeros(1, tokens, tokens, dtype=torch.float64)
+    return none if factor is None else factor.detach().double().log().reshape(-1, tokens, tokens)

@@ -1,5 +1,6 @@
 """Discrete connections against NumPy products and closed forms; the rows of the table against ledger and modules."""
 
+import functools
 import itertools
 import math
 
@@ -13,9 +14,11 @@ from torch.testing import assert_close
 
 from geolib import connection as cn
 from geolib import manifolds as mf
+from geolib import recurrence as rc
+from geolib import sympow
 from geolib.attention import Encoding
-from geolib.encodings import RoPE, build
-from geolib.rotations import axial_frequencies, language_frequencies, plane_generator, reflect_pairs
+from geolib.encodings import METHODS, RoPE, build
+from geolib.rotations import plane_generator, reflect_pairs
 
 torch.set_num_threads(1)
 few = settings(deadline=None, max_examples=15)
@@ -305,13 +308,24 @@ def test_row_of_liere_is_the_product_of_two_exponentials(a, b, c, d):  # LR-A1
     close(cn.liere_row(generators).bilinear_form(vec(a, b), vec(c, d)), turned[0].T @ turned[1], 1e-9)
 
 
+@pytest.mark.parametrize("angle", [1e-3, 0.01, 0.03, 0.049, 0.3])
+def test_rows_keep_their_digits_at_small_angles(angle):  # RF-13, LR-A1
+    expected, X = torch.from_numpy(_turn(angle)), plane_generator(vec(1.0))
+    for row in (
+        cn.rope_row(vec(1.0)[:, None]),
+        cn.liere_row(X[None]),
+        cn.riemannformer_row(-X[None], lambda p: 0 * p[0]),
+    ):
+        close(row.bilinear_form(vec(0), vec(angle)), expected, 1e-14)
+
+
 def test_rows_of_alibi_and_locality_scale_without_turning():  # CS-A1, RF-21
     m, n, shape = vec(3, 1), vec(1, 2), vec(2.0, 0.5, 0.5, 1.0).reshape(2, 2)
     alibi, locality = cn.alibi_row(4, 0.25), cn.locality_row(4, 1.5, shape)
     for row in (alibi, locality, cn.none_row(4)):
         close(row.bilinear_form(m, n), torch.eye(4).double())
     close(alibi.log_scale(vec(7), vec(3)).exp(), vec(math.exp(-0.25) ** 4)[0])
-    close(alibi.log_scale(m, n), vec(-0.25 * math.sqrt(5))[0])
+    close(alibi.log_scale(m, n), vec(-0.25 * 3)[0])  # two steps along one axis, one along the other
     close(locality.log_scale(m, n), vec(-(2 * 4 - 2 * 0.5 * 2 + 1) / (2 * 1.5**2))[0])
     close(cn.locality_row(4, 1.5).log_scale(m, n), vec(-5 / 4.5)[0])
     assert (alibi.acts, locality.acts, cn.none_row(4).acts) == (cn.INSIDE, cn.AFTER, cn.SCORE)
@@ -372,6 +386,135 @@ def test_symmetric_tensors_are_an_invariant_subspace():  # CS-P3, CS-k
     close(torch.linalg.det(cn.symmetric_lift(q, 2)), torch.linalg.det(q) ** exponent)
 
 
+def unnormalised_weights(q, k, *arguments):
+    """The weights B_ij of the attention form before it divides by their sum, (batch, heads, tokens, tokens)."""
+    unit = torch.eye(k.shape[2]).double().expand(*k.shape[:2], -1, -1)
+    attended = rc.attention_form(q, k, unit, *arguments)
+    return attended.output * attended.log_normaliser.exp()[..., None]
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_symmetric_power_attention_computes_its_rows(power):  # CS-conf, CS-gate, CS-beta, CS-P3, CS-3
+    layer = rc.SympowAttention(8, 2, power, longest=40.0).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += torch.randn_like(parameter)
+    x = double(5, 8)
+    q, k, v = (t.unflatten(-1, (2, 4)).transpose(0, 1)[None] for t in layer.qkv(x).detach().chunk(3, -1))
+    B = unnormalised_weights(q, k, power, layer.log_gates(x[None]).detach(), layer.turns(x[None]).detach())
+    expected = torch.zeros_like(B)
+    for head in range(2):
+        read = cn.read_conformal(layer, x, head)
+        row, lifted = cn.conformal_row(*read), cn.lifted_conformal_row(*read, power)
+        for n, m in itertools.combinations_with_replacement(range(5), 2):
+            pair = vec(m), vec(n)
+            plain = row.log_scale(*pair).exp() * (q[0, head, m] @ row.transport(*pair) @ k[0, head, n]) ** power
+            features_q, features_k = features(q[0, head, m], power), features(k[0, head, n], power)
+            size = (features_q.norm() * features_k.norm()).item()
+            close(features_q @ lifted.bilinear_form(*pair) @ features_k, plain, 1e-12 * size)
+            expected[0, head, m, n] = plain
+    assert_close(B, expected, rtol=1e-8, atol=1e-10)
+    # And the layer as a whole, in its chunked form: the rows' weights, normalised.
+    y = (expected / expected.sum(-1, keepdim=True)) @ v
+    assert_close(layer(x[None])[0], layer.out(y.transpose(1, 2).flatten(2)), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_the_conformal_state_holds_keys_transported_by_the_lifted_row(power):  # CS-3, CS-1
+    gates, rates, theta = conformal_data(5)
+    lifted, keys, values = (
+        cn.lifted_conformal_row(gates.log(), rates, theta, power),
+        double(5, 4),
+        torch.eye(5).double(),
+    )
+    state = rc.empty_state(keys[None, None], values[None, None], power)
+    for i in range(5):
+        q, k, v = (t[None, None] for t in (double(4), keys[i], values[i]))
+        _, state = rc.conformal_step(state, q, k, v, power, gates[i].log()[None, None], (rates[i] * theta)[None, None])
+    for j in range(5):  # row j of S belongs to the value e_j, so to key j alone
+        close(state.S[0, 0, j], lifted.bilinear_form(vec(4), vec(j)) @ features(keys[j], power))
+
+
+@few
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
+def test_the_two_lifts_agree_entry_by_entry(d, power, seed):  # CS-P3
+    matrix = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    ours = [tuple(m) for m in itertools.combinations_with_replacement(range(d), power)]
+    order = [ours.index(tuple(m)) for m in sympow.variables(d, power).tolist()]
+    assert_close(cn.symmetric_lift(matrix, power)[order][:, order], sympow.lift(matrix, power), rtol=1e-9, atol=1e-9)
+
+
+# Flatness across the table --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", [(3, 3), (2, 3, 2)], ids=["2d", "3d"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_of_the_registry_is_flat_on_a_grid(name, grid):  # RF-FLAT
+    encoding, identity = randomised(name, grid, {}), torch.eye(HEAD_DIM).double()
+    points = [torch.sort(6 * torch.rand(n).double()).values for n in grid]
+    positions = torch.cartesian_prod(*points)
+    for head in range(HEADS):
+        rows = cn.rows_of(encoding, HEAD_DIM, head, double(len(positions), WIDTH), positions)
+        connection = cn.implied_connection(joined(rows), *points)
+        far = tuple(n - 1 for n in grid)
+        loop = cn.straight_path((0,) * len(grid), far) + cn.straight_path(far, (0,) * len(grid))[1:]
+        close(cn.holonomy(connection, loop), identity, 1e-8)
+        close(cn.flatness_defect(connection), torch.zeros(()).double(), 1e-8)
+        # Flat, and not for want of transport: a step is the identity in the methods that do not turn alone.
+        still = (connection.steps[0] - identity).abs().max() < 1e-12
+        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf"))
+
+
+def test_implied_transport_is_that_of_the_frames():  # RF-2, RF-8, RF-A3
+    generators, log_s, theta, log_S = skew(1, d=4), math.log(0.9), double(2, 1), 0.1 * double(4, 1)
+
+    def conformal(i):
+        return 0.9 ** (-i / 2) * expm(i * generators[0])
+
+    def general(i):
+        turn = torch.from_numpy(scipy.linalg.block_diag(*(_turn(-i * t) for t in theta[:, 0])))
+        return turn @ torch.diag((-i / 2 * log_S[:, 0]).exp())
+
+    rows = cn.riemannformer_row(generators, lambda p: p[0] * log_s), cn.riemannformer_general_row(theta, log_S)
+    for row, frame in zip(rows, (conformal, general)):
+        steps = cn.implied_connection(row.bilinear_form, vec(0.5, 1.7, 4)).steps[0]
+        close(steps[0], frame(1.7) @ torch.linalg.inv(frame(0.5)))
+        close(steps[1], frame(4) @ torch.linalg.inv(frame(1.7)))
+
+
+def test_data_dependent_steps_are_flat_on_a_line():  # RF-FLAT, CS-1, CS-3
+    gates, rates, theta = conformal_data(6)
+    line, row = cn.conformal_steps(gates.log(), rates, theta), cn.conformal_row(gates.log(), rates, theta)
+    back_and_forth = [(i,) for i in (1, 2, 3, 4, 5, 4, 3, 2, 3, 2, 1)]
+    close(cn.holonomy(line, back_and_forth), torch.eye(4).double())
+    close(cn.transport_along(line, cn.straight_path((1,), (5,))), row.bilinear_form(vec(5), vec(1)))
+    for step, implied in zip(line.steps, cn.implied_connection(row.bilinear_form, torch.arange(6.0)).steps):
+        close(step, implied)
+    lifted = cn.lifted_conformal_row(gates.log(), rates, theta, 2).bilinear_form
+    way = [(vec(1), vec(0)), (vec(4), vec(1)), (vec(5), vec(4))]
+    close(
+        functools.reduce(lambda done, step: lifted(*step) @ done, way, torch.eye(10).double()), lifted(vec(5), vec(0))
+    )
+
+
+def test_data_dependent_steps_are_curved_on_a_grid():  # RF-FLAT, CS-1, CS-beta
+    layer, x = rc.SympowAttention(8, 1, longest=40.0).double(), double(3, 4, 8)
+    with torch.no_grad():
+        layer.W_gamma.weight.normal_()
+        layer.W_beta.weight.normal_()
+    log_gates, rates, theta = cn.read_conformal(layer, x.flatten(0, 1), head=0)
+    log_gates, rates = log_gates.reshape(3, 4), rates.reshape(3, 4)
+    grid = cn.conformal_steps(log_gates, rates, theta)
+    squares = cn.plaquettes(grid)
+    for i, j in itertools.product(range(2), range(3)):
+        gate = (log_gates[i + 1, j] - log_gates[i, j + 1]).exp()
+        turn = scipy.linalg.block_diag(*(_turn((rates[i, j + 1] - rates[i + 1, j]) * t) for t in theta))
+        assert_close(squares[i, j], gate * torch.from_numpy(turn), rtol=1e-9, atol=1e-12)
+        # The gates give holonomy in R_>0, the turns in SO(d), and on Sym^p the lift of both.
+        close(sympow.lift(squares[i, j], 2), gate**2 * sympow.lift(torch.from_numpy(turn), 2))
+    assert cn.flatness_defect(grid) > 0.1
+
+
 def flat_rows():
     gates, rates, theta = conformal_data()
     return {
@@ -401,26 +544,95 @@ def test_liere_in_two_dimensions_is_flat_and_its_steps_multiplied_up_are_not(): 
 # The rows against the modules -----------------------------------------------------------------------------------------
 
 
-@few
-@given(places, places, places, places)
-def test_modules_compute_their_rows(a, b, c, d):  # RF-13, LR-A2
-    m, n = vec(a, b), vec(c, d)
-    pairs = {
-        "none": (build("none", width=8, heads=1, grid=(8, 8)), cn.none_row(8)),
-        "rope-axial": (build("rope-axial", width=8, heads=1, grid=(8, 8)), cn.rope_row(axial_frequencies(8, 2))),
-    }
-    for encoding, row in pairs.values():
-        close(cn.measured_bilinear_form(encoding, m, n, 8)[0], row.bilinear_form(m, n), 1e-9)
-        close(cn.measured_log_gate(encoding, m, n, 8)[0], row.log_scale(m, n))
-        close(cn.measured_log_attenuation(encoding, m, n)[0], row.log_scale(m, n))
-    encoding, row = build("rope", width=8, heads=1, grid=(9,)), cn.rope_row(language_frequencies(8))
-    close(cn.measured_bilinear_form(encoding, m[:1], n[:1], 8)[0], row.bilinear_form(m[:1], n[:1]), 1e-9)
+WIDTH, HEADS, HEAD_DIM = 32, 2, 16
+GRIDS = [(5,), (2, 3), (2, 1, 2)]
+OPTIONS = [
+    ("riemannformer", {"learn_angles": True, "law": "slow", "per_layer": True}),
+    ("riemannformer-general", {"learn_angles": True, "law": "slow"}),
+    ("liere", {"block": 8, "share": "heads"}),
+    ("rope-mixed", {"share": "all"}),
+    ("riemannformer+lf", {"lf": {"per_layer": True, "per_position": True}}),
+    ("liere+lf", {"lf": {"per_layer": True}}),
+    ("alibi+lf+lf", {}),
+]
+CASES = [*((name, {}) for name in METHODS), *((f"{name}+lf", {}) for name in METHODS), *OPTIONS]
+every_method = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{o or ''}" for n, o in CASES])
+every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
+
+
+def randomised(name, grid, options):
+    """A method's second layer in float64, with all that it learns, and its frequencies, drawn at random."""
+    encoding = build(name, width=WIDTH, heads=HEADS, grid=grid, layers=2, **options).double()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter += 0.4 * torch.randn_like(parameter)
+        for buffer_name, buffer in encoding.named_buffers():
+            # Not the units of position, whole numbers, and not which entries of the frequencies are zero.
+            if buffer.is_floating_point() and not buffer_name.endswith("follows"):
+                buffer *= 0.5 + torch.rand_like(buffer)
+    return encoding.layer(1)
+
+
+def document(grid):
+    """Features and real places of as many tokens as the grid has cells; above -1, where the slow law begins."""
+    tokens = math.prod(grid)
+    return double(tokens, WIDTH), 6 * torch.rand(tokens, len(grid)).double() - 0.9
+
+
+def joined(rows):
+    """The one matrix of the score of several rows."""
+    return lambda p_m, p_n: functools.reduce(torch.matmul, [row.bilinear_form(p_m, p_n) for row in rows])
+
+
+@every_grid
+@every_method
+def test_every_method_computes_its_rows(name, options, grid):  # RF-9, RF-13, RF-21, RF-A5, LR-A1, LR-A2, CS-A1, CS-gate
+    encoding, (x, positions) = randomised(name, grid, options), document(grid)
+    gates = cn.measured_log_gates(encoding, x, positions)
+    attenuations = cn.measured_log_attenuations(encoding, positions)
+    rows = [cn.rows_of(encoding, HEAD_DIM, head, x, positions) for head in range(HEADS)]
+    for m, n in itertools.product(range(4), repeat=2):
+        pair = positions[m], positions[n]
+        forms = cn.measured_bilinear_form(encoding, *pair, HEAD_DIM, HEADS)
+        for head in range(HEADS):
+            close(forms[head], joined(rows[head])(*pair))
+            close(gates[min(head, len(gates) - 1), m, n], sum(row.log_gate(*pair) for row in rows[head]))
+            expected = sum(row.log_attenuation(*pair) for row in rows[head])
+            assert_close(attenuations[min(head, len(attenuations) - 1), m, n], expected, rtol=1e-10, atol=1e-10)
+    # Nothing is left that the rows do not say, but for the vectors that two methods add to the embeddings.
+    adds = not torch.equal(encoding.embed(x[None], torch.zeros_like(positions))[0], x)
+    assert adds == (rows[0][0].method in ("sinusoidal", "learned"))
+
+
+@every_grid
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "sympow-gates"])
+def test_gates_and_attenuations_of_a_pair_are_those_of_its_document(name, grid):  # CS-A1, RF-19
+    encoding, (x, positions) = randomised(f"{name}+lf", grid, {}), document(grid)
+    gates = cn.measured_log_gates(encoding, x, positions)
+    attenuations = cn.measured_log_attenuations(encoding, positions)
+    pair = positions[3], positions[1]
+    close(cn.measured_log_gate(encoding, *pair, WIDTH), gates[:, 3, 1])
+    close(cn.measured_log_attenuation(encoding, *pair), attenuations[:, 3, 1])
+
+
+def test_gates_of_a_document_are_sigmoids_multiplied_along_its_tokens():  # CS-gate
+    encoding, (x, positions) = randomised("sympow-gates", (2, 3), {}), document((2, 3))
+    weights = encoding.W_gamma.weight[1].detach().numpy()
+    sigmoid = 1 / (1 + np.exp(-(x.numpy() @ weights) - encoding.gate_bias))
+    (row,) = cn.rows_of(encoding, HEAD_DIM, 1, x, positions)
+    got = row.log_gate(positions[4], positions[1]).exp()
+    close(got, torch.tensor(sigmoid[2] * sigmoid[3] * sigmoid[4]), 1e-12)
+    assert row.log_gate(positions[1], positions[4]) == -torch.inf  # a later key
 
 
 def test_mixed_frequencies_have_one_row_for_each_head():  # LR-blk
     frequencies, m, n = double(3, 4, 2), vec(2, 1), vec(-1, 4)
     measured = cn.measured_bilinear_form(RoPE(frequencies), m, n, 8, heads=3)
     close(measured, torch.stack([cn.rope_row(f).bilinear_form(m, n) for f in frequencies]))
+
+
+class Novel(Encoding):
+    """A method that nobody gave a row."""
 
 
 class Lopsided(Encoding):
@@ -479,6 +691,11 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
         (lambda: cn.symmetric_basis(3, 0), "power"),
         (lambda: cn.conformal_row(*conformal_data()).log_scale(vec(1), vec(2)), "p_n"),
         (lambda: cn.measured_bilinear_form(Encoding(), vec(1, 2), vec(1), 4), "p_m"),
+        (lambda: cn.rows_of(Novel(), 8), "encoding"),
+        (lambda: cn.rows_of(build("sympow-gates", width=8, heads=1, grid=(4,)), 8), "x"),
+        (lambda: cn.rows_of(build("lf", width=8, heads=1, grid=(4,), per_position=True), 8), "positions"),
+        (lambda: cn.gated_row(double(2), double(4, 1), vec(1, 2)[:, None]).log_gate(vec(1), vec(3)), "p"),
+        (lambda: cn.gated_row(double(2), double(4, 1), vec(1, 1)[:, None]).log_gate(vec(1), vec(1)), "p"),
     ],
 )
 def test_bad_input_is_named(call, argument):
