@@ -453,7 +453,7 @@ class LieRE(Encoding):
             check_positive(u, "unit")
         self.width = width
         self.generators = nn.Parameter(entries)
-        self.register_buffer("unit", torch.tensor(unit), persistent=False)
+        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float32), persistent=False)
         self._kept: _Kept | None = None
         # Made once, in a tuple: views are no submodules, and hold no parameters of their own.
         self._views = tuple(_LieRELayer(self, i) for i in range(layers))

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from geolib._checks import angle_dtype, check_even, check_last, require
 from geolib.conformal import diagonal_metric, general_metric, metric_root, scalar_metric
+from geolib.lie import exp_skew
 from geolib.rotations import (
     block_diagonal,
     inverse_mixed_angles,
@@ -313,8 +314,8 @@ def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
     require(torch.equal(skew.mT, -skew), "skew", "a matrix with X^T != -X", "pass A - A^T of any square matrix A")
     return Preset(
         lambda m: scalar_metric(m, log_scale, skew.shape[-1]),
-        lambda m: _column(-m / 2 * log_scale) * torch.matrix_exp(m[:, None, None] * skew),
-        lambda x, m: scale_features(_act(torch.matrix_exp(-m[:, None, None] * skew), x), (m / 2 * log_scale)[:, None]),
+        lambda m: _column(-m / 2 * log_scale) * exp_skew(m[:, None, None] * skew),
+        lambda x, m: scale_features(_act(exp_skew(-m[:, None, None] * skew), x), (m / 2 * log_scale)[:, None]),
     )
 
 
