@@ -34,7 +34,7 @@ class Record:
         One row for each epoch: epoch, train_loss, seconds (since the start) and, where it was evaluated, test_loss and
         test_accuracy (in [0, 1]).
     wall_seconds : float
-        Training and evaluation, over all sessions.
+        Training and evaluation, over all starts.
     images_per_second : float
         Training alone.
     peak_memory : dict

@@ -210,7 +210,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Time in training and evaluation, over all sessions."""
+        """Time in training and evaluation, over all starts."""
         return time.monotonic() - self.began
 
     @property
