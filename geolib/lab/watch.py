@@ -96,9 +96,8 @@ class Watch:
                 raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
             total = run.config.epochs * len(run.labels)
             label = f"{run.config.dataset} {run.config.method} seed {run.config.seed}"
-            self.bar = tqdm(
-                total=total, initial=run.seen, unit=" images", unit_scale=True, desc=label, mininterval=0, ncols=88
-            )
+            layout = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": " images", "unit_scale": True}
+            self.bar = tqdm(total=total, initial=run.seen, desc=label, mininterval=0, **layout)
 
     def after_step(self, run: Run) -> None:
         """Look at the loss, save, or stop, each when it is time."""
