@@ -88,7 +88,6 @@ def collapse_progress(app: Sphinx, document: nodes.document) -> None:
                 kept[bar.group(1) if bar else line] = line
             block.rawsource = "\n".join(kept.values())
             block[:] = [nodes.Text(block.rawsource)]
-            block["classes"].append("progress")
 
 
 # Docstrings ---------------------------------------------------------------------------------------------------------
