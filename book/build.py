@@ -3,7 +3,7 @@
 ``python book/build.py [ROOT]`` builds the book at ROOT (this repository when left out) into ROOT/_build/html with
 Jupyter Book, every warning an error. Around it stand three rules that Jupyter Book does not have:
 
-- outputs of chapters are kept only as long as the library and the packages that made them are the same;
+- outputs of chapters are kept only as long as the library, the records and the packages that made them are the same;
 - pages are read afresh unless the last build ended well, so what failed once fails again until it is mended;
 - chapters run on the CPU, with this Python, whatever kernels the machine has.
 """
@@ -49,9 +49,10 @@ def tested_packages() -> list[str]:
 
 
 def library_stamp() -> str:
-    """Changes when a chapter's outputs could: geolib's sources, Python, the packages."""
+    """Changes when a chapter's outputs could: geolib's sources, the records, Python, the packages."""
     library = REPOSITORY / "geolib"
     sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
+    sources += (REPOSITORY / "book" / "results").rglob("*.json")
     return digest(sources, platform.python_version(), *tested_packages())
 
 
