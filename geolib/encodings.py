@@ -94,7 +94,7 @@ class Learned(Encoding):
     grid : tuple of int
         Cells along each axis. A position is rounded to its cell; one off the grid is an IndexError.
     std : float
-        Of the normal distribution that the vectors start from. From 0.02, a common choice, small models hardly start.
+        Of the normal distribution that the vectors start from.
 
     Source: LR-T1 (the absolute-position column).
     """
