@@ -1,13 +1,8 @@
-"""The built site, opened page by page in a headless browser, and the build's own promise to fail.
-
-The browser is $CHROMIUM, or chromium, chromium-browser or google-chrome on the PATH, or the one that
-``playwright install chromium`` brings.
-"""
+"""The built site, opened page by page in a headless browser, and the build's own promise to fail."""
 
 import functools
 import http.server
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -56,32 +51,6 @@ def address():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
-
-
-def browser_on_path():
-    """The browser to start, or None for playwright's own."""
-    names = [os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    return next((found for name in names if name and (found := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """A headless Chromium."""
-    from playwright.sync_api import Error, sync_playwright
-
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(
-                executable_path=browser_on_path(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-            )
-        except Error as error:
-            pytest.fail(
-                "no browser starts. Install one (Debian: apt install chromium; elsewhere: python -m playwright install "
-                f"chromium) or name one in $CHROMIUM. {str(error).splitlines()[0]}",
-                pytrace=False,
-            )
-        yield chromium
-        chromium.close()
 
 
 class Visit:
