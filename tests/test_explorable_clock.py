@@ -213,7 +213,7 @@ def test_the_mouse_moves_the_mark_along_the_curve_and_a_finger_turns_a_hand(page
     # A hand of the slowest pair: a small turn is a long way in position.
     page.evaluate("models.one.set('query', 12), models.one.set('key', 30)")
     page.evaluate("settle()")
-    reach = page.locator("#one .face circle.reach").last.bounding_box()
+    reach = page.locator("#one .face circle.geo-reach").last.bounding_box()
     x, y = reach["x"] + reach["width"] / 2, reach["y"] + reach["height"] / 2
     face = page.locator("#one .face svg").bounding_box()
     cx, cy = face["x"] + face["width"] / 2, face["y"] + face["height"] / 2
