@@ -183,7 +183,11 @@ function pageIsDark() {
  * names that the whole page knows: a value changes with all others of the same shared name.
  */
 export function stage({ model, el }, names, css) {
-  const root = html("div", { class: "geo" }, el);
+  // A notebook takes the keys that move sliders for its own cells unless it is asked not to, and never sees them.
+  const root = html("div", { class: "geo", "data-lm-suppress-shortcuts": "true" }, el);
+  root.addEventListener("keydown", (event) => {
+    if (/^(Arrow|Home|End|Page|Enter| )/.test(event.key)) event.stopPropagation();
+  });
   html("style", {}, root, css);
   const spoken = html("div", { class: "geo-hidden", "aria-live": "polite" }, root);
   const read = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
