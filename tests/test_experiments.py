@@ -133,19 +133,19 @@ def test_distance_is_that_of_the_two_accuracies_from_the_papers():  # RF-T1
 def test_choice_is_the_nearest_setting_of_those_with_both_runs():  # RF-T1
     made = grid_records(
         {
-            "w256-mlp4.none": 76.61,  # 3 and 4 points off: 5
-            "w256-mlp4.rope": 83.91,
-            "w192-mlp2.none": 79.61,  # 0 and 6 points off: 6
-            "w192-mlp2.rope": 81.91,
-            "w192-mlp2.rope-axial": 88.91,  # 0 and 1: nearest
+            "w256-mlp4.none": 79.61,  # 0 and 6 points off: 6
+            "w256-mlp4.rope": 81.91,
+            "w192-mlp2.none": 76.61,  # 3 and 4 points off: 5
+            "w192-mlp2.rope": 83.91,
+            "w256-mlp4.rope-axial": 88.91,  # 0 and 1: nearest
             "w384-mlp4.rope": 87.91,  # its other run is missing
         }
     )
     found = distances(made)
-    assert list(found) == [("w256-mlp4", "rope"), ("w192-mlp2", "rope"), ("w192-mlp2", "rope-axial")]
-    assert list(found.values()) == pytest.approx([5, 6, 1])
-    assert choose(made) == ("w192-mlp2", "rope-axial")
-    assert choose(made[:4]) == ("w256-mlp4", "rope")
+    assert list(found) == [("w256-mlp4", "rope"), ("w192-mlp2", "rope"), ("w256-mlp4", "rope-axial")]
+    assert list(found.values()) == pytest.approx([6, 5, 1])
+    assert choose(made) == ("w256-mlp4", "rope-axial")
+    assert choose(made[:4]) == ("w192-mlp2", "rope")
     with pytest.raises(LabError, match="riemannformer-baselines"):
         choose(made[-1:])
 
@@ -159,11 +159,12 @@ def test_only_baselines_decide():  # RF-T1
 
 
 def test_the_grids_table_shows_distances_the_nearest_and_the_frozen():  # RF-T1
-    made = grid_records({"w192-mlp2.none": 79.61, "w192-mlp2.rope": 86.91})
+    made = grid_records({"w256-mlp4-auto.none": 79.61, "w256-mlp4-auto.rope": 86.91})
     shown = grid_table(BASELINES, "full", made)
     rows = {(row[0], row[5].split(",")[0]): row for row in shown.rows}
-    assert rows["w192-mlp2", "reading order"][6:] == ["79.61", "86.91", "1.00", "nearest"]
-    assert rows["w192-mlp2", "axial"][6:] == ["79.61", NO_RECORD, "-", ""]
+    assert rows["w256-mlp4-auto", "reading order"][6:] == ["79.61", "86.91", "1.00", "nearest"]
+    assert rows["w256-mlp4-auto", "axial"][6:] == ["79.61", NO_RECORD, "-", ""]
+    assert rows["w256-mlp4-auto-erase", "reading order"][3] == "crop-flip-autoaugment, erasing 0.25"
     frozen = [row for row in shown.rows if "frozen" in row[-1]]
     assert [row[0] for row in frozen] == [FROZEN[0]]
     assert "sum of the squared differences" in shown.notes[0]
