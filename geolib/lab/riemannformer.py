@@ -309,8 +309,8 @@ TABLE1 = Experiment(
         f"{_FROZEN_TRAINING['width']}, MLP ratio {_FROZEN_TRAINING['mlp_ratio']:g}, augmentation "
         f"{_augmentation(_FROZEN_TRAINING)}, a {_FROZEN_TRAINING.get('schedule', 'cosine')} learning rate and the RoPE "
         f"of the paper's row ({ROPES[_PAPERS_ROPE]}) are those frozen by riemannformer-baselines. In all: mean "
-        "pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, axial angles of base 100 in "
-        "RiemannFormer."
+        "pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, axial angles of base 100 "
+        "in RiemannFormer."
     ),
     importance=1,
 )
