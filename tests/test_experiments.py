@@ -4,13 +4,17 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 
+from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, h100_seconds
+from geolib.lab.models import ViT
 from geolib.lab.plans import Experiment, Variant
 from geolib.lab.records import Record
 from geolib.lab.riemannformer import (
+    ABLATIONS,
     BASELINES,
     FROZEN,
     GRID,
@@ -275,3 +279,50 @@ def test_variants_differ_from_the_shared_settings_scale_by_scale():
     )
     assert [rows.config(scale, "wide", "digits", 0).width for scale in ("cpu", "full")] == [16, 32]
     assert rows.config("cpu", "wide", "digits", 0).method_options == {"base": 9.0}
+
+
+# Ablations ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("experiment", [TABLE1, ABLATIONS, BASELINES], ids=lambda e: e.name)
+def test_every_row_takes_a_step_at_smoke_scale(experiment):
+    images, labels = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
+    for row in experiment.methods:
+        config = experiment.config("smoke", row, "cifar10", 0)
+        torch.manual_seed(0)
+        model = ViT(config, (3, 32, 32), 10)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        before = [p.detach().clone() for p in model.encoding.parameters()]
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        assert loss.isfinite(), row
+        assert all((p != b).any() for p, b in zip(model.encoding.parameters(), before)), row
+
+
+@pytest.mark.parametrize("scale", ["cpu", "full"])
+def test_every_row_can_be_built_at_its_scale(scale):
+    for experiment in (TABLE1, ABLATIONS):
+        for row in experiment.methods:
+            config = experiment.config(scale, row, "cifar10", 0)
+            size = {"width": config.width, "heads": config.heads, "layers": config.layers}
+            encoding = build(config.method, grid=(8, 8), **size, **config.method_options)
+            assert sum(p.numel() for p in encoding.parameters()) < 300_000, row
+
+
+def test_the_ablations_start_from_the_tables_own_rows():  # RF-T1
+    for row in ("riemannformer", "riemannformer+lf"):
+        assert ABLATIONS.config("full", row, "cifar10", 1) == TABLE1.config("full", row, "cifar10", 1)
+    changed = {row for row, _ in ABLATIONS.against}
+    assert changed == set(ABLATIONS.methods) - {"riemannformer", "riemannformer+lf"}
+    assert ABLATIONS.importance > TABLE1.importance
+
+
+def test_the_row_of_reflections_scores_as_the_row_of_rotations():  # RF-REFL
+    images = torch.randn(4, 3, 32, 32).double()
+    scores = []
+    for row in ("riemannformer", "riemannformer-reflection"):
+        torch.manual_seed(0)
+        scores.append(ViT(ABLATIONS.config("smoke", row, "cifar10", 0), (3, 32, 32), 10).double()(images))
+    # Frequencies are made in float32, and halved exactly.
+    assert torch.allclose(*scores, rtol=1e-10, atol=1e-12)
