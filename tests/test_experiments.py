@@ -291,13 +291,14 @@ def test_every_row_takes_a_step_at_smoke_scale(experiment):
         config = experiment.config("smoke", row, "cifar10", 0)
         torch.manual_seed(0)
         model = ViT(config, (3, 32, 32), 10)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        before = [p.detach().clone() for p in model.encoding.parameters()]
+        parameters = list(model.parameters())
         loss = torch.nn.functional.cross_entropy(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        assert loss.isfinite(), row
-        assert all((p != b).any() for p, b in zip(model.encoding.parameters(), before)), row
+        gradients = torch.autograd.grad(loss, parameters)
+        assert all(gradient.any() for gradient in gradients), row
+        with torch.no_grad():
+            for p, gradient in zip(parameters, gradients):
+                p -= 0.01 * gradient
+            assert torch.nn.functional.cross_entropy(model(images), labels) < loss, row
 
 
 @pytest.mark.parametrize("scale", ["cpu", "full"])
