@@ -246,6 +246,20 @@ def test_autoaugment_draws_as_torchvision_does():
     assert surprise([AUTO_AUGMENT(PICTURE) for _ in range(500)], probabilities) > 1e-4
 
 
+def test_autoaugments_policy_is_torchvisions():
+    shape = (3, 32, 32)
+    moves, probabilities = auto_augment_moves(shape)
+    assert len(AUTO_AUGMENT._policies) == len(moves) == len(probabilities)
+    for policy, rows, likely in zip(AUTO_AUGMENT._policies, moves, probabilities):
+        for (name, probability, step), (plus, minus, none), p in zip(policy, rows, likely):
+            magnitudes, signed = torchvision_magnitudes(name, 10, shape)
+            value = magnitudes[step or 0]
+            assert p == torch.tensor(probability)
+            for row, expected in ((plus, value), (minus, -value if signed else value)):
+                torch.testing.assert_close(row, torch.tensor(move(name, expected, shape)), rtol=0, atol=0)
+            assert tuple(none.tolist()) == Move()
+
+
 def test_neighbours_in_a_batch_draw_independently():
     moves = rand_augment_moves(PICTURE.shape)
     images = many(lambda images: rand_augment(images, moves, 1))
