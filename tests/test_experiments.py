@@ -26,8 +26,7 @@ from geolib.lab.riemannformer import (
     distances,
     grid_table,
 )
-from geolib.lab.tables import cells_of, difference_table, ordering, paired_differences, table
-
+from geolib.lab.tables import cells_of, difference_table, ordering, paired_differences, sampling_error, table
 
 ROPE = FROZEN[1]  # the row that stands for the paper's RoPE
 
@@ -261,6 +260,20 @@ def test_differences_stand_beside_the_papers():  # RF-T1
     notes = " ".join(table(TABLE1, "cpu", made).notes)
     assert "cifar10, differences over common seeds in points, ± standard error: RoPE - No-Pos +10.00 ± 0.00" in notes
     assert PAPER["rope", "cifar10"] - PAPER["none", "cifar10"] == pytest.approx(8.30)
+
+
+def test_sampling_error_is_the_spread_over_test_sets():
+    torch.manual_seed(0)
+    right = (torch.rand(4000, 500) < 0.8).double().mean(1)  # 4000 test sets of 500 images
+    assert sampling_error(0.8, 500) == pytest.approx(100 * right.std().item(), rel=0.05)
+    with pytest.raises(ValueError, match="images: got 0"):
+        sampling_error(0.8, 0)
+
+
+def test_the_table_tells_what_seeds_do_not_show():
+    made = [replace(r, data={"test_images": 2000}) for r in table1_records({"none": [50, 50]})]
+    assert "would move each accuracy by about 1.12 points." in " ".join(table(TABLE1, "cpu", made).notes)
+    assert "would move" not in " ".join(table(TABLE1, "cpu", []).notes)
 
 
 def test_a_run_recorded_by_two_experiments_counts_once():
