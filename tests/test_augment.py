@@ -32,6 +32,7 @@ from geolib.lab.augment import (
     random_erasing,
     size_of,
 )
+from geolib.lab.benches import augment as bench
 from geolib.lab.config import AUGMENTATIONS
 
 import_torchvision()
@@ -397,6 +398,14 @@ def test_any_shape_and_a_batch_of_one(name, shape):
 def test_a_move_changes_nothing_by_default():
     images = pictures((3, 32, 32))
     assert torch.equal(apply_moves(images, torch.tensor([Move()]).expand(len(images), -1)), images)
+
+
+def test_the_bench_has_three_forms_of_each_policy():
+    rows = list(bench.run(batch=4, repeats=1, device="cpu"))
+    assert [(row["policy"], row["form"]) for row in rows] == list(
+        itertools.product(bench.POLICIES, ("batched", "tensor", "pil"))
+    )
+    assert all(row["images_per_second"] > 0 for row in rows)
 
 
 # Settings
