@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.liere import LiereGrid
+    from geolib.explorables.powers import EvenPowers
 
-__all__ = ["RopeClock"]
+__all__ = ["EvenPowers", "LiereGrid", "RopeClock"]
 
-_MODULES = {"RopeClock": "clock"}
+_MODULES = {"EvenPowers": "powers", "LiereGrid": "liere", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:
