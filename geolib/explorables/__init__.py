@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.liere import LiereGrid
+    from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.powers import EvenPowers
 
-__all__ = ["EvenPowers", "LiereGrid", "RopeClock"]
+__all__ = ["EvenPowers", "LabNotebook", "LiereGrid", "RopeClock"]
 
-_MODULES = {"EvenPowers": "powers", "LiereGrid": "liere", "RopeClock": "clock"}
+_MODULES = {"EvenPowers": "powers", "LabNotebook": "notebook", "LiereGrid": "liere", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:
