@@ -101,11 +101,9 @@ const CSS = `
 .geo .notebook .methods button { display: inline-flex; align-items: center; gap: 7px; border-radius: 8px;
   padding: 1px 9px; font-weight: 500; font-size: 13px; }
 .geo .notebook .methods svg { width: 24px; height: 8px; }
-.geo .notebook .methods button[aria-pressed="true"] { background: var(--panel); color: var(--text); }
-.geo .notebook .methods button[aria-pressed="false"] { background: var(--ground); color: var(--soft);
-  border-style: dashed; text-decoration: line-through; }
-.geo .notebook button[aria-pressed="false"] svg { visibility: hidden; }
-.geo .notebook .plot svg { touch-action: pan-y; cursor: crosshair; }
+.geo .notebook .methods button[aria-pressed] { background: var(--panel); color: var(--text); }
+.geo .notebook .methods button[aria-pressed="false"] { background: none; color: var(--soft); border-style: dashed; }
+.geo .notebook button[aria-pressed="false"] svg { visibility: hidden; } .geo .notebook .plot svg { touch-action: pan-y; cursor: crosshair; }
 .geo .notebook .seed { stroke-width: 1; opacity: 0.5; } .geo .notebook .seed.chosen { stroke-width: 2; opacity: 1; }
 .geo .notebook .mean { stroke-width: 2.6; stroke-linecap: butt; }
 .geo .notebook .lead { stroke-width: 1; } .geo .notebook .stem { stroke: var(--rule); stroke-dasharray: 2 3; }
@@ -115,9 +113,8 @@ const CSS = `
 .geo .notebook :is(th, td) { padding: 3px 0 3px 12px; border: 0; border-top: 1px solid var(--line); background: none;
   text-align: right; font-variant-numeric: tabular-nums; font-weight: 400; }
 .geo .notebook tr > :first-child { text-align: left; padding-left: 0 !important; overflow-wrap: break-word; }
-.geo .notebook td { white-space: nowrap; }
-.geo .notebook thead th { border: 0; color: var(--soft); font-size: 13px; }
-.geo .notebook tbody th { font-weight: 600; }
+.geo .notebook td { white-space: nowrap; } .geo .notebook tr { background: none; }
+.geo .notebook thead th { border: 0; color: var(--soft); font-size: 13px; } .geo .notebook tbody th { font-weight: 600; }
 @container (max-width: 560px) { .geo .notebook { padding: 10px 8px 14px; }
   .geo .notebook table :is(th, td) { padding-left: 8px; font-size: 13px; } }`;
 
@@ -198,11 +195,11 @@ function curves(parent, onPoint) {
 
 /** A table of the final values, written again when the runs or the metric change. */
 function finalTable(parent) {
-  const table = html("table", {}, parent), caption = html("caption", {}, table);
+  const table = html("table", {}, parent);
+  html("caption", {}, table, "After the last epoch: mean ± standard deviation over seeds.");
   const head = html("tr", {}, html("thead", {}, table)), body = html("tbody", {}, table);
   const titles = ["Method", "", "Seeds", "Seconds"].map((text) => html("th", { scope: "col" }, head, text));
   return ({ runs, metric }, group) => {
-    caption.textContent = "After the last epoch: mean ± standard deviation over seeds.";
     titles[1].textContent = LABELS[metric] + (metric === "test_accuracy" ? ", %" : "");
     body.replaceChildren();
     finals(runs, group, metric).forEach((row, i) => {
