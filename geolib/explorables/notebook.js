@@ -103,7 +103,8 @@ const CSS = `
 .geo .notebook .methods svg { width: 24px; height: 8px; }
 .geo .notebook .methods button[aria-pressed] { background: var(--panel); color: var(--text); }
 .geo .notebook .methods button[aria-pressed="false"] { background: none; color: var(--soft); border-style: dashed; }
-.geo .notebook button[aria-pressed="false"] svg { visibility: hidden; } .geo .notebook .plot svg { touch-action: pan-y; cursor: crosshair; }
+.geo .notebook button[aria-pressed="false"] svg { visibility: hidden; }
+.geo .notebook .plot svg { touch-action: pan-y; cursor: crosshair; }
 .geo .notebook .seed { stroke-width: 1; opacity: 0.5; } .geo .notebook .seed.chosen { stroke-width: 2; opacity: 1; }
 .geo .notebook .mean { stroke-width: 2.6; stroke-linecap: butt; }
 .geo .notebook .lead { stroke-width: 1; } .geo .notebook .stem { stroke: var(--rule); stroke-dasharray: 2 3; }
@@ -114,7 +115,8 @@ const CSS = `
   text-align: right; font-variant-numeric: tabular-nums; font-weight: 400; }
 .geo .notebook tr > :first-child { text-align: left; padding-left: 0 !important; overflow-wrap: break-word; }
 .geo .notebook td { white-space: nowrap; } .geo .notebook tr { background: none; }
-.geo .notebook thead th { border: 0; color: var(--soft); font-size: 13px; } .geo .notebook tbody th { font-weight: 600; }
+.geo .notebook thead th { border: 0; color: var(--soft); font-size: 13px; }
+.geo .notebook tbody th { font-weight: 600; }
 @container (max-width: 560px) { .geo .notebook { padding: 10px 8px 14px; }
   .geo .notebook table :is(th, td) { padding-left: 8px; font-size: 13px; } }`;
 
