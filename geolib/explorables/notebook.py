@@ -45,7 +45,7 @@ class LabNotebook(Explorable):
     ValueError
         When a value is out of its range, or a file in the folder is not a record (``LabError``, which names the file).
 
-    Source: the tables of ``geolib.lab.experiments.table`` from the same records; LR-T1, RF-T1 where there are runs.
+    Source: the tables of ``geolib.lab.experiments.table`` from the same records (RF-T1).
     """
 
     _esm = assemble("notebook.js")
