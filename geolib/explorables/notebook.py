@@ -108,14 +108,14 @@ def gather(folder: Path | str) -> list[dict[str, Any]]:
 def _row(path: Path, modified: int, size: int) -> tuple[tuple, dict[str, Any]]:
     """Where a record stands among the others, and what of it travels; a file that did not change is read once."""
     record = read(path)
-    config, experiment = record.config, EXPERIMENTS.get(record.experiment or "")
+    name, config, experiment = record.name, record.config, EXPERIMENTS.get(record.experiment or "")
     titles = experiment.methods if experiment else {}
     group = "/".join((record.experiment or "own runs", config.dataset, record.scale or "own scale"))
     order = list(EXPERIMENTS).index(experiment.name) if experiment else len(EXPERIMENTS)
     method = list(titles).index(config.method) if config.method in titles else len(titles)
     run = {
         "group": group,
-        "name": record.name,
+        "name": name,
         "title": titles.get(config.method, config.method),
         "seed": config.seed,
         "device": f"{record.device}, {record.precision}",
@@ -125,7 +125,7 @@ def _row(path: Path, modified: int, size: int) -> tuple[tuple, dict[str, Any]]:
         "seconds": _short(record.wall_seconds),
     }
     curves = {metric: [_short(row.get(metric)) for row in record.metrics] for metric in METRICS}
-    return (order, group, method, config.method, config.seed, record.name), run | curves
+    return (order, group, method, config.method, config.seed, name), run | curves
 
 
 def _commit(record: Record) -> str:
