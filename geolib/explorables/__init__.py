@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.liere import LiereGrid
+    from geolib.explorables.notebook import LabNotebook
+    from geolib.explorables.powers import EvenPowers
 
-__all__ = ["RopeClock"]
+__all__ = ["EvenPowers", "LabNotebook", "LiereGrid", "RopeClock"]
 
-_MODULES = {"RopeClock": "clock"}
+_MODULES = {"EvenPowers": "powers", "LabNotebook": "notebook", "LiereGrid": "liere", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:
