@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Diverged as error:
         return _complain(str(error), DIVERGED)
     except Stopped as stop:
-        return _complain(f"{stop}; the same command goes on from its checkpoint", _code(stop))
+        return _complain(f"{stop}; {stop.advice}", _code(stop))
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has gone
