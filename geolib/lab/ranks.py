@@ -60,6 +60,13 @@ class World:
         dist.broadcast_object_list(box, src=0, group=self.talk)
         return box[0]
 
+    def all(self, thing: Thing) -> list[Thing]:
+        """What each process holds, by rank."""
+        things: list[Any] = [thing] * self.size
+        if self.size > 1:
+            dist.all_gather_object(things, thing, group=self.talk)
+        return things
+
     def agree(self, verdict: Thing | None) -> Thing | None:
         """The verdict of the lowest-numbered process that has one, or None."""
         if self.size == 1:
@@ -68,9 +75,7 @@ class World:
         dist.all_reduce(some, dist.ReduceOp.MAX, group=self.talk)
         if not some.item():
             return None
-        verdicts: list[Any] = [None] * self.size
-        dist.all_gather_object(verdicts, verdict, group=self.talk)
-        return next(v for v in verdicts if v is not None)
+        return next(v for v in self.all(verdict) if v is not None)
 
 
 @contextmanager

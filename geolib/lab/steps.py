@@ -142,7 +142,7 @@ class CapturedStep:
     def prepare(self, images: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """The fastest form that works here."""
         model, loss, optimizer = self.eagerly.model, self.eagerly.loss, self.eagerly.optimizer
-        reasons = []
+        reasons: list[str] = []
         for form in ("compiled and captured", "captured")[0 if self.compiles else 1 :]:
             try:
                 # Dynamo counts the models it has met and gives up after a few; each run begins with a clean slate.
@@ -229,7 +229,7 @@ def waiting_forbidden() -> Iterator[None]:
 
 @contextmanager
 def put_back(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Inside, steps may be tried: after it, weights, moments and random generators are as before, at the same places."""
+    """Inside, steps may be tried; after it, weights, moments and generators are as before, at the same addresses."""
     weights = {key: value.detach().clone() for key, value in model.state_dict().items()}
     moments = {p: {key: value.clone() for key, value in state.items()} for p, state in optimizer.state.items()}
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})

@@ -1,8 +1,8 @@
 """The training loop: ``train``, to be read from top to bottom, and ``Run``, the few steps it is made of.
 
 A run is decided by its configuration and its data. All randomness comes from (seed, epoch, step) or stands in the
-checkpoint: a run that was killed at any moment and started again ends in the same numbers as one left alone, on the same
-device and with the same number of threads.
+checkpoint: a run that was killed at any moment and started again ends in the same numbers as one left alone, on the
+same device and with the same number of threads.
 
 What makes it fast stands in pieces of its own: the data set lies on the device as it is stored, ``geolib.lab.batches``
 augments many images at once, ``geolib.lab.steps`` launches a whole step as one CUDA graph, and nothing between two
@@ -159,6 +159,7 @@ class Run:
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
         self.metrics: list[dict[str, float]] = []
         self.evaluation_seconds, self.peak_bytes = 0.0, 0
+        self.devices = [str(device)]  # of all processes, once it is finished
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.began, self.total_seconds = time.monotonic(), math.nan
 
@@ -225,6 +226,7 @@ class Run:
     def finish(self) -> None:
         """Leave the model ready for use."""
         self.model.eval()
+        self.devices = self.world.all(str(self.device))
         self.total_seconds = self.seconds
         self.peak_bytes = max(self.peak_bytes, peak_memory(self.device))
 
@@ -379,7 +381,7 @@ def build_model(config: Config, data: Dataset) -> ViT:
     try:
         return ViT(config, data.shape, len(data.classes))
     except ValueError as error:
-        raise LabError(f"{config.name}: {error}") from None
+        raise LabError(str(error)) from None
 
 
 def without_waiting(x: Tensor, device: torch.device) -> Tensor:
@@ -468,7 +470,7 @@ def memory_errors_named(config: Config, device: torch.device, checkpoint: Path |
             raise
         kept = f"; the last checkpoint is {checkpoint}" if checkpoint is not None and checkpoint.is_file() else ""
         raise LabError(
-            f"{config.name}: out of memory on {device}; lower batch (now {config.batch}), then width (now "
+            f"out of memory on {device}; lower batch (now {config.batch}), then width (now "
             f"{config.width}), or run fewer jobs at a time{kept}"
         ) from None
 

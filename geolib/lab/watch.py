@@ -89,7 +89,11 @@ class Watch:
             self.bar.close()
         if isinstance(error, Diverged):
             kept = self.checkpoint is not None and self.checkpoint.is_file()
-            last = f"the last good checkpoint is {self.checkpoint}{self.last_good}" if kept else "there is no checkpoint yet"
+            last = (
+                f"the last good checkpoint is {self.checkpoint}{self.last_good}"
+                if kept
+                else "there is no checkpoint yet"
+            )
             raise Diverged(f"{error}; {last}; try a smaller lr or a longer warm-up") from None
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
