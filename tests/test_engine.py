@@ -193,7 +193,7 @@ def test_a_compiled_step_is_the_eager_one(recording, monkeypatch):
 
     def compile_without_a_compiler(model, **options):
         seen.append(options)
-        return compile_usually(model, backend="aot_eager", **options)
+        return compile_usually(model, backend="eager", **options)
 
     monkeypatch.setattr(torch, "compile", compile_without_a_compiler)
     config, data = Config("cifar10", "rope-axial", **(TINY | {"epochs": 1})), noise()
@@ -580,3 +580,34 @@ def test_a_damaged_record_is_named_and_the_others_are_not_lost(tmp_path, monkeyp
     assert str(damaged) in printed.err
     assert config.name in printed.out
     assert damaged.read_text() == "{"
+
+
+# The bench ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bench_sets_both_loops_side_by_side():
+    from geolib.lab.benches import training
+
+    rows = training.run(images=64, epochs=2, width=8, layers=1, batch=32, workers=0)
+    assert [row.get("loop") or row["ratio"] for row in rows] == ["plain", "lab, eager", "lab, eager / plain"]
+    plain, ours, ratio = rows
+    assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])
+    assert all(row["device"] == lab_records.device_name(CPU) for row in rows)
+
+
+def test_the_plain_loop_crops_mirrors_and_standardises():
+    pytest.importorskip("PIL")
+    from geolib.lab.benches.training import ByHand, PlainImages, random_images
+
+    data = random_images(3)
+    mean, deviation = [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]
+    transform, image = ByHand(mean, deviation), PlainImages(data).images[0]
+    padded = torch.nn.functional.pad(data.x_train[0].double() / 255, (4, 4, 4, 4))
+    standard = (padded - torch.tensor(mean)[:, None, None]) / torch.tensor(deviation)[:, None, None]
+    crops = [standard[:, i : i + 32, j : j + 32] for i in range(9) for j in range(9)]
+    allowed = torch.stack(crops + [crop.flip(2) for crop in crops])
+    found = {int((allowed - transform(image)).abs().amax((1, 2, 3)).argmin()) for _ in range(60)}
+    nearest = [(allowed - transform(image)).abs().amax((1, 2, 3)).min().item() for _ in range(20)]
+    assert max(nearest) < 1e-6
+    assert len(found) > 20
+    assert min(found) < 81 <= max(found)

@@ -196,7 +196,7 @@ class Run:
         """The model's output for images as they are stored, float32 (batch, classes)."""
         standard = (images.float() - self.mean) / self.deviation
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            return (model or self.model)(standard).float()
+            return (self.model if model is None else model)(standard).float()
 
     def end_epoch(self) -> None:
         """Add the epoch's row to the metrics, with an evaluation when one is due."""
