@@ -588,7 +588,7 @@ def test_a_damaged_record_is_named_and_the_others_are_not_lost(tmp_path, monkeyp
 def test_the_bench_sets_both_loops_side_by_side():
     from geolib.lab.benches import training
 
-    rows = training.run(images=64, epochs=2, width=8, layers=1, batch=32, workers=0)
+    rows = training.run(images=64, epochs=2, width=16, layers=1, batch=32, workers=0)
     assert [row.get("loop") or row["ratio"] for row in rows] == ["plain", "lab, eager", "lab, eager / plain"]
     plain, ours, ratio = rows
     assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])

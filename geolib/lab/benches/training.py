@@ -1,7 +1,7 @@
 """How many images a second the lab's loop trains on, beside a plain loop as small repositories have it.
 
 The plain loop: PIL images that worker processes crop and mirror one by one, a ``DataLoader``, float32, an optimiser
-with its usual settings, and a loss that is read back after each step. Model, batch and data are the same: random images,
+with its usual settings, and a loss read back after each step. Model, batch and data are the same: random images,
 so nothing is downloaded. A rate is that of whole epochs after the first, without evaluation; rates of different runs on
 a busy machine are not comparable, ratios of one run are.
 """
