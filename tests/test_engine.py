@@ -517,6 +517,31 @@ def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monke
     assert stop.value.advice == "the same command goes on from its checkpoint"
 
 
+def test_the_time_that_a_recording_takes_does_not_count_as_slowness(recording, tmp_path, monkeypatch):
+    now = [1000.0]
+    for module in ("geolib.lab.watch", "geolib.lab.training", "geolib.lab.steps"):
+        monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+
+    def warm_up(work, device):
+        now[0] += 40  # a compilation
+
+    usual = Run.update
+
+    def update(self, batch):
+        usual(self, batch)
+        now[0] += 1
+
+    monkeypatch.setattr(steps, "warm_up", warm_up)
+    monkeypatch.setattr(Run, "update", update)
+    config, checkpoint = Config("cifar10", **TINY), tmp_path / "run.pt"  # 10 steps: 10 s
+    done = train(
+        config, noise(), device="cpu", step="captured", checkpoint=checkpoint, checkpoint_seconds=999, time_budget=60
+    )
+    assert done.seconds == pytest.approx(50)
+    assert done.preparing_seconds == pytest.approx(40)
+    assert done.images_per_second == pytest.approx(2 * 144 / 10)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

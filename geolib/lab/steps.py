@@ -9,6 +9,7 @@ CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer o
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,10 +36,13 @@ class Step(Protocol):
         How full batches are computed: "eager", "captured", "compiled and captured".
     why : str
         The reason where a faster form was tried or is not possible; else empty.
+    preparing_seconds : float
+        What compiling and recording took.
     """
 
     form: str
     why: str
+    preparing_seconds: float
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Take the step; the loss, detached, on the device."""
@@ -56,7 +60,7 @@ class EagerStep:
         Noted in the record.
     """
 
-    form = "eager"
+    form, preparing_seconds = "eager", 0.0
 
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, why: str = ""):
         self.model, self.loss, self.optimizer, self.why = model, loss, optimizer, why
@@ -128,7 +132,7 @@ class CapturedStep:
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, size: int, compiles: bool):
         self.eagerly = EagerStep(model, loss, optimizer)
         self.size, self.compiles = size, compiles
-        self.form, self.why = "not yet prepared", ""
+        self.form, self.why, self.preparing_seconds = "not yet prepared", "", 0.0
         self.full: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -136,7 +140,9 @@ class CapturedStep:
         if len(labels) != self.size:
             return self.eagerly(images, labels)
         if self.full is None:
+            before = time.monotonic()
             self.full = self.prepare(images, labels)
+            self.preparing_seconds = time.monotonic() - before
         return self.full(images, labels)
 
     def prepare(self, images: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

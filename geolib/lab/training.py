@@ -158,7 +158,7 @@ class Run:
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
         self.metrics: list[dict[str, float]] = []
-        self.evaluation_seconds, self.peak_bytes = 0.0, 0
+        self.evaluation_seconds, self.prepared_seconds, self.peak_bytes = 0.0, 0.0, 0  # prepared: in earlier starts
         self.devices = [str(device)]  # of all processes, once it is finished
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.began, self.total_seconds = time.monotonic(), math.nan
@@ -265,8 +265,13 @@ class Run:
 
     @property
     def images_per_second(self) -> float:
-        """Training speed, evaluation left out."""
-        return self.seen / max(self.total_seconds - self.evaluation_seconds, 1e-9)
+        """Training speed, with evaluation and the preparation of the step left out."""
+        return self.seen / max(self.total_seconds - self.evaluation_seconds - self.preparing_seconds, 1e-9)
+
+    @property
+    def preparing_seconds(self) -> float:
+        """What compiling and recording the step took, over all starts."""
+        return self.prepared_seconds + self.take_step.preparing_seconds
 
     def check_finite(self) -> None:
         """Diverged when a loss of this epoch, or a weight, is not finite."""
@@ -286,7 +291,7 @@ class Run:
         state = {
             "identity": self.identity,
             "progress": (self.epoch, self.step, self.metrics),
-            "times": (self.started, self.seconds, self.evaluation_seconds),
+            "times": (self.started, self.seconds, self.evaluation_seconds, self.preparing_seconds),
             "peak_bytes": max(self.peak_bytes, peak_memory(self.device)),
             "losses": self.losses,
             # Within a block of batches, where its augmentation began: the rest of the block is drawn again.
@@ -310,7 +315,7 @@ class Run:
                 raise LabError(f"{path}: made with {key} {found.get(key)}, not {value}; delete it to start over")
         self.epoch, self.step, metrics = state["progress"]
         self.metrics = list(metrics)
-        self.started, seconds, self.evaluation_seconds = state["times"]
+        self.started, seconds, self.evaluation_seconds, self.prepared_seconds = state["times"]
         self.began = time.monotonic() - seconds
         self.peak_bytes = state["peak_bytes"]
         self.losses.copy_(state["losses"])

@@ -178,7 +178,9 @@ class Watch:
         if self.budget is None or unmeasured or not self.world.first:
             return None
         left = self.budget - (time.monotonic() - self.started)
-        done, seconds = run.done - self.first_done, run.seconds - self.first_seconds
+        # Compiling and recording the step happen once: they say nothing of its speed.
+        done = run.done - self.first_done
+        seconds = run.seconds - self.first_seconds - run.take_step.preparing_seconds
         if left < self.reserve(run, seconds / done):
             return Stopped(f"the time budget is spent {where}")
         known = run.step == 0 or seconds >= 0.1 * self.budget
