@@ -86,6 +86,29 @@ class Encoding(nn.Module):
         """
         return None
 
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, log_gate: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Attention with this encoding's attenuation, of queries and keys that are in the reference space already.
+
+        Not a hook: an encoding that knows a faster way to the same numbers takes it here.
+
+        Parameters
+        ----------
+        q, k, v : Tensor, (batch, heads, tokens, head_dim)
+        positions : Tensor, (placed tokens, axes)
+        log_gate : Tensor broadcastable to (batch, heads, tokens, tokens), or None
+        causal : bool
+
+        Returns
+        -------
+        Tensor, (batch, heads, tokens, head_dim)
+
+        Source: RF-19.
+        """
+        omega = extended(self.attenuation(positions), q.shape[-2])
+        return attention(q, k, v, log_gate=log_gate, attenuation=omega, causal=causal)
+
     def layer(self, index: int) -> Encoding:
         """The encoding as layer ``index`` sees it; an encoding with parameters for each layer returns a view."""
         return self
@@ -114,6 +137,25 @@ def on_placed(act: Callable[[Tensor], Tensor], x: Tensor, positions: Tensor) -> 
     if placed == tokens:
         return act(x)
     return torch.cat([x[..., : tokens - placed, :], act(x[..., tokens - placed :, :])], -2)
+
+
+def extended(attenuation: Tensor | None, tokens: int) -> Tensor | None:
+    """An attenuation of the placed tokens, with ones for those in front that have no place; None stays None.
+
+    Parameters
+    ----------
+    attenuation : Tensor, (..., placed tokens, placed tokens), or None
+    tokens : int
+        All tokens.
+
+    Returns
+    -------
+    Tensor, (..., tokens, tokens), or None
+    """
+    if attenuation is None:
+        return None
+    unplaced = tokens - attenuation.shape[-1]
+    return F.pad(attenuation, (unplaced, 0, unplaced, 0), value=1.0)
 
 
 def attention_weights(
@@ -238,11 +280,31 @@ class MultiHeadAttention(nn.Module):
         -------
         Tensor, (batch, tokens, width)
         """
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
-        q, k = encoding.to_reference(q, k, positions)
-        attenuation = encoding.attenuation(positions)
-        if attenuation is not None:
-            unplaced = x.shape[1] - positions.shape[0]
-            attenuation = F.pad(attenuation, (unplaced, 0, unplaced, 0), value=1.0)
-        y = attention(q, k, v, log_gate=encoding.log_gate(x, positions), attenuation=attenuation, causal=self.causal)
+        q, k, v = self._heads(x, positions, encoding)
+        y = encoding.attend(q, k, v, positions, log_gate=encoding.log_gate(x, positions), causal=self.causal)
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def weights(self, x: Tensor, positions: Tensor, encoding: Encoding) -> Tensor:
+        """The weights by which ``forward`` adds up the values, as matrices.
+
+        Parameters
+        ----------
+        x : Tensor, (batch, tokens, width)
+        positions : Tensor, (placed tokens, axes)
+        encoding : Encoding
+
+        Returns
+        -------
+        Tensor, (batch, heads, tokens, tokens)
+            Row: query. Rows sum to 1, or less where the encoding has an attenuation.
+
+        Source: RF-19, RF-20.
+        """
+        q, k, _ = self._heads(x, positions, encoding)
+        gate, omega = encoding.log_gate(x, positions), extended(encoding.attenuation(positions), x.shape[1])
+        return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=self.causal)
+
+    def _heads(self, x: Tensor, positions: Tensor, encoding: Encoding) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys in the reference space, and values, (batch, heads, tokens, head_dim) each."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
+        return *encoding.to_reference(q, k, positions), v

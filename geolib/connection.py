@@ -732,6 +732,37 @@ def riemannformer_general_row(
     return Row("riemannformer-general", transport, _unscaled, SCORE, "S and theta")
 
 
+def riemannformer_diagonal_row(
+    frequencies: Tensor, log_scales: Tensor, exponent: Callable[[Tensor], Tensor] = _itself
+) -> Row:
+    """RiemannFormer with a diagonal metric: S^{m/2} R((m - n) theta) S^{n/2}, the scales outside the rotation.
+
+    Parameters
+    ----------
+    frequencies : Tensor, (pairs, axes)
+    log_scales : Tensor, (2 pairs, axes)
+        log of S's diagonal, for each axis.
+    exponent : function of a position (axes,) that returns (axes,)
+        The powers of S, from a scale law; the position itself when not given.
+
+    Returns
+    -------
+    Row
+        Its transport includes M_m: it is the whole bilinear form.
+
+    Source: RF-5, RF-6, RF-6a.
+    """
+
+    def root(p: Tensor) -> Tensor:
+        return torch.diag((log_scales.double() @ exponent(p.double()) / 2).exp())
+
+    def transport(p_m: Tensor, p_n: Tensor) -> Tensor:
+        turn = _exp(plane_generator(frequencies.double() @ (p_m - p_n).double()))
+        return root(p_m) @ turn @ root(p_n)
+
+    return Row("riemannformer-diagonal", transport, _unscaled, SCORE, "S and theta")
+
+
 def locality_row(dim: int, sigma: float, shape: Tensor | None = None) -> Row:
     """Locality focusing: the identity, and exp(-|p_m - p_n|_A^2 / (2 sigma^2)) after the softmax.
 
@@ -991,23 +1022,28 @@ def _alibi_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
 def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
     """The frequencies of one head of RiemannFormer and which axes each pair follows, (pairs, axes) both."""
     follows = _read(encoding.follows)
-    frequencies = _read(encoding.frequencies)
-    if frequencies.dim() == 3:
-        frequencies = frequencies[reading.head]
+    learned = encoding.frequencies.dim() == 3
+    frequencies = _own(encoding.frequencies, reading.head) if learned else _read(encoding.frequencies)
     return _filled(frequencies * follows, reading.head_dim), _filled(follows, reading.head_dim)
 
 
 def _riemannformer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     theta, follows = _planes(encoding, reading)
+    theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
     rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
     generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
     return (riemannformer_row(generators, lambda p: rates @ encoding.law.exponent(p)),)
 
 
-def _riemannformer_general_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    theta, follows = _planes(encoding, reading)
-    scales = _filled(_own(encoding.log_scale(), reading.head), reading.head_dim).flatten()[:, None]
-    return (riemannformer_general_row(theta, scales * follows.repeat_interleave(2, 0), encoding.law.exponent),)
+def _two_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
+    """The metrics with two scales for each plane."""
+
+    def rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+        theta, follows = _planes(encoding, reading)
+        scales = _filled(_own(encoding.log_scale(), reading.head), reading.head_dim).flatten()[:, None]
+        return (row(theta, scales * follows.repeat_interleave(2, 0), encoding.law.exponent),)
+
+    return rows
 
 
 def _given(part: Tensor | None, argument: str) -> Tensor:
@@ -1055,7 +1091,9 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "RoPE": _rope_rows,
     "ALiBi": _alibi_rows,
     "RiemannFormer": _riemannformer_rows,
-    "RiemannFormerGeneral": _riemannformer_general_rows,
+    "RiemannFormerReflection": _riemannformer_rows,
+    "RiemannFormerGeneral": _two_scale_rows(riemannformer_general_row),
+    "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,
     "LieRE": _liere_rows,
     "_LieRELayer": _liere_layer_rows,

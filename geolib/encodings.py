@@ -39,7 +39,7 @@ from geolib.lie import (
     turn_blocks,
     uniform_entries,
 )
-from geolib.locality import precision_matrix, precision_root, squared_distances
+from geolib.locality import fused_focused_attention, precision_matrix, precision_root, squared_distances
 from geolib.recurrence import GATE_BIAS, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
@@ -47,6 +47,7 @@ from geolib.rotations import (
     document_frequencies,
     language_frequencies,
     pair_angles,
+    reflect_pairs,
     rotate_pairs,
 )
 from geolib.transport import scale_features
@@ -183,6 +184,7 @@ class RiemannFormer(Encoding):
     frequencies : Tensor, (pairs, axes)
         theta, from ``geolib.rotations``.
     heads : int
+        1 for scales, and learned angles, that all heads share.
     start : float
         s at the beginning. Close to 1, or far tokens vanish: their scores carry s^m.
     law : ScaleLaw
@@ -195,6 +197,8 @@ class RiemannFormer(Encoding):
 
     frequencies: Tensor
     follows: Tensor
+    turns = 1.0
+    """How many times theta the score turns by, for a step of one."""
 
     def __init__(
         self,
@@ -224,12 +228,19 @@ class RiemannFormer(Encoding):
         """log s, (heads, axes)."""
         return self.law.log_scale(self.raw_scale)
 
+    def angles(self, positions: Tensor) -> Tensor:
+        """m theta of each pair, (heads or 1, placed tokens, pairs) or (placed tokens, pairs), radians."""
+        return pair_angles(positions, self.frequencies * self.follows)
+
+    def exponents(self, positions: Tensor) -> Tensor:
+        """m/2 log s of each feature, (heads or 1, placed tokens, features)."""
+        rates = self.follows * self.log_scale()[:, None, :] / 2
+        return pair_angles(self.law.exponent(positions), rates).repeat_interleave(2, -1)
+
     def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
         """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
-        angles = pair_angles(positions, self.frequencies * self.follows)
-        rates = self.follows * self.log_scale()[:, None, :] / 2
-        exponents = pair_angles(self.law.exponent(positions), rates).repeat_interleave(2, -1)
-        return scale_features(rotate_pairs(x.to(angle_dtype(x)), -angles), exponents).to(x.dtype)
+        turned = rotate_pairs(x.to(angle_dtype(x)), -self.angles(positions))
+        return scale_features(turned, self.exponents(positions)).to(x.dtype)
 
     def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys, carried to the reference space."""
@@ -254,12 +265,47 @@ class RiemannFormerGeneral(RiemannFormer):
         """One scale for each head and feature, in pairs."""
         return heads, frequencies.shape[0], 2
 
+    def exponents(self, positions: Tensor) -> Tensor:
+        """m/2 log s of each feature, (heads or 1, placed tokens, features)."""
+        steps = pair_angles(self.law.exponent(positions), self.follows)
+        return (steps[:, :, None] * self.log_scale()[:, None] / 2).flatten(-2)
+
     def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
         """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
-        angles = pair_angles(positions, self.frequencies * self.follows)
-        steps = pair_angles(self.law.exponent(positions), self.follows)
-        exponents = (steps[:, :, None] * self.log_scale()[:, None] / 2).flatten(-2)
-        return scale_features(rotate_pairs(x.to(angle_dtype(x)), angles), exponents).to(x.dtype)
+        turned = rotate_pairs(x.to(angle_dtype(x)), self.angles(positions))
+        return scale_features(turned, self.exponents(positions)).to(x.dtype)
+
+
+class RiemannFormerDiagonal(RiemannFormerGeneral):
+    """A diagonal metric: T_m^-1 = R(-m theta) S^(m/2), with two learned scales for each plane of each head.
+
+    The scales stand outside the rotation: the tangent mapping scales first and turns then. A common shift by c scales
+    each feature of queries and keys by its s^(c/2). Parameters are those of ``RiemannFormer``.
+
+    Source: RF-5, RF-6.
+    """
+
+    def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
+        """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
+        scaled = scale_features(x.to(angle_dtype(x)), self.exponents(positions))
+        return rotate_pairs(scaled, -self.angles(positions)).to(x.dtype)
+
+
+class RiemannFormerReflection(RiemannFormer):
+    """RiemannFormer with mirrors for rotations: T_m^-1 = s^(m/2) S(m theta), its own inverse when s = 1.
+
+    The score is that of ``RiemannFormer`` with the doubled angles. Parameters are those of ``RiemannFormer``; theta is
+    how far a mirror line turns for a step of one.
+
+    Source: RF-16, RF-REFL.
+    """
+
+    turns = 2.0
+
+    def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
+        """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
+        mirrored = reflect_pairs(x.to(angle_dtype(x)), self.angles(positions))
+        return scale_features(mirrored, self.exponents(positions)).to(x.dtype)
 
 
 class LocalityFocusing(Encoding):
@@ -274,21 +320,36 @@ class LocalityFocusing(Encoding):
         The initial width, in units of position.
     tokens : int
         1 for one learned width a head; the number of placed tokens for one a head and query.
+    learn_precision : bool
+        Whether the matrix A, one for all heads, is learned; it begins as the identity and otherwise stays it.
 
     Notes
     -----
-    The matrix A is learned, one for all heads, and begins as the identity. For long sequences without the matrix of
-    weights, ``geolib.locality.fused_focused_attention`` takes ``sigma()`` and ``precision()``.
+    Long sequences on a CPU take the fused form,
+    which needs no matrix of weights.
 
     Source: RF-19, RF-21, RF-22.
     """
 
-    def __init__(self, encoding: Encoding, heads: int, axes: int, sigma: float, tokens: int = 1):
+    raw_precision: Tensor
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        heads: int,
+        axes: int,
+        sigma: float,
+        tokens: int = 1,
+        learn_precision: bool = True,
+    ):
         super().__init__()
         check_positive(sigma, "sigma")
         self.encoding = encoding
         self.log_sigma = nn.Parameter(torch.full((heads, tokens), math.log(sigma)))
-        self.raw_precision = nn.Parameter(torch.zeros(axes, axes))
+        if learn_precision:
+            self.raw_precision = nn.Parameter(torch.zeros(axes, axes))
+        else:
+            self.register_buffer("raw_precision", torch.zeros(axes, axes), persistent=False)
 
     def sigma(self) -> Tensor:
         """The widths, (heads, 1) or (heads, placed tokens)."""
@@ -312,15 +373,42 @@ class LocalityFocusing(Encoding):
 
     def attenuation(self, positions: Tensor) -> Tensor:
         """The Gaussian, times the inner encoding's attenuation where it has one; (heads, placed, placed)."""
+        u = self._whitened(positions)
+        omega = (-squared_distances(u) / 2 * (-2 * self.log_sigma.to(u.dtype)).exp().unsqueeze(-1)).exp()
+        inner = self.encoding.attenuation(positions)
+        return omega if inner is None else omega * inner
+
+    def _whitened(self, positions: Tensor) -> Tensor:
+        """u = L^T p with A = L L^T, so that |u_m - u_n| is the distance of A; (placed tokens, axes)."""
         check_positions(positions, self.raw_precision.shape[0])
         count = self.log_sigma.shape[1]
         require(count in (1, len(positions)), "positions", f"{len(positions)} rows", f"there are {count} widths a head")
         dtype = angle_dtype(positions, self.log_sigma)
-        # (u_m - u_n) of u = L^T p is the distance of A = L L^T; a sum of products keeps its digits under autocast.
-        u = (positions.to(dtype)[:, :, None] * precision_root(self.raw_precision.to(dtype))).sum(1)
-        omega = (-squared_distances(u) / 2 * (-2 * self.log_sigma.to(dtype)).exp().unsqueeze(-1)).exp()
-        inner = self.encoding.attenuation(positions)
-        return omega if inner is None else omega * inner
+        # A sum of products, not a matrix product, keeps its digits under autocast.
+        return (positions.to(dtype)[:, :, None] * precision_root(self.raw_precision.to(dtype))).sum(1)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, log_gate: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Attention with the Gaussian after its softmax, by whichever form is faster; both give the same numbers.
+
+        Parameters and return value are those of ``Encoding.attend``.
+
+        Source: RF-FUSED, RF-22.
+        """
+        plain = log_gate is None and not causal and self.encoding.attenuation(positions) is None
+        if plain and self._long(q):
+            return fused_focused_attention(q, k, v, self._whitened(positions), self.sigma())
+        return super().attend(q, k, v, positions, log_gate=log_gate, causal=causal)
+
+    @staticmethod
+    def _long(q: Tensor) -> bool:
+        """Whether the fused form pays.
+
+        It works through blocks of queries that stay in a CPU's cache: slower by a tenth or two at 64 tokens, faster
+        from about 256 on. Compiled and on a GPU the literal form is a few large kernels and stays.
+        """
+        return q.shape[-2] >= 256 and q.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def layer(self, index: int) -> Encoding:
         """This focusing around the inner encoding's view of the layer."""
@@ -612,16 +700,21 @@ def _riemannian(
     law_options: dict[str, float] | None = None,
     far: float = 0.9,
     learn_angles: bool = False,
+    per_head: bool = True,
     per_layer: bool = False,
 ) -> Encoding:
-    """Scales that begin so that the metric at the far end of the longest axis is ``far`` times that at the origin."""
+    """Scales that begin so that the metric at the far end of the longest axis is ``far`` times that at the origin.
+
+    Angles are such that all the methods' scores turn alike: mirrors turn half as far as frames that rotate.
+    """
     require(law in SCALE_LAWS, "law", repr(law), f"the scale laws are {', '.join(SCALE_LAWS)}")
     check_positive(far, "far")
     scale_law = SCALE_LAWS[law](**(law_options or {}))
-    frequencies = axial_frequencies(setting.head_dim, setting.axes, base)
+    frequencies = axial_frequencies(setting.head_dim, setting.axes, base) / method.turns
+    heads = setting.heads if per_head else 1
     start = far ** (1 / float(scale_law.exponent(torch.tensor(max(setting.grid) - 1.0).clamp(min=1))))
     return _own_layers(
-        lambda i: method(frequencies, setting.heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
+        lambda i: method(frequencies, heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
     )
 
 
@@ -631,13 +724,14 @@ def _focused(
     sigma: float | None = None,
     per_position: bool = False,
     per_layer: bool = False,
+    learn_precision: bool = True,
 ) -> Encoding:
     """Widths that begin at half of the longest axis."""
     width = max(setting.grid) / 2 if sigma is None else sigma
     tokens = math.prod(setting.grid) if per_position else 1
     return _own_layers(
         lambda i: LocalityFocusing(
-            encoding.layer(i) if per_layer else encoding, setting.heads, setting.axes, width, tokens
+            encoding.layer(i) if per_layer else encoding, setting.heads, setting.axes, width, tokens, learn_precision
         ),
         setting,
         per_layer,
@@ -686,6 +780,8 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "alibi": lambda setting: ALiBi(setting.heads),
     "riemannformer": lambda setting, **options: _riemannian(RiemannFormer, setting, **options),
     "riemannformer-general": lambda setting, **options: _riemannian(RiemannFormerGeneral, setting, **options),
+    "riemannformer-diagonal": lambda setting, **options: _riemannian(RiemannFormerDiagonal, setting, **options),
+    "riemannformer-reflection": lambda setting, **options: _riemannian(RiemannFormerReflection, setting, **options),
     "lf": lambda setting, **options: _focused(Encoding(), setting, **options),
     "visionllama": _visionllama,
     "rope-mixed": _rope_mixed,

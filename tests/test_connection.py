@@ -548,7 +548,10 @@ WIDTH, HEADS, HEAD_DIM = 32, 2, 16
 GRIDS = [(5,), (2, 3), (2, 1, 2)]
 OPTIONS = [
     ("riemannformer", {"learn_angles": True, "law": "slow", "per_layer": True}),
+    ("riemannformer", {"learn_angles": True, "per_head": False}),
     ("riemannformer-general", {"learn_angles": True, "law": "slow"}),
+    ("riemannformer-diagonal", {"learn_angles": True, "law": "free", "per_head": False}),
+    ("riemannformer+lf", {"lf": {"learn_precision": False}}),
     ("liere", {"block": 8, "share": "heads"}),
     ("rope-mixed", {"share": "all"}),
     ("riemannformer+lf", {"lf": {"per_layer": True, "per_position": True}}),

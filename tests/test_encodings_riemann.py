@@ -14,7 +14,9 @@ from geolib.encodings import (
     LocalityFocusing,
     PerLayer,
     RiemannFormer,
+    RiemannFormerDiagonal,
     RiemannFormerGeneral,
+    RiemannFormerReflection,
     RoPE,
     build,
 )
@@ -22,7 +24,8 @@ from geolib.rotations import axial_frequencies, grid_positions, language_frequen
 
 F64 = torch.float64
 GRIDS = [(12,), (3, 4), (2, 3, 2)]
-NAMES = ["alibi", "riemannformer", "riemannformer-general", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf"]
+NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf"]
+NAMES += ["riemannformer", "riemannformer-general", "riemannformer-diagonal", "riemannformer-reflection"]
 
 
 @pytest.fixture(autouse=True)
@@ -151,10 +154,15 @@ def test_alibi_on_a_grid_is_the_product_over_the_axes():  # CS-A1
 
 @pytest.mark.parametrize(
     ("method", "preset"),
-    [(RiemannFormer, transport.rotation_preset), (RiemannFormerGeneral, transport.general_preset)],
+    [
+        (RiemannFormer, transport.rotation_preset),
+        (RiemannFormerGeneral, transport.general_preset),
+        (RiemannFormerDiagonal, transport.diagonal_preset),
+        (RiemannFormerReflection, transport.reflection_preset),
+    ],
 )
 @pytest.mark.parametrize("law", ["bounded", "free"])
-def test_on_a_line_each_head_is_the_preset(method, preset, law):  # RF-14, RF-A5
+def test_on_a_line_each_head_is_the_preset(method, preset, law):  # RF-6, RF-14, RF-16, RF-A5
     encoding = _stir(method(language_frequencies(8), 3, law=conformal.SCALE_LAWS[law](), start=0.8))
     positions = torch.tensor([0.0, 1.0, 4.5, -2.0], dtype=F64)
     q, k = torch.randn(2, 2, 3, 4, 8, dtype=F64)
@@ -163,6 +171,42 @@ def test_on_a_line_each_head_is_the_preset(method, preset, law):  # RF-14, RF-A5
         scales = encoding.log_scale()[h].flatten()
         literal = preset(scales.squeeze(), encoding.frequencies[:, 0]).literal_scores(q[:, h], k[:, h], positions)
         assert_close(a[:, h] @ b[:, h].mT, literal)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"law": "slow", "learn_angles": True}, {"per_head": False}], ids=str)
+def test_reflections_score_as_rotations(grid, options):  # RF-16, RF-REFL
+    mirrors, turns = (_build(name, grid, **options).double() for name in ("riemannformer-reflection", "riemannformer"))
+    positions, w = grid_positions(*grid).double(), torch.randn_like(turns.raw_scale)
+    mirrors.raw_scale.data, turns.raw_scale.data = w, w
+    q, k = torch.randn(2, 2, 2, 12, 12, dtype=F64)
+    (a, b), (c, d) = mirrors.to_reference(q, k, positions), turns.to_reference(q, k, positions)
+    assert not torch.allclose(a, c)
+    assert_close(a @ b.mT, c @ d.mT)
+
+
+@pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "riemannformer-diagonal"])
+def test_heads_may_share_their_scales(name):  # RF-6
+    shared, positions = _build(name, per_head=False), grid_positions(3, 4)
+    assert shared.log_scale().shape[0] == 1
+    with torch.no_grad():
+        shared.raw_scale += torch.randn_like(shared.raw_scale)
+    own = _build(name)
+    own.raw_scale.data = shared.raw_scale.detach().expand(2, *shared.raw_scale.shape[1:]).clone()
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    for a, b in zip(shared.to_reference(q, k, positions), own.to_reference(q, k, positions)):
+        assert_close(a, b)
+
+
+def test_the_diagonal_metric_with_one_scale_a_plane_is_the_scalar_one():  # RF-6
+    diagonal, scalar = _build("riemannformer-diagonal"), _build("riemannformer")
+    w = torch.randn(2, 2)  # (heads, axes)
+    scalar.raw_scale.data = w
+    diagonal.raw_scale.data = w.repeat_interleave(3, 1)[..., None].repeat(1, 1, 2)  # three planes an axis
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    positions = grid_positions(3, 4)
+    for a, b in zip(diagonal.to_reference(q, k, positions), scalar.to_reference(q, k, positions)):
+        assert_close(a, b)
 
 
 def test_slow_law_makes_the_metric_a_power_of_one_plus_the_position():  # RF-6a
@@ -259,7 +303,9 @@ def test_angles_are_learned_along_their_axes_only_when_asked_for():  # RF-S
     assert (gradient[:, learned.follows == 1] != 0).all()
 
 
-@pytest.mark.parametrize("method", [RiemannFormer, RiemannFormerGeneral])
+@pytest.mark.parametrize(
+    "method", [RiemannFormer, RiemannFormerGeneral, RiemannFormerDiagonal, RiemannFormerReflection]
+)
 def test_gradients_of_scales_and_angles_are_the_numerical_ones(method):  # RF-9, RF-A5
     encoding = _stir(method(axial_frequencies(4, 2, 10.0), 2, start=0.8, learn_angles=True))
     q, k = torch.randn(2, 1, 2, 3, 4, dtype=F64, requires_grad=True).unbind(0)
@@ -316,6 +362,43 @@ def test_attention_with_the_hook_is_the_fused_form(per_position):  # RF-22, RF-F
     literal = attention(q, k, v, attenuation=focusing.attenuation(positions))
     fused = locality.fused_focused_attention(q, k, v, positions, focusing.sigma(), focusing.precision())
     assert_close(fused, literal)
+
+
+@pytest.mark.parametrize("options", [{}, {"per_position": True}, {"learn_precision": False}], ids=str)
+@pytest.mark.parametrize("unplaced", [0, 2])
+def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, monkeypatch):  # RF-FUSED
+    grid, taken = (16, 16), []
+    positions, layer = grid_positions(*grid).double(), MultiHeadAttention(24, 2).double()
+    encoding = _stir(_build("riemannformer+lf", grid, lf=options))
+    fused = locality.fused_focused_attention
+    monkeypatch.setattr("geolib.encodings.fused_focused_attention", lambda *given: taken.append(1) or fused(*given))
+    x, target = torch.randn(2, 256 + unplaced, 24, dtype=F64), torch.randn(2, 256 + unplaced, 24, dtype=F64)
+    parameters = [*encoding.parameters(), *layer.parameters()]
+
+    def gradients(y):
+        return torch.autograd.grad((y * target).sum(), parameters)
+
+    y = layer(x, positions, encoding)
+    assert taken == [1]
+    v = layer.qkv(x)[..., 48:].unflatten(-1, (2, -1)).transpose(1, 2)
+    literal = layer.out((layer.weights(x, positions, encoding) @ v).transpose(1, 2).flatten(2))
+    assert_close(y, literal)
+    assert_close(gradients(y), gradients(literal), rtol=1e-6, atol=1e-9)
+
+
+def test_short_sequences_and_other_attenuations_take_the_literal_form(monkeypatch):  # RF-22
+    monkeypatch.setattr("geolib.encodings.fused_focused_attention", None)
+    layer = MultiHeadAttention(24, 2)
+    layer(torch.randn(1, 64, 24), grid_positions(8, 8), _build("lf", (8, 8)))
+    for name in ("lf+lf", "alibi+lf"):
+        layer(torch.randn(1, 256, 24), grid_positions(16, 16), _build(name, (16, 16)))
+
+
+def test_a_fixed_shape_is_the_identity_and_no_parameter():  # RF-21
+    fixed = _build("lf", learn_precision=False)
+    assert [name for name, _ in fixed.named_parameters()] == ["log_sigma"]
+    assert_close(fixed.precision(), torch.eye(2))
+    assert_close(fixed.attenuation(grid_positions(3, 4)), _build("lf").attenuation(grid_positions(3, 4)))
 
 
 def test_focusing_starts_at_half_the_longest_axis_with_the_identity():  # RF-21
@@ -397,6 +480,9 @@ def test_hooks_without_a_layer_are_refused_where_layers_differ():
         (lambda: _build("riemannformer", far=-1.0), "far: got -1.0"),
         (lambda: _build("riemannformer", law_options={"alpha": -1.0}), "alpha: got -1.0"),
         (lambda: _build("riemannformer", law_options={"gamma": 1.0}), "options: got"),
+        (lambda: _build("riemannformer", share="heads"), "options: got .*riemannformer does not take them"),
+        (lambda: _build("riemannformer-reflection", turns=1.0), "options: got"),
+        (lambda: _build("riemannformer+lf", lf={"per_head": False}), "options: got"),
         (lambda: _build("lf", sigma=-1.0), "sigma: got -1.0"),
         (lambda: _build("rope+lf", lf={"width": 1.0}), "options: got"),
         (lambda: _build("lf").attenuation(torch.zeros(5, 3)), "positions: got shape"),

@@ -399,6 +399,7 @@ def test_run_with_jobs_records_what_one_after_the_other_would(tmp_path, monkeypa
     for record in kept:
         assert f"{record.name}: {100 * record.accuracy:.2f}%" in printed
         assert record.engine["jobs"] == 2
+        assert 0 <= record.learned["shuffled_accuracy"] <= 1
         assert timeless(record.metrics) == timeless(train(record.config, data, device="cpu", quiet=True).metrics)
 
 

@@ -46,7 +46,12 @@ class Config:
         Steps of linear warm-up.
     label_smoothing : float
     augment : str
-        "none" or "crop-flip" (crop after padding by 4, mirror left-right).
+        "none", "crop-flip" (crop after padding by 4, mirror left-right), "crop-flip-autoaugment" (then AutoAugment's
+        policy for CIFAR-10) or "crop-flip-randaugment" (RandAugment first).
+    randaugment : (int, int)
+        RandAugment's operations for each image, and their magnitude, 0 ... 30.
+    erase : float
+        Probability that a random rectangle of an image gets the mean colour, after everything else.
     train_size, test_size : int or None
         A fixed random subset of each part; None takes all.
     eval_every : int
@@ -81,6 +86,8 @@ class Config:
     test_size: int | None = None
     eval_every: int = 1
     seed: int = 0
+    randaugment: tuple[int, int] = (2, 9)
+    erase: float = 0.0
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
@@ -101,13 +108,19 @@ class Config:
             require(
                 getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}"
             )
+        pair = self.randaugment
+        holds = isinstance(pair, list | tuple) and len(pair) == 2 and _whole(pair[0], 1) and _whole(pair[1], 0)
+        meaning = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
+        require(holds and pair[1] < MAGNITUDES, "randaugment", repr(pair), meaning)
+        require(0 <= self.erase <= 1, "erase", self.erase, "it must be in [0, 1]")
         require(self.seed < 2**63, "seed", self.seed, "it must be below 2^63")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
             object.__setattr__(self, "patch", DATASETS[self.dataset].patch)
         # One spelling for one value (4 and 4.0, a tuple and a list), so that equal settings have equal hashes.
-        for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing"):
+        for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing", "erase"):
             object.__setattr__(self, name, float(getattr(self, name)))
+        object.__setattr__(self, "randaugment", tuple(pair))
         try:
             options = json.loads(json.dumps(dict(self.method_options), allow_nan=False))
         except (TypeError, ValueError):
@@ -153,7 +166,8 @@ class Config:
 
 POOLS = ("mean", "cls")
 SCHEDULES = ("cosine", "constant")
-AUGMENTATIONS = ("none", "crop-flip")
+AUGMENTATIONS = ("none", "crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
+MAGNITUDES = 31  # steps of a RandAugment magnitude, as in torchvision
 
 
 def _whole(value: Any, least: int) -> bool:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,16 +17,14 @@ from types import FrameType
 from typing import IO, Any
 
 import geolib
+from geolib.lab.analysis import after_training
 from geolib.lab.config import Config
 from geolib.lab.data import Dataset
 from geolib.lab.records import Record, path_of
 from geolib.lab.runs import Folders, run
-from geolib.lab.training import Run
 from geolib.lab.watch import Stopped
 
 POLL_SECONDS = 0.1
-# What is read from every trained model and kept in its record under "learned": a function of the finished Run.
-AFTER_TRAINING: Callable[[Run], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Job:
             quiet=quiet,
             step=self.step,
             jobs=self.at_a_time,
-            after=AFTER_TRAINING,
+            after=after_training,
         )
 
     def to_json(self) -> str:

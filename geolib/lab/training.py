@@ -20,18 +20,18 @@ import resource
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib.lab import ranks
-from geolib.lab.augment import channel_moments, crop_and_flip
+from geolib.lab.augment import augmentation, channel_moments
 from geolib.lab.batches import AHEAD_IMAGES, Stream, augmented
 from geolib.lab.config import Config
 from geolib.lab.data import Dataset, load
@@ -41,6 +41,7 @@ from geolib.lab.ranks import World
 from geolib.lab.steps import COMPILE_STEPS, FORMS, CapturedStep, EagerStep, SharedStep, Step
 from geolib.lab.watch import Diverged, Watch
 
+Thing = TypeVar("Thing")
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
@@ -149,12 +150,13 @@ class Run:
         self.precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
 
         torch.manual_seed(config.seed)
-        self.model = build_model(config, data).to(device)
+        self.model = possible(ViT, config, data.shape, len(data.classes)).to(device)
         self.optimizer = adamw(self.model, config, device)
         self.epoch, self.step = 0, 0
         self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
         self.take_step = self.step_of_form(step)
+        self.augment = possible(augmentation, config, self.mean, data.shape)
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
         self.metrics: list[dict[str, float]] = []
@@ -174,10 +176,6 @@ class Run:
         self.model.train()
         size, first = self.config.batch, self.step
         return augmented(self.images, self.labels, order, size, self.ahead, first, self.stream, self.augment)
-
-    def augment(self, images: Tensor) -> Tensor:
-        """The images as the configuration varies them; draws from the default generators."""
-        return crop_and_flip(images) if self.config.augment == "crop-flip" else images
 
     def update(self, batch: tuple[Tensor, Tensor]) -> None:
         """One step of AdamW on a batch of images and labels."""
@@ -381,10 +379,10 @@ def adamw(model: ViT, config: Config, device: torch.device) -> torch.optim.Optim
     return optimizer
 
 
-def build_model(config: Config, data: Dataset) -> ViT:
-    """The model; LabError where the configuration asks for one that cannot be."""
+def possible(make: Callable[..., Thing], *settings: Any) -> Thing:
+    """What ``make`` makes of the settings; LabError where they ask for something that cannot be."""
     try:
-        return ViT(config, data.shape, len(data.classes))
+        return make(*settings)
     except ValueError as error:
         raise LabError(str(error)) from None
 

@@ -1,0 +1,269 @@
+"""What a trained model has learned: scales, widths, attention maps, and whether it uses the order of its patches.
+
+In a notebook, after ``run = train(config)``::
+
+    learned_scales(run.model)                       # s, (layers or 1, heads or 1, axes)
+    attention_maps(run.model, images, layer=0)      # (batch, heads, tokens, tokens)
+    shuffled_accuracy(run, run.test_images, run.test_labels)
+
+Sizes of layers or heads that are 1 mean that all of them share what is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from geolib._checks import check_positions, require
+from geolib.attention import Encoding
+from geolib.encodings import LocalityFocusing, RiemannFormer
+from geolib.lab.models import ViT, patches
+
+if TYPE_CHECKING:
+    from geolib.lab.training import Run
+
+BATCH = 500
+
+# What is learned ----------------------------------------------------------------------------------------------------
+
+
+def learned_scales(model: ViT) -> Tensor | None:
+    """The scales s of RiemannFormer's metric.
+
+    Parameters
+    ----------
+    model : ViT
+
+    Returns
+    -------
+    Tensor or None
+        (layers or 1, heads or 1, axes); of the diagonal and the general metric (layers or 1, heads or 1, pairs, 2).
+        The metric at position m is s^m (of the slow law, s to the logarithm of 1 + m). None where nothing has a scale.
+
+    Source: RF-6, RF-6a.
+    """
+    return _by_layer(model, RiemannFormer, lambda encoding: encoding.raw_scale, lambda e: e.log_scale().exp())
+
+
+def learned_sigmas(model: ViT) -> Tensor | None:
+    """The widths sigma of locality focusing, in units of position (patches).
+
+    Parameters
+    ----------
+    model : ViT
+
+    Returns
+    -------
+    Tensor or None
+        (layers or 1, heads, 1), or (layers or 1, heads, placed tokens) where every query has its own. None without
+        locality focusing.
+
+    Source: RF-21.
+    """
+    return _by_layer(model, LocalityFocusing, lambda encoding: encoding.log_sigma, lambda e: e.sigma())
+
+
+def learned_precisions(model: ViT) -> Tensor | None:
+    """The matrices A of locality focusing's distance.
+
+    Parameters
+    ----------
+    model : ViT
+
+    Returns
+    -------
+    Tensor or None
+        (layers or 1, axes, axes). None without locality focusing.
+
+    Source: RF-21.
+    """
+    return _by_layer(model, LocalityFocusing, lambda encoding: encoding.log_sigma, lambda e: e.precision())
+
+
+def _by_layer(
+    model: ViT, kind: type[Encoding], owner: Callable[[Any], Tensor], read: Callable[[Any], Tensor]
+) -> Tensor | None:
+    """One entry for each layer's encoding of a kind; one for all where they own the same parameter."""
+    found = []
+    for index in range(len(model.blocks)):
+        # Focusing around focusing: the outermost is read.
+        matching = (encoding for encoding in _nested(model.encoding.layer(index)) if isinstance(encoding, kind))
+        encoding = next(matching, None)
+        if encoding is None:
+            return None
+        found.append(encoding)
+    shared = all(owner(encoding) is owner(found[0]) for encoding in found)
+    return torch.stack([read(encoding).detach().float().cpu() for encoding in (found[:1] if shared else found)])
+
+
+def _nested(encoding: Encoding) -> Iterator[Encoding]:
+    """An encoding and those inside it."""
+    yield encoding
+    if isinstance(encoding, LocalityFocusing):
+        yield from _nested(encoding.encoding)
+
+
+# Attention maps -----------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def attention_maps(model: ViT, images: Tensor, layer: int) -> Tensor:
+    """The weights by which one layer adds up its values.
+
+    Parameters
+    ----------
+    model : ViT
+    images : Tensor, (batch, channels, height, width)
+        As the model takes them: float, standardised.
+    layer : int
+        Counted from 0.
+
+    Returns
+    -------
+    Tensor, (batch, heads, tokens, tokens)
+        Row: query; column: key; in reading order, a class token in front. Rows sum to 1, and with locality focusing to
+        what it leaves.
+
+    Source: RF-19, RF-20.
+    """
+    require(0 <= layer < len(model.blocks), "layer", layer, f"there are {len(model.blocks)}, counted from 0")
+    attention: Any = model.blocks[layer].attention
+    inputs: list[tuple[Any, ...]] = []
+    # As the model itself meets them, and not by a second copy of its forward pass.
+    handle = attention.register_forward_pre_hook(lambda _, given: inputs.append(given))
+    was_training = model.training
+    try:
+        model.eval()
+        model(images)
+    finally:
+        handle.remove()
+        model.train(was_training)
+    return attention.weights(*inputs[0])
+
+
+def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
+    """How far each head looks: the mean distance from query to key, weighted by attention.
+
+    Parameters
+    ----------
+    maps : Tensor, (batch, heads, tokens, tokens)
+    positions : Tensor, (placed tokens, axes)
+        Tokens in front without a place are left out, as queries and as keys.
+
+    Returns
+    -------
+    Tensor, (heads,)
+        In units of position. Each query counts the same: its weights are divided by their sum.
+    """
+    check_positions(positions, positions.shape[-1])
+    placed = positions.shape[0]
+    require(placed <= maps.shape[-1], "positions", f"{placed} rows", f"maps have {maps.shape[-1]} tokens")
+    weights = maps[..., maps.shape[-1] - placed :, maps.shape[-1] - placed :]
+    distances = torch.cdist(positions, positions, compute_mode="donot_use_mm_for_euclid_dist").to(maps.dtype)
+    return ((weights * distances).sum(-1) / weights.sum(-1)).mean((0, 2))
+
+
+# Shuffled patches ---------------------------------------------------------------------------------------------------
+
+
+def shuffle_patches(images: Tensor, side: int, generator: torch.Generator | None = None) -> Tensor:
+    """Each image with its patches in an order of its own, drawn uniformly.
+
+    Parameters
+    ----------
+    images : Tensor, (batch, channels, height, width)
+        Any dtype.
+    side : int
+        Pixels along a patch's side; it divides height and width.
+    generator : torch.Generator or None
+        Of the CPU.
+
+    Returns
+    -------
+    Tensor, as images
+        No pixel is changed; only patches move.
+
+    Source: LR-T3.
+    """
+    batch, channels, height, width = images.shape
+    fits = height % side == 0 and width % side == 0
+    require(fits, "side", side, f"it must divide the image, {height}x{width} pixels")
+    cut = patches(images, side)  # (batch, patches, channels * side * side)
+    order = torch.rand(cut.shape[:2], generator=generator).argsort(1).to(images.device)
+    moved = cut.gather(1, order[..., None].expand_as(cut))
+    moved = moved.reshape(batch, height // side, width // side, channels, side, side)
+    return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+
+
+def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: int = 0) -> float:
+    """Accuracy after the patches of every image are shuffled; the model's positions stay where they are.
+
+    Parameters
+    ----------
+    model : ViT or Run
+        A model takes images as floats, standardised; a run takes them as they are stored.
+    images : Tensor, (images, channels, height, width)
+    labels : Tensor, (images,)
+    seed : int
+        Decides every image's order.
+
+    Returns
+    -------
+    float
+        In [0, 1]. A model without positions keeps its accuracy.
+
+    Source: LR-T3, RF-PE.
+    """
+    net, score = (model, model) if isinstance(model, nn.Module) else (model.model, model.scores)
+    generator = torch.Generator().manual_seed(seed)
+    return _accuracy(net, score, labels, (shuffle_patches(part, net.patch, generator) for part in images.split(BATCH)))
+
+
+@torch.no_grad()
+def _accuracy(net: ViT, score: Callable[[Tensor], Tensor], labels: Tensor, parts: Iterator[Tensor]) -> float:
+    """The share of images whose highest score is their label's, in evaluation."""
+    was_training, right = net.training, 0
+    net.eval()
+    for part, truth in zip(parts, labels.split(BATCH)):
+        right += int((score(part).argmax(1) == truth).sum())
+    net.train(was_training)
+    return right / len(labels)
+
+
+# For the record -----------------------------------------------------------------------------------------------------
+
+
+def after_training(run: Run) -> dict[str, Any]:
+    """What a record keeps of a trained model beside its metrics.
+
+    Parameters
+    ----------
+    run : Run
+        Finished.
+
+    Returns
+    -------
+    dict
+        shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
+        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. JSON
+        can hold all of it.
+
+    Source: RF-T1, RF-6a, RF-21, LR-T3.
+    """
+    learned = {
+        "scales": learned_scales(run.model),
+        "sigmas": learned_sigmas(run.model),
+        "precisions": learned_precisions(run.model),
+    }
+    kept = {name: _rounded(values) for name, values in learned.items() if values is not None}
+    return {"shuffled_accuracy": shuffled_accuracy(run, run.test_images, run.test_labels)} | kept
+
+
+def _rounded(values: Tensor) -> list[Any]:
+    """Nested lists with seven significant digits, all that float32 has."""
+    if values.dim() == 0:
+        return float(f"{values.item():.7g}")  # type: ignore[return-value]
+    return [_rounded(value) for value in values]

@@ -1,0 +1,149 @@
+"""What an experiment is: rows, data sets, scales and seeds, and the runs they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from geolib.encodings import is_name
+from geolib.lab.config import Config
+from geolib.lab.data import DATASETS
+from geolib.lab.files import LabError
+
+if TYPE_CHECKING:
+    from geolib.lab.records import Record
+    from geolib.lab.tables import Table
+
+SCALES = ("smoke", "cpu", "full")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row that is more than a method's name: a method with options, perhaps in settings of its own.
+
+    Parameters
+    ----------
+    method : str
+    options : mapping
+        The method's own.
+    settings : mapping
+        From a scale to the fields of Config in which this row differs from the others.
+    """
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table of methods against data sets, at three scales.
+
+    Parameters
+    ----------
+    name, about : str
+    source : str or None
+        The ledger's id of the paper's table.
+    datasets : sequence of str
+    methods : mapping
+        From a row's name to its title. The name is that of a method, or a key of ``variants``; a row whose method
+        ``geolib.encodings.build`` does not know has no runs.
+    settings : mapping
+        From a scale to the fields of Config that are the same for all its runs.
+    seeds : mapping
+        From a scale to its seeds.
+    variants : mapping
+        From a row's name to its method, options and settings.
+    against : sequence of (row, row)
+        Pairs whose difference is taken seed by seed, first minus second.
+    paper : mapping
+        From (row, data set) to the paper's accuracy in percent. Rows with such a number run before the others.
+    paper_setting : mapping
+        The fields of Config that the paper states.
+    chosen : str
+        What the paper does not state and how we chose it.
+    importance : int
+        Lower comes first among the pending runs.
+    tabulate : function of (experiment, scale, records), or None
+        Makes the table when it is not the usual one.
+    """
+
+    name: str
+    about: str
+    datasets: Sequence[str]
+    methods: Mapping[str, str]
+    settings: Mapping[str, Mapping[str, Any]]
+    seeds: Mapping[str, Sequence[int]]
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+    against: Sequence[tuple[str, str]] = ()
+    source: str | None = None
+    paper: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    paper_setting: Mapping[str, Any] = field(default_factory=dict)
+    chosen: str = ""
+    importance: int = 0
+    tabulate: Callable[[Experiment, str, Iterable[Record]], Table] | None = None
+
+    @property
+    def needs(self) -> str:
+        """What must be there to run it."""
+        return "; ".join(dict.fromkeys(DATASETS[name].needs for name in self.datasets))
+
+    def variant(self, row: str) -> Variant:
+        """What a row runs: its entry in ``variants``, or the method of its name."""
+        return self.variants.get(row, Variant(row))
+
+    def is_known(self, row: str) -> bool:
+        """Whether the library has the row's method."""
+        return is_name(self.variant(row).method)
+
+    def config(self, scale: str, row: str, dataset: str, seed: int) -> Config:
+        """One run."""
+        own = self.variant(row)
+        settings = {**self.settings[scale], **own.settings.get(scale, {})}
+        return Config(dataset=dataset, method=own.method, method_options=own.options, seed=seed, **settings)
+
+    def configs(self, scale: str, seeds: Sequence[int] | None = None) -> list[Config]:
+        """All runs of a scale whose method exists.
+
+        The paper's own rows come first, and in them the first seed of every cell before the second of any.
+        """
+        if scale not in SCALES:
+            raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
+        rows = [row for row in self.methods if self.is_known(row)]
+        published = {row for row, _ in self.paper}
+        return [
+            self.config(scale, row, dataset, seed)
+            for group in ([r for r in rows if r in published], [r for r in rows if r not in published])
+            for seed in (self.seeds[scale] if seeds is None else seeds)
+            for dataset in self.datasets
+            for row in group
+        ]
+
+    def cells(self, scale: str) -> dict[str, tuple[str, str]]:
+        """From a configuration's ``cell`` to its row and data set."""
+        if scale not in SCALES:
+            raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
+        rows = [row for row in self.methods if self.is_known(row)]
+        return {self.config(scale, r, dataset, 0).cell: (r, dataset) for r in rows for dataset in self.datasets}
+
+    def only(self, configs: Iterable[Config], words: Sequence[str]) -> list[Config]:
+        """The runs that one of the words picks; LabError for a word that picks nothing.
+
+        A word is a row, a method or a data set, or two of them: "rope", "cifar10", "rope/cifar10".
+        """
+        methods = {self.variant(row).method for row in self.methods}
+        for part in (part for word in words for part in word.split("/")):
+            if part not in self.methods and part not in methods and part not in self.datasets:
+                names = dict.fromkeys((*self.methods, *sorted(methods), *self.datasets))
+                raise LabError(f"--only {part!r}: there are {', '.join(names)}")
+            if part in self.methods and not self.is_known(part):
+                raise LabError(f"--only {part!r}: this method is not in the library yet")
+        picks = [set(word.split("/")) for word in words]
+        places = {cell: place for scale in self.settings for cell, place in self.cells(scale).items()}
+        return [c for c in configs if not picks or any(pick <= self._names(c, places) for pick in picks)]
+
+    def _names(self, config: Config, places: Mapping[str, tuple[str, str]]) -> set[str]:
+        """The words that pick a run: its row, its data set, and its method unless that is another row's name."""
+        row, _ = places.get(config.cell, (config.method, config.dataset))
+        return {row, config.dataset} | ({config.method} - set(self.methods))

@@ -1,0 +1,184 @@
+"""What a model has learned is read back, and maps and shuffled accuracies are the model's own."""
+
+import json
+import types
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib.lab import Config
+from geolib.lab.analysis import (
+    after_training,
+    attention_maps,
+    learned_precisions,
+    learned_scales,
+    learned_sigmas,
+    mean_attention_distance,
+    shuffle_patches,
+    shuffled_accuracy,
+)
+from geolib.lab.models import ViT, patches
+from geolib.rotations import grid_positions
+
+SHAPE = (1, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def model_of(method, patch=2, pool="mean", shape=SHAPE, **options):
+    """Three layers, two heads of eight features, 4x4 patches."""
+    config = Config("digits", method, options, width=16, heads=2, layers=3, patch=patch, pool=pool)
+    return ViT(config, shape, 10).double()
+
+
+# What is learned ----------------------------------------------------------------------------------------------------
+
+
+def test_planted_scales_are_read_back():  # RF-6a
+    model = model_of("riemannformer", law="free")
+    s = torch.tensor([[0.9, 1.1], [0.8, 0.7]])
+    model.encoding.raw_scale.data = s.log()  # the free law: s = e^w
+    assert_close(learned_scales(model), s[None])
+
+
+def test_planted_scales_of_each_layer_are_read_back():  # RF-6a
+    model = model_of("riemannformer", per_layer=True)
+    w = torch.randn(3, 2, 2)
+    for own, values in zip(model.encoding.layers, w):
+        own.raw_scale.data = values
+    assert_close(learned_scales(model), w.exp() / (w.exp() + 0.1))
+
+
+def test_planted_widths_and_shapes_are_read_back_inside_and_out():  # RF-21
+    model = model_of("riemannformer+lf", lf={"per_position": True})
+    sigma, root = torch.rand(2, 16) + 0.5, torch.tensor([[2.0, 0.0], [0.3, 0.5]])
+    model.encoding.log_sigma.data = sigma.log()
+    model.encoding.raw_precision.data = torch.tensor([[2.0, 1.0], [1.0, 0.5]]).log()
+    model.encoding.raw_precision.data[1, 0] = 0.3  # below the diagonal as it is, on it the logarithm
+    assert_close(learned_sigmas(model), sigma[None])
+    assert_close(learned_precisions(model), (root @ root.mT)[None])
+    assert learned_scales(model).shape == (1, 2, 2)
+
+
+def test_widths_of_each_layer_are_read_back():  # RF-21
+    model = model_of("lf", per_layer=True)
+    for i, own in enumerate(model.encoding.layers):
+        own.log_sigma.data.fill_(i)
+    assert_close(learned_sigmas(model), torch.arange(3.0).exp()[:, None, None].expand(3, 2, 1))
+    assert learned_precisions(model).shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize("method", ["none", "rope", "liere", "learned"])
+def test_methods_without_scales_and_widths_have_none(method):
+    model = model_of(method)
+    assert (learned_scales(model), learned_sigmas(model), learned_precisions(model)) == (None, None, None)
+
+
+# Attention maps -----------------------------------------------------------------------------------------------------
+
+MAPPED = ["none", "rope", "riemannformer+lf", "liere", "alibi", "rope-mixed+lf"]
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("method", MAPPED)
+def test_maps_reproduce_the_layers_output(method, pool):  # RF-19, RF-20
+    model, images = model_of(method, pool=pool), torch.randn(3, *SHAPE).double()
+    for layer in range(3):
+        attention, seen = model.blocks[layer].attention, {}
+        handle = attention.register_forward_hook(lambda _, given, out, seen=seen: seen.update(x=given[0], out=out))
+        model(images)
+        handle.remove()
+        maps = attention_maps(model, images, layer)
+        assert maps.shape == (3, 2, *([16 + (pool == "cls")] * 2))
+        rebuilt = torch.zeros_like(seen["out"])
+        values = seen["x"] @ attention.qkv.weight[32:].mT  # (batch, tokens, width)
+        for head in range(2):
+            features = slice(8 * head, 8 * head + 8)
+            rebuilt += maps[:, head] @ values[..., features] @ attention.out.weight[:, features].mT
+        assert_close(rebuilt + attention.out.bias, seen["out"])
+
+
+@pytest.mark.parametrize("method", MAPPED)
+def test_rows_sum_to_one_and_with_locality_to_what_it_leaves(method):  # RF-19
+    model, images = model_of(method, shape=(3, 8, 8)), torch.randn(2, 3, 8, 8).double()
+    sums = attention_maps(model, images, 1).sum(-1)
+    if "lf" in method:
+        assert (sums < 0.999).all()
+        model.encoding.log_sigma.data.fill_(20.0)  # so wide that nothing is lost
+        sums = attention_maps(model, images, 1).sum(-1)
+    assert_close(sums, torch.ones_like(sums))
+
+
+def test_asking_for_maps_leaves_the_model_as_it_was():
+    model, images = model_of("rope"), torch.randn(2, *SHAPE).double()
+    model.train()
+    maps = attention_maps(model, images, 2)
+    assert model.training
+    assert not maps.requires_grad
+    assert not model.blocks[2].attention._forward_pre_hooks
+    with pytest.raises(ValueError, match="layer: got 3; there are 3, counted from 0"):
+        attention_maps(model, images, 3)
+
+
+def test_distance_is_the_weighted_mean_by_hand():
+    positions = grid_positions(1, 3).double()
+    near, far = torch.eye(3), torch.tensor([[0.0, 0, 1], [1, 0, 0], [1, 0, 0]])
+    maps = torch.stack([near, far / 2, torch.full((3, 3), 1 / 3)]).double()[None]
+    # far: 2, 1 and 2 patches, whatever the rows sum to; uniform: (0 + 1 + 2) / 3, (1 + 0 + 1) / 3, (2 + 1 + 0) / 3.
+    assert_close(mean_attention_distance(maps, positions), torch.tensor([0, 5 / 3, 8 / 9]).double())
+    with_cls = torch.nn.functional.pad(maps, (1, 0, 1, 0), value=0.7)
+    assert_close(mean_attention_distance(with_cls, positions), mean_attention_distance(maps, positions))
+
+
+# Shuffled patches ---------------------------------------------------------------------------------------------------
+
+
+def test_shuffling_moves_patches_and_keeps_their_pixels():
+    images = torch.arange(2 * 3 * 8 * 4).reshape(2, 3, 8, 4)
+    shuffled = shuffle_patches(images, 2, torch.Generator().manual_seed(1))
+    assert shuffled.shape == images.shape
+    before, after = ([[tuple(p.tolist()) for p in image] for image in patches(x, 2)] for x in (images, shuffled))
+    assert [sorted(image) for image in before] == [sorted(image) for image in after]
+    orders = [[b.index(p) for p in a] for b, a in zip(before, after)]
+    assert orders[0] != list(range(8))
+    assert orders[0] != orders[1]
+    with pytest.raises(ValueError, match="side: got 3"):
+        shuffle_patches(images, 3)
+
+
+def test_a_model_without_positions_keeps_its_accuracy_and_others_do_not():  # RF-PE, LR-T3
+    images = torch.randn(200, *SHAPE).double()
+    for method, keeps in (("none", True), ("learned", False), ("rope", False), ("riemannformer+lf", False)):
+        model = model_of(method)
+        model.head.bias.data -= model(images).mean(0).detach()  # so that the classes come up evenly
+        labels = model(images).argmax(1)  # right on every image as it is
+        assert len(labels.unique()) > 5
+        accuracy = shuffled_accuracy(model, images, labels, seed=3)
+        assert (accuracy == 1.0) == keeps, method
+        assert accuracy == shuffled_accuracy(model, images, labels, seed=3)
+
+
+def finished_run(method, **options):
+    """As much of a run as the analysis asks for: a model, its test images as stored, its scores."""
+    model = model_of(method, **options)
+    images = torch.randint(0, 256, (60, *SHAPE), dtype=torch.uint8)
+
+    def scores(images):
+        return model(images.double() / 255)
+
+    return types.SimpleNamespace(model=model, scores=scores, test_images=images, test_labels=scores(images).argmax(1))
+
+
+def test_what_is_kept_after_training_fits_in_json():
+    run = finished_run("riemannformer+lf")
+    kept = json.loads(json.dumps(after_training(run), allow_nan=False))
+    assert set(kept) == {"shuffled_accuracy", "scales", "sigmas", "precisions"}
+    assert_close(torch.tensor(kept["scales"]), learned_scales(run.model))
+    assert_close(torch.tensor(kept["sigmas"]), learned_sigmas(run.model))
+    assert_close(torch.tensor(kept["precisions"]), torch.eye(2)[None])
+    assert kept["shuffled_accuracy"] == shuffled_accuracy(run, run.test_images, run.test_labels)
+    assert after_training(finished_run("none")) == {"shuffled_accuracy": 1.0}

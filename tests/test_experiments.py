@@ -1,0 +1,346 @@
+"""The experiments' rows and runs, the rule for what a paper leaves out, and statistics over seeds."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from geolib.encodings import build
+from geolib.lab import Config, LabError, read_all
+from geolib.lab.__main__ import main
+from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, h100_seconds
+from geolib.lab.models import ViT
+from geolib.lab.plans import Experiment, Variant
+from geolib.lab.records import Record
+from geolib.lab.riemannformer import (
+    ABLATIONS,
+    BASELINES,
+    FROZEN,
+    GRID,
+    PAPER,
+    TABLE1,
+    TRAININGS,
+    choose,
+    distance,
+    distances,
+    grid_table,
+)
+from geolib.lab.tables import cells_of, difference_table, ordering, paired_differences, sampling_error, table
+
+ROPE = FROZEN[1]  # the row that stands for the paper's RoPE
+
+
+def record(config, accuracy, experiment=None):
+    """The record of a run that ended in this accuracy."""
+    rows = [{"epoch": i + 1, "train_loss": 1.0, "seconds": 1.0} for i in range(config.epochs)]
+    rows[-1] |= {"test_loss": 1.0, "test_accuracy": accuracy}
+    return Record.from_dict(
+        {
+            "schema": 1,
+            "hash": config.hash,
+            "config": config.to_dict(),
+            "experiment": experiment,
+            "scale": None,
+            "metrics": rows,
+            "wall_seconds": 1.0,
+            "images_per_second": 1.0,
+            "peak_memory": {"bytes": 1, "of": "process"},
+            "device": "a device",
+            "precision": "float32",
+            "versions": {},
+            "commit": None,
+            "data": {},
+            "started": "",
+        }
+    )
+
+
+def seeds_of(method, accuracies, first_seed=0):
+    configs = (Config("cifar10", method, seed=first_seed + i) for i in range(len(accuracies)))
+    return [record(config, accuracy) for config, accuracy in zip(configs, accuracies)]
+
+
+# Rows and runs ------------------------------------------------------------------------------------------------------
+
+
+def test_configurations_of_recorded_runs_keep_their_names():
+    # These names stand in book/results; the settings of the cpu scale and the methods' options must not move.
+    names = {c.name for c in TABLE1.configs("cpu", [0])}
+    assert {
+        "cifar10-none-seed0-895972b014",
+        "cifar10-rope-seed0-e13aae2e39",
+        "cifar10-sinusoidal-seed0-79cb2ca693",
+    } <= names
+
+
+def test_a_row_carries_its_methods_options():
+    config = TABLE1.config("full", "liere+lf", "cifar100", 2)
+    assert (config.method, config.method_options, config.seed) == ("liere+lf", {"block": 8}, 2)
+    assert TABLE1.config("full", "learned", "cifar10", 0).method_options == {}
+
+
+def test_the_tables_columns_are_the_papers_and_ours_with_and_without_locality():  # RF-T1
+    rows = list(TABLE1.methods)
+    assert rows[:6] == ["none", "sinusoidal", FROZEN[1], "lf", "riemannformer", "riemannformer+lf"]
+    ours = {"learned", "rope-axial", "rope", "rope-mixed", "liere"}
+    assert set(rows[6:]) == (ours | {f"{name}+lf" for name in ours}) - {FROZEN[1]}
+    assert {row for row, _ in TABLE1.paper} == set(rows[:6])
+    assert all(TABLE1.is_known(row) for row in rows)
+
+
+def test_the_papers_rows_run_before_ours_and_seed_by_seed():
+    order = [(c.method, c.dataset, c.seed) for c in TABLE1.configs("full")]
+    published = {row for row, _ in TABLE1.paper}
+    first = order[: 6 * 2 * 3]
+    assert {method for method, _, _ in first} == published
+    assert [seed for _, _, seed in first] == [0] * 12 + [1] * 12 + [2] * 12
+    assert len(order) == 15 * 2 * 3
+
+
+def test_only_takes_rows_methods_and_data_sets():
+    configs = TABLE1.configs("full", [0])
+    assert {c.method for c in TABLE1.only(configs, ["rope/cifar10"])} == {"rope"}
+    grid = BASELINES.configs("full")
+    assert {c.method for c in BASELINES.only(grid, ["rope"])} == {"rope"}
+    (one,) = BASELINES.only(grid, ["w192-mlp2.none"])
+    assert (one.method, one.width) == ("none", 192)
+    with pytest.raises(LabError, match=r"--only 'w1': there are w256-mlp4\.none"):
+        BASELINES.only(grid, ["w1"])
+
+
+def test_a_method_that_the_library_lacks_has_a_row_and_no_runs():
+    future = Experiment("x", "x", ("digits",), {"none": "none", "novel": "new"}, {"cpu": {}}, {"cpu": (0,)})
+    assert [c.method for c in future.configs("cpu")] == ["none"]
+    assert [row[1] for row in table(future, "cpu", []).rows] == [NO_RECORD, NO_METHOD]
+    with pytest.raises(LabError, match="'novel': this method is not in the library yet"):
+        future.only([], ["novel"])
+
+
+def test_estimates_grow_with_the_work():
+    config = TABLE1.config("full", "rope", "cifar10", 0)
+    assert h100_seconds(replace(config, epochs=100)) == h100_seconds(config) / 2
+    assert h100_seconds(replace(config, width=1024)) > 4 * h100_seconds(config)
+
+
+# The rule for what the paper leaves out -----------------------------------------------------------------------------
+
+
+def grid_records(accuracies):
+    """The grid's records from {row: accuracy in %}."""
+    return [record(BASELINES.config("full", row, "cifar10", 0), a / 100) for row, a in accuracies.items()]
+
+
+def test_distance_is_that_of_the_two_accuracies_from_the_papers():  # RF-T1
+    assert distance(79.61, 87.91) == 0
+    assert distance(79.61 + 3, 87.91 - 4) == pytest.approx(5)
+
+
+def test_choice_is_the_nearest_setting_of_those_with_both_runs():  # RF-T1
+    made = grid_records(
+        {
+            "w256-mlp4.none": 79.61,  # 0 and 6 points off: 6
+            "w256-mlp4.rope": 81.91,
+            "w192-mlp2.none": 76.61,  # 3 and 4 points off: 5
+            "w192-mlp2.rope": 83.91,
+            "w256-mlp4.rope-axial": 88.91,  # 0 and 1: nearest
+            "w384-mlp4.rope": 87.91,  # its other run is missing
+        }
+    )
+    found = distances(made)
+    assert list(found) == [("w256-mlp4", "rope"), ("w192-mlp2", "rope"), ("w256-mlp4", "rope-axial")]
+    assert list(found.values()) == pytest.approx([6, 5, 1])
+    assert choose(made) == ("w256-mlp4", "rope-axial")
+    assert choose(made[:4]) == ("w192-mlp2", "rope")
+    with pytest.raises(LabError, match="riemannformer-baselines"):
+        choose(made[-1:])
+
+
+def test_only_baselines_decide():  # RF-T1
+    methods = {config.method for config in BASELINES.configs("full")}
+    assert methods == {"none", "rope", "rope-axial"}
+    assert 6 <= len(GRID) <= 12
+    for config in BASELINES.configs("full"):
+        assert (config.dataset, config.epochs, config.batch, config.layers, config.heads) == ("cifar10", 200, 128, 6, 4)
+
+
+def test_the_grids_table_shows_distances_the_nearest_and_the_frozen():  # RF-T1
+    made = grid_records({"w256-mlp4-auto.none": 79.61, "w256-mlp4-auto.rope": 86.91})
+    shown = grid_table(BASELINES, "full", made)
+    rows = {(row[0], row[5].split(",")[0]): row for row in shown.rows}
+    assert rows["w256-mlp4-auto", "reading order"][6:9] == ["79.61", "86.91", "1.00"]
+    assert rows["w256-mlp4-auto", "axial"][6:9] == ["79.61", NO_RECORD, "-"]
+    assert [row for row in shown.rows if "nearest" in row[9]] == [rows["w256-mlp4-auto", "reading order"]]
+    assert rows["w256-mlp4-auto-erase", "reading order"][3] == "crop-flip-autoaugment, erasing 0.25"
+    frozen = [row for row in shown.rows if "frozen" in row[-1]]
+    assert [row[0] for row in frozen] == [FROZEN[0]]
+    assert "sum of the squared differences" in shown.notes[0]
+    assert f"{len(GRID) - 1} of {len(GRID)} settings have no record yet" in shown.notes[1]
+
+
+def test_the_command_shows_the_grid(tmp_path, capsys):
+    assert main(["table", "riemannformer-baselines", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(training in shown for training in TRAININGS)
+    assert "distance" in shown
+
+
+def test_the_frozen_setting_is_the_rules_choice():  # RF-T1
+    full = TABLE1.settings["full"]
+    assert {key: full[key] for key in TRAININGS[FROZEN[0]]} == TRAININGS[FROZEN[0]]
+    kept = read_all()
+    if len(distances(kept)) == len(GRID):
+        assert choose(kept) == FROZEN
+    else:  # until the grid is whole: the first of the grid, and its runs pending before all others
+        assert GRID[0] == FROZEN
+        assert BASELINES.importance < min(e.importance for e in EXPERIMENTS.values() if e is not BASELINES)
+
+
+# Statistics over seeds ----------------------------------------------------------------------------------------------
+
+
+def test_paired_differences_are_those_computed_by_hand():
+    a, b = seeds_of("rope", [0.80, 0.83, 0.86, 0.50]), seeds_of("none", [0.79, 0.80, 0.81])
+    difference = paired_differences(a, reversed(b))
+    assert difference.seeds == (0, 1, 2)
+    assert difference.differences == pytest.approx((1, 3, 5))
+    assert difference.mean == pytest.approx(3)
+    # Deviations -2, 0, 2: variance 8 / 2 = 4, standard error 2 / sqrt(3); 4.303 is the t table's 97.5 % for 2 degrees.
+    assert difference.standard_error == pytest.approx(2 / math.sqrt(3))
+    low, high = difference.interval
+    assert (low + high) / 2 == pytest.approx(3)
+    assert (high - low) / 2 == pytest.approx(4.303 * 2 / math.sqrt(3), rel=1e-3)
+    assert difference.within_noise is True
+    assert str(difference) == "+3.00 ± 1.15 (3 seeds, 95 % interval -1.97 to +7.97)"
+
+
+def test_few_seeds_claim_no_interval():
+    one = paired_differences(seeds_of("rope", [0.8]), seeds_of("none", [0.7, 0.9]))
+    two = paired_differences(seeds_of("rope", [0.8, 0.9]), seeds_of("none", [0.7, 0.7]))
+    none = paired_differences(seeds_of("rope", [0.8]), seeds_of("none", [0.7], first_seed=5))
+    assert (one.count, one.standard_error, one.interval, one.within_noise) == (1, None, None, None)
+    assert two.standard_error == pytest.approx(5)
+    assert (two.interval, two.within_noise) == (None, None)
+    assert (str(one), str(two), str(none)) == ("+10.00 (1 seed)", "+15.00 ± 5.00 (2 seeds)", "no common seed")
+    assert math.isnan(none.mean)
+
+
+def test_a_seed_counts_once():
+    twice = seeds_of("rope", [0.8]) * 2
+    with pytest.raises(ValueError, match="records_b: got two records of seed 0"):
+        paired_differences(seeds_of("none", [0.8]), twice)
+
+
+def table1_records(accuracies, scale="cpu"):
+    """Records of table 1 on CIFAR-10 from {row: accuracies in %, one a seed}."""
+    return [
+        record(TABLE1.config(scale, row, "cifar10", seed), a / 100, TABLE1.name)
+        for row, values in accuracies.items()
+        for seed, a in enumerate(values)
+    ]
+
+
+def test_ordering_tells_steps_within_the_noise_from_those_beyond():  # RF-T1
+    made = table1_records({"none": [50, 51, 52], ROPE: [60, 61, 62.1], "lf": [59, 63, 60], "sinusoidal": [55, 56]})
+    text = ordering(TABLE1, "cifar10", cells_of(TABLE1, "cpu", made))
+    assert text.startswith("cifar10: the paper's order holds (none < sinusoidal < lf < " + f"{ROPE}).")
+    assert f"Within the seeds' noise: lf < {ROPE}." in text
+    assert "Too few common seeds (fewer than 3) to know the noise: none < sinusoidal, sinusoidal < lf." in text
+    clear = table1_records({"none": [50, 51, 52], ROPE: [60, 61, 62.1]})
+    text = ordering(TABLE1, "cifar10", cells_of(TABLE1, "cpu", clear))
+    assert text.endswith("No step is within the seeds' noise.")
+
+
+def test_differences_stand_beside_the_papers():  # RF-T1
+    made = table1_records({"none": [50, 51, 52], ROPE: [60, 61, 62]})
+    shown = difference_table(TABLE1, "cpu", made)
+    rows = {row[0]: row[1:] for row in shown.rows}
+    assert rows["RoPE - No-Pos"][:2] == ["+8.30", "+10.00 ± 0.00 (3 seeds, 95 % interval +10.00 to +10.00)"]
+    assert rows["RoPE+LF (ours) - RoPE"] == ["-", "no common seed", "-", "no common seed"]
+    notes = " ".join(table(TABLE1, "cpu", made).notes)
+    assert "cifar10, differences over common seeds in points, ± standard error: RoPE - No-Pos +10.00 ± 0.00" in notes
+    assert PAPER["rope", "cifar10"] - PAPER["none", "cifar10"] == pytest.approx(8.30)
+
+
+def test_sampling_error_is_the_spread_over_test_sets():
+    torch.manual_seed(0)
+    right = (torch.rand(4000, 500) < 0.8).double().mean(1)  # 4000 test sets of 500 images
+    assert sampling_error(0.8, 500) == pytest.approx(100 * right.std().item(), rel=0.05)
+    with pytest.raises(ValueError, match="images: got 0"):
+        sampling_error(0.8, 0)
+
+
+def test_the_table_tells_what_seeds_do_not_show():
+    made = [replace(r, data={"test_images": 2000}) for r in table1_records({"none": [50, 50]})]
+    assert "would move each accuracy by about 1.12 points." in " ".join(table(TABLE1, "cpu", made).notes)
+    assert "would move" not in " ".join(table(TABLE1, "cpu", []).notes)
+
+
+def test_a_run_recorded_by_two_experiments_counts_once():
+    config = TABLE1.config("cpu", "rope", "cifar10", 0)
+    ours, other = record(config, 0.5, TABLE1.name), record(config, 0.6, "another")
+    for order in ([ours, other], [other, ours]):
+        assert cells_of(TABLE1, "cpu", order) == {("rope", "cifar10"): [ours]}
+    assert cells_of(TABLE1, "cpu", [other]) == {("rope", "cifar10"): [other]}
+
+
+def test_variants_differ_from_the_shared_settings_scale_by_scale():
+    rows = Experiment(
+        "x",
+        "x",
+        ("digits",),
+        {"wide": "wide"},
+        {"cpu": {"width": 16}, "full": {"width": 16}},
+        {"cpu": (0,), "full": (0,)},
+        variants={"wide": Variant("rope", {"base": 9.0}, {"full": {"width": 32}})},
+    )
+    assert [rows.config(scale, "wide", "digits", 0).width for scale in ("cpu", "full")] == [16, 32]
+    assert rows.config("cpu", "wide", "digits", 0).method_options == {"base": 9.0}
+
+
+# Ablations ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("experiment", [TABLE1, ABLATIONS, BASELINES], ids=lambda e: e.name)
+def test_every_row_takes_a_step_at_smoke_scale(experiment):
+    images, labels = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
+    for row in experiment.methods:
+        config = experiment.config("smoke", row, "cifar10", 0)
+        torch.manual_seed(0)
+        model = ViT(config, (3, 32, 32), 10)
+        parameters = list(model.parameters())
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        gradients = torch.autograd.grad(loss, parameters)
+        assert all(gradient.any() for gradient in gradients), row
+        with torch.no_grad():
+            for p, gradient in zip(parameters, gradients):
+                p -= 0.01 * gradient
+            assert torch.nn.functional.cross_entropy(model(images), labels) < loss, row
+
+
+@pytest.mark.parametrize("scale", ["cpu", "full"])
+def test_every_row_can_be_built_at_its_scale(scale):
+    for experiment in (TABLE1, ABLATIONS):
+        for row in experiment.methods:
+            config = experiment.config(scale, row, "cifar10", 0)
+            size = {"width": config.width, "heads": config.heads, "layers": config.layers}
+            encoding = build(config.method, grid=(8, 8), **size, **config.method_options)
+            assert sum(p.numel() for p in encoding.parameters()) < 300_000, row
+
+
+def test_the_ablations_start_from_the_tables_own_rows():  # RF-T1
+    for row in ("riemannformer", "riemannformer+lf"):
+        assert ABLATIONS.config("full", row, "cifar10", 1) == TABLE1.config("full", row, "cifar10", 1)
+    changed = {row for row, _ in ABLATIONS.against}
+    assert changed == set(ABLATIONS.methods) - {"riemannformer", "riemannformer+lf"}
+    assert ABLATIONS.importance > TABLE1.importance
+
+
+def test_the_row_of_reflections_scores_as_the_row_of_rotations():  # RF-REFL
+    images = torch.randn(4, 3, 32, 32).double()
+    scores = []
+    for row in ("riemannformer", "riemannformer-reflection"):
+        torch.manual_seed(0)
+        scores.append(ViT(ABLATIONS.config("smoke", row, "cifar10", 0), (3, 32, 32), 10).double()(images))
+    # Frequencies are made in float32, and halved exactly.
+    assert torch.allclose(*scores, rtol=1e-10, atol=1e-12)
