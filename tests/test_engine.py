@@ -255,6 +255,64 @@ def test_steps_that_were_tried_leave_no_trace():
             assert all(a.equal(b) for a, b in zip(fresh.param_groups[0]["params"], after))
 
 
+class Recorder:
+    """Stands in for torch.cuda: notes in which order the pieces of a recording are used."""
+
+    def __init__(self):
+        self.events, self.mode = [], 0
+
+    def note(self, *words):
+        self.events.append(" ".join(map(str, words)))
+
+    @contextlib.contextmanager
+    def inside(self, name):
+        self.note("enter", name)
+        yield
+        self.note("leave", name)
+
+    def named(self, name):
+        return types.SimpleNamespace(wait_stream=lambda other: self.note(name, "waits"))
+
+    def set_sync_debug_mode(self, mode):
+        self.note("waiting is", mode)
+        self.mode = mode
+
+    def install(self, monkeypatch):
+        for name, stand_in in {
+            "Stream": lambda device: self.named("side"),
+            "current_stream": lambda device: self.named("main"),
+            "stream": lambda stream: self.inside("side"),
+            "get_sync_debug_mode": lambda: self.mode,
+            "set_sync_debug_mode": self.set_sync_debug_mode,
+            "CUDAGraph": lambda: "graph",
+            "graph": self.inside,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+def test_a_recording_is_warmed_up_beside_the_stream_and_may_not_wait(monkeypatch):
+    recorder = Recorder()
+    recorder.install(monkeypatch)
+    steps.warm_up(lambda: recorder.note("work"), torch.device("cuda", 0))
+    assert recorder.events == [
+        "side waits",
+        "enter side",
+        "work",
+        "work",
+        "waiting is error",
+        "work",
+        "waiting is 0",
+        "leave side",
+        "main waits",
+    ]
+    recorder.events.clear()
+    assert steps.record(lambda: torch.ones(())) == ("graph", torch.ones(()))
+    assert recorder.events == ["enter graph", "leave graph"]
+    with pytest.raises(ZeroDivisionError), steps.waiting_forbidden():
+        raise ZeroDivisionError
+    assert recorder.mode == 0
+
+
 def test_an_unknown_form_of_step_is_an_error():
     with pytest.raises(LabError, match="step: got 'fast'; it is one of auto, compiled, captured, eager"):
         train(Config("cifar10", **TINY), noise(), device="cpu", step="fast", quiet=True)

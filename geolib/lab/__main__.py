@@ -1,7 +1,10 @@
 """The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | data prepare``.
 
 Exit codes: 0, done; 1, a loss that is not finite; 2, something the user can put right (one line says what); 3, the time
-budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was.
+budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was. Of several
+runs one that fails is reported and the others go on; the code is then that of the failure.
+
+``torchrun --nproc_per_node N -m geolib.lab run ...`` trains each run with N processes that share every batch.
 """
 
 from __future__ import annotations
@@ -109,14 +112,26 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("list", help="the experiments and what each needs")
     command.set_defaults(act=_list)
 
-    command = commands.add_parser("run", help="run an experiment and record it")
+    command = commands.add_parser(
+        "run",
+        help="run an experiment and record it",
+        description="Train what an experiment has no record of yet, record each run, and print the table.",
+        epilog=(
+            "Stopped or killed, the same command goes on where it was. torchrun --nproc_per_node N -m geolib.lab run "
+            "NAME ... trains each run with N processes that share every batch, each on the GPU of its number."
+        ),
+    )
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", default="cpu", metavar="|".join(SCALES))
     command.add_argument("--seeds", nargs="+", type=_seed, metavar="SEED", help="instead of the experiment's own")
     command.add_argument("--only", action="append", default=[], metavar="METHOD/DATASET", help="either part, or both")
-    command.add_argument("--time-budget", type=_seconds, metavar="SECONDS", help="start nothing that cannot end in it")
+    command.add_argument(
+        "--time-budget", type=_seconds, metavar="SECONDS", help="for all runs: start nothing that cannot end in it"
+    )
     command.add_argument("--out", type=Path, metavar="DIR", help="records here, checkpoints in DIR/runs")
-    command.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at a time, each in its own process")
+    command.add_argument(
+        "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
+    )
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"

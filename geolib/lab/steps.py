@@ -9,6 +9,7 @@ CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer o
 
 from __future__ import annotations
 
+import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -196,6 +197,7 @@ class Replay:
 
 def record(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A CUDA graph of some work, which is not done now, and the tensor where each replay leaves its result."""
+    gc.collect()  # the recordings of earlier runs hold memory, and may wait in a cycle
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = work()
