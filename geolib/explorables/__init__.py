@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.conformal import ConformalScale
 
-__all__ = ["RopeClock"]
+__all__ = ["ConformalScale", "RopeClock"]
 
-_MODULES = {"RopeClock": "clock"}
+_MODULES = {"ConformalScale": "conformal", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:

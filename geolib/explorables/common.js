@@ -160,6 +160,10 @@ export function drag(element, { start, move }) {
     if (held) element.setPointerCapture(event.pointerId);
     if (held) event.preventDefault();
   });
+  // Inside a picture browsers pay no heed to touch-action: a page that scrolls would take the finger away.
+  element.addEventListener("touchstart", (event) => {
+    if (held && getComputedStyle(element).touchAction === "none") event.preventDefault();
+  }, { passive: false });
   element.addEventListener("pointermove", (event) => held && at(event, move));
   for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, () => { held = false; });
 }
