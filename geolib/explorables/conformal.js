@@ -227,8 +227,7 @@ function render({ model, el }) {
   const drawMap = factorMap(left, toQuery);
   const key = html("p", { class: "geo-note" }, left);
   key.append("× 0", html("span", { class: "bar less" }), "× 1", html("span", { class: "bar more" }), "× ∞");
-  html("p", { class: "geo-note" }, left, 
-    "Constant along m + n, the rising diagonals; the distance m − n has no part in it.");
+  const constant = html("p", { class: "geo-note" }, left);
   const third = html("p", { class: "geo-say" }, right);
   html("p", { class: "geo-note" }, right, "Scores of the query’s row: outline before, filled after.");
   const drawScores = bars(right, "scores");
@@ -247,10 +246,12 @@ function render({ model, el }) {
     const power = state.law === "slow" ? "s^(log(1 + m)/2)" : "s^(m/2)";
     say(first, "With ", ["join", `s = ${s}`], ` a vector of length 1 measures ${power} = `,
       ["warm", times(lengths(state)[state.query])], " at ", ["warm", `m = ${state.query}`], ".");
-    say(second, "Scores of row ", ["warm", state.query], ": × ", ["join", times(factor[0])], " at n = 0 to × ",
+    constant.textContent = state.law === "slow" ? "Constant where (1 + m)(1 + n) is; the distance m − n has no part in it."
+      : "Constant along m + n, the rising diagonals; the distance m − n has no part in it.";
+    say(second, "Scores of row ", ["warm", state.query], ": ×\u00a0", ["join", times(factor[0])], " at n = 0 to ×\u00a0",
       ["join", times(factor.at(-1))], ` at n = ${state.tokens - 1}.`);
     const [old, now] = [spread(before), spread(after)], same = Math.abs(now - old) < 0.05;
-    const verdict = same ? "nothing changes." : now > old ? "flatter." : "sharper.";
+    const verdict = same ? "no change." : now > old ? "flatter." : "sharper.";
     say(third, "Its weights cover ", ["soft", show(old, 1)], " → ", ["join", show(now, 1)], ` tokens: ${verdict}`);
     drawLine(state);
     drawMap(state);
