@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.conformal import ConformalScale
+    from geolib.explorables.metric import GeneralMetric
 
-__all__ = ["ConformalScale", "RopeClock"]
+__all__ = ["ConformalScale", "GeneralMetric", "RopeClock"]
 
-_MODULES = {"ConformalScale": "conformal", "RopeClock": "clock"}
+_MODULES = {"ConformalScale": "conformal", "GeneralMetric": "metric", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:

@@ -246,12 +246,13 @@ function render({ model, el }) {
     const power = state.law === "slow" ? "s^(log(1 + m)/2)" : "s^(m/2)";
     say(first, "With ", ["join", `s = ${s}`], ` a vector of length 1 measures ${power} = `,
       ["warm", times(lengths(state)[state.query])], " at ", ["warm", `m = ${state.query}`], ".");
-    constant.textContent = state.law === "slow" ? "Constant where (1 + m)(1 + n) is; the distance m − n has no part in it."
-      : "Constant along m + n, the rising diagonals; the distance m − n has no part in it.";
-    say(second, "Scores of row ", ["warm", state.query], ": ×\u00a0", ["join", times(factor[0])], " at n = 0 to ×\u00a0",
+    const same = state.law === "slow" ? "where (1 + m)(1 + n) is" : "along m + n, the rising diagonals";
+    constant.textContent = `Constant ${same}; the distance m − n has no part in it.`;
+    say(second, "Scores of row ", ["warm", state.query], ": ×\u00a0", ["join", times(factor[0])],
+      " at n = 0 to ×\u00a0",
       ["join", times(factor.at(-1))], ` at n = ${state.tokens - 1}.`);
-    const [old, now] = [spread(before), spread(after)], same = Math.abs(now - old) < 0.05;
-    const verdict = same ? "no change." : now > old ? "flatter." : "sharper.";
+    const [old, now] = [spread(before), spread(after)];
+    const verdict = Math.abs(now - old) < 0.05 ? "no change." : now > old ? "flatter." : "sharper.";
     say(third, "Its weights cover ", ["soft", show(old, 1)], " → ", ["join", show(now, 1)], ` tokens: ${verdict}`);
     drawLine(state);
     drawMap(state);
