@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.conformal import ConformalScale
+    from geolib.explorables.locality import LocalityFocus
     from geolib.explorables.metric import GeneralMetric
 
-__all__ = ["ConformalScale", "GeneralMetric", "RopeClock"]
+__all__ = ["ConformalScale", "GeneralMetric", "LocalityFocus", "RopeClock"]
 
-_MODULES = {"ConformalScale": "conformal", "GeneralMetric": "metric", "RopeClock": "clock"}
+_MODULES = {
+    "ConformalScale": "conformal",
+    "GeneralMetric": "metric",
+    "LocalityFocus": "locality",
+    "RopeClock": "clock",
+}
 
 
 def __getattr__(name: str) -> type:
