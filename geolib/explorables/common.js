@@ -160,11 +160,10 @@ export function drag(element, { start, move }) {
     if (held) element.setPointerCapture(event.pointerId);
     if (held) event.preventDefault();
   });
-  // Inside a picture browsers pay no heed to touch-action: a page that scrolls would take the finger away.
-  element.addEventListener("touchstart", (event) => {
-    if (held && getComputedStyle(element).touchAction === "none") event.preventDefault();
-  }, { passive: false });
   element.addEventListener("pointermove", (event) => held && at(event, move));
+  // Browsers heed touch-action on a whole svg, not on what it holds: without this, a finger's second move would scroll.
+  const mine = () => held && getComputedStyle(element).touchAction === "none";
+  element.addEventListener("touchmove", (event) => mine() && event.preventDefault(), { passive: false });
   for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, () => { held = false; });
 }
 

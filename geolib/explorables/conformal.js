@@ -113,7 +113,7 @@ function line(parent, onQuery) {
   return (state) => {
     const { tokens, query } = state, width = Math.max(200, Math.round(parent.clientWidth)), wide = width > 560;
     const height = wide ? 160 : 124, middle = (height - 30) / 2, rail = height - 22;
-    edge = wide ? 34 : 18;
+    edge = wide ? 40 : 18;
     gap = (width - 2 * edge) / (tokens - 1);
     const radius = clamp(0.42 * gap, 6, 20), xs = lengths(state).map((_, n) => edge + gap * n);
     if (`${width} ${tokens}` !== drawn) {
@@ -231,7 +231,7 @@ function render({ model, el }) {
   const third = html("p", { class: "geo-say" }, right);
   html("p", { class: "geo-note" }, right, "Scores of the query’s row: outline before, filled after.");
   const drawScores = bars(right, "scores");
-  html("p", { class: "geo-note" }, right, "Weights, their softmax; dashed: all alike. They cover e to their entropy.");
+  html("p", { class: "geo-note" }, right, "Weights, their softmax; dashed: all alike. “Cover”: e to the entropy.");
   const drawWeights = bars(right, "weights");
 
   place.start((state) => {
