@@ -14,13 +14,32 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.conformal import ConformalScale
     from geolib.explorables.liere import LiereGrid
+    from geolib.explorables.locality import LocalityFocus
+    from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.powers import EvenPowers
 
-__all__ = ["EvenPowers", "LabNotebook", "LiereGrid", "RopeClock"]
+__all__ = [
+    "ConformalScale",
+    "EvenPowers",
+    "GeneralMetric",
+    "LabNotebook",
+    "LiereGrid",
+    "LocalityFocus",
+    "RopeClock",
+]
 
-_MODULES = {"EvenPowers": "powers", "LabNotebook": "notebook", "LiereGrid": "liere", "RopeClock": "clock"}
+_MODULES = {
+    "ConformalScale": "conformal",
+    "EvenPowers": "powers",
+    "GeneralMetric": "metric",
+    "LabNotebook": "notebook",
+    "LiereGrid": "liere",
+    "LocalityFocus": "locality",
+    "RopeClock": "clock",
+}
 
 
 def __getattr__(name: str) -> type:

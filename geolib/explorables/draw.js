@@ -83,3 +83,18 @@ export function raster(parent, attributes = {}) {
   };
   return { canvas, draw };
 }
+
+/**
+ * A map with a drawing over it, both in one box with margins for labels: `draw` is the raster's, `fit()` returns the
+ * drawing's width and height and the map's left edge and side of a cell, in pixels, and sets the drawing's viewBox.
+ */
+export function board(parent, { left = 0, bottom = 0 }) {
+  const box = html("div", { class: "geo-board", style: `padding: 0 0 ${bottom}px ${left}px` }, parent);
+  const { canvas, draw } = raster(box), picture = svg("svg", { "aria-hidden": "true" }, box);
+  const fit = (columns, rows) => {
+    const width = box.clientWidth, cell = (width - left) / columns, height = cell * rows + bottom;
+    set(picture, { viewBox: `0 0 ${width} ${height}` });
+    return { width, height, left, cell };
+  };
+  return { canvas, draw, picture, fit };
+}
