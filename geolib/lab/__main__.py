@@ -238,7 +238,7 @@ class _Session:
         )
         if not configs:
             raise LabError("--only leaves no run; give fewer words")
-        self.kept, _ = records.sift(self.folders.records, self.experiment.name)
+        self.kept, _ = records.sift(self.folders.records)  # of all experiments: some share runs
         todo = self.world.same([c for c in configs if self.options.again or not self.recorded(c)])
         sets = {name: datasets.load(name) for name in dict.fromkeys(c.dataset for c in todo)}
         self.folders.check()
@@ -249,7 +249,7 @@ class _Session:
             for job in jobs:
                 if self.fits(job):
                     self.one(job, sets[job.config.dataset])
-        kept, problems = records.sift(self.folders.records, self.experiment.name)
+        kept, problems = records.sift(self.folders.records)
         print("\n" + table(self.experiment, self.options.scale, kept).plain())
         self.codes += [_complain(problem, USER_ERROR) for problem in problems]
         return _worst(self.codes)
@@ -262,6 +262,9 @@ class _Session:
     def recorded(self, config: Config) -> bool:
         """Whether the run has a record, which is then named; a damaged one counts: only its owner may delete it."""
         path = records.path_of(config, self.experiment.name, self.folders.records)
+        shared = [record for record in self.kept if record.config.hash == config.hash]
+        if shared and not path.is_file():
+            path = records.path_of(config, shared[0].experiment, self.folders.records)
         if not path.is_file():
             return False
         with contextlib.suppress(LabError):  # named at the end
@@ -341,7 +344,7 @@ def _job(options: argparse.Namespace) -> int:
 
 def _table(options: argparse.Namespace) -> int:
     experiment, folders = find(options.name), _folders(options.out)
-    kept, problems = records.sift(folders.records, experiment.name)
+    kept, problems = records.sift(folders.records)
     if options.scale is not None:
         scales = [options.scale]
     else:
@@ -355,12 +358,12 @@ def _table(options: argparse.Namespace) -> int:
 def _pending(options: argparse.Namespace) -> int:
     folders = _folders(options.out)
     total, lines = 0.0, list[str]()
-    problems: list[str] = []
+    kept, problems = records.sift(folders.records)
+    done = {record.name for record in kept}
     for experiment in sorted(EXPERIMENTS.values(), key=lambda e: e.importance):
-        kept, damaged = records.sift(folders.records, experiment.name)
-        done, problems = {record.name for record in kept}, problems + damaged
         for config in experiment.configs("full"):
             if config.name not in done:
+                done.add(config.name)  # a run that two experiments share is made once
                 seconds = h100_seconds(config)
                 total += seconds
                 lines.append(f"{experiment.name}  {config.name}  about {seconds / 60:.1f} min")
