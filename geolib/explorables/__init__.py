@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.sphere import SphereTransport
 
-__all__ = ["RopeClock"]
+__all__ = ["RopeClock", "SphereTransport"]
 
-_MODULES = {"RopeClock": "clock"}
+_MODULES = {"RopeClock": "clock", "SphereTransport": "sphere"}
 
 
 def __getattr__(name: str) -> type:
