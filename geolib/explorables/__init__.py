@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.sphere import SphereTransport
 
-__all__ = ["RopeClock", "SphereTransport"]
+__all__ = ["RopeClock", "SphereTransport", "TwoMirrors"]
 
-_MODULES = {"RopeClock": "clock", "SphereTransport": "sphere"}
+_MODULES = {"RopeClock": "clock", "SphereTransport": "sphere", "TwoMirrors": "mirrors"}
 
 
 def __getattr__(name: str) -> type:
