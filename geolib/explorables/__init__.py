@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.mirrors import TwoMirrors
+    from geolib.explorables.skew import SkewExponential
     from geolib.explorables.sphere import SphereTransport
 
-__all__ = ["RopeClock", "SphereTransport", "TwoMirrors"]
+__all__ = ["RopeClock", "SkewExponential", "SphereTransport", "TwoMirrors"]
 
-_MODULES = {"RopeClock": "clock", "SphereTransport": "sphere", "TwoMirrors": "mirrors"}
+_MODULES = {"RopeClock": "clock", "SkewExponential": "skew", "SphereTransport": "sphere", "TwoMirrors": "mirrors"}
 
 
 def __getattr__(name: str) -> type:
