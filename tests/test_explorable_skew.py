@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import Place, axe_violations, node_functions, state_of
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 from torch.testing import assert_close
@@ -229,3 +229,20 @@ def test_run_goes_to_the_end_of_time_and_stops(place):
     button.click()
     place.page.wait_for_function("models.one.values.t > 0.02 && models.one.values.t < 1")
     place.page.get_by_role("button", name="Pause").click()
+
+
+@pytest.mark.parametrize("width", [760, 360])
+def test_the_square_is_as_accessible_and_as_narrow_as_the_rest(place, width):
+    place.set(motion="square", t=1.0)
+    place.page.set_viewport_size({"width": width, "height": 1400})
+    place.settle()
+    assert axe_violations(place.page, "#one") == []
+    assert place.page.evaluate("document.documentElement.scrollWidth") <= width
+    step, drawing = place.page.get_by_label("Step ε"), place.drawing()
+    assert step.get_attribute("aria-valuetext") == "0.50"
+    step.press("ArrowRight")
+    assert place.values()["e"] == 0.51
+    assert place.drawing() != drawing
+    labels = place.page.locator("#one svg").evaluate_all("(all) => all.map((e) => e.getAttribute('aria-label'))")
+    assert len(labels) == 2
+    assert all("ratio 0.953" in label for label in labels)

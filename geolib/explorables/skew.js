@@ -82,12 +82,12 @@ const CSS = `
 .geo .skew .tone0 { fill: color-mix(in srgb, var(--text) 30%, var(--ground)); }
 .geo .skew .tone1 { fill: color-mix(in srgb, var(--text) 14%, var(--ground)); }
 .geo .skew .tone2 { fill: color-mix(in srgb, var(--text) 4%, var(--ground)); }
-.geo .skew .ghost { fill: none; stroke: var(--soft); stroke-dasharray: 3 4; }
+.geo .skew .ghost { fill: none; stroke: var(--soft); stroke-dasharray: 3 4; opacity: 0.8; }
 .geo .skew .again { stroke-dasharray: 1 5; stroke-width: 2.6; }
 .geo .skew .gap { stroke-width: 3.5; }
 .geo .skew .scene text { font-size: 14px; font-weight: 650; }
 .geo .skew .name { paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
-.geo .skew .matrix { display: grid; grid-template-columns: auto repeat(3, 3.2em); gap: 2px 4px; justify-content: start;
+.geo .skew .matrix { display: grid; grid-template-columns: auto repeat(3, 3.4em); gap: 2px 6px; justify-content: start;
   align-items: center; text-align: right; font-variant-numeric: tabular-nums; font-weight: 600; }
 .geo .skew .matrix > :first-child { grid-row: 1 / 4; padding-right: 6px; }
 @container (max-width: 560px) { .geo .skew > .geo-say { min-height: 2.8em; } }`;
@@ -206,13 +206,15 @@ function render({ model, el }) {
   const sentence = html("p", { class: "geo-say" }, all);
   const draw = scene(html("div", {}, all), (t) => change({ t: Math.round(100 * t) / 100 }));
   const side = html("div", { class: "side" }, all), top = html("div", { class: "geo-controls" }, side);
-  const motion = choice(top, { label: "What turns the box", onInput: (value) => change({ motion: value }),
+  const motion = choice(top, { label: "What turns the box",
+    onInput: (value) => change({ motion: value, ...(value === "square" && { t: 1 }) }),
     options: [["A", "exp(tA)"], ["B", "exp(tB)"], ["square", "the square A, B, −A, −B"]] });
   const together = html("div", { class: "together geo-panel" }, side);
   const stop = runner(together, {
     begin() { if (read().t >= 1) change({ t: 0 }); },
     step(seconds, calm) {
-      const next = Math.min(1, read().t + (calm ? 0.25 : 0.25 * seconds));
+      const now = read(), speed = now.motion === "square" ? 0.15 : 0.3;
+      const next = Math.min(1, now.t + (calm ? 0.25 : speed * seconds));
       change({ t: next });
       return next < 1;
     },
