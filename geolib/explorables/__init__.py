@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from geolib.explorables.liere import LiereGrid
     from geolib.explorables.locality import LocalityFocus
     from geolib.explorables.metric import GeneralMetric
+    from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.powers import EvenPowers
+    from geolib.explorables.skew import SkewExponential
+    from geolib.explorables.sphere import SphereTransport
 
 __all__ = [
     "ConformalScale",
@@ -29,6 +32,9 @@ __all__ = [
     "LiereGrid",
     "LocalityFocus",
     "RopeClock",
+    "SkewExponential",
+    "SphereTransport",
+    "TwoMirrors",
 ]
 
 _MODULES = {
@@ -39,6 +45,9 @@ _MODULES = {
     "LiereGrid": "liere",
     "LocalityFocus": "locality",
     "RopeClock": "clock",
+    "SkewExponential": "skew",
+    "SphereTransport": "sphere",
+    "TwoMirrors": "mirrors",
 }
 
 
