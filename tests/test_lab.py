@@ -818,11 +818,12 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys):
         assert f"{name}: {experiment.about}" in listed
     assert main(["pending", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    expected = sum(len(e.configs("full")) for e in EXPERIMENTS.values())
+    # A run that two experiments share is made once.
+    expected = len({config.name for e in EXPERIMENTS.values() for config in e.configs("full")})
     assert len(lines) == expected + 1
     assert lines[0].startswith("riemannformer-baselines  cifar10-none-seed0-")
     table1 = next(line for line in lines if line.startswith("riemannformer-table1"))
-    assert "cifar10-none-seed0-" in table1
+    assert "cifar10-" in table1
     assert "estimated" in lines[-1]
     assert "not measured" in lines[-1]
 
@@ -832,6 +833,21 @@ def test_pending_leaves_out_what_is_recorded(record, tmp_path, capsys):
     lab_records.write(with_accuracy(record, config, 0.9), tmp_path)
     assert main(["pending", "--out", str(tmp_path)]) == 0
     assert f"riemannformer-table1  {config.name}" not in capsys.readouterr().out
+
+
+def test_a_run_that_two_experiments_share_is_made_once(record, tmp_path, monkeypatch, capsys):
+    grid, table1 = EXPERIMENTS["riemannformer-baselines"], EXPERIMENTS["riemannformer-table1"]
+    shared = {c.name: c for c in grid.configs("full")}.keys() & {c.name for c in table1.configs("full")}
+    config = next(c for c in table1.configs("full") if c.name in shared and c.method == "rope")
+    lab_records.write(replace(with_accuracy(record, config, 0.875), experiment=grid.name), tmp_path)
+    monkeypatch.setattr(Run, "update", None)  # nothing may train
+    words = ["run", table1.name, "--scale", "full", "--seeds", "0", "--only", "rope/cifar10", "--out", str(tmp_path)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert f"{config.name}: recorded already, 87.50%" in said
+    assert grid.name in said
+    assert main(["table", table1.name, "--out", str(tmp_path)]) == 0
+    assert "87.50" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
