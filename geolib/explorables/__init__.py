@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.gates import GateCurves
 
-__all__ = ["RopeClock"]
+__all__ = ["GateCurves", "RopeClock"]
 
-_MODULES = {"RopeClock": "clock"}
+_MODULES = {"GateCurves": "gates", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:
