@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.gates import GateCurves
+    from geolib.explorables.state import ConformalState
 
-__all__ = ["GateCurves", "RopeClock"]
+__all__ = ["ConformalState", "GateCurves", "RopeClock"]
 
-_MODULES = {"GateCurves": "gates", "RopeClock": "clock"}
+_MODULES = {"ConformalState": "state", "GateCurves": "gates", "RopeClock": "clock"}
 
 
 def __getattr__(name: str) -> type:
