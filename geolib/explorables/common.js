@@ -162,6 +162,10 @@ export function drag(element, { start, move }) {
   });
   element.addEventListener("pointermove", (event) => held && at(event, move));
   for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, () => { held = false; });
+  // Chromium does not heed touch-action on a part of an SVG: it would scroll, and cancel the drag.
+  element.addEventListener("touchstart", (event) => {
+    if (held && getComputedStyle(element).touchAction === "none") event.preventDefault();
+  }, { passive: false });
 }
 
 // The stage -----------------------------------------------------------------------------------------------------------
