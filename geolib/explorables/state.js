@@ -197,7 +197,7 @@ function bars(parent) {
     set(later, { d: k.slice(i).map((key, j) => along(key, i + j, 18)).join("") });
     set(query, { d: along(q[i - 1], i - 1, 13) });
     legend.textContent = `keys k₁ … k₁₂; the strong arrow is the query of token ${i}`;
-    const most = Math.max(...Object.values(all).flat()), ceiling = [0.25, 0.5].find((level) => level >= most) ?? 1;
+    const most = Math.max(...Object.values(all).flat()), ceiling = [0.25, 0.375, 0.5, 0.75].find((level) => level >= most) ?? 1;
     panels.forEach(({ kind, name, output, base, body }, r) => {
       const floor = top + (r + 1) * high - 2, tall = high - 23;
       set(name, { y: floor - high + 17 });
@@ -266,8 +266,8 @@ function render({ model, el }) {
     power.update(state.power);
     const finished = Math.floor(state.token + 1e-9), i = atWork(state.token);
     const [x, y] = moment(state), apart = gap(state);
-    say(what, "each token: ", ["cool", "shrink"], ", ", ["join", "turn"], ", ", ["warm", "push"],
-      `; S = (${show(x)},\u00a0${show(y)})`);
+    say(what, ["cool", "shrink"], ", ", ["join", "turn"], ", ", ["warm", "push"],
+      `: S\u00a0=\u00a0(${show(x)},\u00a0${show(y)})`);
     const difference = apart < 1e-12 ? "less than 10⁻¹²" : apart.toExponential(1);
     const equal = `After token ${finished} the point and attention’s sum over all keys differ by ${difference}. `;
     say(proof, finished ? equal : "", "The plane has p = 1, where φ(k) = k.");
