@@ -231,6 +231,16 @@ def test_the_mouse_moves_the_mark_along_the_curve_and_a_finger_turns_a_hand(page
     assert values(page)["key"] == 30
 
 
+@pytest.mark.parametrize("width", [760, 360])
+def test_the_marks_of_the_face_are_twelve_pixels_tall_on_the_screen(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.evaluate("settle()")
+    sizes = page.evaluate("""[...document.querySelectorAll("#one .face text")].map((text) =>
+        parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)""")
+    assert len(sizes) == 4
+    assert min(sizes) >= 12
+
+
 def touch_along(page, points):
     """A finger that goes down on the first point and along the others."""
     touch = page.context.new_cdp_session(page)
