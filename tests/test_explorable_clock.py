@@ -231,6 +231,74 @@ def test_the_mouse_moves_the_mark_along_the_curve_and_a_finger_turns_a_hand(page
     assert values(page)["key"] == 30
 
 
+@pytest.mark.parametrize("width", [760, 360])
+def test_the_marks_of_the_face_are_twelve_pixels_tall_on_the_screen(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.evaluate("settle()")
+    sizes = page.evaluate("""[...document.querySelectorAll("#one .face text")].map((text) =>
+        parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)""")
+    assert len(sizes) == 4
+    assert min(sizes) >= 12
+
+
+def touch_along(page, points):
+    """A finger that goes down on the first point and along the others."""
+    touch = page.context.new_cdp_session(page)
+    kinds = ["touchStart"] + ["touchMove"] * (len(points) - 1)
+    for kind, (x, y) in zip(kinds, points):
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.evaluate("settle()")
+
+
+def test_a_finger_moves_the_mark_along_the_curve_as_far_as_it_goes(page):
+    box = page.locator("#one .curve svg").bounding_box()
+    inner = box["width"] - 24 - 8  # the curve's margins
+    at = lambda distance: box["x"] + 24 + inner * (distance + 64) / 128  # noqa: E731
+    height = box["y"] + box["height"] / 2
+    touch_along(page, [(at(distance), height) for distance in (7, 10, 20, 30, 40)])
+    assert values(page)["query"] - values(page)["key"] == pytest.approx(40, abs=0.5)
+    assert values(page)["key"] == 5
+    touch_along(page, [(at(distance), height) for distance in (40, 20, 0, -20, -50)])
+    assert values(page)["query"] - values(page)["key"] == pytest.approx(-50, abs=0.5)
+
+
+def test_a_finger_carries_a_hand_all_the_way_and_the_page_stays_where_it_is(page):
+    page.set_viewport_size({"width": 360, "height": 500})
+    page.evaluate("models.one.set('pairs', 3), models.one.set('query', 10), models.one.set('key', 0)")
+    page.evaluate("settle()")
+    reach = page.locator("#one .face circle.geo-reach").last  # the query's slowest hand
+    reach.scroll_into_view_if_needed()
+    box, face = reach.bounding_box(), page.locator("#one .face svg").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    cx, cy = face["x"] + face["width"] / 2, face["y"] + face["height"] / 2
+    radius, start = math.hypot(x - cx, y - cy), math.atan2(cy - y, x - cx)
+    turns = [1.2 * i / 12 for i in range(13)]
+    scrolled = page.evaluate("scrollY")
+    touch_along(page, [(cx + radius * math.cos(start + t), cy - radius * math.sin(start + t)) for t in turns])
+    assert page.evaluate("scrollY") == scrolled
+    assert values(page)["query"] == pytest.approx(10 + 1.2 / 100 ** (-2 / 3), abs=1)
+
+
+def test_two_clocks_that_share_their_base_keep_their_own_positions(browser):
+    state = STATE | {"share": {"base": "b"}}
+    place = Place(browser, "RopeClock", state, state)
+    place.page.get_by_label("Base b").first.focus()
+    place.page.keyboard.press("End")
+    place.settle()
+    assert [place.values(which)["base"] for which in ("one", "two")] == [1e6, 1e6]
+    assert pictures(place.page) == pictures(place.page, "two")
+    place.page.get_by_label("Query position m").nth(1).focus()
+    place.page.keyboard.press("Home")
+    place.settle()
+    assert [place.values(which)["query"] for which in ("one", "two")] == [12, 0]
+    place.page.get_by_label("Base b").nth(1).focus()
+    place.page.keyboard.press("Home")
+    place.settle()
+    assert [place.values(which)["base"] for which in ("one", "two")] == [1, 1]
+    place.close()
+
+
 def test_a_change_from_outside_moves_the_picture_and_is_spoken_once_it_rests(page):
     before = pictures(page)
     page.evaluate("models.one.set('query', 40), models.one.set('pairs', 3), models.one.set('base', 777)")

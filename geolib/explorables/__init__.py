@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.conformal import ConformalScale
+    from geolib.explorables.gates import GateCurves
     from geolib.explorables.liere import LiereGrid
     from geolib.explorables.locality import LocalityFocus
     from geolib.explorables.metric import GeneralMetric
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
     from geolib.explorables.powers import EvenPowers
     from geolib.explorables.skew import SkewExponential
     from geolib.explorables.sphere import SphereTransport
+    from geolib.explorables.state import ConformalState
 
 __all__ = [
     "ConformalScale",
+    "ConformalState",
     "EvenPowers",
+    "GateCurves",
     "GeneralMetric",
     "LabNotebook",
     "LiereGrid",
@@ -39,7 +43,9 @@ __all__ = [
 
 _MODULES = {
     "ConformalScale": "conformal",
+    "ConformalState": "state",
     "EvenPowers": "powers",
+    "GateCurves": "gates",
     "GeneralMetric": "metric",
     "LabNotebook": "notebook",
     "LiereGrid": "liere",

@@ -61,6 +61,7 @@ const CSS = `
 .geo .clock .together .geo-note { grid-column: 2; }
 .geo .clock .together button { min-width: 84px; }
 .geo .clock .face svg { max-width: 340px; margin: 6px auto 0; }
+.geo .clock .face text { font-size: 13.5px; } /* the face is drawn smaller than its own units: 12 px on the screen */
 .geo .clock .curve svg { margin-top: 6px; touch-action: pan-y; cursor: ew-resize; }
 .geo .clock .ring { fill: none; stroke: var(--line); }
 .geo .clock .axis { stroke: var(--line); }
@@ -80,6 +81,7 @@ const CSS = `
   .geo .clock { grid-template: "face" auto "places" auto "together" auto "curve" auto "settings" auto / minmax(0, 1fr);
     gap: 12px; padding: 10px 8px 14px; }
   .geo .clock .face svg { max-width: 270px; }
+  .geo .clock .face text { font-size: 15.2px; }
   .geo .clock .together .geo-note { grid-column: 1 / -1; }
 }`;
 
@@ -88,7 +90,7 @@ function face(parent, onTurn) {
   const picture = svg("svg", { viewBox: "-170 -170 340 340", role: "img" }, parent);
   const rings = svg("g", {}, picture), openings = svg("g", {}, picture);
   const hands = svg("g", {}, picture), tips = svg("g", {}, picture);
-  for (const [x, y, text] of [[162, 4, "0"], [0, -158, "π/2"], [-162, 4, "π"], [0, 167, "3π/2"]]) {
+  for (const [x, y, text] of [[162, 5, "0"], [0, -157, "π/2"], [-162, 5, "π"], [0, 168, "3π/2"]]) {
     svg("text", { x, y, "text-anchor": "middle" }, rings, text);
   }
   svg("circle", { class: "hub", r: 3 }, picture);
