@@ -84,7 +84,7 @@ def _code(stop: Stopped) -> int:
     return OUT_OF_TIME if stop.signal is None else 128 + stop.signal
 
 
-BENCHES = ("lie", "locality", "recurrence")
+BENCHES = ("augment", "lie", "locality", "recurrence")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -383,35 +383,36 @@ def apply_moves(images: Tensor, moves: Tensor) -> Tensor:
     Tensor, same shape and dtype
         As torchvision's functional operations give it, with nearest neighbours and zero fill.
     """
-    m = Move(*moves[:, :, None, None, None].unbind(1))  # each (batch, 1, 1, 1)
-    x = _blend(_look_up(_warp(images.float(), moves), m), m)
+    warp, table, blend = moves.split((6, 4, 4), dim=1)
+    x = _blend(_look_up(_warp(images.float(), warp), table), blend)
     return x.to(images.dtype)  # which drops fractions
 
 
-def _warp(x: Tensor, moves: Tensor) -> Tensor:
-    """The image under the affine map of the first six numbers."""
+def _warp(x: Tensor, numbers: Tensor) -> Tensor:
+    """The image under the affine map xx ... y0."""
     height, width = x.shape[-2:]
     across = torch.linspace(1 / width - 1, 1 - 1 / width, width, device=x.device)[:, None]
     down = torch.linspace(1 / height - 1, 1 - 1 / height, height, device=x.device)[:, None, None]
-    by_x, by_y, offset = moves[:, None, None, :6].unflatten(3, (2, 3)).unbind(4)  # each (batch, 1, 1, 2)
+    by_x, by_y, offset = numbers[:, None, None].unflatten(3, (2, 3)).unbind(4)  # each (batch, 1, 1, 2)
     source = torch.addcmul(torch.addcmul(offset, by_y, down), by_x, across)  # (batch, height, width, 2)
     return F.grid_sample(x, source, mode="nearest", padding_mode="zeros", align_corners=False)
 
 
-def _look_up(x: Tensor, m: Move) -> Tensor:
+def _look_up(x: Tensor, numbers: Tensor) -> Tensor:
     """Whatever depends on a pixel's value and its channel's histogram alone, from a table for each channel."""
+    solarize, posterize, autocontrast, equalize = numbers[:, :, None, None].unbind(1)  # each (batch, 1, 1)
     value = torch.arange(256.0, device=x.device)
     pixels = x.flatten(2).long()
-    table = torch.where(value >= m.solarize[..., 0], 255 - value, value)  # (batch, 1, 256)
-    table = (table / m.posterize[..., 0]).floor() * m.posterize[..., 0]
+    table = torch.where(value >= solarize, 255 - value, value)  # (batch, 1, 256)
+    table = (table / posterize).floor() * posterize
     least, greatest = (t[..., None] for t in x.flatten(2).aminmax(dim=2))
     stretched = (value - least) / ((greatest - least) * (1 / 255))  # (batch, channels, 256)
-    table = torch.where(m.autocontrast[..., 0] > (least == greatest), stretched, table)
+    table = torch.where(autocontrast > (least == greatest), stretched, table)
     darker = _darker(pixels)
     most = torch.where(darker < pixels.shape[2], darker, 0).amax(2, keepdim=True)  # all but the brightest
     step = most // 255  # pixels for each of 255 steps
     shared = (darker + step // 2) // step.clamp(min=1)
-    table = torch.where(m.equalize[..., 0] > (step == 0), shared, table)
+    table = torch.where(equalize > (step == 0), shared, table)
     return table.clamp(0, 255).floor().gather(2, pixels).view_as(x)
 
 
@@ -430,17 +431,18 @@ def _darker_by_sorting(pixels: Tensor) -> Tensor:
     return torch.searchsorted(ordered, values.contiguous())
 
 
-def _blend(x: Tensor, m: Move) -> Tensor:
+def _blend(x: Tensor, numbers: Tensor) -> Tensor:
     """The image mixed with its mean, its grey image or its blurred image."""
+    factor, by_mean, by_gray, by_blur = numbers[:, :, None, None, None].unbind(1)  # each (batch, 1, 1, 1)
     gray = _gray(x) if x.shape[1] == 3 else x
-    mixed = torch.addcmul(x * m.factor, gray.mean((1, 2, 3), keepdim=True), m.mean)
-    mixed.addcmul_(gray, m.gray)
+    mixed = torch.addcmul(x * factor, gray.mean((1, 2, 3), keepdim=True), by_mean)
+    mixed.addcmul_(gray, by_gray)
     if min(x.shape[-2:]) > 2:
         # Blurring: a pixel counts five times among thirteen, with its eight neighbours; the rim stays.
         inner = x[..., 1:-1, 1:-1]
         rows = x[..., :-2, :] + x[..., 1:-1, :] + x[..., 2:, :]
         around = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
-        mixed[..., 1:-1, 1:-1].addcmul_((around.add(inner, alpha=4) / 13).round() - inner, m.blur)
+        mixed[..., 1:-1, 1:-1].addcmul_((around.add(inner, alpha=4) / 13).round() - inner, by_blur)
     return mixed.clamp(0, 255)
 
 

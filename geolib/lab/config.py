@@ -110,8 +110,8 @@ class Config:
             )
         pair = self.randaugment
         holds = isinstance(pair, list | tuple) and len(pair) == 2 and _whole(pair[0], 1) and _whole(pair[1], 0)
-        allowed = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
-        require(holds and pair[1] < MAGNITUDES, "randaugment", repr(pair), allowed)
+        meaning = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
+        require(holds and pair[1] < MAGNITUDES, "randaugment", repr(pair), meaning)
         require(0 <= self.erase <= 1, "erase", self.erase, "it must be in [0, 1]")
         require(self.seed < 2**63, "seed", self.seed, "it must be below 2^63")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")

@@ -90,9 +90,9 @@ class PairedDifference:
         """The paired 95 % t interval of the mean, in points; None for fewer than 3 seeds, where it says nothing."""
         if self.count < 3 or self.standard_error is None:
             return None
-        from scipy.stats import t
+        from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to import
 
-        half = float(t.ppf(0.975, self.count - 1)) * self.standard_error
+        half = float(stdtrit(self.count - 1, 0.975)) * self.standard_error
         return self.mean - half, self.mean + half
 
     @property
@@ -144,6 +144,27 @@ def _by_seed(records: Iterable[Record], argument: str) -> dict[int, float]:
         require(seed not in accuracies, argument, f"two records of seed {seed}", "one record a seed")
         accuracies[seed] = record.accuracy
     return accuracies
+
+
+def sampling_error(accuracy: float, images: int) -> float:
+    """How far an accuracy moves, one standard deviation, when its test images are drawn again.
+
+    Parameters
+    ----------
+    accuracy : float
+        In [0, 1].
+    images : int
+        Test images, above 0.
+
+    Returns
+    -------
+    float
+        sqrt(p (1 - p) / N) in percentage points, of one model. All seeds share the test images, so their spread does
+        not show it.
+    """
+    require(0 <= accuracy <= 1, "accuracy", accuracy, "it must be in [0, 1]")
+    require(images > 0, "images", images, "it must be above 0")
+    return 100 * math.sqrt(accuracy * (1 - accuracy) / images)
 
 
 def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
@@ -280,6 +301,7 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     if experiment.paper:
         notes += [ordering(experiment, dataset, cells) for dataset in experiment.datasets]
     notes += [note for dataset in experiment.datasets for note in _pairs(experiment, dataset, cells)]
+    notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
     if devices:
         notes.append("Ran on " + "; ".join(devices) + ".")
@@ -333,6 +355,18 @@ def _noise(order: Sequence[str], dataset: str, cells: Cells) -> str:
     if unknown:
         text += f" Too few common seeds (fewer than 3) to know the noise: {', '.join(unknown)}."
     return text or " No step is within the seeds' noise."
+
+
+def _sampling(cells: Cells) -> list[str]:
+    """What the choice of test images adds to the spread over seeds."""
+    recorded = [record for found in cells.values() for record in found if record.data.get("test_images")]
+    if not recorded:
+        return []
+    errors = [sampling_error(record.accuracy, record.data["test_images"]) for record in recorded]
+    return [
+        "± is over seeds alone, which share their test images; other images would move each accuracy by about "
+        f"{statistics.mean(errors):.2f} points."
+    ]
 
 
 def _pairs(experiment: Experiment, dataset: str, cells: Cells) -> list[str]:

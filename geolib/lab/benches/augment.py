@@ -1,0 +1,85 @@
+"""Augmentation in batches on the device against torchvision's transforms image by image."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from geolib.lab.augment import augmentation
+from geolib.lab.config import Config
+from geolib.lab.files import LabError
+
+POLICIES = ("crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
+
+
+def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None = None) -> Iterator[dict[str, Any]]:
+    """Measure each policy on smooth random images, on one thread of the CPU, and ours on a GPU where there is one.
+
+    Parameters
+    ----------
+    batch : int
+        Images for one call of ours; torchvision's transforms see the same images one after the other.
+    side : int
+        Pixels along an image's side.
+    repeats : int
+        Timings of which the median counts, after one that does not.
+    device : str or None
+        Where ours runs; "cuda" where there is one when None, else "cpu".
+
+    Yields
+    ------
+    dict
+        policy, form ("batched"; "tensor" and "pil", torchvision's on uint8 tensors and on PIL images), device,
+        images_per_second.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    images = (255 * F.interpolate(torch.rand(batch, 3, 4, 4), size=side, mode="bilinear")).to(torch.uint8)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for policy in POLICIES:
+            ours, mean = images.to(device), torch.zeros(3, 1, 1, device=device)
+            augment = augmentation(Config("cifar10", augment=policy), mean, (3, side, side))
+            each = {"batched": lambda augment=augment, ours=ours: augment(ours)} | _one_by_one(policy, images)
+            for form, work in each.items():
+                place = device if form == "batched" else "cpu"
+                speed = batch / _seconds(work, place, repeats)
+                yield {"policy": policy, "form": form, "device": place, "images_per_second": speed}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _one_by_one(policy: str, images: torch.Tensor) -> dict[str, Callable[[], Any]]:
+    """torchvision's transforms in the same order, on tensors and on PIL images."""
+    try:
+        from torchvision.transforms import v2
+    except (ImportError, RuntimeError):  # RuntimeError: a torchvision built for another torch
+        raise LabError("the bench compares with torchvision; install the one made for this torch") from None
+    side = images.shape[-1]
+    steps: list[Any] = [v2.RandomCrop(side, padding=4), v2.RandomHorizontalFlip()]
+    if policy == "crop-flip-autoaugment":
+        steps.append(v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10))
+    if policy == "crop-flip-randaugment":
+        steps.insert(0, v2.RandAugment())
+    transform, pictures = v2.Compose(steps), [v2.functional.to_pil_image(image) for image in images]
+    return {
+        "tensor": lambda: [transform(image) for image in images],
+        "pil": lambda: [v2.functional.pil_to_tensor(transform(picture)) for picture in pictures],
+    }
+
+
+def _seconds(work: Callable[[], Any], device: str, repeats: int) -> float:
+    """The median time of a call."""
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
