@@ -1,6 +1,7 @@
 # make book    set up what the book needs, run every chapter, build the site into _build/html
 # make serve   show the built site on localhost
 # make test    every check: lint, types, unit tests, the book with warnings as errors, the site in a browser
+# make stills  photograph the gallery's explorables anew, after a change to any of them
 # make clean   forget what was built (the virtual environment stays)
 #
 # Another Python: make PYTHON=python3.12 book. An environment of one's own (conda): make BIN="$(dirname $(which python))" ...
@@ -18,7 +19,7 @@ endif
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: book serve test lint types units site setup-cells clean
+.PHONY: book serve test lint types units site setup-cells stills clean
 
 book: $(BOOK_READY)
 	@$(BIN)/python book/build.py
@@ -45,6 +46,9 @@ site: $(TEST_READY) book
 
 setup-cells: $(BOOK_READY)
 	@$(BIN)/python book/stamp_setup.py
+
+stills: $(TEST_READY)
+	@$(BIN)/python book/stills.py
 
 clean:
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,8 +24,8 @@ def stamp(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Stamp all chapters."""
-    for path in sorted((REPOSITORY / "chapters").glob("*.ipynb")):
+    """Stamp all chapters and the gallery."""
+    for path in [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "gallery.ipynb"]:
         print(f"{path.name}: {'stamped' if stamp(path, setup_cell()) else 'as it should be'}")
 
 

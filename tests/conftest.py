@@ -1,4 +1,11 @@
-"""Shared fixtures: seeded randomness, and fresh memory filled with NaN so that unwritten values show."""
+"""Shared fixtures: seeded randomness, fresh memory filled with NaN so that unwritten values show, and a browser.
+
+The browser is $CHROMIUM, or chromium, chromium-browser or google-chrome on the PATH, or the one that
+``playwright install chromium`` brings.
+"""
+
+import os
+import shutil
 
 import pytest
 import torch
@@ -18,3 +25,33 @@ def poisoned_memory():
     yield
     torch.use_deterministic_algorithms(False)
     torch.utils.deterministic.fill_uninitialized_memory = previous
+
+
+def browser_on_path():
+    """The browser to start, or None for playwright's own."""
+    names = [os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    return next((found for name in names if name and (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium."""
+    from playwright.sync_api import Error, sync_playwright
+
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(
+                executable_path=browser_on_path(),
+                args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *QUIET],
+            )
+        except Error as error:
+            pytest.fail(
+                "no browser starts. Install one (Debian: apt install chromium; elsewhere: python -m playwright install "
+                f"chromium) or name one in $CHROMIUM. {str(error).splitlines()[0]}",
+                pytrace=False,
+            )
+        yield chromium
+        chromium.close()
+
+
+QUIET = ["--disable-background-networking", "--disable-sync", "--no-first-run"]

@@ -1,172 +1,106 @@
-"""The explorables: their numbers are geolib's, their modules are whole, and they answer the reader's hand."""
+"""What holds of every explorable: short files, whole modules, honest traits, and answers to every kind of hand."""
 
 from __future__ import annotations
 
-import json
-import math
-import random
-import shutil
+import re
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import torch
-from torch.testing import assert_close
+from explorable_kit import FOLDER, NAMES, Place, axe_violations, find, state_of
 
-from geolib.explorables import RopeClock
-from geolib.explorables._widget import assemble
-from geolib.rotations import language_frequencies, pair_angles, rope
+import geolib.explorables
+from geolib.explorables._widget import Choice, Explorable, Real, Reals, Whole, assemble
 
-FOLDER = Path(__file__).parents[1] / "geolib" / "explorables"
-HELPER = Path(__file__).with_name("explorables.mjs")
-STATE = {"query": 12.0, "key": 5.0, "shift": 0.0, "base": 100.0, "pairs": 6, "length": 64.0}
+every = pytest.mark.parametrize("name", NAMES)
 
 
-def find(*programs: str) -> str:
-    for program in programs:
-        if path := shutil.which(program):
-            return path
-    pytest.fail(f"the explorables' tests need one of {', '.join(programs)} on the PATH")
-
-
-# In Node: the numbers ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the clock's function of that name."""
-    node, module = find("node"), tmp_path_factory.mktemp("modules") / "clock.mjs"
-    module.write_text(assemble("clock.js"), encoding="utf-8")
-
-    def run(name, calls):
-        command = [node, str(HELPER), str(module), name]
-        done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    return [
-        {name: draw.uniform(0, 64) for name in ("query", "key", "shift")}
-        | {"base": 10 ** draw.uniform(0, 6), "pairs": draw.randint(1, 32)}
-        for _ in range(count)
-    ]
-
-
-def float64(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def test_frequencies_are_those_of_rope(call):  # LR-A2
-    states = random_states(30)
-    for s, found in zip(states, call("frequencies", [[s["pairs"], s["base"]] for s in states])):
-        expected = language_frequencies(2 * s["pairs"], s["base"])[:, 0].double()
-        assert_close(float64(found), expected, rtol=0, atol=1e-6)
-
-
-def test_hands_stand_at_the_pair_angles_of_the_shifted_positions(call):  # LR-A2
-    states = random_states(30, seed=1)
-    for s, found in zip(states, call("clockAngles", [[s] for s in states])):
-        positions = float64([[s["query"] + s["shift"]], [s["key"] + s["shift"]]])
-        expected = pair_angles(positions, language_frequencies(2 * s["pairs"], s["base"]))
-        # geolib's frequencies are float32: relative to the angle, since 128 tokens multiply their last digit.
-        assert_close(float64([found["query"], found["key"]]), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_score_is_the_inner_product_of_turned_vectors_of_ones_whatever_the_shift(call):  # LR-A2
-    states = random_states(30, seed=2)
-    scores = call("score", [[s["query"] - s["key"], s["pairs"], s["base"]] for s in states])
-    thetas = call("frequencies", [[s["pairs"], s["base"]] for s in states])
-    for s, found, theta in zip(states, scores, thetas):
-        positions = float64([[s["query"]], [s["key"]]]) + s["shift"]
-        query, key = rope(torch.ones(2, 2 * s["pairs"], dtype=torch.float64), positions, float64(theta)[:, None])
-        assert found == pytest.approx(float(query @ key) / (2 * s["pairs"]), abs=1e-6)
-
-
-def test_curve_is_the_score_of_rope_at_each_distance(call):  # LR-A2
-    distances = [-64 + 2 * i for i in range(65)]
-    (curve,) = call("scoreCurve", [[distances, 16, 10000]])
-    (theta,) = call("frequencies", [[16, 10000]])
-    turned = rope(torch.ones(65, 32, dtype=torch.float64), float64(distances)[:, None], float64(theta)[:, None])
-    assert_close(float64(curve), turned.sum(-1) / 32, rtol=0, atol=1e-6)
-
-
-def test_a_wanted_distance_is_met_within_the_limits_and_moves_the_key_only_where_it_must(call):
-    draw = random.Random(3)
-    calls = [[draw.uniform(0, 64), draw.uniform(-64, 64), 64] for _ in range(50)]
-    for (key, distance, length), found in zip(calls, call("atDistance", calls)):
-        assert found["query"] - found["key"] == pytest.approx(distance)
-        assert 0 <= found["key"] <= length
-        assert -1e-12 <= found["query"] <= length + 1e-12
-        if 0 <= key + distance <= length:
-            assert found["key"] == key
-
-
-def test_the_sentence_for_screen_readers_names_the_state(call):
-    (said,) = call("describe", [[STATE | {"shift": 8.25}]])
-    score = sum(math.cos(7 * 100 ** (-i / 6)) for i in range(6)) / 6
-    assert said == f"query at 20.25, key at 13.25, distance 7, score {score:.2f}"
+def traits_of(name):
+    cls = getattr(geolib.explorables, name)
+    return {trait: cls.class_traits()[trait] for trait in cls.parameters()}
 
 
 # The module ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["common.js", "clock.js"])
-def test_each_file_is_short(name):
-    assert len((FOLDER / name).read_text(encoding="utf-8").splitlines()) < 300
+@pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.js")))
+def test_each_file_is_short(file):
+    lines = (FOLDER / file).read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 300
+    assert max(map(len, lines)) <= 120
 
 
-def test_the_module_a_page_gets_stands_alone_and_exports_render(tmp_path):
-    module = tmp_path / "clock.mjs"
-    module.write_text(RopeClock().get_state()["_esm"], encoding="utf-8")
+@every
+def test_the_module_a_page_gets_stands_alone_and_exports_render(name, tmp_path):
+    module = tmp_path / "module.mjs"
+    module.write_text(getattr(geolib.explorables, name)().get_state()["_esm"], encoding="utf-8")
     program = f"console.log(typeof (await import('{module.as_uri()}')).default.render)"
     command = [find("node"), "--input-type=module", "--eval", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "function", done.stderr
 
 
-@pytest.mark.parametrize("text", ["const a = 1;\n", 'import { a } from "./common.js";\nimport b from "c";\n'])
-def test_a_file_that_imports_anything_but_the_shared_one_is_refused(text, tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "const a = 1;\n",
+        'import { a } from "./common.js";\nimport b from "c";\n',
+        'import { a } from "./common.js";\nimport { b } from "./clock.js";\n',
+        'import { a } from "./draw.js";\n',
+    ],
+)
+def test_a_file_that_imports_anything_but_the_shared_ones_is_refused(text, tmp_path):
     path = tmp_path / "other.js"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match="it must hold one import"):
+    with pytest.raises(ValueError, match=r"it must import \./common\.js"):
         assemble(str(path))
+
+
+def test_every_module_and_script_asks_no_other_host():
+    for path in [*FOLDER.glob("*.js"), *FOLDER.glob("*.css")]:
+        addresses = set(re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", path.read_text("utf-8")))
+        assert addresses <= {"http://www.w3.org"}, path.name
 
 
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("query", -1, "between 0 and length = 64"),
-        ("key", 65, "between 0 and length = 64"),
-        ("shift", float("nan"), "between 0 and length = 64"),
-        ("base", 0.5, "1 or more"),
-        ("base", float("inf"), "1 or more"),
-        ("pairs", 0, "from 1 to 32"),
-        ("pairs", 33, "from 1 to 32"),
-        ("length", 4, "reach up to 12"),
-        ("length", 0, "above 0"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(name, value, message):
-    with pytest.raises(ValueError, match=f"^{name}: got .*{message}"):
-        RopeClock(**{name: value})
-    clock = RopeClock()
-    with pytest.raises(ValueError, match=f"^{name}: got .*{message}"):
-        setattr(clock, name, value)
-    assert getattr(clock, name) == STATE[name]
+@every
+def test_the_docstring_explains_every_parameter(name):
+    documented = getattr(geolib.explorables, name).__doc__
+    assert [
+        trait for trait in traits_of(name) if not re.search(rf"^    [\w, ]*\b{trait}\b[\w, ]* :", documented, re.M)
+    ] == []
 
 
-def test_the_traits_travel_to_the_page():
-    clock = RopeClock(query=90, length=100)
-    assert clock.get_state(list(STATE)) == STATE | {"query": 90.0, "length": 100.0}
+@every
+def test_a_value_of_the_wrong_kind_or_range_is_refused_by_name(name):
+    cls, refused = getattr(geolib.explorables, name), 0
+    for trait, kind in traits_of(name).items():
+        wrong = [None]
+        if isinstance(kind, (Real, Whole)):
+            wrong = ["much", float("nan"), kind.low - 1, kind.high + 1]
+        elif isinstance(kind, Choice):
+            wrong = ["no such word"]
+        elif isinstance(kind, Reals):
+            wrong = [3, [], [float("nan")] * kind.least, [0.0] * (kind.most + 1)]
+        for value in wrong:
+            widget = cls()
+            before = getattr(widget, trait)
+            with pytest.raises(ValueError, match=f"^{trait}: got "):
+                setattr(widget, trait, value)
+            assert getattr(widget, trait) == before
+            refused += 1
+    assert refused
+
+
+@every
+def test_a_shared_name_must_belong_to_a_parameter(name):
+    cls = getattr(geolib.explorables, name)
+    assert cls(share={cls.parameters()[0]: "common"}).share
+    with pytest.raises(ValueError, match=r"^share: got "):
+        cls(share={"nothing": "common"})
 
 
 def test_anywidget_is_loaded_with_the_first_explorable_and_named_when_it_is_missing():
@@ -184,254 +118,243 @@ except ImportError as error:
     assert "pip install anywidget" in done.stdout, done.stderr
 
 
+def test_every_module_of_an_explorable_is_in_the_registry():
+    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__", "_widget"}
+    assert modules == set(geolib.explorables._MODULES.values())
+    assert all(issubclass(getattr(geolib.explorables, name), Explorable) for name in NAMES)
+
+
 # In a browser --------------------------------------------------------------------------------------------------------
-
-PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Explorables</title>
-<meta name="viewport" content="width=device-width"></head><body style="margin: 0">
-<main><div id="one"></div><div id="two"></div></main></body></html>"""
-
-SETUP = """async ([text, state]) => {
-  window.frames = [];
-  const request = window.requestAnimationFrame.bind(window);
-  window.requestAnimationFrame = (callback) => request((now) => {
-    const before = performance.now();
-    callback(now);
-    window.frames.push(performance.now() - before);
-  });
-  const model = (values) => {
-    const calls = {};
-    return {
-      values, calls, saves: 0,
-      get: (name) => values[name],
-      set(name, value) {
-        if (values[name] === value) return;
-        values[name] = value;
-        for (const call of [...(calls[`change:${name}`] ?? [])]) call();
-      },
-      on(event, call) { (calls[event] ??= new Set()).add(call); },
-      off(event, call) { calls[event]?.delete(call); },
-      save_changes() { this.saves += 1; },
-    };
-  };
-  window.models = {}, window.closers = {};
-  for (const id of ["one", "two"]) {
-    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-    const module = await import(url);
-    window.models[id] = model({ ...state });
-    window.closers[id] = module.default.render({ model: window.models[id], el: document.getElementById(id) });
-  }
-  window.settle = () => new Promise((done) => request(() => request(() => setTimeout(done))));
-  await window.settle();
-}"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
-    path = find("chromium", "chromium-browser", "google-chrome")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--headless", *quiet])
-        yield started
-        started.close()
 
 
 @pytest.fixture
-def page(browser):
-    """A page with two clocks, each with a model of its own; what goes wrong in it fails the test."""
-    context = browser.new_context(viewport={"width": 760, "height": 1400})
-    page, wrong = context.new_page(), []
-    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.set_content(PAGE)
-    page.evaluate(SETUP, [assemble("clock.js"), STATE])
-    yield page
-    context.close()
-    assert wrong == []
+def pair(browser, request):
+    """Two copies of an explorable on a page."""
+    place = Place(browser, request.param, state_of(request.param), state_of(request.param))
+    yield place
+    place.close()
 
 
-def pictures(page, place="one"):
-    """What the clock face and the curve of one explorable show."""
-    page.evaluate("settle()")
-    return [page.locator(f"#{place} .{part} svg").inner_html() for part in ("face", "curve")]
+every_pair = pytest.mark.parametrize("pair", NAMES, indirect=True)
 
 
-def values(page, place="one"):
-    return page.evaluate(f"models.{place}.values")
-
-
-def test_two_clocks_on_a_page_draw_and_answer_the_keyboard_apart_from_each_other(page):
-    face, curve = pictures(page)
-    assert face.count("<path") == 6
-    other = pictures(page, "two")
-    assert other == [face, curve]
-
-    page.locator("#one input").first.focus()
-    for key, expected in [("ArrowRight", 12.25), ("ArrowLeft", 12), ("End", 64), ("Home", 0)]:
-        page.keyboard.press(key)
-        assert values(page)["query"] == expected
-        shown = pictures(page)
-        assert (shown == [face, curve]) == (expected == 12)
-    assert page.evaluate("[models.one.saves, models.two.saves]") == [4, 0]
-    assert pictures(page, "two") == other
-
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+@every_pair
+def test_two_on_a_page_look_alike_and_have_no_id_in_common(pair):
+    one, two = (re.sub(r"geo-[a-z0-9]{8,}", "id", pair.drawing(which)) for which in ("one", "two"))
+    assert one == two
+    assert len(one) > 200
+    ids = pair.page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
     assert len(ids) == len(set(ids))
 
 
-def test_every_control_is_reached_by_tab_has_a_name_and_goes_to_both_ends(page):
-    page.locator("body").press("Tab")
-    seen = {}
-    for _ in range(6):
-        name, tag = page.evaluate("""[document.activeElement.labels?.[0]?.textContent ??
-            document.activeElement.textContent, document.activeElement.tagName]""")
-        if tag == "INPUT":
-            ends = []
-            for key in ("Home", "End"):
-                page.keyboard.press(key)
-                ends.append(page.evaluate("document.activeElement.getAttribute('aria-valuetext')"))
-                page.evaluate("settle()")
-                ends[-1] = page.evaluate("document.activeElement.getAttribute('aria-valuetext')")
-            seen[name] = ends
-        else:
-            seen[name] = tag
-        page.keyboard.press("Tab")
-    assert seen == {
-        "Query position m": ["0", "64"],
-        "Key position n": ["0", "64"],
-        "Run": "BUTTON",
-        "Shift both by t": ["0", "64"],
-        "Base b": ["1", "1000000"],
-        "Pairs d/2": ["1", "32"],
-    }
+CONTROLS = "#one :is(input, select, button):not(:disabled)"
+FOCUSED = """() => { const e = document.activeElement; return e.closest("#one") ? [...document.querySelectorAll(
+  "#one :is(input, select, button):not(:disabled)")].indexOf(e) : -1; }"""
 
 
-def test_shifting_both_turns_the_hands_and_leaves_the_score_where_it_is(page):
-    face, curve = pictures(page)
-    slider = page.get_by_label("Shift both by t").first
-    box = slider.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert values(page)["shift"] == pytest.approx(32, abs=1)
-    turned, same = pictures(page)
-    assert turned != face
-    assert same == curve
-    assert values(page) == STATE | {"shift": values(page)["shift"]}
+@every_pair
+def test_tab_reaches_every_control_and_nothing_else(pair):
+    count = pair.page.locator(CONTROLS).count()
+    assert count >= 1
+    pair.page.locator("body").press("Tab")
+    reached = []
+    for _ in range(count):
+        reached.append(pair.page.evaluate(FOCUSED))
+        pair.page.keyboard.press("Tab")
+    assert reached == list(range(count))
 
 
-def test_the_mouse_moves_the_mark_along_the_curve_and_a_finger_turns_a_hand(page):
-    before = pictures(page)
-    box = page.locator("#one .curve svg").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 50)
-    page.mouse.up()
-    assert values(page)["query"] - values(page)["key"] > 45
-    after = pictures(page)
-    assert after[0] != before[0]
-    assert after[1] != before[1]
-
-    # A hand of the slowest pair: a small turn is a long way in position.
-    page.evaluate("models.one.set('query', 12), models.one.set('key', 30)")
-    page.evaluate("settle()")
-    reach = page.locator("#one .face circle.reach").last.bounding_box()
-    x, y = reach["x"] + reach["width"] / 2, reach["y"] + reach["height"] / 2
-    face = page.locator("#one .face svg").bounding_box()
-    cx, cy = face["x"] + face["width"] / 2, face["y"] + face["height"] / 2
-    turn = 0.3
-    across, up = x - cx, cy - y
-    to = {
-        "x": cx + across * math.cos(turn) - up * math.sin(turn),
-        "y": cy - across * math.sin(turn) - up * math.cos(turn),
-    }
-    touch = page.context.new_cdp_session(page)
-    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
-    touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [to]})
-    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    assert values(page)["query"] == pytest.approx(12 + turn / 100 ** (-5 / 6), abs=1)
-    assert values(page)["key"] == 30
-
-
-def test_a_change_from_outside_moves_the_picture_and_is_spoken_once_it_rests(page):
-    before = pictures(page)
-    page.evaluate("models.one.set('query', 40), models.one.set('pairs', 3), models.one.set('base', 777)")
-    after = pictures(page)
-    assert after[0] != before[0]
-    assert after[1] != before[1]
-    assert after[0].count("<path") == 3
-    score = sum(math.cos(35 * 777 ** (-i / 3)) for i in range(3)) / 3
-    said = f"query at 40, key at 5, distance 35, score {score:.2f}".replace("-", "−")
-    for part in ("face", "curve"):
-        assert said in page.locator(f"#one .{part} svg").get_attribute("aria-label")
-        assert page.locator(f"#one .{part} svg").get_attribute("role") == "img"
-    page.wait_for_function("(said) => document.querySelector('#one [aria-live=polite]').textContent === said", arg=said)
-    assert page.evaluate("models.one.saves") == 0
+@every_pair
+def test_every_control_has_a_name_and_the_keyboard_moves_it_and_the_picture(pair):
+    for i in range(pair.page.locator("#one input[type=range]").count()):
+        slider = pair.page.locator("#one input[type=range]").nth(i)
+        label = slider.evaluate("(e) => e.labels[0].textContent")
+        assert len(label) >= 1
+        seen = {}
+        for key in ("Home", "ArrowRight", "End", "ArrowLeft"):
+            slider.focus()
+            pair.page.keyboard.press(key)
+            seen[key] = (pair.drawing(), slider.input_value(), slider.get_attribute("aria-valuetext"))
+        assert seen["Home"][1] == slider.get_attribute("min"), label
+        assert float(seen["End"][1]) == pytest.approx(float(slider.get_attribute("max")), abs=1e-6), label
+        drawings, values, texts = zip(*seen.values())
+        assert len(set(drawings)) >= 3, label
+        assert len(set(values)) >= 3, label
+        assert all(texts), label
+        pair.page.keyboard.press("Home")
+        pair.page.evaluate("models.one.saves = 0")
+    for i in range(pair.page.locator("#one select").count()):
+        select = pair.page.locator("#one select").nth(i)
+        assert select.evaluate("(e) => e.labels[0].textContent")
+        before, value = pair.drawing(), select.input_value()
+        select.focus()
+        pair.page.keyboard.press("ArrowDown")
+        if select.input_value() == value:
+            pair.page.keyboard.press("ArrowUp")
+        assert select.input_value() != value
+        assert pair.drawing() != before
+    assert all(name.strip() for name in pair.page.locator("#one button").all_text_contents())
 
 
-def test_dark_pages_get_light_ink_and_phones_get_one_column(page):
-    colours = """() => ["q", "k"].map((who) => getComputedStyle(document.querySelector(`#one .hand.${who}`)).stroke)
-        .concat(getComputedStyle(document.querySelector("#one .geo")).backgroundColor)"""
-    light = page.evaluate(colours)
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    dark = page.evaluate(colours)
-    assert all(a != b for a, b in zip(light, dark))
-    page.evaluate("delete document.documentElement.dataset.theme, document.body.dataset.jpThemeLight = 'true'")
-    assert page.evaluate(colours) == light
-    page.evaluate("delete document.body.dataset.jpThemeLight")
-    page.emulate_media(color_scheme="dark")
-    page.evaluate("settle()")
-    assert page.evaluate(colours) == dark
-
-    def corners():
-        page.evaluate("settle()")
-        return [page.locator(f"#one .{part}").bounding_box() for part in ("face", "curve")]
-
-    face, curve = corners()
-    assert curve["x"] > face["x"] + face["width"]
-    page.set_viewport_size({"width": 360, "height": 800})
-    face, curve = corners()
-    assert curve["y"] > face["y"] + face["height"]
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    inside = """() => [...document.querySelectorAll("#one input, #one svg, #one text, #one p")]
-        .map((e) => e.getBoundingClientRect()).every((box) => box.left >= 0 && box.right <= 360)"""
-    assert page.evaluate(inside)
+@every_pair
+def test_mouse_and_finger_take_every_handle_and_slider_and_leave_the_other_copy_alone(pair):
+    other = pair.drawing("two")
+    for move in (pair.drag, pair.swipe):
+        handles = pair.page.locator("#one .geo-reach, #one [data-drag]")
+        for i in range(handles.count()):
+            before = pair.values()
+            for way in ((24, -16), (-24, 16), (24, 16), (-24, -16), (0, 30), (0, -30)):
+                move(handles.nth(i), *way)
+                if pair.values() != before:
+                    break
+            assert pair.values() != before, f"{move.__name__}: handle {i} does not follow"
+        sliders = pair.page.locator("#one input[type=range]")
+        for i in range(sliders.count()):
+            tap, seen = pair.page.mouse.click if move == pair.drag else pair.page.touchscreen.tap, []
+            for share in (0.25, 0.8):
+                box = sliders.nth(i).bounding_box()
+                tap(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+                pair.settle()
+                seen.append(pair.values())
+            assert seen[0] != seen[1], f"slider {i}"
+    assert pair.drawing("two") == other
 
 
-def test_the_run_button_starts_nothing_by_itself_and_goes_by_whole_tokens_where_less_motion_is_asked_for(page):
-    button = page.get_by_role("button", name="Run").first
-    page.wait_for_timeout(100)
-    assert values(page)["shift"] == 0
-    button.click()
-    page.wait_for_function("models.one.values.shift > 0.2")
-    page.get_by_role("button", name="Pause").first.click()
-    stopped = values(page)["shift"]
-    page.wait_for_timeout(100)
-    assert values(page)["shift"] == stopped
-    page.emulate_media(reduced_motion="reduce")
-    page.evaluate("models.one.set('shift', 63)")
-    button.click()
-    page.wait_for_function("models.one.values.shift === 64")
-    assert button.text_content() == "Run"
+@every_pair
+def test_every_picture_says_what_it_shows_and_the_words_follow_the_state(pair):
+    labels = """() => [...document.querySelectorAll("#one svg, #one canvas")]
+        .filter((e) => !e.closest("[aria-hidden=true]"))
+        .map((e) => [e.getAttribute("role"), e.getAttribute("aria-label") ?? ""])"""
+    before = pair.page.evaluate(labels)
+    assert before
+    assert all(role == "img" and len(label) >= 20 for role, label in before), before
+    slider = pair.page.locator("#one input[type=range]").first
+    slider.focus()
+    pair.page.keyboard.press("End")
+    pair.settle()
+    first = pair.page.evaluate(labels)
+    pair.page.keyboard.press("Home")
+    pair.settle()
+    assert pair.page.evaluate(labels) != first
+    pair.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.length > 10")
 
 
-def test_many_inputs_between_two_frames_make_one_redraw_and_its_cost_is_reported(page):
-    for pairs in (6, 32):
-        page.evaluate(f"models.one.set('pairs', {pairs})")
-        page.evaluate("settle()")
-        page.evaluate("frames.length = 0")
-        for start in range(5):
-            page.evaluate(f"for (let i = 0; i < 50; i++) models.one.set('query', {start} + i / 50)")
-            page.evaluate("settle()")
-        frames = page.evaluate("frames")
-        assert 5 <= len(frames) <= 10  # not 250; the page's own frames may be among them
-        print(f"{pairs} pairs: {statistics.median(frames):.2f} ms a frame, median of {len(frames)}")
+@every_pair
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [760, 360])
+def test_axe_finds_no_violation(pair, scheme, width):
+    pair.page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
+    pair.page.evaluate(f"document.body.style.background = '{'#ffffff' if scheme == 'light' else '#14181e'}'")
+    pair.page.set_viewport_size({"width": width, "height": 1400})
+    pair.settle()
+    assert axe_violations(pair.page, "#one") == []
 
 
-def test_closing_takes_the_picture_and_every_listener_away(page):
-    page.evaluate("closers.one()")
-    assert page.locator("#one").inner_html() == ""
-    assert page.evaluate("Object.values(models.one.calls).every((calls) => calls.size === 0)")
-    page.evaluate("models.one.set('query', 1), models.two.set('query', 2)")
-    page.evaluate("settle()")
-    assert "query at 2," in page.locator("#two .face svg").get_attribute("aria-label")
-    assert page.locator("#one").inner_html() == ""
+@every_pair
+def test_a_phone_shows_all_of_it(pair):
+    pair.page.set_viewport_size({"width": 360, "height": 800})
+    pair.settle()
+    assert pair.page.evaluate("document.documentElement.scrollWidth") <= 360
+    parts = "#one :is(input, select, button, svg, canvas, text, p, output, label)"
+    outside = """(parts) => [...document.querySelectorAll(parts)].filter((e) => {
+            const box = e.getBoundingClientRect();
+            return box.width && (box.left < -0.5 || box.right > 360.5);
+        }).map((e) => e.outerHTML.slice(0, 150))"""
+    assert pair.page.evaluate(outside, parts) == []
+    small = """() => [...document.querySelectorAll("#one svg text")].filter((e) => e.textContent.trim()
+        && e.getBoundingClientRect().height < 9).map((e) => e.textContent)"""
+    assert pair.page.evaluate(small) == []
+
+
+@every_pair
+def test_a_dark_page_gets_light_ink(pair):
+    look = "() => [getComputedStyle(document.querySelector('#one .geo')).color, drawing('one')]"
+    ground = "() => getComputedStyle(document.querySelector('#one .geo')).backgroundColor"
+    light, white = pair.page.evaluate(look), pair.page.evaluate(ground)
+    pair.page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    pair.settle()
+    dark = pair.page.evaluate(look)
+    assert dark[0] != light[0]
+    assert pair.page.evaluate(ground) != white
+    if pair.page.locator("#one canvas").count():
+        assert dark[1] != light[1]  # a canvas is painted anew
+    pair.page.evaluate("document.documentElement.dataset.theme = 'light'")
+    pair.settle()
+    assert pair.page.evaluate(look) == light
+
+
+@every_pair
+def test_nothing_moves_by_itself_and_calm_readers_get_whole_steps(pair):
+    before = pair.values()
+    pair.page.wait_for_timeout(150)
+    assert pair.values() == before
+    for i in range(pair.page.locator("#one button").count()):
+        button = pair.page.locator("#one button").nth(i)
+        if button.text_content() != "Run":
+            continue
+        start = pair.page.evaluate("JSON.stringify(models.one.values)")
+        button.click()
+        pair.page.wait_for_function("(start) => JSON.stringify(models.one.values) !== start", arg=start)
+        if button.text_content() == "Pause":
+            button.click()
+        pair.page.emulate_media(reduced_motion="reduce")
+        pair.page.evaluate("models.one.saves = 0")
+        button.click()
+        pair.page.wait_for_timeout(700)
+        assert pair.page.evaluate("models.one.saves") <= 1
+        if button.text_content() == "Pause":
+            button.click()
+        pair.page.emulate_media(reduced_motion="no-preference")
+
+
+@every_pair
+def test_many_inputs_between_two_frames_make_one_redraw_and_its_cost_is_reported(pair):
+    slider = pair.page.locator("#one input[type=range]").first
+    costs = []
+    for start in range(8):
+        pair.page.evaluate("frames.length = 0")
+        slider.evaluate(
+            """(e, start) => { for (let i = 0; i < 20; i++) {
+                e.value = Number(e.min) + (e.max - e.min) * ((start * 20 + i) % 97) / 97;
+                e.dispatchEvent(new Event("input", { bubbles: true }));
+            } }""",
+            start,
+        )
+        pair.settle()
+        frames = pair.page.evaluate("frames")
+        assert 1 <= len(frames) <= 3  # not 20
+        costs.append(max(frames))
+    print(f"{pair.name}: {statistics.median(costs):.2f} ms of scripting a frame, median of {len(costs)}")
+
+
+@every_pair
+def test_closing_takes_the_picture_and_every_listener_away(pair):
+    pair.page.evaluate("closers.one()")
+    assert pair.page.locator("#one").inner_html() == ""
+    assert pair.page.evaluate("Object.values(models.one.calls).every((calls) => calls.size === 0)")
+    pair.page.locator("#two input[type=range]").first.focus()
+    before = pair.drawing("two")
+    pair.page.keyboard.press("End")
+    pair.page.keyboard.press("Home")
+    pair.page.keyboard.press("ArrowRight")
+    assert pair.drawing("two") != before
+    assert pair.page.locator("#one").inner_html() == ""
+
+
+@every
+def test_a_shared_name_ties_two_on_a_page_and_only_those(browser, name):
+    numbers = [trait for trait, kind in traits_of(name).items() if isinstance(kind, (Real, Whole))]
+    if not numbers:
+        pytest.skip("it has no number to share")
+    for share in ({}, {numbers[0]: "common"}):
+        state = state_of(name, share=share)
+        place = Place(browser, name, state, state)
+        value = state[numbers[0]]
+        other = next(
+            v
+            for v in (value + 1, value - 1, value / 2 + 0.1)
+            if traits_of(name)[numbers[0]].low <= v <= traits_of(name)[numbers[0]].high
+        )
+        place.set(**{numbers[0]: other})
+        assert place.values("two")[numbers[0]] == (other if share else value)
+        place.close()

@@ -11,6 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((REPOSITORY / "chapters").glob("*.ipynb"))
+NOTEBOOKS = [*CHAPTERS, REPOSITORY / "book" / "gallery.ipynb"]
 
 # What cells may import: the library, its light companions, and Python itself.
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
@@ -62,7 +63,7 @@ def code_cells():
     """Every code cell as a test's parameter, the set-up cells left out."""
     return [
         pytest.param(cell, id=f"{path.stem}-{cell['id']}")
-        for path in CHAPTERS
+        for path in NOTEBOOKS
         for cell in [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
     ]
 
@@ -72,7 +73,7 @@ def test_there_are_chapters():
     assert all(re.fullmatch(r"\d\d_[a-z_]+", path.stem) for path in CHAPTERS)
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_is_committed_without_outputs(path):
     for cell in load(path)["cells"]:
         if cell["cell_type"] == "code":
@@ -80,7 +81,7 @@ def test_a_notebook_is_committed_without_outputs(path):
             assert cell["execution_count"] is None
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_cell_ids_are_words_and_unique(path):
     ids = [cell["id"] for cell in load(path)["cells"]]
     assert len(ids) == len(set(ids))
@@ -88,13 +89,13 @@ def test_cell_ids_are_words_and_unique(path):
     assert all(re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]+", name) for name in ids), ids
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_first_code_cell_is_the_set_up(path):
     first = next(cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
     assert source(first) == setup_cell().setup_cell(), "run: make setup-cells"
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_starts_with_its_title_and_names_python3(path):
     notebook = load(path)
     assert source(notebook["cells"][0]).startswith("# ")
@@ -144,7 +145,7 @@ def test_the_repositorys_address_stands_in_one_place():
         path = REPOSITORY / name
         if path.is_file() and address.encode() in path.read_bytes():
             holders.add(name)
-    assert holders - {f"chapters/{path.name}" for path in CHAPTERS} == {"_config.yml"}
+    assert holders - {str(path.relative_to(REPOSITORY)) for path in NOTEBOOKS} == {"_config.yml"}
     # In a chapter it stands in the stamped cell alone.
-    for path in CHAPTERS:
+    for path in NOTEBOOKS:
         assert path.read_text("utf-8").count(address) == 1

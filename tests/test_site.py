@@ -1,13 +1,8 @@
-"""The built site, opened page by page in a headless browser, and the build's own promise to fail.
-
-The browser is $CHROMIUM, or chromium, chromium-browser or google-chrome on the PATH, or the one that
-``playwright install chromium`` brings.
-"""
+"""The built site, opened page by page in a headless browser, and the build's own promise to fail."""
 
 import functools
 import http.server
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 
 import pytest
+from explorable_kit import axe_violations
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SITE = REPOSITORY / "_build" / "html"
@@ -38,6 +34,11 @@ def chapters():
     return [name for name in pages() if name.startswith("chapters/")]
 
 
+def lively():
+    """The pages that hold explorables: a widget's view stands in them."""
+    return [name for name in pages() if "widget-view+json" in (SITE / name).read_text("utf-8")]
+
+
 # The site on localhost, the browser, and one visit to each page ------------------------------------------------------
 
 
@@ -56,32 +57,6 @@ def address():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
-
-
-def browser_on_path():
-    """The browser to start, or None for playwright's own."""
-    names = [os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    return next((found for name in names if name and (found := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """A headless Chromium."""
-    from playwright.sync_api import Error, sync_playwright
-
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(
-                executable_path=browser_on_path(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-            )
-        except Error as error:
-            pytest.fail(
-                "no browser starts. Install one (Debian: apt install chromium; elsewhere: python -m playwright install "
-                f"chromium) or name one in $CHROMIUM. {str(error).splitlines()[0]}",
-                pytrace=False,
-            )
-        yield chromium
-        chromium.close()
 
 
 class Visit:
@@ -243,7 +218,7 @@ CONTRAST = """() => {
 # What holds of chapters -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", chapters())
+@pytest.mark.parametrize("name", lively())
 def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
     page = visit(name).page
     states = page.evaluate(
@@ -257,7 +232,7 @@ def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
     assert shown == 0
 
 
-@pytest.mark.parametrize("name", chapters())
+@pytest.mark.parametrize("name", lively())
 def test_explorables_live_without_a_server_too(browser, name):
     page = browser.new_context().new_page()
     page.goto((SITE / name).as_uri())
@@ -265,13 +240,12 @@ def test_explorables_live_without_a_server_too(browser, name):
     page.wait_for_function("(n) => document.querySelectorAll('.explorable[data-alive]').length === n", arg=views)
 
 
-@pytest.mark.parametrize("name", chapters())
+@pytest.mark.parametrize("name", lively())
 def test_without_scripts_a_still_stands_in_for_each_explorable(browser, address, name):
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(address + name)
-    views = page.locator("script[type$='widget-view+json']").count()
     stills = page.locator(".explorable-still")
-    assert views == 0 or stills.count() > 0
+    assert stills.count() == page.locator("script[type$='widget-view+json']").count() > 0
     assert all(stills.nth(i).is_visible() for i in range(stills.count()))
 
 
@@ -294,8 +268,21 @@ def press_on_its_far_side(page, slider):
     page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
 
 
-@pytest.mark.parametrize("move", [press_an_arrow, press_on_its_far_side], ids=["keyboard", "mouse"])
-@pytest.mark.parametrize("name", chapters())
+def tap_its_far_side(page, slider):
+    """The same with a finger."""
+    low, high = (float(slider.get_attribute(end) or default) for end, default in (("min", 0), ("max", 100)))
+    box = slider.bounding_box()
+    share = 0.9 if float(slider.input_value()) < (low + high) / 2 else 0.1
+    point = {"x": box["x"] + share * box["width"], "y": box["y"] + box["height"] / 2}
+    touch = page.context.new_cdp_session(page)
+    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+@pytest.mark.parametrize(
+    "move", [press_an_arrow, press_on_its_far_side, tap_its_far_side], ids=["keyboard", "mouse", "touch"]
+)
+@pytest.mark.parametrize("name", lively())
 def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
     page = visit(name).page
     sliders = page.locator(".explorable input[type=range]")
@@ -308,6 +295,34 @@ def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
         move(page, slider)
         assert slider.input_value() != value
         assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50)), "no redraw"
+
+
+@pytest.mark.parametrize("name", lively())
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation_in_an_explorable(visit, name, scheme):
+    assert axe_violations(visit(name, scheme=scheme).page, ".explorable") == []
+
+
+@pytest.mark.parametrize("name", lively())
+def test_explorables_fit_a_phone(visit, name):
+    page = visit(name, narrow=True).page
+    wide = page.evaluate(
+        """(width) => [...document.querySelectorAll(".explorable, .explorable :is(svg, canvas, input, text, button)")]
+            .filter((e) => e.getBoundingClientRect().right > width + 0.5).map((e) => e.outerHTML.slice(0, 120))""",
+        PHONE["width"],
+    )
+    assert wide == []
+
+
+@pytest.mark.parametrize("name", lively())
+def test_our_own_script_and_style_on_a_page_stay_small(name):
+    page = (SITE / name).read_text("utf-8")
+    states = re.findall(r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>', page, re.DOTALL)
+    # The theme's and MathJax's files are not ours.
+    ours = [SITE / "_static" / file.name for file in (REPOSITORY / "book" / "_static").glob("*.[cj]s*")]
+    assert len(states) == 1
+    total = sum(len(state.encode()) for state in states) + sum(file.stat().st_size for file in ours if file.is_file())
+    assert total < 400_000
 
 
 @pytest.mark.parametrize("name", chapters())

@@ -1,9 +1,15 @@
-"""What the explorables share in Python: anywidget, and the making of one JavaScript module out of two files."""
+"""What the explorables share in Python: their base class, the kinds of their traits, and the making of one module."""
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import traitlets
 
 from geolib._checks import require
 
@@ -12,19 +18,134 @@ try:
 except ImportError as error:  # pragma: no cover - the message is tested in a process of its own
     raise ImportError("geolib.explorables needs anywidget: pip install anywidget") from error
 
-Explorable = anywidget.AnyWidget
-
 _HERE = Path(__file__).parent
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./common\.js";\n', re.MULTILINE)
+_SHARED = ("common.js", "draw.js", "algebra.js")
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
 
-def assemble(name: str) -> str:
-    """One self-contained module: ``common.js`` followed by the explorable's own file.
+class Explorable(anywidget.AnyWidget):
+    """A figure whose parameters are traits: setting one moves the picture, moving the picture sets it.
 
-    A module that a page makes from its text has no siblings to import. So the explorable's one import of
-    ``./common.js`` is taken out, and common.js comes before it with the word ``export`` taken from the start of its
-    lines. Names share one scope then; a name declared twice is a syntax error, which the tests would meet.
+    Parameters
+    ----------
+    share : mapping
+        From a trait's name to a name that all explorables of the page know: ``share={"base": "b"}`` here and
+        ``share={"base": "b"}`` there tie the two bases together. Start both at the same value.
+    """
+
+    _css = (_HERE / "style.css").read_text(encoding="utf-8")
+
+    share = traitlets.Dict(key_trait=traitlets.Unicode(), value_trait=traitlets.Unicode()).tag(sync=True)
+
+    @traitlets.validate("share")
+    def _share(self, proposal: traitlets.Bunch) -> dict[str, str]:
+        unknown = [name for name in proposal.value if name not in self.parameters()]
+        require(not unknown, "share", unknown, f"the parameters are {', '.join(self.parameters())}")
+        return proposal.value
+
+    @classmethod
+    def parameters(cls) -> list[str]:
+        """The names of the traits that a reader may set."""
+        own = {name for base in cls.__mro__ if issubclass(base, Explorable) for name in vars(base)}
+        found = cls.class_trait_names(sync=True)
+        return sorted(name for name in found if name in own and not name.startswith("_") and name != "share")
+
+
+class Real(traitlets.Float):
+    """A finite number from ``low`` to ``high``, both included; live both ways."""
+
+    def __init__(self, default: float, low: float = -math.inf, high: float = math.inf):
+        super().__init__(default)
+        self.low, self.high = low, high
+        self.tag(sync=True)
+
+    def validate(self, obj: Any, value: Any) -> float:
+        """The value as a float; ValueError when it is none or out of range."""
+        return _number(self.name or "", value, self.low, self.high)
+
+
+class Whole(traitlets.Int):
+    """A whole number from ``low`` to ``high``, both included; live both ways."""
+
+    def __init__(self, default: int, low: int, high: int):
+        super().__init__(default)
+        self.low, self.high = low, high
+        self.tag(sync=True)
+
+    def validate(self, obj: Any, value: Any) -> int:
+        """The value as an int; ValueError when it is none or out of range."""
+        whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
+        require(
+            whole and self.low <= value <= self.high,
+            self.name or "",
+            value,
+            f"it must be a whole number from {self.low} to {self.high}",
+        )
+        return int(value)
+
+
+class Choice(traitlets.Unicode):
+    """One of a few words; live both ways."""
+
+    def __init__(self, default: str, options: Sequence[str]):
+        super().__init__(default)
+        self.options = tuple(options)
+        self.tag(sync=True)
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """The word; ValueError for another."""
+        require(value in self.options, self.name or "", repr(value), f"it is one of {', '.join(self.options)}")
+        return value
+
+
+class Reals(traitlets.List):
+    """A list of finite numbers, ``least`` to ``most`` of them, as many as the default has unless given; live both ways.
+
+    Assign a new list: changing an entry in place tells nobody.
+    """
+
+    def __init__(
+        self,
+        default: Sequence[float],
+        low: float = -math.inf,
+        high: float = math.inf,
+        least: int | None = None,
+        most: int | None = None,
+    ):
+        super().__init__(default_value=list(default))
+        self.low, self.high = low, high
+        self.least = len(default) if least is None else least
+        self.most = len(default) if most is None else most
+        self.tag(sync=True)
+
+    def validate(self, obj: Any, value: Any) -> list[float]:
+        """The numbers as a list of floats; ValueError when they are too few, too many or out of range."""
+        try:
+            came = list(value)
+        except TypeError:
+            came = [value]
+        count = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+        require(self.least <= len(came) <= self.most, self.name or "", f"{len(came)} numbers", f"there must be {count}")
+        return [_number(self.name or "", each, self.low, self.high) for each in came]
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    """A finite float in a range; ValueError otherwise."""
+    sound = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    bounds = f", {low:g} or more" if high == math.inf else f" from {low:g} to {high:g}"
+    require(
+        sound and low <= value <= high, name, value, f"it must be a finite number{'' if low == -math.inf else bounds}"
+    )
+    return float(value)
+
+
+def assemble(name: str) -> str:
+    """One self-contained module: the shared files that an explorable imports, followed by its own file.
+
+    A module that a page makes from its text has no siblings to import. So the imports are taken out, and the shared
+    files come first with the word ``export`` taken from the start of their lines. Names share one scope then; a name
+    declared twice is a syntax error, which the tests would meet.
 
     Parameters
     ----------
@@ -39,11 +160,13 @@ def assemble(name: str) -> str:
     Raises
     ------
     ValueError
-        When the file does not import ``./common.js`` once, or imports anything else.
+        When the file imports anything but ``./common.js``, ``./draw.js`` and ``./algebra.js``, or the first of them not
+        at all.
     """
-    own, count = _IMPORT.subn("", (_HERE / name).read_text(encoding="utf-8"))
-    others = re.findall(r"^import\b.*", own, re.MULTILINE)
-    came = f"{count} imports of ./common.js, other imports {others}"
-    require(count == 1 and not others, name, came, "it must hold one import, of ./common.js")
-    common = _EXPORT.sub("", (_HERE / "common.js").read_text(encoding="utf-8"))
-    return f"{common}\n{own}"
+    text = (_HERE / name).read_text(encoding="utf-8")
+    wanted, own = _IMPORT.findall(text), _IMPORT.sub("", text)
+    others = re.findall(r"^import\b.*", own, re.MULTILINE) + [w for w in wanted if w not in _SHARED]
+    came = f"imports of {', '.join(wanted) or 'nothing'}, others {others}"
+    require("common.js" in wanted and not others, name, came, "it must import ./common.js and only shared files")
+    shared = [(_HERE / each).read_text(encoding="utf-8") for each in _SHARED if each in wanted]
+    return "\n".join([*(_EXPORT.sub("", _IMPORT.sub("", each)) for each in shared), own])

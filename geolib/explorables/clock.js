@@ -1,5 +1,5 @@
 // The clock of RoPE: every pair of features is a hand, and a position is a time of day.
-import { clamp, drag, html, path, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { clamp, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,6 @@ const CSS = `
 .geo .clock .tip { cursor: grab; touch-action: none; stroke-width: 2.2; }
 .geo .clock .tip.q { fill: var(--warm); stroke: var(--warm); }
 .geo .clock .tip.k { fill: var(--ground); stroke: var(--cool); }
-.geo .clock .reach { fill: transparent; cursor: grab; touch-action: none; }
 .geo .clock .opening { fill: none; stroke: var(--join); }
 .geo .clock .score { fill: none; stroke: var(--join); stroke-width: 2; stroke-linejoin: round; }
 .geo .clock .stem { stroke: var(--join); stroke-width: 1; opacity: 0.6; }
@@ -96,7 +95,8 @@ function face(parent, onTurn) {
   let parts = [];
 
   const grip = (who, i) => {
-    const tip = svg("circle", { class: `tip ${who[0]}` }, tips), reach = svg("circle", { class: "reach" }, tips);
+    const tip = svg("circle", { class: `tip ${who[0]}` }, tips);
+    const reach = svg("circle", { class: "geo-reach" }, tips);
     const angle = (x, y) => {
       const box = picture.getBoundingClientRect();
       return Math.atan2(box.height / 2 - y, x - box.width / 2);
@@ -149,7 +149,7 @@ function face(parent, onTurn) {
 /** The score against distance, a mark where the two positions stand, and a small dot for each pair. */
 function curve(parent, onDistance) {
   const left = 24, right = 8, top = 10, bottom = 38;
-  const picture = svg("svg", { role: "img" }, parent), grid = svg("g", {}, picture);
+  const picture = svg("svg", { role: "img", "data-drag": "" }, parent), grid = svg("g", {}, picture);
   const line = svg("path", { class: "score" }, picture), stem = svg("line", { class: "stem" }, picture);
   const dots = svg("g", {}, picture), mark = svg("circle", { class: "mark", r: 6.5 }, picture);
   const y = (value) => top + ((1 - value) / 2) * (height - top - bottom);
@@ -193,37 +193,6 @@ function curve(parent, onDistance) {
   };
 }
 
-/** A button that lets the shift run until the end; token by token for readers who asked for less motion. */
-function runner(parent, { read, change }) {
-  const button = html("button", { type: "button" }, parent, "Run");
-  let frame = 0, before = 0;
-  const stop = () => {
-    cancelAnimationFrame(frame);
-    frame = 0;
-    button.textContent = "Run";
-  };
-  const step = (now) => {
-    const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 0;
-    if (now - before >= pause) {
-      const { shift, length } = read();
-      const next = Math.min(length, shift + (pause ? 1 : Math.min(now - before, 100) / 400));
-      before = now;
-      change({ shift: next });
-      if (next >= length) return stop();
-    }
-    frame = requestAnimationFrame(step);
-  };
-  button.addEventListener("click", () => {
-    if (frame) return stop();
-    const { shift, length } = read();
-    if (shift >= length) change({ shift: 0 });
-    button.textContent = "Pause";
-    before = performance.now();
-    frame = requestAnimationFrame(step);
-  });
-  return stop;
-}
-
 // Putting it together -------------------------------------------------------------------------------------------------
 
 function render({ model, el }) {
@@ -254,7 +223,14 @@ function render({ model, el }) {
     slider(parent, { label, min: 0, step: 0.25, tone, onInput: (value) => change({ [name]: value }) });
   const query = position(places, "Query position m", "query", "warm");
   const key = position(places, "Key position n", "key", "cool");
-  const stop = runner(together, place);
+  const stop = runner(together, {
+    begin() { if (read().shift >= read().length) change({ shift: 0 }); },
+    step(seconds, calm) {
+      const { shift, length } = read(), next = Math.min(length, shift + (calm ? 1 : 2.5 * seconds));
+      change({ shift: next });
+      return next < length;
+    },
+  });
   const shift = position(together, "Shift both by t", "shift", "join");
   html("p", { class: "geo-note" }, together, "All hands turn; no opening changes, nor does the score.");
   const base = slider(settings, { label: "Base b", min: 0, step: 1, tone: "text",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import traitlets
 
 from geolib._checks import check_positive, require
-from geolib.explorables._widget import Explorable, assemble
+from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 
 class RopeClock(Explorable):
@@ -40,28 +38,18 @@ class RopeClock(Explorable):
 
     _esm = assemble("clock.js")
 
-    query = traitlets.Float(12.0).tag(sync=True)
-    key = traitlets.Float(5.0).tag(sync=True)
-    shift = traitlets.Float(0.0).tag(sync=True)
-    base = traitlets.Float(100.0).tag(sync=True)
-    pairs = traitlets.Int(6).tag(sync=True)
-    length = traitlets.Float(64.0).tag(sync=True)
+    query = Real(12.0, low=0)
+    key = Real(5.0, low=0)
+    shift = Real(0.0, low=0)
+    base = Real(100.0, low=1)
+    pairs = Whole(6, low=1, high=32)
+    length = Real(64.0)
 
     @traitlets.validate("query", "key", "shift")
     def _within(self, proposal: traitlets.Bunch) -> float:
         value, name = proposal.value, proposal.trait.name
-        require(0 <= value <= self.length, name, value, f"it must lie between 0 and length = {self.length:g}")
+        require(value <= self.length, name, value, f"it must lie between 0 and length = {self.length:g}")
         return value
-
-    @traitlets.validate("base")
-    def _base(self, proposal: traitlets.Bunch) -> float:
-        require(1 <= proposal.value < math.inf, "base", proposal.value, "it must be a finite number, 1 or more")
-        return proposal.value
-
-    @traitlets.validate("pairs")
-    def _pairs(self, proposal: traitlets.Bunch) -> int:
-        require(1 <= proposal.value <= 32, "pairs", proposal.value, "it must be a whole number from 1 to 32")
-        return proposal.value
 
     @traitlets.validate("length")
     def _length(self, proposal: traitlets.Bunch) -> float:

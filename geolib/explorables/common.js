@@ -1,54 +1,8 @@
-// What every explorable shares: elements, sliders, dragging, redrawing, themes, the style.
-// An explorable's text is joined to this one to make a single module (see _widget.py). So nothing here imports
-// anything, and every `export` stands at the start of its line.
+// What every explorable shares: elements, controls, dragging, charts, maps, redrawing, themes. Its style is style.css.
+// An explorable's text is joined to this one, and to draw.js and algebra.js where it imports them, to make a single
+// module (see _widget.py). So every import and every `export` stands at the start of its line.
 
 const SVG = "http://www.w3.org/2000/svg";
-
-// Two palettes after Okabe and Ito: told apart by colour-blind readers, at least 4.5 : 1 against their background.
-const STYLE = `
-.geo { --text: #1c2430; --soft: #55606e; --line: #d5dae1; --rule: #808b99; --panel: #f6f7f9;
-  --ground: var(--pst-color-background, #ffffff); --warm: #b34700; --cool: #0067a3; --join: #00704f;
-  color-scheme: light; }
-.geo[data-theme="dark"] { --text: #e8ebef; --soft: #a9b4c0; --line: #343c48; --rule: #77828f; --panel: #1c222a;
-  --ground: var(--pst-color-background, #14181e); --warm: #ffa14d; --cool: #62bdf2; --join: #3fd0a0;
-  color-scheme: dark; }
-.geo { --face: var(--pst-font-family-base, var(--jp-ui-font-family, system-ui, -apple-system, "Segoe UI", Roboto, Arial,
-  sans-serif)); container-type: inline-size; box-sizing: border-box; width: 100%; max-width: 860px; margin: 0 auto;
-  color: var(--text); background: var(--ground); font: 14px/1.4 var(--face); }
-.geo *, .geo *::before { box-sizing: border-box; }
-.geo p { margin: 0; padding: 0; font-size: inherit; line-height: inherit; color: inherit; }
-.geo svg { display: block; width: 100%; overflow: visible; user-select: none; -webkit-user-select: none; }
-.geo svg text { font: 12px/1 var(--face); fill: var(--soft); }
-.geo .geo-say { font-size: 16px; font-variant-numeric: tabular-nums; }
-.geo .geo-say b { font-weight: 650; }
-.geo .geo-note { font-size: 13px; color: var(--soft); }
-.geo .geo-warm { color: var(--warm); } .geo .geo-cool { color: var(--cool); } .geo .geo-join { color: var(--join); }
-.geo .geo-full, .geo .geo-ring { display: inline-block; width: 0.72em; height: 0.72em; border-radius: 50%;
-  border: 2px solid currentColor; margin-right: 0.1em; }
-.geo .geo-full { background: currentColor; }
-.geo .geo-control { display: grid; grid-template-columns: 1fr auto; column-gap: 8px; align-items: baseline;
-  margin: 0; min-width: 0; }
-.geo label { color: var(--text); font: inherit; font-weight: 500; margin: 0; }
-.geo output { font: inherit; font-weight: 600; font-variant-numeric: tabular-nums; margin: 0; padding: 0; }
-.geo input[type="range"] { -webkit-appearance: none; appearance: none; grid-column: 1 / -1; width: 100%; height: 28px;
-  margin: 0; padding: 0; background: transparent; cursor: pointer; --tone: var(--text); }
-.geo input.geo-warm { --tone: var(--warm); } .geo input.geo-cool { --tone: var(--cool); }
-.geo input.geo-join { --tone: var(--join); }
-.geo input::-webkit-slider-runnable-track { height: 4px; border-radius: 2px; background: linear-gradient(to right,
-  var(--tone) var(--fill, 0%), var(--rule) var(--fill, 0%)); }
-.geo input::-webkit-slider-thumb { -webkit-appearance: none; width: 18px; height: 18px; margin-top: -7px;
-  border-radius: 50%; border: 3px solid var(--ground); background: var(--tone); box-shadow: 0 0 0 1px var(--tone); }
-.geo input::-moz-range-track { height: 4px; border-radius: 2px; background: var(--rule); }
-.geo input::-moz-range-progress { height: 4px; border-radius: 2px; background: var(--tone); }
-.geo input::-moz-range-thumb { width: 12px; height: 12px; border-radius: 50%; border: 3px solid var(--ground);
-  background: var(--tone); box-shadow: 0 0 0 1px var(--tone); }
-.geo button { font: inherit; font-weight: 600; color: var(--text); background: var(--panel); min-height: 28px;
-  border: 1px solid var(--rule); border-radius: 14px; padding: 2px 14px; margin: 0; cursor: pointer; }
-.geo input:focus-visible, .geo button:focus-visible { outline: 2px solid var(--tone, var(--text));
-  outline-offset: 2px; border-radius: 14px; }
-.geo .geo-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);
-  white-space: nowrap; }
-`;
 
 // Numbers -------------------------------------------------------------------------------------------------------------
 
@@ -116,28 +70,82 @@ export function path(xs, ys) {
 // Every module on a page may be its own copy of this text, so a counter would repeat itself from copy to copy.
 const unique = () => "geo-" + Math.random().toString(36).slice(2, 12);
 
+/** A label, what stands beside it and what stands below it. */
+function control(parent, label, tone) {
+  const id = unique(), row = html("div", { class: "geo-control" }, parent);
+  html("label", { for: id }, row, label);
+  // An output speaks each change by itself; the control already speaks its own.
+  const output = html("output", { for: id, "aria-live": "off", class: `geo-${tone}` }, row);
+  return { id, row, output };
+}
+
 /**
  * A labelled slider. `onInput(number)` runs on each move of the hand; `update(position, text, max)` places it from
  * outside, where `text` is what the reader sees and a screen reader speaks.
  */
-export function slider(parent, { label, min, step, tone, onInput }) {
-  const id = unique();
-  const row = html("div", { class: "geo-control" }, parent);
-  html("label", { for: id }, row, label);
-  // An output speaks each change by itself; the slider already speaks its own.
-  const output = html("output", { for: id, "aria-live": "off", class: `geo-${tone}` }, row);
-  const input = html("input", { type: "range", id, min, step, class: `geo-${tone}` }, row);
+export function slider(parent, { label, min, max = 1, step, tone = "text", onInput }) {
+  const { id, row, output } = control(parent, label, tone);
+  const input = html("input", { type: "range", id, min, max, step, class: `geo-${tone}` }, row);
   input.addEventListener("input", () => onInput(Number(input.value)));
   return {
     row,
-    update(position, text, max) {
-      input.max = max;
+    update(position, text, top = max) {
+      input.max = top;
       input.value = position;
-      input.style.setProperty("--fill", `${(100 * (input.value - min)) / (max - min)}%`);
+      input.style.setProperty("--fill", `${(100 * (input.value - min)) / (top - min)}%`);
       input.setAttribute("aria-valuetext", text);
       output.textContent = text;
     },
   };
+}
+
+/** A labelled list to choose from: `options` are [value, text] pairs; `update(value)` chooses from outside. */
+export function choice(parent, { label, options, onInput }) {
+  const { id, row } = control(parent, label, "text");
+  const select = html("select", { id }, row);
+  for (const [value, text] of options) html("option", { value }, select, text);
+  select.addEventListener("input", () => onInput(select.value));
+  return { row, update(value) { select.value = value; } };
+}
+
+/** A button; with `update(on)` it becomes one that is pressed or not. */
+export function button(parent, text, onPress) {
+  const element = html("button", { type: "button" }, parent, text);
+  element.addEventListener("click", onPress);
+  return { element, update(on) { element.setAttribute("aria-pressed", String(on)); } };
+}
+
+/** Whether the reader asked for less motion. */
+export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/**
+ * A button that lets time run. `step(seconds, calm)` moves the state on and returns false at the end; for readers who
+ * asked for less motion it is called once a second with calm = true, and should go by whole steps. `begin()` runs
+ * before the first step. Returns the function that stops it, for the explorable's end.
+ */
+export function runner(parent, { step, begin = () => {} }) {
+  let frame = 0, before = 0;
+  const stop = () => {
+    cancelAnimationFrame(frame);
+    frame = 0;
+    element.textContent = "Run";
+  };
+  const tick = (now) => {
+    if (now - before >= (calm() ? 1000 : 0)) {
+      const more = step(Math.min(now - before, 100) / 1000, calm());
+      before = now;
+      if (more === false) return stop();
+    }
+    frame = requestAnimationFrame(tick);
+  };
+  const { element } = button(parent, "Run", () => {
+    if (frame) return stop();
+    begin();
+    element.textContent = "Pause";
+    before = performance.now();
+    frame = requestAnimationFrame(tick);
+  });
+  return stop;
 }
 
 /** Follow a pointer from press to release: `start(x, y)` may return false to decline, `move(x, y)` follows. */
@@ -170,12 +178,17 @@ function pageIsDark() {
 
 /**
  * The place an explorable draws in. `names` are the model's values it depends on; `draw(values)` runs at most once a
- * frame after any of them, or the size, has changed. `speak(text)` tells a screen reader once the hand rests;
- * `change(values)` sends values to the model; `close()` undoes everything.
+ * frame after any of them, the size or the theme has changed. `speak(text)` tells a screen reader once the hand rests;
+ * `change(values)` sends values to the model; `close()` undoes everything. The model's `share` maps names of values to
+ * names that the whole page knows: a value changes with all others of the same shared name.
  */
 export function stage({ model, el }, names, css) {
-  const root = html("div", { class: "geo" }, el);
-  html("style", {}, root, STYLE + css);
+  // A notebook takes the keys that move sliders for its own cells unless it is asked not to, and never sees them.
+  const root = html("div", { class: "geo", "data-lm-suppress-shortcuts": "true" }, el);
+  root.addEventListener("keydown", (event) => {
+    if (/^(Arrow|Home|End|Page|Enter| )/.test(event.key)) event.stopPropagation();
+  });
+  html("style", {}, root, css);
   const spoken = html("div", { class: "geo-hidden", "aria-live": "polite" }, root);
   const read = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
   let frame = 0, speech = 0, draw = () => {};
@@ -186,7 +199,22 @@ export function stage({ model, el }, names, css) {
       draw(read());
     });
   };
-  const theme = () => { root.dataset.theme = pageIsDark() ? "dark" : "light"; };
+  const theme = () => {
+    root.dataset.theme = pageIsDark() ? "dark" : "light";
+    redraw();
+  };
+  const tell = names.map((name) => () => {
+    const detail = { shared: model.get("share")?.[name], value: model.get(name), from: root };
+    if (detail.shared) window.dispatchEvent(new CustomEvent("geo-share", { detail }));
+  });
+  const hear = ({ detail: { shared, value, from } }) => {
+    for (const name of names) {
+      const other = from !== root && model.get("share")?.[name] === shared;
+      if (!other || JSON.stringify(model.get(name)) === JSON.stringify(value)) continue;
+      model.set(name, value);
+      model.save_changes();
+    }
+  };
   const sizes = new ResizeObserver(redraw);
   const themes = new MutationObserver(theme);
   const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -197,7 +225,11 @@ export function stage({ model, el }, names, css) {
   themes.observe(document.documentElement, watched);
   themes.observe(document.body, watched);
   scheme.addEventListener("change", theme);
-  for (const name of names) model.on(`change:${name}`, redraw);
+  window.addEventListener("geo-share", hear);
+  names.forEach((name, i) => {
+    model.on(`change:${name}`, redraw);
+    model.on(`change:${name}`, tell[i]);
+  });
 
   return {
     root,
@@ -220,7 +252,11 @@ export function stage({ model, el }, names, css) {
       sizes.disconnect();
       themes.disconnect();
       scheme.removeEventListener("change", theme);
-      for (const name of names) model.off(`change:${name}`, redraw);
+      window.removeEventListener("geo-share", hear);
+      names.forEach((name, i) => {
+        model.off(`change:${name}`, redraw);
+        model.off(`change:${name}`, tell[i]);
+      });
       root.remove();
     },
   };

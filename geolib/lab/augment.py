@@ -26,8 +26,8 @@ def augmentation(config: Config, mean: Tensor, shape: Sequence[int]) -> Callable
     """The configuration's augmentation, from a batch of stored images to one that is ready to be standardised.
 
     ``augment`` names the order: "crop-flip"; "crop-flip-autoaugment", which is crop, flip, AutoAugment, as in common
-    scripts for CIFAR; "crop-flip-randaugment", which is RandAugment, crop, flip, as in LieRE's code. Erasing, where
-    ``erase`` is above 0, comes last.
+    scripts for CIFAR; "crop-flip-randaugment", which is RandAugment, crop, flip, as in LieRE's code (with randaugment
+    (2, 14)). Erasing, where ``erase`` is above 0, comes last.
 
     Parameters
     ----------
@@ -381,7 +381,9 @@ def apply_moves(images: Tensor, moves: Tensor) -> Tensor:
     Returns
     -------
     Tensor, same shape and dtype
-        As torchvision's functional operations give it, with nearest neighbours and zero fill.
+        As torchvision's functional operations give it, with nearest neighbours and zero fill. Rounding errors decide,
+        here as there, where a sheared or turned pixel's source is half-way between two, and whether a whole grey level
+        of a blend is one less.
     """
     warp, table, blend = moves.split((6, 4, 4), dim=1)
     x = _blend(_look_up(_warp(images.float(), warp), table), blend)

@@ -1,0 +1,101 @@
+"""Draw the gallery's stills anew: ``make stills``.
+
+Each explorable of the gallery has a still picture, for readers without scripts and for paper. It is a photograph of the
+explorable itself, as the gallery starts it, taken in a headless browser. A manifest beside the pictures says which code
+and which values each shows; a test compares it with the gallery, so that no still is older than its explorable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+GALLERY = HERE / "gallery.ipynb"
+STILLS = HERE / "images" / "explorables"
+MANIFEST = STILLS / "stills.json"
+WIDTH = 728  # of the column a page gives an explorable
+COLOURS = 96
+
+PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Still</title>
+<style>body {{ margin: 0; padding: 4px; width: {width}px; background: #fff; font-family: Arial, sans-serif; }}</style>
+</head><body><script type="application/vnd.jupyter.widget-state+json">{states}</script>
+<script type="application/vnd.jupyter.widget-view+json">{{"model_id": "it"}}</script><script>{host}</script>
+</body></html>"""
+
+
+def explorables() -> dict[str, Any]:
+    """The gallery's explorables by the name of their still, as its cells make them."""
+    found: dict[str, Any] = {}
+    name = ""
+    for cell in json.loads(GALLERY.read_text("utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        if still := re.search(r"images/explorables/([a-z]+)\.png", text):
+            name = still[1]
+        if cell["cell_type"] == "code" and name:
+            scope: dict[str, Any] = {}
+            *lines, last = text.strip().split("\n\n")
+            exec("\n".join(lines), scope)
+            found[name] = eval(last, scope)
+            name = ""
+    return found
+
+
+def state(widget: Any) -> dict[str, Any]:
+    """What a page gets of a widget."""
+    return widget.get_state([*widget.parameters(), "share", "_esm", "_css"])
+
+
+def stamp(widget: Any) -> str:
+    """A hash of the code and the values that a still shows; recorded runs may grow without a new picture."""
+    shown = {name: value for name, value in state(widget).items() if name != "runs"}
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def photograph(browser: Any, widget: Any) -> bytes:
+    """A PNG of the explorable on a light page, with few colours so that it is small."""
+    from PIL import Image
+
+    host = (HERE / "_static" / "widget-host.js").read_text("utf-8")
+    states = json.dumps({"state": {"it": {"state": state(widget)}}}).replace("</", "<\\/")
+    page = browser.new_page(viewport={"width": WIDTH + 8, "height": 1200}, device_scale_factor=1.5)
+    page.set_content(PAGE.format(states=states, host=host, width=WIDTH))
+    page.wait_for_selector(".explorable[data-alive=yes]")
+    page.wait_for_timeout(300)
+    picture = Image.open(io.BytesIO(page.locator(".explorable").screenshot()))
+    page.close()
+    small = io.BytesIO()
+    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def main() -> None:
+    """Photograph what has changed and write the manifest."""
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    from conftest import browser_on_path
+    from playwright.sync_api import sync_playwright
+
+    STILLS.mkdir(parents=True, exist_ok=True)
+    known = json.loads(MANIFEST.read_text("utf-8")) if MANIFEST.is_file() else {}
+    now = {name: (widget, stamp(widget)) for name, widget in explorables().items()}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_on_path(), args=["--no-sandbox", "--disable-gpu"])
+        for name, (widget, mark) in now.items():
+            path = STILLS / f"{name}.png"
+            if known.get(name) == mark and path.is_file():
+                print(f"{path.name}: as it should be")
+                continue
+            path.write_bytes(photograph(browser, widget))
+            print(f"{path.name}: drawn, {path.stat().st_size // 1024} kB")
+        browser.close()
+    marks = {name: mark for name, (_, mark) in sorted(now.items())}
+    MANIFEST.write_text(json.dumps(marks, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What the tests of explorables share: functions called in Node, and pages with explorables in a browser."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import geolib.explorables
+from geolib.explorables._widget import assemble
+
+FOLDER = Path(__file__).parents[1] / "geolib" / "explorables"
+HELPER = Path(__file__).with_name("explorables.mjs")
+NAMES = geolib.explorables.__all__
+
+PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Explorables</title>
+<meta name="viewport" content="width=device-width"></head><body style="margin: 0">
+<main><h1 style="margin: 0; font-size: 20px">Explorables</h1><div id="one"></div><div id="two"></div></main>
+</body></html>"""
+
+SETUP = """async ([text, css, states]) => {
+  window.frames = [];
+  const request = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (callback) => request((now) => {
+    const before = performance.now();
+    callback(now);
+    window.frames.push(performance.now() - before);
+  });
+  const model = (values) => {
+    const calls = {};
+    return {
+      values, calls, saves: 0,
+      get: (name) => values[name],
+      set(name, value) {
+        if (values[name] === value) return;
+        values[name] = value;
+        for (const call of [...(calls[`change:${name}`] ?? [])]) call();
+      },
+      on(event, call) { (calls[event] ??= new Set()).add(call); },
+      off(event, call) { calls[event]?.delete(call); },
+      save_changes() { this.saves += 1; },
+    };
+  };
+  window.models = {}, window.closers = {};
+  document.head.appendChild(document.createElement("style")).textContent = css;
+  for (const [id, state] of Object.entries(states)) {
+    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+    const module = await import(url);
+    window.models[id] = model({ ...state });
+    window.closers[id] = module.default.render({ model: window.models[id], el: document.getElementById(id) });
+  }
+  window.settle = () => new Promise((done) => request(() => request(() => setTimeout(done))));
+  window.drawing = (id) => [...document.querySelectorAll(`#${id} svg, #${id} canvas, #${id} output, #${id} .geo-say`)]
+    .map((part) => (part.toDataURL ? part.toDataURL() : part.outerHTML)).join();
+  await window.settle();
+}"""
+
+
+def find(*programs: str) -> str:
+    """The path of the first of these programs that is here."""
+    for program in programs:
+        if path := shutil.which(program):
+            return path
+    pytest.fail(f"the explorables' tests need one of {', '.join(programs)} on the PATH")
+
+
+def node_functions(file: str, folder: Path):
+    """call(name, [arguments, ...]): the results, in Node, of an explorable's exported function, for each arguments."""
+    program, module = find("node"), folder / file.replace(".js", ".mjs")
+    module.write_text(assemble(file), encoding="utf-8")
+
+    def call(name, calls):
+        command = [program, str(HELPER), str(module), name]
+        done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return call
+
+
+def file_of(name: str) -> str:
+    """The JavaScript file of an explorable."""
+    cls = getattr(geolib.explorables, name)
+    return Path(importlib.import_module(cls.__module__).__file__).with_suffix(".js").name
+
+
+def state_of(name: str, **values) -> dict:
+    """The values a page gets from Python for an explorable made with these values."""
+    widget = getattr(geolib.explorables, name)(**values)
+    return widget.get_state([*widget.parameters(), "share"])
+
+
+class Place:
+    """A page with one or two copies of an explorable, #one and #two, each with a model of its own."""
+
+    def __init__(self, browser, name, one, two=None, viewport=None):
+        """Open the page and wait until all is drawn."""
+        self.name, self.wrong = name, []
+        context = browser.new_context(viewport=viewport or {"width": 760, "height": 1400}, has_touch=True)
+        self.page = context.new_page()
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.set_content(PAGE)
+        states = {"one": one} | ({} if two is None else {"two": two})
+        css = getattr(geolib.explorables, name)._css
+        self.page.evaluate(SETUP, [assemble(file_of(name)), str(css), states])
+
+    def values(self, which="one"):
+        """The model's values."""
+        return self.page.evaluate(f"models.{which}.values")
+
+    def set(self, which="one", **values):
+        """Change the model from outside, as Python would, and wait for the picture."""
+        self.page.evaluate(f"(v) => Object.entries(v).forEach(([k, x]) => models.{which}.set(k, x))", values)
+        self.settle()
+
+    def settle(self):
+        """Wait until what is due has been drawn."""
+        self.page.evaluate("settle()")
+
+    def drawing(self, which="one"):
+        """All that an explorable shows, as one string."""
+        self.settle()
+        return self.page.evaluate(f"drawing('{which}')")
+
+    def drag(self, locator, dx, dy):
+        """Take the middle of an element with the mouse and move it by so many pixels."""
+        locator.scroll_into_view_if_needed()
+        box = locator.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        self.page.mouse.move(x, y)
+        self.page.mouse.down()
+        self.page.mouse.move(x + dx, y + dy, steps=3)
+        self.page.mouse.up()
+        self.settle()
+
+    def swipe(self, locator, dx, dy):
+        """The same with a finger."""
+        locator.scroll_into_view_if_needed()
+        box = locator.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        touch = self.page.context.new_cdp_session(self.page)
+        touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        for share in (0.5, 1):
+            to = {"x": x + share * dx, "y": y + share * dy}
+            touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [to]})
+        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        self.settle()
+
+    def close(self):
+        """Close the page; whatever it complained of fails the test."""
+        self.page.context.close()
+        assert self.wrong == []
+
+
+def axe_violations(page, selector=None):
+    """What axe-core finds against WCAG 2 level A and AA, as (rule, elements)."""
+    from importlib.resources import files
+
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    found = page.evaluate(
+        "([where, tags]) => axe.run(where ?? document, { runOnly: { type: 'tag', values: tags } })", [selector, tags]
+    )
+    return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found["violations"]]

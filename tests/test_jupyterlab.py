@@ -1,0 +1,135 @@
+"""In a real JupyterLab, driven by the browser, traits go both ways: Python moves the picture, the hand sets Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+CELLS = [
+    "from geolib.explorables import RopeClock\nw = RopeClock(query=12, share={'query': 'place'})\nw",
+    "heard = []\nw.observe(lambda change: heard.append(change.new), 'query')\nw.query = 40.0",
+    "print('python has', w.query, 'and heard', heard)",
+    "other = RopeClock(query=12, share={'query': 'place'})\nother",
+    "w.query = 8.0",
+    "print('the other has', other.query)",
+]
+TOKEN = "for-this-test-alone"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A JupyterLab with one notebook, on a free port, with folders of its own."""
+    home = tmp_path_factory.mktemp("lab")
+    cells = [
+        {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
+        for i, text in enumerate(CELLS)
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    (home / "sync.ipynb").write_text(json.dumps(notebook))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folders = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    root = str(Path(__file__).parents[1])
+    own = {"IPYTHONDIR": str(home / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "PYTHONPATH": root}
+    options = [
+        "--no-browser",
+        "--allow-root",
+        "--expose-app-in-browser",
+        f"--ServerApp.root_dir={home}",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={TOKEN}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        f"--LabApp.workspaces_dir={home / 'workspaces'}",
+    ]
+    with (home / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *options], stdout=log, stderr=log, env=os.environ | folders | own
+        )
+    url = f"http://127.0.0.1:{port}/"
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"{url}api?token={TOKEN}", timeout=5).close()
+            break
+        except OSError:
+            assert server.poll() is None, (home / "log").read_text()
+            time.sleep(0.1)
+    yield url
+    server.terminate()
+    try:
+        server.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def lab(browser, address):
+    """The notebook, open and with its kernel ready."""
+    context = browser.new_context(viewport={"width": 1200, "height": 2400})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{address}lab/tree/sync.ipynb?token={TOKEN}")
+    page.wait_for_selector(".jp-Notebook .jp-Cell >> nth=5")
+    page.wait_for_function(
+        """() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === "idle" """
+    )
+    yield page
+    context.close()
+
+
+def run(page, index):
+    """Run a cell of the notebook and wait until it is done."""
+    page.evaluate(
+        """async (index) => {
+            const { content } = window.jupyterapp.shell.currentWidget;
+            content.activeCellIndex = index;
+            await window.jupyterapp.commands.execute("notebook:run-cell");
+        }""",
+        index,
+    )
+    page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-InputPrompt", has_text="[").wait_for()
+
+
+def shown(page, index, text):
+    """Run a cell again and again until its output holds this text: a slider's message may still be on its way."""
+    output = page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-OutputArea")
+    for _ in range(50):
+        run(page, index)
+        if text in output.text_content():
+            return
+        page.wait_for_timeout(100)
+    pytest.fail(f"{output.text_content()!r} does not hold {text!r}")
+
+
+def test_traits_go_both_ways_between_python_and_the_page(lab):
+    run(lab, 0)
+    slider = lab.get_by_label("Query position m").first
+    slider.wait_for()
+    assert slider.input_value() == "12"
+
+    run(lab, 1)  # Python moves the picture
+    lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '40'")
+    assert "query at 40" in lab.locator(".geo svg").first.get_attribute("aria-label")
+
+    slider.focus()  # the hand sets Python
+    lab.keyboard.press("ArrowRight")
+    shown(lab, 2, "python has 40.25 and heard [40.0, 40.25]")
+
+
+def test_a_shared_name_ties_two_explorables_of_a_notebook_and_their_kernels_values(lab):
+    run(lab, 3)
+    lab.get_by_label("Query position m").nth(1).wait_for()
+    run(lab, 4)
+    lab.wait_for_function("() => document.querySelectorAll('.geo input[type=range]')[0].value === '8'")
+    shown(lab, 5, "the other has 8.0")

@@ -1,0 +1,189 @@
+"""The script that brings a page's explorables to life: several on a page, one twice, one broken, none by a kernel."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from geolib.explorables import RopeClock
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+HOST = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
+
+# Shows its number, adds one at each press, and says what it heard.
+COUNTER = """export default { render({ model, el }) {
+  const button = el.appendChild(document.createElement("button"));
+  const draw = () => { button.textContent = `${model.get("label")} ${model.get("count")}`; };
+  button.addEventListener("click", () => { model.set("count", model.get("count") + 1); model.save_changes(); });
+  model.on("change:count", draw);
+  model.on("change:label", draw);
+  draw();
+} };"""
+
+
+def page_with(browser, states, views):
+    """A page with these widgets' states and one view for each name of ``views``; all requests are refused."""
+    text = json.dumps({"state": {name: {"state": state} for name, state in states.items()}}).replace("</", "<\\/")
+    scripts = "".join(
+        f'<div class="cell_output"><script '
+        f'type="application/vnd.jupyter.widget-view+json">{{"model_id": "{name}"}}</script></div>'
+        for name in views
+    )
+    page = browser.new_page()
+    page.route("**/*", lambda route: route.abort())
+    page.set_content(
+        f'<html lang="en"><body>{scripts}<script type="application/vnd.jupyter.widget-state+json">{text}</script>'
+        f"<script>{HOST}</script></body></html>"
+    )
+    page.wait_for_function(
+        "(n) => [...document.querySelectorAll('.explorable')].filter((e) => e.textContent).length === n", arg=len(views)
+    )
+    return page
+
+
+def texts(page):
+    """What each explorable's box shows."""
+    return page.evaluate("[...document.querySelectorAll('.explorable')].map((e) => e.textContent)")
+
+
+def test_two_widgets_with_the_same_code_are_apart_and_two_views_of_one_are_together(browser):
+    states = {name: {"_esm": COUNTER, "label": name, "count": 0} for name in ("a", "b")}
+    page = page_with(browser, states, ["a", "b", "a"])
+    page.get_by_role("button", name="a 0").first.click()
+    assert texts(page) == ["a 1", "b 0", "a 1"]
+    assert page.locator(".explorable[data-alive=yes]").count() == 3
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("export default { render() { throw new Error('no such matrix'); } };", "no such matrix"),
+        ("export default { render( };", "Unexpected token"),
+        ("export const nothing = 1;", "could not start"),
+        ("import { a } from './gone.js'; export default { render() {} };", "could not start"),
+        (None, "this page holds no code"),
+    ],
+    ids=["throws", "does-not-parse", "exports-nothing", "imports-what-is-not-there", "no-code"],
+)
+def test_a_broken_module_says_so_in_its_own_box_and_leaves_the_rest_alive(browser, code, complaint):
+    states = {"sound": {"_esm": COUNTER, "label": "sound", "count": 0}, "broken": {"_esm": code}}
+    page = page_with(browser, states, ["sound", "broken", "sound"])
+    first, broken, last = texts(page)
+    assert (first, last) == ("sound 0", "sound 0")
+    assert "could not start" in broken
+    assert complaint in broken
+    assert page.locator(".explorable-broken").count() == 1
+    page.close()
+
+
+def test_a_view_of_a_widget_that_the_page_does_not_hold_says_so(browser):
+    page = page_with(browser, {}, ["gone"])
+    assert "this page holds no code" in texts(page)[0]
+    page.close()
+
+
+def test_the_model_hears_what_it_subscribed_to_and_nothing_after_off(browser):
+    code = """export default { render({ model, el }) {
+      const heard = [], note = (name) => () => heard.push(name);
+      const x = note("x");
+      model.on("change:x", x);
+      model.on("change:y", note("y"));
+      model.on("change", note("any"));
+      model.set("x", 1); model.set("x", 1); model.set({ x: 2, y: 5 });
+      model.off("change:x", x);
+      model.set("x", 3);
+      model.off();
+      model.set("y", 6);
+      model.save_changes();
+      el.textContent = heard.join(" ") + ` ${model.get("x")}${model.get("y")}`;
+    } };"""
+    page = page_with(browser, {"m": {"_esm": code, "x": 0, "y": 0}}, ["m"])
+    assert texts(page) == ["x any x any y any any 36"]
+    page.close()
+
+
+def test_a_module_may_be_a_function_prepare_its_model_and_get_bytes(browser):
+    code = """export default async () => ({
+      async initialize({ model }) { model.set("ready", "ready"); },
+      async render({ model, el }) { el.textContent = model.get("ready") + model.get("data").getUint8(1); },
+    });"""
+    states = {"m": {"_esm": code, "data": None}}
+    text = json.dumps(
+        {
+            "state": {
+                "m": {
+                    "state": states["m"],
+                    "buffers": [
+                        {"path": ["data"], "data": base64.b64encode(bytes([7, 42])).decode(), "encoding": "base64"}
+                    ],
+                }
+            }
+        }
+    )
+    page = browser.new_page()
+    page.set_content(
+        '<body><script type="application/vnd.jupyter.widget-view+json">{"model_id": "m"}</script>'
+        f'<script type="application/vnd.jupyter.widget-state+json">{text}</script><script>{HOST}</script>'
+    )
+    page.wait_for_selector(".explorable[data-alive]")
+    assert texts(page) == ["ready42"]
+    page.close()
+
+
+def test_style_that_two_widgets_wear_is_put_on_the_page_once(browser):
+    states = {name: {"_esm": COUNTER, "_css": "b { top: 0 }", "label": name, "count": 0} for name in ("a", "b")}
+    page = page_with(browser, states, ["a", "b"])
+    styles = page.evaluate(
+        "[...document.querySelectorAll('style')].filter((s) => s.textContent === 'b { top: 0 }').length"
+    )
+    assert styles == 1
+    page.close()
+
+
+def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(browser):
+    def state(**values):
+        clock = RopeClock(**values)
+        return clock.get_state([*clock.parameters(), "share", "_esm", "_css"])
+
+    states = {"a": state(share={"base": "b"}), "b": state(share={"base": "b"}), "alone": state()}
+    page = page_with(browser, states, ["a", "b", "alone"])
+    page.get_by_label("Base b").first.focus()
+    page.keyboard.press("End")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.explorable')].map((e) => e.querySelectorAll('output')[3].textContent)"
+        ".join() === '1000000,1000000,100'"
+    )
+    page.close()
+
+
+# The stills ----------------------------------------------------------------------------------------------------------
+
+
+def stills():
+    """book/stills.py."""
+    spec = importlib.util.spec_from_file_location("stills", REPOSITORY / "book" / "stills.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_explorable_of_the_gallery_has_a_still_of_its_present_state():
+    module = stills()
+    marks = {name: module.stamp(widget) for name, widget in module.explorables().items()}
+    assert marks == json.loads(module.MANIFEST.read_text("utf-8")), "run: make stills"
+    for name in marks:
+        data = (module.STILLS / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) < 200_000
+
+
+def test_every_explorable_stands_in_the_gallery():
+    import geolib.explorables
+
+    shown = [type(widget).__name__ for widget in stills().explorables().values()]
+    assert sorted(shown) == sorted(geolib.explorables.__all__)
