@@ -150,6 +150,7 @@ class Place:
         for share in (0.5, 1):
             to = {"x": x + share * dx, "y": y + share * dy}
             touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [to]})
+            self.settle()  # moves between two frames are one
         touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
         self.settle()
 

@@ -408,10 +408,10 @@ def test_one_step_is_adamw_on_the_smoothed_cross_entropy(prepared):
         "cifar10", "rope", patch=8, label_smoothing=0.1, lr=0.01, weight_decay=0.1, **(TINY | {"dropout": 0.0})
     )
     live = Run(config, load("cifar10"), torch.device("cpu"))
-    batch = live.begin_epoch()[:32]
+    images, labels = batch = next(live.begin_epoch())
     head, bias = live.model.head.weight.detach().double(), live.model.head.bias.detach().double()
-    smoothed = 0.9 * torch.nn.functional.one_hot(live.labels[batch], 10) + 0.01
-    logs = live.scores(live.images[batch]).log_softmax(1)
+    smoothed = 0.9 * torch.nn.functional.one_hot(labels, 10) + 0.01
+    logs = live.scores(images).log_softmax(1)
     loss = -(smoothed * logs).sum(1).mean()
     gradient, slope = (g.double() for g in torch.autograd.grad(loss, (live.model.head.weight, live.model.head.bias)))
     live.update(batch)
@@ -547,7 +547,7 @@ def test_a_signal_in_the_last_evaluation_is_not_lost(prepared, tmp_path, monkeyp
 def test_a_run_stopped_before_an_evaluation_continues_within_a_budget(prepared, tmp_path):
     config, checkpoint = Config("cifar10", "rope", patch=8, **TINY), tmp_path / "run.pt"
     live = Run(config, load("cifar10"), torch.device("cpu"))
-    for batch in live.begin_epoch().split(config.batch):
+    for batch in live.begin_epoch():
         live.update(batch)
     live.save(checkpoint)
     resumed = train(config, checkpoint=checkpoint, time_budget=1000, quiet=True)

@@ -14,10 +14,41 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.conformal import ConformalScale
+    from geolib.explorables.liere import LiereGrid
+    from geolib.explorables.locality import LocalityFocus
+    from geolib.explorables.metric import GeneralMetric
+    from geolib.explorables.mirrors import TwoMirrors
+    from geolib.explorables.notebook import LabNotebook
+    from geolib.explorables.powers import EvenPowers
+    from geolib.explorables.skew import SkewExponential
+    from geolib.explorables.sphere import SphereTransport
 
-__all__ = ["RopeClock"]
+__all__ = [
+    "ConformalScale",
+    "EvenPowers",
+    "GeneralMetric",
+    "LabNotebook",
+    "LiereGrid",
+    "LocalityFocus",
+    "RopeClock",
+    "SkewExponential",
+    "SphereTransport",
+    "TwoMirrors",
+]
 
-_MODULES = {"RopeClock": "clock"}
+_MODULES = {
+    "ConformalScale": "conformal",
+    "EvenPowers": "powers",
+    "GeneralMetric": "metric",
+    "LabNotebook": "notebook",
+    "LiereGrid": "liere",
+    "LocalityFocus": "locality",
+    "RopeClock": "clock",
+    "SkewExponential": "skew",
+    "SphereTransport": "sphere",
+    "TwoMirrors": "mirrors",
+}
 
 
 def __getattr__(name: str) -> type:

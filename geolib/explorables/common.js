@@ -161,6 +161,9 @@ export function drag(element, { start, move }) {
     if (held) event.preventDefault();
   });
   element.addEventListener("pointermove", (event) => held && at(event, move));
+  // Browsers heed touch-action on a whole svg, not on what it holds: without this, a finger's second move would scroll.
+  const mine = () => held && getComputedStyle(element).touchAction === "none";
+  element.addEventListener("touchmove", (event) => mine() && event.preventDefault(), { passive: false });
   for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, () => { held = false; });
 }
 

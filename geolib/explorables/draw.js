@@ -20,23 +20,25 @@ export function arrow(x0, y0, x1, y1, size = 8) {
 }
 
 /**
- * A chart as wide as its parent. `frame({ xs, ys, height, xTicks, yTicks, xLabel })`, with xs = [low, high] and ticks
- * as numbers or [number, text], lays out the axes and says whether anything of them changed; `x(value)`, `y(value)` are
- * pixels then, `atX(px)`, `atY(px)` their inverses, and what is drawn belongs into `marks`.
+ * A chart as wide as its parent. `frame({ xs, ys, height, xTicks, yTicks, xLabel, room })`, with xs = [low, high] and
+ * ticks as numbers or [number, text], lays out the axes and says whether anything of them changed; `x(value)`,
+ * `y(value)` are pixels then, `atX(px)`, `atY(px)` their inverses, and what is drawn belongs into `marks`. `room` is
+ * kept free at the right, for labels at the ends of lines.
  */
 export function chart(parent) {
   const picture = svg("svg", { role: "img" }, parent), grid = svg("g", {}, picture), marks = svg("g", {}, picture);
-  const left = 34, right = 10, top = 10;
-  let [low, high, bottom, ceiling] = [0, 1, 0, 1], width = 1, inner = 1, drawn = "";
+  const left = 34, top = 10;
+  let [low, high, bottom, ceiling] = [0, 1, 0, 1], right = 10, width = 1, inner = 1, drawn = "";
   const x = (value) => left + ((value - low) / (high - low)) * (width - left - right);
   const y = (value) => top + ((ceiling - value) / (ceiling - bottom)) * inner;
   const pair = (tick) => (Array.isArray(tick) ? tick : [tick, show(tick, 2, true)]);
-  const frame = ({ xs, ys, height = 220, xTicks = [], yTicks = [], xLabel = "" }) => {
+  const frame = ({ xs, ys, height = 220, xTicks = [], yTicks = [], xLabel = "", room = 10 }) => {
+    right = room;
     width = Math.max(180, Math.round(parent.clientWidth));
     [low, high] = xs;
     [bottom, ceiling] = ys;
     inner = height - top - (xLabel ? 38 : 22);
-    const now = JSON.stringify([width, xs, ys, height, xTicks, yTicks, xLabel]);
+    const now = JSON.stringify([width, xs, ys, height, xTicks, yTicks, xLabel, room]);
     if (now === drawn) return false;
     drawn = now;
     set(picture, { viewBox: `0 0 ${width} ${height}`, height });
@@ -80,4 +82,19 @@ export function raster(parent, attributes = {}) {
     pen.putImageData(image, 0, 0);
   };
   return { canvas, draw };
+}
+
+/**
+ * A map with a drawing over it, both in one box with margins for labels: `draw` is the raster's, `fit()` returns the
+ * drawing's width and height and the map's left edge and side of a cell, in pixels, and sets the drawing's viewBox.
+ */
+export function board(parent, { left = 0, bottom = 0 }) {
+  const box = html("div", { class: "geo-board", style: `padding: 0 0 ${bottom}px ${left}px` }, parent);
+  const { canvas, draw } = raster(box), picture = svg("svg", { "aria-hidden": "true" }, box);
+  const fit = (columns, rows) => {
+    const width = box.clientWidth, cell = (width - left) / columns, height = cell * rows + bottom;
+    set(picture, { viewBox: `0 0 ${width} ${height}` });
+    return { width, height, left, cell };
+  };
+  return { canvas, draw, picture, fit };
 }

@@ -1,30 +1,37 @@
 """The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | data prepare``.
 
 Exit codes: 0, done; 1, a loss that is not finite; 2, something the user can put right (one line says what); 3, the time
-budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was.
+budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was. Of several
+runs one that fails is reported and the others go on; the code is then that of the failure.
+
+``torchrun --nproc_per_node N -m geolib.lab run ...`` trains each run with N processes that share every batch.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 
 from geolib.lab import data as datasets
-from geolib.lab import records
+from geolib.lab import ranks, records
 from geolib.lab.config import Config
 from geolib.lab.data import Dataset
-from geolib.lab.experiments import EXPERIMENTS, SCALES, Experiment, find, h100_seconds, similar_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, SCALES, find, h100_seconds, similar_seconds, table
 from geolib.lab.files import LabError
-from geolib.lab.runs import Folders, run
+from geolib.lab.jobs import Job, side_by_side
+from geolib.lab.ranks import World
+from geolib.lab.runs import Folders
+from geolib.lab.steps import FORMS
 from geolib.lab.training import pick_device
 from geolib.lab.watch import Diverged, Stopped
 
@@ -47,12 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(argv)
         return options.act(options)
-    except LabError as error:
-        return _complain(str(error), USER_ERROR)
-    except Diverged as error:
-        return _complain(str(error), DIVERGED)
-    except Stopped as stop:
-        return _complain(f"{stop}; the same command goes on from its checkpoint", _code(stop))
+    except (LabError, Diverged, Stopped) as trouble:
+        return _complain(_told(trouble), _code(trouble))
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has gone
@@ -80,11 +83,19 @@ def _complain(text: str, code: int) -> int:
     return code
 
 
-def _code(stop: Stopped) -> int:
-    return OUT_OF_TIME if stop.signal is None else 128 + stop.signal
+def _told(trouble: Exception) -> str:
+    """What the user reads of it."""
+    return f"{trouble}; {trouble.advice}" if isinstance(trouble, Stopped) else str(trouble)
 
 
-BENCHES = ("augment", "lie", "locality", "recurrence")
+def _code(trouble: Exception) -> int:
+    """The exit code that stands for it."""
+    if isinstance(trouble, Stopped):
+        return OUT_OF_TIME if trouble.signal is None else 128 + trouble.signal
+    return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
+
+
+BENCHES = ("augment", "lie", "locality", "recurrence", "training")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,17 +112,36 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("list", help="the experiments and what each needs")
     command.set_defaults(act=_list)
 
-    command = commands.add_parser("run", help="run an experiment and record it")
+    command = commands.add_parser(
+        "run",
+        help="run an experiment and record it",
+        description="Train what an experiment has no record of yet, record each run, and print the table.",
+        epilog=(
+            "Stopped or killed, the same command goes on where it was. torchrun --nproc_per_node N -m geolib.lab run "
+            "NAME ... trains each run with N processes that share every batch, each on the GPU of its number."
+        ),
+    )
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", default="cpu", metavar="|".join(SCALES))
     command.add_argument("--seeds", nargs="+", type=_seed, metavar="SEED", help="instead of the experiment's own")
     command.add_argument("--only", action="append", default=[], metavar="METHOD/DATASET", help="either part, or both")
-    command.add_argument("--time-budget", type=_seconds, metavar="SECONDS", help="start nothing that cannot end in it")
+    command.add_argument(
+        "--time-budget", type=_seconds, metavar="SECONDS", help="for all runs: start nothing that cannot end in it"
+    )
     command.add_argument("--out", type=Path, metavar="DIR", help="records here, checkpoints in DIR/runs")
+    command.add_argument(
+        "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
+    )
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
+    command.add_argument(
+        "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"
+    )
     command.add_argument("--again", action="store_true", help="also what has a record")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
     command.set_defaults(act=_run)
+
+    command = commands.add_parser("job")  # for run --jobs alone, so without a line in the help
+    command.set_defaults(act=_job)
 
     command = commands.add_parser("table", help="an experiment's table, from its records")
     command.add_argument("name", metavar="NAME")
@@ -142,6 +172,12 @@ def _seed(word: str) -> int:
     return int(word)
 
 
+def _count(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number above 0")
+    return int(word)
+
+
 def _seconds(word: str) -> float:
     try:
         seconds = float(word)
@@ -169,81 +205,146 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    started = time.monotonic()
-    experiment, folders = find(options.name), _folders(options.out)
-    device = records.device_name(pick_device(options.device))
-    configs = experiment.only(experiment.configs(options.scale, options.seeds), options.only)
-    if not configs:
-        raise LabError("--only leaves no run; give fewer words")
-    kept = records.read_all(folders.records, experiment.name)
-    todo = [c for c in configs if options.again or not _recorded(c, experiment, folders)]
-    sets = {name: datasets.load(name) for name in dict.fromkeys(c.dataset for c in todo)}
-    folders.check()
-    code = DONE
-    for config in todo:
-        left = None if options.time_budget is None else options.time_budget - (time.monotonic() - started)
-        if left is not None and not _fits(config, kept, device, left):
-            code = OUT_OF_TIME
-            continue
-        try:
-            kept.append(_one(config, sets, experiment, folders, options, left))
-        except Stopped as stop:
-            if stop.signal is not None:
-                raise
-            _complain(f"{config.name}: {stop}; the same command goes on from its checkpoint", OUT_OF_TIME)
-            code = OUT_OF_TIME
-    print("\n" + table(experiment, options.scale, records.read_all(folders.records, experiment.name)).plain())
-    return code
+    place = pick_device(options.device)
+    with ranks.joined(place.type) as world, contextlib.ExitStack() as stack:
+        if not world.first:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        if world.size > 1 and options.jobs > 1:
+            raise LabError("--jobs is for one process; under torchrun all processes share each run")
+        return _Session(options, records.device_name(place), world).run()
 
 
-def _recorded(config: Config, experiment: Experiment, folders: Folders) -> bool:
-    """Whether the run has a record, which is then named."""
-    path = records.path_of(config, experiment.name, folders.records)
-    if not path.is_file():
-        return False
-    print(f"{config.name}: recorded already, {100 * records.read(path).accuracy:.2f}% ({path}); --again repeats it")
-    folders.checkpoint(config).unlink(missing_ok=True)
-    return True
+class _Session:
+    """One ``run`` command: its jobs, one after the other or several at a time.
 
+    Parameters
+    ----------
+    options : argparse.Namespace
+    device : str
+        As records name it.
+    world : World
+    """
 
-def _fits(config: Config, kept: list[records.Record], device: str, left: float) -> bool:
-    """Whether a run may be started with so many seconds left; says so when not."""
-    expected = similar_seconds(config, kept, device)
-    if left > (expected or 0.0):
+    def __init__(self, options: argparse.Namespace, device: str, world: World):
+        self.options, self.device, self.world = options, device, world
+        self.deadline = None if options.time_budget is None else time.time() + options.time_budget
+        self.experiment, self.folders = find(options.name), _folders(options.out)
+        self.codes: list[int] = []
+
+    def run(self) -> int:
+        """Do what has no record yet, and print the table."""
+        configs = self.experiment.only(
+            self.experiment.configs(self.options.scale, self.options.seeds), self.options.only
+        )
+        if not configs:
+            raise LabError("--only leaves no run; give fewer words")
+        self.kept, _ = records.sift(self.folders.records)  # of all experiments: some share runs
+        todo = self.world.same([c for c in configs if self.options.again or not self.recorded(c)])
+        sets = {name: datasets.load(name) for name in dict.fromkeys(c.dataset for c in todo)}
+        self.folders.check()
+        jobs = [self.job(config) for config in todo]
+        if self.options.jobs > 1:
+            self.side_by_side(jobs)
+        else:
+            for job in jobs:
+                if self.fits(job):
+                    self.one(job, sets[job.config.dataset])
+        kept, problems = records.sift(self.folders.records)
+        print("\n" + table(self.experiment, self.options.scale, kept).plain())
+        self.codes += [_complain(problem, USER_ERROR) for problem in problems]
+        return _worst(self.codes)
+
+    def job(self, config: Config) -> Job:
+        """The job of one run."""
+        o = self.options
+        return Job(config, self.experiment.name, o.scale, self.folders, o.device, o.step, deadline=self.deadline)
+
+    def recorded(self, config: Config) -> bool:
+        """Whether the run has a record, which is then named; a damaged one counts: only its owner may delete it."""
+        path = records.path_of(config, self.experiment.name, self.folders.records)
+        shared = [record for record in self.kept if record.config.hash == config.hash]
+        if shared and not path.is_file():
+            path = records.path_of(config, shared[0].experiment, self.folders.records)
+        if not path.is_file():
+            return False
+        with contextlib.suppress(LabError):  # named at the end
+            accuracy = records.read(path).accuracy
+            print(f"{config.name}: recorded already, {100 * accuracy:.2f}% ({path}); --again repeats it")
+            self.folders.checkpoint(config).unlink(missing_ok=True)
         return True
-    needs = "" if expected is None else f" takes about {expected:.0f} s and"
-    print(f"{config.name}:{needs} not started, {max(left, 0):.0f} s of the time budget are left")
-    return False
+
+    def fits(self, job: Job) -> bool:
+        """Whether a run may be started in the time that is left; says so when not."""
+        left = self.world.same(job.seconds_left)
+        expected = similar_seconds(job.config, self.kept, self.device)
+        if left is None or left > (expected or 0.0):
+            return True
+        needs = "" if expected is None else f" takes about {expected:.0f} s and"
+        print(f"{job.config.name}:{needs} not started, {max(left, 0):.0f} s of the time budget are left")
+        self.codes.append(OUT_OF_TIME)
+        return False
+
+    def one(self, job: Job, data: Dataset) -> None:
+        """Do one job here. Only a signal ends the command; other trouble is said, and the next job has its turn."""
+        name = job.config.name
+        try:
+            self.kept.append(job.do(data, self.options.quiet))
+            self.report(job, print)
+        except (Stopped, Diverged, LabError) as trouble:
+            by_signal = isinstance(trouble, Stopped) and trouble.signal is not None
+            if by_signal or self.world.size > 1:  # the other processes may not know of it
+                raise
+            self.codes.append(_complain(f"{name}: {_told(trouble)}", _code(trouble)))
+
+    def side_by_side(self, jobs: list[Job]) -> None:
+        """Do jobs in processes of their own, several at a time, with one line for each and a bar for all."""
+        with _total_bar(len(jobs), self.options.quiet) as (say, advance):
+            for job, code, error in side_by_side(jobs, self.options.jobs, self.fits):
+                advance()
+                if code == DONE:
+                    self.kept.append(records.read(job.record_path))
+                    self.report(job, say)
+                else:
+                    self.codes.append(code)
+                    say(f"{job.config.name}: {error.removeprefix('geolib.lab: ') or f'ended with code {code}'}")
+
+    def report(self, job: Job, say: Callable[[str], object]) -> None:
+        """The line of a run that has just been recorded."""
+        record = self.kept[-1]
+        speed = f"{record.wall_seconds:.1f} s, {record.images_per_second:.0f} images/s"
+        say(f"{record.name}: {100 * record.accuracy:.2f}%, {speed}; wrote {job.record_path}")
+        sys.stdout.flush()
 
 
-def _one(
-    config: Config,
-    sets: dict[str, Dataset],
-    experiment: Experiment,
-    folders: Folders,
-    options: argparse.Namespace,
-    left: float | None,
-) -> records.Record:
-    """Run one configuration and print its result."""
-    record = run(
-        config,
-        data=sets[config.dataset],
-        out=folders,
-        experiment=experiment.name,
-        scale=options.scale,
-        device=options.device,
-        time_budget=left,
-        quiet=options.quiet,
-    )
-    speed = f"{record.wall_seconds:.1f} s, {record.images_per_second:.0f} images/s"
-    path = records.path_of(config, experiment.name, folders.records)
-    print(f"{config.name}: {100 * record.accuracy:.2f}%, {speed}; wrote {path}", flush=True)
-    return record
+def _worst(codes: list[int]) -> int:
+    """The exit code of a command whose runs had these."""
+    order = (USER_ERROR, DIVERGED, OUT_OF_TIME)
+    return next((code for code in order if code in codes), next((code for code in codes if code), DONE))
+
+
+@contextlib.contextmanager
+def _total_bar(total: int, quiet: bool) -> Iterator[tuple[Callable[[str], object], Callable[[], object]]]:
+    """A function that prints a line and one that counts a finished run, with a bar on stderr unless it is unwanted."""
+    if quiet:
+        yield print, lambda: None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        raise LabError("the progress bar needs tqdm: pip install tqdm, or give --quiet") from None
+    with tqdm(total=total, unit="run") as bar:
+        yield bar.write, bar.update
+
+
+def _job(options: argparse.Namespace) -> int:
+    """Do the job on standard input: what ``run --jobs`` starts."""
+    Job.from_json(sys.stdin.read()).do()
+    return DONE
 
 
 def _table(options: argparse.Namespace) -> int:
     experiment, folders = find(options.name), _folders(options.out)
-    kept = records.read_all(folders.records, experiment.name)
+    kept, problems = records.sift(folders.records)
     if options.scale is not None:
         scales = [options.scale]
     else:
@@ -251,15 +352,18 @@ def _table(options: argparse.Namespace) -> int:
         scales = [s for s in SCALES if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
     made = [table(experiment, scale, kept) for scale in scales]
     print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
-    return DONE
+    return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
 def _pending(options: argparse.Namespace) -> int:
     folders = _folders(options.out)
-    total, lines = 0.0, []
+    total, lines = 0.0, list[str]()
+    kept, problems = records.sift(folders.records)
+    done = {record.name for record in kept}
     for experiment in sorted(EXPERIMENTS.values(), key=lambda e: e.importance):
         for config in experiment.configs("full"):
-            if not records.path_of(config, experiment.name, folders.records).is_file():
+            if config.name not in done:
+                done.add(config.name)  # a run that two experiments share is made once
                 seconds = h100_seconds(config)
                 total += seconds
                 lines.append(f"{experiment.name}  {config.name}  about {seconds / 60:.1f} min")
@@ -268,7 +372,7 @@ def _pending(options: argparse.Namespace) -> int:
         print(
             f"{len(lines)} runs, about {total / 3600:.1f} h on one H100 (estimated from assumed speeds, not measured)"
         )
-    return DONE
+    return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
 def _prepare(options: argparse.Namespace) -> int:

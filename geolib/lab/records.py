@@ -8,7 +8,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ class Record:
         name, source, fingerprint, train_images, test_images.
     started : str
         UTC, ISO 8601.
+    engine : dict
+        step (the form of a training step) and why; processes, devices (of all processes) and jobs (runs at a time).
+        Empty in records older than it, as is the next one.
+    learned : dict
+        What was read from the trained model.
     """
 
     config: Config
@@ -66,6 +71,8 @@ class Record:
     commit: Mapping[str, Any] | None
     data: Mapping[str, Any]
     started: str
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -88,6 +95,7 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON holds it."""
         fields = {key: getattr(self, key) for key in _TYPES}
+        fields |= {key: getattr(self, key) for key in _OPTIONAL if getattr(self, key)}
         named = {"schema": SCHEMA, "name": self.name, "hash": self.config.hash, "seed": self.config.seed}
         return named | fields | {"config": self.config.to_dict(), "metrics": list(self.metrics)}
 
@@ -99,13 +107,15 @@ class Record:
         for key, kinds in _TYPES.items():
             _require(key in values, f"{key} is missing")
             _require(isinstance(values[key], kinds), f"{key} is {values[key]!r}")
+        for key in _OPTIONAL:
+            _require(isinstance(values.get(key, {}), dict), f"{key} is {values.get(key)!r}")
         try:
             config = Config.from_dict(values["config"])
         except (ValueError, TypeError) as error:
             raise LabError(f"config: {error}") from None
         _require(values.get("hash") == config.hash, f"hash is {values.get('hash')!r}, the config's is {config.hash!r}")
         _check_metrics(values["metrics"], config)
-        fields = {key: values[key] for key in _TYPES}
+        fields = {key: values[key] for key in (*_TYPES, *_OPTIONAL) if key in values}
         return cls(**fields | {"config": config, "metrics": tuple(values["metrics"])})
 
 
@@ -124,6 +134,7 @@ _TYPES: dict[str, Any] = {
     "data": dict,
     "started": str,
 }
+_OPTIONAL = ("engine", "learned")
 
 
 def _require(holds: bool, problem: str) -> None:
@@ -191,8 +202,22 @@ def read_all(folder: Path | str = RECORDED, experiment: str | None = None) -> li
     Without a folder, those that come with the library. A folder that does not exist holds none; a file that is not a
     record is a LabError.
     """
+    kept, problems = sift(folder, experiment)
+    if problems:
+        raise LabError(problems[0])
+    return kept
+
+
+def sift(folder: Path | str = RECORDED, experiment: str | None = None) -> tuple[list[Record], list[str]]:
+    """The records that ``read_all`` would give, and one line for each file there that is not a record."""
     start = Path(folder) / experiment if experiment else Path(folder)
-    return [read(path) for path in sorted(start.rglob("*.json"))]
+    kept, problems = [], []
+    for path in sorted(start.rglob("*.json")):
+        try:
+            kept.append(read(path))
+        except LabError as error:
+            problems.append(str(error))
+    return kept, problems
 
 
 # Where a run took place ---------------------------------------------------------------------------------------------

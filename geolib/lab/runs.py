@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from geolib.lab import records
 from geolib.lab.config import Config
@@ -63,6 +66,9 @@ def run(
     time_budget: float | None = None,
     checkpoint_seconds: float = 15.0,
     quiet: bool = False,
+    step: str = "auto",
+    jobs: int = 1,
+    after: Callable[[Run], Mapping[str, Any]] | None = None,
 ) -> Record:
     """Train one model and return its record.
 
@@ -75,12 +81,17 @@ def run(
         Where the record is written and the checkpoint is kept until then; with None nothing is written.
     experiment, scale : str or None
         Noted in the record.
-    device, time_budget, checkpoint_seconds, quiet
+    device, time_budget, checkpoint_seconds, quiet, step
         As for ``geolib.lab.train``.
+    jobs : int
+        Noted in the record: how many runs share the device.
+    after : function of the finished Run, or None
+        What it reads from the trained model, as JSON can hold it, becomes the record's ``learned``.
 
     Returns
     -------
     Record
+        Of several processes only the first writes it.
 
     Raises
     ------
@@ -100,15 +111,26 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
         time_budget=time_budget,
         quiet=quiet,
+        step=step,
     )
-    record = record_of(finished, experiment, scale)
-    if folders is not None and checkpoint is not None:
+    record = record_of(finished, experiment, scale, jobs)
+    if after is not None and finished.world.first:
+        record = replace(record, learned=as_json(after(finished)))
+    if folders is not None and checkpoint is not None and finished.world.first:
         records.write(record, folders.records)
         checkpoint.unlink(missing_ok=True)  # only now: killed before this line, the run is at worst finished twice
     return record
 
 
-def record_of(run: Run, experiment: str | None = None, scale: str | None = None) -> Record:
+def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as they come back from a file; LabError when JSON cannot hold them."""
+    try:
+        return json.loads(json.dumps(dict(values), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise LabError(f"after: it returned something that JSON cannot hold ({error})") from None
+
+
+def record_of(run: Run, experiment: str | None = None, scale: str | None = None, jobs: int = 1) -> Record:
     """The record of a finished run."""
     return Record(
         config=run.config,
@@ -130,4 +152,11 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None)
             "test_images": len(run.test_labels),
         },
         started=run.started,
+        engine={
+            "step": run.take_step.form,
+            "why": run.take_step.why,
+            "processes": run.world.size,
+            "devices": run.devices,
+            "jobs": jobs,
+        },
     )

@@ -1,13 +1,18 @@
 """The training loop: ``train``, to be read from top to bottom, and ``Run``, the few steps it is made of.
 
-A run is decided by its configuration and its data. All randomness comes from (seed, epoch) or stands in the checkpoint:
-a run that was killed at any moment and started again ends in the same numbers as one left alone, on the same device and
-with the same number of threads.
+A run is decided by its configuration and its data. All randomness comes from (seed, epoch, step) or stands in the
+checkpoint: a run that was killed at any moment and started again ends in the same numbers as one left alone, on the
+same device and with the same number of threads.
+
+What makes it fast stands in pieces of its own: the data set lies on the device as it is stored, ``geolib.lab.batches``
+augments many images at once, ``geolib.lab.steps`` launches a whole step as one CUDA graph, and nothing between two
+epochs' ends waits for the GPU but a look at the losses once a second.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
 import pickle
@@ -15,24 +20,29 @@ import resource
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from geolib.lab.augment import channel_moments, crop_and_flip
+from geolib.lab import ranks
+from geolib.lab.augment import augmentation, channel_moments
+from geolib.lab.batches import AHEAD_IMAGES, Stream, augmented
 from geolib.lab.config import Config
 from geolib.lab.data import Dataset, load
 from geolib.lab.files import LabError, write_atomically
 from geolib.lab.models import ViT
+from geolib.lab.ranks import World
+from geolib.lab.steps import COMPILE_STEPS, FORMS, CapturedStep, EagerStep, SharedStep, Step
 from geolib.lab.watch import Diverged, Watch
 
-EVALUATION_BATCH = 500
+Thing = TypeVar("Thing")
+EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
 def train(
@@ -44,8 +54,9 @@ def train(
     checkpoint_seconds: float = 15.0,
     time_budget: float | None = None,
     quiet: bool = False,
+    step: str = "auto",
 ) -> Run:
-    """Train one model.
+    """Train one model; with the processes of ``torchrun``, together.
 
     Parameters
     ----------
@@ -62,6 +73,8 @@ def train(
         Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
     quiet : bool
         No progress bar.
+    step : str
+        The form of a step on a GPU: "eager", "captured", "compiled" (and captured), or "auto", the fastest that pays.
 
     Returns
     -------
@@ -71,20 +84,25 @@ def train(
     Raises
     ------
     LabError
-        When the data, the device or the checkpoint cannot be used.
+        When the data, the device or the checkpoint cannot be used, the disk is full or the memory does not suffice.
     Stopped
         After SIGINT or SIGTERM when there is a checkpoint, or for the time budget; the checkpoint is written.
     Diverged
         When the loss is no longer finite.
     """
-    with Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch, isolated(pick_device(device)) as place:
-        run = Run(config, load(config.dataset) if data is None else data, place)
+    place = pick_device(device)
+    with (
+        ranks.joined(place.type) as world,
+        Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch,
+        isolated(place),
+        memory_errors_named(config, place, checkpoint),
+    ):
+        run = Run(config, load(config.dataset) if data is None else data, place, world, step)
         if checkpoint is not None and checkpoint.is_file():
             run.restore(checkpoint)
         watch.begin(run)
         for _ in range(run.epoch, config.epochs):
-            order = run.begin_epoch()
-            for batch in order.split(config.batch)[run.step :]:
+            for batch in run.begin_epoch():
                 run.update(batch)
                 watch.after_step(run)
             run.end_epoch()
@@ -101,6 +119,10 @@ class Run:
     config : Config
     data : Dataset
     device : torch.device
+    world : World
+        The processes that train it together.
+    step : str
+        The form of a step, as for ``train``.
 
     Attributes
     ----------
@@ -111,8 +133,15 @@ class Run:
         Finished epochs, and finished steps of the present one.
     """
 
-    def __init__(self, config: Config, data: Dataset, device: torch.device):
-        self.config, self.data, self.device = config, data, device
+    def __init__(
+        self,
+        config: Config,
+        data: Dataset,
+        device: torch.device,
+        world: World | None = None,
+        step: str = "auto",
+    ):
+        self.config, self.data, self.device, self.world = config, data, device, world or World()
         train_rows = subset(len(data.y_train), config.train_size, "train_size")
         test_rows = subset(len(data.y_test), config.test_size, "test_size")
         self.mean, self.deviation = (m.to(device) for m in channel_moments(data.x_train[train_rows]))
@@ -121,45 +150,51 @@ class Run:
         self.precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
 
         torch.manual_seed(config.seed)
-        self.model = ViT(config, data.shape, len(data.classes)).to(device)
-        self.optimizer = torch.optim.AdamW(parameter_groups(self.model, config.weight_decay), lr=config.lr, fused=True)
+        self.model = possible(ViT, config, data.shape, len(data.classes)).to(device)
+        self.optimizer = adamw(self.model, config, device)
         self.epoch, self.step = 0, 0
         self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
+        self.take_step = self.step_of_form(step)
+        self.augment = possible(augmentation, config, self.mean, data.shape)
+        self.stream = Stream(device)  # of the augmentation
+        self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
         self.metrics: list[dict[str, float]] = []
-        self.evaluation_seconds, self.peak_bytes = 0.0, 0
+        self.evaluation_seconds, self.prepared_seconds, self.peak_bytes = 0.0, 0.0, 0  # prepared: in earlier starts
+        self.devices = [str(device)]  # of all processes, once it is finished
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.began, self.total_seconds = time.monotonic(), math.nan
 
     # The steps of training, in the order of the loop
 
-    def begin_epoch(self) -> Tensor:
-        """Seed the epoch, unless it goes on in its middle; the order of its images, (images,)."""
-        if self.step == 0:
-            torch.manual_seed(derived_seed(self.config.seed, self.epoch, "augmentation and dropout"))
+    def begin_epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of the epoch, images and labels in a new order; those that are left, when it goes on."""
         generator = torch.Generator().manual_seed(derived_seed(self.config.seed, self.epoch, "order"))
+        order = without_waiting(torch.randperm(len(self.labels), generator=generator), self.device)
+        if self.step == 0:
+            self.stream.seed(derived_seed(self.config.seed, self.epoch, "augmentation and dropout"))
         self.model.train()
-        return torch.randperm(len(self.labels), generator=generator).to(self.device)
+        size, first = self.config.batch, self.step
+        return augmented(self.images, self.labels, order, size, self.ahead, first, self.stream, self.augment)
 
-    def update(self, batch: Tensor) -> None:
-        """One step of AdamW on the images with these indices."""
-        images = self.images[batch]
-        if self.config.augment == "crop-flip":
-            images = crop_and_flip(images)
-        loss = F.cross_entropy(self.scores(images), self.labels[batch], label_smoothing=self.config.label_smoothing)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.done, self.total)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        self.losses[self.step] = loss.detach()
+    def update(self, batch: tuple[Tensor, Tensor]) -> None:
+        """One step of AdamW on a batch of images and labels."""
+        if self.config.dropout:
+            purpose = f"dropout in step {self.step} of process {self.world.rank}"
+            torch.manual_seed(derived_seed(self.config.seed, self.epoch, purpose))
+        set_rate(self.optimizer, learning_rate(self.config, self.done, self.total))
+        self.losses[self.step] = self.take_step(*batch)
         self.step += 1
 
-    def scores(self, images: Tensor) -> Tensor:
+    def loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of a batch, ()."""
+        return F.cross_entropy(self.scores(images, model), labels, label_smoothing=self.config.label_smoothing)
+
+    def scores(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """The model's output for images as they are stored, float32 (batch, classes)."""
         standard = (images.float() - self.mean) / self.deviation
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            return self.model(standard).float()
+            return (self.model if model is None else model)(standard).float()
 
     def end_epoch(self) -> None:
         """Add the epoch's row to the metrics, with an evaluation when one is due."""
@@ -176,7 +211,8 @@ class Run:
         before = time.monotonic()
         self.model.eval()
         loss, right = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        for images, labels in zip(self.test_images.split(EVALUATION_BATCH), self.test_labels.split(EVALUATION_BATCH)):
+        size = EVALUATION_BATCH[self.device.type]
+        for images, labels in zip(self.test_images.split(size), self.test_labels.split(size)):
             scores = self.scores(images)
             loss += F.cross_entropy(scores, labels, reduction="sum")
             right += (scores.argmax(1) == labels).sum()
@@ -188,8 +224,20 @@ class Run:
     def finish(self) -> None:
         """Leave the model ready for use."""
         self.model.eval()
+        self.devices = self.world.all(str(self.device))
         self.total_seconds = self.seconds
         self.peak_bytes = max(self.peak_bytes, peak_memory(self.device))
+
+    def step_of_form(self, form: str) -> Step:
+        """What computes a step here: on a GPU that a process has to itself, a recording."""
+        if form not in FORMS:
+            raise LabError(f"step: got {form!r}; it is one of {', '.join(FORMS)}")
+        if self.world.size > 1:
+            return SharedStep(self.model, self.loss, self.optimizer, self.world)
+        if self.device.type != "cuda" or form == "eager":
+            return EagerStep(self.model, self.loss, self.optimizer)
+        compiles = form == "compiled" or (form == "auto" and self.total >= COMPILE_STEPS)
+        return CapturedStep(self.model, self.loss, self.optimizer, self.config.batch, compiles)
 
     # How far it has come
 
@@ -215,37 +263,43 @@ class Run:
 
     @property
     def images_per_second(self) -> float:
-        """Training speed, evaluation left out."""
-        return self.seen / max(self.total_seconds - self.evaluation_seconds, 1e-9)
+        """Training speed, with evaluation and the preparation of the step left out."""
+        return self.seen / max(self.total_seconds - self.evaluation_seconds - self.preparing_seconds, 1e-9)
+
+    @property
+    def preparing_seconds(self) -> float:
+        """What compiling and recording the step took, over all starts."""
+        return self.prepared_seconds + self.take_step.preparing_seconds
 
     def check_finite(self) -> None:
         """Diverged when a loss of this epoch, or a weight, is not finite."""
-        broken = ~self.losses[: self.step].isfinite()
-        if broken.any():
-            step = int(broken.nonzero()[0]) + 1
+        losses = self.losses[: self.step].isfinite()
+        if torch.stack([losses.all(), *(p.isfinite().all() for p in self.model.parameters())]).all():  # waits once
+            return
+        if not losses.all():
+            step = int((~losses).nonzero()[0]) + 1
             raise Diverged(f"the loss is {self.losses[step - 1].item()} at step {step} of epoch {self.epoch + 1}")
-        if not all(p.isfinite().all() for p in self.model.parameters()):
-            raise Diverged(f"a weight is not finite after step {self.step} of epoch {self.epoch + 1}")
+        raise Diverged(f"a weight is not finite after step {self.step} of epoch {self.epoch + 1}")
 
     # The checkpoint
 
     def save(self, path: Path) -> None:
         """Write everything that the rest of the run depends on."""
         self.check_finite()
-        generators = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            generators["cuda"] = torch.cuda.get_rng_state(self.device)
         state = {
             "identity": self.identity,
             "progress": (self.epoch, self.step, self.metrics),
-            "times": (self.started, self.seconds, self.evaluation_seconds),
+            "times": (self.started, self.seconds, self.evaluation_seconds, self.preparing_seconds),
             "peak_bytes": max(self.peak_bytes, peak_memory(self.device)),
             "losses": self.losses,
-            "generators": generators,
+            # Within a block of batches, where its augmentation began: the rest of the block is drawn again.
+            "stream": self.stream.marked if self.step % self.ahead else self.stream.states,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
-        write_atomically(path, lambda file: torch.save(state, file))
+        content = io.BytesIO()
+        torch.save(state, content)
+        write_atomically(path, lambda file: file.write(content.getbuffer()))
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint of the same configuration, data and kind of device."""
@@ -259,21 +313,22 @@ class Run:
                 raise LabError(f"{path}: made with {key} {found.get(key)}, not {value}; delete it to start over")
         self.epoch, self.step, metrics = state["progress"]
         self.metrics = list(metrics)
-        self.started, seconds, self.evaluation_seconds = state["times"]
+        self.started, seconds, self.evaluation_seconds, self.prepared_seconds = state["times"]
         self.began = time.monotonic() - seconds
         self.peak_bytes = state["peak_bytes"]
         self.losses.copy_(state["losses"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["generators"]["cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["generators"]["cuda"], self.device)
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"] = group["lr"].to(self.device)
+        self.stream.states = state["stream"]
 
     @property
     def identity(self) -> dict[str, str]:
         """What a checkpoint must agree with to be continued."""
         return {
-            "format": "1",
+            "format": "2",
             "configuration": self.config.canonical,
             "data": self.data.fingerprint,
             "device": self.device.type,
@@ -304,6 +359,39 @@ def learning_rate(config: Config, step: int, total: int) -> float:
     return config.lr * (1 + math.cos(math.pi * (step - config.warmup) / (total - config.warmup))) / 2
 
 
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step, on a GPU in the tensor that a recorded step reads."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def adamw(model: ViT, config: Config, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW in one kernel; on a GPU one that a recording can hold, its learning rate in a tensor."""
+    groups = parameter_groups(model, config.weight_decay)
+    on_gpu = device.type == "cuda"
+    optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True, capturable=on_gpu)
+    if on_gpu:
+        for group in optimizer.param_groups:
+            group["lr"] = torch.full((), config.lr, device=device)
+    return optimizer
+
+
+def possible(make: Callable[..., Thing], *settings: Any) -> Thing:
+    """What ``make`` makes of the settings; LabError where they ask for something that cannot be."""
+    try:
+        return make(*settings)
+    except ValueError as error:
+        raise LabError(str(error)) from None
+
+
+def without_waiting(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor on the device; a GPU fetches it by itself."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x
+
+
 def parameter_groups(model: ViT, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; vectors (biases, norms), the class token and the encoding's parameters do not."""
     spared = {id(p) for p in model.encoding.parameters()} | {id(model.cls)}
@@ -327,9 +415,14 @@ def subset(count: int, size: int | None, argument: str) -> Tensor:
 
 
 def pick_device(name: str | None) -> torch.device:
-    """The named device, or a GPU where there is one; LabError when it is not there."""
+    """The named device, or a GPU where there is one; LabError when it is not there.
+
+    Of several processes on a machine each takes the GPU of its own number where none is named by number.
+    """
     if name is None:
-        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and ranks.local_rank():
+        name = f"cuda:{ranks.local_rank()}"
     kind, _, index = name.partition(":")
     if kind == "cpu" and not index:
         return torch.device("cpu")
@@ -341,12 +434,12 @@ def pick_device(name: str | None) -> torch.device:
 
 
 @contextmanager
-def isolated(device: torch.device) -> Iterator[torch.device]:
+def isolated(device: torch.device) -> Iterator[None]:
     """Inside: repeatable algorithms, and random generators of our own; after it, the caller's are as they were."""
     on_gpu = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         if not on_gpu:  # the CPU's algorithms repeat as they are
-            yield device
+            yield
             return
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
         settings: Any = torch.utils.deterministic
@@ -355,7 +448,8 @@ def isolated(device: torch.device) -> Iterator[torch.device]:
         settings.fill_uninitialized_memory = False  # it only costs time: nothing here reads unwritten memory
         torch.cuda.reset_peak_memory_stats(device)
         try:
-            yield device
+            with torch.cuda.device(device):
+                yield
         finally:
             torch.use_deterministic_algorithms(was)
             settings.fill_uninitialized_memory = filled
@@ -367,3 +461,26 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextmanager
+def memory_errors_named(config: Config, device: torch.device, checkpoint: Path | None) -> Iterator[None]:
+    """A lack of memory inside becomes a LabError that says which setting to lower."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        kept = f"; the last checkpoint is {checkpoint}" if checkpoint is not None and checkpoint.is_file() else ""
+        raise LabError(
+            f"out of memory on {device}; lower batch (now {config.batch}), then width (now "
+            f"{config.width}), or run fewer jobs at a time{kept}"
+        ) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was lacking, on a GPU or on the host, where PyTorch has no error of its own for it."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

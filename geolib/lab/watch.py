@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -10,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from geolib.lab.files import LabError
+from geolib.lab.ranks import World
 
 if TYPE_CHECKING:
     from geolib.lab.training import Run
@@ -25,11 +27,18 @@ class Stopped(Exception):
     ----------
     signal : int or None
         The signal that asked for it; None when it was the time budget.
+    keep : bool
+        Whether a checkpoint is worth writing: not for a run that would need more than its whole budget once more.
     """
 
-    def __init__(self, reason: str, signal_number: int | None = None):
+    def __init__(self, reason: str, signal_number: int | None = None, keep: bool = True):
         super().__init__(reason)
-        self.signal = signal_number
+        self.signal, self.keep = signal_number, keep
+
+    @property
+    def advice(self) -> str:
+        """What the same command would do."""
+        return "the same command goes on from its checkpoint" if self.keep else "give it a larger time budget"
 
 
 class Diverged(Exception):
@@ -61,7 +70,9 @@ class Watch:
         self.started = self.looked = self.saved = time.monotonic()
         self.saving_seconds = 0.0
         self.judged = False  # whether the run was found to fit the budget
+        self.last_good = ""  # where the checkpoint stands
         self.asked: int | None = None
+        self.world = World()
         self.handlers: dict[int, Any] = {}
         self.bar: Any = None
 
@@ -78,18 +89,25 @@ class Watch:
             self.bar.close()
         if isinstance(error, Diverged):
             kept = self.checkpoint is not None and self.checkpoint.is_file()
-            last = f"the last good checkpoint is {self.checkpoint}" if kept else "there is no checkpoint yet"
+            last = (
+                f"the last good checkpoint is {self.checkpoint}{self.last_good}"
+                if kept
+                else "there is no checkpoint yet"
+            )
             raise Diverged(f"{error}; {last}; try a smaller lr or a longer warm-up") from None
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         """The first signal asks the loop to stop after its step; a second one does what it does elsewhere."""
         self.asked = number
-        signal.signal(number, self.handlers[number])
+        if self.world.size == 1:  # torchrun passes on what the terminal has sent already
+            signal.signal(number, self.handlers[number])
 
     def begin(self, run: Run) -> None:
         """Start the bar and the measurement of speed."""
+        self.world = run.world
         self.first_done, self.first_seconds = run.done, run.seconds
-        if not self.quiet:
+        self.last_good = f" (epoch {run.epoch}, step {run.step})"
+        if not self.quiet and self.world.first:
             try:
                 from tqdm import tqdm  # plain text: a widget would be dead on a static page
             except ImportError:
@@ -101,22 +119,35 @@ class Watch:
 
     def after_step(self, run: Run) -> None:
         """Look at the loss, save, or stop, each when it is time."""
-        now = time.monotonic()
-        if now - self.looked >= LOOK_SECONDS:
-            self.look(run)
-        if self.checkpoint is not None and now - self.saved >= self.checkpoint_seconds:
+        verdict = self.world.agree(self.verdict(run))
+        if verdict is None:
+            return
+        if isinstance(verdict, Stopped) and verdict.keep:
             self.save(run)
-        if self.asked is not None or self.budget is not None:
-            self.stop_when_asked(run)
+        raise verdict
+
+    def verdict(self, run: Run) -> Stopped | Diverged | None:
+        """Why the run should end here, or None; with what is due after this step done."""
+        now = time.monotonic()
+        try:
+            if now - self.looked >= LOOK_SECONDS:
+                self.look(run)
+            if self.checkpoint is not None and now - self.saved >= self.checkpoint_seconds:
+                self.save(run)
+        except Diverged as error:
+            return error
+        return self.reason_to_stop(run)
 
     def after_epoch(self, run: Run) -> None:
         """As after a step, with the epoch's metrics."""
-        self.look(run)
+        self.looked = -math.inf
         self.after_step(run)
 
     def look(self, run: Run) -> None:
         """Check the losses and bring the bar up to date."""
         self.looked = time.monotonic()
+        if not self.world.first:
+            return
         run.check_finite()
         if self.bar is None:
             return
@@ -131,32 +162,35 @@ class Watch:
 
     def save(self, run: Run) -> None:
         """Write the checkpoint, if there is one to write."""
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.world.first:
             before = time.monotonic()
             run.save(self.checkpoint)
             self.saved = time.monotonic()
             self.saving_seconds = self.saved - before
+            self.last_good = f" (epoch {run.epoch}, step {run.step})"
 
-    def stop_when_asked(self, run: Run) -> None:
-        """Save and raise Stopped after a signal, or when the budget does not hold what is left to do."""
+    def reason_to_stop(self, run: Run) -> Stopped | None:
+        """Stopped after a signal, or when the budget does not hold what is left to do."""
         where = f"after epoch {run.epoch}, step {run.step} of {run.steps}"
         if self.asked is not None:
-            self.save(run)
-            raise Stopped(f"stopped by {signal.Signals(self.asked).name} {where}", self.asked)
-        if self.budget is None or run.epoch == run.config.epochs or run.done == self.first_done:
-            return
+            return Stopped(f"stopped by {signal.Signals(self.asked).name} {where}", self.asked)
+        unmeasured = run.epoch == run.config.epochs or run.done == self.first_done
+        if self.budget is None or unmeasured or not self.world.first:
+            return None
         left = self.budget - (time.monotonic() - self.started)
-        done, seconds = run.done - self.first_done, run.seconds - self.first_seconds
+        # Compiling and recording the step happen once: they say nothing of its speed.
+        done = run.done - self.first_done
+        seconds = run.seconds - self.first_seconds - run.take_step.preparing_seconds
         if left < self.reserve(run, seconds / done):
-            self.save(run)
-            raise Stopped(f"the time budget is spent {where}")
+            return Stopped(f"the time budget is spent {where}")
         known = run.step == 0 or seconds >= 0.1 * self.budget
         if known and not self.judged:
             self.judged = True
             needed = (run.total - run.done) * seconds / done
             if needed > left:
-                self.save(run)
-                raise Stopped(f"given up {where}: the rest takes about {needed:.0f} s and {left:.0f} s are left")
+                rest = f"the rest takes about {needed:.0f} s and {left:.0f} s are left"
+                return Stopped(f"given up {where}: {rest}", keep=needed <= self.budget)
+        return None
 
     def reserve(self, run: Run, step_seconds: float) -> float:
         """Seconds to keep: an evaluation may come next, then a checkpoint, and the process has to end."""

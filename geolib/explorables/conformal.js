@@ -1,0 +1,268 @@
+// The conformal scale: one number s stretches the unit balls along a line of tokens, and so shrinks their scores.
+import { choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+import { arrow, board, chart, handle } from "./draw.js";
+import { softmax } from "./algebra.js";
+
+// Computing -----------------------------------------------------------------------------------------------------------
+
+/** log s: w itself for the law "free"; of s = e^w / (e^w + alpha) otherwise, without forming s. */
+export function logScale({ law, w, alpha }) {
+  return law === "free" ? w : -Math.log1p(alpha * Math.exp(-w));
+}
+
+/** The w that gives s under a law. */
+export function rawOf(law, s, alpha) {
+  return law === "free" ? Math.log(s) : Math.log(alpha) + Math.log(s) - Math.log1p(-s);
+}
+
+/** The power of s in each token's metric: its position n, or log(1 + n) for the law "slow". */
+export function exponents({ law, tokens }) {
+  return Array.from({ length: tokens }, (_, n) => (law === "slow" ? Math.log1p(n) : n));
+}
+
+/** s^(n/2): the length at each token of a vector that has length 1 without a metric. */
+export function lengths(state) {
+  return exponents(state).map((exponent) => Math.exp((exponent / 2) * logScale(state)));
+}
+
+/** The unit balls' radii s^(-n/2): where x^T M_n x = 1 for the metric M_n = s^n I. */
+export function radii(state) {
+  return lengths(state).map((length) => 1 / length);
+}
+
+/** s^((m+n)/2), what the metric makes of the score of a query at m and a key at n: one row for each m. */
+export function factors(state) {
+  const each = lengths(state);
+  return each.map((a) => each.map((b) => a * b));
+}
+
+/** The scores 3 cos(2.4 n), the same for every query: peaks of nearly one height, near and far. */
+export function exampleScores(tokens) {
+  return Array.from({ length: tokens }, (_, n) => 3 * Math.cos(2.4 * n));
+}
+
+/** The query's row: scores and weights before the factor and after it. */
+export function attentionRow(state) {
+  const scores = exampleScores(state.tokens), factor = factors(state)[state.query];
+  const scaled = scores.map((score, n) => score * factor[n]);
+  return { scores, scaled, before: softmax(scores), after: softmax(scaled) };
+}
+
+/** e to the entropy of weights: as many tokens as would share such a row evenly. */
+export function spread(weights) {
+  return Math.exp(weights.reduce((sum, weight) => sum - (weight > 0 ? weight * Math.log(weight) : 0), 0));
+}
+
+/** A factor in words: two decimals, or two digits where these would show nothing. */
+function times(value) {
+  if (value >= 1e4) return value.toExponential(1).replace("e+", "e");
+  return value < 0.095 ? String(Number(value.toPrecision(2))) : show(value, value < 100 ? 2 : 0);
+}
+
+/** The state in a sentence, for those who hear the picture. */
+export function describe(state) {
+  const { query, tokens } = state, factor = factors(state)[query], { before, after } = attentionRow(state);
+  return `s = ${show(Math.exp(logScale(state)), 3)}, query at ${query}: lengths times ${times(lengths(state)[query])}, `
+    + `scores times ${times(factor[0])} at key 0 and ${times(factor[tokens - 1])} at key ${tokens - 1}, `
+    + `weights spread over ${show(spread(before), 1)} tokens before and ${show(spread(after), 1)} after`;
+}
+
+// Drawing -------------------------------------------------------------------------------------------------------------
+
+const NAMES = ["law", "w", "alpha", "query", "tokens"];
+const LAWS = [["bounded", "sᵐ with s = eʷ / (eʷ + α)"], ["free", "sᵐ with s = eʷ"],
+  ["slow", "s^log(1+m), s = eʷ / (eʷ + α)"]];
+const ALPHAS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
+// The slider of w goes by steps: [lowest w, step, steps]; a free w only stays near 0.
+const REACH = { bounded: [-2, 0.05, 160], slow: [-2, 0.05, 160], free: [-0.4, 0.005, 120] };
+
+const CSS = `
+.geo .conformal { display: grid; gap: 14px; padding: 14px 16px 18px; }
+.geo .conformal > div { min-width: 0; }
+.geo .conformal .geo-columns { padding: 0; grid-template-columns: 9fr 11fr; }
+.geo .conformal .geo-columns > div { min-width: 0; }
+.geo .conformal .line svg { overflow: hidden; margin: 4px 0; }
+.geo .conformal .ball { fill: none; stroke: var(--rule); }
+.geo .conformal .ball.here { fill: var(--warm); fill-opacity: 0.12; stroke: var(--warm); stroke-width: 2; }
+.geo .conformal .ruler { stroke: var(--text); stroke-width: 1.6; }
+.geo .conformal .halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
+.geo .conformal .before { fill: none; stroke: var(--soft); stroke-width: 1.2; }
+.geo .conformal .after { fill: var(--join); stroke: none; opacity: 0.75; }
+.geo .conformal .even { stroke: var(--text); stroke-dasharray: 3 3; }
+.geo .conformal .row { fill: none; stroke: var(--text); stroke-width: 2; }
+.geo .conformal .surface { fill: transparent; cursor: ns-resize; }
+.geo .conformal .geo-board { max-width: 300px; margin: 6px 0 4px; }
+.geo .conformal .bar { display: inline-block; width: 72px; height: 10px; margin: 0 4px; border: 1px solid var(--line); }
+.geo .conformal .less { background: linear-gradient(to right, var(--cool), var(--ground)); }
+.geo .conformal .more { background: linear-gradient(to right, var(--ground), var(--warm)); }
+@container (max-width: 560px) {
+  .geo .conformal { padding: 10px 8px 14px; gap: 12px; }
+  .geo .conformal .geo-columns { grid-template-columns: minmax(0, 1fr); }
+  .geo .conformal .geo-board { margin: 6px auto 4px; }
+}`;
+
+/** Tokens on a line: the unit ball of each, and in it one and the same arrow. */
+function line(parent, onQuery) {
+  const picture = svg("svg", { role: "img" }, parent), balls = svg("g", {}, picture), ticks = svg("g", {}, picture);
+  const ruler = svg("path", { class: "ruler geo-vector" }, picture);
+  const label = svg("text", { class: "geo-warm halo" }, picture), grip = handle(picture, "warm");
+  let gap = 1, edge = 1, drawn = "";
+  const follow = (x) => onQuery(Math.round((x - edge) / gap));
+  drag(grip.reach, { start() {}, move: follow });
+
+  return (state) => {
+    const { tokens, query } = state, width = Math.max(200, Math.round(parent.clientWidth)), wide = width > 560;
+    const height = wide ? 160 : 124, middle = (height - 30) / 2, rail = height - 22;
+    edge = wide ? 40 : 18;
+    gap = (width - 2 * edge) / (tokens - 1);
+    const radius = clamp(0.42 * gap, 6, 20), xs = lengths(state).map((_, n) => edge + gap * n);
+    if (`${width} ${tokens}` !== drawn) {
+      drawn = `${width} ${tokens}`;
+      set(picture, { viewBox: `0 0 ${width} ${height}`, height });
+      balls.replaceChildren();
+      ticks.replaceChildren();
+      for (const x of xs) svg("circle", { cx: x.toFixed(1), cy: middle }, balls);
+      svg("path", { class: "geo-zero", d: `M${edge} ${rail}H${width - edge}` }, ticks);
+      const every = gap > 26 ? 1 : 5;
+      for (let n = 0; n < tokens; n += every) {
+        svg("text", { x: xs[n].toFixed(1), y: height - 1, "text-anchor": "middle" }, ticks, String(n));
+      }
+      set(ruler, { d: xs.map((x) => arrow(x, middle, x, middle - radius, 6)).join("") });
+    }
+    radii(state).forEach((r, n) => {
+      const kind = n === query ? "ball here" : "ball";
+      set(balls.children[n], { r: Math.min(radius * r, 4 * width).toFixed(1), class: kind });
+    });
+    grip.place(xs[query], rail);
+    const x = xs[query], anchor = x > width - 42 ? "end" : x < 42 ? "start" : "middle";
+    set(label, { x: x.toFixed(1), y: 12, "text-anchor": anchor });
+    label.textContent = `length ${times(lengths(state)[query])}`;
+    set(picture, { "aria-label": `Unit balls of the metric along ${tokens} tokens, with radii from 1 at token 0 to `
+      + `${times(radii(state)[tokens - 1])} at token ${tokens - 1}: ${describe(state)}` });
+  };
+}
+
+/** The factor as a map, the query's row framed. */
+function factorMap(parent, onQuery) {
+  const { canvas, draw, picture, fit } = board(parent, { left: 22, bottom: 20 });
+  const words = svg("g", {}, picture), frame = svg("rect", { class: "row" }, picture);
+  const surface = svg("rect", { class: "surface", "data-drag": "" }, picture);
+  let side = 1, drawn = "";
+  const follow = (_, y) => onQuery(Math.floor(y / side));
+  drag(surface, { start: follow, move: follow });
+  return (state) => {
+    const { tokens, query } = state, { width, height, left, cell } = fit(tokens, tokens);
+    side = cell;
+    if (`${width} ${tokens}` !== drawn) {
+      drawn = `${width} ${tokens}`;
+      words.replaceChildren();
+      const inner = width - left;
+      svg("rect", { class: "geo-axis", x: left, y: 0, width: inner, height: inner }, words);
+      svg("text", { x: left + inner / 2, y: height - 4, "text-anchor": "middle" }, words, "key n");
+      svg("text", { "text-anchor": "middle", transform: `translate(12 ${inner / 2}) rotate(-90)` }, words, "query m");
+      for (const n of [0, tokens - 1]) {
+        const at = (n + 0.5) * cell;
+        svg("text", { x: left + at, y: height - 4, "text-anchor": "middle" }, words, String(n));
+        svg("text", { x: left - 5, y: at + 4, "text-anchor": "end" }, words, String(n));
+      }
+      set(surface, { x: left, y: 0, width: inner, height: inner });
+    }
+    set(frame, { x: left, y: (query * cell).toFixed(1), width: width - left, height: cell.toFixed(1) });
+    // Between -1 and 1: what is taken away below the ground, what is added above it.
+    draw(factors(state).flat().map((f) => (f < 1 ? f - 1 : 1 - 1 / f)), tokens);
+    const last = times(factors(state).at(-1).at(-1));
+    set(canvas, { "aria-label": `Map of the factor for ${tokens} queries and keys, 1 at (0, 0), ${last} at `
+      + `(${tokens - 1}, ${tokens - 1}): ${describe(state)}` });
+  };
+}
+
+/** Bars before as outlines, bars after filled, over the keys. */
+function bars(parent, what) {
+  const { picture, marks, frame, x, y } = chart(parent), after = svg("path", { class: "after" }, marks);
+  const before = svg("path", { class: "before" }, marks), even = svg("path", { class: "even" }, marks);
+  return (state, low, high, ticks, one, two, level) => {
+    const { tokens } = state, keys = [...new Set([0, 5, 10, 15, 20, 25, 30].filter((n) => n < tokens))];
+    frame({ xs: [-0.6, tokens - 0.4], ys: [low, high], height: level ? 168 : 132, yTicks: ticks, xTicks: keys,
+      xLabel: level ? "key n" : "" });
+    const half = 0.36 * (x(1) - x(0)), base = y(0);
+    const bar = (value, n) => `M${(x(n) - half).toFixed(1)} ${base.toFixed(1)}V${y(value).toFixed(1)}`
+      + `h${(2 * half).toFixed(1)}V${base.toFixed(1)}z`;
+    set(before, { d: one.map(bar).join("") });
+    set(after, { d: two.map(bar).join("") });
+    if (level) set(even, { d: `M${x(-0.6)} ${y(level)}H${x(tokens - 0.4)}` });
+    set(picture, { "aria-label": `Bars of the query’s ${what} over the keys, before and after: ${describe(state)}` });
+  };
+}
+
+// Putting it together -------------------------------------------------------------------------------------------------
+
+function render({ model, el }) {
+  const place = stage({ model, el }, NAMES, CSS);
+  const { change, read } = place;
+  const root = html("div", { class: "conformal", role: "group", "aria-label": "The conformal scale" }, place.root);
+  const toQuery = (m) => change({ query: clamp(m, 0, read().tokens - 1) });
+
+  const top = html("div", { class: "line" }, root);
+  const first = html("p", { class: "geo-say" }, top);
+  const drawLine = line(top, toQuery);
+  html("p", { class: "geo-note" }, top, "Circle: the vectors of length 1 there. Arrow: the same vector everywhere.");
+
+  const controls = html("div", { class: "geo-panel geo-controls" }, root);
+  const w = slider(controls, { label: "Learned number w", min: 0, step: 1, tone: "join", onInput(i) {
+    const [low, step] = REACH[read().law];
+    change({ w: Math.round(1e4 * (low + step * i)) / 1e4 });
+  } });
+  const query = slider(controls, { label: "Query position m", min: 0, step: 1, tone: "warm", onInput: toQuery });
+  const alpha = slider(controls, { label: "Constant α", min: 0, step: 1, tone: "text",
+    onInput: (i) => change({ alpha: ALPHAS[i] }) });
+  const law = choice(controls, { label: "Law of the scale", options: LAWS, onInput(next) {
+    const state = read(), [low, step, steps] = REACH[next];
+    const s = Math.min(Math.exp(logScale(state)), 1 - 1e-6); // the same s under the other law, where it reaches it
+    change({ law: next, w: Math.round(1e4 * clamp(rawOf(next, s, state.alpha), low, low + step * steps)) / 1e4 });
+  } });
+
+  const columns = html("div", { class: "geo-columns" }, root);
+  const [left, right] = [html("div", {}, columns), html("div", {}, columns)];
+  const second = html("p", { class: "geo-say" }, left);
+  const drawMap = factorMap(left, toQuery);
+  const key = html("p", { class: "geo-note" }, left);
+  key.append("× 0", html("span", { class: "bar less" }), "× 1", html("span", { class: "bar more" }), "× ∞");
+  const constant = html("p", { class: "geo-note" }, left);
+  const third = html("p", { class: "geo-say" }, right);
+  html("p", { class: "geo-note" }, right, "Scores of the query’s row: outline before, filled after.");
+  const drawScores = bars(right, "scores");
+  html("p", { class: "geo-note" }, right, "Weights, their softmax; dashed: all alike. “Cover”: e to the entropy.");
+  const drawWeights = bars(right, "weights");
+
+  place.start((state) => {
+    const log = logScale(state), s = show(Math.exp(log), 3), [from, step, steps] = REACH[state.law];
+    w.update((state.w - from) / step, `${show(state.w, 3, true)}, so s = ${s}`, steps);
+    alpha.row.style.display = state.law === "free" ? "none" : "";
+    const near = ALPHAS.map((a) => Math.abs(Math.log(a / state.alpha)));
+    alpha.update(near.indexOf(Math.min(...near)), String(state.alpha), ALPHAS.length - 1);
+    query.update(state.query, String(state.query), state.tokens - 1);
+    law.update(state.law);
+    const { scores, scaled, before, after } = attentionRow(state), factor = factors(state)[state.query];
+    const power = state.law === "slow" ? "s^(log(1 + m)/2)" : "s^(m/2)";
+    say(first, "With ", ["join", `s = ${s}`], ` a vector of length 1 measures ${power} = `,
+      ["warm", times(lengths(state)[state.query])], " at ", ["warm", `m = ${state.query}`], ".");
+    const same = state.law === "slow" ? "where (1 + m)(1 + n) is" : "along m + n, the rising diagonals";
+    constant.textContent = `Constant ${same}; the distance m − n has no part in it.`;
+    say(second, "Scores of row ", ["warm", state.query], ": ×\u00a0", ["join", times(factor[0])],
+      " at n = 0 to ×\u00a0",
+      ["join", times(factor.at(-1))], ` at n = ${state.tokens - 1}.`);
+    const [old, now] = [spread(before), spread(after)];
+    const verdict = Math.abs(now - old) < 0.05 ? "no change." : now > old ? "flatter." : "sharper.";
+    say(third, "Its weights cover ", ["soft", show(old, 1)], " → ", ["join", show(now, 1)], ` tokens: ${verdict}`);
+    drawLine(state);
+    drawMap(state);
+    const top = Math.max(3, ...scaled.map(Math.abs)), ceiling = Math.ceil(10 * Math.max(...before, ...after)) / 10;
+    const tick = (value) => [value, show(value, top < 100 ? 1 : 0, true)];
+    drawScores(state, -top, top, [tick(-top), 0, tick(top)], scores, scaled, 0);
+    drawWeights(state, 0, ceiling, [0, ceiling], before, after, 1 / state.tokens);
+    place.speak(describe(state));
+  });
+  return place.close;
+}
+
+export default { render };

@@ -1,0 +1,210 @@
+// Two mirrors: a reflection at n and one at m are a rotation by twice the angle between them.
+import { clamp, drag, html, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { handle } from "./draw.js";
+import { apply, dot, multiply, rotation } from "./algebra.js";
+
+// Computing -----------------------------------------------------------------------------------------------------------
+
+const DEGREE = Math.PI / 180;
+
+/** The reflection in the line through the origin at an angle in radians. */
+export function reflection(angle) {
+  const [c, s] = [Math.cos(2 * angle), Math.sin(2 * angle)];
+  return [[c, s], [s, -c]];
+}
+
+/** First the mirror at n + shift, then the one at m + shift (degrees): one matrix. */
+export function twoReflections({ m, n, shift }) {
+  return multiply(reflection((m + shift) * DEGREE), reflection((n + shift) * DEGREE));
+}
+
+/** Where the figure's dot stands: at a distance from the centre, in a direction in degrees. */
+export function dotAt({ distance, angle }) {
+  return [distance * Math.cos(angle * DEGREE), distance * Math.sin(angle * DEGREE)];
+}
+
+/** An F with its foot on the dot: no turn brings it onto its mirror image. */
+const SHAPE = [[0, 0], [0, 0.36], [0.25, 0.36], [0.25, 0.275], [0.085, 0.275], [0.085, 0.215], [0.2, 0.215],
+  [0.2, 0.13], [0.085, 0.13], [0.085, 0]];
+
+/** The figure's corners: as it is, reflected once, reflected twice, and turned by 2 (m - n) instead. */
+export function images(state) {
+  const [x, y] = dotAt(state), { m, n, shift } = state, start = SHAPE.map(([a, b]) => [x + a, y + b]);
+  const under = (matrix) => start.map((point) => apply(matrix, point));
+  return { start, once: under(reflection((n + shift) * DEGREE)), twice: under(twoReflections(state)),
+    turned: under(rotation(2 * (m - n) * DEGREE)) };
+}
+
+/** <T_m^-1 q, T_n^-1 k> with frames T that reflect at m and n, and with frames that turn by 2m and 2n; degrees. */
+export function scores({ m, n, shift }, q, k) {
+  const [a, b] = [(m + shift) * DEGREE, (n + shift) * DEGREE];
+  return { reflections: dot(apply(reflection(a), q), apply(reflection(b), k)),
+    rotations: dot(apply(rotation(-2 * a), q), apply(rotation(-2 * b), k)) };
+}
+
+/** An angle of a line, brought into [0, 180) degrees. */
+export function lineAngle(degrees) {
+  return degrees - 180 * Math.floor(degrees / 180);
+}
+
+const text = (value) => `${show(value, 1, true)}°`;
+
+/** The state in a sentence, for those who hear the picture. */
+export function describe({ m, n, shift, distance, angle }) {
+  const where = `${show(distance, 2)} from the centre at ${text(angle)}`;
+  return `first mirror at ${text(n + shift)}, second mirror at ${text(m + shift)}; the figure, ${where}, is reflected `
+    + `twice: it is turned by ${text(2 * (m - n))}`;
+}
+
+// Drawing -------------------------------------------------------------------------------------------------------------
+
+const NAMES = ["m", "n", "shift", "distance", "angle"];
+const CSS = `
+.geo .mirrors > .geo-say { grid-column: 1 / -1; }
+.geo .mirrors .side { display: grid; gap: 14px; align-content: center; }
+.geo .mirrors .geo-controls { grid-template-columns: repeat(2, minmax(0, 1fr)); }
+.geo .mirrors .together { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
+.geo .mirrors .together button { min-width: 84px; } .geo .mirrors .together .geo-note { grid-column: 1 / -1; }
+.geo .mirrors svg { touch-action: pan-y; }
+.geo .mirrors .mirror { stroke: currentColor; stroke-width: 2.5; stroke-linecap: round; }
+.geo .mirrors .ring { fill: none; stroke: var(--line); } .geo .mirrors .words { pointer-events: none; }
+.geo .mirrors .start { fill: var(--text); }
+.geo .mirrors .once { fill: var(--soft); fill-opacity: 0.15; stroke: var(--soft); stroke-dasharray: 3 3; }
+.geo .mirrors .twice { fill: var(--join); fill-opacity: 0.55; }
+.geo .mirrors .turned { fill: none; stroke: var(--join); stroke-width: 2.5; stroke-linejoin: round; }
+.geo .mirrors .way { fill: none; stroke: var(--soft); stroke-dasharray: 1 4; stroke-linecap: round; stroke-width: 1.5; }
+.geo .mirrors .sweep { fill: none; stroke: var(--join); stroke-width: 2; }
+.geo .mirrors .foot { fill: currentColor; } .geo .mirrors svg text { stroke-width: 3px; }
+.geo .mirrors svg text { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground); }
+@container (max-width: 560px) { .geo .mirrors > .geo-say { min-height: 2.8em; } }`;
+
+/** The plane with two mirrors and a figure: `turn(name, degrees)` and `move(distance, degrees)` follow the hand. */
+function plane(parent, { turn, move }) {
+  const picture = svg("svg", { role: "img" }, parent);
+  const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, picture);
+  const ring = svg("circle", { class: "ring" }, picture), way = line("way", "soft"), sweep = line("sweep", "join");
+  const parts = { once: line("once", "soft"), twice: line("twice", "join"), turned: line("turned", "join") };
+  parts.start = line("start", "text");
+  const feet = { once: svg("circle", { class: "foot geo-soft", r: 3.5 }, picture),
+    twice: svg("circle", { class: "foot geo-join", r: 3.5 }, picture) };
+  let [width, scale] = [1, 1];
+  const flat = ([x, y]) => [width / 2 + scale * x, width / 2 - scale * y];
+  const pair = (point) => flat(point).map((value) => value.toFixed(1)).join(" ");
+  const polar = (radius, degrees) => dotAt({ distance: radius, angle: degrees });
+  const put = (word, point) => {
+    const [x, y] = flat(point);
+    set(word, { x: x.toFixed(1), y: (y + 5).toFixed(1) });
+  };
+  const angleAt = (px, py) => Math.atan2(width / 2 - py, px - width / 2) / DEGREE;
+
+  // The mirror of n is the shorter one, so that both can be taken when they lie on each other.
+  const mirrors = [["n", "cool", 0.97], ["m", "warm", 1.08]].map(([name, tone, reach]) => {
+    const body = svg("line", { class: `mirror geo-${tone}` }, picture);
+    const ends = [handle(picture, tone, 5), handle(picture, tone, 5)];
+    for (const { reach: end } of ends) drag(end, { start() {}, move: (px, py) => turn(name, angleAt(px, py)) });
+    return { name, body, ends, reach };
+  });
+  const words = svg("g", { class: "words" }, picture);
+  const label = (name, tone) => svg("text", { class: `geo-${tone}`, "text-anchor": "middle" }, words, name);
+  const labels = { start: label("figure", "text"), once: label("once", "soft"), twice: label("twice", "join") };
+  const turnedBy = label("", "join"), names = { n: label("n", "cool"), m: label("m", "warm") };
+  const grip = handle(picture, "text", 5.5);
+  drag(grip.reach, {
+    start() {},
+    move(px, py) { move(Math.hypot(px - width / 2, py - width / 2) / scale, angleAt(px, py)); },
+  });
+
+  return (state) => {
+    width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 400);
+    scale = (width / 2 - 6) / 1.21;
+    set(picture, { viewBox: `0 0 ${width} ${width}`, style: `max-width: ${width}px; margin: 0 auto` });
+    const all = images(state), sum = 2 * (state.m - state.n), { distance, angle, shift } = state;
+    for (const [name, points] of Object.entries(all)) set(parts[name], { d: `M${points.map(pair).join("L")}Z` });
+    set(way, { d: `M${[all.start, all.once, all.twice].map((points) => pair(points[0])).join("L")}` });
+    // From the figure's dot to the turned one, at the dot's distance, with a head.
+    const steps = Math.max(2, Math.ceil(Math.abs(sum) / 4)), end = Math.sign(sum) * Math.max(0, Math.abs(sum) - 4);
+    const arc = Array.from({ length: steps + 1 }, (_, i) => pair(polar(distance, angle + (end * i) / steps)));
+    const back = angle + end - Math.sign(sum) * 5;
+    const head = `M${pair(polar(distance + 0.035, back))}L${arc.at(-1)}L${pair(polar(distance - 0.035, back))}`;
+    set(sweep, { d: Math.abs(sum) < 6 ? "" : `M${arc.join("L")}${head}` });
+    set(ring, { cx: width / 2, cy: width / 2, r: (scale * distance).toFixed(1) });
+    put(turnedBy, polar(distance - 0.17, angle + sum / 2));
+    turnedBy.textContent = Math.abs(sum) < 12 ? "" : text(sum);
+    for (const [name, foot] of Object.entries(feet)) {
+      const [cx, cy] = flat(all[name][0]);
+      set(foot, { cx: cx.toFixed(1), cy: cy.toFixed(1) });
+    }
+    // Each label below its figure's foot, as that figure sees it.
+    for (const [name, word] of Object.entries(labels)) {
+      const [[x, y], [a, b]] = all[name];
+      put(word, [x - 0.33 * (a - x), y - 0.33 * (b - y)]);
+    }
+    for (const { name, body, ends, reach } of mirrors) {
+      const at = state[name] + shift, [x1, y1] = flat(polar(reach, at)), [x2, y2] = flat(polar(reach, at + 180));
+      set(body, { x1: x1.toFixed(1), y1: y1.toFixed(1), x2: x2.toFixed(1), y2: y2.toFixed(1) });
+      ends[0].place(x1, y1);
+      ends[1].place(x2, y2);
+      put(names[name], polar(reach + 0.11, at));
+    }
+    grip.place(...flat(all.start[0]));
+    set(picture, { "aria-label": `Two mirrors and a figure: ${describe(state)}` });
+  };
+}
+
+// Putting it together -------------------------------------------------------------------------------------------------
+
+function render({ model, el }) {
+  const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
+  const all = html("div", { class: "mirrors geo-columns", role: "group", "aria-label": "Two mirrors" }, place.root);
+  const sentence = html("p", { class: "geo-say" }, all);
+  const draw = plane(html("div", {}, all), {
+    turn: (name, degrees) => change({ [name]: lineAngle(Math.round(degrees - read().shift)) }),
+    move: (distance, degrees) => {
+      change({ distance: clamp(Math.round(100 * distance) / 100, 0.2, 0.8), angle: Math.round(degrees) });
+    },
+  });
+
+  const side = html("div", { class: "side" }, all);
+  const degrees = (parent, label, name, low, high, tone) =>
+    slider(parent, { label, min: low, max: high, step: 1, tone, onInput: (value) => change({ [name]: value }) });
+  const angles = html("div", { class: "geo-controls" }, side);
+  const n = degrees(angles, "1st mirror n", "n", 0, 180, "cool");
+  const m = degrees(angles, "2nd mirror m", "m", 0, 180, "warm");
+  const together = html("div", { class: "together geo-panel" }, side);
+  const stop = runner(together, {
+    begin() { if (read().shift >= 180) change({ shift: 0 }); },
+    step(seconds, calm) {
+      const next = Math.min(180, read().shift + (calm ? 10 : 30 * seconds));
+      change({ shift: next });
+      return next < 180;
+    },
+  });
+  const shift = degrees(together, "Turn both by t", "shift", 0, 180);
+  html("p", { class: "geo-note" }, together, "Both mirrors turn, and what is reflected once; the result stays.");
+  const score = html("p", { class: "geo-note" }, together);
+  const figure = html("div", { class: "geo-controls" }, side);
+  const distance = slider(figure, { label: "F’s distance r", min: 0.2, max: 0.8, step: 0.01,
+    onInput: (value) => change({ distance: value }) });
+  const angle = degrees(figure, "F’s direction φ", "angle", -180, 180);
+
+  place.start((state) => {
+    const [first, second] = [state.n + state.shift, state.m + state.shift];
+    for (const [control, value] of [[n, state.n], [m, state.m], [shift, state.shift], [angle, state.angle]]) {
+      control.update(value, text(value));
+    }
+    distance.update(state.distance, show(state.distance, 2));
+    say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)], ": turned by 2\u00a0(",
+      ["warm", text(second)], " − ", ["cool", text(first)], ") = ", ["join", text(2 * (state.m - state.n))]);
+    const q = dotAt({ distance: 1, angle: state.angle }), { reflections, rotations } = scores(state, q, q);
+    score.textContent = `Frames that reflect score as frames that turn, for q towards the dot: ⟨R̂(m)q, R̂(n)q⟩ `
+      + `= ${show(reflections)}, ⟨R(−2m)q, R(−2n)q⟩ = ${show(rotations)}.`;
+    draw(state);
+    place.speak(describe(state));
+  });
+  return () => {
+    stop();
+    place.close();
+  };
+}
+
+export default { render };

@@ -1,0 +1,47 @@
+"""Even powers: the kernel of sympow beside that of softmax, and how many features it needs."""
+
+from __future__ import annotations
+
+import traitlets
+
+from geolib._checks import require
+from geolib.explorables._widget import Explorable, Real, Whole, assemble
+
+
+class EvenPowers(Explorable):
+    """The kernel (q.k)^p of unit vectors around the circle beside softmax's, and the size of its feature space.
+
+    Both kernels are 1 at angle 0. With beta = p they begin alike; behind, an even power takes the opposite key for the
+    same one. The power is an inner product of binom(d + p - 1, p) features, the distinct ones of the d^p products.
+
+    Parameters
+    ----------
+    power : int
+        p, even, 2 to 16.
+    dim : int
+        d, the head dimension, 1 to 128.
+    beta : float
+        Softmax's kernel is exp(beta (q.k - 1)); 0 to 16.
+    angle : float
+        Between query and key, degrees, -180 to 180.
+
+    Raises
+    ------
+    ValueError
+        When a value is out of its range, or the power is odd: weights could be negative then.
+
+    Source: CS-k, CS-att. The features are ``geolib.sympow.embed``, their number ``geolib.sympow.dimension``.
+    """
+
+    _esm = assemble("powers.js")
+
+    power = Whole(2, low=2, high=16)
+    dim = Whole(64, low=1, high=128)
+    beta = Real(2.0, low=0, high=16)
+    angle = Real(180.0, low=-180, high=180)
+
+    @traitlets.validate("power")
+    def _even(self, proposal: traitlets.Bunch) -> int:
+        value = proposal.value
+        require(value % 2 == 0, "power", value, "it must be even: an odd power gives negative weights")
+        return value

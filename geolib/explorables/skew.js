@@ -1,0 +1,269 @@
+// A skew matrix and its exponential: three numbers, an axis and a turning box; two of them, and a square left open.
+import { choice, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { chart } from "./draw.js";
+import { apply, combine, dot, expm, identity, multiply, norm, skew, transpose } from "./algebra.js";
+
+// Computing -----------------------------------------------------------------------------------------------------------
+
+const DEGREE = Math.PI / 180;
+
+/** Axis and angle, in radians, of exp(A), for A's entries above the diagonal: A v = w x v, and |w| is the angle. */
+export function axisAngle([a, b, c]) {
+  const w = [-c, b, -a], angle = norm(w);
+  return { axis: angle > 1e-12 ? w.map((value) => value / angle) : [0, 0, 1], angle };
+}
+
+/** exp(t A). */
+export function turnAt(entries, t) {
+  return expm(skew(entries.map((value) => t * value), 3));
+}
+
+/** [A, B] = A B - B A: its entries above the diagonal. */
+export function bracket(first, second) {
+  const [a, b] = [skew(first, 3), skew(second, 3)], c = combine(1, multiply(a, b), -1, multiply(b, a));
+  return [c[0][1], c[0][2], c[1][2]];
+}
+
+/** The four steps of the square, in the order in which they are made: A, B, -A, -B, each e times. */
+function fourSteps(first, second, e) {
+  return [[first, e], [second, e], [first, -e], [second, -e]];
+}
+
+/** Where the box stands after a share t of exp(-eB) exp(-eA) exp(eB) exp(eA), from the right to the left. */
+export function squareAt(first, second, e, t) {
+  return fourSteps(first, second, e).reduce((done, [entries, size], i) => {
+    const part = clamp(4 * t - i, 0, 1);
+    return part > 0 ? multiply(turnAt(entries, part * size), done) : done;
+  }, identity(3));
+}
+
+/** The angle of a rotation of space, 0 to pi: its skew part is sin(angle), its trace 1 + 2 cos(angle). */
+export function turnAngle(r) {
+  const sine = norm([r[2][1] - r[1][2], r[0][2] - r[2][0], r[1][0] - r[0][1]]) / 2;
+  return Math.atan2(sine, (r[0][0] + r[1][1] + r[2][2] - 1) / 2);
+}
+
+/** What the whole square leaves, what Baker, Campbell and Hausdorff foretell to second order, and the quotient. */
+export function squareTurn(first, second, e) {
+  const left = turnAngle(squareAt(first, second, e, 1)), foretold = e * e * norm(bracket(first, second));
+  return { left, foretold, ratio: foretold > 1e-12 ? left / foretold : null };
+}
+
+const degrees = (angle) => `${show(angle / DEGREE, 1)}°`;
+const vector = (v) => `(${v.map((value) => show(value, 2)).join(", ")})`;
+const quotient = ({ ratio }) => (ratio === null ? "A and B commute" : `ratio ${show(ratio, 3)}`);
+
+/** The state in a sentence, for those who hear the picture. */
+export function describe({ motion, first, second, t, e }) {
+  if (motion === "square") {
+    const turn = squareTurn(first, second, e);
+    return `${show(4 * t, 2, true)} of 4 steps of size ${show(e, 2)}; the whole square leaves a turn of `
+      + `${degrees(turn.left)}, epsilon squared times |[A, B]| is ${degrees(turn.foretold)}: ${quotient(turn)}`;
+  }
+  const { axis, angle } = axisAngle(motion === "A" ? first : second);
+  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)} about the axis `
+    + vector(axis);
+}
+
+// Drawing -------------------------------------------------------------------------------------------------------------
+
+const NAMES = ["motion", "first", "second", "t", "e"];
+const HALF = [0.72, 0.45, 0.26]; // the box, from its middle to its faces
+const FACES = [0, 1, 2].flatMap((axis) => [1, -1].map((side) => ({ axis, side })));
+const INDICES = [["₁₂", "axes 1 and 2"], ["₁₃", "axes 1 and 3"], ["₂₃", "axes 2 and 3"]];
+const TONES = { A: "warm", B: "cool" };
+const CSS = `
+.geo .skew > .geo-say { grid-column: 1 / -1; }
+.geo .skew .side, .geo .skew .part { display: grid; gap: 12px; align-content: center; }
+.geo .skew .together { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
+.geo .skew .together button { min-width: 84px; }
+.geo .skew .scene { touch-action: pan-y; cursor: ew-resize; }
+.geo .skew .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round; }
+.geo .skew .tone0 { fill: color-mix(in srgb, var(--text) 30%, var(--ground)); }
+.geo .skew .tone1 { fill: color-mix(in srgb, var(--text) 14%, var(--ground)); }
+.geo .skew .tone2 { fill: color-mix(in srgb, var(--text) 4%, var(--ground)); }
+.geo .skew .ghost { fill: none; stroke: var(--soft); stroke-dasharray: 3 4; opacity: 0.8; }
+.geo .skew .again { stroke-dasharray: 1 5; stroke-width: 2.6; }
+.geo .skew .gap { stroke-width: 3.5; }
+.geo .skew .scene text { font-size: 14px; font-weight: 650; }
+.geo .skew .name { paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
+.geo .skew .matrix { display: grid; grid-template-columns: auto repeat(3, 3.4em); gap: 2px 6px; justify-content: start;
+  align-items: center; text-align: right; font-variant-numeric: tabular-nums; font-weight: 600; }
+.geo .skew .matrix > :first-child { grid-row: 1 / 4; padding-right: 6px; }
+@container (max-width: 560px) { .geo .skew > .geo-say { min-height: 2.8em; } }`;
+
+// The view, from 35 degrees to the right of axis 1 and 24 above the ground: to the right, up, towards the eye.
+const [C, S, C2, S2] = [Math.cos(35 * DEGREE), Math.sin(35 * DEGREE), Math.cos(24 * DEGREE), Math.sin(24 * DEGREE)];
+const VIEW = [[-S, C, 0], [-C * S2, -S * S2, C2], [C * C2, S * C2, S2]];
+
+/** The turning box, its axis and the way of its marked corner; dragging from left to right is time. */
+function scene(parent, onTime) {
+  const picture = svg("svg", { class: "scene", role: "img", "data-drag": "" }, parent);
+  const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, picture);
+  const behind = line("geo-line", "text"), faces = [0, 1, 2].map(() => svg("path", {}, picture));
+  const digits = [0, 1, 2].map(() => svg("text", { class: "geo-text", "text-anchor": "middle" }, picture));
+  const ghost = line("ghost", "soft"), before = line("geo-line", "text");
+  const legs = [0, 1, 2, 3].map(() => line("geo-line", "warm")), gap = line("geo-line gap", "join");
+  const start = svg("circle", { class: "geo-dot geo-soft", r: 4 }, picture);
+  const mark = svg("circle", { class: "geo-dot geo-text", r: 5.5 }, picture);
+  const names = [0, 1, 2, 3].map(() => svg("text", { "text-anchor": "middle" }, picture));
+  const axisName = svg("text", { class: "name geo-text", "text-anchor": "middle" }, picture);
+  let [width, scale] = [1, 1];
+  const flat = (p) => [width / 2 + scale * dot(p, VIEW[0]), width / 2.2 - scale * dot(p, VIEW[1])];
+  const pair = (p) => flat(p).map((value) => value.toFixed(1)).join(" ");
+  const put = (element, p, down = 5) => {
+    const [x, y] = flat(p);
+    set(element, element.tagName === "text" ? { x: x.toFixed(1), y: (y + down).toFixed(1) }
+      : { cx: x.toFixed(1), cy: y.toFixed(1) });
+  };
+  const corner = (r, signs) => apply(r, HALF.map((half, i) => half * signs[i]));
+  const seen = (r) => FACES.filter(({ axis, side }) => side * dot(r.map((row) => row[axis]), VIEW[2]) > 0);
+  const outline = (r, { axis, side }) => `M${[[1, 1], [1, -1], [-1, -1], [-1, 1]].map(([u, v]) => {
+    const signs = [0, 0, 0];
+    [signs[axis], signs[(axis + 1) % 3], signs[(axis + 2) % 3]] = [side, u, v];
+    return pair(corner(r, signs));
+  }).join("L")}Z`;
+  const follow = (px) => onTime(clamp((px - 20) / (width - 40), 0, 1));
+  drag(picture, { start: follow, move: follow });
+
+  /** The marked corner's way along exp(s A), s from 0 to size, after a rotation. */
+  const way = (entries, size, from) => {
+    const step = turnAt(entries, size / 24), points = [corner(from, [1, 1, 1])];
+    for (let i = 0; i < 24; i++) points.push(apply(step, points[i]));
+    return points;
+  };
+  return (state) => {
+    width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 400);
+    scale = width / 2.55;
+    const height = Math.round(0.92 * width), { motion, first, second, t, e } = state, square = motion === "square";
+    set(picture, { viewBox: `0 0 ${width} ${height}`, style: `max-width: ${width}px; margin: 0 auto` });
+    const entries = motion === "B" ? second : first;
+    const r = square ? squareAt(first, second, e, t) : turnAt(entries, t), home = identity(3);
+    seen(r).concat([null, null]).slice(0, 3).forEach((face, i) => {
+      set(faces[i], { class: `face tone${face?.axis}`, d: face ? outline(r, face) : "" });
+      digits[i].textContent = face?.side > 0 ? String(face.axis + 1) : "";
+      if (face) put(digits[i], r.map((row) => row[face.axis] * HALF[face.axis]));
+    });
+    set(ghost, { d: seen(home).map((face) => outline(home, face)).join("") });
+
+    // The axis leaves the box where one of its coordinates there reaches a face.
+    const { axis, angle } = axisAngle(entries), inBox = apply(transpose(r), axis);
+    const out = Math.min(...inBox.map((value, i) => HALF[i] / Math.max(Math.abs(value), 1e-9)));
+    const forth = dot(axis, VIEW[2]) >= 0 ? 1 : -1, shown = !square && angle > 1e-9;
+    const on = (distance) => axis.map((value) => distance * value);
+    const ray = (sign) => (shown ? `M${pair(on(sign * out))}L${pair(on(sign * 1.05))}` : "");
+    set(behind, { d: ray(-forth) });
+    set(before, { d: ray(forth) });
+    axisName.textContent = shown ? "axis" : "";
+    put(axisName, on(1.17));
+
+    const steps = square ? fourSteps(first, second, e) : [[entries, 1]], total = steps.length;
+    legs.forEach((leg, i) => {
+      const part = clamp(total * t - i, 0, 1), [which, size] = steps[i] ?? [];
+      const from = part > 0 && i > 0 ? squareAt(first, second, e, i / 4) : home;
+      const points = part > 0 ? way(which, part * size, from) : [];
+      const name = square ? ["A", "B", "−A", "−B"][i] : motion, tone = TONES[name.at(-1)];
+      set(leg, { d: points.length ? `M${points.map(pair).join("L")}` : "",
+        class: `geo-line geo-${tone}${i > 1 ? " again" : ""}` });
+      set(names[i], { class: `name geo-${tone}` });
+      names[i].textContent = square && part > 0.5 ? name : "";
+      if (part > 0.5) put(names[i], points[12].map((value) => 1.17 * value));
+    });
+    put(start, corner(home, [1, 1, 1]));
+    put(mark, corner(r, [1, 1, 1]));
+    const open = square && t >= 1;
+    set(gap, { d: open ? `M${pair(corner(home, [1, 1, 1]))}L${pair(corner(r, [1, 1, 1]))}` : "" });
+    set(picture, { "aria-label": `A box with a marked corner, turned: ${describe(state)}` });
+  };
+}
+
+/** The quotient of what the square leaves and what is foretold, against the size of its steps. */
+function ratioCurve(parent) {
+  const { picture, marks, frame, x, y } = chart(parent), curve = svg("path", { class: "geo-line geo-join" }, marks);
+  const mark = svg("circle", { class: "geo-dot geo-join", r: 6 }, marks);
+  let drawn = "";
+  return ({ first, second, e }) => {
+    const sizes = Array.from({ length: 41 }, (_, i) => 0.02 + 0.98 * (i / 40));
+    const fresh = frame({ xs: [0, 1], ys: [0, 1.25], height: 170, xTicks: [0, 0.25, 0.5, 0.75, 1], yTicks: [0, 0.5, 1],
+      xLabel: "ratio of the two, against ε" });
+    const key = JSON.stringify([first, second]);
+    if (fresh || key !== drawn) {
+      const ratios = sizes.map((size) => squareTurn(first, second, size).ratio);
+      set(curve, { d: ratios[0] === null ? "" : path(sizes.map(x), ratios.map(y)) });
+      drawn = key;
+    }
+    const turn = squareTurn(first, second, e);
+    set(mark, { cx: x(e).toFixed(1), cy: y(turn.ratio ?? 0).toFixed(1), opacity: turn.ratio === null ? 0 : 1 });
+    set(picture, { "aria-label": `Curve of the quotient against epsilon; at ${show(e, 2)}: ${quotient(turn)}` });
+  };
+}
+
+// Putting it together -------------------------------------------------------------------------------------------------
+
+function render({ model, el }) {
+  const place = stage({ model, el }, NAMES, CSS), { change, read } = place, title = "A skew matrix and its exponential";
+  const all = html("div", { class: "skew geo-columns", role: "group", "aria-label": title }, place.root);
+  const sentence = html("p", { class: "geo-say" }, all);
+  const draw = scene(html("div", {}, all), (t) => change({ t: Math.round(100 * t) / 100 }));
+  const side = html("div", { class: "side" }, all), top = html("div", { class: "geo-controls" }, side);
+  const motion = choice(top, { label: "What turns the box",
+    onInput: (value) => change({ motion: value, ...(value === "square" && { t: 1 }) }),
+    options: [["A", "exp(tA)"], ["B", "exp(tB)"], ["square", "the square A, B, −A, −B"]] });
+  const together = html("div", { class: "together geo-panel" }, side);
+  const stop = runner(together, {
+    begin() { if (read().t >= 1) change({ t: 0 }); },
+    step(seconds, calm) {
+      const now = read(), speed = now.motion === "square" ? 0.15 : 0.3;
+      const next = Math.min(1, now.t + (calm ? 0.25 : speed * seconds));
+      change({ t: next });
+      return next < 1;
+    },
+  });
+  const time = slider(together, { label: "Time t", min: 0, max: 1, step: 0.01, onInput: (t) => change({ t }) });
+
+  // One of the two parts stands on the page at a time.
+  const one = html("div", { class: "part" }, null), two = html("div", { class: "part" }, null);
+  const key = () => (read().motion === "B" ? "second" : "first");
+  const entries = INDICES.map(([index], i) => slider(one, { label: index, min: -3, max: 3, step: 0.05,
+    onInput: (value) => change({ [key()]: read()[key()].map((old, k) => (k === i ? value : old)) }) }));
+  const matrix = html("div", { class: "matrix", role: "img" }, one), cells = [html("span", {}, matrix)];
+  for (let i = 0; i < 9; i++) cells.push(html("span", {}, matrix));
+  const size = slider(two, { label: "Step ε", min: 0.02, max: 1, step: 0.01, tone: "join",
+    onInput: (e) => change({ e }) });
+  const drawCurve = ratioCurve(html("div", {}, two));
+
+  place.start((state) => {
+    const square = state.motion === "square", [part, other] = square ? [two, one] : [one, two];
+    if (!part.isConnected) side.append(part);
+    other.remove();
+    motion.update(state.motion);
+    time.update(state.t, square ? `${show(4 * state.t, 2, true)} of 4 steps` : show(state.t, 2));
+    if (square) {
+      const turn = squareTurn(state.first, state.second, state.e);
+      size.update(state.e, show(state.e, 2));
+      say(sentence, "The square leaves a turn of ", ["join", degrees(turn.left)], "; ε² |[A,\u00a0B]| = ",
+        ["text", degrees(turn.foretold)], ": ", ["text", quotient(turn)]);
+      drawCurve(state);
+    } else {
+      const values = state.motion === "A" ? state.first : state.second, tone = TONES[state.motion];
+      const { axis, angle } = axisAngle(values), letter = state.motion.toLowerCase();
+      entries.forEach((entry, i) => {
+        entry.row.querySelector("label").textContent = `${letter}${INDICES[i][0]}, in the plane of ${INDICES[i][1]}`;
+        entry.update(values[i], `${show(values[i], 2)} rad`);
+      });
+      const rows = skew(values, 3).flat().map((value) => show(value, 2));
+      [`${state.motion} =`, ...rows].forEach((value, i) => { cells[i].textContent = value; });
+      set(matrix, { "aria-label": `Matrix ${state.motion} with the entries ${rows.join(", ")}, row by row` });
+      say(sentence, `exp(t${state.motion}) turns by `, [tone, degrees(state.t * angle)], " = t · ",
+        [tone, degrees(angle)], ` about the axis ${vector(axis)}`);
+    }
+    draw(state);
+    place.speak(describe(state));
+  });
+  return () => {
+    stop();
+    place.close();
+  };
+}
+
+export default { render };

@@ -1,0 +1,260 @@
+"""One step of training in three forms with one interface: eager, captured as a CUDA graph, shared between processes.
+
+A step is called with a batch's images and labels and returns the loss, which stays on the device. It computes the loss
+and its gradient and lets the optimiser move the weights, whose learning rate was set before.
+
+A small model's step is a few hundred short kernels, and launching them from Python takes longer than running them. A
+CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer ones of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from geolib.lab.ranks import World
+
+WARM_UPS = 3  # steps before a capture: libraries load, buffers are made, PyTorch compiles
+COMPILE_STEPS = 20_000  # compiling takes up to a minute and saves a millisecond or two a step: longer runs gain by it
+FORMS = ("auto", "compiled", "captured", "eager")
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+class Step(Protocol):
+    """What the training loop needs of a step.
+
+    Attributes
+    ----------
+    form : str
+        How full batches are computed: "eager", "captured", "compiled and captured".
+    why : str
+        The reason where a faster form was tried or is not possible; else empty.
+    preparing_seconds : float
+        What compiling and recording took.
+    """
+
+    form: str
+    why: str
+    preparing_seconds: float
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Take the step; the loss, detached, on the device."""
+
+
+class EagerStep:
+    """The step as one writes it down, kernel by kernel.
+
+    Parameters
+    ----------
+    model : Module
+    loss : function of model, images (batch, channels, height, width) and labels (batch,)
+    optimizer : Optimizer
+    why : str
+        Noted in the record.
+    """
+
+    form, preparing_seconds = "eager", 0.0
+
+    def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, why: str = ""):
+        self.model, self.loss, self.optimizer, self.why = model, loss, optimizer, why
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One step; the loss, ()."""
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, images, labels)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class SharedStep(EagerStep):
+    """A step of several processes on one batch: each takes its part, and all move their weights alike.
+
+    The loss of a part is weighted by its share of the batch, so the sum of the gradients over the processes is the
+    gradient of the whole batch, whatever the sizes of the parts.
+
+    Parameters
+    ----------
+    model, loss, optimizer
+        As for ``EagerStep``.
+    world : World
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, world: World):
+        super().__init__(model, loss, optimizer, "several processes share each batch")
+        self.world = world
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One step; the loss of the whole batch, ()."""
+        own = self.world.part(len(labels))
+        loss = torch.zeros((), device=images.device)
+        self.optimizer.zero_grad()
+        if len(labels[own]):  # the last batch of an epoch may leave nothing for this process
+            loss = self.loss(self.model, images[own], labels[own]) * (len(labels[own]) / len(labels))
+            loss.backward()
+        total = loss.detach().clone()
+        self.world.add([total, *self.gradients()])
+        self.optimizer.step()
+        return total
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients of all parameters, zero where nothing was computed."""
+        for p in self.model.parameters():
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
+
+class CapturedStep:
+    """The step recorded once as a CUDA graph and replayed; batches of another size are taken eagerly.
+
+    The recording is made at the first full batch. What cannot be recorded (a model that reads numbers back from the
+    GPU) or compiled (no compiler for C on the machine) is found out there: the step then takes the next slower form and
+    keeps the reason.
+
+    Parameters
+    ----------
+    model, loss, optimizer
+        As for ``EagerStep``; the optimiser is ``capturable``, with its learning rate in a tensor on the device.
+    size : int
+        Images of a full batch.
+    compiles : bool
+        Whether to compile the model before the recording.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, size: int, compiles: bool):
+        self.eagerly = EagerStep(model, loss, optimizer)
+        self.size, self.compiles = size, compiles
+        self.form, self.why, self.preparing_seconds = "not yet prepared", "", 0.0
+        self.full: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One step; the loss, (), valid until the next step."""
+        if len(labels) != self.size:
+            return self.eagerly(images, labels)
+        if self.full is None:
+            before = time.monotonic()
+            self.full = self.prepare(images, labels)
+            self.preparing_seconds = time.monotonic() - before
+        return self.full(images, labels)
+
+    def prepare(self, images: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """The fastest form that works here."""
+        model, loss, optimizer = self.eagerly.model, self.eagerly.loss, self.eagerly.optimizer
+        reasons: list[str] = []
+        for form in ("compiled and captured", "captured")[0 if self.compiles else 1 :]:
+            try:
+                # Dynamo counts the models it has met and gives up after a few; each run begins with a clean slate.
+                torch.compiler.reset()
+                fast = torch.compile(model, dynamic=False) if form.startswith("compiled") else model
+                with put_back(model, optimizer):
+                    replay = Replay(EagerStep(fast, loss, optimizer), model, images, labels)  # type: ignore[arg-type]
+                self.form, self.why = form, "; ".join(reasons)
+                return replay
+            except Exception as error:  # whatever it is, a slower form gives the same step
+                reasons.append(f"not {form}: {_first_line(error)}")
+        self.form, self.why = "eager", "; ".join(reasons)
+        return self.eagerly
+
+
+class Replay:
+    """A recorded step: each call copies a batch to where the recording reads it and launches the whole graph.
+
+    Parameters
+    ----------
+    step : EagerStep
+        What is recorded. It is taken a few times before, on this batch: ``put_back`` undoes that.
+    model : Module
+        The model inside the step, not compiled.
+    images, labels : Tensor
+        A full batch.
+    """
+
+    def __init__(self, step: EagerStep, model: nn.Module, images: Tensor, labels: Tensor):
+        self.images, self.labels = images.clone(), labels.clone()
+        warm_up(lambda: step(self.images, self.labels), images.device)
+        step.optimizer.zero_grad()  # the gradients of the recording live in the graph's own memory
+        self.graph, self.loss = record(lambda: step(self.images, self.labels))
+        # A module may keep tensors between calls (LieRE its rays). The recording reads them where they are now, so they
+        # must outlive it, also when the module itself lets go of them.
+        self.kept = [dict(vars(module)) for module in model.modules()]
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One step; the loss, (), valid until the next one."""
+        self.images.copy_(images)
+        self.labels.copy_(labels)
+        self.graph.replay()
+        return self.loss
+
+
+def record(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    """A CUDA graph of some work, which is not done now, and the tensor where each replay leaves its result."""
+    gc.collect()  # the recordings of earlier runs hold memory, and may wait in a cycle
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    return graph, result
+
+
+def warm_up(work: Callable[[], object], device: torch.device) -> None:
+    """Do the work a few times beside the current stream, the last time with waiting for the GPU forbidden.
+
+    Raises
+    ------
+    RuntimeError
+        When the work reads numbers back from the GPU: a recording could not repeat that.
+    """
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UPS - 1):
+            work()
+        with waiting_forbidden():
+            work()
+    torch.cuda.current_stream(device).wait_stream(side)
+
+
+@contextmanager
+def waiting_forbidden() -> Iterator[None]:
+    """Inside, a call that makes the host wait for the GPU is a RuntimeError."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch calls this mode a prototype each time
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+@contextmanager
+def put_back(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Inside, steps may be tried; after it, weights, moments and generators are as before, at the same addresses."""
+    weights = {key: value.detach().clone() for key, value in model.state_dict().items()}
+    moments = {p: {key: value.clone() for key, value in state.items()} for p, state in optimizer.state.items()}
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for key, value in model.state_dict().items():
+                value.copy_(weights[key])
+            for p, state in optimizer.state.items():
+                for key, value in state.items():
+                    value.copy_(moments[p][key]) if p in moments else value.zero_()  # AdamW's state begins at zero
+        optimizer.zero_grad()
+
+
+def _first_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:200]

@@ -1,0 +1,697 @@
+"""The engine: steps recorded and put back, batches made ahead, processes that share a run, jobs, failures."""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from geolib.lab import Config, LabError, read_all, run, steps, train
+from geolib.lab import records as lab_records
+from geolib.lab.__main__ import main
+from geolib.lab.augment import crop_and_flip
+from geolib.lab.batches import Stream, augmented
+from geolib.lab.data import Dataset
+from geolib.lab.experiments import EXPERIMENTS
+from geolib.lab.files import write_atomically
+from geolib.lab.jobs import Job, side_by_side
+from geolib.lab.ranks import World
+from geolib.lab.runs import Folders
+from geolib.lab.steps import CapturedStep, EagerStep, put_back
+from geolib.lab.training import Run, is_out_of_memory
+from geolib.lab.watch import Diverged, Stopped, Watch
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = {"patch": 8, "width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 2}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def noise(train=144, test=40, classes=10):
+    """A small CIFAR-10 of noise: 144 images are four full batches of 32 and one of 16."""
+    g = torch.Generator().manual_seed(3)
+    parts = []
+    for count in (train, test):
+        parts.append(torch.randint(0, 256, (count, 3, 32, 32), generator=g, dtype=torch.uint8))
+        parts.append(torch.randint(0, classes, (count,), generator=g))
+    return Dataset("cifar10", *parts, classes=tuple(map(str, range(classes))), source="noise")
+
+
+def prepare(folder, data):
+    """The same set as prepared arrays in $GEOLIB_DATA, for another process."""
+    arrays = {"classes": np.array(data.classes)}
+    for part in ("train", "test"):
+        arrays[f"x_{part}"] = getattr(data, f"x_{part}").permute(0, 2, 3, 1).numpy()
+        arrays[f"y_{part}"] = getattr(data, f"y_{part}").numpy().astype(np.uint8)
+    folder.mkdir()
+    np.savez(folder / "cifar10.npz", **arrays)
+
+
+def timeless(metrics):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in metrics]
+
+
+# Batches ------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_made_ahead_hold_each_image_once_with_its_label():
+    images = torch.arange(50, dtype=torch.uint8).view(50, 1, 1, 1)
+    order = torch.randperm(50)
+    for ahead in (1, 3, 100):
+        made = list(augmented(images, torch.arange(50), order, 8, ahead, 0, Stream(CPU), lambda x: x))
+        assert [len(labels) for _, labels in made] == [8] * 6 + [2]
+        assert torch.cat([labels for _, labels in made]).equal(order)
+        assert all(x.flatten().equal(labels.to(torch.uint8)) for x, labels in made)
+
+
+@pytest.mark.parametrize("first", range(7))
+def test_an_epoch_that_goes_on_inside_a_block_draws_the_same_images(first):
+    images = torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8)
+    order, ahead = torch.randperm(50), 3
+
+    def epoch(stream, first):
+        return augmented(images, torch.arange(50), order, 8, ahead, first, stream, crop_and_flip)
+
+    whole, stopped = Stream(CPU), Stream(CPU)
+    whole.seed(7)
+    stopped.seed(7)
+    everything = [x for x, _ in epoch(whole, 0)]
+    batches = epoch(stopped, 0)
+    for _ in range(first):
+        next(batches)
+        torch.rand(3)  # others draw from the default generator in between
+    resumed = Stream(CPU)
+    resumed.states = stopped.marked if first % ahead else stopped.states  # what a checkpoint holds
+    rest = [x for x, _ in epoch(resumed, first)]
+    assert len(rest) == 7 - first
+    assert all(a.equal(b) for a, b in zip(rest, everything[first:]))
+
+
+def test_drawing_from_a_stream_leaves_the_default_generator_alone():
+    stream = Stream(CPU)
+    stream.seed(5)
+    before = torch.get_rng_state()
+    with stream.drawing():
+        first = torch.rand(4)
+    with stream.drawing():
+        second = torch.rand(4)
+    assert torch.get_rng_state().equal(before)
+    expected = torch.rand(8, generator=torch.Generator().manual_seed(5))
+    assert torch.cat([first, second]).equal(expected)
+
+
+# Steps --------------------------------------------------------------------------------------------------------------
+
+
+class Graph:
+    """Stands in for a CUDA graph: a recording is done again at each replay, and not when it is made."""
+
+    def __init__(self, work, state):
+        self.work, self.state = work, state
+
+    def replay(self):
+        self.state.copy_(self.work())
+
+
+def record_on_the_cpu(work):
+    result = torch.full((), math.nan)
+    return Graph(work, result), result
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    """CapturedStep on the CPU, with stand-ins for what needs a GPU; the list of warm-up calls."""
+    warmed = []
+
+    def warm_up(work, device):
+        for _ in range(3):
+            warmed.append(work())
+
+    monkeypatch.setattr(steps, "warm_up", warm_up)
+    monkeypatch.setattr(steps, "record", record_on_the_cpu)
+    usual = Run.step_of_form
+
+    def step_of_form(self, form):
+        if form == "eager":
+            return usual(self, form)
+        return CapturedStep(self.model, self.loss, self.optimizer, self.config.batch, compiles=form == "compiled")
+
+    monkeypatch.setattr(Run, "step_of_form", step_of_form)
+    return warmed
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_recorded_step_trains_to_the_same_numbers(recording, dropout):
+    config, data = Config("cifar10", "rope", augment="crop-flip", dropout=dropout, **TINY), noise()
+    eager = train(config, data, device="cpu", step="eager", quiet=True)
+    assert recording == []
+    captured = train(config, data, device="cpu", step="captured", quiet=True)
+    assert len(recording) == 3  # once for the whole run
+    assert (captured.take_step.form, captured.take_step.why) == ("captured", "")
+    assert timeless(captured.metrics) == timeless(eager.metrics)
+
+
+def test_a_recorded_run_that_was_stopped_ends_in_the_same_numbers(recording, tmp_path, monkeypatch):
+    config, data = Config("cifar10", "riemannformer+lf", augment="crop-flip", dropout=0.2, **TINY), noise()
+    undisturbed = train(config, data, device="cpu", step="captured", quiet=True)
+    usual, checkpoint = Watch.after_step, tmp_path / "run.pt"
+
+    def after_step(self, live):
+        if live.done == 7:
+            signal.raise_signal(signal.SIGTERM)
+        usual(self, live)
+
+    monkeypatch.setattr(Watch, "after_step", after_step)
+    with pytest.raises(Stopped):
+        train(config, data, device="cpu", step="captured", checkpoint=checkpoint, quiet=True)
+    monkeypatch.setattr(Watch, "after_step", usual)
+    resumed = train(config, data, device="cpu", step="captured", checkpoint=checkpoint, quiet=True)
+    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+
+
+def test_a_compiled_step_is_the_eager_one(recording, monkeypatch):
+    compile_usually = torch.compile
+    seen = []
+
+    def compile_without_a_compiler(model, **options):
+        seen.append(options)
+        return compile_usually(model, backend="eager", **options)
+
+    monkeypatch.setattr(torch, "compile", compile_without_a_compiler)
+    config, data = Config("cifar10", "rope-axial", **(TINY | {"epochs": 1})), noise()
+    eager = train(config, data, device="cpu", step="eager", quiet=True)
+    compiled = train(config, data, device="cpu", step="compiled", quiet=True)
+    assert compiled.take_step.form == "compiled and captured"
+    assert seen == [{"dynamic": False}]
+    assert compiled.metrics[0]["train_loss"] == pytest.approx(eager.metrics[0]["train_loss"], rel=1e-5)
+
+
+def test_what_cannot_be_recorded_is_taken_eagerly_and_the_record_says_why(recording, monkeypatch, tmp_path):
+    def warm_up(work, device):
+        work()
+        raise RuntimeError("called a synchronizing CUDA operation\nmore lines")
+
+    def no_compiler(model, **options):
+        raise RuntimeError("Failed to find C compiler")
+
+    config, data = Config("cifar10", "rope", augment="crop-flip", dropout=0.2, **TINY), noise()
+    eager = train(config, data, device="cpu", step="eager", quiet=True)
+    monkeypatch.setattr(steps, "warm_up", warm_up)
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    record = run(config, data=data, out=tmp_path, device="cpu", step="compiled", quiet=True)
+    assert timeless(record.metrics) == timeless(eager.metrics)
+    assert record.engine["step"] == "eager"
+    assert record.engine["why"] == (
+        "not compiled and captured: Failed to find C compiler; not captured: called a synchronizing CUDA operation"
+    )
+    assert lab_records.read(tmp_path / f"{config.name}.json") == record
+
+
+def test_steps_that_were_tried_leave_no_trace():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+
+    def loss(model, x, y):
+        return torch.nn.functional.cross_entropy(model(x), y)
+
+    step = EagerStep(model, loss, optimizer)
+    x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
+    for started in (False, True):
+        weights = [(p, p.data_ptr(), p.detach().clone()) for p in model.parameters()]
+        state = torch.get_rng_state()
+        with contextlib.suppress(ZeroDivisionError), put_back(model, optimizer):
+            first = step(x, y)
+            step(x, y)
+            raise ZeroDivisionError
+        assert torch.get_rng_state().equal(state)
+        assert all(p.data_ptr() == place and p.equal(value) for p, place, value in weights)
+        assert started or not any(v.any() for s in optimizer.state.values() for v in s.values())
+        assert step(x, y).equal(first)  # and the next step is the first one, moments included
+        after = [p.detach().clone() for p in model.parameters()]
+        if not started:
+            fresh = torch.optim.AdamW([w.clone().requires_grad_() for _, _, w in weights], lr=0.1, fused=True)
+            for p, (q, _, _) in zip(fresh.param_groups[0]["params"], weights):
+                p.grad = q.grad.clone()
+            fresh.step()
+            assert all(a.equal(b) for a, b in zip(fresh.param_groups[0]["params"], after))
+
+
+class Recorder:
+    """Stands in for torch.cuda: notes in which order the pieces of a recording are used."""
+
+    def __init__(self):
+        self.events, self.mode = [], 0
+
+    def note(self, *words):
+        self.events.append(" ".join(map(str, words)))
+
+    @contextlib.contextmanager
+    def inside(self, name):
+        self.note("enter", name)
+        yield
+        self.note("leave", name)
+
+    def named(self, name):
+        return types.SimpleNamespace(wait_stream=lambda other: self.note(name, "waits"))
+
+    def set_sync_debug_mode(self, mode):
+        self.note("waiting is", mode)
+        self.mode = mode
+
+    def install(self, monkeypatch):
+        for name, stand_in in {
+            "Stream": lambda device: self.named("side"),
+            "current_stream": lambda device: self.named("main"),
+            "stream": lambda stream: self.inside("side"),
+            "get_sync_debug_mode": lambda: self.mode,
+            "set_sync_debug_mode": self.set_sync_debug_mode,
+            "CUDAGraph": lambda: "graph",
+            "graph": self.inside,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+
+
+def test_a_recording_is_warmed_up_beside_the_stream_and_may_not_wait(monkeypatch):
+    recorder = Recorder()
+    recorder.install(monkeypatch)
+    steps.warm_up(lambda: recorder.note("work"), torch.device("cuda", 0))
+    assert recorder.events == [
+        "side waits",
+        "enter side",
+        "work",
+        "work",
+        "waiting is error",
+        "work",
+        "waiting is 0",
+        "leave side",
+        "main waits",
+    ]
+    recorder.events.clear()
+    assert steps.record(lambda: torch.ones(())) == ("graph", torch.ones(()))
+    assert recorder.events == ["enter graph", "leave graph"]
+    with pytest.raises(ZeroDivisionError), steps.waiting_forbidden():
+        raise ZeroDivisionError
+    assert recorder.mode == 0
+
+
+def test_an_unknown_form_of_step_is_an_error():
+    with pytest.raises(LabError, match="step: got 'fast'; it is one of auto, compiled, captured, eager"):
+        train(Config("cifar10", **TINY), noise(), device="cpu", step="fast", quiet=True)
+
+
+# Several processes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [0, 1, 5, 128])
+def test_the_parts_of_a_batch_are_all_of_it(size, count):
+    parts = [range(count)[World(rank, size).part(count)] for rank in range(size)]
+    assert [i for part in parts for i in part] == list(range(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+SHARED = """
+import json, sys, torch
+torch.set_num_threads(1)
+from geolib.lab import Config, run
+config = Config(**json.loads(sys.argv[2]))
+record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0)
+"""
+
+
+def torchrun(tmp_path, config, processes=2):
+    """Train with several processes as torchrun starts them, without its watchman; their exit codes."""
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "GEOLIB_DATA": str(tmp_path / "data"),
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(20000 + os.getpid() % 10000),
+        "WORLD_SIZE": str(processes),
+    }
+    words = [sys.executable, "-c", SHARED, str(tmp_path / "out"), json.dumps(config.to_dict())]
+    started = [
+        subprocess.Popen(words, env=environment | {"RANK": str(r), "LOCAL_RANK": str(r)}, stderr=subprocess.PIPE)
+        for r in range(processes)
+    ]
+    return [(p.communicate(timeout=240)[1].decode(), p.returncode) for p in started]
+
+
+def test_two_processes_with_the_same_global_batch_have_the_loss_curve_of_one(tmp_path):
+    # 65 images in batches of 32: the last batch holds one image, so one of the processes has nothing to do there.
+    data = noise(train=65)
+    prepare(tmp_path / "data", data)
+    config = Config("cifar10", "rope-axial", augment="crop-flip", **TINY)
+    alone = train(config, data, device="cpu", quiet=True)
+    for errors, code in torchrun(tmp_path, config):
+        assert code == 0, errors
+    (shared,) = read_all(tmp_path / "out")
+    assert shared.engine["processes"] == 2
+    assert shared.engine["devices"] == ["cpu", "cpu"]
+    for ours, theirs in zip(shared.metrics, alone.metrics):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
+        assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-5)
+    assert list((tmp_path / "out" / "runs").iterdir()) == []
+
+
+# Jobs ---------------------------------------------------------------------------------------------------------------
+
+
+def stand_in(monkeypatch, script):
+    """Children that run a script of the test instead of the lab."""
+    from geolib.lab import jobs
+
+    usual = subprocess.Popen
+
+    def popen(words, **options):
+        return usual([sys.executable, "-c", script], **options)
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", popen)
+
+
+def some_jobs(tmp_path, count):
+    return [Job(Config("digits", seed=seed), "test", "smoke", Folders.below(tmp_path)) for seed in range(count)]
+
+
+def test_a_job_comes_back_from_json(tmp_path):
+    job = replace(some_jobs(tmp_path, 1)[0], deadline=12.5, device="cuda:1", at_a_time=3)
+    assert Job.from_json(job.to_json()) == job
+
+
+def test_a_child_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch):
+    script = "import json, sys; s = json.load(sys.stdin)['config']['seed']; print(f'trouble {s}', file=sys.stderr);"
+    stand_in(monkeypatch, script + "sys.exit(2 if s == 1 else 0)")
+    ended = list(side_by_side(some_jobs(tmp_path, 4), 2))
+    assert sorted((job.config.seed, code) for job, code, _ in ended) == [(0, 0), (1, 2), (2, 0), (3, 0)]
+    assert all(error == f"trouble {job.config.seed}" for job, _, error in ended)
+    assert all(job.at_a_time == 2 for job, _, _ in ended)
+
+
+def test_jobs_work_at_the_same_time_and_a_signal_ends_them_all(tmp_path, monkeypatch):
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    stand_in(
+        monkeypatch,
+        f"""
+import json, pathlib, signal, sys, time
+seed, folder = json.load(sys.stdin)["config"]["seed"], pathlib.Path({str(folder)!r})
+def end(*_):
+    (folder / f"ended {{seed}}").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+(folder / f"began {{seed}}").touch()
+time.sleep(60)
+""",
+    )
+    started = time.monotonic()
+
+    def asked(seconds):
+        # The parent sleeps between two looks at its children; the signal comes when two have begun.
+        if len(list(folder.glob("began *"))) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        assert time.monotonic() - started < 50
+        usual(seconds)
+
+    usual = time.sleep
+    monkeypatch.setattr("geolib.lab.jobs.time", types.SimpleNamespace(sleep=asked, time=time.time))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped, match="SIGTERM") as stop:
+        list(side_by_side(some_jobs(tmp_path, 3), 2))
+    assert stop.value.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert sorted(path.name for path in folder.iterdir()) == ["began 0", "began 1", "ended 0", "ended 1"]
+
+
+def test_run_with_jobs_records_what_one_after_the_other_would(tmp_path, monkeypatch, capsys):
+    data = noise()
+    prepare(tmp_path / "data", data)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    changed = replace(experiment, settings=dict(experiment.settings) | {"smoke": TINY})
+    monkeypatch.setitem(EXPERIMENTS, experiment.name, changed)
+    words = ["run", experiment.name, "--scale", "smoke", "--only", "none/cifar10", "--only", "rope/cifar10", "--quiet"]
+    assert main([*words, "--jobs", "2", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    kept = read_all(tmp_path / "out", experiment.name)
+    assert {record.config.method for record in kept} == {"none", "rope"}
+    for record in kept:
+        assert f"{record.name}: {100 * record.accuracy:.2f}%" in printed
+        assert record.engine["jobs"] == 2
+        assert 0 <= record.learned["shuffled_accuracy"] <= 1
+        assert timeless(record.metrics) == timeless(train(record.config, data, device="cpu", quiet=True).metrics)
+
+
+# Failures -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "mkstemp"])
+def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkeypatch, call):
+    path = tmp_path / "a.json"
+    write_atomically(path, lambda file: file.write(b"old"))
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(*words, **options):
+        raise full
+
+    if call != "write":
+        monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", fail)
+    with pytest.raises(LabError, match="No space left on device") as error:
+        write_atomically(path, fail if call == "write" else lambda file: file.write(b"new"))
+    assert "\n" not in str(error.value)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_fills_up_while_a_run_is_saved_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    config, data, usual = Config("cifar10", "rope", **TINY), noise(), os.fsync
+    undisturbed = train(config, data, device="cpu", quiet=True)
+    calls = []
+
+    def fsync(number):
+        calls.append(number)
+        if len(calls) == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        usual(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(LabError, match=r"\.pt: could not be written \(No space left on device\); nothing was changed"):
+        run(config, data=data, out=tmp_path, device="cpu", checkpoint_seconds=0.0, quiet=True)
+    checkpoint = tmp_path / "runs" / f"{config.name}.pt"
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [checkpoint]
+    assert torch.load(checkpoint, weights_only=True)["progress"][:2] == (0, 3)
+    monkeypatch.setattr(os, "fsync", usual)
+    record = run(config, data=data, out=tmp_path, device="cpu", quiet=True)
+    assert timeless(record.metrics) == timeless(undisturbed.metrics)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee documentation"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: not enough memory: you tried ..."),
+        MemoryError(),
+    ],
+)
+def test_out_of_memory_says_which_setting_to_lower(tmp_path, monkeypatch, error):
+    usual, checkpoint = Run.update, tmp_path / "run.pt"
+
+    def update(self, batch):
+        if self.done == 2:
+            raise error
+        usual(self, batch)
+
+    monkeypatch.setattr(Run, "update", update)
+    with pytest.raises(LabError, match=r"lower batch \(now 32\), then width \(now 16\).*fewer jobs.*run\.pt$") as told:
+        train(Config("cifar10", **TINY), noise(), device="cpu", checkpoint=checkpoint, checkpoint_seconds=0, quiet=True)
+    assert "\n" not in str(told.value)
+    assert checkpoint.is_file()
+
+
+def test_the_processors_own_lack_of_memory_is_recognised():
+    with pytest.raises(RuntimeError) as error:
+        torch.empty(2**50)
+    assert is_out_of_memory(error.value)
+    assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
+
+
+def test_a_loss_that_is_not_finite_names_the_checkpoints_epoch_and_step(tmp_path, monkeypatch):
+    usual = Run.update
+
+    def update(self, batch):
+        usual(self, batch)
+        if self.done == 8:
+            self.losses[self.step - 1] = math.nan
+
+    monkeypatch.setattr(Run, "update", update)
+    with pytest.raises(Diverged, match=r"nan at step 3 of epoch 2; .*run\.pt \(epoch 1, step 2\); try a smaller lr"):
+        train(
+            Config("cifar10", **TINY),
+            noise(),
+            device="cpu",
+            checkpoint=tmp_path / "run.pt",
+            checkpoint_seconds=0,
+            quiet=True,
+        )
+
+
+def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monkeypatch):
+    now = [1000.0]
+    for module in ("geolib.lab.watch", "geolib.lab.training"):
+        monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    usual = Run.update
+
+    def update(self, batch):
+        usual(self, batch)
+        now[0] += 10
+
+    monkeypatch.setattr(Run, "update", update)
+    config, checkpoint = Config("cifar10", **TINY), tmp_path / "run.pt"  # 10 steps: 100 s
+    with pytest.raises(Stopped, match="given up") as stop:
+        train(config, noise(), device="cpu", checkpoint=checkpoint, time_budget=50, checkpoint_seconds=999, quiet=True)
+    assert not checkpoint.exists()
+    assert stop.value.advice == "give it a larger time budget"
+    with pytest.raises(Stopped, match="given up") as stop:
+        train(config, noise(), device="cpu", checkpoint=checkpoint, time_budget=95, checkpoint_seconds=999, quiet=True)
+    assert checkpoint.exists()
+    assert stop.value.advice == "the same command goes on from its checkpoint"
+
+
+def test_the_time_that_a_recording_takes_does_not_count_as_slowness(recording, tmp_path, monkeypatch):
+    now = [1000.0]
+    for module in ("geolib.lab.watch", "geolib.lab.training", "geolib.lab.steps"):
+        monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+
+    def warm_up(work, device):
+        now[0] += 40  # a compilation
+
+    usual = Run.update
+
+    def update(self, batch):
+        usual(self, batch)
+        now[0] += 1
+
+    monkeypatch.setattr(steps, "warm_up", warm_up)
+    monkeypatch.setattr(Run, "update", update)
+    config, checkpoint = Config("cifar10", **TINY), tmp_path / "run.pt"  # 10 steps: 10 s
+    done = train(
+        config, noise(), device="cpu", step="captured", checkpoint=checkpoint, checkpoint_seconds=999, time_budget=60
+    )
+    assert done.seconds == pytest.approx(50)
+    assert done.preparing_seconds == pytest.approx(40)
+    assert done.images_per_second == pytest.approx(2 * 144 / 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"train_size": 145}, "train_size: got 145; there are only 144 images"),
+        ({"test_size": 41}, "test_size: got 41; there are only 40 images"),
+        ({"patch": 5}, "patch: got 5; it must divide the image"),
+        ({"method": "rope", "method_options": {"bse": 3}}, "rope does not take them"),
+        ({"method": "rope-axial", "width": 12, "heads": 4}, "got 3"),
+    ],
+)
+def test_a_configuration_that_asks_for_the_impossible_is_one_line(settings, says):
+    with pytest.raises(LabError, match=says) as error:
+        train(Config("cifar10", **(TINY | settings)), noise(), device="cpu", quiet=True)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_learned_stands_in_the_record_and_older_records_are_read(tmp_path):
+    config = Config("cifar10", "riemannformer", **(TINY | {"epochs": 1}))
+
+    def after(finished):
+        return {"scale": finished.model.encoding.log_scale().tolist()}
+
+    record = run(config, data=noise(), out=tmp_path, device="cpu", after=after, quiet=True)
+    path = tmp_path / f"{config.name}.json"
+    assert lab_records.read(path) == record
+    assert np.shape(record.learned["scale"]) == (2, 2)
+    old = json.loads(path.read_text())
+    del old["learned"], old["engine"]
+    path.write_text(json.dumps(old))
+    assert (lab_records.read(path).learned, lab_records.read(path).engine) == ({}, {})
+    path.write_text(json.dumps(old | {"learned": [1]}))
+    with pytest.raises(LabError, match=r"not a record, learned is \[1\]"):
+        lab_records.read(path)
+    with pytest.raises(LabError, match="JSON cannot hold"):
+        run(config, data=noise(), device="cpu", after=lambda finished: {"model": finished.model}, quiet=True)
+
+
+def test_a_damaged_record_is_named_and_the_others_are_not_lost(tmp_path, monkeypatch, capsys):
+    prepare(tmp_path / "data", noise())
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    settings = dict(experiment.settings) | {"smoke": TINY | {"epochs": 1}}
+    monkeypatch.setitem(EXPERIMENTS, experiment.name, replace(experiment, settings=settings))
+    out = ["--out", str(tmp_path / "out")]
+    words = ["run", experiment.name, "--scale", "smoke", "--only", "none/cifar10", "--quiet", *out]
+    assert main(words) == 0
+    (whole,) = read_all(tmp_path / "out")
+    config = experiment.config("full", "rope", "cifar10", 0)
+    damaged = lab_records.path_of(config, experiment.name, tmp_path / "out")
+    damaged.write_text("{")
+    for command in (["table", experiment.name, "--scale", "smoke", *out], words):
+        capsys.readouterr()
+        assert main(command) == 2
+        printed = capsys.readouterr()
+        assert f"{100 * whole.accuracy:.2f}" in printed.out
+        assert printed.err.count("\n") == 1
+        assert str(damaged) in printed.err
+        assert "delete it and run again" in printed.err
+    assert main(["pending", *out]) == 2
+    printed = capsys.readouterr()
+    assert str(damaged) in printed.err
+    assert config.name in printed.out
+    assert damaged.read_text() == "{"
+
+
+# The bench ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bench_sets_both_loops_side_by_side():
+    from geolib.lab.benches import training
+
+    rows = training.run(images=64, epochs=2, width=16, layers=1, batch=32, workers=0)
+    assert [row.get("loop") or row["ratio"] for row in rows] == ["plain", "lab, eager", "lab, eager / plain"]
+    plain, ours, ratio = rows
+    assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])
+    assert all(row["device"] == lab_records.device_name(CPU) for row in rows)
+
+
+def test_the_plain_loop_crops_mirrors_and_standardises():
+    pytest.importorskip("PIL")
+    from geolib.lab.benches.training import ByHand, PlainImages, random_images
+
+    data = random_images(3)
+    mean, deviation = [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]
+    transform, image = ByHand(mean, deviation), PlainImages(data).images[0]
+    padded = torch.nn.functional.pad(data.x_train[0].double() / 255, (4, 4, 4, 4))
+    standard = (padded - torch.tensor(mean)[:, None, None]) / torch.tensor(deviation)[:, None, None]
+    crops = [standard[:, i : i + 32, j : j + 32] for i in range(9) for j in range(9)]
+    allowed = torch.stack(crops + [crop.flip(2) for crop in crops])
+    found = {int((allowed - transform(image)).abs().amax((1, 2, 3)).argmin()) for _ in range(60)}
+    nearest = [(allowed - transform(image)).abs().amax((1, 2, 3)).min().item() for _ in range(20)]
+    assert max(nearest) < 1e-6
+    assert len(found) > 20
+    assert min(found) < 81 <= max(found)

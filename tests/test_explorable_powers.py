@@ -1,0 +1,169 @@
+"""Even powers: the kernels and the counts are geolib's, and the pictures answer the reader's hand."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from explorable_kit import Place, node_functions, state_of
+from torch.testing import assert_close
+
+from geolib import sympow
+from geolib.explorables import EvenPowers
+
+EVEN = range(2, 17, 2)
+
+# In Node: the numbers ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory):
+    """call(name, [arguments, ...]): the results of the module's function of that name."""
+    return node_functions("powers.js", tmp_path_factory.mktemp("modules"))
+
+
+def unit(degrees):
+    angle = math.radians(degrees)
+    return torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+
+
+def test_the_number_of_features_is_the_dimension_of_sym_p_to_the_last_digit(call):  # CS-k
+    draw = random.Random(0)
+    calls = [[64, 2], [64, 4], [128, 16], [1, 8]] + [[draw.randint(1, 128), draw.choice(EVEN)] for _ in range(40)]
+    found = call("digits", calls)
+    assert found[:2] == [["2080", "4096"], ["766480", "16777216"]]
+    assert found == [[str(sympow.dimension(d, p)), str(d**p)] for d, p in calls]
+    for (d, p), rough in zip(calls, call("features", calls)):
+        assert rough == pytest.approx(sympow.dimension(d, p), rel=1e-12)
+
+
+def test_the_features_are_those_of_the_symmetric_power_embedding(call):  # CS-k
+    draw = random.Random(1)
+    calls = [[[draw.gauss(0, 1) for _ in range(draw.randint(1, 5))], draw.randint(1, 6)] for _ in range(30)]
+    for (v, p), found in zip(calls, call("embed", calls)):
+        expected = sympow.embed(torch.tensor(v, dtype=torch.float64), p)
+        assert_close(torch.tensor(found, dtype=torch.float64), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_power_of_the_inner_product_is_the_inner_product_of_the_features(call):  # CS-k, CS-att
+    draw = random.Random(2)
+    calls = [[draw.uniform(-180, 180), p] for p in EVEN for _ in range(5)]
+    powers, features = call("powerKernel", calls), call("featureKernel", calls)
+    for (degrees, p), power, feature in zip(calls, powers, features):
+        q, k = unit(0), unit(degrees)
+        assert power == pytest.approx(float(q @ k) ** p, abs=1e-12)
+        assert feature == pytest.approx(float(sympow.embed(q, p) @ sympow.embed(k, p)), abs=1e-9)
+        assert feature == pytest.approx(power, abs=1e-9)
+        assert power >= 0
+
+
+def test_softmaxs_kernel_is_the_exponential_over_its_value_at_angle_0(call):  # CS-att
+    draw = random.Random(3)
+    calls = [[draw.uniform(-180, 180), draw.uniform(0, 16)] for _ in range(40)]
+    for (degrees, beta), found in zip(calls, call("softmaxKernel", calls)):
+        q = unit(0)
+        expected = torch.exp(beta * q @ unit(degrees)) / torch.exp(beta * q @ q)
+        assert found == pytest.approx(float(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("p", EVEN)
+def test_with_beta_equal_to_p_both_kernels_begin_alike_and_differ_by_the_mirror_behind(call, p):
+    (front, softmax), (behind, gone) = zip(
+        call("powerKernel", [[2, p], [180, p]]), call("softmaxKernel", [[2, p], [180, p]])
+    )
+    assert front == pytest.approx(softmax, abs=1e-5)
+    assert behind == pytest.approx(1)
+    assert gone < 0.02
+
+
+def test_numbers_are_grouped_and_long_ones_shortened_only_where_asked(call):
+    calls = [["2080"], ["766480"], ["17"], [str(128**16)], [str(128**16), True], [str(64**4), True]]
+    assert call("grouped", calls) == ["2,080", "766,480", "17", f"{128**16:,}", "5.19·10³³", "16,777,216"]
+
+
+def test_the_sentence_for_screen_readers_names_the_state(call):
+    (said,) = call("describe", [[{"power": 4, "dim": 64, "beta": 4, "angle": 60}]])
+    assert said == (
+        "power 4, a key at 60 degrees: power kernel 0.063, softmax kernel with beta 4 0.135; "
+        "766,480 features for head dimension 64, of 16,777,216 products"
+    )
+
+
+# In Python: the traits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [3, 5, 15])
+def test_an_odd_power_is_refused_by_name(power):  # CS-att
+    with pytest.raises(ValueError, match=f"^power: got {power}; it must be even: .* negative weights"):
+        EvenPowers(power=power)
+    widget = EvenPowers(power=6)
+    with pytest.raises(ValueError, match=f"^power: got {power}; it must be even"):
+        widget.power = power
+    assert widget.power == 6
+
+
+# In a browser --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(browser):
+    """A page with one explorable; what goes wrong in it fails the test."""
+    place = Place(browser, "EvenPowers", state_of("EvenPowers"))
+    yield place
+    place.close()
+
+
+def sentences(place):
+    place.settle()
+    return place.page.locator("#one .geo-say").all_text_contents()
+
+
+def test_the_sentences_give_both_kernels_and_the_exact_counts(place):
+    place.set(angle=60.0, beta=2.0, power=2, dim=64)
+    first, second = sentences(place)
+    assert first == "At 60°:  (q·k)² = 0.250,  exp = 0.368"
+    assert second == "d = 64, p = 2: 2,080 features, of 64² = 4,096 products"
+    assert "of 3 features each: 0.250" in place.page.locator("#one .geo-note").first.text_content()
+    place.set(power=16, dim=128)
+    assert f"{sympow.dimension(128, 16):,} features" in sentences(place)[1]
+
+
+@pytest.mark.parametrize("way", ["drag", "swipe"])
+def test_a_hand_moves_the_key_around_the_circle_and_the_point_along_the_dimensions(place, way):
+    circle, growth = (place.page.locator("#one svg").nth(i) for i in (0, 1))
+    width = circle.bounding_box()["width"]
+    getattr(place, way)(circle, 60, 0)
+    # Plot: 34 pixels of axis at the left, 14 at the right, 360 degrees between.
+    expected = (width / 2 + 60 - 34) / (width - 48) * 360 - 180
+    assert place.values()["angle"] == pytest.approx(expected, abs=1)
+    getattr(place, way)(growth, -40, 0)
+    expected = 2 ** ((width / 2 - 40 - 34) / (width - 86) * 7)
+    assert place.values()["dim"] == pytest.approx(expected, rel=0.1)
+    assert place.values()["power"] == 2
+
+
+def test_the_power_moves_both_curves_and_beta_only_softmaxs(place):
+    def curves():
+        place.settle()
+        return [place.page.locator(f"#one path.{tone}.geo-line").first.get_attribute("d") for tone in
+                ("geo-warm", "geo-cool", "geo-join")]  # fmt: skip
+
+    first = curves()
+    place.set(beta=9.0)
+    second = curves()
+    assert [a == b for a, b in zip(first, second)] == [True, False, True]
+    place.set(power=8)
+    third = curves()
+    assert [a == b for a, b in zip(second, third)] == [False, True, False]
+
+
+def test_at_180_degrees_the_power_is_back_at_1_in_the_picture(place):
+    place.set(angle=180.0)
+    top = float(place.page.locator("#one .geo-dot").first.get_attribute("cy"))
+    place.set(angle=0.0)
+    assert float(place.page.locator("#one .geo-dot").first.get_attribute("cy")) == top
+    assert float(place.page.locator("#one .ring").first.get_attribute("cy")) == top
+    place.set(angle=90.0)
+    assert float(place.page.locator("#one .geo-dot").first.get_attribute("cy")) > top + 150
