@@ -8,6 +8,13 @@ import torch
 from geolib.check import check
 from geolib.rotations import rotate_pairs
 
+
+def paired(a, b, count):
+    """Mean and standard deviation of the differences over common seeds, the latter over the root of count."""
+    differences = torch.tensor([a[seed] - b[seed] for seed in a.keys() & b.keys()], dtype=torch.float64)
+    return float(differences.mean()), float(differences.std()) / math.sqrt(count)
+
+
 RIGHT = {
     "rotations: three mirrors": lambda a, b, c: a - b + c,
     "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, p[:, None] * theta),
@@ -15,12 +22,18 @@ RIGHT = {
     "rotations: which shift": lambda q, k, theta: (
         (math.atan2(float(q[1]), float(q[0])) - math.atan2(float(k[1]), float(k[0]))) / float(theta)
     ),
+    "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
+    "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
+    "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
 }
 WRONG = {
     "rotations: three mirrors": lambda a, b, c: a + b + c,
     "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, -p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),
     "rotations: which shift": lambda q, k, theta: 0.0,
+    "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
+    "riemannformer: symmetries of a distance": lambda A: 8,
+    "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
 }
 
 

@@ -437,6 +437,18 @@ def test_focusing_does_not_see_a_common_shift():  # RF-21
 # Layers, names, errors ----------------------------------------------------------------------------------------------
 
 
+def test_locality_alone_does_not_see_a_half_turn():  # RF-TURN, RF-21
+    positions, x = grid_positions(3, 4).to(F64), torch.randn(2, 12, 24, dtype=F64)
+    attend = MultiHeadAttention(24, 2).double()
+    turned = {}
+    for name in ("lf", "rope-axial+lf"):  # with another A, and a width a head
+        encoding = _stir(_build(name))
+        # In reading order the half turn of a full grid takes the tokens backwards.
+        turned[name] = (attend(x.flip(1), positions, encoding), attend(x, positions, encoding).flip(1))
+    assert_close(*turned["lf"])
+    assert not torch.allclose(*turned["rope-axial+lf"], atol=1e-3)
+
+
 def test_every_layer_has_its_own_parameters_when_asked_for():
     encoding = _build("riemannformer+lf", layers=3, per_layer=True, lf={"per_layer": True})
     shared = _build("riemannformer+lf", layers=3)
