@@ -383,6 +383,53 @@ def test_a_run_without_a_full_batch_says_so(recording, tmp_path):
     assert (record.engine["step"], record.engine["why"]) == ("eager", "no batch was full")
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["none", "learned", "riemannformer+lf", "rope-mixed+lf", "liere"])
+@pytest.mark.parametrize("form", ["captured", "compiled"])
+def test_on_a_gpu_every_form_trains_to_the_same_losses_and_resumes_exactly(form, method, tmp_path, monkeypatch):
+    options = {"block": 8} if method == "liere" else {}
+    augment = {"augment": "crop-flip-autoaugment", "erase": 0.5, "dropout": 0.1 * (form == "captured")}
+    config, data = Config("cifar10", method, method_options=options, **augment, **TINY), noise()
+    eager = train(config, data, device="cuda", step="eager", quiet=True)
+    undisturbed = train(config, data, device="cuda", step=form, quiet=True)
+    if method != "liere":  # whose exponential reads a number back: it is taken eagerly
+        wanted = "captured" if form == "captured" else "compiled and captured"
+        assert undisturbed.take_step.form == wanted, undisturbed.take_step.why
+    assert [row["train_loss"] for row in undisturbed.metrics] == pytest.approx(
+        [row["train_loss"] for row in eager.metrics], rel=0.02
+    )
+    usual, checkpoint = Watch.after_step, tmp_path / "run.pt"
+
+    def after_step(self, live):
+        if live.done == 7:
+            signal.raise_signal(signal.SIGTERM)
+        usual(self, live)
+
+    monkeypatch.setattr(Watch, "after_step", after_step)
+    with pytest.raises(Stopped):
+        train(config, data, device="cuda", step=form, checkpoint=checkpoint, quiet=True)
+    monkeypatch.setattr(Watch, "after_step", usual)
+    resumed = train(config, data, device="cuda", step=form, checkpoint=checkpoint, quiet=True)
+    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_recording_that_breaks_off_can_be_followed_by_anything():
+    def reads_back():
+        return torch.rand(8, device="cuda") * torch.rand(8, device="cuda").sum().item()
+
+    before = torch.cuda.current_stream()
+    with pytest.raises(RuntimeError):
+        steps.record(reads_back)
+    assert torch.cuda.current_stream() == before
+    assert torch.rand(8, device="cuda").sum().item() > 0  # the generator works outside a recording
+    graph, result = steps.record(lambda: torch.rand(8, device="cuda").sum())
+    graph.replay()
+    first = result.item()
+    graph.replay()
+    assert result.item() != first
+
+
 def test_an_unknown_form_of_step_is_an_error():
     with pytest.raises(LabError, match="step: got 'fast'; it is one of auto, compiled, captured, eager"):
         train(Config("cifar10", **TINY), noise(), device="cpu", step="fast", quiet=True)
