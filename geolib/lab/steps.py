@@ -4,8 +4,8 @@ A step is called with a batch's images and labels and returns the loss, which st
 and its gradient and lets the optimiser move the weights, whose learning rate was set before.
 
 A small model's step is a few hundred short kernels, and launching them from Python takes longer than running them. A
-CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer ones of them. It may time several forms of
-a kernel and keep the fastest, so a compiled run repeats to the last digit where the compiler's cache is the same.
+CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer ones of them. It may time several forms
+of a kernel and keep the fastest, so a compiled run repeats to the last digit where the compiler's cache is the same.
 """
 
 from __future__ import annotations
