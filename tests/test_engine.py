@@ -277,10 +277,21 @@ class Recorder:
         self.note("waiting is", mode)
         self.mode = mode
 
+    def replace_state(self, fresh):
+        self.note("the generator goes on from", self.state.equal(fresh.get_state()))
+
     def install(self, monkeypatch):
+        self.state = torch.Generator().manual_seed(3).get_state()
+        generator = types.SimpleNamespace(
+            device=CPU, get_state=lambda: self.state, graphsafe_set_state=self.replace_state
+        )
         for name, stand_in in {
             "Stream": lambda device: self.named("side"),
-            "current_stream": lambda device: self.named("main"),
+            "current_stream": lambda device=None: self.named("main"),
+            "current_device": lambda: 0,
+            "default_generators": (generator,),
+            "set_stream": lambda stream: self.note("back to the stream"),
+            "synchronize": lambda: self.note("wait for all"),
             "stream": lambda stream: self.inside("side"),
             "get_sync_debug_mode": lambda: self.mode,
             "set_sync_debug_mode": self.set_sync_debug_mode,
@@ -311,6 +322,112 @@ def test_a_recording_is_warmed_up_beside_the_stream_and_may_not_wait(monkeypatch
     with pytest.raises(ZeroDivisionError), steps.waiting_forbidden():
         raise ZeroDivisionError
     assert recorder.mode == 0
+
+
+def test_what_a_warm_up_began_is_waited_for_when_it_fails(monkeypatch):
+    recorder = Recorder()
+    recorder.install(monkeypatch)
+
+    def work():
+        recorder.note("work")
+        if recorder.mode:
+            raise RuntimeError("called a synchronizing CUDA operation")
+
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        steps.warm_up(work, torch.device("cuda", 0))
+    assert recorder.events[-3:] == ["work", "waiting is 0", "main waits"]
+
+
+def test_a_recording_that_breaks_off_leaves_stream_and_generator_as_they_were(monkeypatch):
+    recorder = Recorder()
+    recorder.install(monkeypatch)
+
+    @contextlib.contextmanager
+    def broken(graph):  # PyTorch's own does not leave the stream when the recording cannot be ended
+        recorder.note("enter", graph)
+        yield
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(torch.cuda, "graph", broken)
+    with pytest.raises(RuntimeError, match="previous error"):
+        steps.record(lambda: torch.ones(()))
+    assert recorder.events == ["enter graph", "back to the stream", "the generator goes on from True", "wait for all"]
+
+
+def test_only_an_algorithm_without_a_repeatable_form_gives_repeatability_up():
+    modes = []
+
+    def work():
+        modes.append(torch.get_deterministic_debug_mode())  # 2: errors, 1: warnings
+        if modes[-1] == 2:
+            raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+        return torch.ones(())
+
+    def other_trouble():
+        raise RuntimeError("another error")
+
+    try:
+        torch.use_deterministic_algorithms(True)
+        with pytest.raises(RuntimeError, match="another"):
+            steps.repeatably(other_trouble)
+        assert torch.get_deterministic_debug_mode() == 2
+        assert steps.repeatably(work) == 1
+        assert modes == [2, 1]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_run_without_a_full_batch_says_so(recording, tmp_path):
+    config = Config("cifar10", **(TINY | {"batch": 10_000}))
+    record = run(config, data=noise(), out=tmp_path, device="cpu", step="captured", quiet=True)
+    assert (record.engine["step"], record.engine["why"]) == ("eager", "no batch was full")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["none", "learned", "riemannformer+lf", "rope-mixed+lf", "liere"])
+@pytest.mark.parametrize("form", ["captured", "compiled"])
+def test_on_a_gpu_every_form_trains_to_the_same_losses_and_resumes_exactly(form, method, tmp_path, monkeypatch):
+    options = {"block": 8} if method == "liere" else {}
+    augment = {"augment": "crop-flip-autoaugment", "erase": 0.5, "dropout": 0.1 * (form == "captured")}
+    config, data = Config("cifar10", method, method_options=options, **augment, **TINY), noise()
+    eager = train(config, data, device="cuda", step="eager", quiet=True)
+    undisturbed = train(config, data, device="cuda", step=form, quiet=True)
+    if method != "liere":  # whose exponential reads a number back: it is taken eagerly
+        wanted = "captured" if form == "captured" else "compiled and captured"
+        assert undisturbed.take_step.form == wanted, undisturbed.take_step.why
+    assert [row["train_loss"] for row in undisturbed.metrics] == pytest.approx(
+        [row["train_loss"] for row in eager.metrics], rel=0.02
+    )
+    usual, checkpoint = Watch.after_step, tmp_path / "run.pt"
+
+    def after_step(self, live):
+        if live.done == 7:
+            signal.raise_signal(signal.SIGTERM)
+        usual(self, live)
+
+    monkeypatch.setattr(Watch, "after_step", after_step)
+    with pytest.raises(Stopped):
+        train(config, data, device="cuda", step=form, checkpoint=checkpoint, quiet=True)
+    monkeypatch.setattr(Watch, "after_step", usual)
+    resumed = train(config, data, device="cuda", step=form, checkpoint=checkpoint, quiet=True)
+    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_recording_that_breaks_off_can_be_followed_by_anything():
+    def reads_back():
+        return torch.rand(8, device="cuda") * torch.rand(8, device="cuda").sum().item()
+
+    before = torch.cuda.current_stream()
+    with pytest.raises(RuntimeError):
+        steps.record(reads_back)
+    assert torch.cuda.current_stream() == before
+    assert torch.rand(8, device="cuda").sum().item() > 0  # the generator works outside a recording
+    graph, result = steps.record(lambda: torch.rand(8, device="cuda").sum())
+    graph.replay()
+    first = result.item()
+    graph.replay()
+    assert result.item() != first
 
 
 def test_an_unknown_form_of_step_is_an_error():

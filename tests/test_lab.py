@@ -807,7 +807,7 @@ def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypat
     monkeypatch.setattr(Run, "update", None)
     capsys.readouterr()
     assert main([*words, "--seeds", "1", "--time-budget", "400"]) == 3
-    assert "takes about 500 s and not started, 400 s of the time budget are left" in capsys.readouterr().out
+    assert "not started, 400 s of the time budget are left, a run of its size took 500 s" in capsys.readouterr().out
     assert len(read_all(out)) == 1
 
 

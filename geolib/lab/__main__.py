@@ -279,8 +279,8 @@ class _Session:
         expected = similar_seconds(job.config, self.kept, self.device)
         if left is None or left > (expected or 0.0):
             return True
-        needs = "" if expected is None else f" takes about {expected:.0f} s and"
-        print(f"{job.config.name}:{needs} not started, {max(left, 0):.0f} s of the time budget are left")
+        needs = "" if expected is None else f", a run of its size took {_rounded(expected)} s"
+        print(f"{job.config.name}: not started, {_rounded(max(left, 0.0))} s of the time budget are left{needs}")
         self.codes.append(OUT_OF_TIME)
         return False
 
@@ -314,6 +314,11 @@ class _Session:
         speed = f"{record.wall_seconds:.1f} s, {record.images_per_second:.0f} images/s"
         say(f"{record.name}: {100 * record.accuracy:.2f}%, {speed}; wrote {job.record_path}")
         sys.stdout.flush()
+
+
+def _rounded(seconds: float) -> str:
+    """Whole seconds, and a digit more where they are few."""
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
 
 
 def _worst(codes: list[int]) -> int:

@@ -4,7 +4,8 @@ A step is called with a batch's images and labels and returns the loss, which st
 and its gradient and lets the optimiser move the weights, whose learning rate was set before.
 
 A small model's step is a few hundred short kernels, and launching them from Python takes longer than running them. A
-CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer ones of them.
+CUDA graph launches them all at once; ``torch.compile`` makes fewer and longer ones of them. It may time several forms
+of a kernel and keep the fastest, so a compiled run repeats to the last digit where the compiler's cache is the same.
 """
 
 from __future__ import annotations
@@ -68,11 +69,34 @@ class EagerStep:
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """One step; the loss, ()."""
+        loss = repeatably(lambda: self.backward(images, labels))
+        self.optimizer.step()
+        return loss
+
+    def backward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The loss, (), detached; its gradient is left in the parameters."""
         self.optimizer.zero_grad()
         loss = self.loss(self.model, images, labels)
         loss.backward()
-        self.optimizer.step()
         return loss.detach()
+
+
+def repeatably(work: Callable[[], Tensor]) -> Tensor:
+    """Do the work with repeatable algorithms alone; from the first one that has no such form on, with what there is.
+
+    Asking for warnings from the beginning would not do: attention's backward pass then takes the form that adds in any
+    order, although it has another.
+    """
+    try:
+        return work()
+    except RuntimeError as error:
+        strict = (
+            torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+        )
+        if not strict or "deterministic" not in str(error):
+            raise
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    return work()
 
 
 class SharedStep(EagerStep):
@@ -94,16 +118,20 @@ class SharedStep(EagerStep):
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """One step; the loss of the whole batch, ()."""
-        own = self.world.part(len(labels))
-        loss = torch.zeros((), device=images.device)
-        self.optimizer.zero_grad()
-        if len(labels[own]):  # the last batch of an epoch may leave nothing for this process
-            loss = self.loss(self.model, images[own], labels[own]) * (len(labels[own]) / len(labels))
-            loss.backward()
-        total = loss.detach().clone()
+        total = repeatably(lambda: self.backward(images, labels)).clone()
         self.world.add([total, *self.gradients()])
         self.optimizer.step()
         return total
+
+    def backward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """This process' share of the loss, (), detached; its gradient is left in the parameters."""
+        own = self.world.part(len(labels))
+        self.optimizer.zero_grad()
+        if not len(labels[own]):  # the last batch of an epoch may leave nothing for this process
+            return torch.zeros((), device=images.device)
+        loss = self.loss(self.model, images[own], labels[own]) * (len(labels[own]) / len(labels))
+        loss.backward()
+        return loss.detach()
 
     def gradients(self) -> list[Tensor]:
         """The gradients of all parameters, zero where nothing was computed."""
@@ -118,7 +146,8 @@ class CapturedStep:
 
     The recording is made at the first full batch. What cannot be recorded (a model that reads numbers back from the
     GPU) or compiled (no compiler for C on the machine) is found out there: the step then takes the next slower form and
-    keeps the reason.
+    keeps the reason. LieRE with blocks wider than 2 is such a model: how often its exponential squares follows from the
+    largest generator, and the host asks the GPU for that number in each forward pass.
 
     Parameters
     ----------
@@ -133,7 +162,7 @@ class CapturedStep:
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, size: int, compiles: bool):
         self.eagerly = EagerStep(model, loss, optimizer)
         self.size, self.compiles = size, compiles
-        self.form, self.why, self.preparing_seconds = "not yet prepared", "", 0.0
+        self.form, self.why, self.preparing_seconds = "eager", "no batch was full", 0.0
         self.full: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -199,9 +228,30 @@ def record(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A CUDA graph of some work, which is not done now, and the tensor where each replay leaves its result."""
     gc.collect()  # the recordings of earlier runs hold memory, and may wait in a cycle
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with unharmed(), torch.cuda.graph(graph):
         result = work()
     return graph, result
+
+
+@contextmanager
+def unharmed() -> Iterator[None]:
+    """Inside, a recording may fail; after it, PyTorch works on as if it had not been tried.
+
+    A recording that broke off leaves its stream as the current one, and the random generator refuses to be used outside
+    a recording: both are put back.
+    """
+    stream = torch.cuda.current_stream()
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    numbers = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        torch.cuda.set_stream(stream)
+        fresh = torch.Generator(generator.device)
+        fresh.set_state(numbers)
+        generator.graphsafe_set_state(fresh)
+        torch.cuda.synchronize()
+        raise
 
 
 def warm_up(work: Callable[[], object], device: torch.device) -> None:
@@ -214,12 +264,14 @@ def warm_up(work: Callable[[], object], device: torch.device) -> None:
     """
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UPS - 1):
-            work()
-        with waiting_forbidden():
-            work()
-    torch.cuda.current_stream(device).wait_stream(side)
+    try:
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS - 1):
+                work()
+            with waiting_forbidden():
+                work()
+    finally:  # also after an error: what was begun still moves the weights, and they are put back next
+        torch.cuda.current_stream(device).wait_stream(side)
 
 
 @contextmanager

@@ -193,7 +193,8 @@ class Run:
     def scores(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """The model's output for images as they are stored, float32 (batch, classes)."""
         standard = (images.float() - self.mean) / self.deviation
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+        # No weight is used twice in a pass; a cache of casts must not outlive a recording.
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
             return (self.model if model is None else model)(standard).float()
 
     def end_epoch(self) -> None:
@@ -375,7 +376,7 @@ def adamw(model: ViT, config: Config, device: torch.device) -> torch.optim.Optim
     optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True, capturable=on_gpu)
     if on_gpu:
         for group in optimizer.param_groups:
-            group["lr"] = torch.full((), config.lr, device=device)
+            group["lr"] = torch.full((), config.lr, dtype=torch.float32, device=device)
     return optimizer
 
 
@@ -443,15 +444,15 @@ def isolated(device: torch.device) -> Iterator[None]:
             return
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
         settings: Any = torch.utils.deterministic
-        was, filled = torch.are_deterministic_algorithms_enabled(), settings.fill_uninitialized_memory
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        was, filled = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
+        torch.use_deterministic_algorithms(True)  # geolib.lab.steps.repeatably yields where that cannot be
         settings.fill_uninitialized_memory = False  # it only costs time: nothing here reads unwritten memory
         torch.cuda.reset_peak_memory_stats(device)
         try:
             with torch.cuda.device(device):
                 yield
         finally:
-            torch.use_deterministic_algorithms(was)
+            torch.set_deterministic_debug_mode(was)
             settings.fill_uninitialized_memory = filled
 
 

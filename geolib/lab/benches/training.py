@@ -128,12 +128,13 @@ def plain_rate(config: Config, data: Dataset, device: torch.device, workers: int
 # The lab's loop -----------------------------------------------------------------------------------------------------
 
 
-def lab_rate(config: Config, data: Dataset, device: torch.device, step: str) -> tuple[float, str]:
-    """Images a second of the lab's loop, over all epochs but the first, and the form of its steps."""
+def lab_rate(config: Config, data: Dataset, device: torch.device, step: str) -> tuple[float, str, str]:
+    """Images a second of the lab's loop, over all epochs but the first, the form of its steps, and why that one."""
     finished = train(config, data, device=str(device), step=step, quiet=True)
     seconds = [row["seconds"] for row in finished.metrics]
     seconds[-1] -= finished.evaluation_seconds
-    return len(data.y_train) * (config.epochs - 1) / (seconds[-1] - seconds[0]), finished.take_step.form
+    rate = len(data.y_train) * (config.epochs - 1) / (seconds[-1] - seconds[0])
+    return rate, finished.take_step.form, finished.take_step.why
 
 
 def run(
@@ -178,7 +179,7 @@ def run(
     rows = [{"loop": "plain", "images_per_second": plain, **about, "workers": workers}]
     ratios = []
     for step in ("eager", "captured", "compiled") if on_gpu else ("eager",):
-        rate, form = lab_rate(config, data, device, step)
-        rows.append({"loop": f"lab, {form}", "images_per_second": rate, **about})
+        rate, form, why = lab_rate(config, data, device, step)
+        rows.append({"loop": f"lab, {form}", "images_per_second": rate, **about, **({"why": why} if why else {})})
         ratios.append({"ratio": f"lab, {form} / plain", "value": rate / plain, "device": about["device"]})
     return rows + ratios
