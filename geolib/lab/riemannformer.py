@@ -12,6 +12,7 @@ from geolib.lab.plans import Experiment, Variant
 from geolib.lab.records import Record
 from geolib.lab.tables import NO_RECORD, Table, cells_of
 
+# Table 1 of the paper, accuracies in percent. Source: RF-T1.
 PAPER: dict[tuple[str, str], float] = {
     (method, dataset): number
     for dataset, numbers in (
@@ -20,12 +21,12 @@ PAPER: dict[tuple[str, str], float] = {
     )
     for method, number in zip(("none", "sinusoidal", "rope", "lf", "riemannformer", "riemannformer+lf"), numbers)
 }
-"""Table 1 of the paper, accuracies in percent. Source: RF-T1."""
 
 STATED: dict[str, Any] = {"heads": 4, "layers": 6, "epochs": 200, "batch": 128}
 
 # What the paper does not state: settings of the model and its training ----------------------------------------------
 
+# The fields of Config at full scale that the paper leaves open.
 TRAININGS: dict[str, dict[str, Any]] = {
     "w256-mlp4": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip"},
     "w256-mlp4-auto": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip-autoaugment"},
@@ -38,21 +39,20 @@ TRAININGS: dict[str, dict[str, Any]] = {
     # The paper read to the letter: it names no augmentation.
     "w256-mlp4-plain": {"width": 256, "mlp_ratio": 4.0, "augment": "none"},
 }
-"""The fields of Config at full scale that the paper leaves open."""
 
+# The two readings of the paper's RoPE: methods of the registry.
 ROPES = {"rope": "reading order, base 10000", "rope-axial": "axial, base 100"}
-"""The two readings of the paper's RoPE: methods of the registry."""
 
+# The settings that the rule chooses from: a training and a RoPE each.
 GRID: tuple[tuple[str, str], ...] = (
     *((training, "rope") for training in TRAININGS),
     ("w256-mlp4", "rope-axial"),
     ("w256-mlp4-auto", "rope-axial"),
 )
-"""The settings that the rule chooses from: a training and a RoPE each."""
 
+# The setting of ``riemannformer-table1`` at full scale: what ``choose`` says once the grid is recorded, and until then
+# our first choice.
 FROZEN = ("w256-mlp4", "rope")
-"""The setting of ``riemannformer-table1`` at full scale: what ``choose`` says once the grid is recorded, and until then
-our first choice."""
 
 
 def distance(no_positions: float, rope: float) -> float:
