@@ -141,8 +141,8 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
     assert one == "exp(t A) at t = 0.50: turned by 28.6° of 57.3° about the axis (1.00, 0.00, 0.00)"
     assert two == "exp(t B) at t = 0.50: turned by 28.6° of 57.3° about the axis (0.00, 0.00, 1.00)"
     assert three == (
-        "2 of 4 steps of size 0.10; the whole square leaves a turn of 0.572°, epsilon squared times |[A, B]| is 0.573°: "
-        "ratio 0.999"
+        "2 of 4 steps of size 0.10; the whole square leaves a turn of 0.572°, epsilon squared times |[A, B]| is "
+        "0.573°: ratio 0.999"
     )
 
 
