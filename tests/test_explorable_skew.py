@@ -141,8 +141,8 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
     assert one == "exp(t A) at t = 0.50: turned by 28.6° of 57.3° about the axis (1.00, 0.00, 0.00)"
     assert two == "exp(t B) at t = 0.50: turned by 28.6° of 57.3° about the axis (0.00, 0.00, 1.00)"
     assert three == (
-        "2 of 4 steps of size 0.10; the whole square leaves a turn of 0.6°, epsilon squared times |[A, B]| is 0.6°: "
-        "ratio 0.999"
+        "2 of 4 steps of size 0.10; the whole square leaves a turn of 0.572°, epsilon squared times |[A, B]| is "
+        "0.573°: ratio 0.999"
     )
 
 
@@ -176,6 +176,11 @@ def test_the_words_multiply_time_and_angle(place):
     assert place.page.locator("#one .matrix").get_attribute("aria-label") == (
         "Matrix A with the entries 0.00, −0.60, 0.80, 0.60, 0.00, 0.00, −0.80, 0.00, 0.00, row by row"
     )
+
+
+def test_no_axis_is_named_where_nothing_turns(place):
+    place.set(first=[0.0, 0.0, 0.0], t=1)
+    assert place.page.locator("#one .geo-say").text_content() == "exp(tA) turns by 0.0° = t · 0.0°: no turn has no axis"
 
 
 def test_the_three_sliders_belong_to_the_generator_that_turns_the_box(place):

@@ -164,6 +164,13 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
     )
 
 
+def test_opposite_corners_are_named_instead_of_a_turn_and_an_area_that_nothing_settles(call):  # RF-PT
+    pairs = [[0, 0, 180, 0, 90, 0], [5, 5, 10, -90, 70, 90], [30, 20, 0, 0, -150, -20], OCTANT, [0.0] * 6]
+    assert call("opposite", [[corners] for corners in pairs]) == ["A and B", "B and C", "C and A", "", ""]
+    (said,) = call("describe", [[{"corners": pairs[0], "progress": 3}]])
+    assert said.endswith("A and B are opposite points, so neither turn nor area is settled")
+
+
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
@@ -244,6 +251,9 @@ def test_the_statement_in_the_picture_is_true_of_an_octant_and_of_its_half(place
     assert shown == pytest.approx(math.degrees(inside), abs=0.05)
     assert turned == pytest.approx(shown - 360, abs=0.11)
     assert "− 360°" in sentence.text_content()
+    place.set(corners=[0, 0, 180, 0, 90, 0])
+    assert sentence.text_content().startswith("A and B are opposite points")
+    assert place.page.locator("#one text.geo-warm").text_content() == ""
 
 
 def test_the_angle_between_the_two_arrows_drawn_at_the_corner_is_the_angle_in_the_words(place):

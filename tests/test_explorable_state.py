@@ -195,7 +195,7 @@ def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_
 
 def test_one_push_without_a_turn_shrinks_along_a_line_and_weighs_the_latest_key_most(place):
     place.set(example="once", turn=0, gamma=0.5, token=4)
-    assert "S\u00a0=\u00a0(0.13,\u00a00.00)" in place.page.locator("#one .geo-say").first.text_content()  # 0.5^3
+    assert "S\u00a0=\u00a0(0.125,\u00a00.000)" in place.page.locator("#one .geo-say").first.text_content()  # 0.5^3
     outputs = place.page.locator("#one .weights text[text-anchor=end]").all_text_contents()
     # Equal scores: 1/4 without gates, and 1/8 over 15/8 with them.
     assert outputs == ["Y = 0.250", "Y = 0.250", "Y = 0.067", "Y = 0.067"]

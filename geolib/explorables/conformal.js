@@ -257,8 +257,8 @@ function render({ model, el }) {
     drawLine(state);
     drawMap(state);
     const top = Math.max(3, ...scaled.map(Math.abs)), ceiling = Math.ceil(10 * Math.max(...before, ...after)) / 10;
-    const tick = (value) => [value, show(value, top < 100 ? 1 : 0, true)];
-    drawScores(state, -top, top, [tick(-top), 0, tick(top)], scores, scaled, 0);
+    const tick = (value) => [value, show(value, top < 100 ? 1 : 0, true)]; // a longer number has no room
+    drawScores(state, -top, top, top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled, 0);
     drawWeights(state, 0, ceiling, [0, ceiling], before, after, 1 / state.tokens);
     place.speak(describe(state));
   });

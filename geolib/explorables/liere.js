@@ -158,9 +158,9 @@ function render({ model, el }) {
   const controls = html("div", { class: "geo-panel geo-controls" }, whole);
   const add = (name, label, tone, min, max, step) =>
     slider(controls, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
-  const mix = add("mix", "Away from commuting, c", "warm", 0, 1, 0.05);
+  const mix = add("mix", "Non-commuting c", "warm", 0, 1, 0.05);
   const shift = add("shift", "Shift both by t", "join", 0, 15, 0.5);
-  const scale = add("size", "Size s", "text", 0.05, 0.6, 0.01);
+  const scale = add("size", "Speed s", "text", 0.05, 0.6, 0.01);
   const column = add("column", "Patch’s column", "text", 0, SIDE - 1, 1);
   const row = add("row", "Patch’s row", "text", 0, SIDE - 1, 1);
   const unmoved = keep((c, s) => turnedGrid(c, s, 0)), moved = keep(turnedGrid);

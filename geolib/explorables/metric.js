@@ -176,13 +176,16 @@ function panel(parent, title, tone, own, onTurn) {
     const points = ellipse(state, position ?? 0).map(at);
     set(shape, { d: path(points.map(([x]) => x), points.map(([, y]) => y)) });
     set(axes, { d: transpose(frame).map((column) => arrow(middle, middle, ...at(column), 6)).join("") });
+    let before = [-99, -99]; // where the first label stands: the second gives way to it
     for (const [name, vector] of [["k", k], ["q", q]]) {
       const [x, y] = at(vector), length = Math.hypot(...vector) || 1, away = 12 / unit;
       const [, shaft, head] = arrow(middle, middle, x, y, side > 150 ? 8 : 6).split("M");
       set(arrows[name], { d: `M${shaft}` });
       set(heads[name], { d: `M${head}` }); // apart from the shaft, whose dashes would break it
       const [tx, ty] = at(vector.map((each) => each * (1 + away / length)));
-      set(labels[name], { x: clamp(tx, 14, side - 14).toFixed(1), y: clamp(ty + 4, 12, side - 4).toFixed(1) });
+      const near = Math.abs(tx - before[0]) < 28 && Math.abs(ty - before[1]) < 13, lower = near ? before[1] + 14 - ty : 0;
+      set(labels[name], { x: clamp(tx, 14, side - 14).toFixed(1), y: clamp(ty + 4 + lower, 12, side - 4).toFixed(1) });
+      before = [tx, ty];
       labels[name].textContent = words[name];
       if (name === own) grip.place(x, y);
     }
@@ -213,7 +216,7 @@ function render({ model, el }) {
   const between = panel(panels, "Reference", "text", null);
   const atM = panel(panels, "At m =", "warm", "q", (angle) => change({ query_angle: degrees(angle) }));
   html("p", { class: "geo-note" }, root, "Shaded: the vectors of length up to 1 there, with the frame T as half axes. "
-    + "Dashed: P, carried by T T⁻¹. Dotted: the Euclidean unit circle.");
+    + "Dashed: carried there from the other place by P = T T⁻¹. Dotted: the Euclidean unit circle.");
 
   const groups = html("div", { class: "geo-panel groups" }, root);
   const control = (label, name, tone, min, max, step) => {

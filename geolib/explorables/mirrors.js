@@ -134,11 +134,17 @@ function plane(parent, { turn, move }) {
       const [cx, cy] = flat(all[name][0]);
       set(foot, { cx: cx.toFixed(1), cy: cy.toFixed(1) });
     }
-    // Each label below its figure's foot, as that figure sees it.
+    // Each label outside of its figure, seen from the centre; inside where there is no room left.
     for (const [name, word] of Object.entries(labels)) {
-      const [[x, y], [a, b]] = all[name];
-      put(word, [x - 0.33 * (a - x), y - 0.33 * (b - y)]);
+      const [a, b] = [0, 1].map((c) => all[name].reduce((sum, point) => sum + point[c], 0) / SHAPE.length);
+      const far = Math.hypot(a, b) || 1, away = 0.21 + (7 + (17 * Math.abs(a)) / far) / scale;
+      const size = far + away < 1.15 ? far + away : far - away;
+      const edge = 1.21 - 22 / scale; // the word's half is 22 pixels wide
+      put(word, [clamp((a / far) * size, -edge, edge), (b / far) * size]);
     }
+    const same = Math.abs(lineAngle(sum / 2 + 1) - 1) < 1; // a whole turn, or none
+    labels.start.textContent = same ? "figure, twice" : "figure";
+    labels.twice.textContent = same ? "" : "twice";
     for (const { name, body, ends, reach } of mirrors) {
       const at = state[name] + shift, [x1, y1] = flat(polar(reach, at)), [x2, y2] = flat(polar(reach, at + 180));
       set(body, { x1: x1.toFixed(1), y1: y1.toFixed(1), x2: x2.toFixed(1), y2: y2.toFixed(1) });

@@ -53,13 +53,15 @@ export function grouped(text, short = false) {
   return text.replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
+const plural = (count, word) => (count === "1" ? word : `${word}s`);
+
 /** The state in a sentence, for those who hear the picture. */
 export function describe({ power, dim, beta, angle }) {
   const [few, many] = digits(dim, power).map((text) => grouped(text));
   return `power ${power}, a key at ${show(angle, 1, true)} degrees: `
     + `power kernel ${show(powerKernel(angle, power), 3)}, `
     + `softmax kernel with beta ${show(beta, 2, true)} ${show(softmaxKernel(angle, beta), 3)}; `
-    + `${few} features for head dimension ${dim}, of ${many} products`;
+    + `${few} ${plural(few, "feature")} for head dimension ${dim}, of ${many} ${plural(many, "product")}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ function circle(parent, onAngle) {
     const height = y(0.7) < y(softmaxKernel(under, state.beta)) ? y(0.7) : y(softmaxKernel(under, state.beta)) - 4;
     set(names[0], { x: x(lobe - 180) + 7, y: y(0.7) });
     names[0].textContent = `(q·k)${raised(state.power)}`;
-    set(names[1], { x: right, y: height });
+    set(names[1], { x: right, y: Math.max(height, y(1) + 16) }); // below a flat curve
     names[1].textContent = "exp β(q·k − 1)";
   };
   return (state) => {
@@ -213,8 +215,8 @@ function render({ model, el }) {
     note.textContent = `In the plane, φ(q)·φ(k) of ${state.power + 1} features each: `
       + show(featureKernel(state.angle, state.power), 3);
     const [few, many] = digits(state.dim, state.power);
-    say(price, `d = ${state.dim}, p = ${state.power}: `, ["warm", grouped(few)], " features, of ",
-      ["join", `${state.dim}${raised(state.power)} = ${grouped(many, true)}`], " products");
+    say(price, `d = ${state.dim}, p = ${state.power}: `, ["warm", grouped(few)], ` ${plural(few, "feature")}, of `,
+      ["join", `${state.dim}${raised(state.power)} = ${grouped(many, true)}`], ` ${plural(many, "product")}`);
     drawCircle(state);
     drawGrowth(state);
     place.speak(describe(state));

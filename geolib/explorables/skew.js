@@ -50,7 +50,9 @@ export function squareTurn(first, second, e) {
 }
 
 const degrees = (angle) => `${show(angle / DEGREE, 1)}°`;
+const small = (angle) => (angle < DEGREE ? `${show(angle / DEGREE, 3)}°` : degrees(angle));
 const vector = (v) => `(${v.map((value) => show(value, 2)).join(", ")})`;
+const about = ({ axis, angle }) => (angle < 1e-9 ? ": no turn has no axis" : ` about the axis ${vector(axis)}`);
 const quotient = ({ ratio }) => (ratio === null ? "A and B commute" : `ratio ${show(ratio, 3)}`);
 
 /** The state in a sentence, for those who hear the picture. */
@@ -58,11 +60,10 @@ export function describe({ motion, first, second, t, e }) {
   if (motion === "square") {
     const turn = squareTurn(first, second, e);
     return `${show(4 * t, 2, true)} of 4 steps of size ${show(e, 2)}; the whole square leaves a turn of `
-      + `${degrees(turn.left)}, epsilon squared times |[A, B]| is ${degrees(turn.foretold)}: ${quotient(turn)}`;
+      + `${small(turn.left)}, epsilon squared times |[A, B]| is ${small(turn.foretold)}: ${quotient(turn)}`;
   }
-  const { axis, angle } = axisAngle(motion === "A" ? first : second);
-  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)} about the axis `
-    + vector(axis);
+  const turn = axisAngle(motion === "A" ? first : second), { angle } = turn;
+  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)}${about(turn)}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -166,7 +167,8 @@ function scene(parent, onTime) {
       set(leg, { d: points.length ? `M${points.map(pair).join("L")}` : "",
         class: `geo-line geo-${tone}${i > 1 ? " again" : ""}` });
       set(names[i], { class: `name geo-${tone}` });
-      names[i].textContent = square && part > 0.5 ? name : "";
+      const long = part > 0.5 && norm(points[24].map((value, c) => value - points[0][c])) > 0.15; // enough for a name
+      names[i].textContent = square && long ? name : "";
       if (part > 0.5) put(names[i], points[12].map((value) => 1.17 * value));
     });
     put(start, corner(home, [1, 1, 1]));
@@ -241,12 +243,12 @@ function render({ model, el }) {
     if (square) {
       const turn = squareTurn(state.first, state.second, state.e);
       size.update(state.e, show(state.e, 2));
-      say(sentence, "The square leaves a turn of ", ["join", degrees(turn.left)], "; ε² |[A,\u00a0B]| = ",
-        ["text", degrees(turn.foretold)], ": ", ["text", quotient(turn)]);
+      say(sentence, "The square leaves a turn of ", ["join", small(turn.left)], "; ε² |[A,\u00a0B]| = ",
+        ["text", small(turn.foretold)], ": ", ["text", quotient(turn)]);
       drawCurve(state);
     } else {
       const values = state.motion === "A" ? state.first : state.second, tone = TONES[state.motion];
-      const { axis, angle } = axisAngle(values), letter = state.motion.toLowerCase();
+      const turn = axisAngle(values), { angle } = turn, letter = state.motion.toLowerCase();
       entries.forEach((entry, i) => {
         entry.row.querySelector("label").textContent = `${letter}${INDICES[i][0]}, in the plane of ${INDICES[i][1]}`;
         entry.update(values[i], `${show(values[i], 2)} rad`);
@@ -255,7 +257,7 @@ function render({ model, el }) {
       [`${state.motion} =`, ...rows].forEach((value, i) => { cells[i].textContent = value; });
       set(matrix, { "aria-label": `Matrix ${state.motion} with the entries ${rows.join(", ")}, row by row` });
       say(sentence, `exp(t${state.motion}) turns by `, [tone, degrees(state.t * angle)], " = t · ",
-        [tone, degrees(angle)], ` about the axis ${vector(axis)}`);
+        [tone, degrees(angle)], about(turn));
     }
     draw(state);
     place.speak(describe(state));

@@ -78,6 +78,12 @@ export function clipPolygon(points, toward) {
   });
 }
 
+/** The first two corners that are opposite points, as "A and B", or "": no one arc is the shortest between them. */
+export function opposite(corners) {
+  const p = trianglePoints(corners), i = p.findIndex((a, k) => norm(plus(1, a, 1, p[(k + 1) % 3])) < 1e-6);
+  return i < 0 ? "" : `${CORNERS[i]} and ${CORNERS[(i + 1) % 3]}`;
+}
+
 const degrees = (angle, digits = 1) => `${show(angle / DEGREE, digits)}°`;
 const percent = (value) => `${show((100 * Math.abs(value)) / (4 * Math.PI), 1)} %`;
 const tenth = (value) => Math.round(10 * value) / 10;
@@ -86,9 +92,10 @@ const tenth = (value) => Math.round(10 * value) / 10;
 export function describe({ corners, progress }) {
   const at = corners.map((value) => `${show(value, 1, true)}°`);
   const places = CORNERS.map((name, i) => `${name} at longitude ${at[2 * i]}, latitude ${at[2 * i + 1]}`);
-  return `${places.join("; ")}. The arrow has gone ${show(progress, 2, true)} of 3 sides; back at A it is turned by `
-    + `${degrees(holonomy(corners))}, and the area inside is ${degrees(area(corners))}, ${percent(area(corners))} of `
-    + "the sphere";
+  const found = opposite(corners) ? `${opposite(corners)} are opposite points, so neither turn nor area is settled`
+    : `back at A it is turned by ${degrees(holonomy(corners))}, and the area inside is ${degrees(area(corners))}, `
+      + `${percent(area(corners))} of the sphere`;
+  return `${places.join("; ")}. The arrow has gone ${show(progress, 2, true)} of 3 sides; ${found}`;
 }
 
 /** Three unit vectors of a view from a longitude and latitude: to the right, up, and towards the eye. */
@@ -140,7 +147,6 @@ function globe(parent, { take, put, look }) {
   const names = CORNERS.map((name) => svg("text", { class: "geo-text", "text-anchor": "middle" }, scene, name));
   const angle = svg("text", { class: "geo-warm", "text-anchor": "middle" }, scene);
   let [width, size, radius] = [1, 1, 1], view = viewFrom(0, 0), drawn = "";
-
   const flat = (p) => [width / 2 + radius * dot(p, view[0]), size / 2 - radius * dot(p, view[1])];
   const ahead = (p) => dot(p, view[2]) >= 0;
   const text = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;
@@ -162,7 +168,6 @@ function globe(parent, { take, put, look }) {
     return kept.length < 3 ? "" : `${stroke(kept.flatMap((p, i) => along(p, kept[(i + 1) % kept.length])))}Z`;
   };
   const dart = ({ point, vector }, head) => arrow(...flat(point), ...flat(plus(1, point, LENGTH, vector)), head);
-
   const handles = CORNERS.map((_, i) => {
     const grip = handle(picture, "cool", 6);
     let side = 1;
@@ -177,7 +182,6 @@ function globe(parent, { take, put, look }) {
     start(x, y) { [before, above] = [x, y]; },
     move(x, y) { look((before - x) / radius / DEGREE, (y - above) / radius / DEGREE), [before, above] = [x, y]; },
   });
-
   const background = () => {
     set(picture, { viewBox: `0 0 ${width} ${size}`, height: size });
     set(ball, { cx: width / 2, cy: size / 2, r: radius });
@@ -191,9 +195,7 @@ function globe(parent, { take, put, look }) {
     size = Math.min(width, 380);
     radius = size / 2 - 22;
     view = viewFrom(state.turn, state.tilt);
-    const key = [width, state.turn, state.tilt].join();
-    if (key !== drawn) background();
-    drawn = key;
+    if (drawn !== (drawn = [width, state.turn, state.tilt].join())) background();
     const points = trianglePoints(state.corners), back = view[2].map((value) => -value);
     const sides = points.flatMap((p, i) => along(p, points[(i + 1) % 3], 72));
     for (const [half, toward] of [[front, view[2]], [behind, back]]) {
@@ -211,14 +213,14 @@ function globe(parent, { take, put, look }) {
     const shown = (p) => (ahead(p) ? 1 : 0.4), home = shown(first.point);
     set(start, { d: dart(first, 9), opacity: home });
     set(now, { d: dart(last, 9), opacity: shown(last.point) });
-    const whole = state.progress >= 3 ? holonomy(state.corners) : 0, other = cross(first.point, first.vector);
+    const isBack = state.progress >= 3 && !opposite(state.corners), other = cross(first.point, first.vector);
+    const whole = isBack ? holonomy(state.corners) : 0;
     const spread = (r, phi) => plus(1, first.point, r, plus(Math.cos(phi), first.vector, Math.sin(phi), other));
     const fan = Array.from({ length: 25 }, (_, i) => spread(0.17, (whole * i) / 24));
     set(opening, { d: `${stroke([first.point, ...fan])}Z`, opacity: home });
     const [ax, ay] = flat(spread(0.36, whole / 2));
     set(angle, { x: ax.toFixed(1), y: (ay + 5).toFixed(1) });
     angle.textContent = Math.abs(whole) > 0.1 && home === 1 ? degrees(whole) : "";
-
     const middle = flat(plus(1 / 3, plus(1, points[0], 1, points[1]), 1 / 3, points[2]));
     points.forEach((p, i) => {
       const [x, y] = flat(p), away = Math.hypot(x - middle[0], y - middle[1]) || 1, opacity = shown(p);
@@ -238,9 +240,8 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place, name = "Parallel transport on the sphere";
   const all = html("div", { class: "sphere geo-columns", role: "group", "aria-label": name }, place.root);
   const sentence = html("p", { class: "geo-say" }, all);
-  const put = (i, values) => {
-    change({ corners: read().corners.map((old, k) => (k >> 1 === i ? values[k & 1] ?? old : old)) });
-  };
+  const put = (i, values) => change({
+    corners: read().corners.map((old, k) => (k >> 1 === i ? values[k & 1] ?? old : old)) });
   const draw = globe(html("div", {}, all), {
     take: (i) => change({ corner: CORNERS[i] }),
     put: (i, place) => put(i, place.map(tenth)),
@@ -249,7 +250,6 @@ function render({ model, el }) {
       change({ turn: tenth(wrap((turn + across) * DEGREE) / DEGREE), tilt: tenth(clamp(tilt + up, -90, 90)) });
     },
   });
-
   const side = html("div", { class: "controls" }, all);
   const together = html("div", { class: "together geo-panel" }, side);
   const stop = runner(together, {
@@ -280,20 +280,20 @@ function render({ model, el }) {
     for (const [one, value] of [[longitude, state.corners[at]], [latitude, state.corners[at + 1]],
       [turn, state.turn], [tilt, state.tilt]]) one.update(value, text(value));
     const inside = area(state.corners), back = holonomy(state.corners), full = Math.abs(inside) > Math.PI;
-    say(sentence, "The arrow returns turned by ", ["warm", degrees(back)], " = area inside ", ["cool", degrees(inside)],
-      full ? ` ${inside > 0 ? "−" : "+"} 360°` : "", ` (${percent(inside)} of the sphere)`);
+    const pair = opposite(state.corners);
+    if (pair) say(sentence, ["cool", pair], " are opposite points: no one side is the shortest, no one area inside.");
+    else say(sentence, "The arrow returns turned by ", ["warm", degrees(back)], " = area inside ",
+      ["cool", degrees(inside)], full ? ` ${inside > 0 ? "−" : "+"} 360°` : "", ` (${percent(inside)} of the sphere)`);
     const { angle: kept } = carry(state.corners, state.progress), leg = Math.min(2, Math.ceil(state.progress) - 1);
     const remark = full ? "A full turn is not seen." : inside < 0 ? "Clockwise, an area counts negative." : "";
     note.textContent = state.progress > 0 && state.progress < 3
       ? `Side ${leg + 1} of 3: the arrow keeps its angle to the side, ${degrees(kept)}.`
+      : pair ? "Move a corner a little."
       : `Radius 1: an area of ${show(inside, 3)} is an angle of ${show(inside, 3)} rad. ${remark}`;
     draw(state);
     place.speak(describe(state));
   });
-  return () => {
-    stop();
-    place.close();
-  };
+  return () => [stop, place.close].forEach((end) => end());
 }
 
 export default { render };

@@ -145,7 +145,10 @@ function plane(parent) {
     STEPS.forEach(([from, to], s) => {
       set(past[s], { d: all.slice(0, Math.max(working, 0)).map((each) => stroke(each[from], each[to], s)).join("") });
       const begun = working >= 0 && part > s + 1e-9, end = begun && (part > s + 1 - 1e-9 ? all[working][to] : here);
-      const straight = begun && s === 2 && [all[working][from], end].flatMap((p) => [x(p), y(p)]);
+      const [u, w] = begun && s === 2 ? [all[working][from], end].map((p) => [x(p), y(p)]) : [];
+      // The head ends before the dot, which would hide it.
+      const size = u && Math.hypot(w[0] - u[0], w[1] - u[1]), ratio = size > 16 ? 1 - 7 / size : 1;
+      const straight = u && [...u, ...u.map((value, c) => value + ratio * (w[c] - value))];
       set(now[s], { d: !begun ? "" : straight ? arrow(...straight) : stroke(all[working][from], end, s) });
     });
     set(point, { cx: x(here).toFixed(1), cy: y(here).toFixed(1) });
@@ -236,7 +239,7 @@ function render({ model, el }) {
       return next < TOKENS;
     },
   });
-  const token = slider(time, { label: "Token i, in three strokes each", min: 0, step: 1,
+  const token = slider(time, { label: "Token i", min: 0, step: 1,
     onInput: (thirds) => change({ token: thirds / 3 }) });
 
   const what = html("p", { class: "geo-say" }, left);
@@ -268,13 +271,13 @@ function render({ model, el }) {
     const finished = Math.floor(state.token + 1e-9), i = atWork(state.token);
     const [x, y] = moment(state), apart = gap(state);
     say(what, ["cool", "shrink"], ", ", ["join", "turn"], ", ", ["warm", "push"],
-      `: S\u00a0=\u00a0(${show(x)},\u00a0${show(y)})`);
+      `: S\u00a0=\u00a0(${show(x, 3)},\u00a0${show(y, 3)})`);
     const difference = apart < 1e-12 ? "less than 10⁻¹²" : apart.toExponential(1);
     const equal = `After token ${finished} the point and attention’s sum over all keys differ by ${difference}. `;
     say(proof, finished ? equal : "", "The plane has p = 1, where φ(k) = k.");
     const { conformal, softmax: plain } = rows(state, i), best = conformal.indexOf(Math.max(...conformal));
-    const weight = ["join", `${show(100 * conformal[best], 0)} %`];
-    say(largest, `token ${i} gives key ${best + 1} `, weight, `; softmax ${show(100 * plain[best], 0)} %`);
+    const weight = ["join", `${show(100 * conformal[best], 0)}\u00a0%`];
+    say(largest, `token ${i}: `, weight, ` to key ${best + 1}; softmax ${show(100 * plain[best], 0)}\u00a0%`);
     drawPlane(state);
     drawDial(state);
     drawBars(state);
