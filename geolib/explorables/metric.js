@@ -183,7 +183,8 @@ function panel(parent, title, tone, own, onTurn) {
       set(arrows[name], { d: `M${shaft}` });
       set(heads[name], { d: `M${head}` }); // apart from the shaft, whose dashes would break it
       const [tx, ty] = at(vector.map((each) => each * (1 + away / length)));
-      const near = Math.abs(tx - before[0]) < 28 && Math.abs(ty - before[1]) < 13, lower = near ? before[1] + 14 - ty : 0;
+      const near = Math.abs(tx - before[0]) < 28 && Math.abs(ty - before[1]) < 13;
+      const lower = near ? before[1] + 14 - ty : 0;
       set(labels[name], { x: clamp(tx, 14, side - 14).toFixed(1), y: clamp(ty + 4 + lower, 12, side - 4).toFixed(1) });
       before = [tx, ty];
       labels[name].textContent = words[name];
