@@ -145,6 +145,15 @@ def test_style_that_two_widgets_wear_is_put_on_the_page_once(browser):
     page.close()
 
 
+def test_a_page_may_name_the_widget_that_holds_the_style(browser):
+    states = {name: {"_esm": COUNTER, "label": name, "count": 0} for name in ("a", "b")}
+    states["a"]["_css"], states["b"]["_css"] = {"of": "b"}, "button { padding: 7px }"
+    page = page_with(browser, states, ["a", "b"])
+    paddings = page.evaluate("[...document.querySelectorAll('button')].map((b) => getComputedStyle(b).paddingLeft)")
+    assert paddings == ["7px", "7px"]
+    page.close()
+
+
 def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(browser):
     def state(**values):
         clock = RopeClock(**values)

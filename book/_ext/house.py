@@ -5,14 +5,17 @@
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; its vertical bars stay bars.
+- A page holds the style that its explorables share once.
 - ``package-versions`` lists the versions that this build ran with.
 """
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from importlib import metadata
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -159,12 +162,38 @@ def two_column_table(head: tuple[str, str], rows: list[tuple[str, str]]) -> node
     return nodes.table("", group, classes=["colwidths-auto"])
 
 
+# Explorables ---------------------------------------------------------------------------------------------------------
+
+WIDGETS = re.compile(r'(<script type="application/vnd\.jupyter\.widget-state\+json">)(.*?)(</script>)', re.DOTALL)
+
+
+def share_styles(app: Sphinx, problem: Exception | None) -> None:
+    """On each page leave a style in the first widget that wears it, and name that one in the others."""
+    if problem or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        page = path.read_text("utf-8")
+        if found := WIDGETS.search(page):
+            path.write_text(page[: found.start(2)] + lighter(found[2]) + page[found.end(2) :], "utf-8")
+
+
+def lighter(states: str) -> str:
+    """A page's widget states with ``"_css": {"of": id}`` where another widget, id, has the same style."""
+    saved, first = json.loads(states), {}
+    for name, widget in saved["state"].items():
+        style = widget["state"].get("_css")
+        if isinstance(style, str) and first.setdefault(style, name) != name:
+            widget["state"]["_css"] = {"of": first[style]}
+    return json.dumps(saved, ensure_ascii=False).replace("</", "<\\/")
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Register everything above."""
     Collector.assign_section_numbers = number_by_file_name
     app.connect("doctree-read", check_alternatives)
     app.connect("doctree-read", collapse_progress)
     app.connect("doctree-resolved", tidy_statements)
+    app.connect("build-finished", share_styles)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)
     app.add_directive("package-versions", PackageVersions)

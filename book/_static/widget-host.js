@@ -84,5 +84,8 @@
       path.slice(0, -1).reduce((at, key) => at[key], state)[path.at(-1)] = new DataView(bytes.buffer);
     }
   }
+  for (const { state } of Object.values(states)) { // a page holds a style that several widgets wear once
+    if (state._css?.of) state._css = states[state._css.of].state._css;
+  }
   document.querySelectorAll(`script[type="${MIME}view+json"]`).forEach((script) => show(script, states));
 })();

@@ -21,7 +21,14 @@ except ImportError as error:  # pragma: no cover - the message is tested in a pr
 _HERE = Path(__file__).parent
 _SHARED = ("common.js", "draw.js", "algebra.js")
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
+# Comments that have lines of their own; what stands behind code stays.
+_COMMENT = re.compile(r"^[ \t]*(?://.*\n|/\*(?:[^*]|\*(?!/))*\*/\n)", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
+
+
+def _lean(text: str) -> str:
+    """The text without its comments, indentation and empty lines: pages hold it once for each explorable."""
+    return re.sub(r"\n{2,}", "\n", re.sub(r"^[ \t]+", "", _COMMENT.sub("", text), flags=re.MULTILINE))
 
 
 class Explorable(anywidget.AnyWidget):
@@ -34,7 +41,7 @@ class Explorable(anywidget.AnyWidget):
         ``share={"base": "b"}`` there tie the two bases together. Start both at the same value.
     """
 
-    _css = (_HERE / "style.css").read_text(encoding="utf-8")
+    _css = _lean((_HERE / "style.css").read_text(encoding="utf-8"))
 
     share = traitlets.Dict(key_trait=traitlets.Unicode(), value_trait=traitlets.Unicode()).tag(sync=True)
 
@@ -155,7 +162,7 @@ def assemble(name: str) -> str:
     Returns
     -------
     str
-        A module that exports what the explorable's file exports.
+        A module that exports what the explorable's file exports, without comments and indentation.
 
     Raises
     ------
@@ -169,4 +176,4 @@ def assemble(name: str) -> str:
     came = f"imports of {', '.join(wanted) or 'nothing'}, others {others}"
     require("common.js" in wanted and not others, name, came, "it must import ./common.js and only shared files")
     shared = [(_HERE / each).read_text(encoding="utf-8") for each in _SHARED if each in wanted]
-    return "\n".join([*(_EXPORT.sub("", _IMPORT.sub("", each)) for each in shared), own])
+    return _lean("\n".join([*(_EXPORT.sub("", _IMPORT.sub("", each)) for each in shared), own]))

@@ -206,7 +206,7 @@ function render({ model, el }) {
 
   place.start((state) => {
     const size = left.clientWidth, { before, after, left: kept, factor } = focus(state), highest = Math.max(...before);
-    sigma(state.sigma, `${show(state.sigma, 2, true)} patches`);
+    sigma(state.sigma, show(state.sigma, 2, true));
     along(state.along, show(state.along));
     across(state.across, show(state.across));
     angle(state.angle, `${show(state.angle, 1, true)}°`);

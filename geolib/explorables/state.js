@@ -199,7 +199,7 @@ function bars(parent) {
     set(keys, { d: k.slice(0, i).map((key, j) => along(key, j, 18)).join("") });
     set(later, { d: k.slice(i).map((key, j) => along(key, i + j, 18)).join("") });
     set(query, { d: along(q[i - 1], i - 1, 13) });
-    legend.textContent = `keys k₁ … k₁₂; the strong arrow is the query of token ${i}`;
+    legend.textContent = `keys k₁ … k₁₂; thick: the query of token ${i}`;
     const most = Math.max(...Object.values(all).flat());
     const ceiling = [0.25, 0.375, 0.5, 0.75].find((level) => level >= most) ?? 1;
     panels.forEach(({ kind, name, output, base, body }, r) => {
