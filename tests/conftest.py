@@ -17,6 +17,15 @@ def seeded():
 
 
 @pytest.fixture
+def one_thread():
+    """Small models train faster, and the same everywhere, on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def poisoned_memory():
     """Uninitialised tensors hold NaN while the test runs."""
     previous = torch.utils.deterministic.fill_uninitialized_memory

@@ -43,12 +43,7 @@ STEPS = (31, 10)  # of RandAugment's and of AutoAugment's magnitudes
 AUTO_AUGMENT = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def pictures(shape, count=24, seed=0):

@@ -37,12 +37,22 @@ TINY = {"patch": 8, "width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs":
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@contextlib.contextmanager
+def stopped_after(step, monkeypatch):
+    """What trains inside gets SIGTERM after this step."""
+    usual = Watch.after_step
+
+    def after_step(self, live):
+        if live.done == step:
+            signal.raise_signal(signal.SIGTERM)
+        usual(self, live)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "after_step", after_step)
+        yield
 
 
 def noise(train=144, test=40, classes=10):
@@ -172,17 +182,9 @@ def test_a_recorded_step_trains_to_the_same_numbers(recording, dropout):
 def test_a_recorded_run_that_was_stopped_ends_in_the_same_numbers(recording, tmp_path, monkeypatch):
     config, data = Config("cifar10", "riemannformer+lf", augment="crop-flip", dropout=0.2, **TINY), noise()
     undisturbed = train(config, data, device="cpu", step="captured", quiet=True)
-    usual, checkpoint = Watch.after_step, tmp_path / "run.pt"
-
-    def after_step(self, live):
-        if live.done == 7:
-            signal.raise_signal(signal.SIGTERM)
-        usual(self, live)
-
-    monkeypatch.setattr(Watch, "after_step", after_step)
-    with pytest.raises(Stopped):
+    checkpoint = tmp_path / "run.pt"
+    with stopped_after(7, monkeypatch), pytest.raises(Stopped):
         train(config, data, device="cpu", step="captured", checkpoint=checkpoint, quiet=True)
-    monkeypatch.setattr(Watch, "after_step", usual)
     resumed = train(config, data, device="cpu", step="captured", checkpoint=checkpoint, quiet=True)
     assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
 
@@ -398,17 +400,9 @@ def test_on_a_gpu_every_form_trains_to_the_same_losses_and_resumes_exactly(form,
     assert [row["train_loss"] for row in undisturbed.metrics] == pytest.approx(
         [row["train_loss"] for row in eager.metrics], rel=0.02
     )
-    usual, checkpoint = Watch.after_step, tmp_path / "run.pt"
-
-    def after_step(self, live):
-        if live.done == 7:
-            signal.raise_signal(signal.SIGTERM)
-        usual(self, live)
-
-    monkeypatch.setattr(Watch, "after_step", after_step)
-    with pytest.raises(Stopped):
+    checkpoint = tmp_path / "run.pt"
+    with stopped_after(7, monkeypatch), pytest.raises(Stopped):
         train(config, data, device="cuda", step=form, checkpoint=checkpoint, quiet=True)
-    monkeypatch.setattr(Watch, "after_step", usual)
     resumed = train(config, data, device="cuda", step=form, checkpoint=checkpoint, quiet=True)
     assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
 
