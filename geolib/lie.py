@@ -15,8 +15,6 @@ Exponentials are computed in float32, or in float64 when an input is float64, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from geolib._checks import angle_dtype, check_positions, check_positive, require
+from geolib._precision import full_precision
 from geolib.rotations import rotation_matrix
 
 # The algebra --------------------------------------------------------------------------------------------------------
@@ -197,27 +196,6 @@ def bch(X: Tensor, Y: Tensor, order: int = 3) -> Tensor:
 _TAYLOR = {torch.float32: (9, 0.84), torch.float64: (16, 0.81)}
 
 
-@contextmanager
-def _full_precision(device: torch.device) -> Iterator[None]:
-    """Matrix products in their own dtype: no autocast, and no TF32 on a GPU.
-
-    Squaring k times multiplies a product's rounding error by 2^k: with TF32's ten bits nothing would be left.
-    """
-    with torch.autocast(device.type, enabled=False):
-        if device.type != "cuda":
-            yield
-            return
-        # From PyTorch 2.9 on the switch has a new name, and reading the old one after the new was set is an error.
-        switch = torch.backends.cuda.matmul
-        name, strict = ("fp32_precision", "ieee") if hasattr(switch, "fp32_precision") else ("allow_tf32", False)
-        before = getattr(switch, name)
-        setattr(switch, name, strict)
-        try:
-            yield
-        finally:
-            setattr(switch, name, before)
-
-
 def _squarings(A: Tensor) -> int:
     """How many halvings bring all eigenvalues within Taylor's reach."""
     if A.numel() == 0:
@@ -266,7 +244,7 @@ class _LeanExpm1(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, A: Tensor) -> Tensor:
-        with _full_precision(A.device):
+        with full_precision(A.device):
             ctx.save_for_backward(A)
             pieces = A.split(_piece(A))
             # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
@@ -277,7 +255,7 @@ class _LeanExpm1(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (A,) = ctx.saved_tensors
-        with _full_precision(A.device):
+        with full_precision(A.device):
             size = _piece(A)
             pieces = zip(A.split(size), gradient.contiguous().split(size), ctx.squarings)
             return torch.cat([_expm1_adjoint(*piece) for piece in pieces])
@@ -331,7 +309,7 @@ def exp_skew(A: Tensor) -> Tensor:
     """
     _check_skew(A, "A")
     X, n = A.to(angle_dtype(A)), A.shape[-1]
-    with _full_precision(A.device):
+    with full_precision(A.device):
         if n <= 3:
             result = _closed_form(X)
         else:
@@ -733,7 +711,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     if b <= 3:
         return _closed_form(_algebra_element(positions, generators))
     rays = find_rays(positions) if rays is None else rays
-    with _full_precision(generators.device):
+    with full_precision(generators.device):
         E = _LeanExpm1.apply(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
         for left, right in rays.stages:
             E = _append_products(E, left, right, math.prod(lead))
@@ -744,7 +722,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
     """sum_i p_i A_i, (tokens, ..., b, b), in float32 or float64."""
     dtype = angle_dtype(positions, generators)
-    with _full_precision(generators.device):
+    with full_precision(generators.device):
         return torch.tensordot(positions.to(dtype), generators.to(dtype), dims=([1], [generators.dim() - 3]))
 
 

@@ -10,10 +10,8 @@ from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, h100_seconds
-from geolib.lab.models import ViT
-from geolib.lab.plans import Experiment, Variant
-from geolib.lab.records import Record
-from geolib.lab.riemannformer import (
+from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.riemannformer import (
     ABLATIONS,
     BASELINES,
     FROZEN,
@@ -26,7 +24,10 @@ from geolib.lab.riemannformer import (
     distances,
     grid_table,
 )
-from geolib.lab.tables import cells_of, difference_table, ordering, paired_differences, sampling_error, table
+from geolib.lab.experiments.statistics import paired_differences, sampling_error
+from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
+from geolib.lab.models import ViT
+from geolib.lab.runs import Record
 
 ROPE = FROZEN[1]  # the row that stands for the paper's RoPE
 

@@ -17,14 +17,15 @@ import torch
 
 from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, load, read_all, run, train
-from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
-from geolib.lab.augment import channel_moments, crop_and_flip
+from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, SCALES, h100_seconds, similar_seconds, table
 from geolib.lab.files import write_atomically
 from geolib.lab.models import ViT, patches
-from geolib.lab.training import Run, learning_rate, pick_device, subset
-from geolib.lab.watch import Diverged, Stopped, Watch
+from geolib.lab.runs import store as lab_records
+from geolib.lab.training import Run, learning_rate, pick_device
+from geolib.lab.training.loop import subset
+from geolib.lab.training.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 3, "dropout": 0.2}
@@ -424,7 +425,7 @@ torch.set_num_threads(1)
 from pathlib import Path
 from geolib.lab import Config, run
 from geolib.lab import files
-from geolib.lab.watch import Watch
+from geolib.lab.training.watch import Watch
 
 at, during_write = int(sys.argv[1]), sys.argv[2] == "write"
 usual, replace = Watch.after_step, os.replace
@@ -598,7 +599,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in ("geolib.lab.watch", "geolib.lab.training"):
+        for module in ("geolib.lab.training.watch", "geolib.lab.training.loop"):
             monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: self.now))
 
 

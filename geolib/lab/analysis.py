@@ -12,7 +12,7 @@ Sizes of layers or heads that are 1 mean that all of them share what is learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,7 @@ from geolib._checks import check_positions, require
 from geolib.attention import Encoding
 from geolib.encodings import LocalityFocusing, RiemannFormer
 from geolib.lab.models import ViT, patches
-
-if TYPE_CHECKING:
-    from geolib.lab.training import Run
+from geolib.lab.training.loop import Run
 
 BATCH = 500
 

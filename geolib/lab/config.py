@@ -10,7 +10,9 @@ from typing import Any
 
 from geolib._checks import require
 from geolib.encodings import check_name
-from geolib.lab.data import DATASETS
+from geolib.lab.data.augmentation import AUGMENTATIONS
+from geolib.lab.data.policies import MAGNITUDES
+from geolib.lab.data.sets import DATASETS
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,6 @@ class Config:
 
 POOLS = ("mean", "cls")
 SCHEDULES = ("cosine", "constant")
-AUGMENTATIONS = ("none", "crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
-MAGNITUDES = 31  # steps of a RandAugment magnitude, as in torchvision
 
 
 def _whole(value: Any, least: int) -> bool:

@@ -19,10 +19,11 @@ from typing import IO, Any
 import geolib
 from geolib.lab.analysis import after_training
 from geolib.lab.config import Config
-from geolib.lab.data import Dataset
-from geolib.lab.records import Record, path_of
-from geolib.lab.runs import Folders, run
-from geolib.lab.watch import Stopped
+from geolib.lab.data.sets import Dataset
+from geolib.lab.runs.execute import run
+from geolib.lab.runs.record import Record
+from geolib.lab.runs.store import Folders, path_of
+from geolib.lab.training.watch import Stopped
 
 POLL_SECONDS = 0.1
 

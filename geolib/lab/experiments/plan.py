@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geolib.encodings import is_name
 from geolib.lab.config import Config
-from geolib.lab.data import DATASETS
+from geolib.lab.data.sets import DATASETS
+from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
-
-if TYPE_CHECKING:
-    from geolib.lab.records import Record
-    from geolib.lab.tables import Table
+from geolib.lab.runs.record import Record
 
 SCALES = ("smoke", "cpu", "full")
 

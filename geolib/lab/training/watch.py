@@ -8,13 +8,14 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from torch import Tensor
+
+from geolib.lab.config import Config
 from geolib.lab.files import LabError
-from geolib.lab.ranks import World
-
-if TYPE_CHECKING:
-    from geolib.lab.training import Run
+from geolib.lab.training.ranks import World
+from geolib.lab.training.step import Step
 
 LOOK_SECONDS = 1.0  # between two looks at the loss; on a GPU each look waits for the device
 MARGIN_SECONDS = 1.0  # kept free at the end of a time budget
@@ -43,6 +44,38 @@ class Stopped(Exception):
 
 class Diverged(Exception):
     """The loss or a weight is no longer finite."""
+
+
+class Watched(Protocol):
+    """What the watch sees of a run, which is a ``geolib.lab.training.loop.Run``."""
+
+    config: Config
+    world: World
+    labels: Tensor
+    test_labels: Tensor
+    losses: Tensor
+    metrics: list[dict[str, float]]
+    evaluation_seconds: float
+    take_step: Step
+    epoch: int
+    step: int
+    steps: int
+
+    @property
+    def done(self) -> int: ...  # noqa: D102
+
+    @property
+    def total(self) -> int: ...  # noqa: D102
+
+    @property
+    def seen(self) -> int: ...  # noqa: D102
+
+    @property
+    def seconds(self) -> float: ...  # noqa: D102
+
+    def check_finite(self) -> None: ...  # noqa: D102
+
+    def save(self, path: Path) -> None: ...  # noqa: D102
 
 
 class Watch:
@@ -102,7 +135,7 @@ class Watch:
         if self.world.size == 1:  # torchrun passes on what the terminal has sent already
             signal.signal(number, self.handlers[number])
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Watched) -> None:
         """Start the bar and the measurement of speed."""
         self.world = run.world
         self.first_done, self.first_seconds = run.done, run.seconds
@@ -117,7 +150,7 @@ class Watch:
             layout = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": " images", "unit_scale": True}
             self.bar = tqdm(total=total, initial=run.seen, desc=label, mininterval=0, **layout)
 
-    def after_step(self, run: Run) -> None:
+    def after_step(self, run: Watched) -> None:
         """Look at the loss, save, or stop, each when it is time."""
         verdict = self.world.agree(self.verdict(run))
         if verdict is None:
@@ -126,7 +159,7 @@ class Watch:
             self.save(run)
         raise verdict
 
-    def verdict(self, run: Run) -> Stopped | Diverged | None:
+    def verdict(self, run: Watched) -> Stopped | Diverged | None:
         """Why the run should end here, or None; with what is due after this step done."""
         now = time.monotonic()
         try:
@@ -138,12 +171,12 @@ class Watch:
             return error
         return self.reason_to_stop(run)
 
-    def after_epoch(self, run: Run) -> None:
+    def after_epoch(self, run: Watched) -> None:
         """As after a step, with the epoch's metrics."""
         self.looked = -math.inf
         self.after_step(run)
 
-    def look(self, run: Run) -> None:
+    def look(self, run: Watched) -> None:
         """Check the losses and bring the bar up to date."""
         self.looked = time.monotonic()
         if not self.world.first:
@@ -160,7 +193,7 @@ class Watch:
         self.bar.update(run.seen - self.bar.n)
         self.bar.refresh()
 
-    def save(self, run: Run) -> None:
+    def save(self, run: Watched) -> None:
         """Write the checkpoint, if there is one to write."""
         if self.checkpoint is not None and self.world.first:
             before = time.monotonic()
@@ -169,7 +202,7 @@ class Watch:
             self.saving_seconds = self.saved - before
             self.last_good = f" (epoch {run.epoch}, step {run.step})"
 
-    def reason_to_stop(self, run: Run) -> Stopped | None:
+    def reason_to_stop(self, run: Watched) -> Stopped | None:
         """Stopped after a signal, or when the budget does not hold what is left to do."""
         where = f"after epoch {run.epoch}, step {run.step} of {run.steps}"
         if self.asked is not None:
@@ -192,7 +225,7 @@ class Watch:
                 return Stopped(f"given up {where}: {rest}", keep=needed <= self.budget)
         return None
 
-    def reserve(self, run: Run, step_seconds: float) -> float:
+    def reserve(self, run: Watched, step_seconds: float) -> float:
         """Seconds to keep: an evaluation may come next, then a checkpoint, and the process has to end."""
         evaluations = sum("test_loss" in row for row in run.metrics)
         unmeasured = step_seconds * len(run.test_labels) / run.config.batch  # a forward pass costs less than a step
