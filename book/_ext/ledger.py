@@ -162,8 +162,10 @@ class LedgerTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The table's nodes."""
         path = ledger_path(self.env)
-        for source in (path, *(Path(self.env.srcdir) / "chapters").glob("*.ipynb")):
+        chapters = Path(self.env.srcdir) / "chapters"
+        for source in (path, *chapters.glob("*.ipynb")):
             self.env.note_dependency(str(source))
+        self.stated = statements(chapters)
         wanted = [group for group in groups(path) if group["key"] == self.arguments[0]]
         if not wanted:
             raise self.error(f"no group {self.arguments[0]} in {path.name}")
@@ -185,7 +187,7 @@ class LedgerTable(SphinxDirective):
     def places(self, row: dict[str, Any]) -> Iterator[nodes.Node]:
         """Chapter, numbered statements, functions, tests, record."""
         yield self.chapter(row)
-        for label in statements(Path(self.env.srcdir) / "chapters").get(row["id"], []):
+        for label in self.stated.get(row["id"], []):
             yield from self.state.inline_text(f"{{prf:ref}}`{label}`", self.lineno)[0]
         for name in named(row, "functions"):
             yield self.function(name)
