@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from geolib.lab.experiments import digits, riemannformer
+from geolib.lab.experiments import digits, riemannformer, shifts
 from geolib.lab.experiments.plan import Experiment
 from geolib.lab.files import LabError
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (*digits.EXPERIMENTS, *riemannformer.EXPERIMENTS)
+    experiment.name: experiment for experiment in (*digits.EXPERIMENTS, *shifts.EXPERIMENTS, *riemannformer.EXPERIMENTS)
 }
 
 
