@@ -11,8 +11,7 @@ from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, h100_seconds
-from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.riemannformer import (
+from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
     BASELINES,
     FROZEN,
@@ -25,7 +24,8 @@ from geolib.lab.experiments.riemannformer import (
     distances,
     grid_table,
 )
-from geolib.lab.experiments.shifts import FIELD, SHIFT, accuracies
+from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
+from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.statistics import paired_differences, sampling_error
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
 from geolib.lab.models import ViT
@@ -347,6 +347,24 @@ def test_the_row_of_reflections_scores_as_the_row_of_rotations():  # RF-REFL
         scores.append(ViT(ABLATIONS.config("smoke", row, "cifar10", 0), (3, 32, 32), 10).double()(images))
     # Frequencies are made in float32, and halved exactly.
     assert torch.allclose(*scores, rtol=1e-10, atol=1e-12)
+
+
+def test_the_laptop_scale_is_the_papers_columns_and_axial_rope_seed_by_seed():
+    configs = TABLE1.configs("laptop")
+    assert [c.seed for c in configs] == [0] * 7 + [1] * 7 + [2] * 7
+    papers = {row for row, _ in TABLE1.paper}
+    assert {c.method for c in configs[:7]} == papers | {"rope", "rope-axial"}
+    for config in configs:
+        assert (config.dataset, config.train_size, config.test_size) == ("cifar10", None, None)
+        assert (config.layers, config.heads, config.patch) == (6, 4, 4)
+    shown = table(TABLE1, "laptop", [])
+    assert shown.header == ["method", "cifar10, paper", "cifar10, ours"]
+    assert len(shown.rows) == 7
+    assert {row[0] for row in difference_table(TABLE1, "laptop", []).rows} < {
+        row[0] for row in difference_table(TABLE1, "cpu", []).rows
+    }
+    with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
+        BASELINES.configs("laptop")
 
 
 # Shifts -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from geolib.lab.experiments.digits import SETTINGS
+from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of
 from geolib.lab.experiments.text import NO_RECORD, Table
