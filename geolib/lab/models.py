@@ -9,7 +9,7 @@ from geolib import encodings
 from geolib._precision import WideBuffers
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab.config import Config
-from geolib.lab.data import patch_grid
+from geolib.lab.data.sets import patch_grid
 from geolib.rotations import grid_positions
 
 
