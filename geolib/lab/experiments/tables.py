@@ -65,12 +65,12 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
     cells = cells_of(experiment, scale, records)
     by_paper = bool(experiment.paper)
     header = ["method"]
-    for dataset in experiment.datasets:
+    for dataset in experiment.sets(scale):
         header += [f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset]
     rows = []
-    for name, title in experiment.methods.items():
-        row = [title]
-        for dataset in experiment.datasets:
+    for name in experiment.rows(scale):
+        row = [experiment.methods[name]]
+        for dataset in experiment.sets(scale):
             number = experiment.paper.get((name, dataset))
             row += ["-" if number is None else f"{number:.2f}"] if by_paper else []
             row.append(_ours(cells.get((name, dataset))) if experiment.is_known(name) else NO_METHOD)
@@ -100,12 +100,13 @@ def difference_table(experiment: Experiment, scale: str, records: Iterable[Recor
     cells = cells_of(experiment, scale, records)
     by_paper = bool(experiment.paper)
     header = ["difference"]
-    for dataset in experiment.datasets:
+    for dataset in experiment.sets(scale):
         header += [f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset]
     rows = []
-    for a, b in experiment.against:
+    rows_here = set(experiment.rows(scale))
+    for a, b in (pair for pair in experiment.against if rows_here.issuperset(pair)):
         row = [f"{experiment.methods[a]} - {experiment.methods[b]}"]
-        for dataset in experiment.datasets:
+        for dataset in experiment.sets(scale):
             theirs = [experiment.paper.get((name, dataset)) for name in (a, b)]
             row += [_minus(*theirs)] if by_paper else []
             row.append(str(_difference(cells, a, b, dataset)))
@@ -148,8 +149,8 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     if experiment.chosen:
         notes.append(experiment.chosen)
     if experiment.paper:
-        notes += [ordering(experiment, dataset, cells) for dataset in experiment.datasets]
-    notes += [note for dataset in experiment.datasets for note in _pairs(experiment, dataset, cells)]
+        notes += [ordering(experiment, dataset, cells) for dataset in experiment.sets(scale)]
+    notes += [note for dataset in experiment.sets(scale) for note in _pairs(experiment, dataset, cells)]
     notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
     if devices:
