@@ -1,8 +1,9 @@
 """Build the book: run what must be run, make the site, and fail when anything is wrong.
 
 ``python book/build.py [ROOT]`` builds the book at ROOT (this repository when left out) into ROOT/_build/html with
-Jupyter Book, every warning an error. Around it stand three rules that Jupyter Book does not have:
+Jupyter Book, every warning an error. Around it stand four rules that Jupyter Book does not have:
 
+- chapters run side by side, as many as there are processors, before the pages are made;
 - outputs of chapters are kept only as long as the library, the records and the packages that made them are the same;
 - pages are read afresh unless the last build ended well, so what failed once fails again until it is mended;
 - chapters run on the CPU, with this Python, whatever kernels the machine has.
@@ -78,18 +79,28 @@ def forget_stale_pages(build: Path, good: Path, now: str) -> None:
     good.unlink(missing_ok=True)
 
 
-def jupyter_book(root: Path) -> int:
-    """Run Jupyter Book with every warning an error; its exit status."""
-    settings = {
+def surroundings(root: Path) -> dict[str, str]:
+    """The environment in which chapters run and pages are made."""
+    return os.environ | {
         "CUDA_VISIBLE_DEVICES": "",  # chapters must run without a GPU
         "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel before the user's own
         "IPYTHONDIR": str(root / "_build" / "ipython"),  # none of the user's start-up files
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONHASHSEED": "0",
     }
+
+
+def run_notebooks(root: Path) -> int:
+    """Run the notebooks without outputs, side by side; the exit status is 1 when a cell failed."""
+    command = [sys.executable, str(HERE / "side_by_side.py"), str(root)]
+    return subprocess.run(command, env=surroundings(root), check=False).returncode
+
+
+def jupyter_book(root: Path) -> int:
+    """Run Jupyter Book with every warning an error; its exit status."""
     call = "from jupyter_book.cli.main import main; main()"
     command = [sys.executable, "-c", call, "build", str(root), "-W", "-n", "--keep-going", "-q"]
-    return subprocess.run(command, env=os.environ | settings, check=False).returncode
+    return subprocess.run(command, env=surroundings(root), check=False).returncode
 
 
 def main(arguments: list[str]) -> int:
@@ -100,8 +111,10 @@ def main(arguments: list[str]) -> int:
     good, now, start = build / "good.stamp", pages_stamp(root), time.monotonic()
     forget_stale_outputs(build)
     forget_stale_pages(build, good, now)
-    status = jupyter_book(root)
-    if status != 0:
+    if run_notebooks(root) != 0:
+        print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): the cells above failed.")
+        return 1
+    if jupyter_book(root) != 0:
         print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): the warnings above are errors.")
         return 1
     good.write_text(now)

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -450,3 +451,30 @@ def test_a_mended_book_builds(tmp_path):
     notebook.write_text(notebook.read_text().replace("== 3", "== 2"))
     status, said = build(tmp_path)
     assert status == 0, said
+
+
+MEET = """\
+import pathlib, time
+pathlib.Path("{mine}").touch()
+patience = time.monotonic() + 60
+while not pathlib.Path("{other}").exists():
+    assert time.monotonic() < patience, "the other notebook has not begun"
+    time.sleep(0.1)"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one processor chapters run one after another")
+def test_chapters_run_side_by_side_and_once(tmp_path):
+    tiny_book(tmp_path, code=MEET.format(mine="first", other="second"))
+    first = tmp_path / "chapters" / "01_tiny.ipynb"
+    (tmp_path / "chapters" / "02_tiny.ipynb").write_text(
+        first.read_text()
+        .replace('\\"first', '\\"mine')
+        .replace('\\"second', '\\"first')
+        .replace('\\"mine', '\\"second')
+    )
+    with (tmp_path / "_toc.yml").open("a") as contents:
+        contents.write("  - file: chapters/02_tiny\n")
+    status, said = build(tmp_path)
+    assert status == 0, said
+    assert said.count("ran chapters/") == 2
+    assert "ran chapters/" not in build(tmp_path)[1]

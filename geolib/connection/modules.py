@@ -1,0 +1,225 @@
+"""The rows of a method, filled with the parameters of its module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from geolib._checks import require
+from geolib.attention import Encoding
+from geolib.connection.rows import (
+    Row,
+    alibi_row,
+    gated_row,
+    liere_row,
+    locality_row,
+    none_row,
+    riemannformer_diagonal_row,
+    riemannformer_general_row,
+    riemannformer_row,
+    rope_row,
+    token_at,
+)
+from geolib.rotations import block_diagonal, plane_generator
+
+
+class Reading(NamedTuple):
+    """Which head's parameters are read, and the document where they depend on it.
+
+    Attributes
+    ----------
+    head_dim, head : int
+        Features of a head, and which one.
+    x : Tensor, (tokens, width), or None
+        What the layer reads.
+    positions : Tensor, (tokens, axes), or None
+    layer : int
+        Where layers have parameters of their own.
+    """
+
+    head_dim: int
+    head: int
+    x: Tensor | None = None
+    positions: Tensor | None = None
+    layer: int = 0
+
+
+def rows_of(
+    encoding: Encoding,
+    head_dim: int,
+    head: int = 0,
+    x: Tensor | None = None,
+    positions: Tensor | None = None,
+    layer: int = 0,
+) -> tuple[Row, ...]:
+    """A method's rows with the present parameters of its module: its own, then one for each wrapper around it.
+
+    Parameters
+    ----------
+    encoding : Encoding
+    head_dim, head : int
+        Features of a head, and which one.
+    x : Tensor, (tokens, width), or None
+        A document, for a method whose gates depend on it.
+    positions : Tensor, (tokens, axes), or None
+        Where its tokens stand, for a method with a parameter for each token.
+    layer : int
+        Whose rows, where layers have parameters of their own.
+
+    Returns
+    -------
+    tuple of Row
+        The score's matrix is the product of their bilinear forms; what they add inside the softmax adds up, and so do
+        the logarithms of what they multiply after it. Sinusoidal and learned vectors are added to the embeddings, so
+        their rows carry the identity.
+
+    Raises
+    ------
+    ValueError
+        For a class that has no line in ``ROWS``, or one that needs a document and gets none.
+
+    Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
+    """
+    name = type(encoding).__name__
+    require(name in ROWS, "encoding", name, f"the classes that have rows are {', '.join(ROWS)}")
+    return ROWS[name](encoding, Reading(head_dim, head, x, positions, layer))
+
+
+def _read(parameter: Tensor) -> Tensor:
+    return parameter.detach().double()
+
+
+def _own(parameter: Tensor, head: int) -> Tensor:
+    """One head's part of a parameter whose first dimension is the heads, or 1 where they share it."""
+    return _read(parameter)[min(head, len(parameter) - 1)]
+
+
+def _filled(per_pair: Tensor, head_dim: int) -> Tensor:
+    """Frequencies or rates (pairs, axes), with zeros for the pairs of a head that stay as they are."""
+    return F.pad(per_pair, (0, 0, 0, head_dim // 2 - len(per_pair)))
+
+
+def _embedded_rows(method: str, learned: str) -> Callable[[Any, Reading], tuple[Row, ...]]:
+    return lambda encoding, reading: (replace(none_row(reading.head_dim), method=method, learned=learned),)
+
+
+def _rope_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return (rope_row(_filled(_read(encoding.frequencies), reading.head_dim)),)
+
+
+def _alibi_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return (alibi_row(reading.head_dim, _own(encoding.slopes, reading.head).item()),)
+
+
+def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
+    """The frequencies of one head of RiemannFormer and which axes each pair follows, (pairs, axes) both."""
+    follows = _read(encoding.follows)
+    learned = encoding.frequencies.dim() == 3
+    frequencies = _own(encoding.frequencies, reading.head) if learned else _read(encoding.frequencies)
+    return _filled(frequencies * follows, reading.head_dim), _filled(follows, reading.head_dim)
+
+
+def _riemannformer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    theta, follows = _planes(encoding, reading)
+    theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
+    rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
+    generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
+    return (riemannformer_row(generators, lambda p: rates @ encoding.law.exponent(p)),)
+
+
+def _two_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
+    """The metrics with two scales for each plane."""
+
+    def rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+        theta, follows = _planes(encoding, reading)
+        scales = _filled(_own(encoding.log_scale(), reading.head), reading.head_dim).flatten()[:, None]
+        return (row(theta, scales * follows.repeat_interleave(2, 0), encoding.law.exponent),)
+
+    return rows
+
+
+def _given(part: Tensor | None, argument: str) -> Tensor:
+    """A part of the document that a row cannot do without."""
+    if part is None:
+        raise ValueError(f"{argument}: got None; this method's rows depend on the document")
+    return part
+
+
+def _locality_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    widths, shape = _own(encoding.sigma(), reading.head), _read(encoding.precision())
+    rows = [locality_row(reading.head_dim, sigma.item(), shape) for sigma in widths]
+    own = rows[0]
+    if len(rows) > 1:  # one width for each query
+        places = _given(reading.positions, "positions")
+        own = replace(own, log_scale=lambda p_m, p_n: rows[token_at(places, p_m)].log_scale(p_m, p_n))
+    return *rows_of(encoding.encoding, *reading), own
+
+
+def _per_layer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return rows_of(encoding.layers[reading.layer], *reading)
+
+
+def _per_layer_focusing_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return *rows_of(encoding.encoding, *reading), _locality_rows(encoding.layers[reading.layer], reading)[-1]
+
+
+def _liere_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    generators = _own(_own(encoding.skew(), reading.layer), reading.head) / _read(encoding.unit)[:, None, None]
+    if encoding.width == 2:  # planes, which commute
+        frequencies = _filled(generators[..., 1, 0], reading.head_dim)
+        return (replace(rope_row(frequencies), method="rope-mixed", learned="frequencies"),)
+    whole = block_diagonal(generators.movedim(1, 0))  # (axes, d, d)
+    still = reading.head_dim - whole.shape[-1]
+    return (liere_row(F.pad(whole, (0, still, 0, still))),)
+
+
+def _sympow_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    x, positions = _given(reading.x, "x"), _given(reading.positions, "positions")
+    log_gates = F.logsigmoid(_read(x) @ _own(encoding.W_gamma.weight, reading.head) + encoding.gate_bias)
+    return (gated_row(log_gates, _filled(_read(encoding.frequencies), reading.head_dim), positions),)
+
+
+ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
+    "Encoding": lambda encoding, reading: (none_row(reading.head_dim),),
+    "Sinusoidal": _embedded_rows("sinusoidal", "nothing"),
+    "Learned": _embedded_rows("learned", "a vector for each cell"),
+    "RoPE": _rope_rows,
+    "ALiBi": _alibi_rows,
+    "RiemannFormer": _riemannformer_rows,
+    "RiemannFormerReflection": _riemannformer_rows,
+    "RiemannFormerGeneral": _two_scale_rows(riemannformer_general_row),
+    "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
+    "LocalityFocusing": _locality_rows,
+    "LieRE": _liere_rows,
+    "PerLayer": _per_layer_rows,
+    "PerLayerFocusing": _per_layer_focusing_rows,
+    "SympowEncoding": _sympow_rows,
+}
+"""For each class of ``geolib.encodings``, by name, how its rows are read; a method of one's own is one line more."""
+
+
+def read_conformal(layer: nn.Module, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What one head of symmetric-power attention reads from a document: the arguments of ``conformal_row``.
+
+    Parameters
+    ----------
+    layer : geolib.recurrence.SympowAttention
+    x : Tensor, (tokens, width)
+    head : int
+
+    Returns
+    -------
+    tuple of Tensor: (tokens,), (tokens,) and (pairs,), float64
+        log gamma_k = log sigma(W_gamma x_k + bias), beta_k = 1 + tanh(W_beta x_k), and theta.
+
+    Source: CS-gate, CS-beta, CS-rot.
+    """
+    module: Any = layer
+    log_gates = F.logsigmoid(_read(x) @ _own(module.W_gamma.weight, head) + module.gate_bias)
+    rates = 1 + (_read(x) @ _own(module.W_beta.weight, head)).tanh()
+    return log_gates, rates, _read(module.frequencies)[:, 0]

@@ -1,0 +1,150 @@
+"""Connections made of steps given one by one: from the data, from scores, from generators, from a manifold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from geolib._checks import require
+from geolib.connection.lattice import Connection, Node
+from geolib.manifolds import Chart, orthonormal_frame, segment, transport_matrix
+from geolib.rotations import block_diagonal, rotation_matrix
+
+
+def exp(matrices: Tensor) -> Tensor:
+    """exp of matrices (..., d, d)."""
+    # Never of one alone: PyTorch 2.13 gives a single matrix of norm 0.01 to 0.05 as few as ten digits.
+    return torch.linalg.matrix_exp(torch.stack([matrices, matrices]))[0]
+
+
+def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
+    """Steps that turn by an amount read from the data: a step along axis a from p is the rotation by rates[a][p] theta.
+
+    Parameters
+    ----------
+    rates : sequence of Tensor, one for each axis, each (..., *cells)
+        beta; one cell less than the grid along its own axis.
+    frequencies : Tensor, (pairs,)
+        theta, radians at rate 1.
+
+    Returns
+    -------
+    Connection
+        Flat on a line. On a grid the unit square at p turns pair j by theta_j times
+        rates[0][p] + rates[1][p + e_0] - rates[0][p + e_1] - rates[1][p], the rates' curl.
+
+    Source: CS-beta, RF-FLAT.
+    """
+    return Connection(tuple(block_diagonal(rotation_matrix(rate[..., None] * frequencies)) for rate in rates))
+
+
+def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Connection:
+    """Steps read from the data at the node they enter: gamma_m R(beta_m theta)^T for every step forward to node m.
+
+    Parameters
+    ----------
+    log_gates : Tensor, (*nodes)
+        log gamma at each node of a line or grid; a step backwards divides by the gate.
+    rates : Tensor, (*nodes)
+        beta.
+    frequencies : Tensor, (pairs,)
+        theta, radians at rate 1.
+
+    Returns
+    -------
+    Connection
+        On a line, the transport and scale of ``conformal_row``: flat. On a grid the unit square at p, with corners
+        e = p + e_0 and n = p + e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): it is curved
+        wherever the data at e and n differ.
+
+    Source: CS-1, CS-gate, CS-beta, RF-FLAT.
+    """
+    axes = range(rates.dim())
+    turns = turning_steps([-rates.narrow(a, 1, rates.shape[a] - 1) for a in axes], frequencies)
+    gates = [log_gates.narrow(a, 1, log_gates.shape[a] - 1).exp() for a in axes]
+    return Connection(tuple(gate[..., None, None] * turn for gate, turn in zip(gates, turns.steps)))
+
+
+def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: Tensor) -> Connection:
+    """The transport that scores q_m^T B(m, n) k_n imply on a grid: P_{n->m} = M_m^-1 B(m, n), with M_m = B(m, m).
+
+    Parameters
+    ----------
+    form : function of (p_m, p_n), each (axes,), that returns (d, d)
+        B: ``Row.bilinear_form``, or what ``measured_bilinear_form`` gives.
+    *coordinates : Tensor, (nodes,), one for each axis
+        The grid's values along each axis.
+
+    Returns
+    -------
+    Connection
+        The steps forward; flat when B comes from frames, B(m, n) = T_m^-T T_n^-1.
+
+    Source: RF-1, RF-2, RF-9, RF-FLAT.
+    """
+    points = torch.stack(torch.meshgrid(*coordinates, indexing="ij"), -1)
+    steps = []
+    for axis, count in enumerate(points.shape[:-1]):
+        before, after = points.narrow(axis, 0, count - 1), points.narrow(axis, 1, count - 1)
+        pairs = zip(after.reshape(-1, len(coordinates)), before.reshape(-1, len(coordinates)))
+        matrices = torch.stack([torch.linalg.solve(form(m, m), form(m, n)) for m, n in pairs])
+        steps.append(matrices.unflatten(0, after.shape[:-1]))
+    return Connection(tuple(steps))
+
+
+def generator_steps(generators: Tensor, shape: Node) -> Connection:
+    """The same rotation exp(A_a) for every step along axis a.
+
+    Parameters
+    ----------
+    generators : Tensor, (axes, d, d)
+        A_a, skew.
+    shape : tuple of int
+        Nodes along each axis.
+
+    Returns
+    -------
+    Connection
+        Flat when the generators commute; otherwise every unit square has the holonomy
+        exp(-A_1) exp(-A_0) exp(A_1) exp(A_0) = I + [A_1, A_0] + O(|A|^3).
+
+    Source: LR-A1, RF-FLAT.
+    """
+    axes = generators.shape[0]
+    require(len(shape) == axes, "shape", shape, f"one number of nodes for each of {axes} axes")
+    turns = exp(generators)
+    cells = [tuple(n - (i == a) for i, n in enumerate(shape)) for a in range(axes)]
+    return Connection(tuple(turns[a].expand(*cells[a], -1, -1) for a in range(axes)))
+
+
+def levi_civita(chart: Chart, *coordinates: Tensor) -> Connection:
+    """A manifold's own parallel transport along the coordinate lines of a grid, in orthonormal frames.
+
+    Parameters
+    ----------
+    chart : Chart
+    *coordinates : Tensor, (nodes,), one for each coordinate of the chart
+        The grid's values along each axis, increasing.
+
+    Returns
+    -------
+    Connection
+        Orthogonal matrices, float64. On a surface a small square turns by curvature times area.
+
+    Raises
+    ------
+    ValueError
+        When the grid leaves the chart.
+
+    Source: RF-PT, RF-FLAT.
+    """
+    require(len(coordinates) == chart.dim, "coordinates", len(coordinates), f"the chart has {chart.dim}")
+    points = torch.stack(torch.meshgrid(*[c.double() for c in coordinates], indexing="ij"), -1)
+    frames, steps = orthonormal_frame(chart, points), []
+    for axis, count in enumerate(points.shape[:-1]):
+        matrix = transport_matrix(chart, segment(points.narrow(axis, 0, count - 1), points.narrow(axis, 1, count - 1)))
+        before, after = frames.narrow(axis, 0, count - 1), frames.narrow(axis, 1, count - 1)
+        steps.append(torch.linalg.solve(after, matrix @ before))
+    return Connection(tuple(steps))

@@ -1,0 +1,101 @@
+"""Symmetric-power attention in three forms: attention, recurrent and chunked, with gates and data-dependent rotations.
+
+For an even power p, with gates g_i in (0, 1] and cumulative rotations mu_i, all three compute::
+
+    B_ij = b_ij (Q'_i . K'_j)^p,   b_ij = g_(j+1) ... g_i,   Q'_i = R(mu_i) Q_i,   K'_j = R(mu_j) K_j,   j <= i
+    Y_i  = sum_j B_ij V_j / sum_j B_ij
+
+The attention form takes time quadratic in the tokens. The recurrent form carries a state: S_i = g_i S_(i-1) + V_i
+phi(K'_i)^T and Z_i = g_i Z_(i-1) + phi(K'_i)^T, and mu_i. The chunked form computes pairs inside a chunk as attention
+does and everything older through the state, in time and memory linear in the tokens.
+
+Conventions
+-----------
+Queries and keys are (batch, heads, tokens, d), values (batch, heads, tokens, value_dim), log gates (batch, heads,
+tokens) and at most 0, turns (batch, heads, tokens, d/2) in radians: how far each pair turns from the token before.
+``rotate_pairs`` with the angle mu is applied to queries and keys alike, so the score is Q_i . R(mu_i - mu_j)^T K_j.
+
+Arithmetic is in float32 (float64 when an input is float64) outside autocast; sums of log gates and of turns are kept in
+float64, because small differences of large sums are what is used. Outputs have the values' dtype.
+
+Small normalisers
+-----------------
+The output does not depend on the length of a query. Where the normaliser is exactly zero (a query orthogonal to every
+key it sees, or zero) the output is 0 and its logarithm is -inf. A normaliser read from a state is a difference of large
+terms: below machine epsilon times its Cauchy-Schwarz bound |Q_i|^p sum_j b_ij |K_j|^p it consists of rounding errors,
+and that multiple of the bound takes its place. Outputs and gradients then stay finite. The attention form has no such
+terms and no such limit: there the weights of a nearly orthogonal query are those of its rounded scores.
+
+Rooms: ``gates``, ``state``, ``forms`` (attention and recurrent), ``chunks``, ``costs``, ``layers``. All names are
+importable from here.
+"""
+
+from geolib.recurrence.chunks import chunked_form
+from geolib.recurrence.costs import (
+    Work,
+    attention_work,
+    best_chunk,
+    chunked_work,
+    crossing_length,
+    embedding_work,
+    ideal_chunk,
+    practical_chunk,
+    recurrent_work,
+)
+from geolib.recurrence.forms import (
+    attention_form,
+    conformal_step,
+    merge,
+    read_state,
+    recurrent_form,
+    recurrent_step,
+    score_modifier,
+    softmax_form,
+)
+from geolib.recurrence.gates import (
+    GATE_BIAS,
+    alibi_log_gates,
+    cumulative_angles,
+    log_decay,
+    log_gates,
+    memory_length,
+    rotation_rates,
+    turns_of,
+)
+from geolib.recurrence.layers import SympowAttention, SympowEncoding
+from geolib.recurrence.state import Attended, State, empty_state
+
+# In the order in which they are told; the API page follows it.
+__all__ = [  # noqa: RUF022
+    "GATE_BIAS",
+    "Attended",
+    "State",
+    "log_gates",
+    "memory_length",
+    "log_decay",
+    "alibi_log_gates",
+    "rotation_rates",
+    "turns_of",
+    "cumulative_angles",
+    "attention_form",
+    "softmax_form",
+    "score_modifier",
+    "empty_state",
+    "recurrent_step",
+    "recurrent_form",
+    "conformal_step",
+    "chunked_form",
+    "read_state",
+    "merge",
+    "Work",
+    "attention_work",
+    "embedding_work",
+    "recurrent_work",
+    "chunked_work",
+    "ideal_chunk",
+    "practical_chunk",
+    "best_chunk",
+    "crossing_length",
+    "SympowAttention",
+    "SympowEncoding",
+]
