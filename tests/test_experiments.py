@@ -9,6 +9,7 @@ import torch
 from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
+from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, Estimate, estimate, h100_seconds
 from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
 from geolib.lab.experiments.estimates import GPU, Count, counted, flops
@@ -27,6 +28,7 @@ from geolib.lab.experiments.papers.riemannformer import (
     distances,
     grid_table,
 )
+from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
 from geolib.lab.experiments.plan import Experiment, Stage, Variant
 from geolib.lab.experiments.statistics import paired_differences, sampling_error
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
@@ -531,3 +533,31 @@ def test_the_laptop_scale_is_the_papers_columns_and_axial_rope_seed_by_seed():
     }
     with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
         BASELINES.configs("laptop")
+
+
+# Shifts -------------------------------------------------------------------------------------------------------------
+
+
+def shift_record(row, seed, accuracy, learned):
+    return replace(record(SHIFT.config("cpu", row, "digits", seed), accuracy, SHIFT.name), learned=learned)
+
+
+def test_the_table_of_shifts_has_a_column_for_each_shift():
+    moved = {0: [0.5, 0.25, *[0.125] * 6], 1: [0.7, 0.25, *[0.125] * 6]}
+    records = [shift_record("rope", seed, 0.9, {"moved_accuracy": moved[seed]}) for seed in (0, 1)]
+    found = table(SHIFT, "cpu", records)
+    assert found.header == ["method", "0", "1", "2", "3", "4", "6", "8", "12", "16"]
+    rows = {row[0]: row[1:] for row in found.rows}
+    assert rows["RoPE, reading order"][:3] == ["90.0 ± 0.0", "60.0 ± 14.1", "25.0 ± 0.0"]
+    assert set(rows["learned"]) == {NO_RECORD}
+
+
+def test_a_carried_picture_stands_before_moved_positions():
+    learned = {"moved_accuracy": [0.1, 0.1, 0.1, 0.1], "carried_accuracy": [0.4, 0.3, 0.2, 0.1]}
+    one = replace(record(FIELD.config("cpu", "learned", "digits-field", 0), 0.9, FIELD.name), learned=learned)
+    assert accuracies(one) == {0: 0.9, 1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1}
+
+
+def test_the_scale_of_the_far_row_starts_near_nine_tenths():
+    config = SHIFT.config("cpu", "riemannformer-far", "digits", 0)
+    assert learned_scales(ViT(config, (1, 8, 8), 10)).unique().item() == pytest.approx(0.5 ** (1 / 7), rel=1e-5)

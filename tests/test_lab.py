@@ -94,6 +94,16 @@ def one_line(capsys):
 # Data ---------------------------------------------------------------------------------------------------------------
 
 
+def test_the_field_holds_the_digits_in_its_corner():
+    digits, field = load("digits"), load("digits-field")
+    assert field.shape == (1, 12, 12)
+    assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
+    assert not field.x_train[:, :, 8:].any()
+    assert not field.x_train[:, :, :, 8:].any()
+    assert torch.equal(field.y_train, digits.y_train)
+    assert "12x12" in field.source
+
+
 def test_digits_are_split_by_class_and_the_same_every_time():
     digits = load("digits")
     assert (digits.shape, len(digits.y_train), len(digits.y_test)) == ((1, 8, 8), 1438, 359)
@@ -178,7 +188,7 @@ def test_no_data_names_both_ways(monkeypatch, no_torchvision):
 
 
 def test_unknown_data_set_names_the_known_ones():
-    with pytest.raises(LabError, match=r"'mnist'.*digits, cifar10, cifar100"):
+    with pytest.raises(LabError, match=r"'mnist'.*digits, .*cifar10, cifar100"):
         load("mnist")
 
 
@@ -338,6 +348,7 @@ def test_equal_settings_have_equal_hashes_and_others_do_not():
         ({"schedule": "step"}, "schedule: got 'step'; it is one of cosine, constant"),
         ({"seed": -1}, "seed: got -1"),
         ({"method_options": {"base": {1, 2}}}, "method_options: got"),
+        ({"shifts": (1, 0)}, r"shifts: got \(1, 0\); it must be a list of whole numbers above 0"),
     ],
 )
 def test_a_wrong_setting_is_named(wrong, says):
