@@ -168,15 +168,21 @@ def test_an_estimate_rests_on_the_nearest_runs_of_this_device():
     guess = estimate(config, [slow], "here", GPU)
     assert (guess.seconds, guess.basis) == (assumed, "assumed speeds, nothing measured here")
 
-    none = TABLE1.config("full", "none", "cifar10", 0)
-    others = [slow, measured(none, 2 * h100_seconds(none))]
+    small = replace(config, width=64, method="lf")
+    others = [slow, measured(small, 5 * h100_seconds(small))]
     guess = estimate(config, others, "here", GPU)
-    assert (guess.seconds, guess.basis) == (pytest.approx(2 * assumed), "other methods, measured here (1 run)")
+    assert (guess.seconds, guess.basis[:28]) == (pytest.approx(5 * assumed), "other methods at another siz")
 
     small = replace(config, width=64)
-    others.append(measured(small, 5 * h100_seconds(small)))
+    others.append(measured(small, 4 * h100_seconds(small)))
     guess = estimate(config, others, "here", GPU)
-    assert (guess.seconds, guess.basis[:14]) == (pytest.approx(5 * assumed), "this method at")
+    assert (guess.seconds, guess.basis[:14]) == (pytest.approx(4 * assumed), "this method at")
+
+    none = TABLE1.config("full", "none", "cifar10", 0)
+    others.append(measured(none, 2 * h100_seconds(none)))
+    guess = estimate(config, others, "here", GPU)
+    assert guess.seconds == pytest.approx(2 * assumed)
+    assert guess.basis == "other methods at this size, measured here (1 run)"
 
     # Half as many epochs of the same model, a run of ten and one of twelve times the assumed time.
     half = replace(config, epochs=100, seed=4)

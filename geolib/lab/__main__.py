@@ -25,7 +25,7 @@ import torch
 from geolib.lab.data import sets as datasets
 from geolib.lab.experiments.budget import Machine
 from geolib.lab.experiments.conduct import Conduct, Order
-from geolib.lab.experiments.plan import SCALES
+from geolib.lab.experiments.plan import MEASURED, SCALES
 from geolib.lab.experiments.registry import COURSES, EXPERIMENTS, find_runnable
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError
@@ -35,7 +35,7 @@ from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job
 from geolib.lab.runs.store import Folders
 from geolib.lab.training import ranks
 from geolib.lab.training.device import pick_device
-from geolib.lab.training.options import FORMS, Options
+from geolib.lab.training.options import FORMS, PRECISIONS, Options
 from geolib.lab.training.ranks import World
 from geolib.lab.training.watch import Diverged, Stopped
 
@@ -141,6 +141,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"
+    )
+    command.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of products; auto: the faster one, measured. Usual on a CPU: float32, at scale laptop auto",
     )
     command.add_argument(
         "--together", action="store_true", help="under torchrun: all processes train each run and share its batches"
@@ -260,6 +265,7 @@ def _order(options: argparse.Namespace, chosen: torch.device, devices: int) -> O
         options=Options(
             device=options.device,
             step=options.step,
+            precision=options.precision or ("auto" if options.scale in MEASURED else None),
             quiet=options.quiet or options.jobs > 1 or ranks.number() > 0,
             together=options.together,
         ),

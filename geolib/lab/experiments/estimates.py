@@ -85,7 +85,7 @@ def estimate(config: Config, records: Iterable[Record], device: str, speed: Spee
     -------
     Estimate
         What the assumptions say, times the median of measured over assumed time: of runs with this method and size,
-        else with this method, else with any. Without a record from this device, what the assumptions say.
+        else of this size, else with this method, else any. Without a record from this device, what the assumptions say.
 
     Examples
     --------
@@ -96,8 +96,9 @@ def estimate(config: Config, records: Iterable[Record], device: str, speed: Spee
     expected = assumed_seconds(config, speed)
     kinds = (
         ("this method at this size", [r for r in here if _model(r.config) == _model(config)]),
+        ("other methods at this size", [r for r in here if _size(r.config) == _size(config)]),
         ("this method at another size", [r for r in here if _method(r.config) == _method(config)]),
-        ("other methods", here),
+        ("other methods at another size", here),
     )
     for words, found in kinds:
         if found:
@@ -114,8 +115,12 @@ def _method(config: Config) -> tuple[Any, ...]:
     return config.method, repr(config.method_options)
 
 
+def _size(config: Config) -> tuple[Any, ...]:
+    return tuple(getattr(config, name) for name in ("width", "heads", "layers", "mlp_ratio", "batch"))
+
+
 def _model(config: Config) -> tuple[Any, ...]:
-    return (*_method(config), *(getattr(config, name) for name in ("width", "heads", "layers", "mlp_ratio", "batch")))
+    return *_method(config), *_size(config)
 
 
 def assumed_seconds(config: Config, speed: Speed) -> float:
