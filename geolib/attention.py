@@ -138,7 +138,7 @@ def attention_weights(
     check_last(k, q.shape[-1], "k")
     dtype = angle_dtype(q, k)
     with without_autocast(q.device):
-        scores = q.to(dtype) @ k.to(dtype).mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+        scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
         scores = scores + log_gate
     if causal:

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from geolib import lie
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, extended
 from geolib.encodings import METHODS, RoPE, build
+from geolib.lab.benches import operations
 from geolib.lab.config import Config
 from geolib.lab.models import ViT
 from geolib.placed import map_pairs, turn_pairs
@@ -99,6 +100,31 @@ def test_the_exponential_reads_no_numbers_away_from_the_cpu():
         float(A.sum())
     n = lie._squarings(A)
     assert lie._expm1(A, n).shape == lie._expm1_adjoint(A, A, n).shape == A.shape
+
+
+ONCE = ("cos", "sin", "exp", "exp2", "log", "log1p", "softplus", "round", "abs", "baddbmm", "index_select")
+
+
+@every_case
+def test_what_depends_on_positions_alone_is_computed_once(name, options):
+    """More layers take no more cosines, exponentials and distances, unless they have scales or widths of their own."""
+
+    def issued(layers):
+        counted = operations.count(name, {"layers": layers, "heads": 2, "width": 16, "patch": 8}, options).operations
+        return {key: n for key, n in counted.items() if key.removeprefix("aten::").split(".")[0] in ONCE}
+
+    # 2 and 3 layers: with one, generators of its own are a batch of one less.
+    own = options.get("per_layer") or options.get("lf")
+    assert (issued(3) == issued(2)) == (not own)
+
+
+def test_a_step_issues_fewer_operations_than_layers_that_start_from_positions():
+    """Today's counts, so that a change that adds to a step is seen: of the six layers of the paper's model."""
+    rows = {
+        row["method"]: row["operations"] for row in operations.run(methods=["none", "rope-axial", "riemannformer+lf"])
+    }
+    assert rows["rope-axial"] - rows["none"] <= 6 * 30
+    assert rows["riemannformer+lf"] - rows["none"] <= 6 * 90 + 60
 
 
 # Positions of all kinds -----------------------------------------------------------------------------------------------
