@@ -43,10 +43,6 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         rectangle riemannformer_diagonal_row riemannformer_general_row riemannformer_row rope_row rows_of
         straight_path symmetric_basis symmetric_lift to_frames transport_along turning_steps
     """,
-    "geolib.encodings": """
-        ALiBi Learned LieRE LocalityFocusing PerLayer RiemannFormer RiemannFormerDiagonal RiemannFormerGeneral
-        RiemannFormerReflection RoPE Sinusoidal build check_name is_name
-    """,
     "geolib.figures": """
         label_lines use_house_style
     """,
