@@ -227,6 +227,27 @@ def variables(dim: int, power: int) -> Tensor:
     return torch.cat([table.first[:, None], variables(dim, power - 1)[table.rest]], -1)
 
 
+@lru_cache(maxsize=32)
+def halves(dim: int, power: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Each monomial of even degree p as a product of two of degree p/2.
+
+    Parameters
+    ----------
+    dim, power : int
+        d and p; p even.
+    device : torch.device
+
+    Returns
+    -------
+    tuple of Tensor, each (D,)
+        Where its first and its last p/2 variables stand among the monomials of degree p/2, int64, and its weight.
+    """
+    with torch.inference_mode(False):
+        rows, half = variables(dim, power), power // 2
+        left, right = _place(rows[:, :half], dim), _place(rows[:, half:], dim)
+        return left.to(device), right.to(device), monomials(dim, power, device).weight
+
+
 def _place(rows: Tensor, dim: int) -> Tensor:
     """Where monomials, given as rows (..., p) of variables in rising order, stand in the list of their degree."""
     place = rows[..., -1]

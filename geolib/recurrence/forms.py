@@ -218,7 +218,7 @@ def recurrent_form(
             rows.append((value, (Z * phi_q).sum(-1) + own, (Z @ trace).detach()))
             S, Z = S + values[:, :, i, :, None] * phi_k[:, :, None, :], Z + phi_k
         value, normaliser, bound = (torch.stack(t, 2) for t in zip(*rows))
-        normaliser = above_rounding(normaliser, bound)
+        normaliser = above_rounding(normaliser, torch.finfo(normaliser.dtype).eps * bound)
         return normalised(value, normaliser, log_length, v.dtype), State(S, Z, mu)
 
 
@@ -299,7 +299,7 @@ def read_state(
         normaliser = (phi @ state.Z[..., None]).squeeze(-1)
         trace = norm_functional(q.shape[-1], power, q.device).to(state.Z)
         bound = (state.Z @ trace).detach()[..., None]
-        normaliser = above_rounding(normaliser, bound)
+        normaliser = above_rounding(normaliser, torch.finfo(normaliser.dtype).eps * bound)
         decayed = log_length if log_gates is None else log_length + log_gates.double().cumsum(-1).to(dtype)
         return normalised(phi @ state.S.mT, normaliser, decayed, q.dtype)
 

@@ -48,6 +48,14 @@ class State(NamedTuple):
     mu: Tensor
 
 
+class Sums(NamedTuple):
+    """What an engine of the chunked form returns."""
+
+    total: Tensor  # (batch, heads, tokens, value_dim + 1): sum_j B_ij [V_j, 1]
+    last: Tensor  # (batch, heads, value_dim + 1, D): S and Z after the last token
+    floor: Tensor  # (batch, heads, tokens): below it a normaliser consists of rounding errors
+
+
 def empty_state(k: Tensor, v: Tensor, power: int) -> State:
     """The state before the first token.
 
@@ -102,10 +110,9 @@ def unit(q: Tensor, power: int) -> tuple[Tensor, Tensor]:
     return q / length[..., None], power * length.log()
 
 
-def above_rounding(normaliser: Tensor, bound: Tensor) -> Tensor:
-    """A normaliser read from a state, or eps times its bound where it is less than that and not exactly 0."""
-    limit = torch.finfo(normaliser.dtype).eps * bound
-    return torch.where(normaliser == 0, 0.0, torch.maximum(normaliser, limit))
+def above_rounding(normaliser: Tensor, floor: Tensor) -> Tensor:
+    """A normaliser read from a state, or the floor of its rounding errors where it is less and not exactly 0."""
+    return torch.where(normaliser == 0, 0.0, torch.maximum(normaliser, floor))
 
 
 def normalised(value: Tensor, normaliser: Tensor, log_scale: Tensor, dtype: torch.dtype) -> Attended:
