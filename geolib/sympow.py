@@ -14,13 +14,13 @@ Index tables are made once for each (d, p) and device and kept for the last few 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from geolib._checks import check_last, require
+from geolib._compile import kept
 from geolib.rotations import rotate_pairs
 
 # Sizes --------------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Monomials(NamedTuple):
     starts: tuple[int, ...]
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Monomials:  # noqa: B008
     """The table of the monomials of one degree, made once and kept.
 
@@ -205,7 +205,7 @@ def _degree_table(dim: int, power: int, x: Tensor) -> Monomials:
     return monomials(dim, power, x.device)
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def variables(dim: int, power: int) -> Tensor:
     """The variables of every monomial, with repetition, in rising order.
 
@@ -227,7 +227,7 @@ def variables(dim: int, power: int) -> Tensor:
     return torch.cat([table.first[:, None], variables(dim, power - 1)[table.rest]], -1)
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def halves(dim: int, power: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Each monomial of even degree p as a product of two of degree p/2.
 
@@ -258,7 +258,7 @@ def _place(rows: Tensor, dim: int) -> Tensor:
     return place
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def norm_functional(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
     """The vector n of Sym^p with n . embed(v, p) = |v|^p, for even p: a trace.
 
@@ -384,7 +384,7 @@ def lift(matrix: Tensor, power: int) -> Tensor:
     return root[:, None] * forms / root
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def _raised(dim: int, power: int, device: torch.device) -> Tensor:
     """Where x_j times each monomial of degree p stands among those of degree p + 1; (D, d)."""
     base = variables(dim, power)[:, None, :].expand(-1, dim, -1)
@@ -439,7 +439,7 @@ def from_tensor(tensor: Tensor, power: int) -> Tensor:
     return sums / monomials(dim, power, tensor.device).weight.sqrt().to(tensor.dtype)
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def _entries(dim: int, power: int, device: torch.device) -> Tensor:
     """For each entry of a tensor with p indices, flattened, the monomial it belongs to; (d^p,)."""
     landing = torch.arange(dim)
