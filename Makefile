@@ -17,6 +17,9 @@ BOOK_READY := $(VENV)/book.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
+# As many workers as processors; tests/conftest.py says which tests stay together.
+SIDE_BY_SIDE := -n auto --dist loadgroup
+
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: book serve test lint types units site setup-cells stills clean
@@ -39,10 +42,10 @@ types: $(TEST_READY)
 	$(BIN)/mypy
 
 units: $(TEST_READY)
-	$(BIN)/python -m pytest -m "not site"
+	$(BIN)/python -m pytest -m "not site" $(SIDE_BY_SIDE)
 
 site: $(TEST_READY) book
-	$(BIN)/python -m pytest -m site
+	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)
 
 setup-cells: $(BOOK_READY)
 	@$(BIN)/python book/stamp_setup.py

@@ -11,6 +11,14 @@ import pytest
 import torch
 
 
+def pytest_collection_modifyitems(items):
+    """Keep together, on one worker, the tests of a page of the site, and otherwise the tests of a file."""
+    for item in items:
+        page = getattr(item, "callspec", None) and item.callspec.params.get("name")
+        together = page if item.get_closest_marker("site") and page else item.path.name
+        item.add_marker(pytest.mark.xdist_group(together))
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)

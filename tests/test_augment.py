@@ -15,25 +15,22 @@ from scipy.stats import chi2
 from vision import import_torchvision
 
 from geolib.lab import Config
-from geolib.lab.augment import (
+from geolib.lab.benches import augment as bench
+from geolib.lab.data.augmentation import AUGMENTATIONS, augmentation, crop_and_flip, random_erasing
+from geolib.lab.data.policies import (
     OPERATIONS,
     SIGNED,
     Move,
     _darker,
     _darker_by_sorting,
     apply_moves,
-    augmentation,
     auto_augment,
     auto_augment_moves,
-    crop_and_flip,
     move,
     rand_augment,
     rand_augment_moves,
-    random_erasing,
     size_of,
 )
-from geolib.lab.benches import augment as bench
-from geolib.lab.config import AUGMENTATIONS
 
 import_torchvision()
 from torchvision.transforms import v2  # noqa: E402

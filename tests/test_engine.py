@@ -17,20 +17,23 @@ import numpy as np
 import pytest
 import torch
 
-from geolib.lab import Config, LabError, read_all, run, steps, train
-from geolib.lab import records as lab_records
+from geolib.lab import Config, LabError, read_all, run, train
 from geolib.lab.__main__ import main
-from geolib.lab.augment import crop_and_flip
-from geolib.lab.batches import Stream, augmented
 from geolib.lab.data import Dataset
+from geolib.lab.data.augmentation import crop_and_flip
+from geolib.lab.data.batches import Stream, augmented
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.files import write_atomically
-from geolib.lab.jobs import Job, side_by_side
-from geolib.lab.ranks import World
-from geolib.lab.runs import Folders
-from geolib.lab.steps import CapturedStep, EagerStep, put_back
-from geolib.lab.training import Run, is_out_of_memory
-from geolib.lab.watch import Diverged, Stopped, Watch
+from geolib.lab.runs import Folders, place
+from geolib.lab.runs import store as lab_records
+from geolib.lab.runs.jobs import Job, side_by_side
+from geolib.lab.training import Run
+from geolib.lab.training import step as steps
+from geolib.lab.training.device import is_out_of_memory
+from geolib.lab.training.options import Options
+from geolib.lab.training.ranks import World
+from geolib.lab.training.step import CapturedStep, EagerStep, put_back
+from geolib.lab.training.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"patch": 8, "width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 2}
@@ -489,7 +492,7 @@ def test_two_processes_with_the_same_global_batch_have_the_loss_curve_of_one(tmp
 
 def stand_in(monkeypatch, script):
     """Children that run a script of the test instead of the lab."""
-    from geolib.lab import jobs
+    from geolib.lab.runs import jobs
 
     usual = subprocess.Popen
 
@@ -504,7 +507,7 @@ def some_jobs(tmp_path, count):
 
 
 def test_a_job_comes_back_from_json(tmp_path):
-    job = replace(some_jobs(tmp_path, 1)[0], deadline=12.5, device="cuda:1", at_a_time=3)
+    job = replace(some_jobs(tmp_path, 1)[0], deadline=12.5, options=Options(device="cuda:1"), at_a_time=3)
     assert Job.from_json(job.to_json()) == job
 
 
@@ -543,7 +546,7 @@ time.sleep(60)
         usual(seconds)
 
     usual = time.sleep
-    monkeypatch.setattr("geolib.lab.jobs.time", types.SimpleNamespace(sleep=asked, time=time.time))
+    monkeypatch.setattr("geolib.lab.runs.jobs.time", types.SimpleNamespace(sleep=asked, time=time.time))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped, match="SIGTERM") as stop:
         list(side_by_side(some_jobs(tmp_path, 3), 2))
@@ -667,7 +670,7 @@ def test_a_loss_that_is_not_finite_names_the_checkpoints_epoch_and_step(tmp_path
 
 def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monkeypatch):
     now = [1000.0]
-    for module in ("geolib.lab.watch", "geolib.lab.training"):
+    for module in ("geolib.lab.training.watch", "geolib.lab.training.loop"):
         monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
     usual = Run.update
 
@@ -689,7 +692,7 @@ def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monke
 
 def test_the_time_that_a_recording_takes_does_not_count_as_slowness(recording, tmp_path, monkeypatch):
     now = [1000.0]
-    for module in ("geolib.lab.watch", "geolib.lab.training", "geolib.lab.steps"):
+    for module in ("geolib.lab.training.watch", "geolib.lab.training.loop", "geolib.lab.training.step"):
         monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
 
     def warm_up(work, device):
@@ -787,7 +790,7 @@ def test_the_bench_sets_both_loops_side_by_side():
     assert [row.get("loop") or row["ratio"] for row in rows] == ["plain", "lab, eager", "lab, eager / plain"]
     plain, ours, ratio = rows
     assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])
-    assert all(row["device"] == lab_records.device_name(CPU) for row in rows)
+    assert all(row["device"] == place.device_name(CPU) for row in rows)
 
 
 def test_the_plain_loop_crops_mirrors_and_standardises():

@@ -17,7 +17,7 @@ from geolib.explorables import LabNotebook
 from geolib.explorables.notebook import METRICS
 from geolib.lab.experiments import find, table
 from geolib.lab.files import RECORDED, LabError
-from geolib.lab.records import read_all
+from geolib.lab.runs import read_all
 
 DIGITS = "digits-encodings/digits/cpu"
 

@@ -17,14 +17,15 @@ import torch
 
 from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, load, read_all, run, train
-from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
-from geolib.lab.augment import channel_moments, crop_and_flip
-from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, SCALES, h100_seconds, similar_seconds, table
+from geolib.lab.data.augmentation import channel_moments, crop_and_flip
+from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, h100_seconds, similar_seconds, table
 from geolib.lab.files import write_atomically
 from geolib.lab.models import ViT, patches
-from geolib.lab.training import Run, learning_rate, pick_device, subset
-from geolib.lab.watch import Diverged, Stopped, Watch
+from geolib.lab.runs import store as lab_records
+from geolib.lab.training import Run, learning_rate, pick_device
+from geolib.lab.training.loop import subset
+from geolib.lab.training.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 3, "dropout": 0.2}
@@ -91,6 +92,16 @@ def one_line(capsys):
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_field_holds_the_digits_in_its_corner():
+    digits, field = load("digits"), load("digits-field")
+    assert field.shape == (1, 12, 12)
+    assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
+    assert not field.x_train[:, :, 8:].any()
+    assert not field.x_train[:, :, :, 8:].any()
+    assert torch.equal(field.y_train, digits.y_train)
+    assert "12x12" in field.source
 
 
 def test_digits_are_split_by_class_and_the_same_every_time():
@@ -337,6 +348,7 @@ def test_equal_settings_have_equal_hashes_and_others_do_not():
         ({"schedule": "step"}, "schedule: got 'step'; it is one of cosine, constant"),
         ({"seed": -1}, "seed: got -1"),
         ({"method_options": {"base": {1, 2}}}, "method_options: got"),
+        ({"shifts": (1, 0)}, r"shifts: got \(1, 0\); it must be a list of whole numbers above 0"),
     ],
 )
 def test_a_wrong_setting_is_named(wrong, says):
@@ -424,7 +436,7 @@ torch.set_num_threads(1)
 from pathlib import Path
 from geolib.lab import Config, run
 from geolib.lab import files
-from geolib.lab.watch import Watch
+from geolib.lab.training.watch import Watch
 
 at, during_write = int(sys.argv[1]), sys.argv[2] == "write"
 usual, replace = Watch.after_step, os.replace
@@ -598,7 +610,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in ("geolib.lab.watch", "geolib.lab.training"):
+        for module in ("geolib.lab.training.watch", "geolib.lab.training.loop"):
             monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: self.now))
 
 
@@ -709,7 +721,7 @@ def shrink(monkeypatch):
 
 def test_every_experiment_has_valid_runs_at_every_scale():
     for experiment in EXPERIMENTS.values():
-        for scale in SCALES:
+        for scale in experiment.scales:
             configs = experiment.configs(scale)
             assert len({config.name for config in configs}) == len(configs) > 0
             assert all(is_name(config.method) for config in configs)
@@ -852,7 +864,7 @@ def test_a_run_that_two_experiments_share_is_made_once(record, tmp_path, monkeyp
         (["fly"], "invalid choice: 'fly'"),
         (["run"], "required: NAME"),
         (["run", "table9"], "unknown experiment 'table9'; there are digits-encodings"),
-        (["run", "digits-encodings", "--scale", "big"], "unknown scale 'big'; there are smoke, cpu, full"),
+        (["run", "digits-encodings", "--scale", "big"], "unknown scale 'big'; there are smoke, cpu, laptop, full"),
         (["run", "digits-encodings", "--only", "rope2"], "--only 'rope2': there are none"),
         (["run", "digits-encodings", "--seeds", "-1"], "-1"),
         (["run", "digits-encodings", "--time-budget", "soon"], "'soon' is not a number of seconds"),

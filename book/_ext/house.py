@@ -4,6 +4,7 @@
 - A progress bar in a chapter's output is shown in its last state.
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
+- A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; its vertical bars stay bars.
 - A page holds the style that its explorables share once.
 - ``package-versions`` lists the versions that this build ran with.
@@ -131,6 +132,19 @@ def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None
             node["ids"] = [each for each in ids if each not in SHARED_IDS]
 
 
+# Credits -------------------------------------------------------------------------------------------------------------
+
+CREDIT = ("Known:", "Ours:")
+
+
+def mark_credits(app: Sphinx, document: nodes.document) -> None:
+    """Give the class ``credit`` to each paragraph that opens with *Known:* or *Ours:*."""
+    for paragraph in document.findall(nodes.paragraph):
+        opening = paragraph[0] if paragraph.children else None
+        if isinstance(opening, nodes.emphasis) and opening.astext() in CREDIT:
+            paragraph["classes"].append("credit")
+
+
 # How this was built -------------------------------------------------------------------------------------------------
 
 SHOWN = (
@@ -192,6 +206,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     Collector.assign_section_numbers = number_by_file_name
     app.connect("doctree-read", check_alternatives)
     app.connect("doctree-read", collapse_progress)
+    app.connect("doctree-read", mark_credits)
     app.connect("doctree-resolved", tidy_statements)
     app.connect("build-finished", share_styles)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)

@@ -13,7 +13,7 @@ from geolib._checks import require
 from geolib.explorables._widget import Choice, Explorable, Whole, assemble
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.files import RECORDED
-from geolib.lab.records import Record, read
+from geolib.lab.runs import Record, read
 
 METRICS = ("test_accuracy", "test_loss", "train_loss")
 _KEYS = {"group", "name", "title", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}

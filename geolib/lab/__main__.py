@@ -22,18 +22,19 @@ from typing import NoReturn
 
 import torch
 
-from geolib.lab import data as datasets
-from geolib.lab import ranks, records
 from geolib.lab.config import Config
-from geolib.lab.data import Dataset
+from geolib.lab.data import sets as datasets
+from geolib.lab.data.sets import Dataset
 from geolib.lab.experiments import EXPERIMENTS, SCALES, find, h100_seconds, similar_seconds, table
 from geolib.lab.files import LabError
-from geolib.lab.jobs import Job, side_by_side
-from geolib.lab.ranks import World
-from geolib.lab.runs import Folders
-from geolib.lab.steps import FORMS
-from geolib.lab.training import pick_device
-from geolib.lab.watch import Diverged, Stopped
+from geolib.lab.runs import place, store
+from geolib.lab.runs.jobs import Job, side_by_side
+from geolib.lab.runs.store import Folders
+from geolib.lab.training import ranks
+from geolib.lab.training.device import pick_device
+from geolib.lab.training.options import FORMS, Options
+from geolib.lab.training.ranks import World
+from geolib.lab.training.watch import Diverged, Stopped
 
 DONE, DIVERGED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3
 
@@ -67,7 +68,7 @@ def _bench(options: argparse.Namespace) -> int:
     """Run a module's measurements and print their rows."""
     if options.name not in BENCHES:
         raise LabError(f"unknown bench {options.name!r}; there are {', '.join(BENCHES)}")
-    device = records.device_name(pick_device(None))
+    device = place.device_name(pick_device(None))
     print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
     for row in importlib.import_module(f"geolib.lab.benches.{options.name}").run():
         print(
@@ -150,7 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
     command.set_defaults(act=_table)
 
-    command = commands.add_parser("pending", help="full runs without a record, most important first")
+    command = commands.add_parser("pending", help="runs without a record, most important first")
+    command.add_argument("--scale", default="full", metavar="|".join(SCALES), help="full when not given")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
     command.set_defaults(act=_pending)
 
@@ -170,6 +172,13 @@ def _seed(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"{word!r} is not a whole number, 0 or above")
     return int(word)
+
+
+def known_scale(name: str) -> str:
+    """The name of a scale; LabError for one that no experiment could have."""
+    if name not in SCALES:
+        raise LabError(f"unknown scale {name!r}; there are {', '.join(SCALES)}")
+    return name
 
 
 def _count(word: str) -> int:
@@ -199,19 +208,19 @@ def _list(options: argparse.Namespace) -> int:
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name}: {experiment.about}")
         print(f"    needs: {experiment.needs}")
-        counts = (f"{scale} {len(experiment.configs(scale))}" for scale in SCALES)
+        counts = (f"{scale} {len(experiment.configs(scale))}" for scale in experiment.scales)
         print(f"    runs: {', '.join(counts)}")
     return DONE
 
 
 def _run(options: argparse.Namespace) -> int:
-    place = pick_device(options.device)
-    with ranks.joined(place.type) as world, contextlib.ExitStack() as stack:
+    chosen = pick_device(options.device)
+    with ranks.joined(chosen.type) as world, contextlib.ExitStack() as stack:
         if not world.first:
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         if world.size > 1 and options.jobs > 1:
             raise LabError("--jobs is for one process; under torchrun all processes share each run")
-        return _Session(options, records.device_name(place), world).run()
+        return _Session(options, place.device_name(chosen), world).run()
 
 
 class _Session:
@@ -238,7 +247,7 @@ class _Session:
         )
         if not configs:
             raise LabError("--only leaves no run; give fewer words")
-        self.kept, _ = records.sift(self.folders.records)  # of all experiments: some share runs
+        self.kept, _ = store.sift(self.folders.records)  # of all experiments: some share runs
         todo = self.world.same([c for c in configs if self.options.again or not self.recorded(c)])
         sets = {name: datasets.load(name) for name in dict.fromkeys(c.dataset for c in todo)}
         self.folders.check()
@@ -249,7 +258,7 @@ class _Session:
             for job in jobs:
                 if self.fits(job):
                     self.one(job, sets[job.config.dataset])
-        kept, problems = records.sift(self.folders.records)
+        kept, problems = store.sift(self.folders.records)
         print("\n" + table(self.experiment, self.options.scale, kept).plain())
         self.codes += [_complain(problem, USER_ERROR) for problem in problems]
         return _worst(self.codes)
@@ -257,18 +266,19 @@ class _Session:
     def job(self, config: Config) -> Job:
         """The job of one run."""
         o = self.options
-        return Job(config, self.experiment.name, o.scale, self.folders, o.device, o.step, deadline=self.deadline)
+        options = Options(device=o.device, step=o.step, quiet=o.quiet or o.jobs > 1)
+        return Job(config, self.experiment.name, o.scale, self.folders, options, deadline=self.deadline)
 
     def recorded(self, config: Config) -> bool:
         """Whether the run has a record, which is then named; a damaged one counts: only its owner may delete it."""
-        path = records.path_of(config, self.experiment.name, self.folders.records)
+        path = store.path_of(config, self.experiment.name, self.folders.records)
         shared = [record for record in self.kept if record.config.hash == config.hash]
         if shared and not path.is_file():
-            path = records.path_of(config, shared[0].experiment, self.folders.records)
+            path = store.path_of(config, shared[0].experiment, self.folders.records)
         if not path.is_file():
             return False
         with contextlib.suppress(LabError):  # named at the end
-            accuracy = records.read(path).accuracy
+            accuracy = store.read(path).accuracy
             print(f"{config.name}: recorded already, {100 * accuracy:.2f}% ({path}); --again repeats it")
             self.folders.checkpoint(config).unlink(missing_ok=True)
         return True
@@ -288,7 +298,7 @@ class _Session:
         """Do one job here. Only a signal ends the command; other trouble is said, and the next job has its turn."""
         name = job.config.name
         try:
-            self.kept.append(job.do(data, self.options.quiet))
+            self.kept.append(job.do(data))
             self.report(job, print)
         except (Stopped, Diverged, LabError) as trouble:
             by_signal = isinstance(trouble, Stopped) and trouble.signal is not None
@@ -302,7 +312,7 @@ class _Session:
             for job, code, error in side_by_side(jobs, self.options.jobs, self.fits):
                 advance()
                 if code == DONE:
-                    self.kept.append(records.read(job.record_path))
+                    self.kept.append(store.read(job.record_path))
                     self.report(job, say)
                 else:
                     self.codes.append(code)
@@ -349,12 +359,12 @@ def _job(options: argparse.Namespace) -> int:
 
 def _table(options: argparse.Namespace) -> int:
     experiment, folders = find(options.name), _folders(options.out)
-    kept, problems = records.sift(folders.records)
+    kept, problems = store.sift(folders.records)
     if options.scale is not None:
         scales = [options.scale]
     else:
         cells = {record.config.cell for record in kept}
-        scales = [s for s in SCALES if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
+        scales = [s for s in experiment.scales if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
     made = [table(experiment, scale, kept) for scale in scales]
     print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
@@ -362,17 +372,17 @@ def _table(options: argparse.Namespace) -> int:
 
 def _pending(options: argparse.Namespace) -> int:
     folders = _folders(options.out)
-    total, lines = 0.0, list[str]()
-    kept, problems = records.sift(folders.records)
+    total, lines, scale = 0.0, list[str](), known_scale(options.scale)
+    kept, problems = store.sift(folders.records)
     done = {record.name for record in kept}
     for experiment in sorted(EXPERIMENTS.values(), key=lambda e: e.importance):
-        for config in experiment.configs("full"):
+        for config in experiment.configs(scale) if scale in experiment.scales else []:
             if config.name not in done:
                 done.add(config.name)  # a run that two experiments share is made once
                 seconds = h100_seconds(config)
                 total += seconds
                 lines.append(f"{experiment.name}  {config.name}  about {seconds / 60:.1f} min")
-    print("\n".join(lines) if lines else "no full run is pending")
+    print("\n".join(lines) if lines else f"no {scale} run is pending")
     if lines:
         print(
             f"{len(lines)} runs, about {total / 3600:.1f} h on one H100 (estimated from assumed speeds, not measured)"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from geolib import encodings
 from geolib.attention import Encoding, MultiHeadAttention
 from geolib.lab.config import Config
-from geolib.lab.data import patch_grid
+from geolib.lab.data.sets import patch_grid
 from geolib.rotations import grid_positions
 
 

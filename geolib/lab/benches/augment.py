@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from geolib.lab.augment import augmentation
 from geolib.lab.config import Config
+from geolib.lab.data.augmentation import augmentation
 from geolib.lab.files import LabError
 
 POLICIES = ("crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")

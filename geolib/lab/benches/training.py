@@ -19,13 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab import records
-from geolib.lab.augment import channel_moments
 from geolib.lab.config import Config
-from geolib.lab.data import Dataset
+from geolib.lab.data.augmentation import channel_moments
+from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.models import ViT
-from geolib.lab.training import pick_device, train
+from geolib.lab.runs import place
+from geolib.lab.training.device import pick_device
+from geolib.lab.training.loop import train
 
 PADDING = 4
 
@@ -174,7 +175,7 @@ def run(
     sizes: dict[str, Any] = {"width": width, "layers": layers, "batch": batch}
     config = Config("cifar10", "rope-axial", augment="crop-flip", epochs=epochs, eval_every=epochs, **sizes)
     data = random_images(images)
-    about = {"device": records.device_name(device), "images": images, **sizes}
+    about = {"device": place.device_name(device), "images": images, **sizes}
     plain = plain_rate(config, data, device, workers)
     rows = [{"loop": "plain", "images_per_second": plain, **about, "workers": workers}]
     ratios = []

@@ -8,13 +8,15 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from torch import Tensor
+
+from geolib.lab.config import Config
 from geolib.lab.files import LabError
-from geolib.lab.ranks import World
-
-if TYPE_CHECKING:
-    from geolib.lab.training import Run
+from geolib.lab.training.options import Options
+from geolib.lab.training.ranks import World
+from geolib.lab.training.step import Step
 
 LOOK_SECONDS = 1.0  # between two looks at the loss; on a GPU each look waits for the device
 MARGIN_SECONDS = 1.0  # kept free at the end of a time budget
@@ -45,28 +47,50 @@ class Diverged(Exception):
     """The loss or a weight is no longer finite."""
 
 
+class Watched(Protocol):
+    """What the watch sees of a run, which is a ``geolib.lab.training.loop.Run``."""
+
+    config: Config
+    world: World
+    labels: Tensor
+    test_labels: Tensor
+    losses: Tensor
+    metrics: list[dict[str, float]]
+    evaluation_seconds: float
+    take_step: Step
+    epoch: int
+    step: int
+    steps: int
+
+    @property
+    def done(self) -> int: ...  # noqa: D102
+
+    @property
+    def total(self) -> int: ...  # noqa: D102
+
+    @property
+    def seen(self) -> int: ...  # noqa: D102
+
+    @property
+    def seconds(self) -> float: ...  # noqa: D102
+
+    def check_finite(self) -> None: ...  # noqa: D102
+
+    def save(self, path: Path) -> None: ...  # noqa: D102
+
+
 class Watch:
     """A context around the training loop that the loop reports to after each step and epoch.
 
     Parameters
     ----------
-    checkpoint : Path or None
-        With None, nothing is written and signals are left alone.
-    checkpoint_seconds : float
-        The greatest age of the checkpoint.
-    time_budget : float or None
-        Seconds from now.
-    quiet : bool
-        No progress bar.
+    options : Options
+        Its checkpoint, checkpoint_seconds, time_budget and quiet.
     """
 
-    def __init__(self, checkpoint: Path | None, checkpoint_seconds: float, time_budget: float | None, quiet: bool):
-        self.checkpoint, self.checkpoint_seconds, self.budget, self.quiet = (
-            checkpoint,
-            checkpoint_seconds,
-            time_budget,
-            quiet,
-        )
+    def __init__(self, options: Options):
+        self.checkpoint, self.checkpoint_seconds = options.checkpoint, options.checkpoint_seconds
+        self.budget, self.quiet = options.time_budget, options.quiet
         self.started = self.looked = self.saved = time.monotonic()
         self.saving_seconds = 0.0
         self.judged = False  # whether the run was found to fit the budget
@@ -102,7 +126,7 @@ class Watch:
         if self.world.size == 1:  # torchrun passes on what the terminal has sent already
             signal.signal(number, self.handlers[number])
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Watched) -> None:
         """Start the bar and the measurement of speed."""
         self.world = run.world
         self.first_done, self.first_seconds = run.done, run.seconds
@@ -117,7 +141,7 @@ class Watch:
             layout = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": " images", "unit_scale": True}
             self.bar = tqdm(total=total, initial=run.seen, desc=label, mininterval=0, **layout)
 
-    def after_step(self, run: Run) -> None:
+    def after_step(self, run: Watched) -> None:
         """Look at the loss, save, or stop, each when it is time."""
         verdict = self.world.agree(self.verdict(run))
         if verdict is None:
@@ -126,7 +150,7 @@ class Watch:
             self.save(run)
         raise verdict
 
-    def verdict(self, run: Run) -> Stopped | Diverged | None:
+    def verdict(self, run: Watched) -> Stopped | Diverged | None:
         """Why the run should end here, or None; with what is due after this step done."""
         now = time.monotonic()
         try:
@@ -138,12 +162,12 @@ class Watch:
             return error
         return self.reason_to_stop(run)
 
-    def after_epoch(self, run: Run) -> None:
+    def after_epoch(self, run: Watched) -> None:
         """As after a step, with the epoch's metrics."""
         self.looked = -math.inf
         self.after_step(run)
 
-    def look(self, run: Run) -> None:
+    def look(self, run: Watched) -> None:
         """Check the losses and bring the bar up to date."""
         self.looked = time.monotonic()
         if not self.world.first:
@@ -160,7 +184,7 @@ class Watch:
         self.bar.update(run.seen - self.bar.n)
         self.bar.refresh()
 
-    def save(self, run: Run) -> None:
+    def save(self, run: Watched) -> None:
         """Write the checkpoint, if there is one to write."""
         if self.checkpoint is not None and self.world.first:
             before = time.monotonic()
@@ -169,7 +193,7 @@ class Watch:
             self.saving_seconds = self.saved - before
             self.last_good = f" (epoch {run.epoch}, step {run.step})"
 
-    def reason_to_stop(self, run: Run) -> Stopped | None:
+    def reason_to_stop(self, run: Watched) -> Stopped | None:
         """Stopped after a signal, or when the budget does not hold what is left to do."""
         where = f"after epoch {run.epoch}, step {run.step} of {run.steps}"
         if self.asked is not None:
@@ -192,7 +216,7 @@ class Watch:
                 return Stopped(f"given up {where}: {rest}", keep=needed <= self.budget)
         return None
 
-    def reserve(self, run: Run, step_seconds: float) -> float:
+    def reserve(self, run: Watched, step_seconds: float) -> float:
         """Seconds to keep: an evaluation may come next, then a checkpoint, and the process has to end."""
         evaluations = sum("test_loss" in row for row in run.metrics)
         unmeasured = step_seconds * len(run.test_labels) / run.config.batch  # a forward pass costs less than a step

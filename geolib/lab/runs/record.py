@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import platform
-import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import torch
-
-import geolib
 from geolib.lab.config import Config
-from geolib.lab.files import RECORDED, LabError, checkout, write_atomically
+from geolib.lab.files import LabError
 
 SCHEMA = 1
 
@@ -150,110 +142,3 @@ def _check_metrics(rows: list[Any], config: Config) -> None:
     finite = all(isinstance(v, int | float) and math.isfinite(v) for v in numbers)
     _require(finite, "metrics hold something that is not a finite number")
     _require(0 <= rows[-1].get("test_accuracy", -1) <= 1, "metrics: the last test_accuracy is not in [0, 1]")
-
-
-def path_of(config: Config, experiment: str | None, folder: Path) -> Path:
-    """Where the record of a run belongs."""
-    return folder / (experiment or "") / f"{config.name}.json"
-
-
-def write(record: Record, folder: Path) -> Path:
-    """Write a record, whole or not at all.
-
-    Parameters
-    ----------
-    record : Record
-    folder : Path
-        The folder of all records; the experiment's is below it.
-
-    Returns
-    -------
-    Path
-    """
-    text = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
-    # A row of metrics takes one line: shorter files, and differences one can read.
-    text = re.sub(r"\{\s+(\"epoch\"[^{}]*?)\s+\}", lambda row: "{" + re.sub(r"\s+", " ", row[1]) + "}", text)
-    path = path_of(record.config, record.experiment, folder)
-    write_atomically(path, lambda file: file.write(text.encode()))
-    return path
-
-
-def read(path: Path) -> Record:
-    """Read and check a record.
-
-    Raises
-    ------
-    LabError
-        When the file cannot be read, is not JSON or is not a record; it names the file and what is wrong.
-    """
-    try:
-        return Record.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise LabError(f"{path}: cannot be read ({error.strerror})") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path}: not a record, its JSON does not parse ({error}); delete it and run again") from None
-    except LabError as error:
-        raise LabError(f"{path}: not a record, {error}; delete it and run again") from None
-
-
-def read_all(folder: Path | str = RECORDED, experiment: str | None = None) -> list[Record]:
-    """All records below a folder, of one experiment if it is named, sorted by file name.
-
-    Without a folder, those that come with the library. A folder that does not exist holds none; a file that is not a
-    record is a LabError.
-    """
-    kept, problems = sift(folder, experiment)
-    if problems:
-        raise LabError(problems[0])
-    return kept
-
-
-def sift(folder: Path | str = RECORDED, experiment: str | None = None) -> tuple[list[Record], list[str]]:
-    """The records that ``read_all`` would give, and one line for each file there that is not a record."""
-    start = Path(folder) / experiment if experiment else Path(folder)
-    kept, problems = [], []
-    for path in sorted(start.rglob("*.json")):
-        try:
-            kept.append(read(path))
-        except LabError as error:
-            problems.append(str(error))
-    return kept, problems
-
-
-# Where a run took place ---------------------------------------------------------------------------------------------
-
-
-def device_name(device: torch.device) -> str:
-    """The GPU's name, or the processor's with the number of threads in use."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration, IndexError):
-        pass  # not Linux, or a processor without a model name
-    count = torch.get_num_threads()
-    return f"{model}, {count} thread{'s' if count > 1 else ''}"
-
-
-def versions() -> dict[str, str]:
-    """Of Python, torch and geolib."""
-    return {"python": platform.python_version(), "torch": torch.__version__, "geolib": geolib.__version__}
-
-
-def commit() -> dict[str, Any] | None:
-    """The commit of the checkout that runs and whether the library in it was changed, or None without git."""
-    root = checkout()
-    if root is None or not (root / ".git").exists():
-        return None
-    try:
-        number = _git(root, "rev-parse", "HEAD").strip()
-        return {"id": number, "dirty": bool(_git(root, "status", "--porcelain", "--", "geolib").strip())}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=20)
-    return done.stdout

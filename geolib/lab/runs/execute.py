@@ -3,56 +3,19 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from geolib.lab import records
 from geolib.lab.config import Config
-from geolib.lab.data import Dataset
-from geolib.lab.files import LabError, checkout
-from geolib.lab.records import Record
-from geolib.lab.training import Run, train
-
-
-@dataclass(frozen=True)
-class Folders:
-    """Where records and checkpoints go."""
-
-    records: Path
-    checkpoints: Path
-
-    @classmethod
-    def below(cls, out: Path | str) -> Folders:
-        """Records in ``out`` and checkpoints in ``out/runs``."""
-        return cls(Path(out), Path(out) / "runs")
-
-    @classmethod
-    def usual(cls) -> Folders:
-        """In a checkout book/results and the ignored folder runs; LabError elsewhere."""
-        root = checkout()
-        if root is None:
-            raise LabError(
-                "geolib is not imported from a checkout, so there is no place for records: name one with --out DIR"
-            )
-        return cls(root / "book" / "results", root / "runs")
-
-    def check(self) -> None:
-        """LabError now, not after the training, when a file cannot be written."""
-        for folder in (self.records, self.checkpoints):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                tempfile.TemporaryFile(dir=folder).close()
-            except OSError as error:
-                raise LabError(
-                    f"{folder}: cannot write there ({error.strerror}); name another with --out DIR"
-                ) from None
-
-    def checkpoint(self, config: Config) -> Path:
-        """The checkpoint of a run."""
-        return self.checkpoints / f"{config.name}.pt"
+from geolib.lab.data.sets import Dataset
+from geolib.lab.files import LabError
+from geolib.lab.runs import place, store
+from geolib.lab.runs.record import Record
+from geolib.lab.runs.store import Folders
+from geolib.lab.training.loop import Run, train
+from geolib.lab.training.options import Options
 
 
 def run(
@@ -62,13 +25,10 @@ def run(
     out: Path | str | Folders | None = None,
     experiment: str | None = None,
     scale: str | None = None,
-    device: str | None = None,
-    time_budget: float | None = None,
-    checkpoint_seconds: float = 15.0,
-    quiet: bool = False,
-    step: str = "auto",
+    options: Options | None = None,
     jobs: int = 1,
     after: Callable[[Run], Mapping[str, Any]] | None = None,
+    **changes: Any,
 ) -> Record:
     """Train one model and return its record.
 
@@ -81,12 +41,14 @@ def run(
         Where the record is written and the checkpoint is kept until then; with None nothing is written.
     experiment, scale : str or None
         Noted in the record.
-    device, time_budget, checkpoint_seconds, quiet, step
-        As for ``geolib.lab.train``.
+    options : Options or None
+        With ``out``, the checkpoint is there and not where they say.
     jobs : int
         Noted in the record: how many runs share the device.
     after : function of the finished Run, or None
         What it reads from the trained model, as JSON can hold it, becomes the record's ``learned``.
+    **changes
+        Fields of ``Options`` in which this run differs from them: ``run(config, quiet=True)``.
 
     Returns
     -------
@@ -99,26 +61,19 @@ def run(
         As for ``geolib.lab.train``.
     """
     folders = out if isinstance(out, Folders) or out is None else Folders.below(out)
-    checkpoint = None
+    chosen = replace(options or Options(), **changes)
     if folders is not None:
         folders.check()
-        checkpoint = folders.checkpoint(config)
-    finished = train(
-        config,
-        data,
-        device=device,
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        time_budget=time_budget,
-        quiet=quiet,
-        step=step,
-    )
+        chosen = replace(chosen, checkpoint=folders.checkpoint(config))
+    finished = train(config, data, chosen)
     record = record_of(finished, experiment, scale, jobs)
     if after is not None and finished.world.first:
         record = replace(record, learned=as_json(after(finished)))
-    if folders is not None and checkpoint is not None and finished.world.first:
-        records.write(record, folders.records)
-        checkpoint.unlink(missing_ok=True)  # only now: killed before this line, the run is at worst finished twice
+    if folders is not None and finished.world.first:
+        store.write(record, folders.records)
+        folders.checkpoint(config).unlink(
+            missing_ok=True
+        )  # only now: killed before this line, the run is at worst finished twice
     return record
 
 
@@ -140,10 +95,10 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
         wall_seconds=run.total_seconds,
         images_per_second=run.images_per_second,
         peak_memory={"bytes": run.peak_bytes, "of": "device" if run.device.type == "cuda" else "process"},
-        device=records.device_name(run.device),
+        device=place.device_name(run.device),
         precision=run.precision,
-        versions=records.versions(),
-        commit=records.commit(),
+        versions=place.versions(),
+        commit=place.commit(),
         data={
             "name": run.data.name,
             "source": run.data.source,

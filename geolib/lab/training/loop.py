@@ -4,24 +4,18 @@ A run is decided by its configuration and its data. All randomness comes from (s
 checkpoint: a run that was killed at any moment and started again ends in the same numbers as one left alone, on the
 same device and with the same number of threads.
 
-What makes it fast stands in pieces of its own: the data set lies on the device as it is stored, ``geolib.lab.batches``
-augments many images at once, ``geolib.lab.steps`` launches a whole step as one CUDA graph, and nothing between two
+What makes it fast stands in pieces of its own: the data set lies on the device as it is stored, ``data.batches``
+augments many images at once, ``training.step`` launches a whole step as one CUDA graph, and nothing between two
 epochs' ends waits for the GPU but a look at the losses once a second.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-import os
-import pickle
-import resource
-import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,32 +24,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib.lab import ranks
-from geolib.lab.augment import augmentation, channel_moments
-from geolib.lab.batches import AHEAD_IMAGES, Stream, augmented
 from geolib.lab.config import Config
-from geolib.lab.data import Dataset, load
-from geolib.lab.files import LabError, write_atomically
+from geolib.lab.data.augmentation import augmentation, channel_moments
+from geolib.lab.data.batches import AHEAD_IMAGES, Stream, augmented
+from geolib.lab.data.sets import Dataset, load
+from geolib.lab.files import LabError
 from geolib.lab.models import ViT
-from geolib.lab.ranks import World
-from geolib.lab.steps import COMPILE_STEPS, FORMS, CapturedStep, EagerStep, SharedStep, Step
-from geolib.lab.watch import Diverged, Watch
+from geolib.lab.training import checkpoint as checkpoints
+from geolib.lab.training import ranks
+from geolib.lab.training.device import isolated, memory_errors_named, peak_memory, pick_device, without_waiting
+from geolib.lab.training.optimiser import adamw, learning_rate, set_rate
+from geolib.lab.training.options import FORMS, Options
+from geolib.lab.training.ranks import World
+from geolib.lab.training.step import COMPILE_STEPS, CapturedStep, EagerStep, SharedStep, Step
+from geolib.lab.training.watch import Diverged, Watch
 
 Thing = TypeVar("Thing")
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
-def train(
-    config: Config,
-    data: Dataset | None = None,
-    *,
-    device: str | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = 15.0,
-    time_budget: float | None = None,
-    quiet: bool = False,
-    step: str = "auto",
-) -> Run:
+def train(config: Config, data: Dataset | None = None, options: Options | None = None, **changes: Any) -> Run:
     """Train one model; with the processes of ``torchrun``, together.
 
     Parameters
@@ -63,18 +51,9 @@ def train(
     config : Config
     data : Dataset or None
         The set that the configuration names when None.
-    device : str or None
-        "cpu", "cuda", "cuda:1"; a GPU where there is one when None.
-    checkpoint : Path or None
-        The run continues from this file when it is there, and keeps its state in it. With None nothing is written.
-    checkpoint_seconds : float
-        At most this much work is lost when the process is killed.
-    time_budget : float or None
-        Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
-    quiet : bool
-        No progress bar.
-    step : str
-        The form of a step on a GPU: "eager", "captured", "compiled" (and captured), or "auto", the fastest that pays.
+    options : Options or None
+    **changes
+        Fields of ``Options`` in which this run differs from them: ``train(config, quiet=True)``.
 
     Returns
     -------
@@ -90,16 +69,17 @@ def train(
     Diverged
         When the loss is no longer finite.
     """
-    place = pick_device(device)
+    chosen = replace(options or Options(), **changes)
+    place, file = pick_device(chosen.device), chosen.checkpoint
     with (
         ranks.joined(place.type) as world,
-        Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch,
+        Watch(chosen) as watch,
         isolated(place),
-        memory_errors_named(config, place, checkpoint),
+        memory_errors_named(config, place, file),
     ):
-        run = Run(config, load(config.dataset) if data is None else data, place, world, step)
-        if checkpoint is not None and checkpoint.is_file():
-            run.restore(checkpoint)
+        run = Run(config, load(config.dataset) if data is None else data, place, world, chosen)
+        if file is not None and file.is_file():
+            run.restore(file)
         watch.begin(run)
         for _ in range(run.epoch, config.epochs):
             for batch in run.begin_epoch():
@@ -121,8 +101,7 @@ class Run:
     device : torch.device
     world : World
         The processes that train it together.
-    step : str
-        The form of a step, as for ``train``.
+    options : Options or None
 
     Attributes
     ----------
@@ -139,7 +118,7 @@ class Run:
         data: Dataset,
         device: torch.device,
         world: World | None = None,
-        step: str = "auto",
+        options: Options | None = None,
     ):
         self.config, self.data, self.device, self.world = config, data, device, world or World()
         train_rows = subset(len(data.y_train), config.train_size, "train_size")
@@ -155,7 +134,7 @@ class Run:
         self.epoch, self.step = 0, 0
         self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
-        self.take_step = self.step_of_form(step)
+        self.take_step = self.step_of_form((options or Options()).step)
         self.augment = possible(augmentation, config, self.mean, data.shape)
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
@@ -298,20 +277,11 @@ class Run:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
-        content = io.BytesIO()
-        torch.save(state, content)
-        write_atomically(path, lambda file: file.write(content.getbuffer()))
+        checkpoints.write(state, path)
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint of the same configuration, data and kind of device."""
-        try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile):
-            raise LabError(f"{path}: not a whole checkpoint; delete it to start the run from its beginning") from None
-        found = state.get("identity", {}) if isinstance(state, dict) else {}
-        for key, value in self.identity.items():
-            if found.get(key) != value:
-                raise LabError(f"{path}: made with {key} {found.get(key)}, not {value}; delete it to start over")
+        state = checkpoints.read(path, self.identity)
         self.epoch, self.step, metrics = state["progress"]
         self.metrics = list(metrics)
         self.started, seconds, self.evaluation_seconds, self.prepared_seconds = state["times"]
@@ -336,69 +306,12 @@ class Run:
         }
 
 
-def learning_rate(config: Config, step: int, total: int) -> float:
-    """The rate of a step: linear warm-up, then constant or half a cosine down to zero.
-
-    Parameters
-    ----------
-    config : Config
-    step : int
-        0 ... total - 1.
-    total : int
-        Steps of the whole run.
-
-    Returns
-    -------
-    float
-        lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with
-        t = (step - warmup) / (total - warmup).
-    """
-    if step < config.warmup:
-        return config.lr * (step + 1) / config.warmup
-    if config.schedule == "constant":
-        return config.lr
-    return config.lr * (1 + math.cos(math.pi * (step - config.warmup) / (total - config.warmup))) / 2
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step, on a GPU in the tensor that a recorded step reads."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-
-
-def adamw(model: ViT, config: Config, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW in one kernel; on a GPU one that a recording can hold, its learning rate in a tensor."""
-    groups = parameter_groups(model, config.weight_decay)
-    on_gpu = device.type == "cuda"
-    optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True, capturable=on_gpu)
-    if on_gpu:
-        for group in optimizer.param_groups:
-            group["lr"] = torch.full((), config.lr, dtype=torch.float32, device=device)
-    return optimizer
-
-
 def possible(make: Callable[..., Thing], *settings: Any) -> Thing:
     """What ``make`` makes of the settings; LabError where they ask for something that cannot be."""
     try:
         return make(*settings)
     except ValueError as error:
         raise LabError(str(error)) from None
-
-
-def without_waiting(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on the device; a GPU fetches it by itself."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x
-
-
-def parameter_groups(model: ViT, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; vectors (biases, norms), the class token and the encoding's parameters do not."""
-    spared = {id(p) for p in model.encoding.parameters()} | {id(model.cls)}
-    decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in spared]
-    others = [p for p in model.parameters() if p.dim() < 2 or id(p) in spared]
-    return [{"params": decays, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 def derived_seed(seed: int, epoch: int, purpose: str) -> int:
@@ -413,75 +326,3 @@ def subset(count: int, size: int | None, argument: str) -> Tensor:
     if size is None:
         return torch.arange(count)
     return torch.randperm(count, generator=torch.Generator().manual_seed(0))[:size]
-
-
-def pick_device(name: str | None) -> torch.device:
-    """The named device, or a GPU where there is one; LabError when it is not there.
-
-    Of several processes on a machine each takes the GPU of its own number where none is named by number.
-    """
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and ranks.local_rank():
-        name = f"cuda:{ranks.local_rank()}"
-    kind, _, index = name.partition(":")
-    if kind == "cpu" and not index:
-        return torch.device("cpu")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count:
-        return torch.device("cuda", int(index or 0))
-    there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
-    raise LabError(f"device {name!r} is not here; there is {there}")
-
-
-@contextmanager
-def isolated(device: torch.device) -> Iterator[None]:
-    """Inside: repeatable algorithms, and random generators of our own; after it, the caller's are as they were."""
-    on_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        if not on_gpu:  # the CPU's algorithms repeat as they are
-            yield
-            return
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
-        settings: Any = torch.utils.deterministic
-        was, filled = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
-        torch.use_deterministic_algorithms(True)  # geolib.lab.steps.repeatably yields where that cannot be
-        settings.fill_uninitialized_memory = False  # it only costs time: nothing here reads unwritten memory
-        torch.cuda.reset_peak_memory_stats(device)
-        try:
-            with torch.cuda.device(device):
-                yield
-        finally:
-            torch.set_deterministic_debug_mode(was)
-            settings.fill_uninitialized_memory = filled
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes: of tensors on a GPU, of the whole process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-@contextmanager
-def memory_errors_named(config: Config, device: torch.device, checkpoint: Path | None) -> Iterator[None]:
-    """A lack of memory inside becomes a LabError that says which setting to lower."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        kept = f"; the last checkpoint is {checkpoint}" if checkpoint is not None and checkpoint.is_file() else ""
-        raise LabError(
-            f"out of memory on {device}; lower batch (now {config.batch}), then width (now "
-            f"{config.width}), or run fewer jobs at a time{kept}"
-        ) from None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory was lacking, on a GPU or on the host, where PyTorch has no error of its own for it."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

@@ -1,0 +1,189 @@
+"""Images made ready for the model, a batch at a time on the device: crop, mirror, erase, and what a run asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geolib._checks import require
+from geolib.lab.data.policies import auto_augment, auto_augment_moves, rand_augment, rand_augment_moves
+
+AUGMENTATIONS = ("none", "crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
+
+
+class Choice(Protocol):
+    """The fields of a configuration that decide its augmentation."""
+
+    @property
+    def augment(self) -> str: ...  # noqa: D102
+
+    @property
+    def randaugment(self) -> tuple[int, int]: ...  # noqa: D102
+
+    @property
+    def erase(self) -> float: ...  # noqa: D102
+
+
+def augmentation(config: Choice, mean: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """The configuration's augmentation, from a batch of stored images to one that is ready to be standardised.
+
+    ``augment`` names the order: "crop-flip"; "crop-flip-autoaugment", which is crop, flip, AutoAugment, as in common
+    scripts for CIFAR; "crop-flip-randaugment", which is RandAugment, crop, flip, as in LieRE's code (with randaugment
+    (2, 14)). Erasing, where ``erase`` is above 0, comes last.
+
+    Parameters
+    ----------
+    config : Choice
+        A ``Config``: its fields augment, randaugment and erase.
+    mean : Tensor, (channels, 1, 1)
+        The grey level that standardising takes to 0; it lies on the device of the batches to come.
+    shape : (channels, height, width)
+        Of an image.
+
+    Returns
+    -------
+    callable
+        From uint8 (batch, channels, height, width) to the same shape in grey levels: uint8, or float32 with erasing.
+        All draws come from the device's default generator, each image's own; the host waits for nothing.
+
+    Raises
+    ------
+    ValueError
+        For a policy on images that are neither grey nor RGB.
+    """
+    steps: list[Callable[[Tensor], Tensor]] = []
+    if config.augment == "crop-flip-randaugment":
+        ops, magnitude = config.randaugment
+        moves = rand_augment_moves(shape, magnitude).to(mean.device)
+        steps.append(lambda images: rand_augment(images, moves, ops))
+    if config.augment.startswith("crop-flip"):
+        steps.append(crop_and_flip)
+    if config.augment == "crop-flip-autoaugment":
+        policy = [part.to(mean.device) for part in auto_augment_moves(shape)]
+        steps.append(lambda images: auto_augment(images, *policy))
+    if config.erase > 0:
+        steps.append(lambda images: random_erasing(images, mean, config.erase))
+
+    def augment(images: Tensor) -> Tensor:
+        for step in steps:
+            images = step(images)
+        return images
+
+    return augment
+
+
+# Crop, flip, erase
+
+
+def crop_and_flip(images: Tensor, padding: int = 4) -> Tensor:
+    """A random crop of each zero-padded image, mirrored left-right half of the time.
+
+    Parameters
+    ----------
+    images : Tensor, (batch, channels, height, width)
+    padding : int
+        Pixels added on each side; the crop's two offsets are uniform on 0 ... 2 padding.
+
+    Returns
+    -------
+    Tensor, same shape and dtype
+        Drawn from the device's default generator.
+    """
+    batch, channels, height, width = images.shape
+    device = images.device
+    top, left = torch.randint(0, 2 * padding + 1, (2, batch, 1), device=device)
+    mirrored = torch.rand(batch, 1, device=device) < 0.5
+    rows = top + torch.arange(height, device=device)  # (batch, height)
+    columns = left + torch.arange(width, device=device)  # (batch, width)
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    padded = F.pad(images, (padding,) * 4)
+    each = torch.arange(batch, device=device)[:, None, None, None]
+    channel = torch.arange(channels, device=device)[:, None, None]
+    return padded[each, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def random_erasing(
+    images: Tensor,
+    value: Tensor,
+    probability: float = 0.5,
+    scale: tuple[float, float] = (0.02, 0.33),
+    ratio: tuple[float, float] = (0.3, 3.3),
+) -> Tensor:
+    """A rectangle of each image gets one value, with a probability.
+
+    torchvision's RandomErasing acts on standardised images and writes 0. The same comes out when the channel's mean is
+    written before standardising, since (mean - mean) / deviation = 0: pass the mean as ``value``.
+
+    Parameters
+    ----------
+    images : Tensor, (batch, channels, height, width)
+    value : Tensor, (channels, 1, 1)
+        float32, on the images' device.
+    probability : float
+        In [0, 1].
+    scale : (float, float)
+        The rectangle's share of the area is uniform between these two.
+    ratio : (float, float)
+        Height over width is log-uniform between these two. A rectangle as high or as wide as the image is drawn again;
+        after ten draws the image stays whole.
+
+    Returns
+    -------
+    Tensor, same shape
+        float32, drawn from the device's default generator.
+
+    Raises
+    ------
+    ValueError
+        For a probability, scale or ratio outside its range.
+    """
+    require(0 <= probability <= 1, "probability", probability, "it must be in [0, 1]")
+    require(0 <= scale[0] <= scale[1] <= 1, "scale", scale, "it must be two shares, the smaller first")
+    require(0 < ratio[0] <= ratio[1] < math.inf, "ratio", ratio, "it must be two numbers above 0, the smaller first")
+    batch, _, height, width = images.shape
+    share, shape, row, column = torch.rand(4, ATTEMPTS, batch, device=images.device)
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * share)
+    aspect = torch.exp(math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * shape)
+    high, wide = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (high < height) & (wide < width)
+    first = fits.long().argmax(0, keepdim=True)  # the first that fits, where one does
+    top, left = (row * (height - high + 1)).floor(), (column * (width - wide + 1)).floor()
+    top, left, high, wide, fits = (t.gather(0, first)[0, :, None] for t in (top, left, high, wide, fits))
+    chosen = fits & (torch.rand(batch, 1, device=images.device) < probability)
+    y, x = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
+    rows, columns = (y >= top) & (y < top + high) & chosen, (x >= left) & (x < left + wide)
+    return torch.where((rows[:, :, None] & columns[:, None, :])[:, None], value, images.float())
+
+
+ATTEMPTS = 10  # at a rectangle that is smaller than the image
+
+
+# What the data set's images are like
+
+
+def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel's pixels.
+
+    Parameters
+    ----------
+    images : Tensor, (images, channels, height, width)
+        uint8.
+
+    Returns
+    -------
+    tuple of Tensor, each (channels, 1, 1)
+        float32. A constant channel has deviation 1.
+    """
+    values = torch.arange(256, dtype=torch.float64)
+    moments = []
+    for channel in images.unbind(1):
+        share = torch.bincount(channel.flatten(), minlength=256) / channel.numel()  # counting is exact, and fast
+        mean = (share.double() * values).sum()
+        moments.append((mean, ((share.double() * (values - mean) ** 2).sum()).sqrt()))
+    mean, deviation = (torch.stack(m).float()[:, None, None] for m in zip(*moments))
+    return mean, torch.where(deviation > 0, deviation, 1.0)

@@ -1,0 +1,394 @@
+"""RiemannFormer's table: the grid that settles what the paper leaves out, the table itself, and ablations."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.tables import cells_of
+from geolib.lab.experiments.text import NO_RECORD, Table
+from geolib.lab.files import LabError
+from geolib.lab.runs.record import Record
+
+# Table 1 of the paper, accuracies in percent. Source: RF-T1.
+PAPER: dict[tuple[str, str], float] = {
+    (method, dataset): number
+    for dataset, numbers in (
+        ("cifar10", (79.61, 86.06, 87.91, 87.30, 89.87, 90.82)),
+        ("cifar100", (53.37, 59.81, 62.37, 63.01, 64.51, 66.96)),
+    )
+    for method, number in zip(("none", "sinusoidal", "rope", "lf", "riemannformer", "riemannformer+lf"), numbers)
+}
+
+STATED: dict[str, Any] = {"heads": 4, "layers": 6, "epochs": 200, "batch": 128}
+
+# What the paper does not state: settings of the model and its training ----------------------------------------------
+
+# The fields of Config at full scale that the paper leaves open.
+TRAININGS: dict[str, dict[str, Any]] = {
+    "w256-mlp4": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip"},
+    "w256-mlp4-auto": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip-autoaugment"},
+    "w192-mlp2": {"width": 192, "mlp_ratio": 2.0, "augment": "crop-flip"},
+    "w192-mlp2-auto": {"width": 192, "mlp_ratio": 2.0, "augment": "crop-flip-autoaugment"},
+    "w384-mlp4": {"width": 384, "mlp_ratio": 4.0, "augment": "crop-flip"},
+    "w256-mlp4-constant": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip", "schedule": "constant"},
+    # The augmentation of another CIFAR script by the paper's author.
+    "w256-mlp4-auto-erase": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip-autoaugment", "erase": 0.25},
+    # The paper read to the letter: it names no augmentation.
+    "w256-mlp4-plain": {"width": 256, "mlp_ratio": 4.0, "augment": "none"},
+}
+
+# The two readings of the paper's RoPE: methods of the registry.
+ROPES = {"rope": "reading order, base 10000", "rope-axial": "axial, base 100"}
+
+# The settings that the rule chooses from: a training and a RoPE each.
+GRID: tuple[tuple[str, str], ...] = (
+    *((training, "rope") for training in TRAININGS),
+    ("w256-mlp4", "rope-axial"),
+    ("w256-mlp4-auto", "rope-axial"),
+)
+
+# The setting of ``riemannformer-table1`` at full scale: what ``choose`` says once the grid is recorded, and until then
+# our first choice.
+FROZEN = ("w256-mlp4", "rope")
+
+
+def distance(no_positions: float, rope: float) -> float:
+    """How far two accuracies are from the paper's on CIFAR-10: the root of the sum of the squared differences.
+
+    Parameters
+    ----------
+    no_positions, rope : float
+        In percent.
+
+    Returns
+    -------
+    float
+        In percentage points.
+
+    Source: RF-T1.
+    """
+    return math.hypot(no_positions - PAPER["none", "cifar10"], rope - PAPER["rope", "cifar10"])
+
+
+def distances(records: Iterable[Record], scale: str = "full") -> dict[tuple[str, str], float]:
+    """The distance of every setting of the grid whose two runs are recorded.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Others are passed over.
+    scale : str
+
+    Returns
+    -------
+    dict
+        From (training, RoPE), in the grid's order, to percentage points.
+    """
+    means = _grid_means(records, scale)
+    pairs = {setting: (_no_positions(setting), _with_rope(setting)) for setting in GRID}
+    return {
+        setting: distance(means[none], means[rope])
+        for setting, (none, rope) in pairs.items()
+        if none in means and rope in means
+    }
+
+
+def choose(records: Iterable[Record]) -> tuple[str, str]:
+    """The rule for what the paper leaves out: of the grid's settings, the one nearest the paper's two baselines.
+
+    No run with the paper's own methods takes part in it.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        Settings with a run that is missing among them are passed over.
+
+    Returns
+    -------
+    (training, RoPE)
+        The least ``distance`` at full scale; the first in the grid's order when two are equal.
+
+    Raises
+    ------
+    LabError
+        When no setting of the grid has both runs.
+
+    Source: RF-T1.
+    """
+    found = distances(records)
+    if not found:
+        raise LabError("no setting of the grid is recorded; run: python -m geolib.lab run riemannformer-baselines")
+    return min(found, key=lambda setting: found[setting])
+
+
+def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """The grid: a line for each setting with its two accuracies, their distance from the paper's, and the choice.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        ``riemannformer-baselines``.
+    scale : str
+    records : iterable of Record
+
+    Returns
+    -------
+    Table
+
+    Source: RF-T1.
+    """
+    kept = list(records)
+    means, found = _grid_means(kept, scale), distances(kept, scale)
+    nearest = min(found, key=lambda setting: found[setting]) if found else None
+    rows = []
+    for setting in GRID:
+        training, rope = setting
+        config = experiment.config(scale, _with_rope(setting), "cifar10", 0)
+        accuracies = [means.get(row) for row in (_no_positions(setting), _with_rope(setting))]
+        row = [
+            training,
+            str(config.width),
+            f"{config.mlp_ratio:g}",
+            _augmentation(TRAININGS[training]),
+            config.schedule,
+        ]
+        row += [ROPES[rope]]
+        row += [NO_RECORD if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
+        row += [f"{found[setting]:.2f}" if setting in found else "-"]
+        rows.append([*row, ", ".join(_marks(setting, nearest))])
+    header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
+    header += [f"No-Pos (paper {PAPER['none', 'cifar10']})", f"RoPE (paper {PAPER['rope', 'cifar10']})"]
+    title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % on CIFAR-10, 1 seed"
+    return Table(title, [*header, "distance", ""], rows, _grid_notes(experiment, scale, found, kept))
+
+
+def _augmentation(training: Mapping[str, Any]) -> str:
+    """In words for a table."""
+    return training["augment"] + (f", erasing {training['erase']:g}" if "erase" in training else "")
+
+
+def _marks(setting: tuple[str, str], nearest: tuple[str, str] | None) -> list[str]:
+    return ["nearest"] * (setting == nearest) + ["frozen"] * (setting == FROZEN)
+
+
+def _grid_notes(
+    experiment: Experiment, scale: str, found: Mapping[tuple[str, str], float], records: list[Record]
+) -> list[str]:
+    """The rule, how far it has come, and where it ran."""
+    notes = [
+        "Distance: the root of the sum of the squared differences between the two accuracies and the paper's, in "
+        "percentage points. The nearest setting is frozen for all of riemannformer-table1 at full scale; no run with "
+        "the paper's own methods takes part in the choice.",
+    ]
+    if scale != "full":
+        notes.append(f"The rule reads the full scale alone; at {scale} scale widths are smaller and runs shorter.")
+    elif len(found) < len(GRID):
+        notes.append(
+            f"{len(GRID) - len(found)} of {len(GRID)} settings have no record yet: the frozen setting, "
+            f"{' with '.join(FROZEN)}, is our first choice, not the rule's."
+        )
+    cells = cells_of(experiment, scale, records)
+    devices = sorted({f"{record.device} ({record.precision})" for group in cells.values() for record in group})
+    return notes + ([f"Ran on {'; '.join(devices)}."] if devices else [])
+
+
+def _grid_means(records: Iterable[Record], scale: str) -> dict[str, float]:
+    """The accuracy of each row of the grid in percent, over its seeds."""
+    cells = cells_of(BASELINES, scale, records)
+    return {row: 100 * statistics.mean(record.accuracy for record in group) for (row, _), group in cells.items()}
+
+
+def _no_positions(setting: tuple[str, str]) -> str:
+    return f"{setting[0]}.none"
+
+
+def _with_rope(setting: tuple[str, str]) -> str:
+    return f"{setting[0]}.{setting[1]}"
+
+
+def _grid_variant(training: str, method: str) -> Variant:
+    """A row of the grid; the smaller scales have its width in small."""
+    full = TRAININGS[training]
+    smaller = {"smoke": 8, "cpu": 4}
+    settings = {scale: {**full, "width": full["width"] // by} for scale, by in smaller.items()}
+    return Variant(method, settings={**settings, "full": full})
+
+
+_SMOKE = {"width": 32, "heads": 4, "layers": 1, "epochs": 1, "train_size": 256, "test_size": 128}
+_CPU = {
+    "width": 64,
+    "heads": 4,
+    "layers": 6,
+    "epochs": 8,
+    "batch": 64,
+    "augment": "crop-flip",
+    "train_size": 10_000,
+    "test_size": 2_000,
+}
+# What a computer without a GPU can do overnight: all images, the paper's depth, fewer epochs and features.
+_LAPTOP = {
+    **STATED,
+    "width": 128,
+    "mlp_ratio": 2.0,
+    "epochs": 30,
+    "augment": "crop-flip",
+    "eval_every": 5,
+}
+_LAPTOP_ROWS = ("none", "rope", "riemannformer", "rope-axial", "riemannformer+lf", "lf", "sinusoidal")
+_FULL = {**STATED, "eval_every": 10}
+_GRID_ROWS = tuple(
+    dict.fromkeys((name(setting), setting[0]) for setting in GRID for name in (_no_positions, _with_rope))
+)
+
+BASELINES = Experiment(
+    name="riemannformer-baselines",
+    about="the grid that settles what RiemannFormer's Table 1 leaves out, from No-Pos and RoPE alone",
+    source="RF-T1",
+    datasets=("cifar10",),
+    methods={row: row for row, _ in _GRID_ROWS},
+    variants={row: _grid_variant(training, row.split(".")[1]) for row, training in _GRID_ROWS},
+    settings={"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
+    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
+    importance=0,
+    tabulate=grid_table,
+)
+
+# The table ----------------------------------------------------------------------------------------------------------
+
+_FROZEN_TRAINING = TRAININGS[FROZEN[0]]
+_PAPERS_ROPE = FROZEN[1]
+_OUR_ROPE = next(rope for rope in ROPES if rope != _PAPERS_ROPE)
+_ROPE_TITLES = {"rope": "RoPE, reading order", "rope-axial": "RoPE, axial"}
+_BLOCK = {"block": 8}
+
+TABLE1 = Experiment(
+    name="riemannformer-table1",
+    about="Table 1 of RiemannFormer: position methods on CIFAR-10 and CIFAR-100",
+    source="RF-T1",
+    datasets=("cifar10", "cifar100"),
+    methods={
+        "none": "No-Pos",
+        "sinusoidal": "Sinusoidal",
+        _PAPERS_ROPE: "RoPE",
+        "lf": "LF only",
+        "riemannformer": "RiemannFormer",
+        "riemannformer+lf": "RiemannFormer+LF",
+        "learned": "learned (ours)",
+        "learned+lf": "learned+LF (ours)",
+        f"{_PAPERS_ROPE}+lf": "RoPE+LF (ours)",
+        _OUR_ROPE: f"{_ROPE_TITLES[_OUR_ROPE]} (ours)",
+        f"{_OUR_ROPE}+lf": f"{_ROPE_TITLES[_OUR_ROPE]}+LF (ours)",
+        "rope-mixed": "RoPE-Mixed (ours)",
+        "rope-mixed+lf": "RoPE-Mixed+LF (ours)",
+        "liere": "LieRE(8) (ours)",
+        "liere+lf": "LieRE(8)+LF (ours)",
+    },
+    variants={"liere": Variant("liere", _BLOCK), "liere+lf": Variant("liere+lf", _BLOCK)},
+    against=(
+        ("sinusoidal", "none"),
+        (_PAPERS_ROPE, "none"),
+        ("lf", "none"),
+        ("riemannformer", "rope"),
+        # Without its scales RiemannFormer is axial RoPE with the same angles: this pair shows the scales alone.
+        ("riemannformer", "rope-axial"),
+        ("riemannformer+lf", "riemannformer"),
+        ("riemannformer+lf", "rope-axial+lf"),
+        ("learned+lf", "learned"),
+        ("rope+lf", "rope"),
+        ("rope-axial+lf", "rope-axial"),
+        ("rope-mixed+lf", "rope-mixed"),
+        ("liere+lf", "liere"),
+    ),
+    settings={"smoke": _SMOKE, "cpu": _CPU, "laptop": _LAPTOP, "full": {**_FULL, **_FROZEN_TRAINING}},
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
+    parts={"laptop": [(row, "cifar10") for row in _LAPTOP_ROWS]},
+    paper={(_PAPERS_ROPE if row == "rope" else row, dataset): number for (row, dataset), number in PAPER.items()},
+    paper_setting={
+        **STATED,
+        "patch": 4,
+        "lr": 1e-3,
+        "weight_decay": 0.01,
+        "train_size": None,
+        "test_size": None,
+    },
+    chosen=(
+        "The paper gives no width, MLP ratio, pooling, schedule or augmentation and does not say whether its RoPE "
+        "turns along one axis or two, nor whether its accuracies are those of the last epoch or of the best; we read "
+        f"its default AdamW as PyTorch's. At full scale width {_FROZEN_TRAINING['width']}, MLP ratio "
+        f"{_FROZEN_TRAINING['mlp_ratio']:g}, augmentation {_augmentation(_FROZEN_TRAINING)}, a "
+        f"{_FROZEN_TRAINING.get('schedule', 'cosine')} learning rate and the RoPE of the paper's row "
+        f"({ROPES[_PAPERS_ROPE]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
+        "chosen. In all: mean pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, "
+        "axial angles of base 100 in RiemannFormer."
+    ),
+    importance=1,
+)
+
+# Ablations ----------------------------------------------------------------------------------------------------------
+
+
+def _lf(**options: Any) -> Variant:
+    """RiemannFormer with locality focusing of these options."""
+    return Variant("riemannformer+lf", {"lf": options})
+
+
+def _rf(**options: Any) -> Variant:
+    """RiemannFormer with these options."""
+    return Variant("riemannformer", options)
+
+
+_OF_THE_METRIC = {
+    "s-one-for-all-heads": ("s shared by the heads", _rf(per_head=False)),
+    "s-per-layer": ("s of each layer", _rf(per_layer=True)),
+    "s-per-layer-one-for-all-heads": ("s of each layer, shared by its heads", _rf(per_layer=True, per_head=False)),
+    "law-free": ("s = e^w", _rf(law="free")),
+    "law-slow": ("s to the log of 1 + m", _rf(law="slow")),
+    "alpha-0.01": ("alpha 0.01", _rf(law_options={"alpha": 0.01})),
+    "alpha-1": ("alpha 1", _rf(law_options={"alpha": 1.0})),
+    "far-0.5": ("s begins farther from 1 (0.5 at the far end)", _rf(far=0.5)),
+    "angles-learned": ("angles learned", _rf(learn_angles=True)),
+    "riemannformer-diagonal": ("diagonal metric", Variant("riemannformer-diagonal")),
+    "riemannformer-general": ("the appendix's metric", Variant("riemannformer-general")),
+    "riemannformer-reflection": ("reflections, half the angles", Variant("riemannformer-reflection")),
+}
+_OF_LOCALITY = {
+    "sigma-per-position": ("sigma of each position", _lf(per_position=True)),
+    "sigma-per-layer": ("sigma and A of each layer", _lf(per_layer=True)),
+    "identity": ("A the identity", _lf(learn_precision=False)),
+    "sigma-per-position-identity": (
+        "sigma of each position, A the identity",
+        _lf(per_position=True, learn_precision=False),
+    ),
+}
+
+ABLATIONS = Experiment(
+    name="riemannformer-ablations",
+    about="RiemannFormer with one choice changed at a time, on CIFAR-10",
+    datasets=("cifar10",),
+    methods={
+        "riemannformer": "RiemannFormer",
+        **{row: f"RiemannFormer, {title}" for row, (title, _) in _OF_THE_METRIC.items()},
+        "riemannformer+lf": "RiemannFormer+LF",
+        **{row: f"RiemannFormer+LF, {title}" for row, (title, _) in _OF_LOCALITY.items()},
+    },
+    variants={row: variant for row, (_, variant) in {**_OF_THE_METRIC, **_OF_LOCALITY}.items()},
+    against=(
+        *((row, "riemannformer") for row in _OF_THE_METRIC),
+        *((row, "riemannformer+lf") for row in _OF_LOCALITY),
+    ),
+    settings=TABLE1.settings,
+    seeds={"smoke": (0,), "cpu": (0,), "full": (0, 1, 2)},
+    chosen=(
+        "Where a row names nothing else: one s for each head and axis, shared by all layers and bounded below 1 "
+        "(alpha = 0.1), 0.9 at the far end of an axis at the start; fixed axial angles of base 100; one sigma a head, "
+        "shared by all layers, half an axis at the start; A learned, one for all heads. Settings are those of "
+        "riemannformer-table1. Reflections turn half as far as rotations, so that both score alike."
+    ),
+    importance=2,
+)
+
+EXPERIMENTS = (BASELINES, TABLE1, ABLATIONS)

@@ -1,0 +1,31 @@
+"""The experiments by name: all that the files in ``experiments.papers`` define."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from geolib.lab.experiments import papers
+from geolib.lab.experiments.plan import Experiment
+from geolib.lab.files import LabError
+
+
+def collected() -> dict[str, Experiment]:
+    """The experiments of every file; LabError when two have one name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(papers.__path__))
+    files = [importlib.import_module(f"{papers.__name__}.{name}") for name in names]
+    found = [experiment for file in files for experiment in file.EXPERIMENTS]
+    experiments = {experiment.name: experiment for experiment in found}
+    if len(experiments) < len(found):
+        raise LabError(f"two experiments have one name among {', '.join(e.name for e in found)}")
+    return experiments
+
+
+EXPERIMENTS: dict[str, Experiment] = collected()
+
+
+def find(name: str) -> Experiment:
+    """An experiment by name; LabError for an unknown one."""
+    if name not in EXPERIMENTS:
+        raise LabError(f"unknown experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

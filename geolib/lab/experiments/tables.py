@@ -1,0 +1,231 @@
+"""Tables from records: means with their spread over seeds, and differences taken seed by seed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from geolib.lab.experiments.plan import Experiment
+from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
+from geolib.lab.experiments.text import NO_METHOD, NO_RECORD, Table
+from geolib.lab.runs.record import Record
+
+# The records of one row and data set.
+Cells = Mapping[tuple[str, str], list[Record]]
+
+
+def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+    """The records of each row and data set, seeds ascending.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over. A configuration recorded by two experiments counts once.
+
+    Returns
+    -------
+    dict
+        From (row, data set); what has no record is not in it.
+    """
+    places = experiment.cells(scale)
+    # One record for each configuration; the experiment's own stands before one that another experiment made.
+    ordered = sorted(records, key=lambda record: record.experiment == experiment.name)
+    once = {record.config.hash: record for record in ordered if record.config.cell in places}
+    cells: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(once.values(), key=lambda record: record.config.seed):
+        cells.setdefault(places[record.config.cell], []).append(record)
+    return cells
+
+
+# The usual table ----------------------------------------------------------------------------------------------------
+
+
+def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """The experiment's table at one scale: the paper's number, ours with its spread over seeds, what differs.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+
+    Source: RF-T1.
+    """
+    if experiment.tabulate is not None:
+        return experiment.tabulate(experiment, scale, records)
+    cells = cells_of(experiment, scale, records)
+    by_paper = bool(experiment.paper)
+    header = ["method"]
+    for dataset in experiment.sets(scale):
+        header += [f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset]
+    rows = []
+    for name in experiment.rows(scale):
+        row = [experiment.methods[name]]
+        for dataset in experiment.sets(scale):
+            number = experiment.paper.get((name, dataset))
+            row += ["-" if number is None else f"{number:.2f}"] if by_paper else []
+            row.append(_ours(cells.get((name, dataset))) if experiment.is_known(name) else NO_METHOD)
+        rows.append(row)
+    title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
+    return Table(title, header, rows, _notes(experiment, scale, cells))
+
+
+def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """The experiment's paired differences: each pair of ``against``, on each data set, beside the paper's difference.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+        In percentage points: mean ± standard error over the seeds that both rows have; from three seeds on the paired
+        95 % t interval.
+
+    Source: RF-T1.
+    """
+    cells = cells_of(experiment, scale, records)
+    by_paper = bool(experiment.paper)
+    header = ["difference"]
+    for dataset in experiment.sets(scale):
+        header += [f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset]
+    rows = []
+    rows_here = set(experiment.rows(scale))
+    for a, b in (pair for pair in experiment.against if rows_here.issuperset(pair)):
+        row = [f"{experiment.methods[a]} - {experiment.methods[b]}"]
+        for dataset in experiment.sets(scale):
+            theirs = [experiment.paper.get((name, dataset)) for name in (a, b)]
+            row += [_minus(*theirs)] if by_paper else []
+            row.append(str(_difference(cells, a, b, dataset)))
+        rows.append(row)
+    title = f"{experiment.name} ({scale} scale): differences over common seeds, in percentage points"
+    return Table(title, header, rows)
+
+
+def _minus(a: float | None, b: float | None) -> str:
+    return "-" if a is None or b is None else f"{a - b:+.2f}"
+
+
+def _difference(cells: Cells, a: str, b: str, dataset: str) -> PairedDifference:
+    return paired_differences(cells.get((a, dataset), ()), cells.get((b, dataset), ()))
+
+
+def _ours(records: list[Record] | None) -> str:
+    """Mean and standard deviation over seeds, in percent."""
+    if not records:
+        return NO_RECORD
+    accuracies = [100 * record.accuracy for record in records]
+    if len(accuracies) == 1:
+        return f"{accuracies[0]:.2f} (1 seed)"
+    return f"{statistics.mean(accuracies):.2f} ± {statistics.stdev(accuracies):.2f} ({len(accuracies)} seeds)"
+
+
+def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
+    """What differs from the paper, what it leaves open, whether its ordering holds, and the paired differences."""
+    notes = []
+    if experiment.paper:
+        usual = experiment.config(scale, next(iter(experiment.methods)), experiment.datasets[0], 0).to_dict()
+        differ = [
+            f"{k} {_spell(v)}, ours {_spell(usual[k])}" for k, v in experiment.paper_setting.items() if usual[k] != v
+        ]
+        notes.append(
+            f"{experiment.source}. Where the settings differ, paper: "
+            + ("; ".join(differ) or "nowhere it states one")
+            + "."
+        )
+    if experiment.chosen:
+        notes.append(experiment.chosen)
+    if experiment.paper:
+        notes += [ordering(experiment, dataset, cells) for dataset in experiment.sets(scale)]
+    notes += [note for dataset in experiment.sets(scale) for note in _pairs(experiment, dataset, cells)]
+    notes += _sampling(cells)
+    devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
+    if devices:
+        notes.append("Ran on " + "; ".join(devices) + ".")
+    return notes
+
+
+def _spell(value: Any) -> str:
+    return "all" if value is None else str(value)
+
+
+def ordering(experiment: Experiment, dataset: str, cells: Cells) -> str:
+    """Whether our means stand in the paper's order, as far as there are records, and which steps are within noise.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    dataset : str
+    cells : mapping
+        From ``cells_of``.
+
+    Returns
+    -------
+    str
+        One or two sentences. A step between neighbours of the paper's order is within the seeds' noise when the paired
+        95 % interval of our difference holds 0.
+
+    Source: RF-T1.
+    """
+    ours = {
+        row: statistics.mean(record.accuracy for record in cells[row, dataset])
+        for row in experiment.methods
+        if (row, dataset) in cells and (row, dataset) in experiment.paper
+    }
+    if len(ours) < 2:
+        return f"{dataset}: too few records to compare the order of methods."
+    theirs = sorted(ours, key=lambda row: experiment.paper[row, dataset])
+    mine = sorted(ours, key=lambda row: ours[row])
+    if mine == theirs:
+        text = f"{dataset}: the paper's order holds ({' < '.join(mine)})."
+    else:
+        text = f"{dataset}: the paper's order ({' < '.join(theirs)}) does not hold; ours is {' < '.join(mine)}."
+    return text + _noise(theirs, dataset, cells)
+
+
+def _noise(order: Sequence[str], dataset: str, cells: Cells) -> str:
+    """Which neighbours of an order our seeds cannot tell apart."""
+    steps = {f"{low} < {high}": _difference(cells, high, low, dataset) for low, high in pairwise(order)}
+    blurred = [step for step, difference in steps.items() if difference.within_noise]
+    unknown = [step for step, difference in steps.items() if difference.within_noise is None]
+    text = f" Within the seeds' noise: {', '.join(blurred)}." if blurred else ""
+    if unknown:
+        text += f" Too few common seeds (fewer than 3) to know the noise: {', '.join(unknown)}."
+    return text or " No step is within the seeds' noise."
+
+
+def _sampling(cells: Cells) -> list[str]:
+    """What the choice of test images adds to the spread over seeds."""
+    recorded = [record for found in cells.values() for record in found if record.data.get("test_images")]
+    if not recorded:
+        return []
+    errors = [sampling_error(record.accuracy, record.data["test_images"]) for record in recorded]
+    return [
+        "± is over seeds alone, which share their test images; other images would move each accuracy by about "
+        f"{statistics.mean(errors):.2f} points."
+    ]
+
+
+def _pairs(experiment: Experiment, dataset: str, cells: Cells) -> list[str]:
+    """The paired differences that have a common seed, in one sentence."""
+    found = {
+        f"{experiment.methods[a]} - {experiment.methods[b]}": _difference(cells, a, b, dataset)
+        for a, b in experiment.against
+    }
+    told = [f"{name} {difference}" for name, difference in found.items() if difference.count]
+    if not told:
+        return []
+    return [f"{dataset}, differences over common seeds in points, ± standard error: {'; '.join(told)}."]

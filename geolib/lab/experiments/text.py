@@ -1,0 +1,41 @@
+"""A table as text: rows under a header, with a title above and notes below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+NO_RECORD, NO_METHOD = "no record yet", "not in the library yet"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header, with a title above and notes below."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """As Markdown."""
+        lines = [
+            f"**{self.title}**",
+            "",
+            _row(self.header),
+            _row(["---"] * len(self.header)),
+            *map(_row, self.rows),
+            "",
+        ]
+        return "\n".join(lines + [f"- {note}" for note in self.notes])
+
+    def plain(self) -> str:
+        """As text in columns."""
+        widths = [max(len(row[i]) for row in (self.header, *self.rows)) for i in range(len(self.header))]
+        rows = [self.header, ["-" * w for w in widths], *self.rows]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+        return "\n".join([self.title, "", *lines, "", *self.notes]).rstrip()
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
