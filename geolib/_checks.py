@@ -25,6 +25,17 @@ def check_positive(value: float, argument: str) -> None:
     require(math.isfinite(value) and value > 0, argument, value, "it must be a finite number above 0")
 
 
+def check_tensor(x: Any, argument: str) -> None:
+    """A tensor, not a list or an array of numbers."""
+    require(isinstance(x, Tensor), argument, type(x).__name__, "it must be a tensor")
+
+
+def check_floating(x: Any, argument: str) -> None:
+    """A tensor of real floating-point numbers: whole numbers would truncate what is computed from them."""
+    check_tensor(x, argument)
+    require(x.is_floating_point(), argument, x.dtype, "it must be floating point: call .float() or .double() on it")
+
+
 def check_last(x: Tensor, size: int, argument: str) -> None:
     """A tensor whose last dimension has the given size."""
     came = tuple(x.shape)

@@ -178,8 +178,9 @@ def test_recurrent_and_chunked_forms_reach_the_state_of_the_recurrence(power):  
     for form in (recurrent_form, lambda *a: chunked_form(*a, chunk=4)):
         attended, state = form(q, k, v, power, log_g, turns)
         assert_close(attended.output, Y, rtol=1e-9, atol=1e-9)
-        for ours, expected in zip(state, wanted):
+        for ours, expected in zip(state[:3], wanted[:3]):
             assert_close(ours, expected)
+        assert (state.exponent == 0).all()
 
 
 def test_recurrent_and_attention_forms_agree_with_rotary_embeddings():  # CS-P1, CS-rot, CS-Rk
@@ -342,7 +343,7 @@ def test_gradient_by_the_carried_state_itself_is_right():  # CS-rec, CS-chunk
             attended, last = form(q, k, v, 2, log_g, turns, State(S, Z, mu))
             return *attended, *last  # fmt: skip
 
-        assert torch.autograd.gradcheck(through, [t.clone().requires_grad_() for t in state])
+        assert torch.autograd.gradcheck(through, [t.clone().requires_grad_() for t in state[:3]])
 
 
 # Gates, rotations, ALiBi, the conformal form ------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from geolib._compile import uncompiled
-from geolib.recurrence.state import Sums, power_of
+from geolib._precision import full_precision
+from geolib.recurrence._shared import Sums, power_of
 from geolib.sympow import dimension, monomials, norm_functional
 
 
@@ -93,7 +94,7 @@ class _WithinChunks(torch.autograd.Function):
         q, k, v, sums = ctx.saved_tensors
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         dsums = None if sums is None else torch.empty_like(sums)
-        with torch.autocast(q.device.type, enabled=False):
+        with full_precision(q.device):
             for heads, tokens in _tiles(q, ctx.chunk):
                 score, decay = _pairs(q, k, sums, heads, tokens)
                 lower = power_of(score, ctx.power - 1).mul_(decay)
@@ -157,7 +158,7 @@ class _ThroughState(torch.autograd.Function):
         dq, dk, dwritten = torch.empty_like(q), torch.empty_like(k), torch.zeros_like(written)
         dwhole = torch.empty_like(whole)
         weight = monomials(q.shape[1], ctx.power, q.device).weight.to(q.dtype)
-        with torch.autocast(q.device.type, enabled=False):
+        with full_precision(q.device):
             for index, tokens in reversed(list(enumerate(_chunks(q, ctx.chunk)))):
                 old = before[index]
                 dwhole[:, index] = (dstate * old).sum((-2, -1))

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.recurrence._products import picked, product
-from geolib.recurrence.gates import decay_of
-from geolib.recurrence.state import Sums, power_of
+from geolib.recurrence._shared import Sums, decay_of, power_of
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29
@@ -82,8 +81,8 @@ def _inside(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) ->
 
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
-    weights = power_of(product(q, k.mT), power)
-    weights = weights.tril() if sums is None else weights * decay_of(sums).exp().to(weights.dtype)
+    weights = power_of(product(q, k.mT).tril(), power)
+    weights = weights if sums is None else weights * decay_of(sums).exp().to(weights.dtype)
     return product(weights.to(v.dtype), v)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from geolib._checks import require
 from geolib.attention import Encoding, on_placed
+from geolib.recurrence._shared import check_power
 from geolib.recurrence.chunks import chunked_form
+from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.gates import GATE_BIAS, log_decay, log_gates, rotation_rates, turns_of
-from geolib.recurrence.state import State, check_power
+from geolib.recurrence.state import State
 from geolib.rotations import document_frequencies, pair_angles, rotate_pairs
 
 
@@ -98,7 +102,8 @@ class SympowAttention(nn.Module):
         tuple of Tensor, (batch, tokens, width), and State
         """
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
-        attended, state = chunked_form(q, k, v, self.power, self.log_gates(x), self.turns(x), state, self.chunk)
+        form = recurrent_form if x.shape[1] == 1 else partial(chunked_form, chunk=self.chunk)
+        attended, state = form(q, k, v, self.power, self.log_gates(x), self.turns(x), state)
         return self.out(attended.output.transpose(1, 2).flatten(2)), state
 
 
