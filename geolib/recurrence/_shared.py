@@ -74,6 +74,11 @@ def check_power(power: Any) -> None:
     require(even, "power", power, "it must be a whole number, even and at least 2, so that no weight is negative")
 
 
+def check_chunk(chunk: Any) -> None:
+    """A whole number of tokens, at least one."""
+    require(isinstance(chunk, int) and chunk >= 1, "chunk", chunk, "it must be a whole number of at least 1")
+
+
 def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:
     """Log gates of one shape, finite and at most 0; on a GPU and in a graph the numbers are not read back."""
     check_floating(log_gates, "log_gates")

@@ -8,12 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from geolib._checks import require
 from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
 from geolib.recurrence._prepared import prepared
-from geolib.recurrence._shared import Sums, above_rounding, check_forms, normalised
+from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, normalised
 from geolib.recurrence.costs import practical_chunk
 from geolib.recurrence.state import Attended, State
 
@@ -50,7 +49,7 @@ def chunked_form(
     """
     check_forms(q, k, v, power, log_gates, turns)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
-    require(isinstance(chunk, int) and chunk >= 1, "chunk", chunk, "it must be a whole number of at least 1")
+    check_chunk(chunk)
     with full_precision(q.device):
         ready = prepared(state, q, k, v, power, turns)
         counted = torch.cat([ready.v, torch.ones_like(ready.v[..., :1])], -1)

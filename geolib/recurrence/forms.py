@@ -127,8 +127,8 @@ def recurrent_step(
 
     Source: CS-rec, CS-gate, CS-2.
     """
-    gates, turns = (None if t is None else t.unsqueeze(2) for t in (log_gate, turn))
-    q, k, v = (t.unsqueeze(2) for t in (q, k, v))
+    gates, turns = None if log_gate is None else log_gate[..., None], None if turn is None else turn[..., None, :]
+    q, k, v = (t[..., None, :] for t in (q, k, v))
     attended, state = recurrent_form(q, k, v, power, gates, turns, state)
     return Attended(attended.output.squeeze(2), attended.log_normaliser.squeeze(2)), state
 
@@ -207,8 +207,8 @@ def conformal_step(
 
     Source: CS-1, CS-3.
     """
-    one_q, one_k, one_v = (t.unsqueeze(2) for t in (q, k, v))
-    check_forms(one_q, one_k, one_v, power, log_gate.unsqueeze(2), turn.unsqueeze(2))
+    one_q, one_k, one_v = (t[..., None, :] for t in (q, k, v))
+    check_forms(one_q, one_k, one_v, power, log_gate[..., None], turn[..., None, :])
     with full_precision(q.device):
         ready = prepared(state, one_q, one_k, one_v, power, None)
         dtype = ready.S.dtype

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from geolib._checks import require
 from geolib.attention import Encoding, on_placed
-from geolib.recurrence._shared import check_power
+from geolib.recurrence._shared import check_chunk, check_power
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.gates import GATE_BIAS, log_decay, log_gates, rotation_rates, turns_of
@@ -54,6 +54,8 @@ class SympowAttention(nn.Module):
         super().__init__()
         require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
         check_power(power)
+        if chunk is not None:
+            check_chunk(chunk)
         self.heads, self.power, self.gate_bias, self.chunk = heads, power, gate_bias, chunk
         self.register_buffer("frequencies", document_frequencies(width // heads, longest), persistent=False)
         self.qkv = nn.Linear(width, 3 * width, bias=False)
