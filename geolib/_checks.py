@@ -38,12 +38,14 @@ def check_floating(x: Any, argument: str) -> None:
 
 def check_last(x: Tensor, size: int, argument: str) -> None:
     """A tensor whose last dimension has the given size."""
+    check_tensor(x, argument)
     came = tuple(x.shape)
     require(x.dim() >= 1 and x.shape[-1] == size, argument, f"shape {came}", f"its last dimension must be {size}")
 
 
 def check_positions(positions: Tensor, axes: int) -> None:
     """Positions as (tokens, axes)."""
+    check_tensor(positions, "positions")
     came = tuple(positions.shape)
     holds = positions.dim() == 2 and positions.shape[1] == axes
     require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
