@@ -33,13 +33,17 @@ def kept(size: int) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         cached = functools.lru_cache(maxsize=size)(function)
 
+        def constant(*args: Any) -> tuple[Any]:
+            return (cached(*args),)  # a tensor alone would stand in the graph under one name for all tables
+
+        # What torch.compiler.assume_constant_result sets; calling that would load the compiler here and now.
+        constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
         @functools.wraps(function)
         def call(*args: Any) -> Any:
-            return cached(*args)
+            return constant(*args)[0]
 
         call.cache_clear, call.cache_info = cached.cache_clear, cached.cache_info  # type: ignore[attr-defined]
-        # What torch.compiler.assume_constant_result sets; calling that would load the compiler here and now.
-        call._dynamo_marked_constant = True  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate
