@@ -39,10 +39,6 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         conformal_map conformal_matrix diagonal_metric free_law free_raw general_metric metric_root
         scalar_metric scaled_scores slow_exponent slow_law unit_ball
     """,
-    "geolib.encodings": """
-        ALiBi Learned LieRE LocalityFocusing PerLayer RiemannFormerDiagonal RiemannFormerGeneral
-        RiemannFormerReflection RoPE Sinusoidal build check_name is_name
-    """,
     "geolib.figures": """
         label_lines use_house_style
     """,
