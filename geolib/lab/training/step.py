@@ -200,14 +200,15 @@ def compiled(model: nn.Module) -> nn.Module:
     """The model, compiled once in a process for all seeds of its method and shape, and once on a machine with a cache.
 
     What was compiled stays with the model's code, and another model of the same shape uses it. The compiler's files are
-    kept below $XDG_CACHE_HOME for later processes, unless $TORCHINDUCTOR_CACHE_DIR names another place.
+    kept below $XDG_CACHE_HOME for later processes, unless $TORCHINDUCTOR_CACHE_DIR names another place. A graph that
+    breaks is an error, and noted, where it would be slow and say nothing.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geolib" / "compiled"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     settings: Any = torch._dynamo.config
     settings.recompile_limit = max(settings.recompile_limit, MODELS)
     settings.accumulated_recompile_limit = max(settings.accumulated_recompile_limit, MODELS)
-    return torch.compile(model, dynamic=False)  # type: ignore[return-value]
+    return torch.compile(model, dynamic=False, fullgraph=True)  # type: ignore[return-value]
 
 
 class Replay:
