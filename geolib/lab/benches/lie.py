@@ -109,8 +109,8 @@ def run(
     Returns
     -------
     list of dict
-        Rows with ``form``, ``width``, ``tokens``, ``device``, ``threads`` and times; then rows with ``ratio``, a description, and
-        ``value``, by wall time, and ``cpu_value``, by processor time.
+        Rows with ``form``, ``width``, ``tokens``, ``device``, ``threads`` and times; then rows with ``ratio``, a
+        description, and ``value``, by wall time, and ``cpu_value``, by processor time.
 
     Source: LR-A1, LR-blk.
     """

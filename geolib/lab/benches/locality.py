@@ -35,8 +35,8 @@ def run(
     Returns
     -------
     list of dict
-        One row a form: tokens, heads, dim, device, threads, seconds, cpu_seconds, peak_bytes, and, relative to the literal form,
-        speedup and memory.
+        One row a form: tokens, heads, dim, device, threads, seconds, cpu_seconds, peak_bytes, and, relative to the
+        literal form, speedup and memory.
 
     Source: RF-FUSED.
     """
