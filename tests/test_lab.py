@@ -475,7 +475,8 @@ def test_killed_and_started_again_it_ends_in_the_same_numbers(prepared, tmp_path
     assert state["progress"][:2] == (1, 2)  # step 8 of the run was being written: the file still holds step 7
     record = run(config, out=out, quiet=True, precision="auto")  # it goes on as it began, and measures nothing
     assert timeless(record.metrics) == timeless(undisturbed.metrics)
-    assert record.precision == undisturbed.precision and "precision" not in record.engine
+    assert record.precision == undisturbed.precision
+    assert "precision" not in record.engine
     assert record.started == state["times"][0]
     assert list((out / "runs").glob("*.pt")) == []
 
