@@ -448,7 +448,7 @@ import json, sys, torch
 torch.set_num_threads(1)
 from geolib.lab import Config, run
 config = Config(**json.loads(sys.argv[2]))
-record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0)
+record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0, together=True)
 """
 
 
