@@ -205,7 +205,7 @@ def test_a_compiled_step_is_the_eager_one(recording, monkeypatch):
     eager = train(config, data, device="cpu", step="eager", quiet=True)
     compiled = train(config, data, device="cpu", step="compiled", quiet=True)
     assert compiled.take_step.form == "compiled and captured"
-    assert seen == [{"dynamic": False}]
+    assert seen == [{"dynamic": False, "fullgraph": True}]
     assert compiled.metrics[0]["train_loss"] == pytest.approx(eager.metrics[0]["train_loss"], rel=1e-5)
 
 
