@@ -28,11 +28,7 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 def large_products(monkeypatch):
     """The GPU's engine on the CPU."""
 
-    def engine(q, k, v, dtype):
-        half = q.dtype == torch.bfloat16
-        return lambda *args: _chunks_gpu.attend_on_gpu(*args, torch.bfloat16 if half else dtype)
-
-    monkeypatch.setattr(chunks, "_engine", engine)
+    monkeypatch.setattr(chunks, "by_chunks", chunks.by_large_products)
 
 
 def inputs(batch=2, heads=2, tokens=23, dim=4, value_dim=3, dtype=torch.float64, device="cpu"):
