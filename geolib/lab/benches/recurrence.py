@@ -158,8 +158,8 @@ def run(
     Returns
     -------
     list of dict
-        Rows with ``form``, ``tokens``, ``heads``, ``threads``, ``device`` and either times or ``mib``; then rows with ``ratio``, a
-        description, and ``value``, by wall time, and ``cpu_value``, by processor time.
+        Rows with ``form``, ``tokens``, ``heads``, ``threads``, ``device`` and either times or ``mib``; then rows with
+        ``ratio``, a description, and ``value``, by wall time, and ``cpu_value``, by processor time.
 
     Source: CS-chunk.
     """
