@@ -42,11 +42,6 @@ WITHOUT_EXAMPLE: dict[str, str] = {
     "geolib.figures": """
         label_lines use_house_style
     """,
-    "geolib.lie": """
-        Rays bch check_width commutator decorrelation_length entry_count exp_skew find_rays generator_parameters
-        initial_top_angle log_rotation mixed_frequencies plane_weights position_rotations relativity_defect
-        shift_deviation skew_matrix small_rotation_error spectrum turn_blocks uniform_entries upper_entries
-    """,
     "geolib.locality": """
         attenuation bilateral_filter focus_one_query focused_attention focused_attention_by_lse
         fused_focused_attention log_attenuation pad_unplaced precision_matrix precision_root squared_distances

@@ -12,7 +12,7 @@ from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, Estimate, estimate, h100_seconds
 from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
-from geolib.lab.experiments.estimates import GPU, Count, counted, flops
+from geolib.lab.experiments.estimates import GPU, counted, flops
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
     BASELINES,
@@ -152,10 +152,6 @@ def test_operations_are_counted_for_each_method_without_views():
     assert 20 < operations["none"] < operations["rope"] < operations["rope-mixed"]
     deep = counted(replace(small, layers=3))[0]
     assert deep - operations["none"] == 2 * (counted(replace(small, layers=2))[0] - operations["none"])
-    # x @ w, its sum, and backward ones @ w and x @ ones: views and the broadcast of the gradient are not work.
-    with Count() as count:
-        (torch.ones(2, 3).view(3, 2).t() @ torch.ones(3, 1, requires_grad=True)).sum().backward()
-    assert count.operations == 6
 
 
 def measured(config, seconds, device="here", jobs=1):
