@@ -9,7 +9,7 @@ from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of
-from geolib.lab.experiments.text import NO_RECORD, Table
+from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
 from geolib.lab.runs.record import Record
 
@@ -126,7 +126,7 @@ def choose(records: Iterable[Record]) -> tuple[str, str]:
 
 
 def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The grid: a line for each setting with its two accuracies, their distance from the paper's, and the choice.
+    """The grid: a line for each recorded setting, its two accuracies, their distance from the paper's, and the choice.
 
     Parameters
     ----------
@@ -147,6 +147,8 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
     rows = []
     for setting in GRID:
         training, rope = setting
+        if not {_no_positions(setting), _with_rope(setting)} & means.keys():
+            continue
         config = experiment.config(scale, _with_rope(setting), "cifar10", 0)
         accuracies = [means.get(row) for row in (_no_positions(setting), _with_rope(setting))]
         row = [
@@ -157,7 +159,7 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
             config.schedule,
         ]
         row += [ROPES[rope]]
-        row += [NO_RECORD if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
+        row += ["" if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
         row += [f"{found[setting]:.2f}" if setting in found else "-"]
         rows.append([*row, ", ".join(_marks(setting, nearest))])
     header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
