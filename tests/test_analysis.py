@@ -11,10 +11,13 @@ from geolib.lab import Config
 from geolib.lab.analysis import (
     after_training,
     attention_maps,
+    carried_accuracy,
     learned_precisions,
     learned_scales,
     learned_sigmas,
     mean_attention_distance,
+    moved_accuracy,
+    room,
     shuffle_patches,
     shuffled_accuracy,
 )
@@ -162,15 +165,68 @@ def test_a_model_without_positions_keeps_its_accuracy_and_others_do_not():  # RF
         assert accuracy == shuffled_accuracy(model, images, labels, seed=3)
 
 
-def finished_run(method, **options):
+def finished_run(method, shifts=(), blank=0, **options):
     """As much of a run as the analysis asks for: a model, its test images as stored, its scores."""
     model = model_of(method, **options)
-    images = torch.randint(0, 256, (60, *SHAPE), dtype=torch.uint8)
+    images = torch.randint(1, 256, (60, *SHAPE), dtype=torch.uint8)
+    images[:, :, SHAPE[1] - blank :], images[:, :, :, SHAPE[2] - blank :] = 0, 0
 
     def scores(images):
         return model(images.double() / 255)
 
-    return types.SimpleNamespace(model=model, scores=scores, test_images=images, test_labels=scores(images).argmax(1))
+    model.head.bias.data -= scores(images).mean(0).detach()  # so that the classes come up evenly
+    config = Config("digits", method, options, shifts=shifts)
+    labels = scores(images).argmax(1)
+    return types.SimpleNamespace(model=model, config=config, scores=scores, test_images=images, test_labels=labels)
+
+
+# Moved --------------------------------------------------------------------------------------------------------------
+
+
+RELATIVE = ("none", "rope", "rope-axial", "rope-mixed", "alibi", "lf")
+
+
+@pytest.mark.parametrize("method", [*RELATIVE, "sinusoidal", "learned", "riemannformer", "liere"])
+def test_scores_of_differences_alone_do_not_see_all_positions_move(method):  # RF-13, RF-14
+    run = finished_run(method, **({"far": 0.5} if method == "riemannformer" else {}))
+    before = run.model.positions.clone()
+    assert (moved_accuracy(run, 16) == 1.0) == (method in RELATIVE)
+    assert torch.equal(run.model.positions, before)
+    assert moved_accuracy(run, 0) == 1.0
+
+
+def test_learned_vectors_beyond_the_grid_are_as_a_larger_table_would_hold_them():
+    run = finished_run("learned", std=0.5)
+    table = run.model.encoding.vectors
+    seen = {}
+    run.scores = lambda images: seen.update(vectors=run.model.encoding.vectors.detach()) or torch.zeros(len(images), 10)
+    moved_accuracy(run, 40)
+    assert run.model.encoding.vectors is table
+    assert seen["vectors"].shape == (44, 44, 16)
+    assert torch.equal(seen["vectors"][:4, :4], table.detach())
+    assert seen["vectors"][4:].std() == pytest.approx(0.5, rel=0.02)
+
+
+def test_pictures_are_carried_within_their_field():
+    run = finished_run("none", blank=4)
+    assert (room(run.test_images), room(run.test_images, 2)) == (4, 2)
+    assert carried_accuracy(run, 2) == 1.0  # a bag of patches has no place
+    seen = []
+    run.scores = lambda images: seen.append(images) or torch.zeros(len(images), 10)
+    carried_accuracy(run, 2)
+    assert torch.equal(seen[0][:, :, 4:, 4:], run.test_images[:, :, :4, :4])
+    assert not seen[0][:, :, :4].any()
+    with pytest.raises(ValueError, match="shift: got 3; the pictures have room for 0 to 2"):
+        carried_accuracy(run, 3)
+    assert room(torch.zeros(1, 1, 3, 5)) == 3
+
+
+def test_a_record_keeps_the_accuracy_at_every_shift():
+    run = finished_run("sinusoidal", shifts=[1, 2, 9], blank=4)
+    kept = after_training(run)
+    assert kept["moved_accuracy"] == [moved_accuracy(run, shift) for shift in (1, 2, 9)]
+    assert kept["carried_accuracy"] == [carried_accuracy(run, shift) for shift in (1, 2)]
+    assert "carried_accuracy" not in after_training(finished_run("sinusoidal", shifts=[1]))
 
 
 def test_what_is_kept_after_training_fits_in_json():

@@ -30,6 +30,7 @@ from geolib.lab.runs.jobs import Job, side_by_side
 from geolib.lab.training import Run
 from geolib.lab.training import step as steps
 from geolib.lab.training.device import is_out_of_memory
+from geolib.lab.training.options import Options
 from geolib.lab.training.ranks import World
 from geolib.lab.training.step import CapturedStep, EagerStep, put_back
 from geolib.lab.training.watch import Diverged, Stopped, Watch
@@ -506,7 +507,7 @@ def some_jobs(tmp_path, count):
 
 
 def test_a_job_comes_back_from_json(tmp_path):
-    job = replace(some_jobs(tmp_path, 1)[0], deadline=12.5, device="cuda:1", at_a_time=3)
+    job = replace(some_jobs(tmp_path, 1)[0], deadline=12.5, options=Options(device="cuda:1"), at_a_time=3)
     assert Job.from_json(job.to_json()) == job
 
 

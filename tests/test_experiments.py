@@ -10,9 +10,9 @@ import torch
 from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
+from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, h100_seconds
-from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.riemannformer import (
+from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
     BASELINES,
     FROZEN,
@@ -25,6 +25,8 @@ from geolib.lab.experiments.riemannformer import (
     distances,
     grid_table,
 )
+from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
+from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
 from geolib.lab.models import ViT
@@ -396,3 +398,51 @@ def test_the_row_of_reflections_scores_as_the_row_of_rotations():  # RF-REFL
         scores.append(ViT(ABLATIONS.config("smoke", row, "cifar10", 0), (3, 32, 32), 10).double()(images))
     # Frequencies are made in float32, and halved exactly.
     assert torch.allclose(*scores, rtol=1e-10, atol=1e-12)
+
+
+def test_the_laptop_scale_is_the_papers_columns_and_axial_rope_seed_by_seed():
+    configs = TABLE1.configs("laptop")
+    assert [c.seed for c in configs] == [0] * 7 + [1] * 7 + [2] * 7
+    papers = {row for row, _ in TABLE1.paper}
+    assert {c.method for c in configs[:7]} == papers | {"rope", "rope-axial"}
+    for config in configs:
+        assert (config.dataset, config.train_size, config.test_size) == ("cifar10", None, None)
+        assert (config.layers, config.heads, config.patch) == (6, 4, 4)
+    shown = table(TABLE1, "laptop", [])
+    assert shown.header == ["method", "cifar10, paper", "cifar10, ours"]
+    assert len(shown.rows) == 7
+    assert {row[0] for row in difference_table(TABLE1, "laptop", []).rows} < {
+        row[0] for row in difference_table(TABLE1, "cpu", []).rows
+    }
+    with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
+        BASELINES.configs("laptop")
+
+
+# Shifts -------------------------------------------------------------------------------------------------------------
+
+
+def shift_record(row, seed, accuracy, learned):
+    return replace(record(SHIFT.config("cpu", row, "digits", seed), accuracy, SHIFT.name), learned=learned)
+
+
+def test_the_table_of_shifts_has_a_column_for_each_shift():
+    moved = {0: [0.5, 0.25, *[0.125] * 6], 1: [0.7, 0.25, *[0.125] * 6]}
+    records = [shift_record("rope", seed, 0.9, {"moved_accuracy": moved[seed]}) for seed in (0, 1)]
+    found = table(SHIFT, "cpu", records)
+    assert found.header == ["method", "0", "1", "2", "3", "4", "6", "8", "12", "16"]
+    rows = {row[0]: row[1:] for row in found.rows}
+    assert rows["RoPE, reading order"][:3] == ["90.0 ± 0.0", "60.0 ± 14.1", "25.0 ± 0.0"]
+    assert list(rows) == ["RoPE, reading order"]
+    planned = len(SHIFT.configs("cpu"))
+    assert found.notes[0] == f"{planned - 2} of {planned} runs not run yet."
+
+
+def test_a_carried_picture_stands_before_moved_positions():
+    learned = {"moved_accuracy": [0.1, 0.1, 0.1, 0.1], "carried_accuracy": [0.4, 0.3, 0.2, 0.1]}
+    one = replace(record(FIELD.config("cpu", "learned", "digits-field", 0), 0.9, FIELD.name), learned=learned)
+    assert accuracies(one) == {0: 0.9, 1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1}
+
+
+def test_the_scale_of_the_far_row_starts_near_nine_tenths():
+    config = SHIFT.config("cpu", "riemannformer-far", "digits", 0)
+    assert learned_scales(ViT(config, (1, 8, 8), 10)).unique().item() == pytest.approx(0.5 ** (1 / 7), rel=1e-5)

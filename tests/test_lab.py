@@ -19,7 +19,7 @@ from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, load, read_all, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
-from geolib.lab.experiments import EXPERIMENTS, SCALES, h100_seconds, similar_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, h100_seconds, similar_seconds, table
 from geolib.lab.files import write_atomically
 from geolib.lab.models import ViT, patches
 from geolib.lab.runs import store as lab_records
@@ -92,6 +92,16 @@ def one_line(capsys):
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_field_holds_the_digits_in_its_corner():
+    digits, field = load("digits"), load("digits-field")
+    assert field.shape == (1, 12, 12)
+    assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
+    assert not field.x_train[:, :, 8:].any()
+    assert not field.x_train[:, :, :, 8:].any()
+    assert torch.equal(field.y_train, digits.y_train)
+    assert "12x12" in field.source
 
 
 def test_digits_are_split_by_class_and_the_same_every_time():
@@ -338,6 +348,7 @@ def test_equal_settings_have_equal_hashes_and_others_do_not():
         ({"schedule": "step"}, "schedule: got 'step'; it is one of cosine, constant"),
         ({"seed": -1}, "seed: got -1"),
         ({"method_options": {"base": {1, 2}}}, "method_options: got"),
+        ({"shifts": (1, 0)}, r"shifts: got \(1, 0\); it must be a list of whole numbers above 0"),
     ],
 )
 def test_a_wrong_setting_is_named(wrong, says):
@@ -710,7 +721,7 @@ def shrink(monkeypatch):
 
 def test_every_experiment_has_valid_runs_at_every_scale():
     for experiment in EXPERIMENTS.values():
-        for scale in SCALES:
+        for scale in experiment.scales:
             configs = experiment.configs(scale)
             assert len({config.name for config in configs}) == len(configs) > 0
             assert all(is_name(config.method) for config in configs)
@@ -853,7 +864,7 @@ def test_a_run_that_two_experiments_share_is_made_once(record, tmp_path, monkeyp
         (["fly"], "invalid choice: 'fly'"),
         (["run"], "required: NAME"),
         (["run", "table9"], "unknown experiment 'table9'; there are digits-encodings"),
-        (["run", "digits-encodings", "--scale", "big"], "unknown scale 'big'; there are smoke, cpu, full"),
+        (["run", "digits-encodings", "--scale", "big"], "unknown scale 'big'; there are smoke, cpu, laptop, full"),
         (["run", "digits-encodings", "--only", "rope2"], "--only 'rope2': there are none"),
         (["run", "digits-encodings", "--seeds", "-1"], "-1"),
         (["run", "digits-encodings", "--time-budget", "soon"], "'soon' is not a number of seconds"),

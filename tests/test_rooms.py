@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import geolib
+from geolib.lab import LabError
 
 ROOT = Path(geolib.__file__).parents[1]
 LAB = ROOT / "geolib" / "lab"
@@ -99,3 +100,16 @@ def test_the_mathematics_does_not_know_the_lab():
     known = modules(ROOT / "geolib", "geolib")
     own = [name for name in known if name.count(".") == 1 and name not in ("geolib.lab", "geolib.explorables")]
     assert not [f"{n} imports {o}" for n in own for o in imported(known[n], known) if o.startswith("geolib.lab")]
+
+
+def test_a_new_file_among_the_papers_is_found_and_nothing_else_has_to_change(tmp_path, monkeypatch):
+    from geolib.lab.experiments import papers
+    from geolib.lab.experiments.registry import EXPERIMENTS, collected
+
+    lines = ["from dataclasses import replace", "from geolib.lab.experiments.papers.digits import DIGITS"]
+    (tmp_path / "novelty.py").write_text("\n".join([*lines, 'EXPERIMENTS = (replace(DIGITS, name="novelty"),)']))
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
+    assert collected().keys() - EXPERIMENTS.keys() == {"novelty"}
+    (tmp_path / "copy.py").write_text("from geolib.lab.experiments.papers.digits import EXPERIMENTS")
+    with pytest.raises(LabError, match="two experiments have one name"):
+        collected()

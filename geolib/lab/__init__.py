@@ -18,5 +18,6 @@ from geolib.lab.runs.execute import run
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import read_all
 from geolib.lab.training.loop import train
+from geolib.lab.training.options import Options
 
-__all__ = ["Config", "Dataset", "LabError", "Record", "load", "read_all", "run", "train"]
+__all__ = ["Config", "Dataset", "LabError", "Options", "Record", "load", "read_all", "run", "train"]

@@ -32,8 +32,8 @@ from geolib.lab.runs.jobs import Job, side_by_side
 from geolib.lab.runs.store import Folders
 from geolib.lab.training import ranks
 from geolib.lab.training.device import pick_device
+from geolib.lab.training.options import FORMS, Options
 from geolib.lab.training.ranks import World
-from geolib.lab.training.step import FORMS
 from geolib.lab.training.watch import Diverged, Stopped
 
 DONE, DIVERGED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3
@@ -151,7 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
     command.set_defaults(act=_table)
 
-    command = commands.add_parser("pending", help="full runs without a record, most important first")
+    command = commands.add_parser("pending", help="runs without a record, most important first")
+    command.add_argument("--scale", default="full", metavar="|".join(SCALES), help="full when not given")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
     command.set_defaults(act=_pending)
 
@@ -171,6 +172,13 @@ def _seed(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"{word!r} is not a whole number, 0 or above")
     return int(word)
+
+
+def known_scale(name: str) -> str:
+    """The name of a scale; LabError for one that no experiment could have."""
+    if name not in SCALES:
+        raise LabError(f"unknown scale {name!r}; there are {', '.join(SCALES)}")
+    return name
 
 
 def _count(word: str) -> int:
@@ -200,7 +208,7 @@ def _list(options: argparse.Namespace) -> int:
     for experiment in EXPERIMENTS.values():
         print(f"{experiment.name}: {experiment.about}")
         print(f"    needs: {experiment.needs}")
-        counts = (f"{scale} {len(experiment.configs(scale))}" for scale in SCALES)
+        counts = (f"{scale} {len(experiment.configs(scale))}" for scale in experiment.scales)
         print(f"    runs: {', '.join(counts)}")
     return DONE
 
@@ -258,7 +266,8 @@ class _Session:
     def job(self, config: Config) -> Job:
         """The job of one run."""
         o = self.options
-        return Job(config, self.experiment.name, o.scale, self.folders, o.device, o.step, deadline=self.deadline)
+        options = Options(device=o.device, step=o.step, quiet=o.quiet or o.jobs > 1)
+        return Job(config, self.experiment.name, o.scale, self.folders, options, deadline=self.deadline)
 
     def recorded(self, config: Config) -> bool:
         """Whether the run has a record, which is then named; a damaged one counts: only its owner may delete it."""
@@ -289,7 +298,7 @@ class _Session:
         """Do one job here. Only a signal ends the command; other trouble is said, and the next job has its turn."""
         name = job.config.name
         try:
-            self.kept.append(job.do(data, self.options.quiet))
+            self.kept.append(job.do(data))
             self.report(job, print)
         except (Stopped, Diverged, LabError) as trouble:
             by_signal = isinstance(trouble, Stopped) and trouble.signal is not None
@@ -355,7 +364,7 @@ def _table(options: argparse.Namespace) -> int:
         scales = [options.scale]
     else:
         cells = {record.config.cell for record in kept}
-        scales = [s for s in SCALES if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
+        scales = [s for s in experiment.scales if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
     made = [table(experiment, scale, kept) for scale in scales]
     print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
@@ -363,17 +372,17 @@ def _table(options: argparse.Namespace) -> int:
 
 def _pending(options: argparse.Namespace) -> int:
     folders = _folders(options.out)
-    total, lines = 0.0, list[str]()
+    total, lines, scale = 0.0, list[str](), known_scale(options.scale)
     kept, problems = store.sift(folders.records)
     done = {record.name for record in kept}
     for experiment in sorted(EXPERIMENTS.values(), key=lambda e: e.importance):
-        for config in experiment.configs("full"):
+        for config in experiment.configs(scale) if scale in experiment.scales else []:
             if config.name not in done:
                 done.add(config.name)  # a run that two experiments share is made once
                 seconds = h100_seconds(config)
                 total += seconds
                 lines.append(f"{experiment.name}  {config.name}  about {seconds / 60:.1f} min")
-    print("\n".join(lines) if lines else "no full run is pending")
+    print("\n".join(lines) if lines else f"no {scale} run is pending")
     if lines:
         print(
             f"{len(lines)} runs, about {total / 3600:.1f} h on one H100 (estimated from assumed speeds, not measured)"

@@ -1,4 +1,4 @@
-"""What a trained model has learned: scales, widths, attention maps, and whether it uses the order of its patches.
+"""What a trained model has learned: scales, widths, attention maps, and what it makes of patches that moved.
 
 In a notebook, after ``run = train(config)``::
 
@@ -12,6 +12,7 @@ Sizes of layers or heads that are 1 mean that all of them share what is learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from geolib._checks import check_positions, require
 from geolib.attention import Encoding
-from geolib.encodings import LocalityFocusing, RiemannFormer
+from geolib.encodings import Learned, LocalityFocusing, RiemannFormer
 from geolib.lab.models import ViT, patches
 from geolib.lab.training.loop import Run
 
@@ -231,6 +232,103 @@ def _accuracy(net: ViT, score: Callable[[Tensor], Tensor], labels: Tensor, parts
     return right / len(labels)
 
 
+# Moved --------------------------------------------------------------------------------------------------------------
+
+
+def moved_accuracy(run: Run, shift: int) -> float:
+    """Accuracy on the test images when every coordinate of every position grows by the shift; the pixels stay.
+
+    Parameters
+    ----------
+    run : Run
+    shift : int
+        In patches. Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would
+        hold them untrained.
+
+    Returns
+    -------
+    float
+        In [0, 1]. Unchanged, up to rounding, where scores depend on differences of positions alone.
+
+    Source: RF-13.
+    """
+    net = run.model
+    before = net.positions.clone()
+    with larger_tables(net, shift, run.config.method_options.get("std", 1.0)):
+        try:
+            net.positions.add_(shift)
+            return _accuracy(net, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
+        finally:
+            net.positions.copy_(before)
+
+
+@contextmanager
+def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
+    """Inside, each table of learned vectors has more cells along every axis, drawn as the table was at the start."""
+    tables = [module for module in net.modules() if isinstance(module, Learned)]
+    trained = [table.vectors for table in tables]
+    for table, old in zip(tables, trained):
+        generator = torch.Generator().manual_seed(0)
+        size = [side + cells for side in table.grid]
+        vectors = std * torch.randn(*size, old.shape[-1], generator=generator)
+        vectors = vectors.to(old)
+        vectors[tuple(map(slice, table.grid))] = old.detach()
+        table.vectors = nn.Parameter(vectors)
+    try:
+        yield
+    finally:
+        for table, old in zip(tables, trained):
+            table.vectors = old
+
+
+def room(images: Tensor, patch: int = 1) -> int:
+    """By how many patches the pictures can move right and down before one of them leaves its field.
+
+    Parameters
+    ----------
+    images : Tensor, (images, channels, height, width)
+        Blank where 0.
+    patch : int
+        Pixels along a patch's side.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> field = torch.zeros(1, 1, 5, 6)
+    >>> field[0, 0, 2, 1] = 7
+    >>> room(field)
+    2
+    """
+    used = images.flatten(0, 1).ne(0).any(0)  # (height, width)
+    below = used.any(1).flip(0).long().argmax() if used.any() else used.shape[0]
+    right = used.any(0).flip(0).long().argmax() if used.any() else used.shape[1]
+    return int(min(below, right)) // patch
+
+
+def carried_accuracy(run: Run, shift: int) -> float:
+    """Accuracy on the test images when every picture is carried right and down within its field; the positions stay.
+
+    Parameters
+    ----------
+    run : Run
+    shift : int
+        In patches, at most the ``room`` of the test images; what leaves on one side would enter on the other.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+    """
+    there = room(run.test_images, run.model.patch)
+    require(0 <= shift <= there, "shift", shift, f"the pictures have room for 0 to {there}")
+    step = shift * run.model.patch
+    carried = run.test_images.roll((step, step), (2, 3))
+    return _accuracy(run.model, run.scores, run.test_labels, iter(carried.split(BATCH)))
+
+
 # For the record -----------------------------------------------------------------------------------------------------
 
 
@@ -246,8 +344,9 @@ def after_training(run: Run) -> dict[str, Any]:
     -------
     dict
         shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
-        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. JSON
-        can hold all of it.
+        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. For
+        a configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that
+        the pictures have room for. JSON can hold all of it.
 
     Source: RF-T1, RF-6a, RF-21, LR-T3.
     """
@@ -256,7 +355,10 @@ def after_training(run: Run) -> dict[str, Any]:
         "sigmas": learned_sigmas(run.model),
         "precisions": learned_precisions(run.model),
     }
-    kept = {name: _rounded(values) for name, values in learned.items() if values is not None}
+    kept: dict[str, Any] = {name: _rounded(values) for name, values in learned.items() if values is not None}
+    kept |= {"moved_accuracy": [moved_accuracy(run, shift) for shift in run.config.shifts]} if run.config.shifts else {}
+    if within := [shift for shift in run.config.shifts if shift <= room(run.test_images, run.model.patch)]:
+        kept["carried_accuracy"] = [carried_accuracy(run, shift) for shift in within]
     return {"shuffled_accuracy": shuffled_accuracy(run, run.test_images, run.test_labels)} | kept
 
 

@@ -54,6 +54,8 @@ class Config:
         RandAugment's operations for each image, and their magnitude, 0 ... 30.
     erase : float
         Probability that a random rectangle of an image gets the mean colour, after everything else.
+    shifts : sequence of int
+        The trained model is also tested moved by these many patches along every axis (``geolib.lab.analysis``).
     train_size, test_size : int or None
         A fixed random subset of each part; None takes all.
     eval_every : int
@@ -90,6 +92,7 @@ class Config:
     seed: int = 0
     randaugment: tuple[int, int] = (2, 9)
     erase: float = 0.0
+    shifts: tuple[int, ...] = ()
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
@@ -115,6 +118,9 @@ class Config:
         meaning = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
         require(holds and pair[1] < MAGNITUDES, "randaugment", repr(pair), meaning)
         require(0 <= self.erase <= 1, "erase", self.erase, "it must be in [0, 1]")
+        shifts = self.shifts
+        counts = isinstance(shifts, list | tuple) and all(_whole(shift, 1) for shift in shifts)
+        require(counts, "shifts", repr(shifts), "it must be a list of whole numbers above 0")
         require(self.seed < 2**63, "seed", self.seed, "it must be below 2^63")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
@@ -123,6 +129,7 @@ class Config:
         for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing", "erase"):
             object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "randaugment", tuple(pair))
+        object.__setattr__(self, "shifts", tuple(shifts))
         try:
             options = json.loads(json.dumps(dict(self.method_options), allow_nan=False))
         except (TypeError, ValueError):

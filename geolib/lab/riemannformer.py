@@ -1,5 +1,5 @@
-"""The name under which chapters know ``geolib.lab.experiments.riemannformer``."""
+"""The name under which chapters know ``geolib.lab.experiments.papers.riemannformer``."""
 
-from geolib.lab.experiments.riemannformer import FROZEN, choose
+from geolib.lab.experiments.papers.riemannformer import FROZEN, choose
 
 __all__ = ["FROZEN", "choose"]

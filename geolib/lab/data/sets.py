@@ -7,13 +7,14 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import require
@@ -143,6 +144,22 @@ def _load_digits() -> Dataset:
         y_test=_labels(labels[test]),
         classes=tuple(str(i) for i in range(10)),
         source="scikit-learn's load_digits; stratified split, one fifth to test, seed 0",
+    )
+
+
+FIELD = 12  # pixels along a side
+
+
+def _load_field() -> Dataset:
+    """The digits, each in the top left corner of a blank field."""
+    digits = _load_digits()
+    blank = FIELD - digits.shape[1]
+    return replace(
+        digits,
+        name="digits-field",
+        x_train=F.pad(digits.x_train, (0, blank, 0, blank)),
+        x_test=F.pad(digits.x_test, (0, blank, 0, blank)),
+        source=f"{digits.source}; in the top left corner of a blank field of {FIELD}x{FIELD} pixels",
     )
 
 
@@ -312,6 +329,14 @@ _CIFAR_NEEDS = f"prepared arrays in ${FOLDER_VARIABLE}, or torchvision and a net
 
 DATASETS: dict[str, Spec] = {
     "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, 64, _load_digits),
+    "digits-field": Spec(
+        f"the digits, in the top left corner of a blank field of {FIELD}x{FIELD} pixels",
+        "scikit-learn",
+        1,
+        1438,
+        FIELD**2,
+        _load_field,
+    ),
     "cifar10": Spec(
         "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar10", 10)
     ),

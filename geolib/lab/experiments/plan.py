@@ -13,7 +13,7 @@ from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
 from geolib.lab.runs.record import Record
 
-SCALES = ("smoke", "cpu", "full")
+SCALES = ("smoke", "cpu", "laptop", "full")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table of methods against data sets, at three scales.
+    """A table of methods against data sets, at several scales.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Experiment:
     settings : mapping
         From a scale to the fields of Config that are the same for all its runs.
     seeds : mapping
-        From a scale to its seeds.
+        From a scale to its seeds; the scales of the experiment are those named here.
     variants : mapping
         From a row's name to its method, options and settings.
     against : sequence of (row, row)
@@ -61,6 +61,8 @@ class Experiment:
         The fields of Config that the paper states.
     chosen : str
         What the paper does not state and how we chose it.
+    parts : mapping
+        From a scale to the (row, data set) pairs that it runs, most important first, where these are not all.
     importance : int
         Lower comes first among the pending runs.
     tabulate : function of (experiment, scale, records), or None
@@ -79,6 +81,7 @@ class Experiment:
     paper: Mapping[tuple[str, str], float] = field(default_factory=dict)
     paper_setting: Mapping[str, Any] = field(default_factory=dict)
     chosen: str = ""
+    parts: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     importance: int = 0
     tabulate: Callable[[Experiment, str, Iterable[Record]], Table] | None = None
 
@@ -86,6 +89,35 @@ class Experiment:
     def needs(self) -> str:
         """What must be there to run it."""
         return "; ".join(dict.fromkeys(DATASETS[name].needs for name in self.datasets))
+
+    @property
+    def scales(self) -> list[str]:
+        """Those that it has, the smallest first."""
+        return [scale for scale in SCALES if scale in self.seeds]
+
+    def pairs(self, scale: str) -> list[tuple[str, str]]:
+        """Every (row, data set) of a scale whose method exists; LabError for a scale that is not there.
+
+        The paper's own rows come first, unless ``parts`` gives the order.
+        """
+        if scale not in SCALES:
+            raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
+        if scale not in self.seeds:
+            raise LabError(f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}")
+        published = {row for row, _ in self.paper}
+        usual = [(row, dataset) for dataset in self.datasets for row in self.methods]
+        ordered = self.parts.get(scale) or sorted(usual, key=lambda pair: pair[0] not in published)
+        return [(row, dataset) for row, dataset in ordered if self.is_known(row)]
+
+    def rows(self, scale: str) -> list[str]:
+        """The rows of a scale's table, in the table's order, with those whose method is still missing."""
+        chosen = {row for row, _ in self.parts.get(scale, ())}
+        return [row for row in self.methods if not chosen or row in chosen]
+
+    def sets(self, scale: str) -> list[str]:
+        """The data sets of a scale."""
+        chosen = {dataset for _, dataset in self.parts.get(scale, ())}
+        return [dataset for dataset in self.datasets if not chosen or dataset in chosen]
 
     def variant(self, row: str) -> Variant:
         """What a row runs: its entry in ``variants``, or the method of its name."""
@@ -106,24 +138,19 @@ class Experiment:
 
         The paper's own rows come first, and in them the first seed of every cell before the second of any.
         """
-        if scale not in SCALES:
-            raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
-        rows = [row for row in self.methods if self.is_known(row)]
-        published = {row for row, _ in self.paper}
+        pairs, published = self.pairs(scale), {row for row, _ in self.paper}
+        own = scale in self.parts  # these are in order as they are
+        groups = [pairs] if own else [[p for p in pairs if (p[0] in published) is first] for first in (True, False)]
         return [
             self.config(scale, row, dataset, seed)
-            for group in ([r for r in rows if r in published], [r for r in rows if r not in published])
+            for group in groups
             for seed in (self.seeds[scale] if seeds is None else seeds)
-            for dataset in self.datasets
-            for row in group
+            for row, dataset in group
         ]
 
     def cells(self, scale: str) -> dict[str, tuple[str, str]]:
         """From a configuration's ``cell`` to its row and data set."""
-        if scale not in SCALES:
-            raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
-        rows = [row for row in self.methods if self.is_known(row)]
-        return {self.config(scale, r, dataset, 0).cell: (r, dataset) for r in rows for dataset in self.datasets}
+        return {self.config(scale, row, dataset, 0).cell: (row, dataset) for row, dataset in self.pairs(scale)}
 
     def only(self, configs: Iterable[Config], words: Sequence[str]) -> list[Config]:
         """The runs that one of the words picks; LabError for a word that picks nothing.
@@ -138,7 +165,7 @@ class Experiment:
             if part in self.methods and not self.is_known(part):
                 raise LabError(f"--only {part!r}: this method is not in the library yet")
         picks = [set(word.split("/")) for word in words]
-        places = {cell: place for scale in self.settings for cell, place in self.cells(scale).items()}
+        places = {cell: place for scale in self.scales for cell, place in self.cells(scale).items()}
         return [c for c in configs if not picks or any(pick <= self._names(c, places) for pick in picks)]
 
     def _names(self, config: Config, places: Mapping[str, tuple[str, str]]) -> set[str]:

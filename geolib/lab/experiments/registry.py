@@ -1,14 +1,27 @@
-"""The experiments by name."""
+"""The experiments by name: all that the files in ``experiments.papers`` define."""
 
 from __future__ import annotations
 
-from geolib.lab.experiments import digits, riemannformer
+import importlib
+import pkgutil
+
+from geolib.lab.experiments import papers
 from geolib.lab.experiments.plan import Experiment
 from geolib.lab.files import LabError
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (*digits.EXPERIMENTS, *riemannformer.EXPERIMENTS)
-}
+
+def collected() -> dict[str, Experiment]:
+    """The experiments of every file; LabError when two have one name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(papers.__path__))
+    files = [importlib.import_module(f"{papers.__name__}.{name}") for name in names]
+    found = [experiment for file in files for experiment in file.EXPERIMENTS]
+    experiments = {experiment.name: experiment for experiment in found}
+    if len(experiments) < len(found):
+        raise LabError(f"two experiments have one name among {', '.join(e.name for e in found)}")
+    return experiments
+
+
+EXPERIMENTS: dict[str, Experiment] = collected()
 
 
 def find(name: str) -> Experiment:

@@ -65,9 +65,9 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
     if experiment.tabulate is not None:
         return experiment.tabulate(experiment, scale, records)
     cells = cells_of(experiment, scale, records)
-    by_paper, datasets = bool(experiment.paper), _recorded_datasets(experiment, cells)
+    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, scale, cells)
     rows = []
-    for name in [name for name in experiment.methods if any((name, dataset) in cells for dataset in datasets)]:
+    for name in [name for name in experiment.rows(scale) if any((name, dataset) in cells for dataset in datasets)]:
         row = [experiment.methods[name]]
         for dataset in datasets:
             number = experiment.paper.get((name, dataset))
@@ -75,11 +75,8 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
             row.append(_ours(cells.get((name, dataset), [])))
         rows.append(row)
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
-    notes = [to_come(experiment, scale, cells)] if cells else [NOTHING_YET.format(len(experiment.configs(scale)))]
-    return Table(title, _header("method", datasets, by_paper), rows, notes + _notes(experiment, scale, cells))
-
-
-NOTHING_YET = "None of the {} runs is recorded yet."
+    notes = [to_come(experiment, scale, cells), *_notes(experiment, scale, cells)]
+    return Table(title, _header("method", datasets, by_paper), rows, notes)
 
 
 def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
@@ -99,11 +96,13 @@ def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
     planned = {config.hash for config in experiment.configs(scale)}
     recorded = {record.config.hash for found in cells.values() for record in found}
     missing = len(planned - recorded)
+    if not recorded:
+        return f"None of the {len(planned)} runs is recorded yet."
     return f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."
 
 
-def _recorded_datasets(experiment: Experiment, cells: Cells) -> list[str]:
-    return [dataset for dataset in experiment.datasets if any(data == dataset for _, data in cells)]
+def _recorded_sets(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
+    return [dataset for dataset in experiment.sets(scale) if any(data == dataset for _, data in cells)]
 
 
 def _header(first: str, datasets: Iterable[str], by_paper: bool) -> list[str]:
@@ -130,9 +129,11 @@ def difference_table(experiment: Experiment, scale: str, records: Iterable[Recor
     Source: RF-T1.
     """
     cells = cells_of(experiment, scale, records)
-    by_paper, datasets = bool(experiment.paper), _recorded_datasets(experiment, cells)
+    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, scale, cells)
+    rows_here = set(experiment.rows(scale))
+    pairs = [pair for pair in experiment.against if rows_here.issuperset(pair)]
     rows = []
-    for a, b in experiment.against:
+    for a, b in pairs:
         ours = [_difference(cells, a, b, dataset) for dataset in datasets]
         row = [f"{experiment.methods[a]} - {experiment.methods[b]}"]
         for dataset, difference in zip(datasets, ours):
@@ -142,8 +143,8 @@ def difference_table(experiment: Experiment, scale: str, records: Iterable[Recor
         if any(difference.count for difference in ours):
             rows.append(row)
     title = f"{experiment.name} ({scale} scale): differences over common seeds, in percentage points"
-    missing = len(experiment.against) - len(rows)
-    notes = [f"{missing} of {len(experiment.against)} pairs have no common seed yet."] if missing else []
+    missing = len(pairs) - len(rows)
+    notes = [f"{missing} of {len(pairs)} pairs have no common seed yet."] if missing else []
     return Table(title, _header("difference", datasets, by_paper), rows, notes)
 
 
@@ -181,8 +182,8 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     if experiment.chosen:
         notes.append(experiment.chosen)
     if experiment.paper:
-        notes += [ordering(experiment, dataset, cells) for dataset in _recorded_datasets(experiment, cells)]
-    notes += [note for dataset in experiment.datasets for note in _pairs(experiment, dataset, cells)]
+        notes += [ordering(experiment, dataset, cells) for dataset in _recorded_sets(experiment, scale, cells)]
+    notes += [note for dataset in experiment.sets(scale) for note in _pairs(experiment, dataset, cells)]
     notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
     if devices:

@@ -15,6 +15,7 @@ from geolib.lab.runs import place, store
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import Folders
 from geolib.lab.training.loop import Run, train
+from geolib.lab.training.options import Options
 
 
 def run(
@@ -24,13 +25,10 @@ def run(
     out: Path | str | Folders | None = None,
     experiment: str | None = None,
     scale: str | None = None,
-    device: str | None = None,
-    time_budget: float | None = None,
-    checkpoint_seconds: float = 15.0,
-    quiet: bool = False,
-    step: str = "auto",
+    options: Options | None = None,
     jobs: int = 1,
     after: Callable[[Run], Mapping[str, Any]] | None = None,
+    **changes: Any,
 ) -> Record:
     """Train one model and return its record.
 
@@ -43,12 +41,14 @@ def run(
         Where the record is written and the checkpoint is kept until then; with None nothing is written.
     experiment, scale : str or None
         Noted in the record.
-    device, time_budget, checkpoint_seconds, quiet, step
-        As for ``geolib.lab.train``.
+    options : Options or None
+        With ``out``, the checkpoint is there and not where they say.
     jobs : int
         Noted in the record: how many runs share the device.
     after : function of the finished Run, or None
         What it reads from the trained model, as JSON can hold it, becomes the record's ``learned``.
+    **changes
+        Fields of ``Options`` in which this run differs from them: ``run(config, quiet=True)``.
 
     Returns
     -------
@@ -61,26 +61,19 @@ def run(
         As for ``geolib.lab.train``.
     """
     folders = out if isinstance(out, Folders) or out is None else Folders.below(out)
-    checkpoint = None
+    chosen = replace(options or Options(), **changes)
     if folders is not None:
         folders.check()
-        checkpoint = folders.checkpoint(config)
-    finished = train(
-        config,
-        data,
-        device=device,
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        time_budget=time_budget,
-        quiet=quiet,
-        step=step,
-    )
+        chosen = replace(chosen, checkpoint=folders.checkpoint(config))
+    finished = train(config, data, chosen)
     record = record_of(finished, experiment, scale, jobs)
     if after is not None and finished.world.first:
         record = replace(record, learned=as_json(after(finished)))
-    if folders is not None and checkpoint is not None and finished.world.first:
+    if folders is not None and finished.world.first:
         store.write(record, folders.records)
-        checkpoint.unlink(missing_ok=True)  # only now: killed before this line, the run is at worst finished twice
+        folders.checkpoint(config).unlink(
+            missing_ok=True
+        )  # only now: killed before this line, the run is at worst finished twice
     return record
 
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -23,6 +23,7 @@ from geolib.lab.data.sets import Dataset
 from geolib.lab.runs.execute import run
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import Folders, path_of
+from geolib.lab.training.options import Options
 from geolib.lab.training.watch import Stopped
 
 POLL_SECONDS = 0.1
@@ -37,9 +38,8 @@ class Job:
     config : Config
     experiment, scale : str
     folders : Folders
-    device : str or None
-    step : str
-        As for ``geolib.lab.train``.
+    options : Options
+        Its checkpoint and time budget are not used: they follow from the folders and the deadline.
     at_a_time : int
         How many runs share the device.
     deadline : float or None
@@ -50,8 +50,7 @@ class Job:
     experiment: str
     scale: str
     folders: Folders
-    device: str | None = None
-    step: str = "auto"
+    options: Options = field(default_factory=lambda: Options(quiet=True))
     at_a_time: int = 1
     deadline: float | None = None
 
@@ -65,7 +64,7 @@ class Job:
         """Until the deadline, or None without one."""
         return None if self.deadline is None else self.deadline - time.time()
 
-    def do(self, data: Dataset | None = None, quiet: bool = True) -> Record:
+    def do(self, data: Dataset | None = None) -> Record:
         """Train, and write the record; raises what ``run`` raises."""
         return run(
             self.config,
@@ -73,25 +72,22 @@ class Job:
             out=self.folders,
             experiment=self.experiment,
             scale=self.scale,
-            device=self.device,
-            time_budget=self.seconds_left,
-            quiet=quiet,
-            step=self.step,
+            options=replace(self.options, time_budget=self.seconds_left),
             jobs=self.at_a_time,
             after=after_training,
         )
 
     def to_json(self) -> str:
         """The job as a child process reads it."""
-        folders = {"records": str(self.folders.records), "checkpoints": str(self.folders.checkpoints)}
-        return json.dumps(vars(self) | {"config": self.config.to_dict(), "folders": folders})
+        return json.dumps(asdict(self), default=str)  # a path becomes its text
 
     @classmethod
     def from_json(cls, text: str) -> Job:
         """The job that ``to_json`` wrote."""
         values = json.loads(text)
         folders = Folders(**{key: Path(path) for key, path in values["folders"].items()})
-        return cls(**values | {"config": Config.from_dict(values["config"]), "folders": folders})
+        parts = {"config": Config.from_dict(values["config"]), "folders": folders}
+        return cls(**values | parts | {"options": Options(**values["options"])})
 
 
 @dataclass

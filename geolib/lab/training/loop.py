@@ -15,6 +15,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,25 +34,16 @@ from geolib.lab.training import checkpoint as checkpoints
 from geolib.lab.training import ranks
 from geolib.lab.training.device import isolated, memory_errors_named, peak_memory, pick_device, without_waiting
 from geolib.lab.training.optimiser import adamw, learning_rate, set_rate
+from geolib.lab.training.options import FORMS, Options
 from geolib.lab.training.ranks import World
-from geolib.lab.training.step import COMPILE_STEPS, FORMS, CapturedStep, EagerStep, SharedStep, Step
+from geolib.lab.training.step import COMPILE_STEPS, CapturedStep, EagerStep, SharedStep, Step
 from geolib.lab.training.watch import Diverged, Watch
 
 Thing = TypeVar("Thing")
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
-def train(
-    config: Config,
-    data: Dataset | None = None,
-    *,
-    device: str | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = 15.0,
-    time_budget: float | None = None,
-    quiet: bool = False,
-    step: str = "auto",
-) -> Run:
+def train(config: Config, data: Dataset | None = None, options: Options | None = None, **changes: Any) -> Run:
     """Train one model; with the processes of ``torchrun``, together.
 
     Parameters
@@ -59,18 +51,9 @@ def train(
     config : Config
     data : Dataset or None
         The set that the configuration names when None.
-    device : str or None
-        "cpu", "cuda", "cuda:1"; a GPU where there is one when None.
-    checkpoint : Path or None
-        The run continues from this file when it is there, and keeps its state in it. With None nothing is written.
-    checkpoint_seconds : float
-        At most this much work is lost when the process is killed.
-    time_budget : float or None
-        Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
-    quiet : bool
-        No progress bar.
-    step : str
-        The form of a step on a GPU: "eager", "captured", "compiled" (and captured), or "auto", the fastest that pays.
+    options : Options or None
+    **changes
+        Fields of ``Options`` in which this run differs from them: ``train(config, quiet=True)``.
 
     Returns
     -------
@@ -86,16 +69,17 @@ def train(
     Diverged
         When the loss is no longer finite.
     """
-    place = pick_device(device)
+    chosen = replace(options or Options(), **changes)
+    place, file = pick_device(chosen.device), chosen.checkpoint
     with (
         ranks.joined(place.type) as world,
-        Watch(checkpoint, checkpoint_seconds, time_budget, quiet) as watch,
+        Watch(chosen) as watch,
         isolated(place),
-        memory_errors_named(config, place, checkpoint),
+        memory_errors_named(config, place, file),
     ):
-        run = Run(config, load(config.dataset) if data is None else data, place, world, step)
-        if checkpoint is not None and checkpoint.is_file():
-            run.restore(checkpoint)
+        run = Run(config, load(config.dataset) if data is None else data, place, world, chosen)
+        if file is not None and file.is_file():
+            run.restore(file)
         watch.begin(run)
         for _ in range(run.epoch, config.epochs):
             for batch in run.begin_epoch():
@@ -117,8 +101,7 @@ class Run:
     device : torch.device
     world : World
         The processes that train it together.
-    step : str
-        The form of a step, as for ``train``.
+    options : Options or None
 
     Attributes
     ----------
@@ -135,7 +118,7 @@ class Run:
         data: Dataset,
         device: torch.device,
         world: World | None = None,
-        step: str = "auto",
+        options: Options | None = None,
     ):
         self.config, self.data, self.device, self.world = config, data, device, world or World()
         train_rows = subset(len(data.y_train), config.train_size, "train_size")
@@ -151,7 +134,7 @@ class Run:
         self.epoch, self.step = 0, 0
         self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
-        self.take_step = self.step_of_form(step)
+        self.take_step = self.step_of_form((options or Options()).step)
         self.augment = possible(augmentation, config, self.mean, data.shape)
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time

@@ -24,7 +24,6 @@ from geolib.lab.training.ranks import World
 
 WARM_UPS = 3  # steps before a capture: libraries load, buffers are made, PyTorch compiles
 COMPILE_STEPS = 20_000  # compiling takes up to a minute and saves a millisecond or two a step: longer runs gain by it
-FORMS = ("auto", "compiled", "captured", "eager")
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 

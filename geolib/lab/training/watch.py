@@ -14,6 +14,7 @@ from torch import Tensor
 
 from geolib.lab.config import Config
 from geolib.lab.files import LabError
+from geolib.lab.training.options import Options
 from geolib.lab.training.ranks import World
 from geolib.lab.training.step import Step
 
@@ -83,23 +84,13 @@ class Watch:
 
     Parameters
     ----------
-    checkpoint : Path or None
-        With None, nothing is written and signals are left alone.
-    checkpoint_seconds : float
-        The greatest age of the checkpoint.
-    time_budget : float or None
-        Seconds from now.
-    quiet : bool
-        No progress bar.
+    options : Options
+        Its checkpoint, checkpoint_seconds, time_budget and quiet.
     """
 
-    def __init__(self, checkpoint: Path | None, checkpoint_seconds: float, time_budget: float | None, quiet: bool):
-        self.checkpoint, self.checkpoint_seconds, self.budget, self.quiet = (
-            checkpoint,
-            checkpoint_seconds,
-            time_budget,
-            quiet,
-        )
+    def __init__(self, options: Options):
+        self.checkpoint, self.checkpoint_seconds = options.checkpoint, options.checkpoint_seconds
+        self.budget, self.quiet = options.time_budget, options.quiet
         self.started = self.looked = self.saved = time.monotonic()
         self.saving_seconds = 0.0
         self.judged = False  # whether the run was found to fit the budget

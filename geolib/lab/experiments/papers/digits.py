@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geolib.lab.experiments.plan import Experiment
 
-_DIGITS = {"width": 48, "heads": 4, "layers": 3, "mlp_ratio": 2.0, "batch": 24, "lr": 3e-3, "warmup": 60}
+SETTINGS = {"width": 48, "heads": 4, "layers": 3, "mlp_ratio": 2.0, "batch": 24, "lr": 3e-3, "warmup": 60}
 
 DIGITS = Experiment(
     name="digits-encodings",
@@ -18,9 +18,9 @@ DIGITS = Experiment(
         "rope-axial": "RoPE, axial",
     },
     settings={
-        "smoke": {**_DIGITS, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": {**_DIGITS, "epochs": 12},
-        "full": {**_DIGITS, "epochs": 60},
+        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64},
+        "cpu": {**SETTINGS, "epochs": 12},
+        "full": {**SETTINGS, "epochs": 60},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
     importance=3,

@@ -231,7 +231,17 @@ _CPU = {
     "train_size": 10_000,
     "test_size": 2_000,
 }
-_FULL = {**STATED, "eval_every": 5}
+# What a computer without a GPU can do overnight: all images, the paper's depth, fewer epochs and features.
+_LAPTOP = {
+    **STATED,
+    "width": 128,
+    "mlp_ratio": 2.0,
+    "epochs": 30,
+    "augment": "crop-flip",
+    "eval_every": 5,
+}
+_LAPTOP_ROWS = ("none", "rope", "riemannformer", "rope-axial", "riemannformer+lf", "lf", "sinusoidal")
+_FULL = {**STATED, "eval_every": 10}
 _GRID_ROWS = tuple(
     dict.fromkeys((name(setting), setting[0]) for setting in GRID for name in (_no_positions, _with_rope))
 )
@@ -295,8 +305,9 @@ TABLE1 = Experiment(
         ("rope-mixed+lf", "rope-mixed"),
         ("liere+lf", "liere"),
     ),
-    settings={"smoke": _SMOKE, "cpu": _CPU, "full": {**_FULL, **_FROZEN_TRAINING}},
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
+    settings={"smoke": _SMOKE, "cpu": _CPU, "laptop": _LAPTOP, "full": {**_FULL, **_FROZEN_TRAINING}},
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
+    parts={"laptop": [(row, "cifar10") for row in _LAPTOP_ROWS]},
     paper={(_PAPERS_ROPE if row == "rope" else row, dataset): number for (row, dataset), number in PAPER.items()},
     paper_setting={
         **STATED,

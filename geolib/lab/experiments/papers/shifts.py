@@ -1,0 +1,114 @@
+"""Where the difference of two positions is all that counts: digits, trained in one place and tested in another.
+
+``digits-shift`` moves the positions and leaves the pixels: 8x8 digits trained at positions 0 ... 7 along both axes are
+tested at 0 + c ... 7 + c. ``digits-field`` carries the picture across a blank field whose edges stay where they are.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from geolib.lab.experiments.papers.digits import SETTINGS
+from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.tables import cells_of, to_come
+from geolib.lab.experiments.text import Table
+from geolib.lab.runs.record import Record
+
+MOVES = (1, 2, 3, 4, 6, 8, 12, 16)  # patches: twice the grid at most
+CARRIES = (1, 2, 3, 4)  # as far as the field's blank part allows
+
+
+def accuracies(record: Record) -> dict[int, float]:
+    """From each shift to the accuracy there, in [0, 1].
+
+    Parameters
+    ----------
+    record : Record
+        Of ``digits-shift`` or ``digits-field``.
+
+    Returns
+    -------
+    dict
+        Shift 0 is the test accuracy; carried pictures where the record has them, else moved positions.
+    """
+    found = record.learned.get("carried_accuracy", record.learned.get("moved_accuracy", ()))
+    return {0: record.accuracy} | dict(zip(record.config.shifts, found))
+
+
+def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Accuracy of each row at every shift, mean ± standard deviation over seeds, in percent.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+    """
+    (dataset,) = experiment.datasets
+    cells = cells_of(experiment, scale, records)
+    shifts = (0, *experiment.settings[scale]["shifts"])
+    rows = []
+    for name, title in experiment.methods.items():
+        found = [accuracies(record) for record in cells.get((name, dataset), [])]
+        if not found:
+            continue
+        rows.append([title, *(_spread([each[shift] for each in found]) for shift in shifts)])
+    title = f"{experiment.name} ({scale} scale): test accuracy in % by how far the test stands from the training"
+    runs = [record for group in cells.values() for record in group]
+    seeds = sorted({record.config.seed for record in runs})
+    notes = [f"± is over the seeds {seeds}."] if runs else []
+    notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
+    return Table(title, ["method", *map(str, shifts)], rows, [to_come(experiment, scale, cells), *notes])
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean = f"{100 * statistics.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
+
+
+SHIFT = Experiment(
+    name="digits-shift",
+    about="what relativity buys: digits trained at positions 0 to 7, tested at positions moved by c along both axes",
+    datasets=("digits",),
+    methods={
+        "none": "none",
+        "sinusoidal": "sinusoidal",
+        "learned": "learned",
+        "rope": "RoPE, reading order",
+        "rope-axial": "RoPE, axial",
+        "riemannformer": "RiemannFormer, s near 1",
+        "riemannformer-far": "RiemannFormer, s near 0.9",
+    },
+    variants={"riemannformer-far": Variant("riemannformer", {"far": 0.5})},
+    settings={
+        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64, "shifts": MOVES},
+        "cpu": {**SETTINGS, "epochs": 12, "shifts": MOVES},
+        "full": {**SETTINGS, "epochs": 60, "shifts": MOVES},
+    },
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    importance=3,
+    tabulate=shift_table,
+)
+
+FIELD = Experiment(
+    name="digits-field",
+    about="what relativity does not buy: digits trained in the corner of a blank field, tested elsewhere in it",
+    datasets=("digits-field",),
+    methods={"none": "none", "sinusoidal": "sinusoidal", "learned": "learned", "rope-axial": "RoPE, axial"},
+    settings={
+        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64, "shifts": CARRIES},
+        "cpu": {**SETTINGS, "epochs": 20, "shifts": CARRIES},
+        "full": {**SETTINGS, "epochs": 60, "shifts": CARRIES},
+    },
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    importance=3,
+    tabulate=shift_table,
+)
+
+EXPERIMENTS = (SHIFT, FIELD)
