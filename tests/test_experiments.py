@@ -408,11 +408,13 @@ def test_the_laptop_scale_is_the_papers_columns_and_axial_rope_seed_by_seed():
     for config in configs:
         assert (config.dataset, config.train_size, config.test_size) == ("cifar10", None, None)
         assert (config.layers, config.heads, config.patch) == (6, 4, 4)
-    shown = table(TABLE1, "laptop", [])
+    shown = table(TABLE1, "laptop", [record(config, 0.5, TABLE1.name) for config in configs])
     assert shown.header == ["method", "cifar10, paper", "cifar10, ours"]
     assert len(shown.rows) == 7
-    assert {row[0] for row in difference_table(TABLE1, "laptop", []).rows} < {
-        row[0] for row in difference_table(TABLE1, "cpu", []).rows
+    assert "All 21 runs" in shown.notes[0]
+    every = [record(config, 0.5, TABLE1.name) for scale in ("laptop", "cpu") for config in TABLE1.configs(scale)]
+    assert {row[0] for row in difference_table(TABLE1, "laptop", every).rows} < {
+        row[0] for row in difference_table(TABLE1, "cpu", every).rows
     }
     with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
         BASELINES.configs("laptop")
