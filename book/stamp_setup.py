@@ -24,8 +24,8 @@ def stamp(path: Path, text: str) -> bool:
 
 
 def main() -> None:
-    """Stamp all chapters and the gallery."""
-    for path in [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "gallery.ipynb"]:
+    """Stamp all chapters and the pages that are notebooks."""
+    for path in [path for folder in ("chapters", "book") for path in sorted((REPOSITORY / folder).glob("*.ipynb"))]:
         print(f"{path.name}: {'stamped' if stamp(path, setup_cell()) else 'as it should be'}")
 
 

@@ -359,10 +359,10 @@ _OF_THE_METRIC = {
 }
 _OF_LOCALITY = {
     "sigma-per-position": ("sigma of each position", _lf(per_position=True)),
-    "sigma-per-layer": ("sigma and A of each layer", _lf(per_layer=True)),
-    "identity": ("A the identity", _lf(learn_precision=False)),
+    "sigma-per-layer": ("sigma and E of each layer", _lf(per_layer=True)),
+    "identity": ("E the identity", _lf(learn_precision=False)),
     "sigma-per-position-identity": (
-        "sigma of each position, A the identity",
+        "sigma of each position, E the identity",
         _lf(per_position=True, learn_precision=False),
     ),
 }
@@ -387,7 +387,7 @@ ABLATIONS = Experiment(
     chosen=(
         "Where a row names nothing else: one s for each head and axis, shared by all layers and bounded below 1 "
         "(alpha = 0.1), 0.9 at the far end of an axis at the start; fixed axial angles of base 100; one sigma a head, "
-        "shared by all layers, half an axis at the start; A learned, one for all heads. Settings are those of "
+        "shared by all layers, half an axis at the start; E learned, one for all heads. Settings are those of "
         "riemannformer-table1. Reflections turn half as far as rotations, so that both score alike."
     ),
     importance=2,
