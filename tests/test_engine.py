@@ -787,8 +787,11 @@ def test_the_bench_sets_both_loops_side_by_side():
     from geolib.lab.benches import training
 
     rows = training.run(images=64, epochs=2, width=16, layers=1, batch=32, workers=0)
-    assert [row.get("loop") or row["ratio"] for row in rows] == ["plain", "lab, eager", "lab, eager / plain"]
-    plain, ours, ratio = rows
+    plain, ours, measured, ratio, _ = rows
+    loops = ["plain", "lab, eager", measured["loop"]]
+    titles = [row.get("loop") or row["ratio"] for row in rows]
+    assert titles == [*loops, *(f"{loop} / plain" for loop in loops[1:])]
+    assert measured["loop"].startswith("lab, eager, auto: ") and "chosen by measurement" in measured["why"]
     assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])
     assert all(row["device"] == place.device_name(CPU) for row in rows)
 

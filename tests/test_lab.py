@@ -456,24 +456,26 @@ def killed_replace(a, b):
 Watch.after_step, os.replace = after_step, killed_replace
 tiny = {"width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 3, "dropout": 0.2}
 config = Config("cifar10", "rope", patch=8, augment="crop-flip", **tiny)
-run(config, out=sys.argv[3], quiet=True, checkpoint_seconds=float(sys.argv[4]))
+run(config, out=sys.argv[3], quiet=True, checkpoint_seconds=float(sys.argv[4]), precision=sys.argv[5])
 """
 
 
-def test_killed_and_started_again_it_ends_in_the_same_numbers(prepared, tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_killed_and_started_again_it_ends_in_the_same_numbers(prepared, tmp_path, precision):
     config = Config("cifar10", "rope", patch=8, augment="crop-flip", **TINY)  # 5 steps an epoch, 15 in all
-    undisturbed = run(config, quiet=True)
+    undisturbed = run(config, quiet=True, precision=precision)
     out = tmp_path / "out"
     # In the middle of the first epoch; then in the middle of the second while the checkpoint is being written.
     for at, how in ((4, "step"), (8, "write")):
-        words = [sys.executable, "-c", KILLED, str(at), how, str(out), "0"]
+        words = [sys.executable, "-c", KILLED, str(at), how, str(out), "0", precision]
         done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert not list(out.glob("*.json"))
     state = torch.load(out / "runs" / f"{config.name}.pt", weights_only=True)
     assert state["progress"][:2] == (1, 2)  # step 8 of the run was being written: the file still holds step 7
-    record = run(config, out=out, quiet=True)
+    record = run(config, out=out, quiet=True, precision="auto")  # it goes on as it began, and measures nothing
     assert timeless(record.metrics) == timeless(undisturbed.metrics)
+    assert record.precision == undisturbed.precision and "precision" not in record.engine
     assert record.started == state["times"][0]
     assert list((out / "runs").glob("*.pt")) == []
 

@@ -26,13 +26,14 @@ from geolib.lab.config import Config
 from geolib.lab.data import sets as datasets
 from geolib.lab.data.sets import Dataset
 from geolib.lab.experiments import EXPERIMENTS, SCALES, find, h100_seconds, similar_seconds, table
+from geolib.lab.experiments.plan import MEASURED
 from geolib.lab.files import LabError
 from geolib.lab.runs import place, store
 from geolib.lab.runs.jobs import Job, side_by_side
 from geolib.lab.runs.store import Folders
 from geolib.lab.training import ranks
 from geolib.lab.training.device import pick_device
-from geolib.lab.training.options import FORMS, Options
+from geolib.lab.training.options import FORMS, PRECISIONS, Options
 from geolib.lab.training.ranks import World
 from geolib.lab.training.watch import Diverged, Stopped
 
@@ -96,7 +97,7 @@ def _code(trouble: Exception) -> int:
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-BENCHES = ("augment", "lie", "locality", "recurrence", "training")
+BENCHES = ("augment", "lie", "locality", "operations", "recurrence", "training")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -136,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"
+    )
+    command.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of products; auto: the faster one, measured. Usual on a CPU: float32, at scale laptop auto",
     )
     command.add_argument("--again", action="store_true", help="also what has a record")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -266,7 +272,8 @@ class _Session:
     def job(self, config: Config) -> Job:
         """The job of one run."""
         o = self.options
-        options = Options(device=o.device, step=o.step, quiet=o.quiet or o.jobs > 1)
+        precision = o.precision or ("auto" if o.scale in MEASURED else None)
+        options = Options(device=o.device, step=o.step, precision=precision, quiet=o.quiet or o.jobs > 1)
         return Job(config, self.experiment.name, o.scale, self.folders, options, deadline=self.deadline)
 
     def recorded(self, config: Config) -> bool:

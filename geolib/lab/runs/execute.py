@@ -110,6 +110,7 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
         engine={
             "step": run.take_step.form,
             "why": run.take_step.why,
+            **({"precision": run.why_precision} if run.why_precision else {}),
             "processes": run.world.size,
             "devices": run.devices,
             "jobs": jobs,

@@ -234,7 +234,7 @@ _CPU = {
 # What a computer without a GPU can do overnight: all images, the paper's depth, fewer epochs and features.
 _LAPTOP = {
     **STATED,
-    "width": 128,
+    "width": 192,
     "mlp_ratio": 2.0,
     "epochs": 30,
     "augment": "crop-flip",
