@@ -25,7 +25,7 @@ import torch
 from geolib.lab.config import Config
 from geolib.lab.data import sets as datasets
 from geolib.lab.data.sets import Dataset
-from geolib.lab.experiments import EXPERIMENTS, SCALES, find, h100_seconds, similar_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, SCALES, difference_table, find, h100_seconds, similar_seconds, table
 from geolib.lab.experiments.plan import MEASURED
 from geolib.lab.files import LabError
 from geolib.lab.runs import place, store
@@ -372,7 +372,8 @@ def _table(options: argparse.Namespace) -> int:
     else:
         cells = {record.config.cell for record in kept}
         scales = [s for s in experiment.scales if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
-    made = [table(experiment, scale, kept) for scale in scales]
+    made = [make(experiment, scale, kept) for scale in scales for make in (table, difference_table)]
+    made = [each for each in made if each.rows or each.notes]
     print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 

@@ -167,7 +167,7 @@ def _ours(records: Sequence[Record]) -> str:
 
 
 def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
-    """What differs from the paper, what it leaves open, whether its ordering holds, and the paired differences."""
+    """What differs from the paper, what it leaves open, and whether its ordering holds."""
     notes = []
     if experiment.paper:
         usual = experiment.config(scale, next(iter(experiment.methods)), experiment.datasets[0], 0).to_dict()
@@ -183,7 +183,6 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
         notes.append(experiment.chosen)
     if experiment.paper:
         notes += [ordering(experiment, dataset, cells) for dataset in _recorded_sets(experiment, scale, cells)]
-    notes += [note for dataset in experiment.sets(scale) for note in _pairs(experiment, dataset, cells)]
     notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
     if devices:
@@ -250,15 +249,3 @@ def _sampling(cells: Cells) -> list[str]:
         "± is over seeds alone, which share their test images; other images would move each accuracy by about "
         f"{statistics.mean(errors):.2f} points."
     ]
-
-
-def _pairs(experiment: Experiment, dataset: str, cells: Cells) -> list[str]:
-    """The paired differences that have a common seed, in one sentence."""
-    found = {
-        f"{experiment.methods[a]} - {experiment.methods[b]}": _difference(cells, a, b, dataset)
-        for a, b in experiment.against
-    }
-    told = [f"{name} {difference}" for name, difference in found.items() if difference.count]
-    if not told:
-        return []
-    return [f"{dataset}, differences over common seeds in points, ± standard error: {'; '.join(told)}."]
