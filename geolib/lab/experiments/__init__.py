@@ -1,6 +1,6 @@
 """Experiments: what is run, how long it takes, and the tables that come of it."""
 
-from geolib.lab.experiments.estimates import h100_seconds, similar_seconds
+from geolib.lab.experiments.estimates import Estimate, estimate, h100_seconds
 from geolib.lab.experiments.plan import SCALES, Experiment, Variant
 from geolib.lab.experiments.registry import EXPERIMENTS, find
 from geolib.lab.experiments.statistics import (
@@ -16,6 +16,7 @@ from geolib.lab.experiments.text import Table
 __all__ = [
     "EXPERIMENTS",
     "SCALES",
+    "Estimate",
     "Experiment",
     "PairedDifference",
     "Table",
@@ -23,11 +24,11 @@ __all__ = [
     "cells_of",
     "difference_error",
     "difference_table",
+    "estimate",
     "find",
     "h100_seconds",
     "mcnemar",
     "paired_differences",
     "sampling_error",
-    "similar_seconds",
     "table",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from geolib.lab.experiments.plan import Experiment
+from geolib.lab.experiments.plan import Course, Experiment
 from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
 from geolib.lab.experiments.text import Table
 from geolib.lab.runs.record import Record
@@ -75,7 +75,7 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
             row.append(_ours(cells.get((name, dataset), [])))
         rows.append(row)
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
-    notes = [to_come(experiment, scale, cells), *_notes(experiment, scale, cells)]
+    notes = [to_come(experiment, scale, cells), *(_notes(experiment, scale, cells) if cells else [])]
     return Table(title, _header("method", datasets, by_paper), rows, notes)
 
 
@@ -108,6 +108,15 @@ def _recorded_sets(experiment: Experiment, scale: str, cells: Cells) -> list[str
 def _header(first: str, datasets: Iterable[str], by_paper: bool) -> list[str]:
     columns = [[f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset] for dataset in datasets]
     return [first, *(name for column in columns for name in column)]
+
+
+def tables_of(what: Experiment | Course, scale: str, records: Iterable[Record]) -> list[Table]:
+    """The tables of an experiment, accuracies and then differences where there are pairs, or those of a course."""
+    kept = list(records)
+    if isinstance(what, Course):
+        return what.tabulate(scale, kept)
+    differences = difference_table(what, scale, kept)
+    return [table(what, scale, kept), *([differences] if differences.rows else [])]
 
 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
