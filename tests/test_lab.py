@@ -96,12 +96,12 @@ def one_line(capsys):
 
 def test_the_field_holds_the_digits_in_its_corner():
     digits, field = load("digits"), load("digits-field")
-    assert field.shape == (1, 12, 12)
+    assert (field.shape, Config("digits-field").patch) == ((1, 16, 16), 2)
     assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
     assert not field.x_train[:, :, 8:].any()
     assert not field.x_train[:, :, :, 8:].any()
     assert torch.equal(field.y_train, digits.y_train)
-    assert "12x12" in field.source
+    assert "16x16" in field.source
 
 
 def test_digits_are_split_by_class_and_the_same_every_time():
