@@ -38,6 +38,15 @@ def check_positions(positions: Tensor, axes: int) -> None:
     require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
 
 
+def check_places(positions: Tensor, keys: Tensor | None, axes: int) -> None:
+    """Positions that are placed, (tokens, axes) or (batch, tokens, axes), and those of keys that stand elsewhere."""
+    for argument, x in (("positions", positions), ("keys", keys)):
+        if x is not None:
+            holds = x.dim() in (2, 3) and x.shape[-1] == axes
+            allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
+            require(holds, argument, f"shape {tuple(x.shape)}", allowed)
+
+
 def angle_dtype(*tensors: Tensor) -> torch.dtype:
     """float64 when any tensor is float64, float32 otherwise: the precision of angles, exponentials and logarithms."""
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32

@@ -1,11 +1,15 @@
-"""Matrix products in the full precision of their operands."""
+"""Digits that must not be lost: products in the full precision of their operands, buffers that stay wide."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+
+from geolib._checks import angle_dtype
 
 
 @contextmanager
@@ -29,3 +33,20 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
         finally:
             setattr(switch, name, before)
+
+
+class WideBuffers(nn.Module):
+    """A module whose buffers hold angles, frequencies or positions, which never become narrower than float32.
+
+    ``bfloat16()``, ``half()`` and ``to(dtype)`` change the parameters alone: a frequency rounded to bfloat16 would be
+    off by radians after some thousand tokens. ``double()`` and moves between devices act on buffers as on parameters.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, x in self._buffers.items():
+            wide = before[name]
+            if x is not None and wide is not None and x.is_floating_point() and x.dtype != angle_dtype(x):
+                self._buffers[name] = wide.to(x.device, angle_dtype(x))
+        return self

@@ -1,161 +1,106 @@
 """Attention as inner products, and the one interface through which positions enter it.
 
-An encoding is a module with four hooks, each of which does nothing by default: it may add to the token embeddings
-(``embed``), carry queries and keys to a common reference space (``to_reference``), add to the scores inside the softmax
-(``log_gate``), and multiply the weights after it (``attenuation``). ``MultiHeadAttention`` calls the last three in
-every layer; the model calls ``embed`` once.
+An encoding may add to the token embeddings (``embed``). For everything else it is *placed*, once a pass: what depends
+on positions alone is computed then, for all layers, and each layer uses what comes out. It carries queries and keys to
+a common reference space (``to_reference``), adds to the scores inside the softmax (``log_gate``) and multiplies the
+weights after it (``attenuation``)::
 
-Positions have one row for each *placed* token. A layer may hold more tokens than positions: the extra ones stand in
-front (a CLS token, registers), have no place, and every hook leaves them as they are.
+    placed = encoding.place(positions)      # in the model's forward
+    x = attend(x, placed.layer(0))          # in each layer
+
+Positions have one row for each placed token, alike for all samples or not. A layer may hold more tokens than that: the
+extra ones stand in front (a CLS token, registers), have no place, and are left as they are.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib._checks import check_last, require
+from geolib._checks import angle_dtype, check_last, require
+from geolib._precision import WideBuffers
 
 
-class Encoding(nn.Module):
-    """How positions enter attention; this base class is the encoding that ignores them."""
+class Placed:
+    """An encoding at given positions, as layers use it; this base class is the one that ignores them.
 
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Token embeddings with their positions added.
+    >>> q = k = torch.ones(1, 2, 3, 4)
+    >>> Placed().to_reference(q, k)[0] is q
+    True
+    """
 
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-        positions : Tensor, (placed tokens, axes)
-
-        Returns
-        -------
-        Tensor, (batch, tokens, width)
-        """
-        return x
-
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys carried to the reference space, T^-1 q and T^-1 k: their inner product is the score.
-
-        Parameters
-        ----------
-        q, k : Tensor, (batch, heads, tokens, head_dim)
-        positions : Tensor, (placed tokens, axes)
-
-        Returns
-        -------
-        tuple of Tensor, each (batch, heads, tokens, head_dim)
-            In the dtypes of q and k.
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """T^-1 q and T^-1 k, whose inner product is the score; (batch, heads, tokens, head_dim) as they came.
 
         Source: RF-9.
         """
         return q, k
 
-    def log_gate(self, x: Tensor, positions: Tensor) -> Tensor | None:
-        """What is added to the scores before the softmax, or None.
+    def log_gate(self, x: Tensor) -> Tensor | None:
+        """What is added to the scores before the softmax, broadcastable to (batch, heads, queries, keys).
 
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-            The layer's input, for gates that depend on the data.
-        positions : Tensor, (placed tokens, axes)
-
-        Returns
-        -------
-        Tensor broadcastable to (batch, heads, tokens, tokens), or None
-            Row: query; column: key.
+        Queries and keys are the placed ones. x, (batch, tokens, width), is the layer's input, for gates that depend on
+        the data; where keys stand elsewhere it has a row for each key.
         """
         return None
 
-    def attenuation(self, positions: Tensor) -> Tensor | None:
-        """What multiplies the weights after the softmax, or None.
-
-        Parameters
-        ----------
-        positions : Tensor, (placed tokens, axes)
-
-        Returns
-        -------
-        Tensor broadcastable to (heads, placed tokens, placed tokens), or None
-            Attention extends it by ones for the tokens without a place.
+    def attenuation(self) -> Tensor | None:
+        """What multiplies the weights of placed tokens after the softmax, broadcastable as ``log_gate``.
 
         Source: RF-19.
         """
         return None
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, log_gate: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
-        """Attention with this encoding's attenuation, of queries and keys that are in the reference space already.
-
-        Not a hook: an encoding that knows a faster way to the same numbers takes it here.
-
-        Parameters
-        ----------
-        q, k, v : Tensor, (batch, heads, tokens, head_dim)
-        positions : Tensor, (placed tokens, axes)
-        log_gate : Tensor broadcastable to (batch, heads, tokens, tokens), or None
-        causal : bool
-
-        Returns
-        -------
-        Tensor, (batch, heads, tokens, head_dim)
-
-        Source: RF-19.
-        """
-        omega = extended(self.attenuation(positions), q.shape[-2])
-        return attention(q, k, v, log_gate=log_gate, attenuation=omega, causal=causal)
-
-    def layer(self, index: int) -> Encoding:
-        """The encoding as layer ``index`` sees it; an encoding with parameters for each layer returns a view."""
+    def layer(self, index: int) -> Placed:
+        """What layer ``index`` uses, where layers have parameters of their own."""
         return self
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Attention of queries and keys that are in the reference space already, with the given gate.
 
-def on_placed(act: Callable[[Tensor], Tensor], x: Tensor, positions: Tensor) -> Tensor:
-    """Apply a map to the placed tokens and leave the tokens in front of them as they are.
+        Not a hook: a method that knows a faster way to the same numbers takes it here.
+        """
+        gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
+        return attention(q, k, v, log_gate=gate, attenuation=omega, causal=causal)
 
-    Parameters
-    ----------
-    act : function of a Tensor (..., placed tokens, dim) that returns one of the same shape
-    x : Tensor, (..., tokens, dim)
-    positions : Tensor, (placed tokens, axes)
 
-    Returns
-    -------
-    Tensor, (..., tokens, dim)
+class Encoding(WideBuffers):
+    """How positions enter attention; this base class is the encoding that ignores them.
 
-    Raises
-    ------
-    ValueError
-        When there are more positions than tokens.
+    >>> x, positions = torch.randn(1, 9, 8), torch.zeros(9, 2)
+    >>> MultiHeadAttention(width=8, heads=2)(x, Encoding().place(positions)).shape
+    torch.Size([1, 9, 8])
     """
-    tokens, placed = x.shape[-2], positions.shape[0]
-    require(placed <= tokens, "positions", f"{placed} rows", f"x has {tokens} tokens, so at most {tokens}")
-    if placed == tokens:
-        return act(x)
-    return torch.cat([x[..., : tokens - placed, :], act(x[..., tokens - placed :, :])], -2)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Token embeddings, (batch, tokens, width), with their positions added; once, before the layers."""
+        return x
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The encoding at these positions, (tokens, axes) or (batch, tokens, axes); once a pass, for all layers.
+
+        ``keys`` are the positions of keys that stand elsewhere than the queries, as in a cache.
+        """
+        return Placed()
 
 
-def extended(attenuation: Tensor | None, tokens: int) -> Tensor | None:
-    """An attenuation of the placed tokens, with ones for those in front that have no place; None stays None.
+def extended(x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | None:
+    """A gate or attenuation of placed tokens, filled up for the tokens in front that have no place.
 
-    Parameters
-    ----------
-    attenuation : Tensor, (..., placed tokens, placed tokens), or None
-    tokens : int
-        All tokens.
-
-    Returns
-    -------
-    Tensor, (..., tokens, tokens), or None
+    >>> q = torch.zeros(3, 4)  # three tokens, one of them without a place
+    >>> extended(torch.zeros(2, 2), q, q, fill=1.0)
+    tensor([[1., 1., 1.],
+            [1., 0., 0.],
+            [1., 0., 0.]])
     """
-    if attenuation is None:
+    if x is None:
         return None
-    unplaced = tokens - attenuation.shape[-1]
-    return F.pad(attenuation, (unplaced, 0, unplaced, 0), value=1.0)
+    unplaced = [q.shape[-2] - x.shape[-2], k.shape[-2] - x.shape[-1]]
+    # A dimension of size 1 that is broadcast stays as it is where all tokens are placed.
+    for side, size in enumerate(x.shape[-2:]):
+        require(unplaced[side] >= 0, "positions", f"{size} rows", f"there are {size + unplaced[side]} tokens")
+    return x if not any(unplaced) else F.pad(x, (unplaced[1], 0, unplaced[0], 0), value=fill)
 
 
 def attention_weights(
@@ -171,8 +116,7 @@ def attention_weights(
 
     Parameters
     ----------
-    q : Tensor, (..., queries, head_dim)
-    k : Tensor, (..., keys, head_dim)
+    q, k : Tensor, (..., queries, head_dim) and (..., keys, head_dim)
     log_gate, attenuation : Tensor, broadcastable to (..., queries, keys), or None
     causal : bool
         Query i sees keys 0 ... i + keys - queries (the last query sees all of them).
@@ -182,18 +126,25 @@ def attention_weights(
     Returns
     -------
     Tensor, (..., queries, keys)
-        Rows sum to 1 when attenuation is None.
+        float32 or float64, whatever q's dtype and autocast: scores are not rounded. Rows sum to 1 without attenuation.
 
     Source: RF-19, RF-20.
+
+    >>> q = torch.zeros(2, 4)
+    >>> attention_weights(q, q, causal=True)
+    tensor([[1.0000, 0.0000],
+            [0.5000, 0.5000]])
     """
     check_last(k, q.shape[-1], "k")
-    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    dtype = angle_dtype(q, k)
+    with torch.autocast(q.device.type, enabled=False):
+        scores = q.to(dtype) @ k.to(dtype).mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     if log_gate is not None:
         scores = scores + log_gate
     if causal:
         scores = scores.masked_fill(_future(q, k), float("-inf"))
     weights = scores.softmax(-1)
-    return weights if attenuation is None else weights * attenuation.to(weights.dtype)
+    return weights if attenuation is None else weights * attenuation
 
 
 def attention(
@@ -208,32 +159,23 @@ def attention(
 ) -> Tensor:
     """Scaled-dot-product attention with a gate inside the softmax and an attenuation after it.
 
-    Parameters
-    ----------
-    q : Tensor, (..., queries, head_dim)
-    k : Tensor, (..., keys, head_dim)
-    v : Tensor, (..., keys, value_dim)
-    log_gate, attenuation : Tensor, broadcastable to (..., queries, keys), or None
-    causal : bool
-        Query i sees keys 0 ... i + keys - queries (the last query sees all of them).
-    scale : float or None
-        1 / sqrt(head_dim) when None.
-
-    Returns
-    -------
-    Tensor, (..., queries, value_dim)
-
-    Notes
-    -----
-    Without an attenuation this is PyTorch's fused kernel; with one, the weights stand in memory.
+    Arguments are those of ``attention_weights``, with v as (..., keys, value_dim); the result, (..., queries,
+    value_dim), has v's dtype. Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel;
+    with an attenuation, or a gate for narrow q, the weights stand in memory.
 
     Source: RF-19, RF-20.
+
+    >>> q, v = torch.zeros(3, 4), torch.tensor([[0.0], [3.0], [6.0]])
+    >>> attention(q, q, v, attenuation=torch.eye(3)).flatten()  # each token keeps a third of its own value
+    tensor([0., 1., 2.])
     """
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
-    if attenuation is not None:
+    # The kernel rounds a gate to q's dtype: in bfloat16 a large one would be off by percents of a weight.
+    rounded = log_gate is not None and q.dtype != angle_dtype(q)
+    if attenuation is not None or rounded:
         weights = attention_weights(q, k, log_gate=log_gate, attenuation=attenuation, causal=causal, scale=scale)
-        return weights @ v
+        return weights.to(v.dtype) @ v
     if not causal or (log_gate is None and q.shape[-2] == k.shape[-2]):
         mask = None if log_gate is None else log_gate.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
@@ -253,9 +195,8 @@ class MultiHeadAttention(nn.Module):
 
     Parameters
     ----------
-    width : int
-        Features of a token; a multiple of heads.
-    heads : int
+    width, heads : int
+        Features of a token, a multiple of the heads.
     causal : bool
         Whether a token sees only itself and those before it.
     """
@@ -267,44 +208,29 @@ class MultiHeadAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, positions: Tensor, encoding: Encoding) -> Tensor:
-        """Attend.
+    def forward(self, x: Tensor, placed: Placed) -> Tensor:
+        """Attend: (batch, tokens, width) to the same shape.
 
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-        positions : Tensor, (placed tokens, axes)
-        encoding : Encoding
-
-        Returns
-        -------
-        Tensor, (batch, tokens, width)
+        >>> layer = MultiHeadAttention(width=8, heads=2)
+        >>> layer(torch.randn(1, 5, 8), Placed()).shape
+        torch.Size([1, 5, 8])
         """
-        q, k, v = self._heads(x, positions, encoding)
-        y = encoding.attend(q, k, v, positions, log_gate=encoding.log_gate(x, positions), causal=self.causal)
+        q, k, v = self._heads(x, placed)
+        y = placed.attend(q, k, v, log_gate=placed.log_gate(x), causal=self.causal)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def weights(self, x: Tensor, positions: Tensor, encoding: Encoding) -> Tensor:
-        """The weights by which ``forward`` adds up the values, as matrices.
+    def weights(self, x: Tensor, placed: Placed) -> Tensor:
+        """The weights by which ``forward`` adds up the values, (batch, heads, tokens, tokens); row: query.
 
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-        positions : Tensor, (placed tokens, axes)
-        encoding : Encoding
-
-        Returns
-        -------
-        Tensor, (batch, heads, tokens, tokens)
-            Row: query. Rows sum to 1, or less where the encoding has an attenuation.
+        Rows sum to 1, or less where the encoding has an attenuation.
 
         Source: RF-19, RF-20.
         """
-        q, k, _ = self._heads(x, positions, encoding)
-        gate, omega = encoding.log_gate(x, positions), extended(encoding.attenuation(positions), x.shape[1])
+        q, k, _ = self._heads(x, placed)
+        gate, omega = extended(placed.log_gate(x), q, k, 0.0), extended(placed.attenuation(), q, k, 1.0)
         return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=self.causal)
 
-    def _heads(self, x: Tensor, positions: Tensor, encoding: Encoding) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, x: Tensor, placed: Placed) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys in the reference space, and values, (batch, heads, tokens, head_dim) each."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
-        return *encoding.to_reference(q, k, positions), v
+        return *placed.to_reference(q, k), v

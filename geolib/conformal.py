@@ -162,8 +162,8 @@ def _itself(x: Tensor) -> Tensor:
 
 
 def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
-    """log_beta(1 + m)."""
-    return slow_exponent(1 + positions, beta)
+    """log_beta(1 + m); NaN at m <= -1, where a step on a GPU could not stop to look."""
+    return positions.log1p() / math.log(beta)
 
 
 SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free": free_law, "slow": slow_law}

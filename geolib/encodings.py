@@ -1,45 +1,56 @@
-"""The methods, as modules with the hooks of ``geolib.attention.Encoding``, and the registry that names them.
+"""The methods, as modules that ``geolib.attention.Encoding`` describes, and the registry that names them.
 
 In one's own transformer::
 
     rope = RoPE(language_frequencies(64))          # once, in __init__; 64 features a head
-    q, k = rope.to_reference(q, k, positions)      # in forward, before the inner product
+    placed = rope.place(positions)                 # once in forward
+    q, k = placed.to_reference(q, k)               # in each layer, before the inner product
 
 By name, as models here do::
 
     encoding = build("rope-axial", width=192, heads=3, grid=(8, 8))
 
-A new method is one class and one line of ``METHODS``; every test that runs over the registry then covers it.
+A new method is one class that overrides ``place`` and one line of ``METHODS``; every test that runs over the registry
+then covers it.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_positions, check_positive, require
-from geolib._compile import uncompiled
-from geolib.attention import Encoding, on_placed
+from geolib._checks import angle_dtype, check_places, check_positive, require
+from geolib.attention import Encoding, Placed
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.lie import (
-    Rays,
     check_width,
     entry_count,
-    find_rays,
     mixed_frequencies,
     position_rotations,
     skew_matrix,
     turn_blocks,
     uniform_entries,
 )
-from geolib.locality import fused_focused_attention, precision_matrix, precision_root, squared_distances
+from geolib.locality import precision_matrix, precision_root
+from geolib.placed import (
+    Biased,
+    ByLayer,
+    Carried,
+    Focused,
+    FocusedByBlocks,
+    at_both,
+    cis,
+    counts,
+    for_heads,
+    map_pairs,
+    on_placed,
+    turn_pairs,
+)
 from geolib.recurrence import GATE_BIAS, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
@@ -47,10 +58,7 @@ from geolib.rotations import (
     document_frequencies,
     language_frequencies,
     pair_angles,
-    reflect_pairs,
-    rotate_pairs,
 )
-from geolib.transport import scale_features
 
 
 class Sinusoidal(Encoding):
@@ -82,8 +90,9 @@ class Sinusoidal(Encoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the table's row at each placed token."""
+        check_places(positions, None, self.frequencies.shape[1])
         table = self.table(positions).to(x.dtype)
-        return on_placed(lambda placed: placed + table, x, positions)
+        return on_placed(lambda placed: placed + table, x, positions.shape[-2])
 
 
 class Learned(Encoding):
@@ -108,9 +117,9 @@ class Learned(Encoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the learned vector of each placed token's cell."""
-        check_positions(positions, len(self.grid))
+        check_places(positions, None, len(self.grid))
         vectors = self.vectors[positions.round().long().unbind(-1)].to(x.dtype)
-        return on_placed(lambda placed: placed + vectors, x, positions)
+        return on_placed(lambda placed: placed + vectors, x, positions.shape[-2])
 
 
 class RoPE(Encoding):
@@ -132,13 +141,14 @@ class RoPE(Encoding):
         super().__init__()
         self.register_buffer("frequencies", frequencies, persistent=False)
 
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, turned."""
-        angles = pair_angles(positions, self.frequencies)
-        return (
-            on_placed(lambda placed: rotate_pairs(placed, angles), q, positions),
-            on_placed(lambda placed: rotate_pairs(placed, angles), k, positions),
-        )
+    def turns(self, positions: Tensor) -> Tensor:
+        """The turn of each pair as a complex number, (..., tokens, pairs, 2)."""
+        return cis(pair_angles(for_heads(positions), self.frequencies))
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Cosines and sines, for all layers."""
+        check_places(positions, keys, self.frequencies.shape[-1])
+        return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys))
 
 
 class ALiBi(Encoding):
@@ -162,13 +172,22 @@ class ALiBi(Encoding):
         require(heads > 0, "heads", heads, "at least one")
         self.register_buffer("slopes", 2.0 ** (-8 * torch.arange(1, heads + 1) / heads), persistent=False)
 
-    def log_gate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """The penalty, (heads, tokens, tokens); zero in the rows and columns of tokens without a place."""
-        unplaced = x.shape[-2] - positions.shape[0]
-        require(unplaced >= 0, "positions", f"{positions.shape[0]} rows", f"x has {x.shape[-2]} tokens")
-        p = positions.to(angle_dtype(positions))
-        distance = (p[:, None] - p).abs().sum(-1)
-        return F.pad(-self.slopes[:, None, None] * distance, (unplaced, 0, unplaced, 0))
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
+        check_places(positions, keys, positions.shape[-1])
+        p, n = at_both(lambda x: for_heads(x.to(angle_dtype(x))), positions, keys)
+        distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
+        return Biased(-self.slopes[:, None, None] * distance)
+
+
+def _map(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    """Pairs of features by matrices."""
+    return map_pairs(x, *table)
+
+
+def _by_feature(pairs: Tensor) -> Tensor:
+    """(..., pairs, 2) as (..., features)."""
+    return pairs.flatten(-2)
 
 
 class RiemannFormer(Encoding):
@@ -212,8 +231,8 @@ class RiemannFormer(Encoding):
         self.law = bounded_law() if law is None else law
         self.register_buffer("follows", (frequencies != 0).to(frequencies.dtype), persistent=False)
         # In float64: 1 - s has few digits left in float32 when s is close to 1.
-        scales = torch.full(self.scale_shape(heads, frequencies), start, dtype=torch.float64)
-        self.raw_scale = nn.Parameter(self.law.raw(scales).to(torch.get_default_dtype()))
+        raw = self.law.raw(torch.tensor(start, dtype=torch.float64, device="cpu"))
+        self.raw_scale = nn.Parameter(torch.full(self.scale_shape(heads, frequencies), float(raw)))
         if learn_angles:
             self.frequencies = nn.Parameter(frequencies.repeat(heads, 1, 1))
         else:
@@ -225,29 +244,27 @@ class RiemannFormer(Encoding):
         return heads, frequencies.shape[1]
 
     def log_scale(self) -> Tensor:
-        """log s, (heads, axes)."""
-        return self.law.log_scale(self.raw_scale)
+        """log s, (heads, axes), in float32 or float64 whatever the parameter's dtype."""
+        return self.law.log_scale(self.raw_scale.to(angle_dtype(self.raw_scale)))
 
     def angles(self, positions: Tensor) -> Tensor:
-        """m theta of each pair, (heads or 1, placed tokens, pairs) or (placed tokens, pairs), radians."""
-        return pair_angles(positions, self.frequencies * self.follows)
+        """m theta of each pair, (..., tokens, pairs), radians; a leading dimension for heads that learn their own."""
+        return pair_angles(for_heads(positions), self.frequencies * self.follows)
 
     def exponents(self, positions: Tensor) -> Tensor:
-        """m/2 log s of each feature, (heads or 1, placed tokens, features)."""
-        rates = self.follows * self.log_scale()[:, None, :] / 2
-        return pair_angles(self.law.exponent(positions), rates).repeat_interleave(2, -1)
+        """m/2 log s of each plane, (..., heads or 1, tokens, pairs)."""
+        return pair_angles(for_heads(self.law.exponent(positions)), self.follows * self.log_scale()[:, None, :] / 2)
 
-    def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
-        """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
-        turned = rotate_pairs(x.to(angle_dtype(x)), -self.angles(positions))
-        return scale_features(turned, self.exponents(positions)).to(x.dtype)
+    def table(self, positions: Tensor) -> Any:
+        """What ``act`` multiplies by: T_m^-1 of each pair, as a complex number."""
+        return self.exponents(positions).exp()[..., None] * cis(-self.angles(positions))
 
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, carried to the reference space."""
-        return (
-            on_placed(lambda placed: self.pull_back(placed, positions), q, positions),
-            on_placed(lambda placed: self.pull_back(placed, positions), k, positions),
-        )
+    act: Callable[[Tensor, Any], Tensor] = staticmethod(turn_pairs)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The inverse tangent mappings, for all layers."""
+        check_places(positions, keys, self.frequencies.shape[-1])
+        return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys))
 
 
 class RiemannFormerGeneral(RiemannFormer):
@@ -266,14 +283,17 @@ class RiemannFormerGeneral(RiemannFormer):
         return heads, frequencies.shape[0], 2
 
     def exponents(self, positions: Tensor) -> Tensor:
-        """m/2 log s of each feature, (heads or 1, placed tokens, features)."""
-        steps = pair_angles(self.law.exponent(positions), self.follows)
-        return (steps[:, :, None] * self.log_scale()[:, None] / 2).flatten(-2)
+        """m/2 log s of both features of each pair, (..., heads or 1, tokens, pairs, 2)."""
+        steps = pair_angles(for_heads(self.law.exponent(positions)), self.follows)
+        return steps[..., None] * self.log_scale()[:, None] / 2
 
-    def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
-        """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
-        turned = rotate_pairs(x.to(angle_dtype(x)), self.angles(positions))
-        return scale_features(turned, self.exponents(positions)).to(x.dtype)
+    def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """What each feature and its neighbour are multiplied by: the rows of S^(m/2) R(m theta)."""
+        scale, angles = self.exponents(positions).exp(), self.angles(positions)
+        cos, sin = angles.cos(), angles.sin()
+        return _by_feature(scale * cos[..., None]), _by_feature(scale * torch.stack([-sin, sin], -1))
+
+    act: Callable[[Tensor, Any], Tensor] = staticmethod(_map)
 
 
 class RiemannFormerDiagonal(RiemannFormerGeneral):
@@ -285,10 +305,11 @@ class RiemannFormerDiagonal(RiemannFormerGeneral):
     Source: RF-5, RF-6.
     """
 
-    def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
-        """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
-        scaled = scale_features(x.to(angle_dtype(x)), self.exponents(positions))
-        return rotate_pairs(scaled, -self.angles(positions)).to(x.dtype)
+    def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """What each feature and its neighbour are multiplied by: the rows of R(-m theta) S^(m/2)."""
+        scale, angles = self.exponents(positions).exp(), self.angles(positions)
+        cos, sin = angles.cos(), angles.sin()
+        return _by_feature(scale * cos[..., None]), _by_feature(scale.flip(-1) * torch.stack([sin, -sin], -1))
 
 
 class RiemannFormerReflection(RiemannFormer):
@@ -302,10 +323,13 @@ class RiemannFormerReflection(RiemannFormer):
 
     turns = 2.0
 
-    def pull_back(self, x: Tensor, positions: Tensor) -> Tensor:
-        """T_m^-1 x_m for placed tokens only, (batch, heads, placed tokens, head_dim), in x's dtype."""
-        mirrored = reflect_pairs(x.to(angle_dtype(x)), self.angles(positions))
-        return scale_features(mirrored, self.exponents(positions)).to(x.dtype)
+    def table(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """What each feature and its neighbour are multiplied by: the rows of s^(m/2) S(m theta)."""
+        scale, angles = self.exponents(positions).exp(), 2 * self.angles(positions)
+        cos, sin = scale * angles.cos(), scale * angles.sin()
+        return _by_feature(torch.stack([cos, -cos], -1)), _by_feature(torch.stack([sin, sin], -1))
+
+    act: Callable[[Tensor, Any], Tensor] = staticmethod(_map)
 
 
 class LocalityFocusing(Encoding):
@@ -363,70 +387,34 @@ class LocalityFocusing(Encoding):
         """What the inner encoding does."""
         return self.encoding.embed(x, positions)
 
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """What the inner encoding does."""
-        return self.encoding.to_reference(q, k, positions)
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The Gaussian, (heads, queries, keys) or (batch, heads, queries, keys), for all layers.
 
-    def log_gate(self, x: Tensor, positions: Tensor) -> Tensor | None:
-        """What the inner encoding does."""
-        return self.encoding.log_gate(x, positions)
+        On a CPU a long sequence takes a form that needs no matrix of weights.
+        """
+        return self.around(self.encoding.place(positions, keys), positions, keys)
 
-    def attenuation(self, positions: Tensor) -> Tensor:
-        """The Gaussian, times the inner encoding's attenuation where it has one; (heads, placed, placed)."""
-        u = self._whitened(positions)
-        omega = (-squared_distances(u) / 2 * (-2 * self.log_sigma.to(u.dtype)).exp().unsqueeze(-1)).exp()
-        inner = self.encoding.attenuation(positions)
-        return omega if inner is None else omega * inner
+    def around(self, inner: Placed, positions: Tensor, keys: Tensor | None) -> Placed:
+        """The Gaussian around an encoding that is placed already."""
+        check_places(positions, keys, self.raw_precision.shape[0])
+        count, rows = self.log_sigma.shape[1], positions.shape[-2]
+        require(count in (1, rows), "positions", f"{rows} rows", f"there are {count} widths a head")
+        u = at_both(self._whitened, positions, keys)
+        rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
+        form = FocusedByBlocks if FocusedByBlocks.pays(u[0], keys) else Focused
+        return form(inner, u, rate)
 
     def _whitened(self, positions: Tensor) -> Tensor:
-        """u = L^T p with A = L L^T, so that |u_m - u_n| is the distance of A; (placed tokens, axes)."""
-        check_positions(positions, self.raw_precision.shape[0])
-        count = self.log_sigma.shape[1]
-        require(count in (1, len(positions)), "positions", f"{len(positions)} rows", f"there are {count} widths a head")
+        """u = L^T p with A = L L^T, so that |u_m - u_n| is the distance of A; (..., tokens, axes)."""
         dtype = angle_dtype(positions, self.log_sigma)
         # A sum of products, not a matrix product, keeps its digits under autocast.
-        return (positions.to(dtype)[:, :, None] * precision_root(self.raw_precision.to(dtype))).sum(1)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, log_gate: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
-        """Attention with the Gaussian after its softmax, by whichever form is faster; both give the same numbers.
-
-        Parameters and return value are those of ``Encoding.attend``.
-
-        Source: RF-FUSED, RF-22.
-        """
-        plain = log_gate is None and not causal and self.encoding.attenuation(positions) is None
-        if plain and self._long(q):
-            return fused_focused_attention(q, k, v, self._whitened(positions), self.sigma())
-        return super().attend(q, k, v, positions, log_gate=log_gate, causal=causal)
-
-    @staticmethod
-    def _long(q: Tensor) -> bool:
-        """Whether the fused form pays.
-
-        It works through blocks of queries that stay in a CPU's cache: slower by a tenth or two at 64 tokens, faster
-        from about 256 on. Compiled and on a GPU the literal form is a few large kernels and stays.
-        """
-        return q.shape[-2] >= 256 and q.device.type == "cpu" and not torch.compiler.is_compiling()
-
-    def layer(self, index: int) -> Encoding:
-        """This focusing around the inner encoding's view of the layer."""
-        inner = self.encoding.layer(index)
-        if inner is self.encoding:
-            return self
-        view = copy.copy(self)
-        view._modules = {**self._modules, "encoding": inner}
-        return view
+        return (positions.to(dtype).unsqueeze(-1) * precision_root(self.raw_precision.to(dtype))).sum(-2)
 
 
 class PerLayer(Encoding):
-    """One encoding for each layer, with its own parameters.
+    """One encoding for each layer, with its own parameters; embeddings are those of the first.
 
-    Parameters
-    ----------
-    layers : sequence of Encoding
-        Embeddings are those of the first; the other hooks belong to ``layer(index)``.
+    Layers use ``placed.layer(index)``.
     """
 
     def __init__(self, layers: Iterable[Encoding]):
@@ -435,67 +423,42 @@ class PerLayer(Encoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """What the first layer's encoding does."""
-        return self.layer(0).embed(x, positions)
+        return self._all()[0].embed(x, positions)
 
-    def layer(self, index: int) -> Encoding:
-        """The encoding of layer ``index``, counted from 0."""
-        require(0 <= index < len(self.layers), "index", index, f"there are {len(self.layers)} layers, counted from 0")
-        encoding = self.layers[index]
-        return encoding.layer(index)  # type: ignore[operator]
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Each layer's encoding, placed."""
+        return ByLayer([encoding.place(positions, keys) for encoding in self._all()])
 
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """RuntimeError: without a layer's index all layers would silently share the parameters of one."""
-        raise _no_layer()
-
-    def log_gate(self, x: Tensor, positions: Tensor) -> Tensor | None:
-        """RuntimeError, as ``to_reference``."""
-        raise _no_layer()
-
-    def attenuation(self, positions: Tensor) -> Tensor | None:
-        """RuntimeError, as ``to_reference``."""
-        raise _no_layer()
+    def _all(self) -> list[Encoding]:
+        return list(self.layers)  # type: ignore[arg-type]
 
 
-def _no_layer() -> RuntimeError:
-    return RuntimeError("this encoding has its own parameters for each layer: call the hooks of encoding.layer(index)")
+class PerLayerFocusing(PerLayer):
+    """An encoding, with a ``LocalityFocusing`` of its own around what each layer uses of it.
 
+    >>> own = [LocalityFocusing(Encoding(), heads=2, axes=1, sigma=s) for s in (1.0, 2.0)]
+    >>> placed = PerLayerFocusing(ALiBi(2), own).place(torch.arange(3.0)[:, None])
+    >>> placed.layer(1).attenuation()[0, 0].detach()
+    tensor([1.0000, 0.8825, 0.6065])
+    """
 
-@dataclass
-class _Kept:
-    """Rotations between calls: for which positions, and in which state of the generators."""
+    def __init__(self, encoding: Encoding, layers: Iterable[LocalityFocusing]):
+        super().__init__(layers)
+        self.encoding = encoding
 
-    positions: Tensor
-    values: Tensor
-    version: Any
-    rays: Rays
-    state: tuple[Any, ...] = ()
-    rotations: Tensor | None = None
-    opened_by: int = -1
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the encoding inside does."""
+        return self.encoding.embed(x, positions)
 
-    def at(self, positions: Tensor) -> bool:
-        """Whether these are the same positions; the same tensor, unchanged, is not read again."""
-        if positions is self.positions and _version(positions) == self.version:
-            return True
-        like = (positions.shape, positions.dtype, positions.device)
-        return like == (self.values.shape, self.values.dtype, self.values.device) and torch.equal(
-            positions, self.values
-        )
-
-    def drop(self) -> None:
-        """Let go of the rotations and their graph; the rays stay."""
-        self.rotations = None
-
-
-def _version(x: Tensor) -> Any:
-    """A tensor's count of in-place changes; inference tensors do not count, so theirs equals nothing."""
-    return object() if x.is_inference() else x._version
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The encoding placed once, and the Gaussians of all layers."""
+        inner = self.encoding.place(positions, keys)
+        each: list[Any] = list(self.layers)
+        return ByLayer([focus.around(inner.layer(i), positions, keys) for i, focus in enumerate(each)])
 
 
 class LieRE(Encoding):
     """Rotations exp(sum_i p_i A_i) with learned skew generators A_i; block width 2 is RoPE-Mixed.
-
-    Ask for a layer before use: ``lie.layer(3).to_reference(q, k, positions)``. Layers that share their generators, or a
-    model of one layer, may use the module itself.
 
     Parameters
     ----------
@@ -504,22 +467,15 @@ class LieRE(Encoding):
     width : int
         Block width b; blocks * b features are turned.
     layers : int
-        Layers that will ask for a view.
+        Layers of the model.
     unit : sequence of float, or None
         Positions are divided by it, axis by axis. LieRE's own choice is the number of cells minus one, so that a
         training image spans [0, 1] and a larger one goes beyond. None: positions as they are.
 
     Notes
     -----
-    The first layer to ask in a forward pass computes the rotations of all layers with one batched exponential; the
-    others take theirs from it. In training a pass ends with its backward pass, or when the layer that opened it asks
-    again, so every pass has a graph of its own, and activation checkpointing meets the rotations it met before.
-
-    In evaluation (``eval()``, and no gradients asked for) the rotations stay until the generators or the positions
-    change: in-place updates, ``load_state_dict``, ``to``, ``train`` and ``eval`` are all noticed. Not noticed: writing
-    through ``generators.data`` between two calls in evaluation; call ``forget`` after it.
-
-    Width 2 keeps nothing: its angles cost little. Under ``torch.compile`` wider blocks break the graph at this point.
+    One batched exponential makes the rotations of all layers; width 2 takes the angles themselves. They are computed in
+    float32 from generators of any narrower dtype.
 
     Weight decay would pull the rotations towards the identity: leave ``generators`` out of it.
 
@@ -539,115 +495,39 @@ class LieRE(Encoding):
         require(len(unit) == came[3], "unit", unit, f"one number for each of the {came[3]} axes")
         for u in unit:
             check_positive(u, "unit")
-        self.width = width
+        self.width, self.layers = width, layers
         self.generators = nn.Parameter(entries)
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float32), persistent=False)
-        self._kept: _Kept | None = None
-        # Made once, in a tuple: views are no submodules, and hold no parameters of their own.
-        self._views = tuple(_LieRELayer(self, i) for i in range(layers))
 
-    def layer(self, index: int) -> Encoding:
-        """The encoding of one layer, with that layer's generators."""
-        require(0 <= index < len(self._views), "index", index, f"0 to {len(self._views) - 1}: the model's layers")
-        return self._views[index]
-
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, turned by generators that all layers share."""
-        require(len(self.generators) == 1, "layer", "none", f"{len(self.generators)} layers differ: use layer(index)")
-        return self._views[0].to_reference(q, k, positions)
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The rotations of all layers, by one exponential; ``layer(i)`` takes its own."""
+        check_places(positions, keys, self.generators.shape[3])
+        act, table = (turn_pairs, self._turns) if self.width == 2 else (turn_blocks, self.rotations)
+        query, key = at_both(table, positions, keys)
+        sizes = counts(positions, keys)
+        own = [Carried(act, tables, sizes) for tables in zip(query.unbind(0), key.unbind(0))]
+        return own[0] if len(own) == 1 else ByLayer(own)
 
     def skew(self) -> Tensor:
         """The generators as matrices, (layers or 1, heads or 1, blocks, axes, width, width), radians per unit."""
         return skew_matrix(self.generators, self.width)
 
     def rotations(self, positions: Tensor) -> Tensor:
-        """The rotations of all layers, computed afresh.
+        """The rotations of all layers, (layers or 1, [batch,] heads or 1, tokens, blocks, width, width).
 
-        Parameters
-        ----------
-        positions : Tensor, (tokens, axes)
-
-        Returns
-        -------
-        Tensor, (layers or 1, heads or 1, tokens, blocks, width, width)
-            float32 or float64.
+        Float32 or float64.
         """
-        return self._exponentials(positions, None)
-
-    def forget(self) -> None:
-        """Drop the rotations that are kept."""
-        self._kept = None
-
-    def train(self, mode: bool = True) -> LieRE:
-        """Switch between training and evaluation, and drop what is kept."""
-        self.forget()
-        return super().train(mode)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> LieRE:
-        self.forget()
-        return super()._apply(*args, **kwargs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is kept has a graph, which neither copies nor pickles.
-        return {**self.__dict__, "_kept": None}
-
-    def _exponentials(self, positions: Tensor, rays: Rays | None) -> Tensor:
-        check_positions(positions, self.generators.shape[3])
         dtype = angle_dtype(positions, self.generators)
         skew = self.skew().to(dtype) / self.unit.to(dtype)[:, None, None]
-        return position_rotations(positions, skew, rays).permute(1, 2, 0, 3, 4, 5)
+        flat = position_rotations(positions.flatten(0, -2), skew).permute(1, 2, 0, 3, 4, 5)
+        return flat if positions.dim() == 2 else flat.unflatten(2, positions.shape[:2]).transpose(1, 2)
 
-    def _angles(self, index: int, positions: Tensor) -> Tensor:
-        """The angles of width 2, (heads or 1, tokens, blocks): the entry u turns by -u."""
-        entries = self.generators[min(index, len(self.generators) - 1), ..., 0]
-        dtype = angle_dtype(positions, entries)
-        return pair_angles(positions, -entries.to(dtype) / self.unit.to(dtype))
-
-    @uncompiled
-    def _layer_rotations(self, index: int, positions: Tensor, dtype: torch.dtype) -> Tensor:
-        """One layer's rotations in the wanted dtype, (heads or 1, tokens, blocks, width, width)."""
-        recording = torch.is_grad_enabled() and self.generators.requires_grad
-        state = (
-            recording,
-            torch.is_inference_mode_enabled(),
-            dtype,
-            _version(self.generators),
-            self.generators.data_ptr(),
-        )
-        kept, lasting = self._kept, not (recording or self.training)
-        if kept is None or not kept.at(positions):
-            kept = self._kept = _Kept(positions, positions.detach().clone(), _version(positions), find_rays(positions))
-        if kept.rotations is None or kept.state != state or (index == kept.opened_by and not lasting):
-            rotations = self._exponentials(positions, kept.rays).to(dtype)
-            kept.state, kept.opened_by = state, index
-            kept.rotations = rotations.contiguous() if lasting else rotations
-            if recording:
-                # The backward pass frees the graph behind these rotations: whoever comes later needs new ones.
-                rotations.register_hook(lambda gradient: kept.drop())
-        return kept.rotations[min(index, len(kept.rotations) - 1)]
-
-
-class _LieRELayer(Encoding):
-    """One layer's view of a ``LieRE``."""
-
-    def __init__(self, source: LieRE, index: int):
-        super().__init__()
-        self._source, self._index = (source,), index  # in a tuple: the view does not own the module
-
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, turned by this layer's generators."""
-        (source,), index = self._source, self._index
-        if source.width == 2:
-            angles = source._angles(index, positions)
-            return (
-                on_placed(lambda placed: rotate_pairs(placed, angles), q, positions),
-                on_placed(lambda placed: rotate_pairs(placed, angles), k, positions),
-            )
-        rotations = source._layer_rotations(index, positions, q.dtype)
-        return (
-            on_placed(lambda placed: turn_blocks(placed, rotations), q, positions),
-            on_placed(lambda placed: turn_blocks(placed, rotations), k, positions),
-        )
+    def _turns(self, positions: Tensor) -> Tensor:
+        """The turns of width 2, (layers or 1, [batch,] heads or 1, tokens, blocks, 2): the entry u turns by -u."""
+        rates = -self.generators[..., 0].to(angle_dtype(positions, self.generators)) / self.unit
+        if positions.dim() == 3:
+            rates = rates.unsqueeze(1)
+        return cis(pair_angles(for_heads(positions), rates))
 
 
 @dataclass(frozen=True)
@@ -712,7 +592,7 @@ def _riemannian(
     scale_law = SCALE_LAWS[law](**(law_options or {}))
     frequencies = axial_frequencies(setting.head_dim, setting.axes, base) / method.turns
     heads = setting.heads if per_head else 1
-    start = far ** (1 / float(scale_law.exponent(torch.tensor(max(setting.grid) - 1.0).clamp(min=1))))
+    start = far ** (1 / float(scale_law.exponent(torch.tensor(max(max(setting.grid) - 1.0, 1.0), device="cpu"))))
     return _own_layers(
         lambda i: method(frequencies, heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
     )
@@ -729,13 +609,13 @@ def _focused(
     """Widths that begin at half of the longest axis."""
     width = max(setting.grid) / 2 if sigma is None else sigma
     tokens = math.prod(setting.grid) if per_position else 1
-    return _own_layers(
-        lambda i: LocalityFocusing(
-            encoding.layer(i) if per_layer else encoding, setting.heads, setting.axes, width, tokens, learn_precision
-        ),
-        setting,
-        per_layer,
-    )
+
+    def focusing(inside: Encoding) -> LocalityFocusing:
+        return LocalityFocusing(inside, setting.heads, setting.axes, width, tokens, learn_precision)
+
+    if not per_layer:
+        return focusing(encoding)
+    return PerLayerFocusing(encoding, [focusing(Encoding()) for _ in range(setting.layers)])
 
 
 def _visionllama(setting: Setting, base: float = 10000.0) -> RoPE:

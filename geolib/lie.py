@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from geolib._checks import angle_dtype, check_positions, check_positive, require
 from geolib._precision import full_precision
@@ -196,34 +194,63 @@ def bch(X: Tensor, Y: Tensor, order: int = 3) -> Tensor:
 _TAYLOR = {torch.float32: (9, 0.84), torch.float64: (16, 0.81)}
 
 
+# On a GPU, where reading numbers would wait for the device: as many squarings as serve up to 14,000 rad, where rounding
+# A to float32 alone costs 1e-3 rad.
+_FIXED_SQUARINGS = 14
+
+
+def _readable(x: Tensor) -> bool:
+    """Whether looking at the numbers neither waits for a device nor breaks a graph."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _size(A: Tensor) -> Tensor:
+    """A bound of the largest |eigenvalue| of each matrix, (N,)."""
+    # Eigenvalues come in pairs +-i lambda, so lambda_max^2 <= |A|_F^2 / 2.
+    return (A.detach().square().sum((-1, -2)) / 2).sqrt()
+
+
 def _squarings(A: Tensor) -> int:
-    """How many halvings bring all eigenvalues within Taylor's reach."""
-    if A.numel() == 0:
-        return 0
-    # Eigenvalues come in pairs +-i lambda, so lambda_max^2 <= |A|_F^2 / 2; one number travels from a GPU to the host.
-    largest = math.sqrt(float(A.detach().square().sum((-1, -2)).max()) / 2)
-    require(math.isfinite(largest), "A", "entries that are not finite or overflow", "all entries must be finite")
-    reach = _TAYLOR[A.dtype][1]
-    return max(0, math.ceil(math.log2(largest / reach))) if largest > reach else 0
+    """How many halvings bring all eigenvalues within Taylor's reach; a fixed number where A cannot be read."""
+    if A.numel() == 0 or not _readable(A):
+        return _FIXED_SQUARINGS if A.numel() else 0
+    largest, reach = float(_size(A).max()), _TAYLOR[A.dtype][1]
+    return max(0, math.ceil(math.log2(largest / reach))) if reach < largest < math.inf else 0
 
 
-def _taylor(B: Tensor) -> Tensor:
-    """exp(B) - I for small B, (N, b, b), by Paterson and Stockmeyer's grouping of Taylor's polynomial."""
+def _taylor_sums(B: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Powers B, B^2, ... and Horner's sums over them for exp(B) - I, (N, b, b), the last sum the whole.
+
+    Taylor's polynomial in Paterson and Stockmeyer's grouping: step terms at a time, each group times B^step below it.
+    """
     degree = _TAYLOR[B.dtype][0]
     step = math.isqrt(degree)
     powers = [B]
     while len(powers) < step:
         powers.append(torch.bmm(powers[-1], B))
-    groups = []
-    for start in range(0, degree, step):
-        group = B / math.factorial(start + 1)
+    sums: list[Tensor] = []
+    for start in range(degree - step, -1, -step):
+        group = powers[0] / math.factorial(start + 1)
         for j, power in enumerate(powers[1:], start=2):
             group = group.add_(power, alpha=1 / math.factorial(start + j))
-        groups.append(group)
-    total = groups.pop()
-    while groups:
-        total = torch.baddbmm(groups.pop(), powers[-1], total)
-    return total
+        sums.append(torch.baddbmm(group, powers[-1], sums[-1]) if sums else group)
+    return powers, sums
+
+
+def _taylor_adjoint(powers: list[Tensor], sums: list[Tensor], gradient: Tensor) -> Tensor:
+    """The gradient in B, from that in exp(B) - I: the steps of ``_taylor_sums`` backwards."""
+    step = len(powers)
+    grads = [torch.zeros_like(power) for power in powers]
+    for i in range(len(sums)):
+        for j, into in enumerate(grads, start=1):
+            into.add_(gradient, alpha=1 / math.factorial(i * step + j))
+        if i + 1 < len(sums):
+            grads[-1].baddbmm_(gradient, sums[-2 - i].mT)
+            gradient = torch.bmm(powers[-1].mT, gradient)
+    for j in range(step - 1, 0, -1):
+        grads[j - 1].baddbmm_(grads[j], powers[0].mT)
+        grads[0].baddbmm_(powers[j - 1].mT, grads[j])
+    return grads[0]
 
 
 def _double(E: Tensor) -> Tensor:
@@ -232,47 +259,50 @@ def _double(E: Tensor) -> Tensor:
 
 
 def _expm1(A: Tensor, squarings: int) -> Tensor:
-    """exp(A) - I for (N, b, b), by scaling and squaring."""
-    E = _taylor(A * 0.5**squarings)
+    """exp(A) - I for (N, b, b), by scaling and squaring; NaN where the squarings do not reach."""
+    E = _taylor_sums(A * 0.5**squarings)[1][-1]
     for _ in range(squarings):
         E = _double(E)
-    return E
+    if _readable(A):
+        return E
+    far = _size(A) > _TAYLOR[A.dtype][1] * 2**squarings
+    return E.masked_fill(far[:, None, None], math.nan)
 
 
-class _LeanExpm1(torch.autograd.Function):
+# One operator, so that a compiled or exported graph holds it whole, and computes it with TF32 and autocast off.
+@torch.library.custom_op("geolib::expm1", mutates_args=(), schema="(Tensor A) -> Tensor")
+def _lean_expm1(A: Tensor) -> Tensor:
     """exp(A) - I that keeps A alone for the backward pass, and works through pieces that fit a cache."""
+    with full_precision(A.device):
+        # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
+        return torch.cat([_expm1(piece, _squarings(piece)) for piece in A.split(_piece(A))])
 
-    @staticmethod
-    def forward(ctx: Any, A: Tensor) -> Tensor:
-        with full_precision(A.device):
-            ctx.save_for_backward(A)
-            pieces = A.split(_piece(A))
-            # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
-            ctx.squarings = [_squarings(piece) for piece in pieces]
-            return torch.cat([_expm1(piece, n) for piece, n in zip(pieces, ctx.squarings)])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (A,) = ctx.saved_tensors
-        with full_precision(A.device):
-            size = _piece(A)
-            pieces = zip(A.split(size), gradient.contiguous().split(size), ctx.squarings)
-            return torch.cat([_expm1_adjoint(*piece) for piece in pieces])
+@torch.library.custom_op("geolib::expm1_backward", mutates_args=(), schema="(Tensor A, Tensor gradient) -> Tensor")
+def _lean_expm1_backward(A: Tensor, gradient: Tensor) -> Tensor:
+    with full_precision(A.device):
+        pieces = zip(A.split(_piece(A)), gradient.contiguous().split(_piece(A)))
+        return torch.cat([_expm1_adjoint(piece, g, _squarings(piece)) for piece, g in pieces])
+
+
+_lean_expm1.register_fake(lambda A: torch.empty_like(A))
+_lean_expm1_backward.register_fake(lambda A, gradient: torch.empty_like(A))
+_lean_expm1.register_autograd(
+    lambda ctx, gradient: _lean_expm1_backward(*ctx.saved_tensors, gradient),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
 
 
 def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
     """The gradient of <gradient, exp(A)> in A, (N, b, b): the forward steps again, then their adjoints in turn."""
-    with torch.enable_grad():
-        B = (A * 0.5**squarings).requires_grad_()
-        small = _taylor(B)
-    chain = [small.detach()]
+    powers, sums = _taylor_sums(A * 0.5**squarings)
+    chain = [sums[-1]]
     for _ in range(squarings - 1):
         chain.append(_double(chain[-1]))
     for E in reversed(chain[:squarings]):
         # d(2E + EE) = 2 dE + dE E + E dE.
         gradient = torch.baddbmm(torch.baddbmm(gradient, gradient, E.mT, beta=2), E.mT, gradient)
-    return torch.autograd.grad(small, B, gradient)[0] * 0.5**squarings
+    return _taylor_adjoint(powers, sums, gradient) * 0.5**squarings
 
 
 def _piece(A: Tensor) -> int:
@@ -653,10 +683,9 @@ def find_rays(positions: Tensor) -> Rays:
     values = positions.detach().cpu().double().numpy()
     require(bool(np.isfinite(values).all()), "positions", "numbers that are not finite", "all must be finite")
     device, tokens = positions.device, len(values)
-    alone = Rays(positions.detach().clone(), (), torch.arange(tokens, device=device))
     found = _whole_multiples(values) if tokens else None
     if found is None:
-        return alone
+        return _alone(positions)
     whole, step = found
     multiple = np.maximum(np.gcd.reduce(whole, axis=1), 1)
     rays, owner = np.unique(whole // multiple[:, None], axis=0, return_inverse=True)
@@ -666,7 +695,7 @@ def find_rays(positions: Tensor) -> Rays:
     longest = np.zeros(len(rays), dtype=np.int64)
     np.maximum.at(longest, owner, multiple)
     if longest.sum() > tokens:
-        return alone
+        return _alone(positions)
     slot, stages, reach = {(ray, 1): ray for ray in range(len(rays))}, [], 1
     while reach < longest.max():
         # All powers from reach + 1 to 2 reach in one product: R^k = R^reach R^(k - reach).
@@ -678,6 +707,11 @@ def find_rays(positions: Tensor) -> Rays:
     place = torch.tensor([slot[r, k] for r, k in zip(owner.tolist(), multiple.tolist())], device=device)
     primitives = torch.from_numpy(rays * step).to(device, angle_dtype(positions))
     return Rays(primitives, tuple((left, right) for left, right in stages), place)
+
+
+def _alone(positions: Tensor) -> Rays:
+    """One ray a token."""
+    return Rays(positions, (), torch.arange(len(positions), device=positions.device))
 
 
 def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
@@ -710,9 +744,10 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     b, lead = generators.shape[-1], generators.shape[:-3]
     if b <= 3:
         return _closed_form(_algebra_element(positions, generators))
-    rays = find_rays(positions) if rays is None else rays
+    if rays is None:
+        rays = find_rays(positions) if _readable(positions) else _alone(positions)
     with full_precision(generators.device):
-        E = _LeanExpm1.apply(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
+        E = _lean_expm1(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
         for left, right in rays.stages:
             E = _append_products(E, left, right, math.prod(lead))
         E = E.view(-1, *lead, b, b).index_select(0, rays.place)
@@ -740,7 +775,7 @@ def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
     Parameters
     ----------
     x : Tensor, (batch, heads, tokens, blocks * b)
-    rotations : Tensor, (heads or 1, tokens, blocks, b, b)
+    rotations : Tensor, ([batch,] heads or 1, tokens, blocks, b, b)
         Cast to x's dtype.
 
     Returns
@@ -754,10 +789,12 @@ def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
     came = tuple(x.shape)
     holds = x.dim() == 4 and x.shape[-1] == blocks * b
     require(holds, "x", f"shape {came}", f"it must be (batch, heads, tokens, {blocks * b})")
-    turn = rotations.to(x.dtype)
-    if turn.shape[0] == 1:
+    split, turn = x.unflatten(-1, (blocks, b)), rotations.to(x.dtype)
+    if turn.dim() == 6:
+        y = torch.einsum("zhtnj,zhtnij->zhtni", split, turn)
+    elif turn.shape[0] == 1:
         # Heads that share their rotations stand side by side with the batch in one product.
-        y = torch.einsum("zhtnj,tnij->zhtni", x.unflatten(-1, (blocks, b)), turn[0])
+        y = torch.einsum("zhtnj,tnij->zhtni", split, turn[0])
     else:
-        y = torch.einsum("zhtnj,htnij->zhtni", x.unflatten(-1, (blocks, b)), turn)
+        y = torch.einsum("zhtnj,htnij->zhtni", split, turn)
     return y.flatten(-2).to(x.dtype)

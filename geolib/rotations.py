@@ -358,8 +358,9 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
 
     Parameters
     ----------
-    positions : Tensor, (tokens, axes)
-        Any real numbers; for an offset (keys in a cache) add it to them.
+    positions : Tensor, (..., tokens, axes)
+        Any real numbers; for an offset (keys in a cache) add it to them. Leading dimensions are broadcast against
+        those of the frequencies.
     frequencies : Tensor, (..., pairs, axes)
         Radians per unit of position; leading dimensions (heads, say) are kept.
 
@@ -370,10 +371,12 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
 
     Source: RF-S, LR-A1 (block width 2).
     """
-    check_positions(positions, frequencies.shape[-1])
+    axes, came = frequencies.shape[-1], tuple(positions.shape)
+    holds = positions.dim() >= 2 and came[-1] == axes
+    require(holds, "positions", f"shape {came}", f"it must be (..., tokens, axes) with axes = {axes}")
     dtype = angle_dtype(positions, frequencies)
     # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
-    return (positions.to(dtype)[:, None, :] * frequencies.to(dtype)[..., None, :, :]).sum(-1)
+    return (positions.to(dtype)[..., :, None, :] * frequencies.to(dtype)[..., None, :, :]).sum(-1)
 
 
 def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:

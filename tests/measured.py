@@ -13,7 +13,9 @@ def _pair(p_m: Tensor, p_n: Tensor) -> Tensor:
     return torch.stack([p_m, p_n])
 
 
-def measured_bilinear_form(encoding: Encoding, p_m: Tensor, p_n: Tensor, head_dim: int, heads: int = 1) -> Tensor:
+def measured_bilinear_form(
+    encoding: Encoding, p_m: Tensor, p_n: Tensor, head_dim: int, heads: int = 1, layer: int = 0
+) -> Tensor:
     """The matrix B with score = q_m^T B k_n, read off a module by feeding it basis vectors.
 
     Parameters
@@ -31,12 +33,19 @@ def measured_bilinear_form(encoding: Encoding, p_m: Tensor, p_n: Tensor, head_di
 
     Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
     """
-    basis = torch.eye(head_dim, dtype=torch.float64)[:, None, None, :].expand(-1, heads, 2, -1)
-    q, k = encoding.to_reference(basis, basis, _pair(p_m, p_n))
-    return torch.einsum("ihd,jhd->hij", q[:, :, 0], k[:, :, 1]).detach()
+    return measured_bilinear_forms(encoding, _pair(p_m, p_n), head_dim, heads, layer)[0, 1]
 
 
-def measured_log_gate(encoding: Encoding, p_m: Tensor, p_n: Tensor, width: int) -> Tensor:
+def measured_bilinear_forms(
+    encoding: Encoding, positions: Tensor, head_dim: int, heads: int = 1, layer: int = 0
+) -> Tensor:
+    """The same for all pairs of a document, (tokens, tokens, heads, head_dim, head_dim), float64."""
+    basis = torch.eye(head_dim, dtype=torch.float64)[:, None, None, :].expand(-1, heads, len(positions), -1)
+    q, k = encoding.place(positions).layer(layer).to_reference(basis, basis)
+    return torch.einsum("ihmd,jhnd->mnhij", q, k).detach()
+
+
+def measured_log_gate(encoding: Encoding, p_m: Tensor, p_n: Tensor, width: int, layer: int = 0) -> Tensor:
     """What a module adds to the score of the query at m and the key at n inside the softmax, 0 for nothing.
 
     Parameters
@@ -53,10 +62,10 @@ def measured_log_gate(encoding: Encoding, p_m: Tensor, p_n: Tensor, width: int) 
 
     Source: CS-A1.
     """
-    return measured_log_gates(encoding, torch.zeros(2, width, dtype=torch.float64), _pair(p_m, p_n))[..., 0, 1]
+    return measured_log_gates(encoding, torch.zeros(2, width, dtype=torch.float64), _pair(p_m, p_n), layer)[..., 0, 1]
 
 
-def measured_log_gates(encoding: Encoding, x: Tensor, positions: Tensor) -> Tensor:
+def measured_log_gates(encoding: Encoding, x: Tensor, positions: Tensor, layer: int = 0) -> Tensor:
     """What a module adds to the scores of a whole document inside the softmax, zeros for nothing.
 
     Parameters
@@ -72,12 +81,12 @@ def measured_log_gates(encoding: Encoding, x: Tensor, positions: Tensor) -> Tens
 
     Source: CS-gate, CS-A1.
     """
-    tokens, gate = len(x), encoding.log_gate(x[None], positions)
+    tokens, gate = len(x), encoding.place(positions).layer(layer).log_gate(x[None])
     none = torch.zeros(1, tokens, tokens, dtype=torch.float64)
     return none if gate is None else gate.detach().double().reshape(-1, tokens, tokens)
 
 
-def measured_log_attenuation(encoding: Encoding, p_m: Tensor, p_n: Tensor) -> Tensor:
+def measured_log_attenuation(encoding: Encoding, p_m: Tensor, p_n: Tensor, layer: int = 0) -> Tensor:
     """The logarithm of what a module multiplies the weight of the key at n by, after the softmax; 0 for nothing.
 
     Parameters
@@ -91,10 +100,10 @@ def measured_log_attenuation(encoding: Encoding, p_m: Tensor, p_n: Tensor) -> Te
 
     Source: RF-19.
     """
-    return measured_log_attenuations(encoding, _pair(p_m, p_n))[..., 0, 1]
+    return measured_log_attenuations(encoding, _pair(p_m, p_n), layer)[..., 0, 1]
 
 
-def measured_log_attenuations(encoding: Encoding, positions: Tensor) -> Tensor:
+def measured_log_attenuations(encoding: Encoding, positions: Tensor, layer: int = 0) -> Tensor:
     """The logarithms of what a module multiplies the weights of a whole document by, after the softmax.
 
     Parameters
@@ -109,6 +118,6 @@ def measured_log_attenuations(encoding: Encoding, positions: Tensor) -> Tensor:
 
     Source: RF-19, RF-22.
     """
-    tokens, factor = len(positions), encoding.attenuation(positions)
+    tokens, factor = len(positions), encoding.place(positions).layer(layer).attenuation()
     none = torch.zeros(1, tokens, tokens, dtype=torch.float64)
     return none if factor is None else factor.detach().double().log().reshape(-1, tokens, tokens)

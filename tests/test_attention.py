@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import Encoding, MultiHeadAttention, attention, attention_weights, on_placed
+from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights
+from geolib.placed import on_placed
 from geolib.rotations import grid_positions
 
 
@@ -59,29 +60,28 @@ def test_a_scale_replaces_the_default():
 
 def test_attention_without_positions_is_permutation_equivariant():  # RF-PE
     layer, x, order = MultiHeadAttention(24, 3).double(), double(2, 9, 24), torch.randperm(9)
-    none = torch.zeros(0, 1)
-    assert_close(layer(x[:, order], none, Encoding()), layer(x, none, Encoding())[:, order])
+    assert_close(layer(x[:, order], Placed()), layer(x, Placed())[:, order])
 
 
 def test_hooks_of_the_base_class_do_nothing():
     x, q, positions, encoding = double(2, 9, 8), double(2, 2, 9, 4), grid_positions(3, 3), Encoding()
     assert encoding.embed(x, positions) is x
-    assert encoding.to_reference(q, q, positions) == (q, q)
-    assert encoding.log_gate(x, positions) is None
-    assert encoding.attenuation(positions) is None
-    assert encoding.layer(3) is encoding
+    placed = encoding.place(positions)
+    assert placed.to_reference(q, q) == (q, q)
+    assert placed.log_gate(x) is None
+    assert placed.attenuation() is None
+    assert placed.layer(3) is placed
 
 
 def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
-    class Blind(Encoding):
-        """Sees nothing of the placed tokens."""
+    class Blind(Placed):
+        """Sees nothing of the four placed tokens."""
 
-        def attenuation(self, positions):
-            return torch.zeros(len(positions), len(positions), dtype=positions.dtype)
+        def attenuation(self):
+            return torch.zeros(4, 4)
 
     layer, x = MultiHeadAttention(8, 2).double(), double(1, 5, 8)
-    positions = grid_positions(2, 2).double()
-    got, plain = layer(x, positions, Blind()), layer(x, positions, Encoding())
+    got, plain = layer(x, Blind()), layer(x, Placed())
     assert_close(got[:, 0], plain[:, 0])  # the CLS token still sees everything
     weights_on_cls_only = got[:, 1:]
     assert not torch.allclose(weights_on_cls_only, plain[:, 1:])
@@ -89,14 +89,14 @@ def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
 
 def test_on_placed_acts_behind_the_tokens_without_a_place():
     x = double(2, 7, 3)
-    got = on_placed(lambda placed: -placed, x, grid_positions(5))
+    got = on_placed(lambda placed: -placed, x, 5)
     assert_close(got, torch.cat([x[:, :2], -x[:, 2:]], 1))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: on_placed(torch.neg, torch.ones(1, 3, 4), grid_positions(5)), "positions: got 5 rows"),
+        (lambda: on_placed(torch.neg, torch.ones(1, 3, 4), 5), "positions: got 5 rows"),
         (lambda: attention(torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 5)), "k: got shape"),
         (lambda: attention(torch.ones(3, 4), torch.ones(3, 4), torch.ones(2, 4)), "v: got 2 tokens"),
         (lambda: MultiHeadAttention(10, 3), "heads: got 3"),

@@ -22,6 +22,7 @@ RIGHT = {
     "rotations: which shift": lambda q, k, theta: (
         (math.atan2(float(q[1]), float(q[0])) - math.atan2(float(k[1]), float(k[0]))) / float(theta)
     ),
+    "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
     "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
@@ -31,6 +32,7 @@ WRONG = {
     "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, -p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),
     "rotations: which shift": lambda q, k, theta: 0.0,
+    "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
     "riemannformer: symmetries of a distance": lambda A: 8,
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
@@ -60,5 +62,5 @@ def test_an_answer_of_the_wrong_shape_is_reported(capsys):
 
 
 def test_an_unknown_exercise_is_an_error():
-    with pytest.raises(ValueError, match="exercise: got 'rotations: nothing'; one of 'rotations: three mirrors'"):
+    with pytest.raises(ValueError, match="exercise: got 'rotations: nothing'; one of '.*'rotations: three mirrors'"):
         check("rotations: nothing", 1)

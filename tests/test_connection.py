@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured import (
     measured_bilinear_form,
+    measured_bilinear_forms,
     measured_log_attenuation,
     measured_log_attenuations,
     measured_log_gate,
@@ -23,7 +24,7 @@ from geolib import connection as cn
 from geolib import manifolds as mf
 from geolib import recurrence as rc
 from geolib import sympow
-from geolib.attention import Encoding
+from geolib.attention import Encoding, Placed
 from geolib.encodings import METHODS, RoPE, build
 from geolib.rotations import plane_generator, reflect_pairs
 
@@ -571,7 +572,7 @@ every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
 
 
 def randomised(name, grid, options):
-    """A method's second layer in float64, with all that it learns, and its frequencies, drawn at random."""
+    """A method of two layers in float64, with all that it learns, and its frequencies, drawn at random."""
     encoding = build(name, width=WIDTH, heads=HEADS, grid=grid, layers=2, **options).double()
     with torch.no_grad():
         for parameter in encoding.parameters():
@@ -580,7 +581,7 @@ def randomised(name, grid, options):
             # Not the units of position, whole numbers, and not which entries of the frequencies are zero.
             if buffer.is_floating_point() and not buffer_name.endswith("follows"):
                 buffer *= 0.5 + torch.rand_like(buffer)
-    return encoding.layer(1)
+    return encoding
 
 
 def document(grid):
@@ -598,14 +599,14 @@ def joined(rows):
 @every_method
 def test_every_method_computes_its_rows(name, options, grid):  # RF-9, RF-13, RF-21, RF-A5, LR-A1, LR-A2, CS-A1, CS-gate
     encoding, (x, positions) = randomised(name, grid, options), document(grid)
-    gates = measured_log_gates(encoding, x, positions)
-    attenuations = measured_log_attenuations(encoding, positions)
-    rows = [cn.rows_of(encoding, HEAD_DIM, head, x, positions) for head in range(HEADS)]
+    gates = measured_log_gates(encoding, x, positions, layer=1)
+    attenuations = measured_log_attenuations(encoding, positions, layer=1)
+    forms = measured_bilinear_forms(encoding, positions, HEAD_DIM, HEADS, layer=1)
+    rows = [cn.rows_of(encoding, HEAD_DIM, head, x, positions, layer=1) for head in range(HEADS)]
     for m, n in itertools.product(range(4), repeat=2):
         pair = positions[m], positions[n]
-        forms = measured_bilinear_form(encoding, *pair, HEAD_DIM, HEADS)
         for head in range(HEADS):
-            close(forms[head], joined(rows[head])(*pair))
+            close(forms[m, n, head], joined(rows[head])(*pair))
             close(gates[min(head, len(gates) - 1), m, n], sum(row.log_gate(*pair) for row in rows[head]))
             expected = sum(row.log_attenuation(*pair) for row in rows[head])
             assert_close(attenuations[min(head, len(attenuations) - 1), m, n], expected, rtol=1e-10, atol=1e-10)
@@ -618,11 +619,11 @@ def test_every_method_computes_its_rows(name, options, grid):  # RF-9, RF-13, RF
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "sympow-gates"])
 def test_gates_and_attenuations_of_a_pair_are_those_of_its_document(name, grid):  # CS-A1, RF-19
     encoding, (x, positions) = randomised(f"{name}+lf", grid, {}), document(grid)
-    gates = measured_log_gates(encoding, x, positions)
-    attenuations = measured_log_attenuations(encoding, positions)
+    gates = measured_log_gates(encoding, x, positions, layer=1)
+    attenuations = measured_log_attenuations(encoding, positions, layer=1)
     pair = positions[3], positions[1]
-    close(measured_log_gate(encoding, *pair, WIDTH), gates[:, 3, 1])
-    close(measured_log_attenuation(encoding, *pair), attenuations[:, 3, 1])
+    close(measured_log_gate(encoding, *pair, WIDTH, layer=1), gates[:, 3, 1])
+    close(measured_log_attenuation(encoding, *pair, layer=1), attenuations[:, 3, 1])
 
 
 def test_gates_of_a_document_are_sigmoids_multiplied_along_its_tokens():  # CS-gate
@@ -648,20 +649,27 @@ class Novel(Encoding):
 class Lopsided(Encoding):
     """An encoding that treats queries and keys differently, with a gate and an attenuation."""
 
-    def to_reference(self, q, k, positions):
-        return reflect_pairs(q, positions), 2 * k
+    class Placed(Placed):
+        def __init__(self, positions):
+            self.positions = positions
 
-    def log_gate(self, x, positions):
-        return positions - 3 * positions.T
+        def to_reference(self, q, k):
+            return reflect_pairs(q, self.positions), 2 * k
 
-    def attenuation(self, positions):
-        return (positions - 2 * positions.T).exp()
+        def log_gate(self, x):
+            return self.positions - 3 * self.positions.T
+
+        def attenuation(self):
+            return (self.positions - 2 * self.positions.T).exp()
+
+    def place(self, positions, keys=None):
+        return self.Placed(positions)
 
 
 def test_measured_form_predicts_every_score():
     q, k = double(2, 1, 1, 1, 2)
     score = torch.einsum("...i,hij,...j->...", q, measured_bilinear_form(Lopsided(), vec(5), vec(2), 2), k)
-    moved = Lopsided().to_reference(torch.cat([q, q], 2), torch.cat([k, k], 2), vec(5, 2)[:, None])
+    moved = Lopsided().place(vec(5, 2)[:, None]).to_reference(torch.cat([q, q], 2), torch.cat([k, k], 2))
     close(score[..., 0], (moved[0][..., 0, :] * moved[1][..., 1, :]).sum(-1))
     close(measured_log_gate(Lopsided(), vec(5), vec(2), 2), vec(5 - 6))
     close(measured_log_attenuation(Lopsided(), vec(5), vec(2)), vec(5 - 4))

@@ -22,14 +22,11 @@ OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 # The mathematics: a module, or a package whose files are its rooms.
 MODULES = [
     "geolib.attention", "geolib.check", "geolib.conformal", "geolib.connection", "geolib.encodings", "geolib.figures",
-    "geolib.lie", "geolib.locality", "geolib.manifolds", "geolib.recurrence", "geolib.rotations", "geolib.sympow",
-    "geolib.transport",
+    "geolib.lie", "geolib.locality", "geolib.manifolds", "geolib.placed", "geolib.recurrence", "geolib.rotations",
+    "geolib.sympow", "geolib.transport",
 ]  # fmt: skip
 
 WITHOUT_EXAMPLE: dict[str, str] = {
-    "geolib.attention": """
-        Encoding MultiHeadAttention attention attention_weights extended on_placed
-    """,
     "geolib.check": """
         check
     """,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import MultiHeadAttention
+from geolib.attention import MultiHeadAttention, extended
 from geolib.encodings import METHODS, RoPE, build
 from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
 
@@ -27,7 +27,7 @@ def heads_of(tokens, dtype=torch.float32):
 
 
 def run(encoding, x, positions, layer):
-    return layer(encoding.embed(x, positions), positions, encoding.layer(0))
+    return layer(encoding.embed(x, positions), encoding.place(positions).layer(0))
 
 
 @every_method
@@ -38,7 +38,7 @@ def test_shapes_and_dtypes_are_kept(name, grid):
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         x, q, k = torch.randn(2, tokens, WIDTH).to(dtype), heads_of(tokens, dtype), heads_of(tokens, dtype)
         embedded = encoding.embed(x, positions)
-        q_ref, k_ref = encoding.layer(1).to_reference(q, k, positions)
+        q_ref, k_ref = encoding.place(positions).layer(1).to_reference(q, k)
         for before, after in ((x, embedded), (q, q_ref), (k, k_ref)):
             assert after.shape == before.shape
             assert after.dtype == dtype
@@ -51,17 +51,20 @@ def test_tokens_without_a_place_get_the_identity(name, grid):
     positions, tokens = grid_positions(*grid), math.prod(grid)
     encoding = method(name, grid)
     x, q, k = torch.randn(2, tokens + 2, WIDTH), heads_of(tokens + 2), heads_of(tokens + 2)
-    q_ref, k_ref = encoding.layer(0).to_reference(q, k, positions)
+    at = encoding.place(positions).layer(0)
+    q_ref, k_ref = at.to_reference(q, k)
     assert torch.equal(encoding.embed(x, positions)[:, :2], x[:, :2])
     assert torch.equal(q_ref[:, :, :2], q[:, :, :2])
     assert torch.equal(k_ref[:, :, :2], k[:, :, :2])
-    placed, _ = encoding.layer(0).to_reference(q[:, :, 2:], k[:, :, 2:], positions)
+    placed, _ = at.to_reference(q[:, :, 2:], k[:, :, 2:])
     assert_close(q_ref[:, :, 2:], placed)
-    gate = encoding.layer(0).log_gate(x, positions)
-    if gate is not None:
-        gate = gate.expand(*gate.shape[:-2], tokens + 2, tokens + 2)
-        assert (gate[..., :2, :] == 0).all()
-        assert (gate[..., :, :2] == 0).all()
+    for hook, fill in ((at.log_gate(x), 0.0), (at.attenuation(), 1.0)):
+        if hook is not None:
+            whole = extended(hook, q, k, fill)
+            assert whole.shape[-2:] == (tokens + 2, tokens + 2)
+            assert (whole[..., :2, :] == fill).all()
+            assert (whole[..., :, :2] == fill).all()
+            assert torch.equal(whole[..., 2:, 2:], hook)
 
 
 @every_method
@@ -70,9 +73,9 @@ def test_parameters_get_gradients(name, grid):
     positions, tokens = grid_positions(*grid), math.prod(grid)
     encoding, layer = method(name, grid), MultiHeadAttention(WIDTH, HEADS)
     x = torch.randn(2, tokens, WIDTH)
-    y = encoding.embed(x, positions)
+    y, placed = encoding.embed(x, positions), encoding.place(positions)
     for index in range(2):
-        y = y + layer(y, positions, encoding.layer(index))
+        y = y + layer(y, placed.layer(index))
     y.square().mean().backward()
     for parameter_name, parameter in encoding.named_parameters():
         assert parameter.grad is not None, parameter_name
@@ -141,7 +144,7 @@ def test_rope_scores_survive_a_common_shift(name, grid):  # RF-13 with s = 1
     encoding, q, k = method(name, grid).double(), heads_of(tokens, torch.float64), heads_of(tokens, torch.float64)
 
     def scores(p):
-        q_ref, k_ref = encoding.to_reference(q, k, p)
+        q_ref, k_ref = encoding.place(p).to_reference(q, k)
         return q_ref @ k_ref.transpose(-1, -2)
 
     assert_close(scores(positions + 17.5), scores(positions), atol=1e-9, rtol=0)
@@ -150,8 +153,8 @@ def test_rope_scores_survive_a_common_shift(name, grid):  # RF-13 with s = 1
 def test_rope_on_a_grid_places_cells_by_reading_order():
     encoding, line = method("rope", (3, 4)), RoPE(language_frequencies(HEAD_DIM))
     q = heads_of(12)
-    on_grid, _ = encoding.to_reference(q, q, grid_positions(3, 4))
-    on_line, _ = line.to_reference(q, q, grid_positions(12))
+    on_grid, _ = encoding.place(grid_positions(3, 4)).to_reference(q, q)
+    on_line, _ = line.place(grid_positions(12)).to_reference(q, q)
     assert_close(on_grid, on_line)
 
 

@@ -18,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 import geolib.encodings
 from geolib.encodings import LieRE, build
-from geolib.lie import entry_count, uniform_entries
+from geolib.lie import entry_count, turn_blocks, uniform_entries
+from geolib.placed import Carried
 from geolib.rotations import grid_positions, rescale_positions, rope, rotation_matrix
 
 modest = settings(deadline=None, max_examples=20)
@@ -54,7 +55,7 @@ def small(layers: int = 2, width: int = 4, heads: int = 2, axes: int = 2, seed: 
 
 
 def score(encoding, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
-    q, k = encoding.to_reference(q, k, positions)
+    q, k = encoding.place(positions).to_reference(q, k)
     return q @ k.mT
 
 
@@ -78,7 +79,7 @@ def test_liere_turns_queries_and_keys_by_the_exponential_of_their_position(width
     q, k = queries(2, 2, extra + len(positions), 12, seed=seed, dtype=torch.float64)
     for layer in range(2):
         entries = lie.generators[min(layer, len(lie.generators) - 1)]
-        for x, turned in zip((q, k), lie.layer(layer).to_reference(q, k, positions)):
+        for x, turned in zip((q, k), lie.place(positions).layer(layer).to_reference(q, k)):
             assert torch.equal(turned[:, :, :extra], x[:, :, :extra])  # tokens without a place
             expected = literal_turn(x[:, :, extra:], entries, positions / unit, width)
             assert_close(turned[:, :, extra:], expected, atol=2e-5, rtol=0)
@@ -88,7 +89,7 @@ def test_in_float64_liere_is_exact():  # LR-A1
     lie = small(width=8).double()
     positions = grid_positions(3, 3).double()
     q, k = queries(1, 2, 9, 8, dtype=torch.float64)
-    turned, _ = lie.layer(1).to_reference(q, k, positions)
+    turned, _ = lie.place(positions).layer(1).to_reference(q, k)
     assert turned.dtype == torch.float64
     assert_close(turned, literal_turn(q, lie.generators[1], positions, 8), atol=1e-11, rtol=0)
 
@@ -97,8 +98,8 @@ def test_in_float64_liere_is_exact():  # LR-A1
 def test_narrow_inputs_keep_their_dtype_and_the_exponential_its_digits(width):  # LR-B5
     lie = small(width=width, layers=1)
     q, k = queries(2, 2, 9, 8)
-    exact = lie.to_reference(q.bfloat16().float(), k, grid_positions(3, 3))[0]
-    turned = lie.to_reference(q.bfloat16(), k.bfloat16(), grid_positions(3, 3))[0]
+    exact = lie.place(grid_positions(3, 3)).to_reference(q.bfloat16().float(), k)[0]
+    turned = lie.place(grid_positions(3, 3)).to_reference(q.bfloat16(), k.bfloat16())[0]
     assert turned.dtype == torch.bfloat16
     assert_close(turned.float(), exact, atol=0.05, rtol=0)
 
@@ -110,7 +111,7 @@ def test_width_2_is_rope_with_learned_frequencies():  # LR-blk
     for layer in range(2):
         frequencies = -lie.generators[layer, ..., 0]
         assert_close(
-            lie.layer(layer).to_reference(q, k, positions),
+            lie.place(positions).layer(layer).to_reference(q, k),
             (rope(q, positions, frequencies), rope(k, positions, frequencies)),
         )
         # And of the same code as wider blocks: the closed form beside the matrices.
@@ -155,7 +156,7 @@ def test_rope_mixed_starts_along_one_random_direction_a_layer_and_head():  # LR-
 def test_visionllama_alternates_the_axes_from_pair_to_pair():  # LR-T1
     encoding = build("visionllama", width=16, heads=2, grid=(4, 5))
     q, k = queries(1, 2, 20, 8)
-    turned, _ = encoding.to_reference(q, k, grid_positions(4, 5))
+    turned, _ = encoding.place(grid_positions(4, 5)).to_reference(q, k)
     for t, (row, column) in enumerate(np.ndindex(4, 5)):
         angles = torch.tensor([row * 1.0, column * 1.0, row * 0.01, column * 0.01])  # 10000^(-2/4) = 0.01
         literal = (rotation_matrix(angles) @ q[0, 1, t].view(4, 2, 1)).flatten()
@@ -165,7 +166,7 @@ def test_visionllama_alternates_the_axes_from_pair_to_pair():  # LR-T1
 def test_visionllama_in_three_dimensions_leaves_the_pairs_that_do_not_fill_a_round():  # LR-3D
     encoding = build("visionllama", width=64, heads=1, grid=(2, 3, 3))
     q, k = queries(1, 1, 18, 64)
-    turned, _ = encoding.to_reference(q, k, grid_positions(2, 3, 3))
+    turned, _ = encoding.place(grid_positions(2, 3, 3)).to_reference(q, k)
     assert torch.equal(turned[..., 60:], q[..., 60:])
     assert (turned[..., -1, 54:60] - q[..., -1, 54:60]).abs().min() > 0
 
@@ -185,7 +186,7 @@ def test_a_larger_image_extends_the_positions_or_squeezes_them(block):  # LR-F2
 
 def test_turned_queries_and_keys_serve_linear_attention():  # LR-lin, with the features x itself
     lie = small(layers=1, width=8)
-    q, k = lie.to_reference(*queries(1, 2, 9, 8), grid_positions(3, 3))
+    q, k = lie.place(grid_positions(3, 3)).to_reference(*queries(1, 2, 9, 8))
     v = queries(1, 2, 9, 8, seed=1)[0]
     state, outputs = torch.zeros(1, 2, 8, 8), []
     for t in range(9):
@@ -216,27 +217,25 @@ def test_the_registry_starts_generators_uniform_and_the_image_on_the_unit_square
 def test_every_layer_turns_by_its_own_generators_and_learns_them(width):  # LR-CODE
     lie = small(layers=3, width=width)
     q, k = queries(2, 2, 9, 8)
-    turned = [lie.layer(i).to_reference(q, k, grid_positions(3, 3)) for i in range(3)]
+    turned = [lie.place(grid_positions(3, 3)).layer(i).to_reference(q, k) for i in range(3)]
     assert all((turned[i][0] - turned[j][0]).abs().max() > 0.1 for i, j in [(0, 1), (0, 2), (1, 2)])
     sum((a * b.flip(2)).sum() for a, b in turned).backward()
     assert all(g.abs().max() > 1e-3 for g in lie.generators.grad)
     # The released code: every layer asks for layer 0's rotations, and the others' generators never learn.
     lie.generators.grad = None
-    sum((a * b.flip(2)).sum() for a, b in [lie.layer(0).to_reference(q, k, grid_positions(3, 3))] * 3).backward()
+    sum((a * b.flip(2)).sum() for a, b in [lie.place(grid_positions(3, 3)).layer(0).to_reference(q, k)] * 3).backward()
     assert lie.generators.grad[0].abs().max() > 1e-3
     assert lie.generators.grad[1:].abs().max() == 0
 
 
 def test_a_model_with_layers_of_its_own_must_be_asked_for_one():  # LR-CODE
-    with pytest.raises(ValueError, match="layer"):
-        small(layers=2).to_reference(*queries(1, 2, 9, 8), grid_positions(3, 3))
+    with pytest.raises(RuntimeError, match="layer"):
+        small(layers=2).place(grid_positions(3, 3)).to_reference(*queries(1, 2, 9, 8))
 
 
-def test_views_hold_no_parameters_of_their_own():
+def test_generators_are_the_only_parameters():
     lie = small()
-    assert list(dict(lie.named_parameters())) == ["generators"]
-    assert not list(lie.layer(1).parameters())
-    assert list(lie.state_dict()) == ["generators"]
+    assert list(dict(lie.named_parameters())) == list(lie.state_dict()) == ["generators"]
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -254,7 +253,7 @@ def test_gradients_of_the_encoding_are_right(width):  # LR-A1
     assert torch.autograd.gradcheck(scores, (entries.requires_grad_(), q.requires_grad_()))
 
 
-# What is kept between calls
+# Placed once a pass
 
 
 @pytest.fixture
@@ -273,22 +272,23 @@ def exponentials(monkeypatch):
 
 def forward(lie: LieRE, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
     """A pass through all layers, each layer's output feeding the next."""
-    for i in range(len(lie._views)):
-        a, b = lie.layer(i).to_reference(q, k, positions)
+    placed = lie.place(positions)
+    for i in range(lie.layers):
+        a, b = placed.layer(i).to_reference(q, k)
         q, k = a + 0.1 * b.flip(-2), b
     return (q * k.flip(-2)).sum()
 
 
 def afresh(lie: LieRE, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
     """The same with rotations computed for this pass and this layer alone."""
-    for i in range(len(lie._views)):
+    for i in range(lie.layers):
         R = lie.rotations(positions)[i]
         a, b = ((R @ x.unflatten(-1, (-1, lie.width))[..., None]).flatten(-3) for x in (q, k))
         q, k = a + 0.1 * b.flip(-2), b
     return (q * k.flip(-2)).sum()
 
 
-def test_a_training_pass_takes_one_exponential_for_all_layers(exponentials):  # LR-A1
+def test_a_pass_takes_one_exponential_for_all_layers(exponentials):  # LR-A1
     lie, positions = small(layers=4), grid_positions(3, 3)
     q, k = queries(2, 2, 9, 8)
     for passes in range(1, 4):
@@ -314,81 +314,34 @@ def test_two_passes_may_be_differentiated_one_after_the_other():  # LR-A1
 def test_recomputed_activations_meet_the_same_rotations(reentrant):
     lie, positions = small(layers=3), grid_positions(3, 3)
     q, k = queries(2, 2, 9, 8)
+    tables = lie.rotations(positions) if reentrant else None  # the older form passes gradients to arguments alone
 
-    def step(q, k, i):
-        a, b = lie.layer(i).to_reference(q, k, positions)
+    def step(q, k, i, table):
+        at = placed.layer(i) if table is None else Carried(turn_blocks, (table, table), (9, 9))
+        a, b = at.to_reference(q, k)
         return a + 0.1 * b.flip(-2), b
 
-    x, y = q.clone().requires_grad_(), k
+    x, y, placed = q.clone().requires_grad_(), k, lie.place(positions)
     for i in range(3):
-        x, y = checkpoint(step, x, y, i, use_reentrant=reentrant)
+        x, y = checkpoint(step, x, y, i, None if tables is None else tables[i], use_reentrant=reentrant)
     (x * y.flip(-2)).sum().backward()
     ours, lie.generators.grad = lie.generators.grad, None
     afresh(lie, q, k, positions).backward()
     assert_close(ours, lie.generators.grad, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_evaluation_takes_one_exponential_for_all_passes(exponentials, mode):  # LR-A1
+def test_placed_once_it_serves_many_passes_in_evaluation(exponentials):  # LR-A1
     lie, positions = small(layers=3).eval(), grid_positions(3, 3)
     q, k = queries(2, 2, 9, 8)
-    with mode():
-        results = [forward(lie, q, k, positions) for _ in range(3)]
-        forward(lie, q, k, grid_positions(3, 3))  # equal positions in another tensor
+    with torch.no_grad():
+        placed = lie.place(positions)
+        results = [placed.layer(i).to_reference(q, k)[0] for _ in range(3) for i in range(3)]
     assert len(exponentials) == 1
-    assert_close(results[2], afresh(lie, q, k, positions).detach())
-    forward(lie, q, k, positions).backward()  # what was kept has no graph: a pass that needs one makes its own
-    assert lie.generators.grad.abs().max() > 0
+    for got, R in zip(results[-3:], lie.rotations(positions)):
+        assert_close(got, (R @ q.unflatten(-1, (-1, 4))[..., None]).flatten(-3).detach())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "optimiser",
-        "load_state_dict",
-        "data and train",
-        "double",
-        "copy_",
-        "positions in place",
-        "other positions",
-        "frozen",
-    ],
-)
-def test_kept_rotations_go_when_what_they_were_made_of_changes(exponentials, change):
-    lie, positions = small(layers=2).eval(), grid_positions(3, 3)
-    q, k = queries(2, 2, 9, 8)
-    with torch.no_grad():
-        before = forward(lie, q, k, positions)
-    if change == "optimiser":
-        optimiser = torch.optim.AdamW(lie.parameters(), lr=0.1)
-        forward(lie, q, k, positions).backward()
-        optimiser.step()
-    elif change == "load_state_dict":
-        lie.load_state_dict(small(layers=2, seed=1).state_dict())
-    elif change == "data and train":
-        lie.generators.data.mul_(1.1)
-        lie.train()
-        lie.eval()
-    elif change == "double":
-        lie.double()
-        q, k, positions = q.double(), k.double(), positions.double() * 1.1
-    elif change == "copy_":
-        with torch.no_grad():
-            lie.generators.copy_(lie.generators + 0.1)
-    elif change == "positions in place":
-        positions.mul_(2)
-    elif change == "other positions":
-        positions = positions + 1
-    elif change == "frozen":
-        lie.generators.requires_grad_(False)
-        lie.generators.mul_(1.1)
-    with torch.no_grad():
-        after = forward(lie, q, k, positions)
-        assert_close(after, afresh(lie, q, k, positions))
-    assert (after - before).abs() > 1e-3
-
-
-def test_copies_and_pickles_leave_the_kept_rotations_behind():
+def test_copies_and_pickles_turn_by_their_own_generators():
     lie, positions = small(layers=2), grid_positions(3, 3)
     q, k = queries(2, 2, 9, 8)
     loss = forward(lie, q, k, positions)
@@ -398,7 +351,7 @@ def test_copies_and_pickles_leave_the_kept_rotations_behind():
     for other in (copy.deepcopy(lie), torch.load(file, weights_only=False)):
         with torch.no_grad():
             other.generators.add_(0.1)
-            assert (forward(other, q, k, positions) - loss).abs() > 1e-3  # its views look at its own generators
+            assert (forward(other, q, k, positions) - loss).abs() > 1e-3
     loss.backward()
 
 
@@ -410,11 +363,13 @@ def test_compiled_or_not_the_scores_are_the_same(name):
     q, k = (x.requires_grad_() for x in queries(2, 2, 10, 8))
 
     def scores(q: Tensor, k: Tensor) -> Tensor:
-        return sum(score(encoding.layer(i), q, k, positions).square().sum() for i in range(2))
+        placed = encoding.place(positions)
+        pairs = (placed.layer(i).to_reference(q, k) for i in range(2))
+        return sum((a @ b.mT).square().sum() for a, b in pairs)
 
     inputs = [q, k, *encoding.parameters()]
     eager = torch.autograd.grad(scores(q, k), inputs)
-    compiled = torch.compile(scores, backend="eager")
+    compiled = torch.compile(scores, backend="eager", fullgraph=True)
     for _ in range(2):  # the second pass meets what the first one left
         assert_close(torch.autograd.grad(compiled(q, k), inputs), eager, atol=1e-4, rtol=1e-4)
 
@@ -440,11 +395,11 @@ def test_what_does_not_fit_is_refused():
     for name in ("liere", "rope-mixed", "visionllama"):
         encoding = build(name, **grid)
         with pytest.raises(ValueError, match="positions"):
-            encoding.to_reference(*queries(1, 2, 4, 16), grid_positions(4))
+            encoding.place(grid_positions(4)).to_reference(*queries(1, 2, 4, 16))
         with pytest.raises(ValueError, match="positions"):
-            encoding.to_reference(*queries(1, 2, 4, 16), grid_positions(4, 4))
+            encoding.place(grid_positions(4, 4)).to_reference(*queries(1, 2, 4, 16))
     with pytest.raises(ValueError, match="index"):
-        build("liere", **grid, layers=3).layer(3)
+        build("liere", **grid, layers=3).place(grid_positions(4, 4)).layer(3)
     with pytest.raises(ValueError, match="unit"):
         small(unit=[1.0])
     with pytest.raises(ValueError, match="unit"):

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib import conformal, locality, transport
-from geolib.attention import Encoding, MultiHeadAttention, attention
+from geolib.attention import Encoding, MultiHeadAttention, attention, extended
 from geolib.encodings import (
     METHODS,
     ALiBi,
@@ -55,7 +55,7 @@ def test_method_works_in_attention_on_any_number_of_axes(name, grid, unplaced):
     positions = grid_positions(*grid)
     x = torch.randn(2, 12 + unplaced, 24, requires_grad=True)
     layer, encoding = MultiHeadAttention(24, 2), _build(name, grid)
-    y = layer(x, positions, encoding)
+    y = layer(x, encoding.place(positions))
     assert y.shape == x.shape
     y.square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in encoding.parameters())
@@ -65,17 +65,18 @@ def test_method_works_in_attention_on_any_number_of_axes(name, grid, unplaced):
 def test_tokens_without_a_place_are_left_alone(name):
     positions, encoding = grid_positions(3, 4).double(), _stir(_build(name))
     q, k = torch.randn(2, 1, 2, 14, 12, dtype=F64)
-    turned = encoding.to_reference(q, k, positions)
-    alone = encoding.to_reference(q[..., 2:, :], k[..., 2:, :], positions)
+    turned = encoding.place(positions).to_reference(q, k)
+    alone = encoding.place(positions).to_reference(q[..., 2:, :], k[..., 2:, :])
     for whole, given, part in zip(turned, (q, k), alone):
         assert_close(whole[..., :2, :], given[..., :2, :])
         assert_close(whole[..., 2:, :], part)
-    gate = encoding.log_gate(torch.zeros(1, 14, 24), positions)
+    gate = encoding.place(positions).log_gate(torch.zeros(1, 14, 24))
     if gate is not None:
-        assert gate.shape == (2, 14, 14)
-        assert not gate[:, :2].any()
-        assert not gate[:, :, :2].any()
-        assert_close(gate[:, 2:, 2:], encoding.log_gate(torch.zeros(1, 12, 24), positions))
+        assert gate.shape == (2, 12, 12)
+        whole = extended(gate, q, k, 0.0)
+        assert not whole[:, :2].any()
+        assert not whole[:, :, :2].any()
+        assert torch.equal(whole[:, 2:, 2:], gate)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,8 +85,11 @@ def test_vectors_keep_their_dtype_and_positions_their_precision(name, dtype):
     encoding = _build(name)
     q = torch.randn(1, 2, 12, 12).to(dtype)
     for positions in (grid_positions(3, 4), grid_positions(3, 4).double()):
-        assert all(x.dtype == dtype for x in encoding.to_reference(q, q, positions))
-        for hook in (encoding.attenuation(positions), encoding.log_gate(torch.zeros(1, 12, 24), positions)):
+        assert all(x.dtype == dtype for x in encoding.place(positions).to_reference(q, q))
+        for hook in (
+            encoding.place(positions).attenuation(),
+            encoding.place(positions).log_gate(torch.zeros(1, 12, 24)),
+        ):
             assert hook is None or hook.dtype == positions.dtype
 
 
@@ -93,9 +97,9 @@ def test_vectors_keep_their_dtype_and_positions_their_precision(name, dtype):
 def test_autocast_leaves_scales_and_distances_in_float32(name):
     encoding, positions = _build(name), 31.7 + grid_positions(3, 4)
     q, k = torch.randn(2, 1, 2, 12, 12)
-    plain = encoding.to_reference(q, k, positions), encoding.attenuation(positions)
+    plain = encoding.place(positions).to_reference(q, k), encoding.place(positions).attenuation()
     with torch.autocast("cpu", torch.bfloat16):
-        cast = encoding.to_reference(q, k, positions), encoding.attenuation(positions)
+        cast = encoding.place(positions).to_reference(q, k), encoding.place(positions).attenuation()
     for a, b in zip(cast[0], plain[0]):
         assert torch.equal(a, b)
     assert plain[1] is None or torch.equal(cast[1], plain[1])
@@ -106,21 +110,23 @@ def test_method_can_be_saved_and_loaded(name):
     encoding, positions = _build(name), grid_positions(3, 4)
     copy = pickle.loads(pickle.dumps(encoding))
     q = torch.randn(1, 2, 12, 12)
-    assert torch.equal(copy.to_reference(q, q, positions)[0], encoding.to_reference(q, q, positions)[0])
+    assert torch.equal(copy.place(positions).to_reference(q, q)[0], encoding.place(positions).to_reference(q, q)[0])
 
 
 @pytest.mark.parametrize("name", ["alibi", "riemannformer+lf", "riemannformer-general"])
 def test_compiled_method_computes_the_same(name):
     encoding, positions = _build(name), grid_positions(3, 4)
     layer, x = MultiHeadAttention(24, 2), torch.randn(1, 13, 24)
-    compiled = torch.compile(lambda x: layer(x, positions, encoding), backend="aot_eager", fullgraph=True)
-    assert_close(compiled(x), layer(x, positions, encoding))
+    compiled = torch.compile(lambda x: layer(x, encoding.place(positions)), backend="aot_eager", fullgraph=True)
+    assert_close(compiled(x), layer(x, encoding.place(positions)))
 
 
 def test_slow_law_compiles_in_one_graph():  # RF-6a
     encoding, positions, q = _build("riemannformer", law="slow"), grid_positions(3, 4), torch.randn(1, 2, 12, 12)
-    compiled = torch.compile(lambda q: encoding.to_reference(q, q, positions), backend="aot_eager", fullgraph=True)
-    assert_close(compiled(q), encoding.to_reference(q, q, positions))
+    compiled = torch.compile(
+        lambda q: encoding.place(positions).to_reference(q, q), backend="aot_eager", fullgraph=True
+    )
+    assert_close(compiled(q), encoding.place(positions).to_reference(q, q))
 
 
 # ALiBi --------------------------------------------------------------------------------------------------------------
@@ -133,7 +139,7 @@ def test_alibi_slopes_are_the_geometric_series():  # CS-A1
 
 def test_alibi_is_a_scalar_gate_multiplied_along_the_way():  # CS-A1
     q, k = torch.randn(2, 6, 4, dtype=F64)
-    gate = ALiBi(2).log_gate(torch.zeros(1, 6, 8), torch.arange(6.0, dtype=F64)[:, None])
+    gate = ALiBi(2).place(torch.arange(6.0, dtype=F64)[:, None]).log_gate(torch.zeros(1, 6, 8))
     for h, slope in enumerate((2.0**-4, 2.0**-8)):
         gamma = math.exp(-slope)
         for i, j in itertools.product(range(6), range(6)):
@@ -145,8 +151,8 @@ def test_alibi_is_a_scalar_gate_multiplied_along_the_way():  # CS-A1
 def test_alibi_on_a_grid_is_the_product_over_the_axes():  # CS-A1
     positions = grid_positions(3, 4).double()
     alibi, x = ALiBi(2), torch.zeros(1, 12, 8)
-    both = sum(alibi.log_gate(x, positions[:, i : i + 1]) for i in range(2))
-    assert_close(alibi.log_gate(x, positions), both)
+    both = sum(alibi.place(positions[:, i : i + 1]).log_gate(x) for i in range(2))
+    assert_close(alibi.place(positions).log_gate(x), both)
 
 
 # RiemannFormer ------------------------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ def test_on_a_line_each_head_is_the_preset(method, preset, law):  # RF-6, RF-14,
     encoding = _stir(method(language_frequencies(8), 3, law=conformal.SCALE_LAWS[law](), start=0.8))
     positions = torch.tensor([0.0, 1.0, 4.5, -2.0], dtype=F64)
     q, k = torch.randn(2, 2, 3, 4, 8, dtype=F64)
-    a, b = encoding.to_reference(q, k, positions[:, None])
+    a, b = encoding.place(positions[:, None]).to_reference(q, k)
     for h in range(3):
         scales = encoding.log_scale()[h].flatten()
         literal = preset(scales.squeeze(), encoding.frequencies[:, 0]).literal_scores(q[:, h], k[:, h], positions)
@@ -180,7 +186,7 @@ def test_reflections_score_as_rotations(grid, options):  # RF-16, RF-REFL
     positions, w = grid_positions(*grid).double(), torch.randn_like(turns.raw_scale)
     mirrors.raw_scale.data, turns.raw_scale.data = w, w
     q, k = torch.randn(2, 2, 2, 12, 12, dtype=F64)
-    (a, b), (c, d) = mirrors.to_reference(q, k, positions), turns.to_reference(q, k, positions)
+    (a, b), (c, d) = mirrors.place(positions).to_reference(q, k), turns.place(positions).to_reference(q, k)
     assert not torch.allclose(a, c)
     assert_close(a @ b.mT, c @ d.mT)
 
@@ -194,7 +200,7 @@ def test_heads_may_share_their_scales(name):  # RF-6
     own = _build(name)
     own.raw_scale.data = shared.raw_scale.detach().expand(2, *shared.raw_scale.shape[1:]).clone()
     q, k = torch.randn(2, 1, 2, 12, 12)
-    for a, b in zip(shared.to_reference(q, k, positions), own.to_reference(q, k, positions)):
+    for a, b in zip(shared.place(positions).to_reference(q, k), own.place(positions).to_reference(q, k)):
         assert_close(a, b)
 
 
@@ -205,7 +211,7 @@ def test_the_diagonal_metric_with_one_scale_a_plane_is_the_scalar_one():  # RF-6
     diagonal.raw_scale.data = w.repeat_interleave(3, 1)[..., None].repeat(1, 1, 2)  # three planes an axis
     q, k = torch.randn(2, 1, 2, 12, 12)
     positions = grid_positions(3, 4)
-    for a, b in zip(diagonal.to_reference(q, k, positions), scalar.to_reference(q, k, positions)):
+    for a, b in zip(diagonal.place(positions).to_reference(q, k), scalar.place(positions).to_reference(q, k)):
         assert_close(a, b)
 
 
@@ -213,7 +219,7 @@ def test_slow_law_makes_the_metric_a_power_of_one_plus_the_position():  # RF-6a
     encoding = _stir(RiemannFormer(torch.zeros(2, 1) + 0.3, 1, law=conformal.slow_law(beta=3.0), start=0.5))
     positions = torch.tensor([0.0, 2.0, 8.0], dtype=F64)
     x = torch.randn(1, 1, 3, 4, dtype=F64)
-    ratio = encoding.to_reference(x, x, positions[:, None])[0].norm(dim=-1) / x.norm(dim=-1)
+    ratio = encoding.place(positions[:, None]).to_reference(x, x)[0].norm(dim=-1) / x.norm(dim=-1)
     s = encoding.log_scale().exp().item()
     assert_close(ratio.flatten(), torch.tensor([1, math.sqrt(s), s], dtype=F64))
 
@@ -223,7 +229,7 @@ def test_axes_are_treated_separately():  # RF-S
     encoding = _stir(RiemannFormer(axial_frequencies(12, 2, 100.0), 1, start=0.8))
     positions = torch.randn(5, 2, dtype=F64)
     q, k = torch.randn(2, 1, 1, 5, 12, dtype=F64)
-    a, b = encoding.to_reference(q, k, positions)
+    a, b = encoding.place(positions).to_reference(q, k)
     expected = 0
     for axis, part in enumerate((slice(0, 6), slice(6, 12))):
         theta = encoding.frequencies[3 * axis : 3 * axis + 3, axis]
@@ -238,7 +244,9 @@ def test_riemannformer_with_s_one_is_axial_rope_with_the_opposite_sign(grid):  #
     frequencies = axial_frequencies(12, axes, 100.0).double()
     free = RiemannFormer(frequencies, 2, start=1.0, law=conformal.free_law()).double()
     q, k = torch.randn(2, 1, 2, 12, 12, dtype=F64)
-    for got, right in zip(free.to_reference(q, k, positions), RoPE(-frequencies).to_reference(q, k, positions)):
+    for got, right in zip(
+        free.place(positions).to_reference(q, k), RoPE(-frequencies).place(positions).to_reference(q, k)
+    ):
         assert_close(got, right)
 
 
@@ -247,8 +255,8 @@ def test_common_shift_multiplies_scores_by_s_to_the_shift(grid):  # RF-13
     encoding = _build("riemannformer", grid, far=0.5).double()  # one s for all axes, before training
     positions, shift = grid_positions(*grid).double(), torch.full((len(grid),), 2.5, dtype=F64)
     q, k = torch.randn(2, 1, 2, 12, 12, dtype=F64)
-    a, b = encoding.to_reference(q, k, positions)
-    c, d = encoding.to_reference(q, k, positions + shift)
+    a, b = encoding.place(positions).to_reference(q, k)
+    c, d = encoding.place(positions + shift).to_reference(q, k)
     s = encoding.log_scale()[0, 0].exp()
     assert s < 0.97
     assert_close(c @ d.mT, s**2.5 * (a @ b.mT))
@@ -259,8 +267,8 @@ def test_shift_along_one_axis_scales_that_axis_part_alone():  # RF-13, RF-S
     positions = torch.randn(5, 2, dtype=F64)
     q, k = torch.randn(2, 1, 1, 5, 12, dtype=F64)
     q[..., 6:] = 0  # the pairs of axis 1 out of the way
-    a, b = encoding.to_reference(q, k, positions)
-    c, d = encoding.to_reference(q, k, positions + torch.tensor([3.0, 7.0], dtype=F64))
+    a, b = encoding.place(positions).to_reference(q, k)
+    c, d = encoding.place(positions + torch.tensor([3.0, 7.0], dtype=F64)).to_reference(q, k)
     assert_close(c @ d.mT, (3.0 * encoding.log_scale()[0, 0]).exp() * (a @ b.mT))
 
 
@@ -268,8 +276,8 @@ def test_general_metric_with_s_one_does_not_see_a_common_shift():  # RF-A5
     encoding = RiemannFormerGeneral(axial_frequencies(12, 2, 100.0), 2, start=1.0, law=conformal.free_law()).double()
     positions = torch.randn(5, 2, dtype=F64)
     q, k = torch.randn(2, 1, 2, 5, 12, dtype=F64)
-    a, b = encoding.to_reference(q, k, positions)
-    c, d = encoding.to_reference(q, k, positions + 3.0)
+    a, b = encoding.place(positions).to_reference(q, k)
+    c, d = encoding.place(positions + 3.0).to_reference(q, k)
     assert_close(c @ d.mT, a @ b.mT)
 
 
@@ -295,8 +303,8 @@ def test_angles_are_learned_along_their_axes_only_when_asked_for():  # RF-S
     assert [n for n, _ in fixed.named_parameters()] == ["raw_scale"]
     assert sorted(n for n, _ in learned.named_parameters()) == ["frequencies", "raw_scale"]
     q, k = torch.randn(2, 1, 2, 12, 12)
-    a, b = learned.to_reference(q, k, grid_positions(3, 4))
-    assert_close(a, fixed.to_reference(q, k, grid_positions(3, 4))[0])
+    a, b = learned.place(grid_positions(3, 4)).to_reference(q, k)
+    assert_close(a, fixed.place(grid_positions(3, 4)).to_reference(q, k)[0])
     (a @ b.mT).square().sum().backward()
     gradient = learned.frequencies.grad
     assert (gradient[:, learned.follows == 0] == 0).all()
@@ -327,16 +335,16 @@ class _Call(torch.nn.Module):
         self.e = e
 
     def forward(self, q, k, positions):
-        return self.e.to_reference(q, k, positions)
+        return self.e.place(positions).to_reference(q, k)
 
 
 def test_positions_in_the_thousands_are_right_in_float32():  # RF-14
     positions = torch.arange(0.0, 8192.0, 97.0)[:, None]
     encoding = build("riemannformer", width=16, heads=1, grid=(8192,), far=1e-8)
     q, k = torch.randn(2, 1, 1, len(positions), 16)
-    a, b = encoding.to_reference(q, k, positions)
+    a, b = encoding.place(positions).to_reference(q, k)
     exact = encoding.double()
-    c, d = exact.to_reference(q.double(), k.double(), positions.double())
+    c, d = exact.place(positions.double()).to_reference(q.double(), k.double())
     bound = c.abs() @ d.abs().mT
     # 8191 radians in float32 are good to about 1e-3; the scales add nothing to that.
     assert (((a @ b.mT).double() - c @ d.mT).abs() / bound).max() < 2e-3
@@ -350,7 +358,7 @@ def test_attenuation_is_that_of_the_locality_module():  # RF-21
     focusing = _stir(LocalityFocusing(Encoding(), 2, 2, 1.5))
     positions = torch.randn(6, 2, dtype=F64)
     expected = locality.attenuation(positions, focusing.sigma(), focusing.precision())
-    assert_close(focusing.attenuation(positions), expected)
+    assert_close(focusing.place(positions).attenuation(), expected)
 
 
 @pytest.mark.parametrize("per_position", [False, True])
@@ -359,7 +367,7 @@ def test_attention_with_the_hook_is_the_fused_form(per_position):  # RF-22, RF-F
     positions = grid_positions(3, 4).double()
     q, k, v = torch.randn(3, 2, 2, 12, 12, dtype=F64)
     assert focusing.sigma().shape == (2, 12 if per_position else 1)
-    literal = attention(q, k, v, attenuation=focusing.attenuation(positions))
+    literal = attention(q, k, v, attenuation=focusing.place(positions).attenuation())
     fused = locality.fused_focused_attention(q, k, v, positions, focusing.sigma(), focusing.precision())
     assert_close(fused, literal)
 
@@ -371,34 +379,36 @@ def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, 
     positions, layer = grid_positions(*grid).double(), MultiHeadAttention(24, 2).double()
     encoding = _stir(_build("riemannformer+lf", grid, lf=options))
     fused = locality.fused_focused_attention
-    monkeypatch.setattr("geolib.encodings.fused_focused_attention", lambda *given: taken.append(1) or fused(*given))
+    monkeypatch.setattr("geolib.placed.fused_focused_attention", lambda *given: taken.append(1) or fused(*given))
     x, target = torch.randn(2, 256 + unplaced, 24, dtype=F64), torch.randn(2, 256 + unplaced, 24, dtype=F64)
     parameters = [*encoding.parameters(), *layer.parameters()]
 
     def gradients(y):
         return torch.autograd.grad((y * target).sum(), parameters)
 
-    y = layer(x, positions, encoding)
+    y = layer(x, encoding.place(positions).layer(0))
     assert taken == [1]
     v = layer.qkv(x)[..., 48:].unflatten(-1, (2, -1)).transpose(1, 2)
-    literal = layer.out((layer.weights(x, positions, encoding) @ v).transpose(1, 2).flatten(2))
+    literal = layer.out((layer.weights(x, encoding.place(positions)) @ v).transpose(1, 2).flatten(2))
     assert_close(y, literal)
     assert_close(gradients(y), gradients(literal), rtol=1e-6, atol=1e-9)
 
 
 def test_short_sequences_and_other_attenuations_take_the_literal_form(monkeypatch):  # RF-22
-    monkeypatch.setattr("geolib.encodings.fused_focused_attention", None)
+    monkeypatch.setattr("geolib.placed.fused_focused_attention", None)
     layer = MultiHeadAttention(24, 2)
-    layer(torch.randn(1, 64, 24), grid_positions(8, 8), _build("lf", (8, 8)))
+    layer(torch.randn(1, 64, 24), _build("lf", (8, 8)).place(grid_positions(8, 8)))
     for name in ("lf+lf", "alibi+lf"):
-        layer(torch.randn(1, 256, 24), grid_positions(16, 16), _build(name, (16, 16)))
+        layer(torch.randn(1, 256, 24), _build(name, (16, 16)).place(grid_positions(16, 16)))
 
 
 def test_a_fixed_shape_is_the_identity_and_no_parameter():  # RF-21
     fixed = _build("lf", learn_precision=False)
     assert [name for name, _ in fixed.named_parameters()] == ["log_sigma"]
     assert_close(fixed.precision(), torch.eye(2))
-    assert_close(fixed.attenuation(grid_positions(3, 4)), _build("lf").attenuation(grid_positions(3, 4)))
+    assert_close(
+        fixed.place(grid_positions(3, 4)).attenuation(), _build("lf").place(grid_positions(3, 4)).attenuation()
+    )
 
 
 def test_focusing_starts_at_half_the_longest_axis_with_the_identity():  # RF-21
@@ -415,9 +425,9 @@ def test_focusing_composes_with_any_method(name):  # RF-19
     positions, x = grid_positions(3, 4), torch.randn(1, 12, 24)
     q, k = torch.randn(2, 1, 2, 12, 12)
     assert torch.equal(focused.embed(x, positions), plain.embed(x, positions))
-    for a, b in zip(focused.to_reference(q, k, positions), plain.to_reference(q, k, positions)):
+    for a, b in zip(focused.place(positions).to_reference(q, k), plain.place(positions).to_reference(q, k)):
         assert torch.equal(a, b)
-    gates = focused.log_gate(x, positions), plain.log_gate(x, positions)
+    gates = focused.place(positions).log_gate(x), plain.place(positions).log_gate(x)
     assert gates == (None, None) or torch.equal(*gates)
     assert isinstance(_build(f"{name}+lf"), LocalityFocusing)
 
@@ -426,12 +436,16 @@ def test_focusing_twice_multiplies():  # RF-19
     positions = grid_positions(3, 4)
     once, other = LocalityFocusing(Encoding(), 2, 2, 2.0), LocalityFocusing(Encoding(), 2, 2, 3.0)
     both = LocalityFocusing(other, 2, 2, 2.0)
-    assert_close(both.attenuation(positions), once.attenuation(positions) * other.attenuation(positions))
+    assert_close(
+        both.place(positions).attenuation(), once.place(positions).attenuation() * other.place(positions).attenuation()
+    )
 
 
 def test_focusing_does_not_see_a_common_shift():  # RF-21
     focusing, positions = _stir(LocalityFocusing(Encoding(), 2, 2, 1.5)), torch.randn(6, 2, dtype=F64)
-    assert_close(focusing.attenuation(positions + 50), focusing.attenuation(positions), rtol=1e-9, atol=0)
+    assert_close(
+        focusing.place(positions + 50).attenuation(), focusing.place(positions).attenuation(), rtol=1e-9, atol=0
+    )
 
 
 # Layers, names, errors ----------------------------------------------------------------------------------------------
@@ -444,7 +458,7 @@ def test_locality_alone_does_not_see_a_half_turn():  # RF-TURN, RF-21
     for name in ("lf", "rope-axial+lf"):  # with another A, and a width a head
         encoding = _stir(_build(name))
         # In reading order the half turn of a full grid takes the tokens backwards.
-        turned[name] = (attend(x.flip(1), positions, encoding), attend(x, positions, encoding).flip(1))
+        turned[name] = (attend(x.flip(1), encoding.place(positions)), attend(x, encoding.place(positions)).flip(1))
     assert_close(*turned["lf"])
     assert not torch.allclose(*turned["rope-axial+lf"], atol=1e-3)
 
@@ -456,29 +470,31 @@ def test_every_layer_has_its_own_parameters_when_asked_for():
     assert sum(p.numel() for p in encoding.parameters()) == 3 * count
     x, positions = torch.randn(1, 12, 24), grid_positions(3, 4)
     layer = MultiHeadAttention(24, 2)
-    layer(x, positions, encoding.layer(1)).sum().backward()
+    layer(x, encoding.place(positions).layer(1)).sum().backward()
     used = {n for n, p in encoding.named_parameters() if p.grad is not None}
     assert used
-    assert all(n.startswith("layers.1.") for n in used)
-    assert shared.layer(2) is shared
+    assert all("layers.1." in n for n in used)
+    placed = shared.place(positions)
+    assert placed.layer(2) is placed
 
 
 def test_shared_focusing_around_layers_of_their_own_shares_its_width():
     encoding = _build("riemannformer+lf", layers=2, per_layer=True)
-    first, second = encoding.layer(0), encoding.layer(1)
-    assert first.log_sigma is second.log_sigma is encoding.log_sigma
-    assert first.encoding.raw_scale is not second.encoding.raw_scale
+    placed = encoding.place(grid_positions(3, 4))
+    first, second = placed.layer(0), placed.layer(1)
+    assert first.attenuation() is second.attenuation()
+    assert first.inner is not second.inner
     assert isinstance(encoding.encoding, PerLayer)
 
 
 def test_hooks_without_a_layer_are_refused_where_layers_differ():
     encoding, q = _build("riemannformer", layers=2, per_layer=True), torch.randn(1, 2, 12, 12)
     for call in (
-        lambda: encoding.to_reference(q, q, grid_positions(3, 4)),
-        lambda: encoding.log_gate(q, grid_positions(3, 4)),
-        lambda: encoding.attenuation(grid_positions(3, 4)),
+        lambda: encoding.place(grid_positions(3, 4)).to_reference(q, q),
+        lambda: encoding.place(grid_positions(3, 4)).log_gate(q),
+        lambda: encoding.place(grid_positions(3, 4)).attenuation(),
     ):
-        with pytest.raises(RuntimeError, match=r"encoding\.layer"):
+        with pytest.raises(RuntimeError, match=r"placed\.layer"):
             call()
 
 
@@ -497,14 +513,14 @@ def test_hooks_without_a_layer_are_refused_where_layers_differ():
         (lambda: _build("riemannformer+lf", lf={"per_head": False}), "options: got"),
         (lambda: _build("lf", sigma=-1.0), "sigma: got -1.0"),
         (lambda: _build("rope+lf", lf={"width": 1.0}), "options: got"),
-        (lambda: _build("lf").attenuation(torch.zeros(5, 3)), "positions: got shape"),
-        (lambda: _build("lf", per_position=True).attenuation(torch.zeros(5, 2)), "positions: got 5 rows"),
-        (lambda: _build("alibi").log_gate(torch.zeros(1, 3, 24), torch.zeros(4, 2)), "positions: got 4 rows"),
+        (lambda: _build("lf").place(torch.zeros(5, 3)).attenuation(), "positions: got shape"),
+        (lambda: _build("lf", per_position=True).place(torch.zeros(5, 2)).attenuation(), "positions: got 5 rows"),
+        (lambda: MultiHeadAttention(24, 2)(torch.zeros(1, 3, 24), _build("alibi").place(torch.zeros(4, 2))), "4 rows"),
         (
-            lambda: _build("riemannformer").to_reference(*torch.ones(2, 1, 2, 5, 12), torch.zeros(5, 3)),
+            lambda: _build("riemannformer").place(torch.zeros(5, 3)).to_reference(*torch.ones(2, 1, 2, 5, 12)),
             "positions: got",
         ),
-        (lambda: _build("riemannformer", per_layer=True).layer(1), "index: got 1"),
+        (lambda: _build("riemannformer", per_layer=True).place(torch.zeros(2, 2)).layer(1), "index: got 1"),
         (lambda: ALiBi(0), "heads: got 0"),
     ],
 )

@@ -107,6 +107,33 @@ def test_sections_that_the_ledger_names_stand_in_their_chapters():
         assert section in labels_in(markdown_of(notebook)), f"{row['id']}: no label {section} in {notebook.name}"
 
 
+def test_the_ledger_finds_the_statements_that_name_a_row(tmp_path):
+    text = """A paragraph on RF-1.
+
+:::{prf:theorem} Named
+:label: thm-a
+(RF-9, RF-16 to RF-18) For all $q$.
+:::
+
+:::{prf:proof}
+By CS-P1.
+:::
+
+::::{prf:lemma}
+:label: lem-b
+:::{note}
+RF-9 again.
+:::
+::::
+"""
+    (tmp_path / "01_one.ipynb").write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": [text]}]}))
+    found = ledger.statements(tmp_path)
+    assert found == {"RF-9": ["thm-a", "lem-b"], "RF-16": ["thm-a"], "RF-17": ["thm-a"], "RF-18": ["thm-a"]}
+    of_the_book = ledger.statements(REPOSITORY / "chapters")
+    assert set(of_the_book) <= set(ROWS)
+    assert len(of_the_book) >= 10
+
+
 def test_records_that_the_ledger_names_exist():
     for row in ROWS.values():
         record = row.get("record", "planned")

@@ -444,8 +444,8 @@ def test_what_is_no_skew_matrix_is_refused():
         exp_skew(torch.ones(4, 4))
     with pytest.raises(ValueError, match="finite"):
         exp_skew(torch.full((4, 4), math.nan))
-    with pytest.raises(ValueError, match="finite"):
-        position_rotations(torch.ones(2, 1), torch.full((1, 4, 4), math.inf))
+    # In a training step nothing is read back: what is not finite shows in the result.
+    assert not position_rotations(torch.ones(2, 1), torch.full((1, 4, 4), math.inf)).isfinite().any()
     with pytest.raises(ValueError, match="positions"):
         position_rotations(torch.ones(2, 3), torch.zeros(2, 4, 4))
     with pytest.raises(ValueError, match="finite"):

@@ -1,12 +1,14 @@
 """The ledger in the site: its tables, and a link wherever one of its ids is written.
 
-- ``ledger-table`` renders one group of book/ledger.yml.
+- ``ledger-table`` renders one group of book/ledger.yml. Beside the section that a row names it links the numbered
+  statements of the chapters that name the row, found by reading the chapters: what is written cannot be missed.
 - An id such as RF-9 in the text of any page, notebook or docstring becomes a link to its row; an id of a known kind
   that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +19,7 @@ import yaml
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
@@ -55,6 +58,29 @@ def groups(path: Path) -> list[dict[str, Any]]:
 def rows(path: Path) -> dict[str, dict[str, Any]]:
     """All rows by id."""
     return {row["id"]: row for group in groups(path) for row in group["rows"]}
+
+
+# A numbered statement of a chapter: its kind, its label, its text.
+STATEMENT = re.compile(r"(?ms)^(:{3,})\{prf:(\w+)\}.*?\n:label: ([\w-]+)\n(.*?)^\1$")
+
+
+def statements(chapters: Path) -> dict[str, list[str]]:
+    """The labels of the numbered statements that name an id, by id, in the order of the chapters."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(chapters.glob("*.ipynb")):
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        for _, _, label, body in STATEMENT.findall(text):
+            for ledger_id in dict.fromkeys(ids_in(body)):
+                found.setdefault(ledger_id, []).append(label)
+    return found
+
+
+def ids_in(text: str) -> Iterator[str]:
+    """The ids in a text; "RF-16 to RF-18" are three."""
+    for kind, first, last in re.findall(r"\b(RF|CS|LR|NT)-(\d+) to \1-(\d+)", text):
+        yield from (f"{kind}-{number}" for number in range(int(first), int(last) + 1))
+    yield from (found.group() for found in ID.finditer(text))
 
 
 def ledger_path(env: BuildEnvironment) -> Path:
@@ -136,7 +162,10 @@ class LedgerTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """The table's nodes."""
         path = ledger_path(self.env)
-        self.env.note_dependency(str(path))
+        chapters = Path(self.env.srcdir) / "chapters"
+        for source in (path, *chapters.glob("*.ipynb")):
+            self.env.note_dependency(str(source))
+        self.stated = statements(chapters)
         wanted = [group for group in groups(path) if group["key"] == self.arguments[0]]
         if not wanted:
             raise self.error(f"no group {self.arguments[0]} in {path.name}")
@@ -156,12 +185,14 @@ class LedgerTable(SphinxDirective):
         return nodes.row("", nodes.entry("", label), nodes.entry("", nodes.paragraph("", "", *statement), where))
 
     def places(self, row: dict[str, Any]) -> Iterator[nodes.Node]:
-        """Chapter, functions, tests, record."""
+        """Chapter, numbered statements, functions, tests, record."""
         yield self.chapter(row)
+        for label in self.stated.get(row["id"], []):
+            yield from self.state.inline_text(f"{{prf:ref}}`{label}`", self.lineno)[0]
         for name in named(row, "functions"):
             yield self.function(name)
         for name in named(row, "tests"):
-            yield self.test(name)
+            yield link_to_test(self.config, name)
         if "record" in row:
             yield nodes.Text("record planned" if row["record"] == PLANNED else f"record: {row['record']}")
 
@@ -178,13 +209,14 @@ class LedgerTable(SphinxDirective):
         link.children = [nodes.literal(text=name.removeprefix("geolib."))]
         return link
 
-    def test(self, name: str) -> nodes.Node:
-        """The file that holds a test, in the repository."""
-        options = self.config.html_theme_options
-        file, _, function = name.partition("::")
-        address = f"{options['repository_url']}/blob/{options['repository_branch']}/{file}"
-        shown = f"{Path(file).name}: {function.replace('_', ' ')}"
-        return nodes.reference("", shown, refuri=address, internal=False)
+
+def link_to_test(config: Config, name: str) -> nodes.Node:
+    """The file that holds a test, in the repository."""
+    options = config.html_theme_options
+    file, _, function = name.partition("::")
+    address = f"{options['repository_url']}/blob/{options['repository_branch']}/{file}"
+    shown = f"{Path(file).name}: {function.replace('_', ' ')}"
+    return nodes.reference("", shown, refuri=address, internal=False)
 
 
 def named(row: dict[str, Any], field: str) -> list[str]:

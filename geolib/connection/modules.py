@@ -38,12 +38,15 @@ class Reading(NamedTuple):
     x : Tensor, (tokens, width), or None
         What the layer reads.
     positions : Tensor, (tokens, axes), or None
+    layer : int
+        Where layers have parameters of their own.
     """
 
     head_dim: int
     head: int
     x: Tensor | None = None
     positions: Tensor | None = None
+    layer: int = 0
 
 
 def rows_of(
@@ -52,19 +55,21 @@ def rows_of(
     head: int = 0,
     x: Tensor | None = None,
     positions: Tensor | None = None,
+    layer: int = 0,
 ) -> tuple[Row, ...]:
     """A method's rows with the present parameters of its module: its own, then one for each wrapper around it.
 
     Parameters
     ----------
     encoding : Encoding
-        As one layer sees it, ``encoding.layer(index)``, where layers have parameters of their own.
     head_dim, head : int
         Features of a head, and which one.
     x : Tensor, (tokens, width), or None
         A document, for a method whose gates depend on it.
     positions : Tensor, (tokens, axes), or None
         Where its tokens stand, for a method with a parameter for each token.
+    layer : int
+        Whose rows, where layers have parameters of their own.
 
     Returns
     -------
@@ -82,7 +87,7 @@ def rows_of(
     """
     name = type(encoding).__name__
     require(name in ROWS, "encoding", name, f"the classes that have rows are {', '.join(ROWS)}")
-    return ROWS[name](encoding, Reading(head_dim, head, x, positions))
+    return ROWS[name](encoding, Reading(head_dim, head, x, positions, layer))
 
 
 def _read(parameter: Tensor) -> Tensor:
@@ -155,14 +160,17 @@ def _locality_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     return *rows_of(encoding.encoding, *reading), own
 
 
+def _per_layer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return rows_of(encoding.layers[reading.layer], *reading)
+
+
+def _per_layer_focusing_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return *rows_of(encoding.encoding, *reading), _locality_rows(encoding.layers[reading.layer], reading)[-1]
+
+
 def _liere_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    return _liere_layer_rows(encoding.layer(0), reading)
-
-
-def _liere_layer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    (source,), layer = encoding._source, encoding._index
-    generators = _own(_own(source.skew(), layer), reading.head) / _read(source.unit)[:, None, None]
-    if source.width == 2:  # planes, which commute
+    generators = _own(_own(encoding.skew(), reading.layer), reading.head) / _read(encoding.unit)[:, None, None]
+    if encoding.width == 2:  # planes, which commute
         frequencies = _filled(generators[..., 1, 0], reading.head_dim)
         return (replace(rope_row(frequencies), method="rope-mixed", learned="frequencies"),)
     whole = block_diagonal(generators.movedim(1, 0))  # (axes, d, d)
@@ -188,7 +196,8 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,
     "LieRE": _liere_rows,
-    "_LieRELayer": _liere_layer_rows,
+    "PerLayer": _per_layer_rows,
+    "PerLayerFocusing": _per_layer_focusing_rows,
     "SympowEncoding": _sympow_rows,
 }
 """For each class of ``geolib.encodings``, by name, how its rows are read; a method of one's own is one line more."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from geolib._checks import check_positions, require
 from geolib.attention import Encoding
-from geolib.encodings import Learned, LocalityFocusing, RiemannFormer
+from geolib.encodings import Learned, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.models import ViT, patches
 from geolib.lab.training.loop import Run
 
@@ -89,7 +89,7 @@ def _by_layer(
     found = []
     for index in range(len(model.blocks)):
         # Focusing around focusing: the outermost is read.
-        matching = (encoding for encoding in _nested(model.encoding.layer(index)) if isinstance(encoding, kind))
+        matching = (encoding for encoding in _nested(model.encoding, index) if isinstance(encoding, kind))
         encoding = next(matching, None)
         if encoding is None:
             return None
@@ -98,11 +98,14 @@ def _by_layer(
     return torch.stack([read(encoding).detach().float().cpu() for encoding in (found[:1] if shared else found)])
 
 
-def _nested(encoding: Encoding) -> Iterator[Encoding]:
-    """An encoding and those inside it."""
+def _nested(encoding: Encoding, index: int) -> Iterator[Encoding]:
+    """A layer's encoding and those inside it."""
     yield encoding
-    if isinstance(encoding, LocalityFocusing):
-        yield from _nested(encoding.encoding)
+    if isinstance(encoding, PerLayer):
+        each: Any = encoding.layers
+        yield from _nested(each[index], index)
+    if isinstance(encoding, LocalityFocusing | PerLayerFocusing):
+        yield from _nested(encoding.encoding, index)
 
 
 # Attention maps -----------------------------------------------------------------------------------------------------

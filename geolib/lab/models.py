@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from geolib import encodings
-from geolib.attention import Encoding, MultiHeadAttention
+from geolib._precision import WideBuffers
+from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab.config import Config
 from geolib.lab.data.sets import patch_grid
 from geolib.rotations import grid_positions
@@ -31,13 +32,13 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, positions: Tensor, encoding: Encoding) -> Tensor:
+    def forward(self, x: Tensor, placed: Placed) -> Tensor:
         """(batch, tokens, width) to the same shape."""
-        x = x + self.dropout(self.attention(self.norm1(x), positions, encoding))
+        x = x + self.dropout(self.attention(self.norm1(x), placed))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
 
-class ViT(nn.Module):
+class ViT(WideBuffers):
     """Patches, an encoding by name, pre-norm blocks, a pooled token, a linear head.
 
     Parameters
@@ -90,12 +91,14 @@ class ViT(nn.Module):
         -------
         Tensor, (batch, classes)
         """
-        x = self.embedding(patches(images, self.patch))
+        # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
+        x = self.embedding(patches(images, self.patch)).to(self.embedding.weight.dtype)
         if self.cls is not None:
-            x = torch.cat([self.cls.to(x.dtype).expand(x.shape[0], -1, -1), x], 1)
+            x = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], 1)
         x = self.dropout(self.encoding.embed(x, self.positions))
+        placed = self.encoding.place(self.positions)
         for index, block in enumerate(self.blocks):
-            x = block(x, self.positions, self.encoding.layer(index))
+            x = block(x, placed.layer(index))
         x = self.norm(x)
         return self.head(x.mean(1) if self.cls is None else x[:, 0])
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from geolib._checks import require
-from geolib.attention import Encoding, on_placed
+from geolib._checks import check_places, require
+from geolib._precision import WideBuffers
+from geolib.attention import Encoding, Placed
+from geolib.placed import Carried, at_both, cis, counts, for_heads, turn_pairs
 from geolib.recurrence.chunks import chunked_form
-from geolib.recurrence.gates import GATE_BIAS, log_decay, log_gates, rotation_rates, turns_of
+from geolib.recurrence.gates import GATE_BIAS, decay_of, log_gates, rotation_rates, turns_of
 from geolib.recurrence.state import State, check_power
-from geolib.rotations import document_frequencies, pair_angles, rotate_pairs
+from geolib.rotations import document_frequencies, pair_angles
 
 
-class SympowAttention(nn.Module):
+class SympowAttention(WideBuffers):
     """Causal multi-head attention by symmetric powers, with gates and rotations that depend on the data.
 
     Parameters
@@ -132,16 +134,22 @@ class SympowEncoding(Encoding):
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.W_gamma = nn.Linear(width, heads, bias=False)
 
-    def to_reference(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, turned."""
-        angles = pair_angles(positions, self.frequencies)
-        return (
-            on_placed(lambda placed: rotate_pairs(placed, angles), q, positions),
-            on_placed(lambda placed: rotate_pairs(placed, angles), k, positions),
-        )
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Cosines and sines, for all layers; the gates come with each layer's input."""
+        check_places(positions, keys, self.frequencies.shape[-1])
+        tables = at_both(lambda p: cis(pair_angles(for_heads(p), self.frequencies)), positions, keys)
+        return _Gated(self, tables, counts(positions, keys))
 
-    def log_gate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """log b_ij between placed tokens and 0 for the others, (batch, heads, tokens, tokens)."""
-        unplaced = x.shape[1] - positions.shape[0]
-        gates = log_gates(self.W_gamma(x[:, unplaced:]).transpose(1, 2), self.gate_bias)
-        return nn.functional.pad(log_decay(gates), (unplaced, 0, unplaced, 0))
+
+class _Gated(Carried):
+    """Turned queries and keys, and the gates of the layer's input."""
+
+    def __init__(self, source: SympowEncoding, tables: tuple[Tensor, Tensor], sizes: tuple[int, int]):
+        super().__init__(turn_pairs, tables, sizes)
+        self.source = source
+
+    def log_gate(self, x: Tensor) -> Tensor:
+        """log b_ij, (batch, heads, queries, keys); the last query stands beside the last key."""
+        queries, keys = self.counts
+        gates = log_gates(self.source.W_gamma(x[:, x.shape[1] - keys :]).transpose(1, 2), self.source.gate_bias)
+        return decay_of(gates.double().cumsum(-1)).to(gates.dtype)[..., keys - queries :, :]

@@ -184,7 +184,7 @@ class CapturedStep:
                 torch.compiler.reset()
                 fast = torch.compile(model, dynamic=False) if form.startswith("compiled") else model
                 with put_back(model, optimizer):
-                    replay = Replay(EagerStep(fast, loss, optimizer), model, images, labels)  # type: ignore[arg-type]
+                    replay = Replay(EagerStep(fast, loss, optimizer), images, labels)  # type: ignore[arg-type]
                 self.form, self.why = form, "; ".join(reasons)
                 return replay
             except Exception as error:  # whatever it is, a slower form gives the same step
@@ -200,20 +200,15 @@ class Replay:
     ----------
     step : EagerStep
         What is recorded. It is taken a few times before, on this batch: ``put_back`` undoes that.
-    model : Module
-        The model inside the step, not compiled.
     images, labels : Tensor
         A full batch.
     """
 
-    def __init__(self, step: EagerStep, model: nn.Module, images: Tensor, labels: Tensor):
+    def __init__(self, step: EagerStep, images: Tensor, labels: Tensor):
         self.images, self.labels = images.clone(), labels.clone()
         warm_up(lambda: step(self.images, self.labels), images.device)
         step.optimizer.zero_grad()  # the gradients of the recording live in the graph's own memory
         self.graph, self.loss = record(lambda: step(self.images, self.labels))
-        # A module may keep tensors between calls (LieRE its rays). The recording reads them where they are now, so they
-        # must outlive it, also when the module itself lets go of them.
-        self.kept = [dict(vars(module)) for module in model.modules()]
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """One step; the loss, (), valid until the next one."""

@@ -1,0 +1,52 @@
+"""Checkers for the exercises of the chapter on RiemannFormer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from geolib.check._register import checker, differs
+
+
+@checker("riemannformer: start of the slow law")
+def _slow_start(answer: Callable[[float, int, float], float]) -> str | None:
+    """answer(share, tokens, beta): the scale whose metric at the last position is the share."""
+    for share, tokens, beta in [(0.9, 64, 2.0), (0.5, 65536, 2.0), (0.9, 1000, math.e)]:
+        metric = float(answer(share, tokens, beta)) ** math.log(tokens, beta)
+        if abs(metric - share) > 1e-6:
+            return f"share {share}, {tokens} tokens, beta {beta:.3g}: at your scale the last metric is {metric:.5g}"
+    return None
+
+
+@checker("riemannformer: symmetries of a distance")
+def _symmetries(answer: Callable[[Tensor], int]) -> str | None:
+    """answer(A): how many of the square's eight symmetries keep |p|_A, by moving the cells of a grid."""
+    cells = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    moves: list[Callable[[int, int], tuple[int, int]]] = [
+        lambda i, j: (i, j), lambda i, j: (-i, j), lambda i, j: (i, -j), lambda i, j: (-i, -j),
+        lambda i, j: (j, i), lambda i, j: (-j, i), lambda i, j: (j, -i), lambda i, j: (-j, -i),
+    ]  # fmt: skip
+    for a, b, c in [(1.0, 0.0, 1.0), (1.0, 0.0, 2.0), (1.0, 0.3, 2.0), (1.0, 0.3, 1.0)]:
+        length = {(i, j): a * i * i + 2 * b * i * j + c * j * j for i, j in cells}
+        expected = sum(all(math.isclose(length[move(*cell)], length[cell]) for cell in cells) for move in moves)
+        matrix = torch.tensor([[a, b], [b, c]])
+        if int(answer(matrix)) != expected:
+            return f"for A = {matrix.tolist()} your count is {int(answer(matrix))}, it should be {expected}"
+    return None
+
+
+@checker("riemannformer: paired difference")
+def _paired_difference(answer: Callable[[dict[int, float], dict[int, float]], tuple[float, float]]) -> str | None:
+    """answer(a, b): mean and standard error of a - b over the common seeds."""
+    for a, b in [({0: 0.5, 1: 0.6}, {0: 0.4, 1: 0.3}), ({0: 9.0, 2: 5.0, 7: 1.0, 3: 0.0}, {7: 4.0, 0: 6.0, 2: 5.0})]:
+        differences = [a[seed] - b[seed] for seed in a if seed in b]
+        count, mean = len(differences), math.fsum(differences) / len(differences)
+        # Half the mean squared difference of all pairs is the variance with n - 1.
+        spread = math.fsum((x - y) ** 2 for x in differences for y in differences) / (2 * count * (count - 1))
+        expected = torch.tensor([mean, math.sqrt(spread / count)], dtype=torch.float64)
+        if wrong := differs([float(x) for x in answer(a, b)], expected, f"a = {a}, b = {b}"):
+            return wrong
+    return None

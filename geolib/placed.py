@@ -1,0 +1,269 @@
+"""What the methods leave behind when they are placed: small objects that each layer uses.
+
+Tables have a row for each placed token. A table of queries and keys that stand at the same positions is one tensor.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geolib._checks import angle_dtype, require
+from geolib.attention import Placed
+from geolib.locality import fused_focused_attention
+
+Map = Callable[[Tensor], Tensor]
+
+
+def on_placed(act: Map, x: Tensor, placed: int) -> Tensor:
+    """Apply a map to the last ``placed`` tokens of x, (..., tokens, dim), and leave those in front as they are.
+
+    >>> on_placed(torch.neg, torch.ones(1, 3, 1), 2).flatten()
+    tensor([ 1., -1., -1.])
+    """
+    tokens = x.shape[-2]
+    require(placed <= tokens, "positions", f"{placed} rows", f"there are {tokens} tokens, so at most {tokens}")
+    if placed == tokens:
+        return act(x)
+    return torch.cat([x[..., : tokens - placed, :], act(x[..., tokens - placed :, :])], -2)
+
+
+# Maps of pairs and blocks of features -------------------------------------------------------------------------------
+
+
+def turn_pairs(x: Tensor, turns: Tensor) -> Tensor:
+    """Multiply pairs of features, read as complex numbers x_2j + i x_{2j+1}, by complex numbers.
+
+    ``turns``, broadcastable to (..., tokens, pairs, 2), holds real and imaginary parts: s (cos a, sin a) turns a pair
+    by a and scales it by s. Fewer pairs than x has leave its last features as they are. In x's dtype, computed in
+    float32 or float64.
+
+    >>> turn_pairs(torch.tensor([[1.0, 0.0, 5.0, 6.0]]), torch.tensor([[[0.0, 2.0]]]))  # a quarter turn, twice as long
+    tensor([[0., 2., 5., 6.]])
+    """
+    size = 2 * turns.shape[-2]
+    if size < x.shape[-1]:
+        return torch.cat([turn_pairs(x[..., :size], turns), x[..., size:]], -1)
+    require(size == x.shape[-1], "frequencies", f"{size // 2} pairs", f"x has {x.shape[-1]} features")
+    pairs = x.to(angle_dtype(x)).unflatten(-1, (-1, 2))
+    if torch.compiler.is_compiling():  # the compiler fuses real products into one kernel and has none for complex ones
+        (a, b), (c, s) = pairs.unbind(-1), turns.unbind(-1)
+        turned = torch.stack([c * a - s * b, s * a + c * b], -1)
+    else:
+        turned = torch.view_as_real(_complex(pairs) * torch.view_as_complex(turns))
+    return turned.flatten(-2).to(x.dtype)
+
+
+def _complex(pairs: Tensor) -> Tensor:
+    """(..., 2) real as complex; a copy only where memory lies unlike complex numbers."""
+    even = pairs.storage_offset() % 2 == 0 and all(stride % 2 == 0 for stride in pairs.stride()[:-1])
+    return torch.view_as_complex(pairs if even and pairs.stride(-1) == 1 else pairs.clone().contiguous())
+
+
+def map_pairs(x: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    """Each feature times ``own``, plus its neighbour in the pair times ``other``; both (..., tokens, dim).
+
+    >>> map_pairs(torch.tensor([[1.0, 10.0]]), torch.tensor([[2.0, 3.0]]), torch.tensor([[0.0, 1.0]]))
+    tensor([[ 2., 31.]])
+    """
+    wide = x.to(angle_dtype(x))
+    first, second = wide.unflatten(-1, (-1, 2)).unbind(-1)
+    return (wide * own + torch.stack([second, first], -1).flatten(-2) * other).to(x.dtype)
+
+
+def cis(angles: Tensor) -> Tensor:
+    """(cos a, sin a), (..., 2): a table for ``turn_pairs``.
+
+    >>> cis(torch.tensor(0.0))
+    tensor([1., 0.])
+    """
+    return torch.stack([angles.cos(), angles.sin()], -1)
+
+
+# What layers use ----------------------------------------------------------------------------------------------------
+
+
+class Carried(Placed):
+    """Queries and keys carried to the reference space by ``act(x, table)``, with a table for each.
+
+    A table may be a tuple of tensors; ``counts`` are the placed queries and keys.
+    """
+
+    def __init__(self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int]):
+        self.act, self.tables, self.counts = act, tables, counts
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """The placed queries and keys, each by its table.
+
+        >>> quarter = torch.tensor([[[0.0, 1.0]]])
+        >>> placed = Carried(turn_pairs, (quarter, quarter), (1, 1))
+        >>> placed.to_reference(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
+        (tensor([[0., 1.]]), tensor([[-1.,  0.]]))
+        """
+        (query, key), (queries, keys) = self.tables, self.counts
+        return on_placed(lambda x: self.act(x, query), q, queries), on_placed(lambda x: self.act(x, key), k, keys)
+
+
+def at_both(table: Callable[[Tensor], Any], positions: Tensor, keys: Tensor | None) -> tuple[Any, Any]:
+    """A table at the positions of queries and one at those of keys: the same one where they stand together.
+
+    >>> at_both(torch.neg, torch.tensor([1.0]), None)
+    (tensor([-1.]), tensor([-1.]))
+    """
+    own = table(positions)
+    return own, own if keys is None else table(keys)
+
+
+def counts(positions: Tensor, keys: Tensor | None) -> tuple[int, int]:
+    """How many queries and keys are placed.
+
+    >>> counts(torch.zeros(2, 1), torch.zeros(5, 1))
+    (2, 5)
+    """
+    return positions.shape[-2], (positions if keys is None else keys).shape[-2]
+
+
+def for_heads(x: Tensor) -> Tensor:
+    """Positions with a dimension of size 1 for the heads where they differ from sample to sample.
+
+    >>> for_heads(torch.zeros(3, 9, 2)).shape, for_heads(torch.zeros(9, 2)).shape
+    (torch.Size([3, 1, 9, 2]), torch.Size([9, 2]))
+    """
+    return x.unsqueeze(1) if x.dim() == 3 else x
+
+
+class Biased(Placed):
+    """A gate that depends on positions alone.
+
+    >>> Biased(torch.zeros(3, 3)).log_gate(torch.zeros(1, 3, 8)).shape
+    torch.Size([3, 3])
+    """
+
+    def __init__(self, bias: Tensor):
+        self.bias = bias
+
+    def log_gate(self, x: Tensor) -> Tensor:
+        """The gate."""
+        return self.bias
+
+
+class Focused(Placed):
+    """What is placed inside, its weights multiplied after the softmax by the Gaussian of a distance.
+
+    Parameters
+    ----------
+    inner : Placed
+    u : tuple of Tensor, each (..., tokens, axes)
+        Where queries and keys stand, in coordinates whose Euclidean distance is meant.
+    rate : Tensor, (heads, 1) or (heads, queries)
+        1 / (2 sigma^2).
+
+    Source: RF-19, RF-21.
+
+    >>> u = torch.tensor([[0.0], [1.0]])
+    >>> Focused(Placed(), (u, u), torch.tensor([[1.0]])).attenuation()
+    tensor([[[1.0000, 0.3679],
+             [0.3679, 1.0000]]])
+    """
+
+    def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
+        self.inner, self.u, self.rate = inner, u, rate
+        self.omega = self._gaussian()
+
+    def _gaussian(self) -> Tensor:
+        """The factor, (..., heads, queries, keys)."""
+        query, key = (for_heads(u) for u in self.u)
+        distances = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+        return (-distances * self.rate.unsqueeze(-1)).exp()
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As inside."""
+        return self.inner.to_reference(q, k)
+
+    def log_gate(self, x: Tensor) -> Tensor | None:
+        """As inside."""
+        return self.inner.log_gate(x)
+
+    def attenuation(self) -> Tensor:
+        """The Gaussian, times the factor inside where there is one."""
+        inner = self.inner.attenuation()
+        return self.omega if inner is None else self.omega * inner
+
+    def layer(self, index: int) -> Placed:
+        """The same Gaussian around what the layer uses inside."""
+        inner = self.inner.layer(index)
+        if inner is self.inner:
+            return self
+        other = copy.copy(self)
+        other.inner = inner
+        return other
+
+
+class FocusedByBlocks(Focused):
+    """The same numbers for a long sequence on a CPU, without a matrix of weights where nothing else asks for one.
+
+    It works through blocks of queries that stay in the cache: slower by a tenth or two at 64 tokens, faster from about
+    256 on. Compiled and on a GPU the literal form is a few large kernels.
+
+    Source: RF-FUSED, RF-22.
+    """
+
+    def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
+        self.inner, self.u, self.rate = inner, u, rate
+
+    def attenuation(self) -> Tensor:
+        """The Gaussian, times the factor inside; made when it is asked for."""
+        self.omega = self._gaussian()
+        return super().attenuation()
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+        """By blocks without a gate and a mask, else as ``Placed.attend``."""
+        if log_gate is None and not causal and self.inner.attenuation() is None:
+            return fused_focused_attention(q, k, v, self.u[0], (2 * self.rate).rsqrt())
+        return super().attend(q, k, v, log_gate, causal)
+
+    @staticmethod
+    def pays(u: Tensor, keys: Tensor | None) -> bool:
+        """Whether it is meant for these positions.
+
+        >>> FocusedByBlocks.pays(torch.zeros(64, 2), None), FocusedByBlocks.pays(torch.zeros(1024, 2), None)
+        (False, True)
+        """
+        long = u.dim() == 2 and len(u) >= 256 and keys is None
+        return long and u.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+class ByLayer(Placed):
+    """What each layer uses, where layers have parameters of their own.
+
+    >>> ByLayer([Placed(), Biased(torch.zeros(2, 2))]).layer(1).log_gate(torch.zeros(1, 2, 8)).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(self, layers: Sequence[Placed]):
+        self.layers = layers
+
+    def layer(self, index: int) -> Placed:
+        """What layer ``index`` uses, counted from 0."""
+        require(0 <= index < len(self.layers), "index", index, f"there are {len(self.layers)} layers, counted from 0")
+        return self.layers[index].layer(index)
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """RuntimeError: without a layer's index all layers would silently share the parameters of one."""
+        raise _no_layer()
+
+    def log_gate(self, x: Tensor) -> Tensor | None:
+        """RuntimeError, as ``to_reference``."""
+        raise _no_layer()
+
+    def attenuation(self) -> Tensor | None:
+        """RuntimeError, as ``to_reference``."""
+        raise _no_layer()
+
+
+def _no_layer() -> RuntimeError:
+    return RuntimeError("this encoding has its own parameters for each layer: use placed.layer(index)")
