@@ -17,7 +17,7 @@ NOTEBOOKS = [*CHAPTERS, REPOSITORY / "book" / "gallery.ipynb"]
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
 ALLOWED |= {"anywidget", "traitlets"}
 ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random"}
-MOST_LINES, MOST_LINES_OF_A_CHECK, WIDEST = 25, 10, 100
+MOST_LINES, MOST_LINES_OF_A_CHECK, WIDEST = 25, 10, 76
 
 
 def load(path):
