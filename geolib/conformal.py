@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_last, check_positive, require
+from geolib._checks import angle_dtype, check_floating, check_last, check_positive, require
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
 
 # Scale laws ---------------------------------------------------------------------------------------------------------
@@ -58,7 +58,8 @@ def bounded_log_scale(w: Tensor, alpha: float = 0.1) -> Tensor:
     Source: RF-6a.
     """
     check_positive(alpha, "alpha")
-    return -F.softplus(math.log(alpha) - w)
+    # The logistic function's logarithm; softplus turns linear above 20, which float64 can see.
+    return F.logsigmoid(w - math.log(alpha))
 
 
 def bounded_raw(s: Tensor, alpha: float = 0.1) -> Tensor:
@@ -78,9 +79,13 @@ def bounded_raw(s: Tensor, alpha: float = 0.1) -> Tensor:
     Source: RF-6a.
     """
     check_positive(alpha, "alpha")
-    came = f"values from {s.min().item():g} to {s.max().item():g}"
-    require(bool(((s > 0) & (s < 1)).all()), "s", came, "this law reaches scales between 0 and 1, both excluded")
+    require(bool(((s > 0) & (s < 1)).all()), "s", _range(s), "this law reaches scales between 0 and 1, both excluded")
     return math.log(alpha) + s.log() - torch.log1p(-s)
+
+
+def _range(s: Tensor) -> str:
+    """What came, for an error."""
+    return f"values from {s.min().item():g} to {s.max().item():g}" if s.numel() else "no values"
 
 
 def free_raw(s: Tensor) -> Tensor:
@@ -97,8 +102,7 @@ def free_raw(s: Tensor) -> Tensor:
 
     Source: RF-6a.
     """
-    came = f"values from {s.min().item():g} to {s.max().item():g}"
-    require(bool(((s > 0) & s.isfinite()).all()), "s", came, "scales must be finite and above 0")
+    require(bool(((s > 0) & s.isfinite()).all()), "s", _range(s), "scales must be finite and above 0")
     return s.log()
 
 
@@ -118,11 +122,15 @@ def slow_exponent(positions: Tensor, beta: float = math.e) -> Tensor:
 
     Source: RF-6a.
     """
-    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
+    _check_base(beta)
     # Reading the values would break a compiled graph.
     if not torch.compiler.is_compiling():
         require(bool((positions > 0).all()), "positions", positions.min().item(), "log_beta(m) needs positions above 0")
     return positions.log() / math.log(beta)
+
+
+def _check_base(beta: float) -> None:
+    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
 
 
 def bounded_law(alpha: float = 0.1) -> ScaleLaw:
@@ -149,7 +157,7 @@ def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
 
     Source: RF-6a.
     """
-    slow_exponent(torch.ones(1), beta)
+    _check_base(beta)
     check_positive(alpha, "alpha")
     return ScaleLaw(
         partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), partial(_slow_from_zero, beta=beta)
@@ -253,6 +261,7 @@ def unit_ball(metric: Tensor, samples: int = 200) -> Tensor:
     Source: RF-6, RF-A1.
     """
     require(samples >= 2, "samples", samples, "at least 2 points make a curve")
+    check_floating(metric, "metric")
     require(metric.shape[-2:] == (2, 2), "metric", f"shape {tuple(metric.shape)}", "it must be (..., 2, 2)")
     root = metric_root(metric)
     turn = torch.linspace(0, 2 * math.pi, samples, dtype=metric.dtype, device=metric.device)
@@ -279,6 +288,9 @@ def metric_root(metric: Tensor) -> Tensor:
 
     Source: RF-6.
     """
+    check_floating(metric, "metric")
+    square = metric.dim() >= 2 and metric.shape[-1] == metric.shape[-2]
+    require(square, "metric", f"shape {tuple(metric.shape)}", "it must be (..., d, d)")
     gap = (metric - metric.mT).abs().amax((-1, -2))
     size = metric.abs().amax((-1, -2))
     # Rounding of a product of a few matrices leaves a gap of this order.
@@ -312,6 +324,7 @@ def conformal_map(x: Tensor, log_scale: Tensor, angles: Tensor) -> Tensor:
 
     Source: CS-1.
     """
+    check_floating(x, "x")
     dtype = angle_dtype(x, log_scale)
     return (rotate_pairs(x.to(dtype), angles) * log_scale.to(dtype).exp().unsqueeze(-1)).to(x.dtype)
 
@@ -397,6 +410,8 @@ def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
 
     Source: RF-14, RF-A5.
     """
+    if 0 in (log_q.shape[-2], log_k.shape[-2]):  # without a score there is nothing to balance
+        return log_q, log_k
     # No gradient through c: the score does not depend on it.
     middles = [(x.amax(-2, keepdim=True) + x.amin(-2, keepdim=True)).detach() / 2 for x in (log_q, log_k)]
     shift = (middles[0] - middles[1]) / 2

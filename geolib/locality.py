@@ -85,7 +85,7 @@ def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
     holds = positions.dim() == 2 and shape[1] > 0
     require(holds, "positions", f"shape {shape}", "it must be (tokens, axes) with at least one axis")
     if precision is None:
-        return positions
+        return positions.to(angle_dtype(positions))
     size = tuple(precision.shape[-2:])
     require(size == (shape[1], shape[1]), "precision", f"a matrix of {size}", f"positions have {shape[1]} axes")
     dtype = angle_dtype(positions, precision)
@@ -314,6 +314,9 @@ def fused_focused_attention(
     rate, u = _rate(sigma, positions), whiten(positions, precision)
     _check_heads(rate, 1, q, "sigma")
     _check_heads(u, 2, q, "precision")
+    require(q.shape[-1] > 0, "q", f"shape {tuple(q.shape)}", "a query has at least one feature")
+    if v.numel() == 0:
+        return v.to(q.dtype)
     dtype = angle_dtype(q, rate, u)
     u = (u if u.dim() == 3 else u.unsqueeze(0)).to(dtype)
     rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).to(dtype).expand(-1, placed)

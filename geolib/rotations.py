@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_even, check_positions, check_positive, require
+from geolib._checks import angle_dtype, check_even, check_floating, check_positions, check_positive, require
 
 # Matrices: the literal form of every statement ----------------------------------------------------------------------
 
@@ -175,6 +176,7 @@ def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
     Source: RF-10, LR-A2.
     """
+    check_floating(x, "x")
     dim, turned = x.shape[-1], 2 * angles.shape[-1]
     check_even(dim, "x's last dimension")
     require(turned <= dim, "angles", f"{turned // 2} angles", f"x has {dim // 2} pairs, so at most {dim // 2} angles")
@@ -201,6 +203,7 @@ def reflect_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
     Source: RF-15, RF-16 (with s = 1).
     """
+    check_floating(x, "x")
     check_even(x.shape[-1], "x's last dimension")
     # S(a) = R(2a) S(0), and S(0) flips the sign of the second feature.
     flip = torch.tensor([1.0, -1.0], dtype=x.dtype, device=x.device).repeat(x.shape[-1] // 2)
@@ -324,7 +327,8 @@ def grid_positions(*sizes: int) -> Tensor:
     Tensor, (cells, axes)
         float32; column 0 is the row index y, column 1 the column index x.
     """
-    require(len(sizes) > 0 and all(s > 0 for s in sizes), "sizes", sizes, "one positive number of cells for each axis")
+    whole = all(isinstance(s, Integral) and s > 0 for s in sizes)
+    require(len(sizes) > 0 and whole, "sizes", sizes, "one positive whole number of cells for each axis")
     axes = [torch.arange(s, dtype=torch.float32) for s in sizes]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
 
@@ -374,7 +378,8 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
     axes, came = frequencies.shape[-1], tuple(positions.shape)
     holds = positions.dim() >= 2 and came[-1] == axes
     require(holds, "positions", f"shape {came}", f"it must be (..., tokens, axes) with axes = {axes}")
-    dtype = angle_dtype(positions, frequencies)
+    # Whole numbers beyond 2^24 have no place in float32.
+    dtype = angle_dtype(positions, frequencies) if positions.is_floating_point() else torch.float64
     # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
     return (positions.to(dtype)[..., :, None, :] * frequencies.to(dtype)[..., None, :, :]).sum(-1)
 
@@ -399,7 +404,11 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
 
     Source: LR-A2, CS-rot, RF-13 with s = 1 (there with the opposite sign of theta).
     """
-    return rotate_pairs(x, pair_angles(positions, frequencies))
+    angles = pair_angles(positions, frequencies)
+    turned = rotate_pairs(x, angles)
+    there = f"one vector for each head and position, {tuple(angles.shape[:-1])} and the features"
+    require(turned.shape == x.shape, "x", f"shape {tuple(x.shape)}", there)
+    return turned
 
 
 # Layouts ------------------------------------------------------------------------------------------------------------

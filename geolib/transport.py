@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_even, check_last, require
+from geolib._checks import angle_dtype, check_even, check_floating, check_last, require
 from geolib.conformal import diagonal_metric, general_metric, metric_root, scalar_metric
 from geolib.lie import exp_skew
 from geolib.rotations import (
@@ -48,8 +48,10 @@ def check_frames(frames: Tensor) -> None:
     ValueError
         When the matrices are not square, or one has a condition number beyond its precision.
     """
+    check_floating(frames, "frames")
     square = frames.dim() >= 2 and frames.shape[-1] == frames.shape[-2]
     require(square, "frames", f"shape {tuple(frames.shape)}", "it must be (..., d, d)")
+    require(bool(frames.isfinite().all()), "frames", "entries that are not finite", "all must be finite")
     sizes = torch.linalg.svdvals(frames.detach())
     # The ratio, not the smallest value: s^(-m/2) alone makes a frame small, and no worse to invert.
     regular = sizes[..., -1] > frames.shape[-1] * torch.finfo(frames.dtype).eps * sizes[..., 0]

@@ -185,7 +185,8 @@ def test_locality_focusing_gains_more_alone_than_on_top():  # RF-T1
         assert alone > 3 * on_top
         assert f"{alone:.2f}" in said
         assert f"{on_top:.2f}" in said
-    assert CIFAR100[3] > CIFAR100[2]
+    assert f"{CIFAR10[2] - CIFAR10[3]:.2f} behind on CIFAR-10" in said
+    assert f"{CIFAR100[3] - CIFAR100[2]:.2f} ahead on CIFAR-100" in said
 
 
 @pytest.mark.parametrize("dim", [2, 3, 4])
@@ -270,7 +271,7 @@ def test_the_exponential_is_not_onto():  # LR-1
     eigenvalues = torch.linalg.eigvals(target)
     assert bool((eigenvalues.real < 0).all())
     assert eigenvalues.abs().max() > eigenvalues.abs().min()
-    for _ in range(200):
+    for _ in range(40):
         X = torch.randn(2, 2, dtype=torch.float64) * 3
         found = torch.linalg.eigvals(torch.from_numpy(expm((X - X.trace() / 2 * torch.eye(2)).numpy())))
         both_positive = bool((found.imag.abs() < 1e-9).all() and (found.real > 0).all())
