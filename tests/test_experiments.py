@@ -13,7 +13,7 @@ from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate, h100_seconds
 from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
-from geolib.lab.experiments.estimates import GPU, Count, counted, flops
+from geolib.lab.experiments.estimates import GPU, counted, flops
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
     BASELINES,
@@ -153,10 +153,6 @@ def test_operations_are_counted_for_each_method_without_views():
     assert 20 < operations["none"] < operations["rope"] < operations["rope-mixed"]
     deep = counted(replace(small, layers=3))[0]
     assert deep - operations["none"] == 2 * (counted(replace(small, layers=2))[0] - operations["none"])
-    # x @ w, its sum, and backward ones @ w and x @ ones: views and the broadcast of the gradient are not work.
-    with Count() as count:
-        (torch.ones(2, 3).view(3, 2).t() @ torch.ones(3, 1, requires_grad=True)).sum().backward()
-    assert count.operations == 6
 
 
 def measured(config, seconds, device="here", jobs=1):
@@ -599,13 +595,13 @@ def shift_record(row, seed, accuracy, learned):
     return replace(record(SHIFT.config("cpu", row, "digits", seed), accuracy, SHIFT.name), learned=learned)
 
 
-def test_the_table_of_shifts_has_a_column_for_each_shift():
+def test_the_table_of_shifts_has_a_column_for_each_power_of_two():
     moved = {0: [0.5, 0.25, *[0.125] * 6], 1: [0.7, 0.25, *[0.125] * 6]}
     records = [shift_record("rope", seed, 0.9, {"moved_accuracy": moved[seed]}) for seed in (0, 1)]
     found = table(SHIFT, "cpu", records)
-    assert found.header == ["method", "0", "1", "2", "3", "4", "6", "8", "12", "16"]
+    assert found.header == ["method", "0", "1", "2", "4", "8", "16"]
     rows = {row[0]: row[1:] for row in found.rows}
-    assert rows["RoPE, reading order"][:3] == ["90.0 ± 0.0", "60.0 ± 14.1", "25.0 ± 0.0"]
+    assert rows["RoPE, reading order"][:3] == ["90.0±0.0", "60.0±14.1", "25.0±0.0"]
     assert list(rows) == ["RoPE, reading order"]
     planned = len(SHIFT.configs("cpu"))
     assert found.notes[0] == f"{planned - 2} of {planned} runs not run yet."
