@@ -247,7 +247,7 @@ function render({ model, el }) {
     say(score, "Score ⟨q, Pk⟩ at m: ", ["join", show(found.score)], " = ⟨T⁻¹q, T⁻¹k⟩ in the middle: ",
       ["join", show(found.reference)], `. Plain q\u00a0·\u00a0k: ${show(found.plain)}.`);
     const { home, arrival } = found.lengths;
-    say(length, "Length of the key: ", ["cool", show(home)], " at home = ", ["cool", show(arrival)],
+    say(length, "Key’s length: ", ["cool", show(home)], " at home = ", ["cool", show(arrival)],
       ` on arrival, each by its ruler; plain: ${show(norm(found.home.k))} and ${show(norm(found.arrival.k))}.`);
     draw(state, found, width);
     place.speak(describe(state));
