@@ -12,6 +12,7 @@ from typing import Any
 import traitlets
 
 from geolib._checks import require
+from geolib.figures import roles_css
 
 try:
     import anywidget
@@ -41,7 +42,7 @@ class Explorable(anywidget.AnyWidget):
         ``share={"base": "b"}`` there tie the two bases together. Start both at the same value.
     """
 
-    _css = _lean((_HERE / "style.css").read_text(encoding="utf-8"))
+    _css = roles_css() + _lean((_HERE / "style.css").read_text(encoding="utf-8"))
 
     share = traitlets.Dict(key_trait=traitlets.Unicode(), value_trait=traitlets.Unicode()).tag(sync=True)
 

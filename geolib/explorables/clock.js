@@ -67,10 +67,10 @@ const CSS = `
 .geo .clock .axis { stroke: var(--line); }
 .geo .clock .zero { stroke: var(--rule); }
 .geo .clock .hand { stroke-linecap: round; }
-.geo .clock .hand.q { stroke: var(--warm); } .geo .clock .hand.k { stroke: var(--cool); }
+.geo .clock .hand.q { stroke: var(--query); } .geo .clock .hand.k { stroke: var(--key); }
 .geo .clock .tip { cursor: grab; touch-action: none; stroke-width: 2.2; }
-.geo .clock .tip.q { fill: var(--warm); stroke: var(--warm); }
-.geo .clock .tip.k { fill: var(--ground); stroke: var(--cool); }
+.geo .clock .tip.q { fill: var(--query); stroke: var(--query); }
+.geo .clock .tip.k { fill: var(--ground); stroke: var(--key); }
 .geo .clock .opening { fill: none; stroke: var(--join); }
 .geo .clock .score { fill: none; stroke: var(--join); stroke-width: 2; stroke-linejoin: round; }
 .geo .clock .stem { stroke: var(--join); stroke-width: 1; opacity: 0.6; }
