@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from geolib import _written
 from geolib._checks import angle_dtype, check_last, require
-from geolib._precision import WideBuffers
+from geolib._precision import WideBuffers, without_autocast
 
 
 class Placed:
@@ -138,8 +138,8 @@ def attention_weights(
     """
     check_last(k, q.shape[-1], "k")
     dtype = angle_dtype(q, k)
-    with torch.autocast(q.device.type, enabled=False):
-        scores = q.to(dtype) @ k.to(dtype).mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    with without_autocast(q.device):
+        scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
         scores = scores + log_gate
     if causal:
@@ -173,7 +173,7 @@ def attention(
     """
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
-    # The kernel rounds a gate to q's dtype: in bfloat16 a large one would be off by percents of a weight.
+    # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     rounded = log_gate is not None and q.dtype != angle_dtype(q)
     literal = attenuation is not None or rounded
     if not causal and _written.pays(q, k, v, fused=not literal):
@@ -182,7 +182,8 @@ def attention(
             return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
     if literal:
         weights = attention_weights(q, k, log_gate=log_gate, attenuation=attenuation, causal=causal, scale=scale)
-        return weights.to(v.dtype) @ v
+        with without_autocast(v.device):  # as the kernel does: rounded at the end alone
+            return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)
     if not causal or (log_gate is None and q.shape[-2] == k.shape[-2]):
         mask = None if log_gate is None else log_gate.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)

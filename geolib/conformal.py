@@ -122,11 +122,15 @@ def slow_exponent(positions: Tensor, beta: float = math.e) -> Tensor:
 
     Source: RF-6a.
     """
-    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
+    _check_base(beta)
     # Reading the values would break a compiled graph.
     if not torch.compiler.is_compiling():
         require(bool((positions > 0).all()), "positions", positions.min().item(), "log_beta(m) needs positions above 0")
     return positions.log() / math.log(beta)
+
+
+def _check_base(beta: float) -> None:
+    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
 
 
 def bounded_law(alpha: float = 0.1) -> ScaleLaw:
@@ -153,7 +157,7 @@ def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
 
     Source: RF-6a.
     """
-    slow_exponent(torch.ones(1), beta)
+    _check_base(beta)
     check_positive(alpha, "alpha")
     return ScaleLaw(
         partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), partial(_slow_from_zero, beta=beta)

@@ -15,6 +15,7 @@ Exponentials are computed in float32, or in float64 when an input is float64, wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -269,28 +270,39 @@ def _expm1(A: Tensor, squarings: int) -> Tensor:
     return E.masked_fill(far[:, None, None], math.nan)
 
 
-# One operator, so that a compiled or exported graph holds it whole, and computes it with TF32 and autocast off.
-@torch.library.custom_op("geolib::expm1", mutates_args=(), schema="(Tensor A) -> Tensor")
-def _lean_expm1(A: Tensor) -> Tensor:
-    """exp(A) - I that keeps A alone for the backward pass, and works through pieces that fit a cache."""
+def _expm1_in_pieces(A: Tensor) -> Tensor:
+    """exp(A) - I, (N, b, b), in pieces that fit a cache."""
     with full_precision(A.device):
         # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
         return torch.cat([_expm1(piece, _squarings(piece)) for piece in A.split(_piece(A))])
 
 
-@torch.library.custom_op("geolib::expm1_backward", mutates_args=(), schema="(Tensor A, Tensor gradient) -> Tensor")
-def _lean_expm1_backward(A: Tensor, gradient: Tensor) -> Tensor:
+def _expm1_backward_in_pieces(A: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient in A, from A alone: nothing else is kept."""
     with full_precision(A.device):
         pieces = zip(A.split(_piece(A)), gradient.contiguous().split(_piece(A)))
         return torch.cat([_expm1_adjoint(piece, g, _squarings(piece)) for piece, g in pieces])
 
 
+# One operator: a compiled or exported graph holds it whole, and it runs with TF32 and autocast off.
+_operator = torch.library.custom_op("geolib::expm1", mutates_args=(), schema="(Tensor A) -> Tensor")
+_lean_expm1 = _operator(_expm1_in_pieces)
+_operator = torch.library.custom_op(
+    "geolib::expm1_backward", mutates_args=(), schema="(Tensor A, Tensor gradient) -> Tensor"
+)
+_lean_expm1_backward = _operator(_expm1_backward_in_pieces)
 _lean_expm1.register_fake(lambda A: torch.empty_like(A))
 _lean_expm1_backward.register_fake(lambda A, gradient: torch.empty_like(A))
 _lean_expm1.register_autograd(
     lambda ctx, gradient: _lean_expm1_backward(*ctx.saved_tensors, gradient),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
 )
+
+OPERATORS: dict[str, Callable[..., Tensor]] = {
+    "geolib::expm1": _expm1_in_pieces,
+    "geolib::expm1_backward": _expm1_backward_in_pieces,
+}
+"""The operators that this module adds to PyTorch's, and what each is made of."""
 
 
 def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:

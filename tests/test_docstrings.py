@@ -46,10 +46,6 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         riemannformer_diagonal_row riemannformer_general_row riemannformer_row rope_row rows_of straight_path
         symmetric_basis symmetric_lift to_frames transport_along turning_steps
     """,
-    "geolib.encodings": """
-        ALiBi Learned LieRE LocalityFocusing PerLayer RiemannFormerDiagonal RiemannFormerGeneral
-        RiemannFormerReflection RoPE Sinusoidal build check_name is_name
-    """,
     "geolib.figures": """
         label_lines use_house_style
     """,

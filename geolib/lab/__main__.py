@@ -97,7 +97,7 @@ def _code(trouble: Exception) -> int:
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-BENCHES = ("augment", "lie", "locality", "recurrence", "training")
+BENCHES = ("augment", "lie", "locality", "operations", "recurrence", "training")
 
 
 class _Parser(argparse.ArgumentParser):
