@@ -391,8 +391,8 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     (R(m)q) . (R(n)k) = q . R(n - m) k.
 
     With float32 positions x is off by at most 1e-4 of its length at position 1e3 and a tenth at 1e6. Positions in
-    float64, or whole numbers, keep it to 2e-7 of its length for the same frequencies; x keeps its dtype. ValueError where x has
-    fewer heads or tokens than the angles.
+    float64, or whole numbers, keep it to 2e-7 of its length for the same frequencies; x keeps its dtype.
+    ValueError where x has fewer heads or tokens than the angles.
 
     Parameters
     ----------
