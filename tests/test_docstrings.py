@@ -39,40 +39,18 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         conformal_map conformal_matrix diagonal_metric free_law free_raw general_metric metric_root
         scalar_metric scaled_scores slow_exponent slow_law unit_ball
     """,
-    "geolib.connection": """
-        Connection Reading Row alibi_row check_invertible conformal_row conformal_steps flatness_defect
-        from_frames gated_row gauge_transform generator_steps holonomy implied_connection levi_civita liere_row
-        lifted_conformal_row locality_row none_row plaquettes read_conformal rectangle
-        riemannformer_diagonal_row riemannformer_general_row riemannformer_row rope_row rows_of straight_path
-        symmetric_basis symmetric_lift to_frames transport_along turning_steps
-    """,
     "geolib.figures": """
         label_lines use_house_style
-    """,
-    "geolib.lie": """
-        Rays bch check_width commutator decorrelation_length entry_count exp_skew find_rays generator_parameters
-        initial_top_angle log_rotation mixed_frequencies plane_weights position_rotations relativity_defect
-        shift_deviation skew_matrix small_rotation_error spectrum turn_blocks uniform_entries upper_entries
     """,
     "geolib.locality": """
         attenuation bilateral_filter focus_one_query focused_attention focused_attention_by_lse
         fused_focused_attention log_attenuation pad_unplaced precision_matrix precision_root squared_distances
         whiten
     """,
-    "geolib.recurrence": """
-        Attended State SympowAttention SympowEncoding Work alibi_log_gates attention_form attention_work
-        best_chunk chunked_form chunked_work conformal_step crossing_length cumulative_angles embedding_work
-        empty_state ideal_chunk log_decay log_gates memory_length merge practical_chunk read_state
-        recurrent_form recurrent_step recurrent_work rotation_rates score_modifier softmax_form turns_of
-    """,
     "geolib.rotations": """
         alternating_frequencies axial_frequencies block_diagonal document_frequencies grid_positions
         inverse_mixed_angles language_frequencies mixed_matrix pair_angles plane_generator reflect_pairs
         reflection_matrix rescale_positions rope rotate_pairs rotation_matrix to_half_split to_interleaved
-    """,
-    "geolib.sympow": """
-        Monomials act dimension embed from_tensor lift lift_determinant_exponent monomials norm_functional
-        state_bytes state_numbers tensor_determinant_exponent to_tensor turned_embedding variables
     """,
     "geolib.transport": """
         Preset check_frames compatibility compatible_frames diagonal_preset equivalent_frequencies

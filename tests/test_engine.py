@@ -205,7 +205,7 @@ def test_a_compiled_step_is_the_eager_one(recording, monkeypatch):
     eager = train(config, data, device="cpu", step="eager", quiet=True)
     compiled = train(config, data, device="cpu", step="compiled", quiet=True)
     assert compiled.take_step.form == "compiled and captured"
-    assert seen == [{"dynamic": False}]
+    assert seen == [{"dynamic": False, "fullgraph": True}]
     assert compiled.metrics[0]["train_loss"] == pytest.approx(eager.metrics[0]["train_loss"], rel=1e-5)
 
 
@@ -448,7 +448,7 @@ import json, sys, torch
 torch.set_num_threads(1)
 from geolib.lab import Config, run
 config = Config(**json.loads(sys.argv[2]))
-record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0)
+record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0, together=True)
 """
 
 

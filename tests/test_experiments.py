@@ -10,22 +10,26 @@ from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
-from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, h100_seconds
+from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, Estimate, estimate, h100_seconds
+from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
+from geolib.lab.experiments.estimates import GPU, Count, counted, flops
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
     BASELINES,
     FROZEN,
     GRID,
+    LEASE,
     PAPER,
     TABLE1,
     TRAININGS,
     choose,
+    chosen_of,
     distance,
     distances,
     grid_table,
 )
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
-from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.plan import Experiment, Stage, Variant
 from geolib.lab.experiments.statistics import paired_differences, sampling_error
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
 from geolib.lab.models import ViT
@@ -122,8 +126,178 @@ def test_a_method_that_the_library_lacks_has_a_row_and_no_runs():
 
 def test_estimates_grow_with_the_work():
     config = TABLE1.config("full", "rope", "cifar10", 0)
-    assert h100_seconds(replace(config, epochs=100)) == h100_seconds(config) / 2
-    assert h100_seconds(replace(config, width=1024)) > 4 * h100_seconds(config)
+
+    def work(other):
+        return h100_seconds(other) - GPU.preparing
+
+    assert work(replace(config, epochs=100)) == pytest.approx(work(config) / 2)
+    assert work(replace(config, width=1024)) > 4 * work(config)
+    assert work(replace(config, method="riemannformer+lf")) > work(config) > work(replace(config, method="none"))
+
+
+def test_the_arithmetic_of_a_step_is_what_torch_counts():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = replace(TABLE1.config("full", "none", "cifar10", 0), batch=2)
+    model, count = ViT(config, (3, 32, 32), 10), FlopCounterMode(display=False)
+    with sdpa_kernel(SDPBackend.MATH), count:  # of the fused kernel it does not know the arithmetic
+        model(torch.zeros(2, 3, 32, 32)).sum().backward()
+    assert flops(config) == pytest.approx(count.get_total_flops(), rel=0.01)  # but for embedding and head
+
+
+def test_operations_are_counted_for_each_method_without_views():
+    small = Config("cifar10", "none", width=16, heads=2, layers=1, patch=8)
+    operations = {method: counted(replace(small, method=method))[0] for method in ("none", "rope", "rope-mixed")}
+    assert 20 < operations["none"] < operations["rope"] < operations["rope-mixed"]
+    deep = counted(replace(small, layers=3))[0]
+    assert deep - operations["none"] == 2 * (counted(replace(small, layers=2))[0] - operations["none"])
+    # x @ w, its sum, and backward ones @ w and x @ ones: views and the broadcast of the gradient are not work.
+    with Count() as count:
+        (torch.ones(2, 3).view(3, 2).t() @ torch.ones(3, 1, requires_grad=True)).sum().backward()
+    assert count.operations == 6
+
+
+def measured(config, seconds, device="here", jobs=1):
+    return replace(record(config, 0.5), wall_seconds=seconds, device=device, engine={"jobs": jobs})
+
+
+def test_an_estimate_rests_on_the_nearest_runs_of_this_device():
+    config = TABLE1.config("full", "rope", "cifar10", 0)
+    assumed, slow = h100_seconds(config), measured(config, 3 * h100_seconds(config), "elsewhere")
+    guess = estimate(config, [slow], "here", GPU)
+    assert (guess.seconds, guess.basis) == (assumed, "assumed speeds, nothing measured here")
+
+    small = replace(config, width=64, method="lf")
+    others = [slow, measured(small, 5 * h100_seconds(small))]
+    guess = estimate(config, others, "here", GPU)
+    assert (guess.seconds, guess.basis[:28]) == (pytest.approx(5 * assumed), "other methods at another siz")
+
+    small = replace(config, width=64)
+    others.append(measured(small, 4 * h100_seconds(small)))
+    guess = estimate(config, others, "here", GPU)
+    assert (guess.seconds, guess.basis[:14]) == (pytest.approx(4 * assumed), "this method at")
+
+    none = TABLE1.config("full", "none", "cifar10", 0)
+    others.append(measured(none, 2 * h100_seconds(none)))
+    guess = estimate(config, others, "here", GPU)
+    assert guess.seconds == pytest.approx(2 * assumed)
+    assert guess.basis == "other methods at this size, measured here (1 run)"
+
+    # Half as many epochs of the same model, a run of ten and one of twelve times the assumed time.
+    half = replace(config, epochs=100, seed=4)
+    others += [measured(half, ratio * h100_seconds(half)) for ratio in (10, 12)]
+    guess = estimate(config, others, "here", GPU)
+    assert guess.seconds == pytest.approx(11 * assumed)
+    assert guess.basis == "this method at this size, measured here (2 runs)"
+
+
+def test_a_run_beside_another_counts_as_it_would_alone():
+    config = TABLE1.config("full", "rope", "cifar10", 0)
+    machine = Machine("here", GPU, is_gpu=True, jobs=2)
+    assert machine.gain == SIDE_BY_SIDE
+    guess = machine.estimate(config, [measured(config, 200.0, jobs=2)])
+    assert guess.seconds == pytest.approx(200 * SIDE_BY_SIDE / 2)
+    assert Machine("here", GPU, is_gpu=False, jobs=2).gain == 1
+    assert Machine("here", GPU, is_gpu=True, devices=4).gain == 4
+
+
+# What a time budget holds -------------------------------------------------------------------------------------------
+
+
+def some_run(number):
+    return BASELINES, Config("digits", seed=number)
+
+
+def planned(groups_of_stages, seconds, done=(), gain=1.0):
+    """The numbers of the runs that fit; a run takes as many seconds as its number."""
+    stages = [Stage([[some_run(n) for n in group] for group in groups]) for groups in groups_of_stages]
+    plan = packed(stages, lambda c: c.seed not in done, lambda c: Estimate(float(c.seed), ""), seconds, gain)
+    assert len({item.config.seed for item in plan}) == len(plan)
+    return [item.config.seed for item in plan if item.fits]
+
+
+def test_a_budget_is_packed_by_importance():
+    assert planned([[[5], [4], [3], [1]]], None) == [5, 4, 3, 1]
+    assert planned([[[5], [4], [3], [1]]], 13) == [5, 4, 3, 1]
+    assert planned([[[5], [4], [3], [1]]], 8.5) == [5, 3]  # 4 is too long for what is left, 3 is not
+    assert planned([[[5], [4], [3], [1]]], 4.5) == [4]
+    assert planned([[[5], [4], [3], [1]]], 4.5, done=[4]) == [3, 1]
+    assert planned([[[5], [4], [3], [1]]], 4.5, gain=2) == [5, 4]
+    assert planned([[[5], [4]]], 1) == []
+
+
+def test_the_runs_of_a_group_are_made_together_or_not_at_all():
+    assert planned([[[2, 3], [4, 5], [6]]], 11.5) == [2, 3, 6]
+    assert planned([[[2, 3], [2, 6], [4]]], 11.5) == [2, 3, 6]  # a run that two groups share is made once
+    assert planned([[[2, 3], [2, 6], [4]]], 11.5, done=[2]) == [3, 6]
+
+
+def test_a_stage_leaves_time_for_those_after_it():
+    assert planned([[[5], [4], [3]], [[6], [2]]], 16.5) == [5, 3, 6, 2]
+    assert planned([[[5], [4], [3]], [[6], [2], [4]]], 21.5) == [5, 4, 3, 6, 2]  # what both stages need counts once
+    assert planned([[[5], [4], [3]], [[6], [2]]], 12) == [5, 6]  # the first group is what all else rests on
+
+
+def leased(scale, records):
+    return [[config for _, config in stage.runs] for stage in LEASE.stages(scale, records, None, [])]
+
+
+def test_the_lease_shares_its_runs_between_grid_and_table():  # RF-T1
+    grid, columns = leased("full", [])
+    assert {config.hash for config in grid} <= {config.hash for config in BASELINES.configs("full")}
+    table_here = {config.hash for config in TABLE1.configs("full", seeds=[0])}
+    assert len(columns) == 6
+    assert {config.hash for config in columns} <= table_here  # the frozen setting, until the grid says otherwise
+    assert len({config.hash for config in grid + columns}) == len(grid) + 4
+    assert {config.seed for config in grid + columns} == {0}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "full"])
+def test_the_lease_runs_the_columns_of_what_its_grid_chooses(scale):  # RF-T1
+    accuracies = {
+        "w256-mlp4.none": 0.9,
+        "w256-mlp4.rope": 0.95,
+        "w256-mlp4-auto.none": 0.79,
+        "w256-mlp4-auto.rope": 0.8,
+    }
+    accuracies["w256-mlp4-auto.rope-axial"] = 0.87
+    made = [record(BASELINES.config(scale, row, "cifar10", 0), a) for row, a in accuracies.items()]
+    assert chosen_of(made, scale) == ("w256-mlp4-auto", "rope-axial")
+    _, columns = leased(scale, made)
+    assert {config.augment for config in columns} == {"crop-flip-autoaugment"}
+    assert [c.method for c in columns] == [
+        "none",
+        "sinusoidal",
+        "rope-axial",
+        "lf",
+        "riemannformer",
+        "riemannformer+lf",
+    ]
+    shown = LEASE.tabulate(scale, made)
+    rows = {row[0]: row[2] for row in shown[1].rows}
+    assert (rows["No-Pos"], rows["RoPE"], rows["LF only"]) == ("79.00 (1 seed)", "87.00 (1 seed)", NO_RECORD)
+    assert "Setting: w256-mlp4-auto with rope-axial" in shown[1].notes[0]
+
+
+def test_the_lease_fits_into_half_an_hour_with_time_to_set_up():
+    stages = LEASE.stages("full", [], None, [])
+    plan = packed(stages, lambda config: True, lambda c: Machine.h100(2).estimate(c, []), 1500, Machine.h100(2).gain)
+    assert {item.config.hash for item in plan if item.fits} >= {config.hash for config in leased("full", [])[1]}
+    assert sum(item.fits and item.stage == 0 for item in plan) >= 4
+
+
+def test_a_dry_run_shows_the_plan_and_trains_nothing(tmp_path, capsys):
+    words = ["run", "riemannformer-lease", "--scale", "full", "--dry-run", "--out", str(tmp_path / "out")]
+    assert main([*words, "--time-budget", "900"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("stage 1")
+    assert any(line.startswith("left out") for line in lines)
+    assert "of 10 missing runs" in lines[-1]
+    assert "on one H100, of a budget of 15.0 min" in lines[-1]
+    assert not (tmp_path / "out").exists()
+    assert main([*words, "--only", "rope"]) == 2
+    assert "goes its own way" in capsys.readouterr().err
 
 
 # The rule for what the paper leaves out -----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, load, read_all, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
-from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, h100_seconds, similar_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, h100_seconds, table
 from geolib.lab.files import write_atomically
 from geolib.lab.models import ViT, patches
 from geolib.lab.runs import store as lab_records
@@ -188,7 +188,7 @@ def test_no_data_names_both_ways(monkeypatch, no_torchvision):
 
 
 def test_unknown_data_set_names_the_known_ones():
-    with pytest.raises(LabError, match=r"'mnist'.*digits, cifar10, cifar100"):
+    with pytest.raises(LabError, match=r"'mnist'.*digits, .*cifar10, cifar100"):
         load("mnist")
 
 
@@ -805,18 +805,17 @@ def test_only_picks_cells():
 
 
 def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypatch, capsys):
-    experiment = shrink(monkeypatch)
+    shrink(monkeypatch)
     out = tmp_path / "out"
     words = ["run", "riemannformer-table1", "--scale", "smoke", "--only", "none/cifar10", "--out", str(out), "--quiet"]
     assert main(words) == 0
     (done,) = read_all(out)
     lab_records.write(replace(done, wall_seconds=500.0), out)
-    assert similar_seconds(experiment.config("smoke", "rope", "cifar10", 7), read_all(out), done.device) == 500.0
-    assert similar_seconds(experiment.config("smoke", "rope", "cifar100", 7), read_all(out), done.device) is None
     monkeypatch.setattr(Run, "update", None)
     capsys.readouterr()
     assert main([*words, "--seeds", "1", "--time-budget", "400"]) == 3
-    assert "not started, 400 s of the time budget are left, a run of its size took 500 s" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not started, 400 s of the time budget are left, it takes about 500 s (this method at this size" in said
     assert len(read_all(out)) == 1
 
 
@@ -833,8 +832,8 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys):
     assert lines[0].startswith("riemannformer-baselines  cifar10-none-seed0-")
     table1 = next(line for line in lines if line.startswith("riemannformer-table1"))
     assert "cifar10-" in table1
-    assert "estimated" in lines[-1]
-    assert "not measured" in lines[-1]
+    assert "on one H100, estimated" in lines[-1]
+    assert "[assumed speeds, nothing measured here]" in table1
 
 
 def test_pending_leaves_out_what_is_recorded(record, tmp_path, capsys):

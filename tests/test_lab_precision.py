@@ -144,7 +144,7 @@ def test_a_checkpoint_that_names_no_precision_is_in_float32(tmp_path, monkeypatc
 def test_the_laptop_scale_measures_and_the_others_do_not(monkeypatch, tmp_path, words, expected):
     seen = []
 
-    def do(self, data=None):
+    def do(self, data=None, world=None):
         seen.append(self.options.precision)
         raise LabError("enough")
 

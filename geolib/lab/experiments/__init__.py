@@ -1,6 +1,6 @@
 """Experiments: what is run, how long it takes, and the tables that come of it."""
 
-from geolib.lab.experiments.estimates import h100_seconds, similar_seconds
+from geolib.lab.experiments.estimates import Estimate, estimate, h100_seconds
 from geolib.lab.experiments.plan import SCALES, Experiment, Variant
 from geolib.lab.experiments.registry import EXPERIMENTS, find
 from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
@@ -12,15 +12,16 @@ __all__ = [
     "NO_METHOD",
     "NO_RECORD",
     "SCALES",
+    "Estimate",
     "Experiment",
     "PairedDifference",
     "Table",
     "Variant",
     "difference_table",
+    "estimate",
     "find",
     "h100_seconds",
     "paired_differences",
     "sampling_error",
-    "similar_seconds",
     "table",
 ]

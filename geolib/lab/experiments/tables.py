@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from geolib.lab.experiments.plan import Experiment
+from geolib.lab.experiments.plan import Course, Experiment
 from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
 from geolib.lab.experiments.text import NO_METHOD, NO_RECORD, Table
 from geolib.lab.runs.record import Record
@@ -77,6 +77,12 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
         rows.append(row)
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
     return Table(title, header, rows, _notes(experiment, scale, cells))
+
+
+def tables_of(what: Experiment | Course, scale: str, records: Iterable[Record]) -> list[Table]:
+    """The tables of an experiment, which are one, or of a course."""
+    kept = list(records)
+    return what.tabulate(scale, kept) if isinstance(what, Course) else [table(what, scale, kept)]
 
 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:

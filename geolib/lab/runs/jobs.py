@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -20,13 +20,25 @@ import geolib
 from geolib.lab.analysis import after_training
 from geolib.lab.config import Config
 from geolib.lab.data.sets import Dataset
+from geolib.lab.files import LabError
+from geolib.lab.runs.claims import Claimed, claim
 from geolib.lab.runs.execute import run
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import Folders, path_of
 from geolib.lab.training.options import Options
+from geolib.lab.training.ranks import World
 from geolib.lab.training.watch import Stopped
 
 POLL_SECONDS = 0.1
+CLAIMED = 4  # the exit code of a process whose run another process has
+
+
+class ChildFailed(Exception):
+    """A process of ``side_by_side`` ended with a code that is not 0."""
+
+    def __init__(self, error: str, code: int):
+        super().__init__(error.removeprefix("geolib.lab: ") or f"ended with code {code}")
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,8 @@ class Job:
         How many runs share the device.
     deadline : float or None
         When it has to end, as ``time.time`` counts.
+    again : bool
+        Whether it is made although there is a record.
     """
 
     config: Config
@@ -53,6 +67,7 @@ class Job:
     options: Options = field(default_factory=lambda: Options(quiet=True))
     at_a_time: int = 1
     deadline: float | None = None
+    again: bool = False
 
     @property
     def record_path(self) -> Path:
@@ -64,18 +79,39 @@ class Job:
         """Until the deadline, or None without one."""
         return None if self.deadline is None else self.deadline - time.time()
 
-    def do(self, data: Dataset | None = None) -> Record:
-        """Train, and write the record; raises what ``run`` raises."""
-        return run(
-            self.config,
-            data=data,
-            out=self.folders,
-            experiment=self.experiment,
-            scale=self.scale,
-            options=replace(self.options, time_budget=self.seconds_left),
-            jobs=self.at_a_time,
-            after=after_training,
-        )
+    def do(self, data: Dataset | None = None, world: World | None = None) -> Record:
+        """Train, and write the record; raises what ``run`` raises, and Claimed when another process has the run.
+
+        Of the processes of a world that train it together, the first claims it for all.
+        """
+        with self.claimed(world or World()):
+            return run(
+                self.config,
+                data=data,
+                out=self.folders,
+                experiment=self.experiment,
+                scale=self.scale,
+                options=replace(self.options, time_budget=self.seconds_left),
+                jobs=self.at_a_time,
+                after=after_training,
+            )
+
+    @contextmanager
+    def claimed(self, world: World) -> Iterator[None]:
+        """Inside, the run is this process's own, and has no record that another one made in the meantime."""
+        with ExitStack() as stack:
+            trouble: Exception | None = None
+            if world.first:
+                try:
+                    stack.enter_context(claim(self.folders.checkpoint(self.config)))
+                    if self.record_path.is_file() and not self.again:
+                        trouble = Claimed(f"{self.config.name}: another process has just made this run")
+                except (Claimed, LabError) as error:
+                    trouble = error
+            trouble = world.agree(trouble)
+            if trouble is not None:
+                raise trouble
+            yield
 
     def to_json(self) -> str:
         """The job as a child process reads it."""
@@ -105,18 +141,15 @@ class _Child:
         return lines[-1] if lines else ""
 
 
-def side_by_side(
-    jobs: Sequence[Job], count: int, may_start: Callable[[Job], bool] = lambda job: True
-) -> Iterator[tuple[Job, int, str]]:
+def side_by_side(jobs: Iterable[Job | None], count: int) -> Iterator[tuple[Job, int, str]]:
     """Do jobs in processes of their own, some at a time, in their order.
 
     Parameters
     ----------
-    jobs : sequence of Job
+    jobs : iterable of Job or None
+        Asked for the next one whenever there is room; None says that there is none right now.
     count : int
         Processes at a time.
-    may_start : function of a Job
-        Asked before each start; a job it refuses is left out.
 
     Yields
     ------
@@ -128,14 +161,19 @@ def side_by_side(
     Stopped
         After SIGINT or SIGTERM, when all processes have written their checkpoints and ended.
     """
-    waiting, working = list(jobs), list[_Child]()
+    waiting, working, more = iter(jobs), list[_Child](), True
     with _requests_to_stop() as asked:
         try:
-            while waiting or working:
-                while waiting and len(working) < count and not asked:
-                    job = replace(waiting.pop(0), at_a_time=count)
-                    if may_start(job):
-                        working.append(_start(job, count))
+            while more or working:
+                while more and len(working) < count and not asked:
+                    try:
+                        job = next(waiting)
+                    except StopIteration:
+                        more = False
+                        break
+                    if job is None:
+                        break
+                    working.append(_start(replace(job, at_a_time=count), count))
                 ended = [child for child in working if child.process.poll() is not None]
                 working = [child for child in working if child not in ended]
                 for child in ended:

@@ -15,6 +15,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,7 @@ EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
 def train(config: Config, data: Dataset | None = None, options: Options | None = None, **changes: Any) -> Run:
-    """Train one model; with the processes of ``torchrun``, together.
+    """Train one model.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ def train(config: Config, data: Dataset | None = None, options: Options | None =
     chosen = replace(options or Options(), **changes)
     place, file = pick_device(chosen.device), chosen.checkpoint
     with (
-        ranks.joined(place.type) as world,
+        ranks.joined(place.type) if chosen.together else nullcontext(World()) as world,
         Watch(chosen) as watch,
         isolated(place),
         memory_errors_named(config, place, file),

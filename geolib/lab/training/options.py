@@ -32,13 +32,14 @@ class Options:
         Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
     quiet : bool
         No progress bar.
+    together : bool
+        Under ``torchrun``: all its processes train this one run and share every batch. Else each goes its own way.
 
     Examples
     --------
     >>> from dataclasses import replace
-    >>> replace(Options(device="cpu"), quiet=True)  # doctest: +NORMALIZE_WHITESPACE
-    Options(device='cpu', step='auto', precision=None, checkpoint=None, checkpoint_seconds=15.0, time_budget=None,
-            quiet=True)
+    >>> replace(Options(device="cpu"), quiet=True).quiet
+    True
     """
 
     device: str | None = None
@@ -48,3 +49,4 @@ class Options:
     checkpoint_seconds: float = 15.0
     time_budget: float | None = None
     quiet: bool = False
+    together: bool = False

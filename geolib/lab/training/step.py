@@ -180,9 +180,10 @@ class CapturedStep:
         reasons: list[str] = []
         for form in ("compiled and captured", "captured")[0 if self.compiles else 1 :]:
             try:
-                # Dynamo counts the models it has met and gives up after a few; each run begins with a clean slate.
+                # Dynamo counts the models it has met and gives up after a few; each run begins with a clean slate. A graph
+                # that breaks is an error here, and noted, where it would be slow and say nothing.
                 torch.compiler.reset()
-                fast = torch.compile(model, dynamic=False) if form.startswith("compiled") else model
+                fast = torch.compile(model, dynamic=False, fullgraph=True) if form.startswith("compiled") else model
                 with put_back(model, optimizer):
                     replay = Replay(EagerStep(fast, loss, optimizer), images, labels)  # type: ignore[arg-type]
                 self.form, self.why = form, "; ".join(reasons)
