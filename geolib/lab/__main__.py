@@ -138,6 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
     )
+    command.add_argument(
+        "--abreast", type=_count, default=1, metavar="N", help="runs at a time in one process, each on a GPU's stream"
+    )
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"
@@ -235,6 +238,8 @@ def _run(options: argparse.Namespace) -> int:
         number = ranks.number()  # among the processes of torchrun, which have this folder in common and nothing else
         if ranks.count() > 1 and (options.jobs > 1 or options.again):
             raise LabError("--jobs and --again are for one process, not for those of torchrun")
+        if options.abreast > 1 and (options.jobs > 1 or options.together):
+            raise LabError("--abreast is for one process; leave --jobs and --together")
         order = _order(options, chosen, 1 if options.together else ranks.count())
         conduct = Conduct(order, world)
         if options.dry_run:
@@ -254,12 +259,13 @@ def _run(options: argparse.Namespace) -> int:
 def _order(options: argparse.Namespace, chosen: torch.device, devices: int) -> Order:
     """What the words ask for."""
     planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
-    here = Machine.at_hand(chosen, options.jobs, devices)
+    at_a_time = max(options.jobs, options.abreast)
+    here = Machine.at_hand(chosen, at_a_time, devices)
     return Order(
         what=find_runnable(options.name),
         scale=known_scale(options.scale),
         folders=_folders(options.out),
-        machine=Machine.h100(options.jobs) if planned_for_a_gpu else here,
+        machine=Machine.h100(at_a_time) if planned_for_a_gpu else here,
         seeds=options.seeds,
         words=options.only,
         options=Options(
@@ -270,6 +276,7 @@ def _order(options: argparse.Namespace, chosen: torch.device, devices: int) -> O
             together=options.together,
         ),
         jobs=options.jobs,
+        abreast=options.abreast,
         again=options.again,
         time_budget=options.time_budget,
     )

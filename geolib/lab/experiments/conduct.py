@@ -18,7 +18,7 @@ from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError
 from geolib.lab.runs import store
 from geolib.lab.runs.claims import Claimed, is_claimed
-from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job, side_by_side
+from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job, abreast_of, side_by_side
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import Folders
 from geolib.lab.training.options import Options
@@ -46,6 +46,8 @@ class Order:
         Of every run.
     jobs : int
         Runs at a time, each in a process of its own.
+    abreast : int
+        Runs at a time in this process, their steps in turn.
     again : bool
         Also what has a record.
     time_budget : float or None
@@ -60,6 +62,7 @@ class Order:
     words: Sequence[str] = ()
     options: Options = field(default_factory=Options)
     jobs: int = 1
+    abreast: int = 1
     again: bool = False
     time_budget: float | None = None
 
@@ -141,6 +144,9 @@ class Conduct:
         self.say_what_is_recorded()
         if self.order.jobs > 1:
             self.side_by_side()
+        elif self.order.abreast > 1:
+            while items := self.next_ones(self.order.abreast):
+                self.several(items)
         else:
             while (item := self.world.same(self.next())) is not None:
                 self.one(item)
@@ -150,12 +156,16 @@ class Conduct:
         """The next run for this process, once there is one; None when all is done, also by others."""
         if not self.world.first:
             return None  # the first process decides for all that share a run
+        return next(iter(self.next_ones(1)), None)
+
+    def next_ones(self, count: int) -> list[Planned]:
+        """The next runs for this process, as many as asked for or fewer; none when all is done."""
         while True:
             self.look()
             todo = self.startable()
             free = [item for item in todo if not self.is_under_way(item.config)]
             if free or not todo:
-                return free[0] if free else None
+                return free[:count]
             time.sleep(POLL_SECONDS)
 
     def startable(self) -> list[Planned]:
@@ -201,6 +211,23 @@ class Conduct:
         else:
             self.report(record, job, print)
         self.ended.add(item.config.hash)
+
+    def several(self, items: Sequence[Planned]) -> None:
+        """Make some runs here, a step of each in turn."""
+        sets = {item.config.dataset: self.data(item.config.dataset) for item in items}
+        stopped: Stopped | None = None
+        for job, outcome in abreast_of([self.job(item) for item in items], sets):
+            if isinstance(outcome, Claimed):
+                continue
+            self.ended.add(job.config.hash)
+            if isinstance(outcome, Record):
+                self.report(outcome, job, print)
+            elif isinstance(outcome, Stopped) and outcome.signal is not None:
+                stopped = outcome  # the others write their checkpoints first
+            else:
+                self.troubles.append((job.config.name, outcome))
+        if stopped is not None:
+            raise stopped
 
     def side_by_side(self) -> None:
         """Make runs in processes of their own, several at a time, with one line for each and a bar for all."""

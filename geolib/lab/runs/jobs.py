@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,9 +22,12 @@ from geolib.lab.config import Config
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.runs.claims import Claimed, claim
-from geolib.lab.runs.execute import run
+from geolib.lab.runs.execute import kept, run
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import Folders, path_of
+from geolib.lab.training.abreast import Lane, abreast
+from geolib.lab.training.device import pick_device
+from geolib.lab.training.loop import Run
 from geolib.lab.training.options import Options
 from geolib.lab.training.ranks import World
 from geolib.lab.training.watch import Stopped
@@ -124,6 +127,41 @@ class Job:
         folders = Folders(**{key: Path(path) for key, path in values["folders"].items()})
         parts = {"config": Config.from_dict(values["config"]), "folders": folders}
         return cls(**values | parts | {"options": Options(**values["options"])})
+
+
+def abreast_of(jobs: Sequence[Job], sets: Mapping[str, Dataset]) -> Iterator[tuple[Job, Record | Exception]]:
+    """Do jobs in this process, a step of each in turn, on a GPU each on a stream of its own.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        Of one device.
+    sets : mapping
+        From a data set's name to the set.
+
+    Yields
+    ------
+    tuple
+        A job that has ended, and its record or what ``Job.do`` would have raised.
+    """
+    with ExitStack() as stack:
+        mine, lanes = list[Job](), list[Lane]()
+        for job in jobs:
+            try:
+                stack.enter_context(job.claimed(World()))
+            except (Claimed, LabError) as trouble:
+                yield job, trouble
+                continue
+            checkpoint = job.folders.checkpoint(job.config)
+            options = replace(job.options, checkpoint=checkpoint, time_budget=job.seconds_left, quiet=True)
+            mine.append(job)
+            lanes.append(Lane(job.config, sets[job.config.dataset], options))
+        for number, outcome in abreast(lanes, pick_device(jobs[0].options.device)):
+            job = mine[number]
+            if isinstance(outcome, Run):
+                yield job, kept(outcome, job.folders, job.experiment, job.scale, len(lanes), after_training)
+            else:
+                yield job, outcome
 
 
 @dataclass
