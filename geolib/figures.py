@@ -71,6 +71,11 @@ def use_house_style() -> None:
     """Set matplotlib up for the book: paper background, thin axes, the palette's colours in order, vector output.
 
     Figures keep their paper background in the dark theme, so one picture is legible in both.
+
+    >>> use_house_style()
+    >>> import matplotlib
+    >>> matplotlib.rcParams["axes.prop_cycle"].by_key()["color"][0] == COLOURS["blue"]
+    True
     """
     import matplotlib as mpl
     from cycler import cycler
@@ -109,12 +114,15 @@ def use_house_style() -> None:
 def label_lines(axes: Any, gap: float = 0.01) -> None:
     """Write each line's label at its right end, in its colour, instead of a legend; labels that collide move apart.
 
-    Parameters
-    ----------
-    axes : matplotlib Axes
-        Its lines carry labels; labels that begin with an underscore are left out.
-    gap : float
-        Space between a line's end and its label, in fractions of the axes' width.
+    Labels that begin with an underscore are left out. ``gap`` is the space before a label, in fractions of the axes'
+    width.
+
+    >>> from matplotlib.figure import Figure
+    >>> axes = Figure().subplots()
+    >>> _ = axes.plot([0, 1], [0, 1], label="up")
+    >>> label_lines(axes)
+    >>> [text.get_text() for text in axes.texts]
+    ['up']
     """
     axes.get_xlim(), axes.get_ylim()  # autoscaling is lazy: asking makes transData current
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_xdata())]

@@ -361,7 +361,7 @@ def test_methods_keep_their_looks_and_of_two_alike_the_later_takes_other_dashes(
 
 
 def test_lines_names_and_table_are_drawn_in_the_methodslook(browser):
-    methods = list(METHOD_STYLES)[:12] + ["rope+lf"]
+    methods = [*list(METHOD_STYLES)[:12], "rope+lf"]
     runs = [run | {"title": name, "group": "g/d/s", "look": notebook.look(name)}
             for name, run in zip(methods, made_up(13))]  # fmt: skip
     place = Place(browser, "LabNotebook", state_of("LabNotebook", runs=runs, experiment="g/d/s", epoch=5))

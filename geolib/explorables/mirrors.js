@@ -205,7 +205,8 @@ function render({ model, el }) {
     }
     distance.update(state.distance, show(state.distance, 2));
     say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)],
-      ": turned by −2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = ", ["join", text(doubled(state))]);
+      ": turned by −2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = ",
+      ["join", text(doubled(state))]);
     const q = dotAt({ distance: 1, angle: state.angle }), { reflections, rotations } = scores(state, q, q);
     score.textContent = `Frames that reflect score as frames that turn, for q towards the dot: ⟨R̂(m)q, R̂(n)q⟩ `
       + `= ${show(reflections)}, ⟨R(−2m)q, R(−2n)q⟩ = ${show(rotations)}.`;
