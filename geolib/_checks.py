@@ -51,10 +51,13 @@ def check_positions(positions: Tensor, axes: int) -> None:
     require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
 
 
-def check_places(positions: Tensor, keys: Tensor | None, axes: int) -> None:
+def check_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> None:
     """Positions that are placed, (tokens, axes) or (batch, tokens, axes), and those of keys that stand elsewhere."""
+    check_tensor(positions, "positions")
+    axes = positions.shape[-1] if axes is None and positions.dim() else axes
     for argument, x in (("positions", positions), ("keys", keys)):
         if x is not None:
+            check_tensor(x, argument)
             holds = x.dim() in (2, 3) and x.shape[-1] == axes
             allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
             require(holds, argument, f"shape {tuple(x.shape)}", allowed)

@@ -173,7 +173,7 @@ class ALiBi(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        check_places(positions, keys, positions.shape[-1])
+        check_places(positions, keys)
         p, n = at_both(lambda x: for_heads(x.to(angle_dtype(x))), positions, keys)
         distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
         return Biased(-self.slopes[:, None, None] * distance)

@@ -165,6 +165,22 @@ def test_queries_and_keys_may_stand_at_different_positions(name, options):
                          atol=1e-4, rtol=1e-4)  # fmt: skip
 
 
+@every_case
+def test_positions_may_be_whole_numbers(name, options):
+    encoding, positions, q = stirred(name, options), grid_positions(*GRID), heads_of(1, TOKENS)
+    x = torch.randn(1, TOKENS, WIDTH)
+    assert_close(encoding.embed(x, positions.long()), encoding.embed(x, positions))
+    for a, b in zip(*(scores(encoding.place(p).layer(1), q, q, x) for p in (positions.long(), positions))):
+        assert_close(a, b)
+
+
+def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
+    encoding, q = RoPE(torch.ones(1, 1)), torch.randn(1, 1, 2, 2)
+    turned, _ = encoding.place(torch.tensor([[2**24], [2**24 + 1]])).to_reference(q, q)
+    angles = torch.tensor([2.0**24, 2.0**24 + 1], dtype=torch.float64)[:, None]
+    assert_close(turned, rotate_pairs(q.double(), angles).float())
+
+
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
 def test_positions_of_another_shape_are_refused(name):
     encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2)
@@ -172,6 +188,8 @@ def test_positions_of_another_shape_are_refused(name):
     for call in (lambda: encoding.place(wrong[0]), lambda: encoding.place(torch.zeros(1, 1, 5, 2))):
         with pytest.raises(ValueError, match="positions: got shape"):
             call()
+    with pytest.raises(ValueError, match="positions: got list"):
+        encoding.place([[0.0, 0.0]])
     with pytest.raises(ValueError, match="keys: got shape"):
         encoding.place(torch.zeros(5, 2), keys=wrong)
 

@@ -6,37 +6,16 @@ that PyTorch dispatches once autograd has done its part; a *kernel* is one that 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.encodings import METHODS
 from geolib.lab.config import Config
+from geolib.lab.counting import Counting
 from geolib.lab.models import ViT
-from geolib.lie import OPERATORS
-
-
-class Counting(TorchDispatchMode):
-    """Counts operations by name; those of ``geolib.lie`` by what they are made of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations: Counter[str] = Counter()
-        self.kernels: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count and do."""
-        name = func.name()
-        if name in OPERATORS:
-            with self:
-                return OPERATORS[name](*args)
-        self.operations[name] += 1
-        self.kernels[name] += not func.is_view
-        return func(*args, **(kwargs or {}))
 
 
 def count(method: str, sizes: dict[str, Any], options: dict[str, Any] | None = None) -> Counting:

@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.lab.config import Config
+from geolib.lab.counting import Counting
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.models import ViT
 from geolib.lab.runs.record import Record
@@ -174,27 +174,9 @@ def _counted(canonical: str) -> tuple[int, int]:
     side = round(DATASETS[config.dataset].pixels ** 0.5)
     with torch.random.fork_rng():
         model = ViT(config, (3, side, side), 10)
-        count = Count()
-        with count:
+        with Counting() as counting:
             model(torch.zeros(1, 3, side, side)).sum().backward()
-    return count.operations, count.numbers
-
-
-class Count(TorchDispatchMode):
-    """Counts what PyTorch does inside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations, self.numbers = 0, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do one operation, and count it unless it is a view."""
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view and func.overloadpacket is not torch.ops.aten.detach:
-            self.operations += 1
-            made = result if isinstance(result, tuple | list) else (result,)
-            self.numbers += sum(t.numel() for t in made if isinstance(t, torch.Tensor))
-        return result
+    return counting.kernels.total(), counting.numbers
 
 
 def h100_seconds(config: Config) -> float:
