@@ -1,5 +1,6 @@
 """The chunked form as large products, for GPUs: on the CPU against the other forms; on a GPU where there is one."""
 
+import contextlib
 import itertools
 
 import pytest
@@ -10,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from geolib.recurrence import (
     State,
     SympowAttention,
+    _chunks_cpu,
     _chunks_gpu,
     _products,
     attention_form,
@@ -20,6 +22,7 @@ from geolib.recurrence import (
     read_state,
     recurrent_form,
 )
+from geolib.sympow import dimension, norm_functional
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -28,11 +31,7 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 def large_products(monkeypatch):
     """The GPU's engine on the CPU."""
 
-    def engine(q, k, v, dtype):
-        half = q.dtype == torch.bfloat16
-        return lambda *args: _chunks_gpu.attend_on_gpu(*args, torch.bfloat16 if half else dtype)
-
-    monkeypatch.setattr(chunks, "_engine", engine)
+    monkeypatch.setattr(chunks, "by_chunks", chunks.by_large_products)
 
 
 def inputs(batch=2, heads=2, tokens=23, dim=4, value_dim=3, dtype=torch.float64, device="cpu"):
@@ -166,6 +165,35 @@ def test_what_is_nearly_orthogonal_in_bfloat16_stays_of_the_size_of_the_values(l
     assert chunked_form(*args, 2, chunk=8)[0].output.abs().max() < 20 * v.abs().max()
 
 
+@pytest.mark.parametrize("power", [2, 4])
+def test_both_engines_give_the_floor_of_the_same_bound(power):
+    q, k, v, log_gates, _ = (t.detach() for t in inputs(tokens=13, dim=4))
+    v[..., 2] = 1  # the column that counts
+    start = torch.rand(2, 2, 3, dimension(4, power), dtype=torch.float64)
+    wanted = _chunks_cpu.attend_on_cpu(q, k, v, log_gates, start, power, 4)
+    ours = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 4, torch.float64)
+    for a, b in zip(ours, wanted):
+        assert_close(a, b, rtol=1e-12, atol=1e-15)
+    mass = start[:, :, 2] @ norm_functional(4, power)  # the first chunk sees the carried state alone
+    eps = torch.finfo(torch.float64).eps
+    assert_close(ours.floor[:, :, 2], eps * mass * log_gates[:, :, :3].sum(-1).exp(), rtol=1e-12, atol=0)
+    half = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 4, torch.bfloat16)
+    rounding = torch.finfo(torch.bfloat16).eps / dimension(4, power) ** 0.5
+    assert_close(half.floor / rounding, ours.floor / eps)
+
+
+def test_embeddings_of_large_products_are_made_again_and_not_stored(large_products):  # CS-chunk
+    args, sizes = inputs(1, 1, 64, 8), []
+
+    def pack(t):
+        sizes.append(t.numel())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        chunked_form(*args[:3], 4, *args[3:], chunk=32)
+    assert max(sizes) < 64 * dimension(8, 4) / 3
+
+
 class Counted(TorchDispatchMode):
     """Operations as PyTorch hands them to a device."""
 
@@ -239,6 +267,14 @@ def test_the_product_of_exact_sums_is_the_product():
     half = _products.product(a.bfloat16(), b.bfloat16())
     assert half.dtype == torch.float32
     assert_close(half, (a.bfloat16().float() @ b.bfloat16().float()), rtol=0.01, atol=0.05)
+
+
+def test_the_product_keeps_full_precision_forward_and_backward(monkeypatch):
+    a, b = (torch.randn(1, 2, 2, requires_grad=True) for _ in range(2))
+    devices = []
+    monkeypatch.setattr(_products, "full_precision", lambda device: devices.append(device) or contextlib.nullcontext())
+    _products.product(a, b).sum().backward()
+    assert devices == 3 * [a.device]
 
 
 @pytest.mark.parametrize("places", [3, 300])

@@ -661,6 +661,28 @@ def test_larger_keys_after_small_ones_take_the_state_to_their_unit():
     assert_close(torch.cat(outputs, 2).double(), whole.output, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("log2", "exponent"), [(-10, -64), (-8, 0), (23, 0), (24, 64), (-math.inf, 0)])
+def test_the_exponent_is_0_over_a_wide_range_of_keys(log2, exponent):
+    q, k, v, _, _ = inputs(batch=1, heads=1, tokens=3)
+    k = k / k.abs().max() * 2.0**log2
+    for form in (recurrent_form, chunked_form):
+        assert form(q, k, v, 2)[1].exponent.item() == exponent
+
+
+def test_smaller_keys_after_large_ones_stay_in_their_unit():
+    args = well_conditioned(tokens=12)
+    args[1] = args[1] * torch.logspace(8, 2, 12, dtype=torch.float64)[:, None]
+    args[3] = torch.zeros_like(args[3])
+    whole = attention_form(*args[:3], 2, *args[3:])
+    early, late = ([t.float()[:, :, part] for t in args] for part in (slice(0, 3), slice(3, 12)))
+    for form in (recurrent_form, chunked_form):
+        state = form(*early[:3], 2, *early[3:])[1]
+        ours, last = form(*late[:3], 2, *late[3:], state=state)
+        assert (state.exponent == 64).all()
+        assert (last.exponent == 64).all()
+        assert_close(ours.output.double(), whole.output[:, :, 3:], rtol=1e-4, atol=1e-5)
+
+
 def test_a_float64_state_makes_the_computation_float64():
     args = inputs(tokens=8)
     whole = attention_form(*args[:3], 2, *args[3:])

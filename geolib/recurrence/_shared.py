@@ -44,7 +44,8 @@ def exponent_of(k: Tensor, before: Tensor, power: int) -> Tensor:
     More room above than below: sums of many keys are larger, pairs of nearly orthogonal vectors far smaller.
     """
     largest = torch.linalg.vector_norm(k.detach(), float("inf"), dim=(-2, -1))
-    return torch.maximum(before, UNIT * ((torch.frexp(largest).exponent * power + SMALL) / UNIT).floor())
+    binade = torch.frexp(largest).exponent - 1  # floor of log2
+    return torch.maximum(before, UNIT * ((binade * power + SMALL) / UNIT).floor())
 
 
 def above_rounding(normaliser: Tensor, floor: Tensor) -> Tensor:

@@ -47,6 +47,30 @@ def chunked_form(
 
     Source: CS-chunk, CS-2.
     """
+    choose = by_chunks if q.device.type == "cpu" else by_large_products
+    return chunked_with(choose, q, k, v, power, log_gates, turns, state, chunk)
+
+
+def chunked_with(
+    choose: Choice,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    power: int,
+    log_gates: Tensor | None = None,
+    turns: Tensor | None = None,
+    state: State | None = None,
+    chunk: int | None = None,
+) -> tuple[Attended, State]:
+    """The chunked form by ``by_chunks`` or ``by_large_products``, whatever the device: to compare the two.
+
+    >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
+    >>> ours, other = (chunked_with(by, q, q, v, 2, chunk=16)[0] for by in (by_chunks, by_large_products))
+    >>> torch.allclose(ours.output, other.output, atol=1e-4)
+    True
+
+    Source: CS-chunk.
+    """
     check_forms(q, k, v, power, log_gates, turns)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
     check_chunk(chunk)
@@ -54,7 +78,7 @@ def chunked_form(
         ready = prepared(state, q, k, v, power, turns)
         counted = torch.cat([ready.v, torch.ones_like(ready.v[..., :1])], -1)
         start = torch.cat([ready.S, ready.Z[:, :, None]], 2) * ready.shift[..., None, None]
-        attend = _engine(q, k, v, start.dtype)
+        attend = choose(q, k, v, start.dtype)
         sums = attend(ready.q, ready.k, counted, log_gates, start, power, chunk)
         normaliser = above_rounding(sums.total[..., -1], sums.floor)
         value, logarithm = normalised(sums.total[..., :-1], normaliser, ready.log_scale)
@@ -62,9 +86,26 @@ def chunked_form(
         return Attended(value.to(v.dtype), logarithm), last
 
 
-def _engine(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Callable[..., Sums]:
-    """How the device at hand computes the sums: the one place that asks for it."""
-    if q.device.type == "cpu":
-        return attend_on_cpu
+Engine = Callable[..., Sums]
+Choice = Callable[[Tensor, Tensor, Tensor, torch.dtype], Engine]
+
+
+def by_chunks(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
+    """Chunk after chunk, in numbers that stay in a CPU's cache; for ``chunked_with``.
+
+    >>> q = torch.ones(1, 1, 2, 2)
+    >>> chunked_with(by_chunks, q, q, q, 2)[0].output.flatten()
+    tensor([1., 1., 1., 1.])
+    """
+    return attend_on_cpu
+
+
+def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
+    """All chunks at once, for a GPU; with factors in bfloat16 where queries, keys and values are; for ``chunked_with``.
+
+    >>> q = torch.ones(1, 1, 2, 2, dtype=torch.bfloat16)
+    >>> chunked_with(by_large_products, q, q, q, 2)[0].output.flatten()
+    tensor([1., 1., 1., 1.], dtype=torch.bfloat16)
+    """
     half = all(t.dtype == torch.bfloat16 for t in (q, k, v))
     return partial(attend_on_gpu, products=torch.bfloat16 if half else dtype)

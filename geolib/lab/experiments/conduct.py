@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from geolib.lab.config import Config
 from geolib.lab.data.sets import Dataset, load
@@ -96,8 +97,9 @@ class Conduct:
 
     # What is to be done
 
+    @cached_property
     def stages(self) -> list[Stage]:
-        """As the records so far decide them; LabError when there is nothing to run at all."""
+        """As the records of the last look decide them; LabError when there is nothing to run at all."""
         o = self.order
         stages = o.what.stages(o.scale, self.kept, o.seeds, o.words)
         if not any(stage.runs for stage in stages):
@@ -107,7 +109,7 @@ class Conduct:
     def plan(self) -> list[Planned]:
         """Every run that is missing, with what it should take and whether the budget holds it."""
         left = None if self.deadline is None else self.deadline - time.time()
-        return packed(self.stages(), self.is_missing, self.estimate, left, self.order.machine.gain)
+        return packed(self.stages, self.is_missing, self.estimate, left, self.order.machine.gain)
 
     def estimate(self, config: Config) -> Estimate:
         """Of a run alone on the machine; of one that is under way, what it asks of the budget from now on."""
@@ -125,14 +127,24 @@ class Conduct:
 
     def recorded(self, config: Config) -> str | None:
         """The experiment that has the run's record, or None."""
-        shared = [str(record.experiment) for record in self.kept if record.config.hash == config.hash]
-        names = dict.fromkeys([e.name for e, c in self.runs if c.hash == config.hash] + shared)
-        return next((n for n in names if store.path_of(config, n, self.order.folders.records).is_file()), None)
+        folder = self.order.folders.records
+        return next((n for n in self.names[config.hash] if store.path_of(config, n, folder).is_file()), None)
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """From a run's hash to the experiments that it may be recorded under, as far as the last look has shown."""
+        found: dict[str, dict[str, None]] = {}
+        for experiment, config in self.runs:
+            found.setdefault(config.hash, {})[experiment.name] = None
+        for record in self.kept:
+            if record.config.hash in found:
+                found[record.config.hash][str(record.experiment)] = None
+        return {key: list(names) for key, names in found.items()}
 
     @property
     def runs(self) -> list[tuple[Experiment, Config]]:
         """Of all stages, as far as they are decided."""
-        return [run for stage in self.stages() for run in stage.runs]
+        return [run for stage in self.stages for run in stage.runs]
 
     # Doing it
 
@@ -182,6 +194,8 @@ class Conduct:
     def look(self) -> None:
         """Read the records anew: other processes may have made some."""
         self.kept, self.problems = store.sift(self.order.folders.records)
+        for known in ("stages", "names"):  # they follow from the records
+            vars(self).pop(known, None)
 
     def job(self, item: Planned) -> Job:
         """The job of one run."""
