@@ -6,13 +6,12 @@ tested at 0 + c ... 7 + c. ``digits-field`` carries the picture across a blank f
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of
-from geolib.lab.experiments.text import NO_RECORD, Table
+from geolib.lab.experiments.text import Table, spread
 from geolib.lab.runs.record import Record
 
 MOVES = (1, 2, 3, 4, 6, 8, 12, 16)  # patches: twice the grid at most
@@ -56,19 +55,12 @@ def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
     rows = []
     for name, title in experiment.methods.items():
         found = [accuracies(record) for record in cells.get((name, dataset), [])]
-        rows.append([title, *(_spread([each[shift] for each in found]) for shift in shifts)])
+        rows.append([title, *(spread([each[shift] for each in found]) for shift in shifts)])
     title = f"{experiment.name} ({scale} scale): test accuracy in % by how far the test stands from the training"
     runs = [record for group in cells.values() for record in group]
     notes = [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
     seeds = sorted({record.config.seed for record in runs})
     return Table(title, ["method", *map(str, shifts)], rows, [f"± is over the seeds {seeds}.", *notes] if runs else [])
-
-
-def _spread(values: Sequence[float]) -> str:
-    if not values:
-        return NO_RECORD
-    mean = f"{100 * statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 SHIFT = Experiment(
