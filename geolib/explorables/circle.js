@@ -43,6 +43,7 @@ const [COLDEST, HOTTEST] = [0.05, 5];
 
 const CSS = `
 .geo .circle .plane { max-width: 360px; margin: 0 auto; width: 100%; }
+.geo .circle .geo-dot, .geo .circle text { pointer-events: none; }
 .geo .circle .ring { fill: none; stroke: var(--rule); }
 .geo .circle .hull { fill: var(--cool); fill-opacity: 0.08; stroke: var(--cool); stroke-opacity: 0.4; }
 .geo .circle .pull { stroke: var(--join); stroke-linecap: round; stroke-opacity: 0.75; }
