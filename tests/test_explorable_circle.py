@@ -83,7 +83,7 @@ def radius_of(place):
 def test_the_query_and_the_tokens_follow_a_hand(place, way):
     page, radius = place.page, radius_of(place)
     query = page.locator("#one .geo-reach").last
-    getattr(place, way)(query, -0.78 * radius, -0.78 * radius)
+    getattr(place, way)(query, -1.24 * radius, -1.24 * radius)
     assert place.values()["query"] == pytest.approx(90, abs=1)
     token = page.locator("#one .geo-reach").first
     getattr(place, way)(token, radius, radius)

@@ -14,7 +14,7 @@ from geolib.check._register import checker, differs
 
 @checker("attention: temperature")
 def _temperature(answer: Callable[[float, float], float]) -> str | None:
-    """answer(c, w): the temperature at which a lead of c has the weight w, by the weights there."""
+    """answer(c, a): the temperature at which a lead of c has the weight a, by the weights there."""
     query = torch.ones(1, 1, dtype=torch.float64)
     for lead, weight in ((1.0, 0.6), (3.0, 0.95), (0.2, 0.999)):
         keys = torch.tensor([[lead], [0.0]], dtype=torch.float64)
@@ -26,12 +26,12 @@ def _temperature(answer: Callable[[float, float], float]) -> str | None:
 
 @checker("attention: count")
 def _count(answer: Callable[[float, float], float]) -> str | None:
-    """answer(w, a): the place that finds the weight w on a start token of score a, by counting there."""
+    """answer(a, c): the place that finds the weight a on a start token of score c, by counting there."""
     for place, score in ((0, 0.0), (5, 0.0), (9, 2.0), (30, -1.0)):
         weight = math.exp(score) / (math.exp(score) + sum(1 for _ in range(place)))
         found = float(answer(weight, score))
         if abs(found - place) > 1e-6:
-            return f"at place {place} with a = {score:g} you say {found:.3f}"
+            return f"at place {place} with c = {score:g} you say {found:.3f}"
     return None
 
 

@@ -1,6 +1,6 @@
 // Attention on a circle: tokens are points, the query points somewhere, and the softmax fetches a mean of the points.
 import { clamp, drag, html, button, path, say, set, show, slider, stage, svg } from "./common.js";
-import { arrow, handle } from "./draw.js";
+import { handle } from "./draw.js";
 import { dot, softmax } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -39,18 +39,21 @@ export function describe(state) {
 const NAMES = ["query", "temperature", "tokens"];
 const SETS = [["three", [0, 60, 180]], ["two opposite", [0, 180]],
   ["eight around", [0, 45, 90, 135, 180, -135, -90, -45]], ["a crowd and one", [150, 160, 170, 180, -170, -160, 0]]];
+const OUT = 1.24; // radii from the centre to the query's handle
 const [COLDEST, HOTTEST] = [0.05, 5];
 
 const CSS = `
 .geo .circle .plane { max-width: 360px; margin: 0 auto; width: 100%; }
 .geo .circle .geo-dot, .geo .circle text { pointer-events: none; }
+.geo .circle svg text.number { fill: var(--ground); font-size: 11px; font-weight: 600; }
+.geo .circle { text-align: left; }
 .geo .circle .ring { fill: none; stroke: var(--rule); }
 .geo .circle .hull { fill: var(--cool); fill-opacity: 0.08; stroke: var(--cool); stroke-opacity: 0.4; }
 .geo .circle .pull { stroke: var(--join); stroke-linecap: round; stroke-opacity: 0.75; }
 .geo .circle .bars { display: grid; grid-template-columns: auto 4.2em 1fr 3.4em; gap: 3px 8px; align-items: center;
   font-variant-numeric: tabular-nums; }
 .geo .circle .bars .head { font-size: 13px; color: var(--soft); }
-.geo .circle .bars .number { text-align: right; }
+.geo .circle .bars .digits { text-align: right; }
 .geo .circle .track { height: 14px; background: var(--panel); border-radius: 3px; overflow: hidden; }
 .geo .circle .track div { height: 100%; background: var(--join); }
 .geo .circle .sets { display: flex; flex-wrap: wrap; gap: 6px; }
@@ -77,8 +80,9 @@ function plane(parent, { onQuery, onToken }) {
       [last.dot, last.reach, last.text, last.pull].forEach((part) => part.remove());
     }
     while (tokens.length < count) {
-      const n = tokens.length, text = svg("text", { class: "geo-cool", "text-anchor": "middle" }, dots, String(n + 1));
-      const token = { ...handle(dots, "cool", 6), text, pull: svg("line", { class: "pull" }, pulls) };
+      const n = tokens.length, knob = handle(dots, "cool", 9);
+      const text = svg("text", { class: "number", "text-anchor": "middle" }, dots, String(n + 1));
+      const token = { ...knob, text, pull: svg("line", { class: "pull" }, pulls) };
       drag(token.reach, { start() {}, move: (x, y) => onToken(n, angle(x, y)) });
       tokens.push(token);
     }
@@ -92,16 +96,16 @@ function plane(parent, { onQuery, onToken }) {
     grow(state.tokens.length);
     const [mx, my] = at(where);
     state.tokens.forEach((each, n) => {
-      const { place, text, pull } = tokens[n], [x, y] = at(point(each)), [tx, ty] = at(point(each), 1.17);
+      const { place, text, pull } = tokens[n], [x, y] = at(point(each));
       place(x, y);
-      set(text, { x: tx.toFixed(1), y: (ty + 4).toFixed(1) });
+      set(text, { x: x.toFixed(1), y: (y + 4).toFixed(1) });
       const width = (9 * weights[n]).toFixed(2);
       set(pull, { x1: x.toFixed(1), y1: y.toFixed(1), x2: mx.toFixed(1), y2: my.toFixed(1), "stroke-width": width });
     });
     const round = [...state.tokens].sort((a, b) => a - b).map((each) => at(point(each)));
     set(hull, { d: `${path(round.map(([x]) => x), round.map(([, y]) => y))}Z` });
-    const [qx, qy] = at(point(state.query), 0.78), [lx, ly] = at(point(state.query), 0.62);
-    set(query, { d: arrow(size / 2, size / 2, qx, qy, 11) });
+    const [qx, qy] = at(point(state.query), OUT), [lx, ly] = at(point(state.query), 0.4);
+    set(query, { d: path([size / 2, qx], [size / 2, qy]) });
     tip.place(qx, qy);
     // Beside the arrow, on the side away from the mean's label.
     const [dx, dy] = [Math.sin(state.query * RADIANS), Math.cos(state.query * RADIANS)];
@@ -121,8 +125,8 @@ function table(parent) {
       ["token", "score", "weight", ""].forEach((word) => html("div", { class: "head" }, grid, word));
       rows = weights.map((_, n) => {
         html("div", { class: "geo-cool" }, grid, String(n + 1));
-        const score = html("div", { class: "number" }, grid), track = html("div", { class: "track" }, grid);
-        return { score, bar: html("div", {}, track), weight: html("div", { class: "number weight" }, grid) };
+        const score = html("div", { class: "digits" }, grid), track = html("div", { class: "track" }, grid);
+        return { score, bar: html("div", {}, track), weight: html("div", { class: "digits weight" }, grid) };
       });
     }
     rows.forEach(({ score, bar, weight }, n) => {
