@@ -25,23 +25,39 @@ def check_positive(value: float, argument: str) -> None:
     require(math.isfinite(value) and value > 0, argument, value, "it must be a finite number above 0")
 
 
+def check_tensor(x: Any, argument: str) -> None:
+    """A tensor, not a list or an array of numbers."""
+    require(isinstance(x, Tensor), argument, type(x).__name__, "it must be a tensor")
+
+
+def check_floating(x: Any, argument: str) -> None:
+    """A tensor of real floating-point numbers: whole numbers would truncate what is computed from them."""
+    check_tensor(x, argument)
+    require(x.is_floating_point(), argument, x.dtype, "it must be floating point: call .float() or .double() on it")
+
+
 def check_last(x: Tensor, size: int, argument: str) -> None:
     """A tensor whose last dimension has the given size."""
+    check_tensor(x, argument)
     came = tuple(x.shape)
     require(x.dim() >= 1 and x.shape[-1] == size, argument, f"shape {came}", f"its last dimension must be {size}")
 
 
 def check_positions(positions: Tensor, axes: int) -> None:
     """Positions as (tokens, axes)."""
+    check_tensor(positions, "positions")
     came = tuple(positions.shape)
     holds = positions.dim() == 2 and positions.shape[1] == axes
     require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
 
 
-def check_places(positions: Tensor, keys: Tensor | None, axes: int) -> None:
+def check_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> None:
     """Positions that are placed, (tokens, axes) or (batch, tokens, axes), and those of keys that stand elsewhere."""
+    check_tensor(positions, "positions")
+    axes = positions.shape[-1] if axes is None and positions.dim() else axes
     for argument, x in (("positions", positions), ("keys", keys)):
         if x is not None:
+            check_tensor(x, argument)
             holds = x.dim() in (2, 3) and x.shape[-1] == axes
             allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
             require(holds, argument, f"shape {tuple(x.shape)}", allowed)

@@ -1,4 +1,4 @@
-"""Functions that torch.compile must leave alone."""
+"""Functions that torch.compile must leave alone, and tables that it takes as they are."""
 
 from __future__ import annotations
 
@@ -25,3 +25,25 @@ def uncompiled(function: Function) -> Function:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def kept(size: int) -> Callable[[Function], Function]:
+    """Keep the last few results of a function of sizes and devices; a compiled graph holds them as constants."""
+
+    def decorate(function: Function) -> Function:
+        cached = functools.lru_cache(maxsize=size)(function)
+
+        def constant(*args: Any) -> tuple[Any]:
+            return (cached(*args),)  # a tensor alone would stand in the graph under one name for all tables
+
+        # What torch.compiler.assume_constant_result sets; calling that would load the compiler here and now.
+        constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            return constant(*args)[0]
+
+        call.cache_clear, call.cache_info = cached.cache_clear, cached.cache_info  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate

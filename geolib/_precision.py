@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, operations on the device keep the dtypes of what they are given."""
+    # The meta device has no autocast to turn off.
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 @contextmanager
@@ -20,7 +27,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
     is a thousand times too small for TF32's ten bits. Autocast is off in a compiled graph too; the TF32 switch is one
     of the process, which a graph meets as it stands when it runs: what must be exact there is one operator of its own.
     """
-    with torch.autocast(device.type, enabled=False):
+    with without_autocast(device):
         if device.type != "cuda" or torch.compiler.is_compiling():
             yield
             return

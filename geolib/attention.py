@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from geolib import _written
 from geolib._checks import angle_dtype, check_last, require
-from geolib._precision import WideBuffers
+from geolib._precision import WideBuffers, without_autocast
 
 
 class Placed:
@@ -137,8 +138,8 @@ def attention_weights(
     """
     check_last(k, q.shape[-1], "k")
     dtype = angle_dtype(q, k)
-    with torch.autocast(q.device.type, enabled=False):
-        scores = q.to(dtype) @ k.to(dtype).mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    with without_autocast(q.device):
+        scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
         scores = scores + log_gate
     if causal:
@@ -161,7 +162,8 @@ def attention(
 
     Arguments are those of ``attention_weights``, with v as (..., keys, value_dim); the result, (..., queries,
     value_dim), has v's dtype. Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel;
-    with an attenuation, or a gate for narrow q, the weights stand in memory.
+    with an attenuation, or a gate for narrow q, the weights stand in memory, and so they do where a processor trains in
+    bfloat16, whose fused backward pass is slow.
 
     Source: RF-19, RF-20.
 
@@ -171,11 +173,17 @@ def attention(
     """
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
-    # The kernel rounds a gate to q's dtype: in bfloat16 a large one would be off by percents of a weight.
+    # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     rounded = log_gate is not None and q.dtype != angle_dtype(q)
-    if attenuation is not None or rounded:
+    literal = attenuation is not None or rounded
+    if not causal and _written.pays(q, k, v, fused=not literal):
+        factor = q.shape[-1] ** -0.5 if scale is None else scale
+        with torch.autocast("cpu", enabled=False):
+            return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
+    if literal:
         weights = attention_weights(q, k, log_gate=log_gate, attenuation=attenuation, causal=causal, scale=scale)
-        return weights.to(v.dtype) @ v
+        with without_autocast(v.device):  # as the kernel does: rounded at the end alone
+            return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)
     if not causal or (log_gate is None and q.shape[-2] == k.shape[-2]):
         mask = None if log_gate is None else log_gate.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
@@ -232,5 +240,6 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x: Tensor, placed: Placed) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys in the reference space, and values, (batch, heads, tokens, head_dim) each."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
+        parts = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each (batch, tokens, heads, head_dim)
+        q, k, v = (part.transpose(1, 2) for part in parts)
         return *placed.to_reference(q, k), v

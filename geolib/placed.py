@@ -50,6 +50,7 @@ def turn_pairs(x: Tensor, turns: Tensor) -> Tensor:
         return torch.cat([turn_pairs(x[..., :size], turns), x[..., size:]], -1)
     require(size == x.shape[-1], "frequencies", f"{size // 2} pairs", f"x has {x.shape[-1]} features")
     pairs = x.to(angle_dtype(x)).unflatten(-1, (-1, 2))
+    turns = turns.to(pairs.dtype)  # a table of whole positions is float64
     if torch.compiler.is_compiling():  # the compiler fuses real products into one kernel and has none for complex ones
         (a, b), (c, s) = pairs.unbind(-1), turns.unbind(-1)
         turned = torch.stack([c * a - s * b, s * a + c * b], -1)
@@ -71,6 +72,7 @@ def map_pairs(x: Tensor, own: Tensor, other: Tensor) -> Tensor:
     tensor([[ 2., 31.]])
     """
     wide = x.to(angle_dtype(x))
+    own, other = own.to(wide.dtype), other.to(wide.dtype)
     first, second = wide.unflatten(-1, (-1, 2)).unbind(-1)
     return (wide * own + torch.stack([second, first], -1).flatten(-2) * other).to(x.dtype)
 

@@ -14,13 +14,13 @@ Index tables are made once for each (d, p) and device and kept for the last few 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from geolib._checks import check_last, require
+from geolib._checks import check_floating, check_last, require
+from geolib._compile import kept
 from geolib.rotations import rotate_pairs
 
 # Sizes --------------------------------------------------------------------------------------------------------------
@@ -29,14 +29,8 @@ from geolib.rotations import rotate_pairs
 def dimension(dim: int, power: int) -> int:
     """The dimension of Sym^p of R^d: binom(d + p - 1, p).
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p, each at least 1.
-
-    Returns
-    -------
-    int
+    >>> dimension(64, 2), dimension(64, 4)
+    (2080, 766480)
 
     Source: CS-k.
     """
@@ -45,18 +39,10 @@ def dimension(dim: int, power: int) -> int:
 
 
 def state_numbers(dim: int, power: int, value_dim: int | None = None) -> int:
-    """How many numbers one head's recurrent state holds: S and Z together, (value_dim + 1) D.
+    """How many numbers one head's recurrent state holds: S and Z together, (value_dim + 1) D; values have d features.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
-    value_dim : int or None
-        Features of a value; d when None.
-
-    Returns
-    -------
-    int
+    >>> state_numbers(64, 2)
+    135200
 
     Source: CS-size, CS-rec.
     """
@@ -64,21 +50,10 @@ def state_numbers(dim: int, power: int, value_dim: int | None = None) -> int:
 
 
 def state_bytes(dim: int, power: int, layers: int, heads: int, bytes_per_number: int = 2) -> int:
-    """The size of a model's recurrent state.
+    """The bytes of a model's recurrent state for one sequence; heads are counted in one layer, bfloat16 has 2 bytes.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p of each head; values have d features too.
-    layers, heads : int
-        Heads are counted in one layer.
-    bytes_per_number : int
-        2 for bfloat16.
-
-    Returns
-    -------
-    int
-        Bytes for one sequence.
+    >>> state_bytes(64, 2, layers=12, heads=12)
+    38937600
 
     Source: CS-size.
     """
@@ -90,14 +65,8 @@ def state_bytes(dim: int, power: int, layers: int, heads: int, bytes_per_number:
 def tensor_determinant_exponent(dim: int, power: int) -> int:
     """The exponent e in det(P x ... x P) = det(P)^e on the tensor power: p d^(p-1).
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
-
-    Returns
-    -------
-    int
+    >>> tensor_determinant_exponent(3, 2), tensor_determinant_exponent(3, 4)
+    (6, 108)
 
     Source: CS-P3 (the paper prints p d).
     """
@@ -108,15 +77,10 @@ def tensor_determinant_exponent(dim: int, power: int) -> int:
 def lift_determinant_exponent(dim: int, power: int) -> int:
     """The exponent e in det(lift(P)) = det(P)^e on Sym^p: binom(d + p - 1, d).
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
+    Every coordinate of R^d occurs p D / d times among the D monomials, and p D / d = binom(d + p - 1, d).
 
-    Returns
-    -------
-    int
-        Every coordinate of R^d occurs p D / d times among the D monomials, and p D / d = binom(d + p - 1, d).
+    >>> lift_determinant_exponent(3, 2), round(float(lift(torch.diag(torch.tensor([1.0, 1.0, 2.0])), 2).det()))
+    (4, 16)
 
     Source: CS-P3.
     """
@@ -125,8 +89,8 @@ def lift_determinant_exponent(dim: int, power: int) -> int:
 
 
 def _check_sizes(dim: int, power: int) -> None:
-    require(dim >= 1, "dim", dim, "it must be at least 1")
-    require(power >= 1, "power", power, "it must be at least 1")
+    for name, came in (("dim", dim), ("power", power)):
+        require(isinstance(came, int) and came >= 1, name, came, "it must be a whole number of at least 1")
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
@@ -146,6 +110,10 @@ class Monomials(NamedTuple):
     starts : tuple of int
         For each variable i, where the monomials of degree p - 1 in the variables i, i+1, ... begin. They end the list,
         so the monomials of degree p that begin with i are x_i times a tail.
+
+    >>> table = monomials(2, 2)  # x^2, x y, y^2
+    >>> table.first.tolist(), table.rest.tolist(), table.weight.tolist(), table.starts
+    ([0, 0, 1], [0, 1, 1], [1.0, 2.0, 1.0], (0, 1))
     """
 
     first: Tensor
@@ -154,21 +122,12 @@ class Monomials(NamedTuple):
     starts: tuple[int, ...]
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Monomials:  # noqa: B008
-    """The table of the monomials of one degree, made once and kept.
+    """The table of the monomials of one degree on a device, made once and kept: do not write to it.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
-    device : torch.device
-        Where the table stands.
-
-    Returns
-    -------
-    Monomials
-        Do not write to it.
+    >>> monomials(2, 3).weight.tolist()  # x^3, x^2 y, x y^2, y^3
+    [1.0, 3.0, 3.0, 1.0]
 
     Source: CS-k.
     """
@@ -201,23 +160,21 @@ def _multiplicity(dim: int, power: int, first: Tensor, rest: Tensor) -> Tensor:
     return 1 + more * (lower.first[rest] == first).double()
 
 
-def _degree_table(dim: int, power: int, x: Tensor) -> Monomials:
-    return monomials(dim, power, x.device)
+@kept(32)
+def _root_weights(dim: int, power: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The roots of the multinomial coefficients: the weights of an embedding's coordinates."""
+    with torch.inference_mode(False):
+        return monomials(dim, power, device).weight.sqrt().to(dtype)
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def variables(dim: int, power: int) -> Tensor:
-    """The variables of every monomial, with repetition, in rising order.
+    """The variables of every monomial in rising order, with repetition: (D, p) of int64. Do not write to it.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
+    These are the rows of ``itertools.combinations_with_replacement(range(d), p)``.
 
-    Returns
-    -------
-    Tensor, (D, p) of int64
-        The rows of ``itertools.combinations_with_replacement(range(d), p)``. Do not write to it.
+    >>> variables(2, 2).tolist()
+    [[0, 0], [0, 1], [1, 1]]
 
     Source: CS-k.
     """
@@ -225,6 +182,20 @@ def variables(dim: int, power: int) -> Tensor:
     if power == 1:
         return table.first[:, None]
     return torch.cat([table.first[:, None], variables(dim, power - 1)[table.rest]], -1)
+
+
+@kept(32)
+def halves(dim: int, power: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Each monomial of even degree p as a product of two of degree p/2: where both stand, and its weight, (D,) each.
+
+    >>> left, right, weight = halves(2, 4, torch.device("cpu"))  # x^4, x^3 y, ... of x^2, x y and y^2
+    >>> left.tolist(), right.tolist(), weight.tolist()
+    ([0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [1.0, 4.0, 6.0, 4.0, 1.0])
+    """
+    with torch.inference_mode(False):
+        rows, half = variables(dim, power), power // 2
+        left, right = _place(rows[:, :half], dim), _place(rows[:, half:], dim)
+        return left.to(device), right.to(device), monomials(dim, power, device).weight
 
 
 def _place(rows: Tensor, dim: int) -> Tensor:
@@ -237,26 +208,20 @@ def _place(rows: Tensor, dim: int) -> Tensor:
     return place
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def norm_functional(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
-    """The vector n of Sym^p with n . embed(v, p) = |v|^p, for even p: a trace.
+    """The vector n of Sym^p, a trace, with n . embed(v, p) = |v|^p for even p: (D,) of float64. Do not write to it.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p; p even.
-    device : torch.device
-        Where the vector stands.
+    |v|^p = (sum v_i^2)^(p/2) is a combination of the monomials whose exponents are all even.
 
-    Returns
-    -------
-    Tensor, (D,)
-        float64. |v|^p = (sum v_i^2)^(p/2) is a combination of the monomials whose exponents are all even. It is made
-        once and kept: do not write to it.
+    >>> v = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    >>> norm_functional(2, 4) @ embed(v, 4)  # 5^4
+    tensor(625.0000, dtype=torch.float64)
 
     Source: CS-k (used to bound the normaliser Z phi(Q) by |Q|^p n . Z).
     """
-    require(power >= 2 and power % 2 == 0, "power", power, "it must be even and at least 2")
+    even = isinstance(power, int) and power >= 2 and power % 2 == 0
+    require(even, "power", power, "it must be a whole number, even and at least 2")
     with torch.inference_mode(False):
         half, whole = monomials(dim, power // 2), monomials(dim, power)
         # The square of a monomial of degree p/2 is a monomial of degree p.
@@ -270,50 +235,35 @@ def norm_functional(dim: int, power: int, device: torch.device = torch.device("c
 
 
 def embed(v: Tensor, power: int) -> Tensor:
-    """The symmetric power embedding phi^p: coordinates whose inner products are (v . w)^p.
+    """The symmetric power embedding phi^p of v (..., d): (..., D), coordinates whose inner products are (v . w)^p.
 
-    Parameters
-    ----------
-    v : Tensor, (..., d)
-    power : int
-        p, at least 1; odd powers are allowed here.
+    Any power from 1 on, odd ones too. ValueError for a lower power, and for whole numbers: roots are none.
 
-    Returns
-    -------
-    Tensor, (..., D)
-        D = binom(d + p - 1, p), in v's dtype.
-
-    Raises
-    ------
-    ValueError
-        When power is below 1, or v is not a floating-point tensor with a last dimension.
+    >>> v, w = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
+    >>> embed(v, 2)
+    tensor([1.0000, 2.8284, 4.0000])
+    >>> embed(v, 3) @ embed(w, 3)  # (3 - 2)^3
+    tensor(1.0000)
 
     Source: CS-k.
     """
-    require(v.dim() >= 1 and v.is_floating_point(), "v", f"{v.dtype} {tuple(v.shape)}", "it must be floats (..., d)")
+    check_floating(v, "v")
+    require(v.dim() >= 1, "v", "shape ()", "it must be (..., d)")
     _check_sizes(v.shape[-1], power)
     products = v
     for degree in range(2, power + 1):
-        table = _degree_table(v.shape[-1], degree, v)
+        table = monomials(v.shape[-1], degree, v.device)
         products = v[..., table.first] * products[..., table.rest]
-    return products * _degree_table(v.shape[-1], power, v).weight.sqrt().to(v.dtype)
+    return products * _root_weights(v.shape[-1], power, v.device, v.dtype)
 
 
 def turned_embedding(v: Tensor, angles: Tensor, power: int) -> Tensor:
     """The lift of a rotation of the coordinate planes, applied to an embedding: phi(R v), no D x D matrix formed.
 
-    Parameters
-    ----------
-    v : Tensor, (..., d)
-        d even, pairs interleaved.
-    angles : Tensor, (..., d/2)
-        Radians.
-    power : int
+    v is (..., d) with interleaved pairs, angles (..., d/2) in radians.
 
-    Returns
-    -------
-    Tensor, (..., D)
-        Equal to lift(R) phi(v).
+    >>> turned_embedding(torch.tensor([1.0, 0.0]), torch.tensor([math.pi / 4]), 2)
+    tensor([0.5000, 0.7071, 0.5000])
 
     Source: CS-P3.
     """
@@ -324,26 +274,15 @@ def turned_embedding(v: Tensor, angles: Tensor, power: int) -> Tensor:
 
 
 def lift(matrix: Tensor, power: int) -> Tensor:
-    """The matrix of Sym^p that a matrix of R^d induces: lift(P) phi(k) = phi(P k).
+    """The matrix of Sym^p that a matrix (..., d, d) of R^d induces: lift(P) phi(k) = phi(P k), (..., D, D).
 
     It is multiplicative, lift(A B) = lift(A) lift(B); it takes transposes to transposes, so rotations to rotations.
+    P may be singular. Differentiable; ValueError for a matrix of whole numbers or one that is not square.
 
-    Parameters
-    ----------
-    matrix : Tensor, (..., d, d)
-        Any square matrix, singular ones included.
-    power : int
-        p, at least 1.
-
-    Returns
-    -------
-    Tensor, (..., D, D)
-        In matrix's dtype; differentiable.
-
-    Raises
-    ------
-    ValueError
-        When matrix is not square or power is below 1.
+    >>> lift(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 2)
+    tensor([[1.0000, 1.4142, 1.0000],
+            [0.0000, 2.0000, 2.8284],
+            [0.0000, 0.0000, 4.0000]])
 
     Source: CS-P3.
     """
@@ -353,17 +292,17 @@ def lift(matrix: Tensor, power: int) -> Tensor:
     # Row a of ``forms`` holds the coefficients of (P k)^a, a product of linear forms, in the monomials of k.
     forms = matrix
     for degree in range(2, power + 1):
-        table = _degree_table(dim, degree, matrix)
+        table = monomials(dim, degree, matrix.device)
         products = forms[..., table.rest, :, None] * matrix[..., table.first, None, :]
         size = len(table.first)
         landing = _raised(dim, degree - 1, matrix.device).flatten()
         empty = matrix.new_zeros(*products.shape[:-2], size)
         forms = empty.index_add(-1, landing, products.flatten(-2))
-    root = _degree_table(dim, power, matrix).weight.sqrt().to(matrix.dtype)
+    root = _root_weights(dim, power, matrix.device, matrix.dtype)
     return root[:, None] * forms / root
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def _raised(dim: int, power: int, device: torch.device) -> Tensor:
     """Where x_j times each monomial of degree p stands among those of degree p + 1; (D, d)."""
     base = variables(dim, power)[:, None, :].expand(-1, dim, -1)
@@ -372,53 +311,41 @@ def _raised(dim: int, power: int, device: torch.device) -> Tensor:
 
 
 def to_tensor(s: Tensor, dim: int, power: int) -> Tensor:
-    """Coordinates of Sym^p as a symmetric tensor with p indices: an isometry into the tensor power.
+    """Coordinates (..., D) of Sym^p as a symmetric tensor with p indices: an isometry into the tensor power.
 
-    Parameters
-    ----------
-    s : Tensor, (..., D)
-    dim, power : int
-        d and p.
-
-    Returns
-    -------
-    Tensor, (..., d, ..., d)
-        p last dimensions of size d; ``embed(v, p)`` becomes v x ... x v.
+    >>> to_tensor(embed(torch.tensor([1.0, 2.0]), 2), 2, 2)
+    tensor([[1.0000, 2.0000],
+            [2.0000, 4.0000]])
 
     Source: CS-P3 (Sym^p as a subspace of the tensor power).
     """
     check_last(s, dimension(dim, power), "s")
-    root = monomials(dim, power, s.device).weight.sqrt().to(s.dtype)
+    check_floating(s, "s")
+    root = _root_weights(dim, power, s.device, s.dtype)
     return (s / root)[..., _entries(dim, power, s.device)].unflatten(-1, (dim,) * power)
 
 
 def from_tensor(tensor: Tensor, power: int) -> Tensor:
-    """Coordinates of the symmetric part of a tensor with p indices: the inverse of ``to_tensor`` on Sym^p.
+    """Coordinates (..., D) of the symmetric part of a tensor with p indices: the inverse of ``to_tensor`` on Sym^p.
 
-    Parameters
-    ----------
-    tensor : Tensor, (..., d, ..., d)
-        p last dimensions of size d.
-    power : int
-
-    Returns
-    -------
-    Tensor, (..., D)
-        A tensor that is not symmetric is projected onto Sym^p.
+    >>> from_tensor(torch.tensor([[1.0, 3.0], [1.0, 4.0]]), 2)
+    tensor([1.0000, 2.8284, 4.0000])
 
     Source: CS-P3.
     """
+    _check_sizes(1, power)
+    check_floating(tensor, "tensor")
     sizes = tuple(tensor.shape[-power:])
-    require(power >= 1 and len(sizes) == power and len(set(sizes)) == 1, "tensor", f"shape {tuple(tensor.shape)}",
+    require(len(sizes) == power and len(set(sizes)) == 1, "tensor", f"shape {tuple(tensor.shape)}",
             f"its last {power} dimensions must be equal")  # fmt: skip
     dim = sizes[0]
     flat = tensor.flatten(-power)
     sums = flat.new_zeros(*flat.shape[:-1], dimension(dim, power))
     sums = sums.index_add(-1, _entries(dim, power, tensor.device), flat)
-    return sums / monomials(dim, power, tensor.device).weight.sqrt().to(tensor.dtype)
+    return sums / _root_weights(dim, power, tensor.device, tensor.dtype)
 
 
-@lru_cache(maxsize=32)
+@kept(32)
 def _entries(dim: int, power: int, device: torch.device) -> Tensor:
     """For each entry of a tensor with p indices, flattened, the monomial it belongs to; (d^p,)."""
     landing = torch.arange(dim)
@@ -428,19 +355,13 @@ def _entries(dim: int, power: int, device: torch.device) -> Tensor:
 
 
 def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
-    """Apply the lift of a matrix to points of Sym^p without forming it: one index of the tensor after the other.
+    """Apply the lift of a matrix to points (..., D) of Sym^p without forming it: one index after the other.
 
-    Parameters
-    ----------
-    matrix : Tensor, (..., d, d)
-    s : Tensor, (..., D)
-        Leading dimensions broadcast against matrix's.
-    power : int
+    Leading dimensions broadcast. It takes p d^(p+1) multiply-adds where the matrix has D^2 numbers.
 
-    Returns
-    -------
-    Tensor, (..., D)
-        lift(matrix, power) @ s, at p d^(p+1) multiply-adds where the matrix has D^2.
+    >>> P, s = torch.tensor([[1.0, 1.0], [0.0, 2.0]]), embed(torch.tensor([1.0, 2.0]), 2)
+    >>> torch.allclose(act(P, s, 2), lift(P, 2) @ s)
+    True
 
     Source: CS-P3, CS-3.
     """
@@ -457,3 +378,4 @@ def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
 def _check_square(matrix: Tensor) -> None:
     came = tuple(matrix.shape)
     require(len(came) >= 2 and came[-1] == came[-2], "matrix", f"shape {came}", "it must be square: (..., d, d)")
+    check_floating(matrix, "matrix")

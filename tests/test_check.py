@@ -74,5 +74,5 @@ def test_an_answer_of_the_wrong_shape_is_reported(capsys):
 
 
 def test_an_unknown_exercise_is_an_error():
-    with pytest.raises(ValueError, match="exercise: got 'rotations: nothing'; one of '.*'rotations: three mirrors'"):
+    with pytest.raises(ValueError, match=r"exercise: got 'rotations: nothing'; one of '.*'rotations: three mirrors'"):
         check("rotations: nothing", 1)

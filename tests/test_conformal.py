@@ -1,4 +1,5 @@
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -248,3 +249,30 @@ def test_scaled_scores_gradients():  # RF-13
 def test_bad_input_names_the_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# What was silently wrong or obscure once --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("w", [-40.0, -25.0, -20.0, -18.0, 0.0, 30.0])
+def test_the_bounded_law_is_exact_in_float64_near_0_and_1(w):  # RF-6a
+    with localcontext(prec=40):
+        expected = float(-(1 + Decimal("0.1") * Decimal(-w).exp()).ln())
+    got = conformal.bounded_log_scale(torch.tensor(w, dtype=torch.float64), 0.1).item()
+    assert abs(got - expected) <= 1e-14 * abs(expected)
+
+
+def test_whole_numbers_are_refused_where_they_would_truncate():
+    with pytest.raises(ValueError, match=r"x: got torch.int64; it must be floating point"):
+        conformal.conformal_map(torch.ones(3, 2, dtype=torch.int64), torch.zeros(3), torch.ones(3, 1))
+    for use in (conformal.unit_ball, conformal.metric_root):
+        with pytest.raises(ValueError, match=r"metric: got torch.int64; it must be floating point"):
+            use(torch.eye(2, dtype=torch.int64))
+
+
+def test_nothing_in_gives_nothing_out():
+    for raw in (conformal.bounded_raw, conformal.free_raw):
+        assert raw(torch.empty(0)).shape == (0,)
+    a, b = conformal.balance(torch.empty(2, 0, 1), torch.ones(2, 3, 1))
+    assert a.shape == (2, 0, 1)
+    assert b.shape == (2, 3, 1)

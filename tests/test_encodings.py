@@ -84,16 +84,6 @@ def test_parameters_get_gradients(name, grid):
 
 
 @every_method
-def test_compiled_and_plain_agree(name):
-    positions = grid_positions(3, 4)
-    encoding, layer = method(name, (3, 4)), MultiHeadAttention(WIDTH, HEADS)
-    x = torch.randn(2, 13, WIDTH)  # one token without a place
-    plain = run(encoding, x, positions, layer)
-    compiled = torch.compile(run, backend="aot_eager")(encoding, x, positions, layer)
-    assert_close(compiled, plain, atol=1e-5, rtol=1e-5)
-
-
-@every_method
 @every_grid
 def test_state_survives_a_round_trip(name, grid):
     first, second = method(name, grid), build(name, width=WIDTH, heads=HEADS, grid=grid, layers=2)

@@ -205,7 +205,7 @@ def test_a_compiled_step_is_the_eager_one(recording, monkeypatch):
     eager = train(config, data, device="cpu", step="eager", quiet=True)
     compiled = train(config, data, device="cpu", step="compiled", quiet=True)
     assert compiled.take_step.form == "compiled and captured"
-    assert seen == [{"dynamic": False}]
+    assert seen == [{"dynamic": False, "fullgraph": True}]
     assert compiled.metrics[0]["train_loss"] == pytest.approx(eager.metrics[0]["train_loss"], rel=1e-5)
 
 
@@ -448,7 +448,7 @@ import json, sys, torch
 torch.set_num_threads(1)
 from geolib.lab import Config, run
 config = Config(**json.loads(sys.argv[2]))
-record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0)
+record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0, together=True)
 """
 
 
@@ -787,8 +787,12 @@ def test_the_bench_sets_both_loops_side_by_side():
     from geolib.lab.benches import training
 
     rows = training.run(images=64, epochs=2, width=16, layers=1, batch=32, workers=0)
-    assert [row.get("loop") or row["ratio"] for row in rows] == ["plain", "lab, eager", "lab, eager / plain"]
-    plain, ours, ratio = rows
+    plain, ours, measured, ratio, _ = rows
+    loops = ["plain", "lab, eager", measured["loop"]]
+    titles = [row.get("loop") or row["ratio"] for row in rows]
+    assert titles == [*loops, *(f"{loop} / plain" for loop in loops[1:])]
+    assert measured["loop"].startswith("lab, eager, auto: ")
+    assert "chosen by measurement" in measured["why"]
     assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])
     assert all(row["device"] == place.device_name(CPU) for row in rows)
 

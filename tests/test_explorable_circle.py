@@ -95,7 +95,7 @@ def test_the_mean_moves_to_the_nearest_token_when_it_is_cold_and_to_the_middle_w
     centre = page.locator("#one .ring").bounding_box()
 
     def mean():
-        box = page.locator("#one circle.geo-join").bounding_box()
+        box = page.locator("#one circle.geo-value").bounding_box()
         x = box["x"] + box["width"] / 2 - centre["x"] - radius
         return x / radius, -(box["y"] + box["height"] / 2 - centre["y"] - radius) / radius
 

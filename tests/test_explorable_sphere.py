@@ -86,7 +86,7 @@ def test_the_angle_the_arrow_returns_with_is_the_holonomy_of_the_metric(call):  
     draw = random.Random(2)
     triangles = [[draw.uniform(-most, most) for _ in range(3) for most in (60, 50)] for _ in range(8)]
     corners = torch.stack([coordinates(each) for each in triangles])
-    expected = holonomy_angle(sphere_spherical(), sides(corners), rtol=1e-7, atol=1e-8)
+    expected = holonomy_angle(sphere_spherical().within(1e-7, 1e-8), sides(corners))
     found = float64(call("holonomy", [[each] for each in triangles]))
     assert_close((found - expected).sin(), torch.zeros(8, dtype=torch.float64), rtol=0, atol=1e-6)
     assert bool(((found - expected).cos() > 0).all())
@@ -98,7 +98,7 @@ def test_the_arrow_on_its_way_is_the_parallel_transport_of_the_metric(call):  # 
     start, found = call("carry", [[corners, 0], [corners, 2]])
     basis = torch.func.jacfwd(embed_spherical)(at[0])
     vector = torch.linalg.lstsq(basis, float64(start["vector"])[:, None]).solution[:, 0]
-    carried = parallel_transport(sphere_spherical(), sides(at)[:2], vector, rtol=1e-8, atol=1e-9)
+    carried = parallel_transport(sphere_spherical().within(1e-8, 1e-9), sides(at)[:2], vector)
     assert_close(float64(found["point"]), embed_spherical(at[2]), rtol=0, atol=1e-6)
     assert_close(float64(found["vector"]), torch.func.jacfwd(embed_spherical)(at[2]) @ carried, rtol=0, atol=1e-6)
 

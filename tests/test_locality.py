@@ -280,3 +280,29 @@ def test_bad_input_names_the_argument(changes, message):
 def test_literal_form_refuses_more_positions_than_tokens():
     with pytest.raises(ValueError, match="positions: got 7 rows"):
         locality.focused_attention(*torch.ones(3, 1, 6, 4).unbind(0), torch.zeros(7, 1), torch.ones(1))
+
+
+# What was silently wrong or obscure once --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.int64])
+def test_positions_of_any_dtype_count_as_numbers(dtype):  # RF-21
+    positions = torch.tensor([[0], [1], [100]]).to(dtype)
+    got = locality.log_attenuation(positions, torch.tensor([1.0]))
+    assert_close(got, locality.log_attenuation(positions.double(), torch.tensor([1.0]), torch.eye(2)[:1, :1]).float())
+    assert got[0, 2] == -5000
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 2, 4, 3), (1, 0, 4, 3)])
+def test_fused_locality_of_nothing_is_nothing(shape):
+    q = torch.ones(shape, requires_grad=True)
+    positions = torch.zeros(shape[-2], 1)
+    y = locality.fused_focused_attention(q, q, q, positions, torch.tensor([1.0]))
+    assert y.shape == shape
+    y.sum().backward()
+    with pytest.raises(ValueError, match=r"q: got shape .*at least one feature"):
+        locality.fused_focused_attention(torch.ones(1, 2, 0), torch.ones(1, 2, 0), torch.ones(1, 2, 3), *_two())
+
+
+def _two():
+    return torch.zeros(2, 1), torch.tensor([1.0])

@@ -399,7 +399,7 @@ def test_a_batch_of_curves_gives_what_each_gives_alone():  # RF-PT
 def test_tighter_tolerances_give_smaller_errors():  # RF-PT
     curve, exact = mf.segment(vec(0.5, 0), vec(0.5, 6)), mf.latitude_transport(vec(0.5)[0], vec(6)[0])
     errors = [
-        (mf.transport_matrix(mf.sphere_spherical(), curve, rtol=tol, atol=tol) - exact).abs().max().item()
+        (mf.transport_matrix(mf.sphere_spherical().within(tol, tol), curve) - exact).abs().max().item()
         for tol in (1e-4, 1e-7, 1e-10)
     ]
     assert errors[0] > 30 * errors[1] > 900 * errors[2]
@@ -442,7 +442,7 @@ def test_holonomy_of_a_hyperbolic_triangle_is_minus_its_area():  # RF-PT
 def interior_angles(chart, corners):
     """The angles of a geodesic triangle, between the velocities at its corners."""
     others = torch.stack([corners.roll(1, 0), corners.roll(2, 0)])
-    u, v = mf.logarithm(chart, corners, others, rtol=1e-8)
+    u, v = mf.logarithm(chart.within(1e-8, 1e-12), corners, others)
     g = chart.metric_at(corners)
     uv, uu, vv = (torch.einsum("ni,nij,nj->n", a, g, b) for a, b in ((u, v), (u, u), (v, v)))
     return (uv / (uu * vv).sqrt()).acos()
@@ -489,7 +489,7 @@ def test_holonomy_of_a_small_loop_is_the_curvature_tensor_to_first_order():  # R
     curvature = mf.riemann(SKEWED, point)[:, :, 0, 2]
     sides = vec(0.02, 0.01, 0.005)[:, None]
     corners = [point + sides * edge for edge in (0 * a, a, a + b, b)]
-    turns = mf.holonomy(SKEWED, mf.polygon(torch.stack(corners)), rtol=1e-12, atol=1e-14)
+    turns = mf.holonomy(SKEWED.within(1e-12, 1e-14), mf.polygon(torch.stack(corners)))
     estimate = (torch.eye(3) - turns) / sides[..., None] ** 2
     errors = (estimate - curvature).abs().amax((-2, -1))
     orders = (errors[:-1] / errors[1:]).log2()
@@ -501,7 +501,7 @@ def test_holonomy_round_two_loops_is_the_product():  # RF-FLAT
     chart, p = mf.torus(), torch.stack([vec(0.5, 0), vec(1.2, 0.1), vec(0.9, 0.8), vec(0.1, 0.6)])
     first, second = mf.polygon(p[:3]), mf.polygon(p[[0, 2, 3]])
     both, one, other, outer = (
-        mf.holonomy(chart, loop, rtol=1e-8) for loop in (first + second, first, second, mf.polygon(p))
+        mf.holonomy(chart.within(1e-8, 1e-12), loop) for loop in (first + second, first, second, mf.polygon(p))
     )
     close(both, other @ one, 1e-6)
     close(both, outer, 1e-6)  # the diagonal is walked to and fro
@@ -512,6 +512,99 @@ def test_frames_are_orthonormal_and_oriented():  # RF-5
     frame = mf.orthonormal_frame(SKEWED, points)
     close(frame.mT @ SKEWED.metric_at(points) @ frame, torch.eye(3).double().expand(4, 3, 3), 1e-12)
     assert (torch.linalg.det(frame) > 0).all()
+
+
+# Conformally flat metrics in closed form ------------------------------------------------------------------------------
+
+
+def bump_in_space(x):
+    """A conformal factor of three dimensions with no symmetry."""
+    return 0.3 * (2 * x[0]).sin() * x[1] + 0.2 * x[2] ** 2 + 0.1 * x[0] * x[2]
+
+
+@pytest.mark.parametrize(("f", "dim"), [(bumpy, 2), (bump_in_space, 3)])
+def test_conformal_christoffel_symbols_are_those_of_the_metric(f, dim):  # RF-FLAT
+    points = 0.7 * double(5, dim)
+    close(mf.conformal_christoffel(f, points), mf.christoffel(mf.conformally_flat(f, dim), points), 1e-12)
+
+
+def test_conformal_sectional_curvature_is_that_of_the_metric():  # RF-FLAT
+    points, u, v = 0.7 * double(5, 3), double(5, 3), double(5, 3)
+    expected = mf.sectional_curvature(mf.conformally_flat(bump_in_space, 3), points, u, v)
+    close(mf.conformal_sectional_curvature(bump_in_space, points, u, v), expected, 1e-10)
+    assert expected.abs().min() > 1e-3
+
+
+def test_sectional_curvature_depends_on_the_plane_alone():  # RF-FLAT
+    point, u, v = vec(0.2, 0.3, -0.1), double(3), double(3)
+    first = mf.sectional_curvature(SKEWED, point, u, v)
+    close(first, mf.sectional_curvature(SKEWED, point, 2 * v - u, 3 * u + v))
+    assert (first - mf.sectional_curvature(SKEWED, point, u, v + vec(1, 0, 0))).abs() > 1e-3
+
+
+def test_sectional_curvature_of_a_surface_is_its_curvature_in_every_basis():  # RF-FLAT
+    points = 0.5 * double(4, 2)
+    close(mf.sectional_curvature(mf.poincare_disk(), 0.3 * points.tanh(), double(4, 2), double(4, 2)), vec(*[-1.0] * 4))
+    close(mf.conformal_sectional_curvature(bumpy, points, double(2), double(2)), mf.conformal_curvature(bumpy, points))
+
+
+def test_the_power_metric_is_flat_in_the_plane_and_curved_from_three_on():  # RF-FLAT
+    log_s, at = math.log(0.6), vec(0.8, -0.3, 0.5, 0.1)
+    across = -(log_s**2) / (4 * 0.6**0.8)
+    for dim in (2, 3, 4):
+        chart, axes = mf.power_metric(log_s, dim), torch.eye(dim).double()
+        close(mf.sectional_curvature(chart, at[:dim], axes[0], axes[1]), vec(0)[0], 1e-12)
+        if dim > 2:
+            close(mf.sectional_curvature(chart, at[:dim], axes[1], axes[2]), vec(across)[0], 1e-12)
+            a, b = torch.linalg.qr(double(dim, 2)).Q.mT  # between the two: 1 - a_1^2 - b_1^2
+            between = across * (1 - a[0] ** 2 - b[0] ** 2)
+            close(mf.sectional_curvature(chart, at[:dim], a, b), between, 1e-12)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_transport_of_the_power_metric_along_the_first_axis(dim):  # RF-FLAT, RF-8
+    log_s, n, m = math.log(0.6), vec(0.4)[0], vec(3.1)[0]
+    start, end = (torch.cat([x[None], vec(0.2, -0.5)[: dim - 1]]) for x in (n, m))
+    turned = mf.transport_matrix(mf.power_metric(log_s, dim), mf.segment(start, end))
+    close(turned, 0.6 ** ((n - m) / 2) * torch.eye(dim).double())
+    close(turned, mf.power_transport(log_s, n, m) * torch.eye(dim).double())
+
+
+# The shortest way -----------------------------------------------------------------------------------------------------
+
+
+def angle_between(a, b):
+    """The distance of two points of the stereographic chart, on the sphere."""
+    a, b = mf.embed_stereographic(a), mf.embed_stereographic(b)
+    return torch.atan2(torch.linalg.cross(a, b).norm(dim=-1), (a * b).sum(-1))
+
+
+def test_far_points_of_the_sphere_have_the_shorter_arc():
+    a = torch.stack([vec(0, 0), vec(1, 0.2)])
+    b = torch.stack([vec(8, 0), vec(-1, 0)])
+    expected = angle_between(a, b)
+    assert expected.max() > 2.9
+    sphere = mf.sphere_stereographic().within(1e-6, 1e-8)
+    close(torch.stack([mf.distance(sphere, *pair) for pair in zip(a, b)]), expected, 1e-4)
+
+
+def test_a_way_that_leaves_the_chart_is_refused():
+    holed = mf.Chart(2, lambda x: torch.eye(2, dtype=x.dtype) + 0 * x[0], lambda x: x.norm(dim=-1) - 1, name="holed")
+    close(mf.distance(holed, vec(-2, 1.5), vec(2, 1.5)), vec(4)[0])
+    with pytest.raises(ValueError, match=r"end: got .*start = .*no shortest geodesic"):
+        mf.distance(holed, vec(-2, 0.1), vec(2, 0.1))
+
+
+def test_far_points_of_the_half_plane_have_their_distance():
+    start, chart = vec(0.3, 1.2), mf.half_plane().within(1e-7, 1e-9)
+    turns = torch.arange(4) * math.pi / 2 + 0.2
+    ends = mf.exponential(chart, start, 1.2 * 4 * torch.stack([turns.cos(), turns.sin()], -1))
+    close(mf.distance(chart, start, ends), vec(4, 4, 4, 4), 1e-4)
+
+
+def test_the_shorter_way_round_is_taken():
+    equator = torch.stack([vec(math.pi / 2, 0.1), vec(math.pi / 2, 6.2)])
+    close(mf.distance(mf.sphere_spherical(), *equator), vec(2 * math.pi - 6.1)[0])
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------
@@ -556,7 +649,7 @@ def test_an_excursion_between_the_samples_is_caught_by_the_solver():
         return torch.stack([t, 1 - 1.01 * torch.exp(-(((t - 0.5078) / 0.05) ** 2))])
 
     with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.502"):
-        mf.parallel_transport(mf.half_plane(), dip, vec(1, 0), rtol=1e-5, atol=1e-6)
+        mf.parallel_transport(mf.half_plane().within(1e-5, 1e-6), dip, vec(1, 0))
 
 
 def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
@@ -578,7 +671,8 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
         (lambda c: mf.parallel_transport(c, lambda t: [t, t], vec(1, 2)), "path, piece 0"),
         (lambda c: mf.parallel_transport(c, [mf.segment(vec(0, 1), vec(1, 1))] * 2, vec(1, 2)), "path"),
         (lambda c: mf.holonomy(c, mf.segment(vec(0, 1), vec(1, 1))), "loop"),
-        (lambda c: mf.transport_matrix(c, mf.segment(vec(0, 1), vec(1, 1)), rtol=0), "rtol"),
+        (lambda c: c.within(0, 1e-12), "rtol"),
+        (lambda c: c.within(1e-10, -1), "atol"),
         (lambda c: mf.exponential(c, vec(0, -1), vec(1, 0)), "point"),
         (lambda c: mf.exponential(c, vec(0, 1), vec(math.nan, 0)), "velocity"),
         (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), vec(1, 0)), "times"),
@@ -591,6 +685,18 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
         (lambda c: mf.torus(1.0, 2.0), "major"),
         (lambda c: mf.circle(vec(0, 0), math.inf), "radius"),
         (lambda c: mf.square_loop(vec(0, 0, 0), 1.0), "center"),
+        (lambda c: mf.sectional_curvature(SKEWED, vec(0, 1, 0), vec(1, 2, 0), vec(2, 4, 0)), "v"),
+        (lambda c: mf.conformal_sectional_curvature(bumpy, vec(0, 1), vec(1, 2), vec(2, 4)), "v"),
+        (lambda c: mf.segment([0.0, 1.0], vec(0, 1)), "start"),
+        (lambda c: mf.segment(vec(0, 1), [0.0, 1.0]), "end"),
+        (lambda c: mf.polygon([[0.0, 1.0]]), "vertices"),
+        (lambda c: mf.circle([0.0, 1.0], 1.0), "center"),
+        (lambda c: mf.square_loop([0.0, 1.0], 1.0), "center"),
+        (lambda c: mf.christoffel(c, [0.0, 1.0]), "points"),
+        (lambda c: mf.geodesic(c, [0.0, 1.0], vec(1, 0), vec(0, 1)), "point"),
+        (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), [0, 1]), "times"),
+        (lambda c: mf.distance(c, [0.0, 1.0], vec(0, 1)), "start"),
+        (lambda c: mf.parallel_transport(c, [vec(0, 1)], vec(1, 0)), "path, piece 0"),
     ],
 )
 def test_bad_input_is_named(call, argument):

@@ -12,7 +12,7 @@ ROOT = Path(geolib.__file__).parents[1]
 LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
-ROOMS = ("files", "data", "config", "models", "training", "analysis", "runs", "experiments", "benches")
+ROOMS = ("files", "data", "config", "models", "counting", "training", "analysis", "runs", "experiments", "benches")
 # Above all rooms, imported by none of them: the front, the command line, and names that chapters know.
 ABOVE = ("", "__main__", "riemannformer", "tables")
 

@@ -342,3 +342,47 @@ def test_every_output_value_is_written(poisoned_memory):
 def test_bad_input_names_the_argument_and_what_came(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# What was silently wrong once -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool])
+def test_whole_numbers_are_refused_where_they_would_truncate(dtype):
+    x, angles = torch.ones(3, 4, dtype=dtype), torch.ones(3, 2)
+    for turn in (rot.rotate_pairs, rot.reflect_pairs):
+        with pytest.raises(ValueError, match=r"x: got torch.* floating point"):
+            turn(x, angles)
+
+
+@pytest.mark.parametrize(
+    ("x", "frequencies"), [((1, 8), (4, 1)), ((1, 3, 8), (2, 4, 1)), ((3, 8), (2, 4, 1)), ((2, 1, 8), (2, 4, 1))]
+)
+def test_rope_adds_no_tokens_and_no_heads(x, frequencies):
+    with pytest.raises(ValueError, match=r"x: got shape"):
+        rot.rope(torch.ones(x), torch.arange(3.0)[:, None], torch.ones(frequencies))
+    assert rot.rope(torch.ones(2, 3, 8), torch.arange(3.0)[:, None], torch.ones(frequencies)).shape == (2, 3, 8)
+
+
+@pytest.mark.parametrize("size", [2.5, 2.0, 0, -1, "2"])
+def test_a_grid_has_whole_numbers_of_cells(size):
+    with pytest.raises(ValueError, match="sizes: got"):
+        rot.grid_positions(3, size)
+    assert len(rot.grid_positions(3, np.int64(2))) == 6
+
+
+def test_whole_positions_keep_all_their_digits():
+    at = torch.tensor([[2**24], [2**24 + 1]])
+    theta = torch.tensor([[0.1]])
+    apart = rot.pair_angles(at, theta).diff(dim=0)
+    assert_close(apart.item(), 0.1, rtol=1e-6, atol=0)
+
+
+def test_far_positions_hold_as_far_as_the_docstring_says():
+    x, theta = torch.randn(1, 64), rot.language_frequencies(64)
+    for position, bound in ((1e3, 1e-4), (1e6, 0.1)):
+        at = torch.tensor([[position]])
+        exact = rot.rope(x.double(), at.double(), theta.double())
+        assert (rot.rope(x, at, theta) - exact).abs().max() < bound * x.norm()
+        assert (rot.rope(x, at.long(), theta) - exact).abs().max() < 2e-7 * x.norm()
+        assert (rot.rope(x, at.double(), theta) - exact).abs().max() < 2e-7 * x.norm()

@@ -412,3 +412,10 @@ def test_small_frames_are_not_singular():  # RF-5
 def test_bad_input_names_the_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_frames_that_are_no_numbers_or_whole_ones_are_named():
+    with pytest.raises(ValueError, match=r"frames: got torch.int64; it must be floating point"):
+        transport.transports(torch.eye(2, dtype=torch.int64)[None])
+    with pytest.raises(ValueError, match=r"frames: got entries that are not finite"):
+        transport.tangent_mappings(torch.full((1, 2, 2), math.nan))

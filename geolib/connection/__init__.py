@@ -59,8 +59,6 @@ from geolib.connection.rows import (
     riemannformer_general_row,
     riemannformer_row,
     rope_row,
-    symmetric_basis,
-    symmetric_lift,
 )
 from geolib.connection.steps import (
     conformal_steps,
@@ -104,8 +102,6 @@ __all__ = [  # noqa: RUF022
     "gated_row",
     "conformal_row",
     "lifted_conformal_row",
-    "symmetric_basis",
-    "symmetric_lift",
     "Reading",
     "rows_of",
     "ROWS",

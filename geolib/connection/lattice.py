@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from geolib._checks import require
+from geolib._checks import check_floating, require
 
 Node = tuple[int, ...]
 
@@ -22,12 +22,14 @@ class Connection:
     ----------
     steps : tuple of Tensor, one for each axis, each (..., *cells, d, d)
         ``steps[a][..., p, :, :]`` takes vectors at node p to the node after p along axis a; on axis a it has one cell
-        less than the grid. Leading dimensions are a batch of connections.
+        less than the grid. Leading dimensions are a batch of connections. ValueError for steps that fit no common grid,
+        are whole numbers, not square, not finite or not invertible.
 
-    Raises
-    ------
-    ValueError
-        For steps that fit no common grid, are not square, not finite or not invertible.
+    >>> line = Connection((2 * torch.eye(2).expand(3, 2, 2),))
+    >>> line.shape, line.step((1,), (2,)), line.step((2,), (1,))
+    ((4,), tensor([[2., 0.],
+            [0., 2.]]), tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]]))
 
     Source: RF-FLAT.
     """
@@ -65,21 +67,7 @@ class Connection:
         return (first[0] + 1, *first[1:])
 
     def step(self, start: Node, end: Node) -> Tensor:
-        """The matrix of one step between neighbours; backwards it is the inverse.
-
-        Parameters
-        ----------
-        start, end : tuple of int
-
-        Returns
-        -------
-        Tensor, (..., d, d)
-
-        Raises
-        ------
-        ValueError
-            For nodes off the grid or that are not neighbours.
-        """
+        """The matrix (..., d, d) of one step between neighbours; backwards it is the inverse."""
         for node in (start, end):
             inside = len(node) == self.axes and all(0 <= i < n for i, n in zip(node, self.shape))
             require(inside, "path", f"node {tuple(node)}", f"the grid has {self.shape} nodes, counted from 0")
@@ -94,7 +82,13 @@ class Connection:
 
 
 def check_invertible(matrices: Tensor, argument: str) -> None:
-    """Finite square matrices (..., d, d), each with an inverse in floating point."""
+    """Finite square matrices (..., d, d), each with an inverse in floating point; otherwise a ValueError.
+
+    >>> check_invertible(torch.zeros(2, 2), "frames")
+    Traceback (most recent call last):
+    ValueError: frames: got a singular matrix; every matrix must be invertible
+    """
+    check_floating(matrices, argument)
     require(bool(matrices.isfinite().all()), argument, "entries that are not finite", "all must be finite")
     matrices = matrices.detach()
     inverse, failed = torch.linalg.inv_ex(matrices)
@@ -105,23 +99,14 @@ def check_invertible(matrices: Tensor, argument: str) -> None:
 
 
 def transport_along(connection: Connection, path: Sequence[Node]) -> Tensor:
-    """The path-ordered product: the matrices of the path's steps, the latest on the left.
+    """The path-ordered product (..., d, d): the matrices of the path's steps, the latest on the left.
 
-    Parameters
-    ----------
-    connection : Connection
-    path : sequence of nodes, each a tuple of int
-        At least one; each is a neighbour of the one before.
+    It takes vectors at the first node to the last. ValueError for an empty path, nodes off the grid or a step that
+    skips a node.
 
-    Returns
-    -------
-    Tensor, (..., d, d)
-        Takes vectors at the first node to the last.
-
-    Raises
-    ------
-    ValueError
-        For an empty path, nodes off the grid or a step that skips a node.
+    >>> line = Connection((torch.tensor([[[2.0]], [[3.0]]]),))
+    >>> transport_along(line, [(0,), (1,), (2,), (1,)])
+    tensor([[2.]])
 
     Source: RF-2, RF-FLAT.
     """
@@ -133,40 +118,26 @@ def transport_along(connection: Connection, path: Sequence[Node]) -> Tensor:
 
 
 def holonomy(connection: Connection, loop: Sequence[Node]) -> Tensor:
-    """The path-ordered product once round a loop.
+    """The path-ordered product once round a loop, (..., d, d); it acts on vectors at the first node, which is the last.
 
-    Parameters
-    ----------
-    connection : Connection
-    loop : sequence of nodes
-        Its last node is its first.
+    ValueError for a loop that is empty or not closed, and as ``transport_along``.
 
-    Returns
-    -------
-    Tensor, (..., d, d)
-        Acts on vectors at the first node.
-
-    Raises
-    ------
-    ValueError
-        When the loop is not closed, or as ``transport_along``.
+    >>> line = Connection((torch.tensor([[[2.0]], [[3.0]]]),))
+    >>> holonomy(line, [(0,), (1,), (2,), (1,), (0,)])  # a line has no loops
+    tensor([[1.]])
 
     Source: RF-FLAT.
     """
+    require(len(loop) > 0, "loop", "no node", "it must have at least one")
     require(tuple(loop[0]) == tuple(loop[-1]), "loop", f"ends {loop[0]} and {loop[-1]}", "a loop ends where it starts")
     return transport_along(connection, loop)
 
 
 def straight_path(start: Node, end: Node) -> list[Node]:
-    """The path that moves along axis 0 first, then along axis 1, and so on.
+    """The path from node to node that moves along axis 0 first, then along axis 1, and so on.
 
-    Parameters
-    ----------
-    start, end : tuple of int
-
-    Returns
-    -------
-    list of tuple of int
+    >>> straight_path((0, 1), (2, 0))
+    [(0, 1), (1, 1), (2, 1), (2, 0)]
     """
     path, node = [tuple(start)], list(start)
     for axis, target in enumerate(end):
@@ -177,19 +148,12 @@ def straight_path(start: Node, end: Node) -> list[Node]:
 
 
 def rectangle(corner: Node, sides: tuple[int, int]) -> list[Node]:
-    """The loop round a rectangle of a two-dimensional grid: along axis 0, along axis 1, and back by each.
+    """The loop from a corner along axis 0, along axis 1, and back by each, so many steps as the sides say.
 
-    Parameters
-    ----------
-    corner : tuple of int
-        Where it starts and ends.
-    sides : (int, int)
-        Steps along axis 0 and axis 1.
+    Counter-clockwise with axis 0 to the right and axis 1 upward.
 
-    Returns
-    -------
-    list of tuple of int
-        Counter-clockwise with axis 0 to the right and axis 1 upward.
+    >>> rectangle((0, 0), (1, 1))
+    [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
     """
     i, j = corner
     opposite = (i + sides[0], j + sides[1])
@@ -197,23 +161,14 @@ def rectangle(corner: Node, sides: tuple[int, int]) -> list[Node]:
 
 
 def plaquettes(connection: Connection, first: int = 0, second: int = 1) -> Tensor:
-    """The holonomy round every unit square of two axes, all at once.
+    """The holonomy round every unit square of two different axes, (..., *cells, d, d), all at once.
 
-    Parameters
-    ----------
-    connection : Connection
-    first, second : int
-        The axes: along the first, along the second, back along the first, back along the second.
+    Along the first axis, along the second, back by each; one square less than nodes along both. Entry p acts on vectors
+    at node p.
 
-    Returns
-    -------
-    Tensor, (..., *cells, d, d)
-        One square less than nodes along both axes; entry p acts on vectors at node p.
-
-    Raises
-    ------
-    ValueError
-        For axes that are equal or not there.
+    >>> right, up = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 5.0])
+    >>> plaquettes(Connection((right.view(1, 2, 1, 1), up.view(2, 1, 1, 1))))  # 2 * 5 / (3 * 1)
+    tensor([[[[3.3333]]]])
 
     Source: RF-FLAT.
     """
@@ -231,15 +186,10 @@ def plaquettes(connection: Connection, first: int = 0, second: int = 1) -> Tenso
 
 
 def flatness_defect(connection: Connection) -> Tensor:
-    """How far the connection is from flat: the largest entry of |holonomy - I| over all unit squares; 0 on a line.
+    """How far a connection is from flat: the largest entry of |holonomy - I| over all unit squares; 0 on a line.
 
-    Parameters
-    ----------
-    connection : Connection
-
-    Returns
-    -------
-    Tensor, ()
+    >>> flatness_defect(from_frames(torch.randn(3, 3, 2, 2, dtype=torch.float64), axes=2)) < 1e-6
+    tensor(True)
 
     Source: RF-FLAT.
     """
@@ -252,23 +202,13 @@ def flatness_defect(connection: Connection) -> Tensor:
 
 
 def from_frames(frames: Tensor, axes: int) -> Connection:
-    """The connection of a frame at every node: P_{n->m} = T_m T_n^-1. Its holonomy is the identity round every loop.
+    """The connection of frames T (..., *nodes, d, d): P_{n->m} = T_m T_n^-1, with no holonomy round any loop.
 
-    Parameters
-    ----------
-    frames : Tensor, (..., *nodes, d, d)
-        T at each node of a grid, from the reference space to the node's tangent space; invertible.
-    axes : int
-        How many of the dimensions before the last two are the grid's.
+    T takes the reference space to the node's tangent space; so many of the dimensions before the last two are the
+    grid's as it has axes. ValueError for frames of wrong shape, whole numbers, not finite or not invertible.
 
-    Returns
-    -------
-    Connection
-
-    Raises
-    ------
-    ValueError
-        For frames of wrong shape, or that are not finite or not invertible.
+    >>> from_frames(torch.tensor([[[1.0]], [[2.0]], [[6.0]]]), axes=1).steps[0].flatten()
+    tensor([2., 3.])
 
     Source: RF-2, RF-8, RF-FLAT.
     """
@@ -286,19 +226,13 @@ def from_frames(frames: Tensor, axes: int) -> Connection:
 
 
 def to_frames(connection: Connection) -> Tensor:
-    """Frames made by transport from the origin, along axis 0 first, then axis 1, and so on.
+    """Frames (..., *nodes, d, d) made by transport from the origin, along axis 0 first, then axis 1, and so on.
 
-    On a grid, where every loop is made of unit squares, a flat connection is ``from_frames`` of these; for one that is
-    not flat they reproduce only the steps of those paths.
+    The identity stands at the origin. On a grid, where every loop is made of unit squares, a flat connection is
+    ``from_frames`` of these; for one that is not flat they reproduce only the steps of those paths.
 
-    Parameters
-    ----------
-    connection : Connection
-
-    Returns
-    -------
-    Tensor, (..., *nodes, d, d)
-        The identity at the origin.
+    >>> to_frames(Connection((torch.tensor([[[2.0]], [[3.0]]]),))).flatten()
+    tensor([1., 2., 6.])
 
     Source: RF-FLAT (the converse).
     """
@@ -318,23 +252,14 @@ def to_frames(connection: Connection) -> Tensor:
 
 
 def gauge_transform(connection: Connection, change: Tensor) -> Connection:
-    """The same connection in other coordinates: a step from n to m becomes g_m P g_n^-1.
+    """The same connection in other coordinates: a step from n to m becomes g_m P g_n^-1, g (..., *nodes, d, d).
 
-    Parameters
-    ----------
-    connection : Connection
-    change : Tensor, (..., *nodes, d, d)
-        g at every node, invertible.
+    Its holonomy round a loop from n is g_n H g_n^-1: flat stays flat. ValueError for a change of wrong shape, or that
+    is not invertible.
 
-    Returns
-    -------
-    Connection
-        Its holonomy round a loop from n is g_n H g_n^-1: flat stays flat.
-
-    Raises
-    ------
-    ValueError
-        For a change of wrong shape, or that is not invertible.
+    >>> line = Connection((torch.tensor([[[2.0]], [[3.0]]]),))
+    >>> gauge_transform(line, torch.tensor([[[1.0]], [[0.5]], [[1.0]]])).steps[0].flatten()
+    tensor([1., 6.])
 
     Source: RF-FLAT.
     """

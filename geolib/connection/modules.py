@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from geolib._checks import require
 from geolib.attention import Encoding
+from geolib.connection._shared import token_at
 from geolib.connection.rows import (
     Row,
     alibi_row,
@@ -23,7 +24,6 @@ from geolib.connection.rows import (
     riemannformer_general_row,
     riemannformer_row,
     rope_row,
-    token_at,
 )
 from geolib.rotations import block_diagonal, plane_generator
 
@@ -39,7 +39,10 @@ class Reading(NamedTuple):
         What the layer reads.
     positions : Tensor, (tokens, axes), or None
     layer : int
-        Where layers have parameters of their own.
+        Whose parameters, where layers have their own.
+
+    >>> Reading(head_dim=24, head=1).layer
+    0
     """
 
     head_dim: int
@@ -59,29 +62,16 @@ def rows_of(
 ) -> tuple[Row, ...]:
     """A method's rows with the present parameters of its module: its own, then one for each wrapper around it.
 
-    Parameters
-    ----------
-    encoding : Encoding
-    head_dim, head : int
-        Features of a head, and which one.
-    x : Tensor, (tokens, width), or None
-        A document, for a method whose gates depend on it.
-    positions : Tensor, (tokens, axes), or None
-        Where its tokens stand, for a method with a parameter for each token.
-    layer : int
-        Whose rows, where layers have parameters of their own.
+    The score's matrix is the product of their bilinear forms; what they add inside the softmax adds up, and so do the
+    logarithms of what they multiply after it. Sinusoidal and learned vectors are added to the embeddings, so their rows
+    carry the identity. Arguments as of ``Reading``: x and positions for methods whose parameters depend on the
+    document. ValueError for a class that has no line in ``ROWS``, or one that needs a document and gets none.
 
-    Returns
-    -------
-    tuple of Row
-        The score's matrix is the product of their bilinear forms; what they add inside the softmax adds up, and so do
-        the logarithms of what they multiply after it. Sinusoidal and learned vectors are added to the embeddings, so
-        their rows carry the identity.
-
-    Raises
-    ------
-    ValueError
-        For a class that has no line in ``ROWS``, or one that needs a document and gets none.
+    >>> from geolib.encodings import build
+    >>> encoding = build("alibi", width=48, heads=2, grid=(8,))
+    >>> (row,) = rows_of(encoding, head_dim=24, head=1)
+    >>> row.method, row.log_gate(torch.tensor([3.0]), torch.tensor([1.0])) == -2 * encoding.slopes[1].item()
+    ('alibi', tensor(True))
 
     Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
     """
@@ -204,18 +194,14 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
 
 
 def read_conformal(layer: nn.Module, x: Tensor, head: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What one head of symmetric-power attention reads from a document: the arguments of ``conformal_row``.
+    """What one head of ``SympowAttention`` reads from a document x (tokens, width): the arguments of ``conformal_row``.
 
-    Parameters
-    ----------
-    layer : geolib.recurrence.SympowAttention
-    x : Tensor, (tokens, width)
-    head : int
+    log gamma_k = log sigma(W_gamma x_k + bias), beta_k = 1 + tanh(W_beta x_k), and theta, in float64.
 
-    Returns
-    -------
-    tuple of Tensor: (tokens,), (tokens,) and (pairs,), float64
-        log gamma_k = log sigma(W_gamma x_k + bias), beta_k = 1 + tanh(W_beta x_k), and theta.
+    >>> from geolib.recurrence import SympowAttention
+    >>> log_gates, rates, theta = read_conformal(SympowAttention(8, heads=2), torch.zeros(3, 8), head=0)
+    >>> log_gates.exp(), rates
+    (tensor([0.9990, 0.9990, 0.9990], dtype=torch.float64), tensor([1., 1., 1.], dtype=torch.float64))
 
     Source: CS-gate, CS-beta, CS-rot.
     """

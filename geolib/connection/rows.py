@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,9 +9,11 @@ import torch
 from torch import Tensor
 
 from geolib._checks import check_positive, require
+from geolib.connection._shared import exp, token_at
 from geolib.connection.lattice import straight_path, transport_along
-from geolib.connection.steps import exp, turning_steps
+from geolib.connection.steps import turning_steps
 from geolib.rotations import plane_generator
+from geolib.sympow import lift
 
 SCORE, INSIDE, AFTER = "score", "inside softmax", "after softmax"
 
@@ -25,7 +24,6 @@ class Row:
 
     Parameters
     ----------
-    method : str
     transport : function of (p_m, p_n), each (axes,), that returns (d, d)
         From the key's position n to the query's position m.
     log_scale : function of (p_m, p_n) that returns (), or (d,)
@@ -33,7 +31,9 @@ class Row:
     acts : str
         Where the scale factor acts: it multiplies the "score"; it is a factor "inside softmax", its logarithm added to
         the score; or it multiplies the weights "after softmax".
-    learned : str
+
+    >>> alibi_row(2, slope=0.5).log_gate(torch.tensor([3.0]), torch.tensor([1.0]))
+    tensor(-1., dtype=torch.float64)
 
     Source: RF-9, LR-A1, CS-3, CS-A1, RF-22 (the table of methods that joins them).
     """
@@ -48,18 +48,8 @@ class Row:
         require(self.acts in (SCORE, INSIDE, AFTER), "acts", repr(self.acts), f"{SCORE!r}, {INSIDE!r} or {AFTER!r}")
 
     def bilinear_form(self, p_m: Tensor, p_n: Tensor) -> Tensor:
-        """The matrix B of the score q_m^T B k_n, before any softmax.
-
-        Parameters
-        ----------
-        p_m, p_n : Tensor, (axes,)
-            Positions of the query and of the key.
-
-        Returns
-        -------
-        Tensor, (d, d)
-            The transport, times the scale where that acts on the score.
-        """
+        """The matrix B (d, d) of the score q_m^T B k_n before any softmax, for two positions (axes,)."""
+        # Where the scale acts elsewhere, the matrix is the transport alone.
         transport = self.transport(p_m, p_n)
         return transport * self.log_scale(p_m, p_n).exp() if self.acts == SCORE else transport
 
@@ -88,6 +78,10 @@ def _combined(generators: Tensor, position: Tensor) -> Tensor:
 def none_row(dim: int) -> Row:
     """Attention that ignores positions: the identity, unscaled.
 
+    >>> none_row(2).bilinear_form(torch.tensor([3.0]), torch.tensor([1.0]))
+    tensor([[1., 0.],
+            [0., 1.]], dtype=torch.float64)
+
     Source: RF-PE.
     """
     return Row("none", _still(dim), _unscaled, SCORE, "nothing")
@@ -96,15 +90,12 @@ def none_row(dim: int) -> Row:
 def rope_row(frequencies: Tensor) -> Row:
     """RoPE, axial RoPE, VisionLLaMA's and RoPE-Mixed: exp of the plane generator at (p_n - p_m) . theta.
 
-    Parameters
-    ----------
-    frequencies : Tensor, (pairs, axes)
-        Learned in RoPE-Mixed.
+    Theta is (pairs, axes), learned in RoPE-Mixed. q' = R(m theta) q gives R((n - m) theta): the table's R((m - n)
+    theta) with RoPE's sign of theta.
 
-    Returns
-    -------
-    Row
-        q' = R(m theta) q gives R((n - m) theta): the table's R((m - n) theta) with RoPE's sign of theta.
+    >>> rope_row(torch.tensor([[0.5]])).bilinear_form(torch.tensor([2.0]), torch.tensor([3.0]))
+    tensor([[ 0.8776, -0.4794],
+            [ 0.4794,  0.8776]], dtype=torch.float64)
 
     Source: LR-A2, CS-rot, RF-13.
     """
@@ -118,14 +109,10 @@ def rope_row(frequencies: Tensor) -> Row:
 def liere_row(generators: Tensor) -> Row:
     """LieRE: exp(P_m)^T exp(P_n) with P = sum_a p_a A_a, the product of two exponentials and not exp(P_n - P_m).
 
-    Parameters
-    ----------
-    generators : Tensor, (axes, d, d)
-        A_a, skew.
-
-    Returns
-    -------
-    Row
+    >>> generators = torch.tensor([[[0.0, -0.5], [0.5, 0.0]]])  # (axes, d, d), skew
+    >>> liere_row(generators).bilinear_form(torch.tensor([2.0]), torch.tensor([3.0]))
+    tensor([[ 0.8776, -0.4794],
+            [ 0.4794,  0.8776]], dtype=torch.float64)
 
     Source: LR-A1.
     """
@@ -138,20 +125,13 @@ def liere_row(generators: Tensor) -> Row:
 
 
 def alibi_row(dim: int, slope: float) -> Row:
-    """ALiBi: the identity, and e^{-a |m - n|} inside the softmax.
+    """ALiBi: the identity, and e^{-a |m - n|} inside the softmax, with the slope a of one head.
 
     On a grid |m - n| is the sum over the axes, the number of steps between n and m: the factor is the product of one
     gate e^{-a} a step along any shortest path.
 
-    Parameters
-    ----------
-    dim : int
-    slope : float
-        a of one head.
-
-    Returns
-    -------
-    Row
+    >>> alibi_row(2, slope=0.25).log_gate(torch.tensor([3.0, 0.0]), torch.tensor([1.0, 1.0]))
+    tensor(-0.7500, dtype=torch.float64)
 
     Source: CS-A1.
     """
@@ -174,9 +154,10 @@ def riemannformer_row(generators: Tensor, log_metric: Callable[[Tensor], Tensor]
         log of the factor of M_p = s^p I: ``lambda p: p[0] * log_s``, or another scale law. With several axes, one
         number for each feature: M_p is s_a^{p_a} I on the planes that turn along axis a.
 
-    Returns
-    -------
-    Row
+    >>> row = riemannformer_row(torch.zeros(1, 2, 2), lambda p: p[0] * math.log(0.5))
+    >>> row.bilinear_form(torch.tensor([3.0]), torch.tensor([1.0]))  # the square root of 0.5^4
+    tensor([[0.2500, 0.0000],
+            [0.0000, 0.2500]], dtype=torch.float64)
 
     Source: RF-6, RF-8, RF-9, RF-13, RF-S.
     """
@@ -199,18 +180,13 @@ def riemannformer_general_row(
 ) -> Row:
     """RiemannFormer with the general metric: R(-m theta) S^{(m+n)/2} R(n theta), the scale inside S.
 
-    Parameters
-    ----------
-    frequencies : Tensor, (pairs, axes)
-    log_scales : Tensor, (2 pairs, axes)
-        log of S's diagonal, for each axis.
-    exponent : function of a position (axes,) that returns (axes,)
-        The powers of S, from a scale law; the position itself when not given.
+    Theta is (pairs, axes), the logarithms of S's diagonal (2 pairs, axes); exponent gives S's powers (axes,) at a
+    position, from a scale law. The transport includes M_m: it is the whole bilinear form.
 
-    Returns
-    -------
-    Row
-        Its transport includes M_m: it is the whole bilinear form.
+    >>> row = riemannformer_general_row(torch.zeros(1, 1), torch.tensor([[0.5], [2.0]]).log())
+    >>> row.bilinear_form(torch.tensor([3.0]), torch.tensor([1.0]))
+    tensor([[0.2500, 0.0000],
+            [0.0000, 4.0000]], dtype=torch.float64)
 
     Source: RF-A1 to RF-A5, RF-6a.
     """
@@ -231,18 +207,12 @@ def riemannformer_diagonal_row(
 ) -> Row:
     """RiemannFormer with a diagonal metric: S^{m/2} R((m - n) theta) S^{n/2}, the scales outside the rotation.
 
-    Parameters
-    ----------
-    frequencies : Tensor, (pairs, axes)
-    log_scales : Tensor, (2 pairs, axes)
-        log of S's diagonal, for each axis.
-    exponent : function of a position (axes,) that returns (axes,)
-        The powers of S, from a scale law; the position itself when not given.
+    Arguments as of ``riemannformer_general_row``; the transport includes M_m: it is the whole bilinear form.
 
-    Returns
-    -------
-    Row
-        Its transport includes M_m: it is the whole bilinear form.
+    >>> row = riemannformer_diagonal_row(torch.tensor([[math.pi / 2]]), torch.tensor([[0.5], [2.0]]).log())
+    >>> row.bilinear_form(torch.tensor([2.0]), torch.tensor([1.0])).round(decimals=4)
+    tensor([[ 0.0000, -0.7071],
+            [ 1.4142,  0.0000]], dtype=torch.float64)
 
     Source: RF-5, RF-6, RF-6a.
     """
@@ -260,17 +230,10 @@ def riemannformer_diagonal_row(
 def locality_row(dim: int, sigma: float, shape: Tensor | None = None) -> Row:
     """Locality focusing: the identity, and exp(-|p_m - p_n|_A^2 / (2 sigma^2)) after the softmax.
 
-    Parameters
-    ----------
-    dim : int
-    sigma : float
-        In units of position.
-    shape : Tensor, (axes, axes), or None
-        A, symmetric positive definite; None is the identity.
+    sigma is in units of position; A (axes, axes) is symmetric positive definite, None the identity.
 
-    Returns
-    -------
-    Row
+    >>> locality_row(2, sigma=2.0).log_attenuation(torch.tensor([3.0, 0.0]), torch.tensor([1.0, 2.0]))
+    tensor(-1., dtype=torch.float64)
 
     Source: RF-19 to RF-22.
     """
@@ -286,18 +249,13 @@ def locality_row(dim: int, sigma: float, shape: Tensor | None = None) -> Row:
 def gated_row(log_gates: Tensor, frequencies: Tensor, positions: Tensor) -> Row:
     """RoPE's rotations and the gates of a document, multiplied up along its tokens and acting inside the softmax.
 
-    Parameters
-    ----------
-    log_gates : Tensor, (tokens,)
-        log gamma_k, passed on the step from token k - 1 to token k.
-    frequencies : Tensor, (pairs, axes)
-    positions : Tensor, (tokens, axes)
-        Where the document's tokens stand, in their order and no two at one place: the row knows no other places.
+    log gamma_k (tokens,) is passed on the step from token k - 1 to token k; a key after the query has log scale -inf.
+    Positions (tokens, axes) say where the tokens stand, in their order and no two at one place: the row knows no
+    others.
 
-    Returns
-    -------
-    Row
-        A key after the query has log scale -inf.
+    >>> row = gated_row(torch.tensor([0.9, 0.5, 0.8]).log(), torch.zeros(1, 1), torch.tensor([[0.0], [1.0], [2.0]]))
+    >>> row.log_gate(torch.tensor([2.0]), torch.tensor([0.0])).exp()
+    tensor(0.4000, dtype=torch.float64)
 
     Source: CS-gate, CS-rot, CS-A1.
     """
@@ -311,30 +269,17 @@ def gated_row(log_gates: Tensor, frequencies: Tensor, positions: Tensor) -> Row:
     return Row("sympow-gates", rope_row(frequencies).transport, log_scale, INSIDE, "gates, from the data on the path")
 
 
-def token_at(positions: Tensor, place: Tensor) -> int:
-    """The index of the one token at a place."""
-    found = (positions == place).all(-1).nonzero()
-    require(len(found) == 1, "p", place.tolist(), "it must be the position of one token of the document")
-    return int(found.item())
-
-
 def conformal_row(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Row:
     """Conformal-sympow on R^d: rotations and gates multiplied up along the tokens between n and m.
 
-    Parameters
-    ----------
-    log_gates : Tensor, (tokens,)
-        log gamma_k; token k's gate is passed on the step from k - 1 to k.
-    rates : Tensor, (tokens,)
-        beta_k.
-    frequencies : Tensor, (pairs,)
-        theta, radians at rate 1.
+    log gamma and beta are (tokens,), theta (pairs,) in radians; token k's gate is passed on the step from k - 1 to k.
+    Positions are token indices. The scale multiplies the p-th power of q^T P k; the transport is R(c_mn theta)^T with
+    c_mn the sum of beta_{n+1} ... beta_m: the paper prints it without the transpose.
 
-    Returns
-    -------
-    Row
-        Positions are token indices. Its scale multiplies the p-th power of q^T P k; the transport is
-        R(c_mn theta)^T with c_mn the sum of beta_{n+1} ... beta_m: the paper prints it without the transpose.
+    >>> row = conformal_row(torch.tensor([0.9, 0.5, 0.8]).log(), torch.ones(3), torch.tensor([math.pi / 4]))
+    >>> row.bilinear_form(torch.tensor([2.0]), torch.tensor([0.0])).round(decimals=4)
+    tensor([[ 0.0000,  0.4000],
+            [-0.4000,  0.0000]], dtype=torch.float64)
 
     Source: CS-gate, CS-beta, CS-conf, CS-2.
     """
@@ -354,74 +299,19 @@ def conformal_row(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Row:
 def lifted_conformal_row(log_gates: Tensor, rates: Tensor, frequencies: Tensor, power: int) -> Row:
     """Conformal-sympow on Sym^p: the same transport, lifted; the score phi(q)^T B phi(k) is linear in phi.
 
-    Parameters
-    ----------
-    log_gates, rates : Tensor, (tokens,)
-    frequencies : Tensor, (pairs,)
-    power : int
-        p.
+    Of dimension binom(d + p - 1, p), in the order of ``geolib.sympow``.
 
-    Returns
-    -------
-    Row
-        Of dimension binom(d + p - 1, p), in the order of ``symmetric_basis``.
+    >>> row = lifted_conformal_row(torch.tensor([0.9, 0.5]).log(), torch.ones(2), torch.zeros(1), power=2)
+    >>> row.bilinear_form(torch.tensor([1.0]), torch.tensor([0.0])).diag()
+    tensor([0.5000, 0.5000, 0.5000], dtype=torch.float64)
 
     Source: CS-P3, CS-3.
     """
     below = conformal_row(log_gates, rates, frequencies)
     return Row(
         "conformal-sympow, lifted",
-        lambda p_m, p_n: symmetric_lift(below.transport(p_m, p_n), power),
+        lambda p_m, p_n: lift(below.transport(p_m, p_n), power),
         below.log_scale,
         SCORE,
         below.learned,
     )
-
-
-def symmetric_basis(dim: int, power: int) -> Tensor:
-    """An orthonormal basis of the symmetric tensors inside the p-fold tensor power.
-
-    Parameters
-    ----------
-    dim : int
-        d.
-    power : int
-        p, at least 1.
-
-    Returns
-    -------
-    Tensor, (d^p, binom(d + p - 1, p))
-        Columns in the order of ``itertools.combinations_with_replacement(range(d), p)``. Its transpose takes
-        x (x) ... (x) x to phi(x) with the weights sqrt(multinomial).
-
-    Source: CS-k, CS-P3.
-    """
-    require(power >= 1, "power", power, "it must be at least 1")
-    columns = {m: i for i, m in enumerate(itertools.combinations_with_replacement(range(dim), power))}
-    basis = torch.zeros(dim**power, len(columns), dtype=torch.float64)
-    for row, index in enumerate(itertools.product(range(dim), repeat=power)):
-        orders = math.factorial(power) / math.prod(math.factorial(c) for c in Counter(index).values())
-        basis[row, columns[tuple(sorted(index))]] = orders**-0.5
-    return basis
-
-
-def symmetric_lift(matrix: Tensor, power: int) -> Tensor:
-    """The matrix P-bar on symmetric tensors with phi(P x) = P-bar phi(x), by restricting the tensor power of P.
-
-    Parameters
-    ----------
-    matrix : Tensor, (d, d)
-    power : int
-        Costs d^{2p}: for small d, as a definition to compare with.
-
-    Returns
-    -------
-    Tensor, (D, D)
-        D = binom(d + p - 1, p), float64.
-
-    Source: CS-P3.
-    """
-    basis, tensor_power = symmetric_basis(matrix.shape[-1], power), matrix.double()
-    for _ in range(power - 1):
-        tensor_power = torch.kron(tensor_power, matrix.double())
-    return basis.T @ tensor_power @ basis

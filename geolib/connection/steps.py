@@ -8,32 +8,23 @@ import torch
 from torch import Tensor
 
 from geolib._checks import require
+from geolib.connection._shared import exp
 from geolib.connection.lattice import Connection, Node
 from geolib.manifolds import Chart, orthonormal_frame, segment, transport_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
 
 
-def exp(matrices: Tensor) -> Tensor:
-    """exp of matrices (..., d, d)."""
-    # Never of one alone: PyTorch 2.13 gives a single matrix of norm 0.01 to 0.05 as few as ten digits.
-    return torch.linalg.matrix_exp(torch.stack([matrices, matrices]))[0]
-
-
 def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
     """Steps that turn by an amount read from the data: a step along axis a from p is the rotation by rates[a][p] theta.
 
-    Parameters
-    ----------
-    rates : sequence of Tensor, one for each axis, each (..., *cells)
-        beta; one cell less than the grid along its own axis.
-    frequencies : Tensor, (pairs,)
-        theta, radians at rate 1.
+    Rates beta (..., *cells) come for each axis, with one cell less than the grid along it; theta (pairs,) is in
+    radians. Flat on a line. On a grid the unit square at p turns pair j by theta_j times rates[0][p] + rates[1][p +
+    e_0] - rates[0][p + e_1] - rates[1][p], the rates' curl.
 
-    Returns
-    -------
-    Connection
-        Flat on a line. On a grid the unit square at p turns pair j by theta_j times
-        rates[0][p] + rates[1][p + e_0] - rates[0][p + e_1] - rates[1][p], the rates' curl.
+    >>> line = turning_steps([torch.tensor([1.0, 2.0])], torch.tensor([math.pi / 2]))
+    >>> line.steps[0][1].round(decimals=4)  # half a turn
+    tensor([[-1.0000,  0.0000],
+            [-0.0000, -1.0000]])
 
     Source: CS-beta, RF-FLAT.
     """
@@ -43,21 +34,13 @@ def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
 def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Connection:
     """Steps read from the data at the node they enter: gamma_m R(beta_m theta)^T for every step forward to node m.
 
-    Parameters
-    ----------
-    log_gates : Tensor, (*nodes)
-        log gamma at each node of a line or grid; a step backwards divides by the gate.
-    rates : Tensor, (*nodes)
-        beta.
-    frequencies : Tensor, (pairs,)
-        theta, radians at rate 1.
+    Log gates and rates are (*nodes), frequencies theta (pairs,); a step backwards divides by the gate. On a line, the
+    transport and scale of ``conformal_row``: flat. On a grid the unit square at p, with corners e = p + e_0 and n = p +
+    e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): curved wherever the data at e and n differ.
 
-    Returns
-    -------
-    Connection
-        On a line, the transport and scale of ``conformal_row``: flat. On a grid the unit square at p, with corners
-        e = p + e_0 and n = p + e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): it is curved
-        wherever the data at e and n differ.
+    >>> conformal_steps(torch.tensor([0.0, 0.5]).log(), torch.tensor([7.0, 0.0]), torch.ones(1)).steps[0][0]
+    tensor([[0.5000, 0.0000],
+            [-0.0000, 0.5000]])
 
     Source: CS-1, CS-gate, CS-beta, RF-FLAT.
     """
@@ -70,17 +53,14 @@ def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Co
 def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: Tensor) -> Connection:
     """The transport that scores q_m^T B(m, n) k_n imply on a grid: P_{n->m} = M_m^-1 B(m, n), with M_m = B(m, m).
 
-    Parameters
-    ----------
-    form : function of (p_m, p_n), each (axes,), that returns (d, d)
-        B: ``Row.bilinear_form``, or what ``measured_bilinear_form`` gives.
-    *coordinates : Tensor, (nodes,), one for each axis
-        The grid's values along each axis.
+    B is a function of two positions (axes,), such as ``Row.bilinear_form``; coordinates give the grid's values along
+    each axis. Flat when B comes from frames, B(m, n) = T_m^-T T_n^-1.
 
-    Returns
-    -------
-    Connection
-        The steps forward; flat when B comes from frames, B(m, n) = T_m^-T T_n^-1.
+    >>> row = rope_row(torch.tensor([[1.0]]))
+    >>> line = implied_connection(row.bilinear_form, torch.tensor([0.0, math.pi]))
+    >>> line.steps[0][0].round(decimals=4)  # half a turn
+    tensor([[-1.0000,  0.0000],
+            [-0.0000, -1.0000]], dtype=torch.float64)
 
     Source: RF-1, RF-2, RF-9, RF-FLAT.
     """
@@ -95,20 +75,15 @@ def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: T
 
 
 def generator_steps(generators: Tensor, shape: Node) -> Connection:
-    """The same rotation exp(A_a) for every step along axis a.
+    """The same rotation exp(A_a) for every step along axis a of a grid with so many nodes; A (axes, d, d) is skew.
 
-    Parameters
-    ----------
-    generators : Tensor, (axes, d, d)
-        A_a, skew.
-    shape : tuple of int
-        Nodes along each axis.
+    Flat when the generators commute; otherwise every unit square has the holonomy
+    exp(-A_1) exp(-A_0) exp(A_1) exp(A_0) = I + [A_1, A_0] + O(|A|^3).
 
-    Returns
-    -------
-    Connection
-        Flat when the generators commute; otherwise every unit square has the holonomy
-        exp(-A_1) exp(-A_0) exp(A_1) exp(A_0) = I + [A_1, A_0] + O(|A|^3).
+    >>> a, b = torch.zeros(2, 3, 3)
+    >>> a[0, 1], a[1, 0], b[1, 2], b[2, 1] = -0.1, 0.1, -0.1, 0.1
+    >>> plaquettes(generator_steps(torch.stack([a, b]), (2, 2)))[0, 0, 0, 2]  # about the commutator, -0.01
+    tensor(-0.0100)
 
     Source: LR-A1, RF-FLAT.
     """
@@ -122,21 +97,13 @@ def generator_steps(generators: Tensor, shape: Node) -> Connection:
 def levi_civita(chart: Chart, *coordinates: Tensor) -> Connection:
     """A manifold's own parallel transport along the coordinate lines of a grid, in orthonormal frames.
 
-    Parameters
-    ----------
-    chart : Chart
-    *coordinates : Tensor, (nodes,), one for each coordinate of the chart
-        The grid's values along each axis, increasing.
+    Coordinates give the grid's increasing values along each axis; ValueError when the grid leaves the chart. Orthogonal
+    matrices, float64. On a surface a small square turns by curvature times area.
 
-    Returns
-    -------
-    Connection
-        Orthogonal matrices, float64. On a surface a small square turns by curvature times area.
-
-    Raises
-    ------
-    ValueError
-        When the grid leaves the chart.
+    >>> from geolib.manifolds import sphere_spherical
+    >>> grid = levi_civita(sphere_spherical(), torch.tensor([1.5, 1.6]), torch.tensor([0.0, 0.1]))
+    >>> plaquettes(grid)[0, 0, 1, 0]  # the sine of the area
+    tensor(0.0100, dtype=torch.float64)
 
     Source: RF-PT, RF-FLAT.
     """

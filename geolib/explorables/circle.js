@@ -47,6 +47,8 @@ const CSS = `
 .geo .circle .geo-dot, .geo .circle text { pointer-events: none; }
 .geo .circle svg text.number { fill: var(--ground); font-size: 11px; font-weight: 600; }
 .geo .circle { text-align: left; }
+.geo .circle .geo-value { color: var(--value); }
+.geo .circle svg text.geo-value { fill: var(--value); }
 .geo .circle .ring { fill: none; stroke: var(--rule); }
 .geo .circle .hull { fill: var(--cool); fill-opacity: 0.08; stroke: var(--cool); stroke-opacity: 0.4; }
 .geo .circle .pull { stroke: var(--join); stroke-linecap: round; stroke-opacity: 0.75; }
@@ -65,9 +67,9 @@ function plane(parent, { onQuery, onToken }) {
   const ring = svg("circle", { class: "ring" }, picture), hull = svg("path", { class: "hull" }, picture);
   const pulls = svg("g", {}, picture), query = svg("path", { class: "geo-vector geo-warm" }, picture);
   const dots = svg("g", {}, picture), tip = handle(picture, "warm", 7);
-  const mean = svg("circle", { class: "geo-dot geo-join", r: 7 }, picture);
+  const mean = svg("circle", { class: "geo-dot geo-value", r: 7 }, picture);
   const label = svg("text", { class: "geo-warm", "text-anchor": "middle" }, picture, "query");
-  const found = svg("text", { class: "geo-join", "text-anchor": "middle" }, picture, "mean");
+  const found = svg("text", { class: "geo-value", "text-anchor": "middle" }, picture, "mean");
   let size = 1, tokens = [];
 
   const at = ([x, y], by = 1) => [size / 2 + 0.36 * size * by * x, size / 2 - 0.36 * size * by * y];
@@ -170,7 +172,7 @@ function render({ model, el }) {
     buttons.forEach(([tokens, each]) => each.update(String(tokens) === String(state.tokens)));
     say(sentence, "Largest weight ", ["join", show(top, 3)], who.length > 1 ? " on tokens " : " on token ",
       ["cool", who.join(" and ")], ".");
-    say(second, "The mean is ", ["join", show(Math.hypot(...found.mean), 3)], " from the centre.");
+    say(second, "The mean is ", ["value", show(Math.hypot(...found.mean), 3)], " from the centre.");
     list(found);
     draw(state, found);
     place.speak(describe(state));

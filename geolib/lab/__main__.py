@@ -4,7 +4,8 @@ Exit codes: 0, done; 1, a loss that is not finite; 2, something the user can put
 budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was. Of several
 runs one that fails is reported and the others go on; the code is then that of the failure.
 
-``torchrun --nproc_per_node N -m geolib.lab run ...`` trains each run with N processes that share every batch.
+``torchrun --nproc_per_node N -m geolib.lab run ...`` spreads the runs over N processes, each on the GPU of its number;
+with ``--together`` all of them train each run and share every batch.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ import importlib
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 
-from geolib.lab.config import Config
 from geolib.lab.data import sets as datasets
-from geolib.lab.data.sets import Dataset
-from geolib.lab.experiments import EXPERIMENTS, SCALES, find, h100_seconds, similar_seconds, table
+from geolib.lab.experiments.budget import Machine
+from geolib.lab.experiments.conduct import Conduct, Order
+from geolib.lab.experiments.plan import MEASURED, SCALES
+from geolib.lab.experiments.registry import COURSES, EXPERIMENTS, find_runnable
+from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError
 from geolib.lab.runs import place, store
-from geolib.lab.runs.jobs import Job, side_by_side
+from geolib.lab.runs.claims import Claimed
+from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job
 from geolib.lab.runs.store import Folders
 from geolib.lab.training import ranks
 from geolib.lab.training.device import pick_device
-from geolib.lab.training.options import FORMS, Options
+from geolib.lab.training.options import FORMS, PRECISIONS, Options
 from geolib.lab.training.ranks import World
 from geolib.lab.training.watch import Diverged, Stopped
 
@@ -93,10 +96,12 @@ def _code(trouble: Exception) -> int:
     """The exit code that stands for it."""
     if isinstance(trouble, Stopped):
         return OUT_OF_TIME if trouble.signal is None else 128 + trouble.signal
+    if isinstance(trouble, ChildFailed):
+        return trouble.code
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-BENCHES = ("augment", "lie", "locality", "recurrence", "training")
+BENCHES = ("augment", "lie", "locality", "operations", "recurrence", "training")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -118,8 +123,8 @@ def _parser() -> argparse.ArgumentParser:
         help="run an experiment and record it",
         description="Train what an experiment has no record of yet, record each run, and print the table.",
         epilog=(
-            "Stopped or killed, the same command goes on where it was. torchrun --nproc_per_node N -m geolib.lab run "
-            "NAME ... trains each run with N processes that share every batch, each on the GPU of its number."
+            "Stopped or killed, the same command goes on where it was. Under torchrun, on one machine or several with "
+            "one folder in common, each process makes runs of its own on the GPU of its number; none is made twice."
         ),
     )
     command.add_argument("name", metavar="NAME")
@@ -133,10 +138,22 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
     )
+    command.add_argument(
+        "--abreast", type=_count, default=1, metavar="N", help="runs at a time in one process, each on a GPU's stream"
+    )
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"
     )
+    command.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="of products; auto: the faster one, measured. Usual on a CPU: float32, at scale laptop auto",
+    )
+    command.add_argument(
+        "--together", action="store_true", help="under torchrun: all processes train each run and share its batches"
+    )
+    command.add_argument("--dry-run", action="store_true", help="show the plan and what it should take; run nothing")
     command.add_argument("--again", action="store_true", help="also what has a record")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
     command.set_defaults(act=_run)
@@ -210,125 +227,59 @@ def _list(options: argparse.Namespace) -> int:
         print(f"    needs: {experiment.needs}")
         counts = (f"{scale} {len(experiment.configs(scale))}" for scale in experiment.scales)
         print(f"    runs: {', '.join(counts)}")
+    for course in COURSES.values():
+        print(f"{course.name}: {course.about}\n    needs: {course.needs}")
     return DONE
 
 
 def _run(options: argparse.Namespace) -> int:
     chosen = pick_device(options.device)
-    with ranks.joined(chosen.type) as world, contextlib.ExitStack() as stack:
-        if not world.first:
-            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
-        if world.size > 1 and options.jobs > 1:
-            raise LabError("--jobs is for one process; under torchrun all processes share each run")
-        return _Session(options, place.device_name(chosen), world).run()
+    with ranks.joined(chosen.type) if options.together else contextlib.nullcontext(World()) as world:
+        number = ranks.number()  # among the processes of torchrun, which have this folder in common and nothing else
+        if ranks.count() > 1 and (options.jobs > 1 or options.again):
+            raise LabError("--jobs and --again are for one process, not for those of torchrun")
+        if options.abreast > 1 and (options.jobs > 1 or options.together):
+            raise LabError("--abreast is for one process; leave --jobs and --together")
+        order = _order(options, chosen, 1 if options.together else ranks.count())
+        conduct = Conduct(order, world)
+        if options.dry_run:
+            print(conduct.dry_run() if number == 0 else "", end="\n" if number == 0 else "")
+            return DONE
+        with contextlib.ExitStack() as stack:
+            if not world.first:
+                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            conduct.run()
+            if number == 0:
+                print("\n" + conduct.tables())
+    codes = [_complain(f"{name}: {_told(trouble)}", _code(trouble)) for name, trouble in conduct.troubles]
+    codes += [_complain(problem, USER_ERROR) for problem in conduct.problems]
+    return _worst(codes + [OUT_OF_TIME] * bool(conduct.left_out))
 
 
-class _Session:
-    """One ``run`` command: its jobs, one after the other or several at a time.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-    device : str
-        As records name it.
-    world : World
-    """
-
-    def __init__(self, options: argparse.Namespace, device: str, world: World):
-        self.options, self.device, self.world = options, device, world
-        self.deadline = None if options.time_budget is None else time.time() + options.time_budget
-        self.experiment, self.folders = find(options.name), _folders(options.out)
-        self.codes: list[int] = []
-
-    def run(self) -> int:
-        """Do what has no record yet, and print the table."""
-        configs = self.experiment.only(
-            self.experiment.configs(self.options.scale, self.options.seeds), self.options.only
-        )
-        if not configs:
-            raise LabError("--only leaves no run; give fewer words")
-        self.kept, _ = store.sift(self.folders.records)  # of all experiments: some share runs
-        todo = self.world.same([c for c in configs if self.options.again or not self.recorded(c)])
-        sets = {name: datasets.load(name) for name in dict.fromkeys(c.dataset for c in todo)}
-        self.folders.check()
-        jobs = [self.job(config) for config in todo]
-        if self.options.jobs > 1:
-            self.side_by_side(jobs)
-        else:
-            for job in jobs:
-                if self.fits(job):
-                    self.one(job, sets[job.config.dataset])
-        kept, problems = store.sift(self.folders.records)
-        print("\n" + table(self.experiment, self.options.scale, kept).plain())
-        self.codes += [_complain(problem, USER_ERROR) for problem in problems]
-        return _worst(self.codes)
-
-    def job(self, config: Config) -> Job:
-        """The job of one run."""
-        o = self.options
-        options = Options(device=o.device, step=o.step, quiet=o.quiet or o.jobs > 1)
-        return Job(config, self.experiment.name, o.scale, self.folders, options, deadline=self.deadline)
-
-    def recorded(self, config: Config) -> bool:
-        """Whether the run has a record, which is then named; a damaged one counts: only its owner may delete it."""
-        path = store.path_of(config, self.experiment.name, self.folders.records)
-        shared = [record for record in self.kept if record.config.hash == config.hash]
-        if shared and not path.is_file():
-            path = store.path_of(config, shared[0].experiment, self.folders.records)
-        if not path.is_file():
-            return False
-        with contextlib.suppress(LabError):  # named at the end
-            accuracy = store.read(path).accuracy
-            print(f"{config.name}: recorded already, {100 * accuracy:.2f}% ({path}); --again repeats it")
-            self.folders.checkpoint(config).unlink(missing_ok=True)
-        return True
-
-    def fits(self, job: Job) -> bool:
-        """Whether a run may be started in the time that is left; says so when not."""
-        left = self.world.same(job.seconds_left)
-        expected = similar_seconds(job.config, self.kept, self.device)
-        if left is None or left > (expected or 0.0):
-            return True
-        needs = "" if expected is None else f", a run of its size took {_rounded(expected)} s"
-        print(f"{job.config.name}: not started, {_rounded(max(left, 0.0))} s of the time budget are left{needs}")
-        self.codes.append(OUT_OF_TIME)
-        return False
-
-    def one(self, job: Job, data: Dataset) -> None:
-        """Do one job here. Only a signal ends the command; other trouble is said, and the next job has its turn."""
-        name = job.config.name
-        try:
-            self.kept.append(job.do(data))
-            self.report(job, print)
-        except (Stopped, Diverged, LabError) as trouble:
-            by_signal = isinstance(trouble, Stopped) and trouble.signal is not None
-            if by_signal or self.world.size > 1:  # the other processes may not know of it
-                raise
-            self.codes.append(_complain(f"{name}: {_told(trouble)}", _code(trouble)))
-
-    def side_by_side(self, jobs: list[Job]) -> None:
-        """Do jobs in processes of their own, several at a time, with one line for each and a bar for all."""
-        with _total_bar(len(jobs), self.options.quiet) as (say, advance):
-            for job, code, error in side_by_side(jobs, self.options.jobs, self.fits):
-                advance()
-                if code == DONE:
-                    self.kept.append(store.read(job.record_path))
-                    self.report(job, say)
-                else:
-                    self.codes.append(code)
-                    say(f"{job.config.name}: {error.removeprefix('geolib.lab: ') or f'ended with code {code}'}")
-
-    def report(self, job: Job, say: Callable[[str], object]) -> None:
-        """The line of a run that has just been recorded."""
-        record = self.kept[-1]
-        speed = f"{record.wall_seconds:.1f} s, {record.images_per_second:.0f} images/s"
-        say(f"{record.name}: {100 * record.accuracy:.2f}%, {speed}; wrote {job.record_path}")
-        sys.stdout.flush()
-
-
-def _rounded(seconds: float) -> str:
-    """Whole seconds, and a digit more where they are few."""
-    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
+def _order(options: argparse.Namespace, chosen: torch.device, devices: int) -> Order:
+    """What the words ask for."""
+    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
+    at_a_time = max(options.jobs, options.abreast)
+    here = Machine.at_hand(chosen, at_a_time, devices)
+    return Order(
+        what=find_runnable(options.name),
+        scale=known_scale(options.scale),
+        folders=_folders(options.out),
+        machine=Machine.h100(at_a_time) if planned_for_a_gpu else here,
+        seeds=options.seeds,
+        words=options.only,
+        options=Options(
+            device=options.device,
+            step=options.step,
+            precision=options.precision or ("auto" if options.scale in MEASURED else None),
+            quiet=options.quiet or options.jobs > 1 or ranks.number() > 0,
+            together=options.together,
+        ),
+        jobs=options.jobs,
+        abreast=options.abreast,
+        again=options.again,
+        time_budget=options.time_budget,
+    )
 
 
 def _worst(codes: list[int]) -> int:
@@ -337,56 +288,49 @@ def _worst(codes: list[int]) -> int:
     return next((code for code in order if code in codes), next((code for code in codes if code), DONE))
 
 
-@contextlib.contextmanager
-def _total_bar(total: int, quiet: bool) -> Iterator[tuple[Callable[[str], object], Callable[[], object]]]:
-    """A function that prints a line and one that counts a finished run, with a bar on stderr unless it is unwanted."""
-    if quiet:
-        yield print, lambda: None
-        return
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        raise LabError("the progress bar needs tqdm: pip install tqdm, or give --quiet") from None
-    with tqdm(total=total, unit="run") as bar:
-        yield bar.write, bar.update
-
-
 def _job(options: argparse.Namespace) -> int:
     """Do the job on standard input: what ``run --jobs`` starts."""
-    Job.from_json(sys.stdin.read()).do()
+    try:
+        Job.from_json(sys.stdin.read()).do()
+    except Claimed as trouble:
+        return _complain(str(trouble), CLAIMED)
     return DONE
 
 
 def _table(options: argparse.Namespace) -> int:
-    experiment, folders = find(options.name), _folders(options.out)
+    experiment, folders = find_runnable(options.name), _folders(options.out)
     kept, problems = store.sift(folders.records)
     if options.scale is not None:
         scales = [options.scale]
     else:
         cells = {record.config.cell for record in kept}
-        scales = [s for s in experiment.scales if s == "full" or cells & {c.cell for c in experiment.configs(s)}]
-    made = [table(experiment, scale, kept) for scale in scales]
+        stages = {scale: experiment.stages(scale, kept, None, []) for scale in experiment.scales}
+        runs = {scale: {config.cell for stage in found for _, config in stage.runs} for scale, found in stages.items()}
+        scales = [scale for scale in experiment.scales if scale == "full" or cells & runs[scale]]
+    made = [made for scale in scales for made in tables_of(experiment, scale, kept)]
     print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
 def _pending(options: argparse.Namespace) -> int:
-    folders = _folders(options.out)
-    total, lines, scale = 0.0, list[str](), known_scale(options.scale)
-    kept, problems = store.sift(folders.records)
+    scale, chosen = known_scale(options.scale), pick_device(None)
+    kept, problems = store.sift(_folders(options.out).records)
     done = {record.name for record in kept}
+    # The full runs are planned for a GPU; where there is none, for the one that is assumed.
+    machine = Machine.h100() if scale == "full" and chosen.type == "cpu" else Machine.at_hand(chosen)
+    estimates = []
     for experiment in sorted(EXPERIMENTS.values(), key=lambda e: e.importance):
         for config in experiment.configs(scale) if scale in experiment.scales else []:
             if config.name not in done:
                 done.add(config.name)  # a run that two experiments share is made once
-                seconds = h100_seconds(config)
-                total += seconds
-                lines.append(f"{experiment.name}  {config.name}  about {seconds / 60:.1f} min")
-    print("\n".join(lines) if lines else f"no {scale} run is pending")
-    if lines:
-        print(
-            f"{len(lines)} runs, about {total / 3600:.1f} h on one H100 (estimated from assumed speeds, not measured)"
-        )
+                estimates.append(machine.estimate(config, kept))
+                minutes, basis = estimates[-1].seconds / 60, estimates[-1].basis
+                print(f"{experiment.name}  {config.name}  about {minutes:.1f} min  [{basis}]")
+    if estimates:
+        hours = sum(each.seconds for each in estimates) / 3600
+        print(f"{len(estimates)} runs, about {hours:.1f} h on {machine.name}, estimated")
+    else:
+        print(f"no {scale} run is pending")
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 

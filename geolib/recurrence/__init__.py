@@ -30,7 +30,7 @@ Rooms: ``gates``, ``state``, ``forms`` (attention and recurrent), ``chunks``, ``
 importable from here.
 """
 
-from geolib.recurrence.chunks import chunked_form
+from geolib.recurrence.chunks import by_chunks, by_large_products, chunked_form, chunked_with
 from geolib.recurrence.costs import (
     Work,
     attention_work,
@@ -85,6 +85,9 @@ __all__ = [  # noqa: RUF022
     "recurrent_form",
     "conformal_step",
     "chunked_form",
+    "chunked_with",
+    "by_chunks",
+    "by_large_products",
     "read_state",
     "merge",
     "Work",

@@ -8,14 +8,74 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from geolib.recurrence.state import power_of
-from geolib.sympow import dimension, monomials
+from geolib._compile import uncompiled
+from geolib._precision import full_precision
+from geolib.recurrence._shared import Sums, power_of
+from geolib.sympow import dimension, monomials, norm_functional
 
 
-class WithinChunks(torch.autograd.Function):
+@uncompiled
+def attend_on_cpu(
+    q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int
+) -> Sums:
+    """The sums of the chunked form, chunk after chunk."""
+    leading = q.shape[:2]
+    decay = _ChunkDecay.of(log_gates, q, chunk)
+    # From here on tokens are the last dimension and heads are flat: the layout of long contiguous rows.
+    columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
+    start = start.flatten(0, 1)
+    root = monomials(q.shape[-1], power, q.device).weight.sqrt().to(q.dtype)
+    inside = _WithinChunks.apply(*columns, decay.sums, power, chunk)
+    written = columns[2] * decay.to_end
+    older, last = _ThroughState.apply(*columns[:2], written, decay.whole, start * root, power, chunk)
+    total = (inside + decay.from_start * older).mT.unflatten(0, leading)
+    carried = start[:, -1].detach() @ norm_functional(q.shape[-1], power, q.device).to(q.dtype)
+    floor = torch.finfo(q.dtype).eps * _mass(columns[1], written, decay, carried, power, chunk)
+    return Sums(total, (last / root).unflatten(0, leading), floor.unflatten(0, leading))
+
+
+class _ChunkDecay(NamedTuple):
+    """What the gates do within chunks, heads flat: sums of log gates from the chunk's start, and their exponentials."""
+
+    sums: Tensor | None  # (heads, tokens), float64
+    from_start: Tensor  # (heads, 1, tokens): from the chunk's start to the token
+    to_end: Tensor  # (heads, 1, tokens): from the token to the chunk's end
+    whole: Tensor  # (heads, chunks)
+
+    @classmethod
+    def of(cls, log_gates: Tensor | None, q: Tensor, chunk: int) -> _ChunkDecay:
+        """The decay of gates, heads flattened."""
+        heads, tokens = q.shape[0] * q.shape[1], q.shape[2]
+        chunks = -(-tokens // chunk)
+        if log_gates is None:
+            one = q.new_ones(heads, 1, 1)
+            return cls(None, one, one, q.new_ones(heads, chunks))
+        padded = nn.functional.pad(log_gates.double().flatten(0, 1), (0, chunks * chunk - tokens))
+        sums = padded.unflatten(-1, (chunks, chunk)).cumsum(-1)
+        ends = sums[..., -1:]
+
+        def by_token(t: Tensor) -> Tensor:
+            return t.flatten(-2)[:, None, :tokens].to(q.dtype)
+
+        return cls(sums.flatten(-2)[:, :tokens], by_token(sums.exp()), by_token((ends - sums).exp()),
+                   ends.squeeze(-1).exp().to(q.dtype))  # fmt: skip
+
+
+def _mass(k: Tensor, written: Tensor, decay: _ChunkDecay, start: Tensor, power: int, chunk: int) -> Tensor:
+    """The state's part of sum_j b_ij |K_j|^p at every token, (heads, tokens): the bound on its normaliser."""
+    with torch.no_grad():
+        mass, bounds = start, []
+        lengths = power_of(k.square().sum(1), power // 2) * written[:, -1]
+        for index, length in enumerate(lengths.split(chunk, -1)):
+            bounds.append(mass[:, None].expand_as(length))
+            mass = decay.whole[:, index] * mass + length.sum(-1)
+        return decay.from_start.squeeze(1) * torch.cat(bounds, -1)
+
+
+class _WithinChunks(torch.autograd.Function):
     """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; pairs are made again in the backward pass."""
 
     @staticmethod
@@ -34,7 +94,7 @@ class WithinChunks(torch.autograd.Function):
         q, k, v, sums = ctx.saved_tensors
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         dsums = None if sums is None else torch.empty_like(sums)
-        with torch.autocast(q.device.type, enabled=False):
+        with full_precision(q.device):
             for heads, tokens in _tiles(q, ctx.chunk):
                 score, decay = _pairs(q, k, sums, heads, tokens)
                 lower = power_of(score, ctx.power - 1).mul_(decay)
@@ -62,7 +122,7 @@ def _pairs(q: Tensor, k: Tensor, sums: Tensor | None, heads: slice, tokens: slic
     return score, (local[..., :, None] - local[..., None, :]).clamp_(max=0).to(score.dtype).exp_()
 
 
-class ThroughState(torch.autograd.Function):
+class _ThroughState(torch.autograd.Function):
     """The state's reading at every query, and the last state, in monomials without weights.
 
     The state R, (heads, width, D), starts at ``start``. In each chunk every query reads R m(Q) from the state before
@@ -98,7 +158,7 @@ class ThroughState(torch.autograd.Function):
         dq, dk, dwritten = torch.empty_like(q), torch.empty_like(k), torch.zeros_like(written)
         dwhole = torch.empty_like(whole)
         weight = monomials(q.shape[1], ctx.power, q.device).weight.to(q.dtype)
-        with torch.autocast(q.device.type, enabled=False):
+        with full_precision(q.device):
             for index, tokens in reversed(list(enumerate(_chunks(q, ctx.chunk)))):
                 old = before[index]
                 dwhole[:, index] = (dstate * old).sum((-2, -1))

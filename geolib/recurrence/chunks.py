@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from geolib._checks import require
-from geolib._compile import uncompiled
-from geolib.recurrence._chunks_cpu import ThroughState, WithinChunks
+from geolib._precision import full_precision
+from geolib.recurrence._chunks_cpu import attend_on_cpu
+from geolib.recurrence._chunks_gpu import attend_on_gpu
+from geolib.recurrence._prepared import prepared
+from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, normalised
 from geolib.recurrence.costs import practical_chunk
-from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import (
-    Attended,
-    State,
-    above_rounding,
-    check_forms,
-    checked_state,
-    full_precision,
-    normalised,
-    power_of,
-    turned,
-    unit,
-)
-from geolib.sympow import monomials, norm_functional
+from geolib.recurrence.state import Attended, State
 
 
-@uncompiled
 def chunked_form(
     q: Tensor,
     k: Tensor,
@@ -40,96 +29,83 @@ def chunked_form(
 ) -> tuple[Attended, State]:
     """Symmetric-power attention in chunks: pairs inside a chunk as attention, older tokens through the state.
 
-    Parameters
-    ----------
-    q, k : Tensor, (batch, heads, tokens, d)
-    v : Tensor, (batch, heads, tokens, value_dim)
-    power : int
-        p, even.
-    log_gates : Tensor, (batch, heads, tokens), or None
-    turns : Tensor, (batch, heads, tokens, d/2), or None
-    state : State or None
-        What earlier tokens left; empty when None.
-    chunk : int or None
-        Tokens in a chunk; the last chunk may be shorter. ``practical_chunk`` when None.
-
-    Returns
-    -------
-    tuple of Attended and State
-        The state after the last token.
-
-    Raises
-    ------
-    ValueError
-        As ``recurrent_form``, and for a chunk below 1.
+    The last chunk may be shorter; ``practical_chunk`` gives the length for None. ValueError as ``recurrent_form``, and
+    for a chunk that is no whole number above 0.
 
     Notes
     -----
     Time and memory grow linearly with the tokens: embeddings are made again in the backward pass, not stored. What is
-    stored beside the inputs is one state for each chunk. Differentiable once. ``torch.compile`` leaves it as it is.
+    stored beside the inputs is one state for each chunk. On a CPU chunks follow one another and their numbers stay in
+    the cache; it is differentiable once, and ``torch.compile`` leaves it as it is. On a GPU a few large products do
+    all chunks at once, in one graph; when queries, keys and values are bfloat16, so are the factors of the products,
+    which add up in float32.
+
+    >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
+    >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
+    >>> torch.allclose(attended.output, attention_form(q, q, v, 2).output, atol=1e-4)
+    True
 
     Source: CS-chunk, CS-2.
     """
+    choose = by_chunks if q.device.type == "cpu" else by_large_products
+    return chunked_with(choose, q, k, v, power, log_gates, turns, state, chunk)
+
+
+def chunked_with(
+    choose: Choice,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    power: int,
+    log_gates: Tensor | None = None,
+    turns: Tensor | None = None,
+    state: State | None = None,
+    chunk: int | None = None,
+) -> tuple[Attended, State]:
+    """The chunked form by ``by_chunks`` or ``by_large_products``, whatever the device: to compare the two.
+
+    >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
+    >>> ours, other = (chunked_with(by, q, q, v, 2, chunk=16)[0] for by in (by_chunks, by_large_products))
+    >>> torch.allclose(ours.output, other.output, atol=1e-4)
+    True
+
+    Source: CS-chunk.
+    """
     check_forms(q, k, v, power, log_gates, turns)
-    state = checked_state(state, q, v, power)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
-    require(chunk >= 1, "chunk", chunk, "it must be at least 1")
-    with full_precision(q):
-        mu = state.mu if turns is None else cumulative_angles(turns, state.mu)[:, :, -1]
-        q, k, values = turned(q, k, v, turns, state.mu)
-        q, log_length = unit(q, power)
-        decay = ChunkDecay.of(log_gates, q, chunk)
-        # From here on tokens are the last dimension and heads are flat: the layout of long contiguous rows.
-        columns = [
-            t.flatten(0, 1).mT.contiguous() for t in (q, k, torch.cat([values, values.new_ones((*q.shape[:3], 1))], -1))
-        ]
-        packed = torch.cat([state.S, state.Z[:, :, None]], 2).flatten(0, 1).to(q.dtype)
-        root = monomials(q.shape[-1], power, q.device).weight.sqrt().to(q.dtype)
-        inside = WithinChunks.apply(*columns, decay.sums, power, chunk)
-        written = columns[2] * decay.to_end
-        older, last = ThroughState.apply(*columns[:2], written, decay.whole, packed * root, power, chunk)
-        total = (inside + decay.from_start * older).mT.unflatten(0, q.shape[:2])
-        last = (last / root).unflatten(0, q.shape[:2])
-        carried = state.Z.detach().to(q.dtype) @ norm_functional(q.shape[-1], power, q.device).to(q.dtype)
-        bound = mass(columns[1], written, decay, carried.flatten(), power, chunk)
-        normaliser = above_rounding(total[..., -1], bound.view(q.shape[:3]))
-        attended = normalised(total[..., :-1], normaliser, log_length, v.dtype)
-        return attended, State(last[:, :, :-1], last[:, :, -1], mu)
+    check_chunk(chunk)
+    with full_precision(q.device):
+        ready = prepared(state, q, k, v, power, turns)
+        counted = torch.cat([ready.v, torch.ones_like(ready.v[..., :1])], -1)
+        start = torch.cat([ready.S, ready.Z[:, :, None]], 2) * ready.shift[..., None, None]
+        attend = choose(q, k, v, start.dtype)
+        sums = attend(ready.q, ready.k, counted, log_gates, start, power, chunk)
+        normaliser = above_rounding(sums.total[..., -1], sums.floor)
+        value, logarithm = normalised(sums.total[..., :-1], normaliser, ready.log_scale)
+        last = State(sums.last[:, :, :-1], sums.last[:, :, -1], ready.mu, ready.exponent)
+        return Attended(value.to(v.dtype), logarithm), last
 
 
-class ChunkDecay(NamedTuple):
-    """What the gates do within chunks, heads flat: sums of log gates from the chunk's start, and their exponentials."""
-
-    sums: Tensor | None  # (heads, tokens), float64
-    from_start: Tensor  # (heads, 1, tokens): from the chunk's start to the token
-    to_end: Tensor  # (heads, 1, tokens): from the token to the chunk's end
-    whole: Tensor  # (heads, chunks)
-
-    @classmethod
-    def of(cls, log_gates: Tensor | None, q: Tensor, chunk: int) -> ChunkDecay:
-        """The decay of gates, heads flattened."""
-        heads, tokens = q.shape[0] * q.shape[1], q.shape[2]
-        chunks = -(-tokens // chunk)
-        if log_gates is None:
-            one = q.new_ones(heads, 1, 1)
-            return cls(None, one, one, q.new_ones(heads, chunks))
-        padded = nn.functional.pad(log_gates.double().flatten(0, 1), (0, chunks * chunk - tokens))
-        sums = padded.unflatten(-1, (chunks, chunk)).cumsum(-1)
-        ends = sums[..., -1:]
-
-        def by_token(t: Tensor) -> Tensor:
-            return t.flatten(-2)[:, None, :tokens].to(q.dtype)
-
-        return cls(sums.flatten(-2)[:, :tokens], by_token(sums.exp()), by_token((ends - sums).exp()),
-                   ends.squeeze(-1).exp().to(q.dtype))  # fmt: skip
+Engine = Callable[..., Sums]
+Choice = Callable[[Tensor, Tensor, Tensor, torch.dtype], Engine]
 
 
-def mass(k: Tensor, written: Tensor, decay: ChunkDecay, start: Tensor, power: int, chunk: int) -> Tensor:
-    """The state's part of sum_j b_ij |K_j|^p at every token, (heads, tokens): the bound on its normaliser."""
-    with torch.no_grad():
-        mass, bounds = start, []
-        lengths = power_of(k.square().sum(1), power // 2) * written[:, -1]
-        for index, length in enumerate(lengths.split(chunk, -1)):
-            bounds.append(mass[:, None].expand_as(length))
-            mass = decay.whole[:, index] * mass + length.sum(-1)
-        return decay.from_start.squeeze(1) * torch.cat(bounds, -1)
+def by_chunks(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
+    """Chunk after chunk, in numbers that stay in a CPU's cache; for ``chunked_with``.
+
+    >>> q = torch.ones(1, 1, 2, 2)
+    >>> chunked_with(by_chunks, q, q, q, 2)[0].output.flatten()
+    tensor([1., 1., 1., 1.])
+    """
+    return attend_on_cpu
+
+
+def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
+    """All chunks at once, for a GPU; with factors in bfloat16 where queries, keys and values are; for ``chunked_with``.
+
+    >>> q = torch.ones(1, 1, 2, 2, dtype=torch.bfloat16)
+    >>> chunked_with(by_large_products, q, q, q, 2)[0].output.flatten()
+    tensor([1., 1., 1., 1.], dtype=torch.bfloat16)
+    """
+    half = all(t.dtype == torch.bfloat16 for t in (q, k, v))
+    return partial(attend_on_gpu, products=torch.bfloat16 if half else dtype)

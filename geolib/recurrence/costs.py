@@ -22,6 +22,9 @@ class Work(NamedTuple):
     gates : int
         Products of gates, and what they multiply.
 
+    >>> Work(6, 2, 1).total
+    9
+
     Source: CS-CROSS.
     """
 
@@ -36,18 +39,13 @@ class Work(NamedTuple):
 
 
 def attention_work(tokens: int, dim: int, power: int) -> Work:
-    """What the attention form costs, values as wide as keys.
+    """What the attention form costs for t tokens, d features and power p, values as wide as keys.
 
-    Parameters
-    ----------
-    tokens, dim, power : int
-        t, d and p.
+    t(t+1)/2 pairs: d for the score, p - 1 for its power, d for the value. Gates: t(t-1)/2 to multiply the weights of
+    pairs of different tokens, (t-1)(t-2)/2 for the products b_ij = b_(i-1)j g_i. Divisions are not counted.
 
-    Returns
-    -------
-    Work
-        t(t+1)/2 pairs: d for the score, p - 1 for its power, d for the value. Gates: t(t-1)/2 to multiply the weights
-        of pairs of different tokens, (t-1)(t-2)/2 for the products b_ij = b_(i-1)j g_i. Divisions are not counted.
+    >>> attention_work(tokens=3, dim=2, power=2)
+    Work(products=24, powers=6, gates=4)
 
     Source: CS-CROSS.
     """
@@ -58,14 +56,8 @@ def attention_work(tokens: int, dim: int, power: int) -> Work:
 def embedding_work(dim: int, power: int) -> int:
     """What one embedding costs: one multiplication for each monomial of degree 2 ... p, and one for each weight.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
-
-    Returns
-    -------
-    int
+    >>> embedding_work(dim=2, power=2)
+    6
 
     Source: CS-CROSS.
     """
@@ -75,15 +67,10 @@ def embedding_work(dim: int, power: int) -> int:
 def recurrent_work(tokens: int, dim: int, power: int) -> Work:
     """What the recurrent form costs, values as wide as keys.
 
-    Parameters
-    ----------
-    tokens, dim, power : int
-        t, d and p.
+    For each token dD to write, (d+1)D to read and two embeddings; (d+1)D for the gate, from the second token on.
 
-    Returns
-    -------
-    Work
-        For each token dD to write, (d+1)D to read and two embeddings; (d+1)D for the gate, from the second token on.
+    >>> recurrent_work(tokens=3, dim=2, power=2)
+    Work(products=45, powers=36, gates=18)
 
     Source: CS-CROSS, CS-cost (a step is O(dD)).
     """
@@ -93,21 +80,14 @@ def recurrent_work(tokens: int, dim: int, power: int) -> Work:
 
 
 def chunked_work(tokens: int, dim: int, power: int, chunk: int) -> Work:
-    """What the chunked form costs, values as wide as keys.
+    """What the chunked form costs, values as wide as keys; the last chunk may be shorter.
 
-    Parameters
-    ----------
-    tokens, dim, power : int
-        t, d and p.
-    chunk : int
-        c; the last chunk may be shorter.
+    Attention inside each chunk; outside, every token but the last chunk's is written to the state ((d+1)D) and every
+    token but the first chunk's reads it ((d+1)D). Gates: c - 1 products to a chunk's start and to its end, d + 1 for
+    each token written and each reading, and (d+1)D for each chunk the state passes whole.
 
-    Returns
-    -------
-    Work
-        Attention inside each chunk; outside, every token but the last chunk's is written to the state ((d+1)D) and
-        every token but the first chunk's reads it ((d+1)D). Gates: c - 1 products to a chunk's start and to its end,
-        d + 1 for each token written and each reading, and (d+1)D for each chunk the state passes whole.
+    >>> chunked_work(65536, 64, 2, chunk=512).total < recurrent_work(65536, 64, 2).total
+    True
 
     Source: CS-chunk, CS-CROSS.
     """
@@ -125,18 +105,12 @@ def chunked_work(tokens: int, dim: int, power: int, chunk: int) -> Work:
 
 
 def ideal_chunk(dim: int, power: int) -> float:
-    """The chunk length with the fewest multiplications in a long sequence, as a real number.
+    """The chunk length with the fewest multiplications in a long sequence, sqrt((d+1) D / (d + (p-1)/2 + 1)).
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
+    That is about sqrt(D): a longer chunk has more pairs, a shorter one passes the state on more often.
 
-    Returns
-    -------
-    float
-        sqrt((d+1) D / (d + (p-1)/2 + 1)), about sqrt(D): a longer chunk has more pairs, a shorter one passes the state
-        on more often.
+    >>> round(ideal_chunk(64, 2), 2)
+    45.43
 
     Source: CS-CROSS.
     """
@@ -145,17 +119,10 @@ def ideal_chunk(dim: int, power: int) -> float:
 
 
 def best_chunk(tokens: int, dim: int, power: int) -> int:
-    """The chunk length with the fewest multiplications, exactly.
+    """The chunk length with the fewest multiplications, exactly: in short sequences all tokens, the attention form.
 
-    Parameters
-    ----------
-    tokens, dim, power : int
-        t, d and p.
-
-    Returns
-    -------
-    int
-        t itself (one chunk: the attention form) in short sequences.
+    >>> best_chunk(2048, 64, 2), best_chunk(65536, 64, 2)
+    (2048, 46)
 
     Source: CS-CROSS.
     """
@@ -164,17 +131,10 @@ def best_chunk(tokens: int, dim: int, power: int) -> int:
 
 
 def practical_chunk(dim: int, power: int) -> int:
-    """The chunk length used when none is given: the one with fewest multiply-adds, but long enough to be fast.
+    """The chunk length used when none is given: the ideal one, and at least 512: narrower products do not pay.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
-
-    Returns
-    -------
-    int
-        At least 512: shorter chunks leave matrix products too narrow to pay.
+    >>> practical_chunk(64, 2), practical_chunk(64, 4)
+    (512, 866)
 
     Source: CS-CROSS.
     """
@@ -184,17 +144,10 @@ def practical_chunk(dim: int, power: int) -> int:
 def crossing_length(dim: int, power: int, parts: Sequence[str] = Work._fields) -> int:
     """The shortest sequence for which the recurrent form costs no more than the attention form.
 
-    Parameters
-    ----------
-    dim, power : int
-        d and p.
-    parts : sequence of str
-        What is counted: names of ``Work``'s fields. ``("products",)`` alone crosses near 2D; with gates, near 3D.
+    What is counted are the named fields of ``Work``: ``("products",)`` alone crosses near 2D; with gates, near 3D.
 
-    Returns
-    -------
-    int
-        Tokens.
+    >>> crossing_length(64, 2, ("products",)), crossing_length(64, 2)
+    (4192, 6287)
 
     Source: CS-CROSS.
     """

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, require
+from geolib._checks import angle_dtype, check_floating, require
 from geolib._compile import uncompiled
-from geolib.recurrence.gates import check_gates, cumulative_angles, decay_of
-from geolib.recurrence.state import (
-    Attended,
-    State,
+from geolib._precision import full_precision
+from geolib.recurrence._prepared import check_state, prepared, turned
+from geolib.recurrence._shared import (
     above_rounding,
     check_forms,
+    check_gates,
     check_power,
-    checked_state,
-    full_precision,
+    check_turns,
+    decay_of,
     normalised,
     power_of,
-    turned,
     unit,
 )
+from geolib.recurrence.gates import cumulative_angles
+from geolib.recurrence.state import Attended, State
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
-from geolib.sympow import act, dimension, embed, norm_functional
+from geolib.sympow import act, embed, norm_functional
 
 # The attention form -------------------------------------------------------------------------------------------------
 
@@ -32,62 +34,43 @@ from geolib.sympow import act, dimension, embed, norm_functional
 def attention_form(
     q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
 ) -> Attended:
-    """Symmetric-power attention by the matrix of all pairs.
+    """Symmetric-power attention by the matrix of all pairs; shapes as in the package's conventions.
 
-    Parameters
-    ----------
-    q, k : Tensor, (batch, heads, tokens, d)
-    v : Tensor, (batch, heads, tokens, value_dim)
-    power : int
-        p, even.
-    log_gates : Tensor, (batch, heads, tokens), or None
-        At most 0; None for no gates.
-    turns : Tensor, (batch, heads, tokens, d/2), or None
-        Radians; None for no rotations.
+    ValueError for an odd power, whole numbers, shapes that do not agree, and gates above 0 or not finite.
 
-    Returns
-    -------
-    Attended
-
-    Raises
-    ------
-    ValueError
-        For an odd power or one below 2, shapes that do not agree, gates above 0 or not finite.
+    >>> q = torch.tensor([[[[1.0, 0.0], [0.6, 0.8]]]])
+    >>> v = torch.tensor([[[[0.0], [1.0]]]])
+    >>> attention_form(q, q, v, 2).output.flatten()  # the last query gives weights 0.36 and 1
+    tensor([0.0000, 0.7353])
 
     Source: CS-att, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
-    with full_precision(q):
-        q, k, values = turned(q, k, v, turns)
+    with full_precision(q.device):
+        dtype = angle_dtype(q, k, v)
+        q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)
         scores = q @ k.mT
         if log_gates is not None:
             # The decay's p-th root, so that one power takes both.
-            decay = decay_of(log_gates.double().cumsum(-1)).to(scores.dtype)
+            decay = decay_of(log_gates.double().cumsum(-1)).to(dtype)
             scores = scores * (decay / power).exp()
         scores = scores.tril()
         # A common factor of a row cancels in the output; this one keeps its powers from overflow and underflow.
         row = scores.detach().abs().amax(-1, keepdim=True)
-        row = torch.where(row > 0, row, 1.0)
+        row = torch.where(row == 0, 1.0, row)
         weights = power_of(scores / row, power)
-        normaliser = weights.sum(-1)
-        return normalised(weights @ values, normaliser, power * row.squeeze(-1).log(), v.dtype)
+        value, logarithm = normalised(weights @ v.to(dtype), weights.sum(-1), power * row.squeeze(-1).log())
+        return Attended(value.to(v.dtype), logarithm)
 
 
 def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None) -> Tensor:
-    """The attention form as a softmax: the weights are softmax_j(p log|Q_i . K_j| + log b_ij).
+    """The attention form's output as a softmax: the weights are softmax_j(p log|Q_i . K_j| + log b_ij).
 
-    Parameters
-    ----------
-    q, k : Tensor, (batch, heads, tokens, d)
-    v : Tensor, (batch, heads, tokens, value_dim)
-    power : int
-        p, even.
-    log_gates : Tensor, (batch, heads, tokens), or None
+    A row whose scores are all exactly zero is NaN; ``attention_form`` has no such rows.
 
-    Returns
-    -------
-    Tensor, (batch, heads, tokens, value_dim)
-        NaN in a row whose scores are all exactly zero; ``attention_form`` has no such rows.
+    >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
+    >>> torch.allclose(softmax_form(q, q, v, 2), attention_form(q, q, v, 2).output, atol=1e-5)
+    True
 
     Source: CS-FUSED.
     """
@@ -97,23 +80,18 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
         torch.arange(size, device=q.device).view([-1 if axis == place else 1 for place in range(4)])
         for axis, size in enumerate((*q.shape[:3], k.shape[2]))
     )
-    return modify(q @ k.mT, batch, head, i, j).masked_fill(j > i, float("-inf")).softmax(-1) @ v
+    with full_precision(q.device):
+        return modify(q @ k.mT, batch, head, i, j).masked_fill(j > i, float("-inf")).softmax(-1) @ v
 
 
 def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[..., Tensor]:
-    """The change of scores with which a fused softmax kernel computes the attention form.
+    """The change of scores, p log|score| + log b_ij, with which a fused softmax kernel computes the attention form.
 
-    Parameters
-    ----------
-    power : int
-        p, even.
-    log_gates : Tensor, (batch, heads, tokens), or None
+    A function of (score, batch, head, query index, key index), as ``torch.nn.attention.flex_attention`` takes it;
+    call that with ``scale=1`` and a causal mask.
 
-    Returns
-    -------
-    function of (score, batch, head, query index, key index)
-        p log|score| + log b_ij, as ``torch.nn.attention.flex_attention`` takes it; call that with ``scale=1`` and a
-        causal mask.
+    >>> score_modifier(2)(torch.tensor(-3.0), 0, 0, 5, 4).exp()
+    tensor(9.)
 
     Source: CS-FUSED.
     """
@@ -139,32 +117,22 @@ def recurrent_step(
     log_gate: Tensor | None = None,
     turn: Tensor | None = None,
 ) -> tuple[Attended, State]:
-    """One token of the recurrent form.
+    """One token of the recurrent form: its arguments and its output have no dimension of tokens.
 
-    Parameters
-    ----------
-    state : State
-        Before the token.
-    q, k : Tensor, (batch, heads, d)
-    v : Tensor, (batch, heads, value_dim)
-    power : int
-    log_gate : Tensor, (batch, heads), or None
-    turn : Tensor, (batch, heads, d/2), or None
-
-    Returns
-    -------
-    tuple of Attended and State
-        The output for this token, without a tokens dimension, and the state after it.
+    >>> q, v = torch.ones(1, 1, 2), torch.ones(1, 1, 3)
+    >>> state = empty_state(q[:, :, None], v[:, :, None], 2)
+    >>> attended, state = recurrent_step(state, q, q, 5 * v, 2)
+    >>> attended.output.flatten(), state.Z.flatten()
+    (tensor([5., 5., 5.]), tensor([1.0000, 1.4142, 1.0000]))
 
     Source: CS-rec, CS-gate, CS-2.
     """
-    gates, turns = (None if t is None else t.unsqueeze(2) for t in (log_gate, turn))
-    q, k, v = (t.unsqueeze(2) for t in (q, k, v))
+    gates, turns = None if log_gate is None else log_gate[..., None], None if turn is None else turn[..., None, :]
+    q, k, v = (t[..., None, :] for t in (q, k, v))
     attended, state = recurrent_form(q, k, v, power, gates, turns, state)
     return Attended(attended.output.squeeze(2), attended.log_normaliser.squeeze(2)), state
 
 
-@uncompiled
 def recurrent_form(
     q: Tensor,
     k: Tensor,
@@ -174,52 +142,46 @@ def recurrent_form(
     turns: Tensor | None = None,
     state: State | None = None,
 ) -> tuple[Attended, State]:
-    """Symmetric-power attention one token at a time, through a state of fixed size.
+    """Symmetric-power attention one token at a time, from a carried state (None: empty) to the state after the last.
 
-    Parameters
-    ----------
-    q, k : Tensor, (batch, heads, tokens, d)
-    v : Tensor, (batch, heads, tokens, value_dim)
-    power : int
-        p, even.
-    log_gates : Tensor, (batch, heads, tokens), or None
-    turns : Tensor, (batch, heads, tokens, d/2), or None
-    state : State or None
-        What earlier tokens left; empty when None.
+    ValueError as ``attention_form``, and for a state of another shape. ``torch.compile`` takes a single token into
+    its graph and leaves a loop over several as it is.
 
-    Returns
-    -------
-    tuple of Attended and State
-        The state after the last token.
-
-    Raises
-    ------
-    ValueError
-        As ``attention_form``, and for a state of another shape.
+    >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
+    >>> attended, state = recurrent_form(q, q, v, 2)
+    >>> torch.allclose(attended.output, attention_form(q, q, v, 2).output, atol=1e-4)
+    True
 
     Source: CS-rec, CS-P1, CS-P2, CS-2.
     """
     check_forms(q, k, v, power, log_gates, turns)
-    state = checked_state(state, q, v, power)
-    with full_precision(q):
-        mu = state.mu if turns is None else cumulative_angles(turns, state.mu)[:, :, -1]
-        q, k, values = turned(q, k, v, turns, state.mu)
-        gates = q.new_ones(q.shape[:3]) if log_gates is None else log_gates.to(q.dtype).exp()
-        S, Z = state.S.to(q.dtype), state.Z.to(q.dtype)
-        trace = norm_functional(q.shape[-1], power, q.device).to(Z)
-        q, log_length = unit(q, power)
+    loop = _recur if q.shape[2] == 1 else uncompiled(_recur)
+    return loop(q, k, v, power, log_gates, turns, state)
+
+
+def _recur(
+    q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None, turns: Tensor | None, state: State | None
+) -> tuple[Attended, State]:
+    with full_precision(q.device):
+        ready = prepared(state, q, k, v, power, turns)
+        S, Z, decay = ready.S, ready.Z, ready.shift
+        gates = None if log_gates is None else log_gates.to(S.dtype).exp().unbind(2)
+        trace = norm_functional(q.shape[-1], power, q.device).to(S.dtype)
         rows = []
-        for i in range(q.shape[2]):
-            S, Z = gates[:, :, i, None, None] * S, gates[:, :, i, None] * Z
+        for i, (q_i, k_i, v_i) in enumerate(zip(ready.q.unbind(2), ready.k.unbind(2), ready.v.unbind(2))):
+            decay = decay if gates is None else decay * gates[i]
+            S, Z = decay[..., None, None] * S, decay[..., None] * Z
             # The token's own pair by its score, not through the state: there it would drown in the older ones.
-            own = power_of((q[:, :, i] * k[:, :, i]).sum(-1), power)
-            phi_q, phi_k = embed(q[:, :, i], power), embed(k[:, :, i], power)
-            value = (S @ phi_q[..., None]).squeeze(-1) + own[..., None] * values[:, :, i]
+            own = power_of((q_i * k_i).sum(-1), power)
+            phi_q, phi_k = embed(torch.stack([q_i, k_i]), power)
+            value = (S @ phi_q[..., None]).squeeze(-1) + own[..., None] * v_i
             rows.append((value, (Z * phi_q).sum(-1) + own, (Z @ trace).detach()))
-            S, Z = S + values[:, :, i, :, None] * phi_k[:, :, None, :], Z + phi_k
+            S, Z = S + v_i[..., None] * phi_k[..., None, :], Z + phi_k
+            decay = torch.ones_like(decay)
         value, normaliser, bound = (torch.stack(t, 2) for t in zip(*rows))
-        normaliser = above_rounding(normaliser, bound)
-        return normalised(value, normaliser, log_length, v.dtype), State(S, Z, mu)
+        normaliser = above_rounding(normaliser, torch.finfo(S.dtype).eps * bound)
+        value, logarithm = normalised(value, normaliser, ready.log_scale)
+        return Attended(value.to(v.dtype), logarithm), State(S, Z, ready.mu, ready.exponent)
 
 
 def conformal_step(
@@ -233,33 +195,34 @@ def conformal_step(
 ) -> tuple[Tensor, State]:
     """One token by the conformal form of the update: the state is turned and shrunk, queries and keys stay as they are.
 
-    Parameters
-    ----------
-    state : State
-        In the frame of the token before: S R-bar(mu) and Z R-bar(mu) of the recurrent form's. Its mu is left alone.
-    q, k : Tensor, (batch, heads, d)
-    v : Tensor, (batch, heads, value_dim)
-    power : int
-    log_gate : Tensor, (batch, heads)
-    turn : Tensor, (batch, heads, d/2)
+    The state comes in the frame of the token before, S R-bar(mu) and Z R-bar(mu) of the recurrent form's, and leaves
+    in this token's; its mu is left alone. Shapes and ValueErrors as in ``recurrent_step``.
 
-    Returns
-    -------
-    tuple of Tensor, (batch, heads, value_dim), and State
-        The output, and the state in this token's frame.
+    >>> k, gate, turn = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[0.5]]).log(), torch.tensor([[[math.pi / 2]]])
+    >>> state = empty_state(k[:, :, None], k[:, :, None], 2)
+    >>> for _ in range(2):
+    ...     output, state = conformal_step(state, k, k, k, 2, gate, turn)
+    >>> state.Z.flatten().round(decimals=4)  # the first key, now halved, points along the other axis
+    tensor([1.0000, 0.0000, 0.5000])
 
     Source: CS-1, CS-3.
     """
-    check_power(power)
-    # The state's rows are multiplied by R-bar from the right: as columns, by its transpose, the lift of R(-turn).
-    back = block_diagonal(rotation_matrix(-turn)).to(state.S.dtype)
-    gate = log_gate.exp().to(state.S.dtype)
-    phi_k, phi_q = embed(k, power), embed(q, power)
-    S = gate[..., None, None] * act(back[:, :, None], state.S, power) + v[..., None] * phi_k[..., None, :]
-    Z = gate[..., None] * act(back, state.Z, power) + phi_k
-    normaliser = (Z * phi_q).sum(-1)
-    output = normalised((S @ phi_q[..., None]).squeeze(-1), normaliser, torch.zeros_like(normaliser), v.dtype).output
-    return output, State(S, Z, state.mu)
+    one_q, one_k, one_v = (t[..., None, :] for t in (q, k, v))
+    check_forms(one_q, one_k, one_v, power, log_gate[..., None], turn[..., None, :])
+    with full_precision(q.device):
+        ready = prepared(state, one_q, one_k, one_v, power, None)
+        dtype = ready.S.dtype
+        phi_q, phi_k = embed(torch.cat([ready.q, ready.k], 2), power).unbind(2)
+        # The state's rows are multiplied by R-bar from the right: as columns, by its transpose, the lift of R(-turn).
+        back = block_diagonal(rotation_matrix(-turn)).to(dtype)
+        gate = log_gate.to(dtype).exp() * ready.shift
+        older = gate[..., None] * act(back, ready.Z, power)
+        bound = (older @ norm_functional(q.shape[-1], power, q.device).to(dtype)).detach()
+        S = gate[..., None, None] * act(back[:, :, None], ready.S, power) + ready.v.mT * phi_k[..., None, :]
+        Z = older + phi_k
+        normaliser = above_rounding((Z * phi_q).sum(-1), torch.finfo(dtype).eps * bound)
+        output, _ = normalised((S @ phi_q[..., None]).squeeze(-1), normaliser, torch.zeros_like(normaliser))
+        return output.to(v.dtype), State(S, Z, state.mu, ready.exponent)
 
 
 # Parts that belong together -----------------------------------------------------------------------------------------
@@ -270,52 +233,51 @@ def read_state(
 ) -> Attended:
     """What queries read of a carried state alone: the part of the sum that lies before the first of them.
 
-    Parameters
-    ----------
-    state : State
-    q : Tensor, (batch, heads, tokens, d)
-    power : int
-    log_gates : Tensor, (batch, heads, tokens), or None
-    turns : Tensor, (batch, heads, tokens, d/2), or None
-        The gates and turns of the queries' tokens, as in the other forms.
+    Gates and turns are those of the queries' tokens. ``merge`` joins it with ``attention_form`` over those tokens.
 
-    Returns
-    -------
-    Attended
-        ``merge`` joins it with ``attention_form`` over the tokens themselves.
+    >>> q, v = torch.randn(1, 1, 6, 4), torch.randn(1, 1, 6, 4)
+    >>> late = q[:, :, 4:]
+    >>> state = recurrent_form(q[:, :, :4], q[:, :, :4], v[:, :, :4], 2)[1]
+    >>> both = merge([read_state(state, late, 2), attention_form(late, late, v[:, :, 4:], 2)])
+    >>> torch.allclose(both.output, attention_form(q, q, v, 2).output[:, :, 4:], atol=1e-4)
+    True
 
     Source: CS-rec, CS-2.
     """
     check_power(power)
-    wanted = (*q.shape[:2], dimension(q.shape[-1], power))
-    require(tuple(state.Z.shape) == wanted, "state", f"Z of shape {tuple(state.Z.shape)}", f"Z must be {wanted}")
+    check_floating(q, "q")
+    require(q.dim() == 4, "q", f"shape {tuple(q.shape)}", "it must be (batch, heads, tokens, d)")
+    check_state(state, q, power)
     if log_gates is not None:
         check_gates(log_gates, tuple(q.shape[:3]))
-    with full_precision(q):
-        dtype = angle_dtype(q)
-        vectors = q.to(dtype) if turns is None else rotate_pairs(q.to(dtype), cumulative_angles(turns, state.mu))
-        vectors, log_length = unit(vectors, power)
+    if turns is not None:
+        check_turns(turns, q)
+    with full_precision(q.device):
+        dtype = angle_dtype(q, state.S)
+        S, Z, vectors = state.S.to(dtype), state.Z.to(dtype), q.to(dtype)
+        if turns is not None:
+            vectors = rotate_pairs(vectors, cumulative_angles(turns, state.mu))
+        vectors, log_scale = unit(vectors, power)
         phi = embed(vectors, power)
-        normaliser = (phi @ state.Z[..., None]).squeeze(-1)
-        trace = norm_functional(q.shape[-1], power, q.device).to(state.Z)
-        bound = (state.Z @ trace).detach()[..., None]
-        normaliser = above_rounding(normaliser, bound)
-        decayed = log_length if log_gates is None else log_length + log_gates.double().cumsum(-1).to(dtype)
-        return normalised(phi @ state.S.mT, normaliser, decayed, q.dtype)
+        bound = (Z @ norm_functional(q.shape[-1], power, q.device).to(dtype)).detach()[..., None]
+        normaliser = above_rounding((phi @ Z[..., None]).squeeze(-1), torch.finfo(dtype).eps * bound)
+        if log_gates is not None:
+            log_scale = log_scale + log_gates.double().cumsum(-1).to(dtype)
+        if state.exponent is not None:
+            log_scale = log_scale + math.log(2) * state.exponent[..., None]
+        value, logarithm = normalised(phi @ S.mT, normaliser, log_scale)
+        return Attended(value.to(q.dtype), logarithm)
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
-    """Attention over several sets of keys from the attention over each.
+    """Attention over several disjoint sets of keys from the attention over each, for the same queries.
 
-    Parameters
-    ----------
-    parts : sequence of Attended
-        The same queries, disjoint keys.
+    Outputs are averaged with their normalisers as weights.
 
-    Returns
-    -------
-    Attended
-        Outputs averaged with their normalisers as weights.
+    >>> one = Attended(torch.tensor([[[[1.0]]]]), torch.tensor([[[3.0]]]).log())
+    >>> other = Attended(torch.tensor([[[[5.0]]]]), torch.tensor([[[1.0]]]).log())
+    >>> merge([one, other]).output.item()
+    2.0
 
     Source: CS-att.
     """
@@ -323,6 +285,6 @@ def merge(parts: Sequence[Attended]) -> Attended:
     logs = torch.stack([part.log_normaliser for part in parts])
     total = logs.logsumexp(0)
     # Where no part attended to anything all logarithms are -inf; any finite number then gives weights of 0.
-    weights = (logs - torch.where(total.isinf(), 0.0, total)).exp()
+    weights = (logs - torch.where(total == float("-inf"), 0.0, total)).exp()
     output = sum(weight[..., None] * part.output for weight, part in zip(weights, parts))
     return Attended(output.to(parts[0].output.dtype), total)  # type: ignore[union-attr]

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_last, require
+from geolib.recurrence._shared import check_gates, decay_of
 
 GATE_BIAS = 6.906768
 """The bias with which a gate starts at sigma(6.906768), about 0.999, for a memory of a thousand tokens."""
 
 
 def log_gates(logits: Tensor, bias: float = 0.0) -> Tensor:
-    """The logarithm of data-dependent gates, log sigma(logits + bias).
+    """The logarithm of data-dependent gates, log sigma(logits + bias), in float32 or float64.
 
-    Parameters
-    ----------
-    logits : Tensor, (...)
-        W_gamma X, any real numbers.
-    bias : float
-        0 gives the paper's gates, near 1/2 at the start of training; ``GATE_BIAS`` gives gates near 0.999.
+    Logits are W_gamma X. A bias of 0 gives the paper's gates, near 1/2 at the start of training.
 
-    Returns
-    -------
-    Tensor, (...)
-        At most 0; float32, or float64 when logits is float64.
+    >>> log_gates(torch.zeros(1)).exp(), log_gates(torch.zeros(1), GATE_BIAS).exp()
+    (tensor([0.5000]), tensor([0.9990]))
 
     Source: CS-gate, CS-GATE0.
     """
@@ -32,17 +25,10 @@ def log_gates(logits: Tensor, bias: float = 0.0) -> Tensor:
 
 
 def memory_length(gate: float) -> float:
-    """How many tokens a constant gate remembers: 1 + g + g^2 + ... = 1 / (1 - g).
+    """How many tokens a constant gate in (0, 1) remembers: 1 + g + g^2 + ... = 1 / (1 - g).
 
-    Parameters
-    ----------
-    gate : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        Tokens: 2 at a gate of 1/2, a thousand at 0.999.
+    >>> memory_length(0.5), round(memory_length(0.999))
+    (2.0, 1000)
 
     Source: CS-GATE0.
     """
@@ -51,17 +37,14 @@ def memory_length(gate: float) -> float:
 
 
 def log_decay(log_gates: Tensor) -> Tensor:
-    """log b_ij: what the gates between a key and a later query multiply their score by, in logarithms.
+    """log b_ij for gates (..., tokens): what the gates between key j and a later query i multiply their score by.
 
-    Parameters
-    ----------
-    log_gates : Tensor, (..., tokens)
-        At most 0.
+    Rows are queries, columns keys: the sum over j < k <= i, and -inf where j > i.
 
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
-        Row: query i; column: key j. The sum over j < k <= i, and -inf where j > i.
+    >>> log_decay(torch.tensor([0.9, 0.5, 0.8]).log()).exp()
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.5000, 1.0000, 0.0000],
+            [0.4000, 0.8000, 1.0000]])
 
     Source: CS-gate, CS-A1.
     """
@@ -69,26 +52,11 @@ def log_decay(log_gates: Tensor) -> Tensor:
     return decay_of(log_gates.double().cumsum(-1)).to(angle_dtype(log_gates))
 
 
-def decay_of(sums: Tensor) -> Tensor:
-    """G_i - G_j on and below the diagonal, -inf above."""
-    tokens = sums.shape[-1]
-    future = torch.ones(tokens, tokens, dtype=torch.bool, device=sums.device).triu(1)
-    return (sums[..., :, None] - sums[..., None, :]).masked_fill(future, float("-inf"))
-
-
 def alibi_log_gates(slopes: Tensor, tokens: int) -> Tensor:
-    """ALiBi as constant gates: log g = -m for each head.
+    """ALiBi as constant gates (1, heads, tokens): log g = -m, for slopes m >= 0, one for each head.
 
-    Parameters
-    ----------
-    slopes : Tensor, (heads,)
-        m, at least 0.
-    tokens : int
-
-    Returns
-    -------
-    Tensor, (1, heads, tokens)
-        ``log_decay`` of it is ALiBi's bias m (j - i).
+    >>> log_decay(alibi_log_gates(torch.tensor([0.5]), 3))[0, 0, 2]  # the bias m (j - i) of the last query
+    tensor([-1.0000, -0.5000,  0.0000])
 
     Source: CS-A1.
     """
@@ -98,17 +66,10 @@ def alibi_log_gates(slopes: Tensor, tokens: int) -> Tensor:
 
 
 def rotation_rates(logits: Tensor) -> Tensor:
-    """How fast each token turns relative to the fixed frequencies: beta = 1 + tanh(logits), between 0 and 2.
+    """How fast each token turns relative to the fixed frequencies: beta = 1 + tanh(W_beta X), between 0 and 2.
 
-    Parameters
-    ----------
-    logits : Tensor, (...)
-        W_beta X.
-
-    Returns
-    -------
-    Tensor, (...)
-        float32, or float64 when logits is float64.
+    >>> rotation_rates(torch.tensor([-9.0, 0.0, 9.0])).round()
+    tensor([0., 1., 2.])
 
     Source: CS-beta.
     """
@@ -116,19 +77,13 @@ def rotation_rates(logits: Tensor) -> Tensor:
 
 
 def turns_of(rates: Tensor, frequencies: Tensor) -> Tensor:
-    """The turn of each pair at each token, beta_i theta.
+    """The turn beta_i theta of each pair at each token, in radians: (..., tokens) to (..., tokens, d/2).
 
-    Parameters
-    ----------
-    rates : Tensor, (batch, heads, tokens)
-        beta; ones give rotary embeddings.
-    frequencies : Tensor, (d/2, 1)
-        theta, radians per token, from ``document_frequencies``.
+    Frequencies are (d/2, 1), in radians per token, from ``document_frequencies``; rates of 1 give rotary embeddings.
 
-    Returns
-    -------
-    Tensor, (batch, heads, tokens, d/2)
-        Radians.
+    >>> turns_of(torch.tensor([1.0, 2.0]), torch.tensor([[1.0], [0.1]]))
+    tensor([[1.0000, 0.1000],
+            [2.0000, 0.2000]])
 
     Source: CS-beta, CS-P1.
     """
@@ -137,31 +92,12 @@ def turns_of(rates: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def cumulative_angles(turns: Tensor, start: Tensor | None = None) -> Tensor:
-    """mu_i = mu_(i-1) + turn_i, from mu = start before the first token.
+    """mu_i = mu_(i-1) + turn_i in float64, for turns (..., tokens, d/2), from start (..., d/2) or from 0.
 
-    Parameters
-    ----------
-    turns : Tensor, (..., tokens, d/2)
-        Radians.
-    start : Tensor, (..., d/2), or None
-        Zero when None.
-
-    Returns
-    -------
-    Tensor, (..., tokens, d/2)
-        Radians, float64.
+    >>> cumulative_angles(torch.tensor([[1.0], [0.5], [0.25]]), torch.tensor([2.0])).flatten()
+    tensor([3.0000, 3.5000, 3.7500], dtype=torch.float64)
 
     Source: CS-P1, CS-beta.
     """
     angles = turns.double().cumsum(-2)
     return angles if start is None else angles + start.double()[..., None, :]
-
-
-def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:
-    """Log gates of one shape, finite and at most 0."""
-    came = tuple(log_gates.shape)
-    require(came == shape, "log_gates", f"shape {came}", f"it must be {shape}")
-    if torch.compiler.is_compiling():
-        return
-    good = bool((log_gates.isfinite() & (log_gates <= 0)).all())
-    require(good, "log_gates", "a number above 0 or not finite", "gates lie in (0, 1]: logarithms finite, at most 0")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from geolib._checks import check_places, require
 from geolib._precision import WideBuffers
 from geolib.attention import Encoding, Placed
 from geolib.placed import Carried, at_both, cis, counts, for_heads, turn_pairs
+from geolib.recurrence._shared import check_chunk, check_power, decay_of
 from geolib.recurrence.chunks import chunked_form
-from geolib.recurrence.gates import GATE_BIAS, decay_of, log_gates, rotation_rates, turns_of
-from geolib.recurrence.state import State, check_power
+from geolib.recurrence.forms import recurrent_form
+from geolib.recurrence.gates import GATE_BIAS, log_gates, rotation_rates, turns_of
+from geolib.recurrence.state import State
 from geolib.rotations import document_frequencies, pair_angles
 
 
@@ -19,9 +23,8 @@ class SympowAttention(WideBuffers):
 
     Parameters
     ----------
-    width : int
-        Features of a token; a multiple of heads, with an even number of features a head.
-    heads : int
+    width, heads : int
+        Heads divide the features of a token, and each has an even number of them.
     power : int
         p, even.
     longest : float
@@ -31,9 +34,14 @@ class SympowAttention(WideBuffers):
     chunk : int or None
         Tokens in a chunk; ``practical_chunk`` when None.
 
-    Notes
-    -----
     ``W_gamma`` and ``W_beta`` hold one row of ``width`` numbers for each head.
+
+    >>> layer, x = SympowAttention(16, heads=2), torch.randn(1, 6, 16)
+    >>> whole, _ = layer(x)
+    >>> _, state = layer(x[:, :5])
+    >>> last, _ = layer(x[:, 5:], state)  # one token from the state on
+    >>> torch.allclose(last, whole[:, 5:], atol=1e-4)
+    True
 
     Source: CS-gate, CS-beta, CS-conf, CS-cost, CS-GATE0, CS-N.
     """
@@ -52,6 +60,8 @@ class SympowAttention(WideBuffers):
         super().__init__()
         require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
         check_power(power)
+        if chunk is not None:
+            check_chunk(chunk)
         self.heads, self.power, self.gate_bias, self.chunk = heads, power, gate_bias, chunk
         self.register_buffer("frequencies", document_frequencies(width // heads, longest), persistent=False)
         self.qkv = nn.Linear(width, 3 * width, bias=False)
@@ -60,67 +70,37 @@ class SympowAttention(WideBuffers):
         self.W_beta = nn.Linear(width, heads, bias=False)
 
     def log_gates(self, x: Tensor) -> Tensor:
-        """log gamma for each head and token.
-
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-
-        Returns
-        -------
-        Tensor, (batch, heads, tokens)
-        """
+        """log gamma of x (batch, tokens, width) for each head and token, (batch, heads, tokens)."""
         return log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
 
     def turns(self, x: Tensor) -> Tensor:
-        """beta theta for each head, token and pair.
-
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-
-        Returns
-        -------
-        Tensor, (batch, heads, tokens, head_dim / 2)
-            Radians.
-        """
+        """beta theta of x (batch, tokens, width), in radians: (batch, heads, tokens, head_dim / 2)."""
         return turns_of(rotation_rates(self.W_beta(x).transpose(1, 2)), self.frequencies)
 
     def forward(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Attend, from a carried state on.
+        """Attend over x (batch, tokens, width) from a carried state on (None: empty), and hand on the state.
 
-        Parameters
-        ----------
-        x : Tensor, (batch, tokens, width)
-        state : State or None
-            What earlier tokens left; empty when None.
-
-        Returns
-        -------
-        tuple of Tensor, (batch, tokens, width), and State
+        One token takes the recurrent form, several take the chunked form.
         """
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
-        attended, state = chunked_form(q, k, v, self.power, self.log_gates(x), self.turns(x), state, self.chunk)
+        form = recurrent_form if x.shape[1] == 1 else partial(chunked_form, chunk=self.chunk)
+        attended, state = form(q, k, v, self.power, self.log_gates(x), self.turns(x), state)
         return self.out(attended.output.transpose(1, 2).flatten(2)), state
 
 
 class SympowEncoding(Encoding):
     """The gates and the fixed rotations of symmetric-power attention, as an encoding for softmax attention.
 
-    Queries and keys turn by the document's frequencies; what the gates between a key and a query multiply the score by
-    is added in logarithms. The gates look at the past only, so a query gives -inf to later keys; on a grid, tokens come
-    in reading order.
+    Queries and keys turn by the document's frequencies (pairs, axes), in radians per unit of position:
+    ``document_frequencies``, times the strides of the axes on a grid. What the gates between a key and a query multiply
+    the score by is added in logarithms. The gates look at the past only, so a query gives -inf to later keys; on a
+    grid, tokens come in reading order. Rotations that depend on the data need the layer's input where queries turn;
+    ``SympowAttention`` has them.
 
-    Parameters
-    ----------
-    width, heads : int
-    frequencies : Tensor, (pairs, axes)
-        Radians per unit of position: ``document_frequencies``, times the strides of the axes on a grid.
-    gate_bias : float
-
-    Notes
-    -----
-    Rotations that depend on the data need the layer's input where queries turn; ``SympowAttention`` has them.
+    >>> encoding = SympowEncoding(width=8, heads=1, frequencies=document_frequencies(8, 64))
+    >>> gates = encoding.place(torch.arange(3.0)[:, None]).log_gate(torch.zeros(1, 3, 8))
+    >>> gates.shape, bool((gates[0, 0].triu(1) <= 0).all())
+    (torch.Size([1, 1, 3, 3]), True)
 
     Source: CS-gate, CS-rot, CS-A1.
     """

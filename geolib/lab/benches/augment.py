@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from geolib.lab.benches.timing import at_hand, timed
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import augmentation
 from geolib.lab.files import LabError
@@ -37,7 +36,7 @@ def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None =
         policy, form ("batched"; "tensor" and "pil", torchvision's on uint8 tensors and on PIL images), device,
         images_per_second.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = at_hand(device)
     images = (255 * F.interpolate(torch.rand(batch, 3, 4, 4), size=side, mode="bilinear")).to(torch.uint8)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -48,7 +47,7 @@ def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None =
             each = {"batched": lambda augment=augment, ours=ours: augment(ours)} | _one_by_one(policy, images)
             for form, work in each.items():
                 place = device if form == "batched" else "cpu"
-                speed = batch / _seconds(work, place, repeats)
+                speed = batch / timed(work, repeats)["seconds"]
                 yield {"policy": policy, "form": form, "device": place, "images_per_second": speed}
     finally:
         torch.set_num_threads(threads)
@@ -71,15 +70,3 @@ def _one_by_one(policy: str, images: torch.Tensor) -> dict[str, Callable[[], Any
         "tensor": lambda: [transform(image) for image in images],
         "pil": lambda: [v2.functional.pil_to_tensor(transform(picture)) for picture in pictures],
     }
-
-
-def _seconds(work: Callable[[], Any], device: str, repeats: int) -> float:
-    """The median time of a call."""
-    seconds = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        work()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:])

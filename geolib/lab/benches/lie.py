@@ -7,8 +7,6 @@ disturb less. Figures from different runs are not comparable: use the ratios of 
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +14,7 @@ import torch
 from torch import Tensor
 
 from geolib.encodings import LieRE
+from geolib.lab.benches.timing import at_hand, timed
 from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, turn_blocks, uniform_entries
 from geolib.rotations import grid_positions
 
@@ -36,7 +35,7 @@ def _all_layers(positions: Tensor, entries: Tensor, width: int) -> Tensor:
 
 
 def _token_by_token(positions: Tensor, entries: Tensor, width: int) -> Tensor:
-    alone = Rays(positions, (), torch.arange(len(positions)))
+    alone = Rays(positions, (), torch.arange(len(positions), device=positions.device))
     return position_rotations(positions, skew_matrix(entries, width), alone)
 
 
@@ -52,22 +51,11 @@ FORMS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 }
 
 
-def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Median wall and processor time of a piece of work, after one call that does not count."""
-    work()
-    walls, cpus = [], []
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        work()
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    return {"seconds": statistics.median(walls), "cpu_seconds": statistics.median(cpus)}
-
-
 def training(form: str, positions: Tensor, entries: Tensor, width: int) -> Callable[[], None]:
     """Forward and backward of one form, with a weight for every entry of every rotation."""
     leaf = entries.clone().requires_grad_()
-    weights = torch.randn(FORMS[form](positions, entries, width).shape, generator=torch.Generator().manual_seed(1))
+    shape, g = FORMS[form](positions, entries, width).shape, torch.Generator().manual_seed(1)
+    weights = torch.randn(shape, generator=g).to(entries.device)
 
     def work() -> None:
         leaf.grad = None
@@ -80,7 +68,8 @@ def evaluation(positions: Tensor, entries: Tensor, width: int, repeats: int) -> 
     """What a pass through all layers costs in evaluation, and turning the vectors of one sample alone."""
     layers, heads, blocks = entries.shape[:3]
     lie = LieRE(entries, width, layers=layers).eval()
-    x = torch.randn(1, heads, len(positions), blocks * width, generator=torch.Generator().manual_seed(2))
+    g = torch.Generator().manual_seed(2)
+    x = torch.randn(1, heads, len(positions), blocks * width, generator=g).to(entries.device)
 
     def through_all_layers() -> None:
         placed = lie.place(positions)
@@ -102,6 +91,7 @@ def run(
     widths: Sequence[int] = (8, 64),
     grid: Sequence[int] = (8, 8),
     repeats: int = 5,
+    device: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measure.
 
@@ -113,24 +103,28 @@ def run(
     grid : sequence of int
         Cells along each axis; positions span [0, 1].
     repeats : int
+    device : str or None
+        "cuda" where there is one when None, else "cpu".
 
     Returns
     -------
     list of dict
-        Rows with ``form``, ``width``, ``tokens``, ``threads`` and times; then rows with ``ratio``, a description, and
-        ``value``, by wall time, and ``cpu_value``, by processor time.
+        Rows with ``form``, ``width``, ``tokens``, ``device``, ``threads`` and times; then rows with ``ratio``, a
+        description, and ``value``, by wall time, and ``cpu_value``, by processor time.
 
     Source: LR-A1, LR-blk.
     """
-    positions = grid_positions(*grid) / torch.tensor([max(n - 1, 1) for n in grid])
+    device = at_hand(device)
+    positions = (grid_positions(*grid) / torch.tensor([max(n - 1, 1) for n in grid])).to(device)
     rows = []
     for width in widths:
         g = torch.Generator().manual_seed(0)
         entries = uniform_entries(layers, heads, head_dim // width, len(grid), entry_count(width), generator=g)
+        entries = entries.to(device)
         times = {form: timed(training(form, positions, entries, width), repeats) for form in FORMS}
         times |= evaluation(positions, entries, width, repeats)
-        about = {"width": width, "tokens": len(positions), "layers": layers, "heads": heads}
-        about["threads"] = torch.get_num_threads()
+        about: dict[str, Any] = {"width": width, "tokens": len(positions), "layers": layers, "heads": heads}
+        about |= {"device": device, "threads": torch.get_num_threads()}
         rows += [{"form": form, **about, **row} for form, row in times.items()]
         pairs = [(BASELINE, form) for form in FORMS if form != BASELINE]
         for above, below in [*pairs, ("evaluation", "turning alone")]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
-import statistics
-import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from geolib.lab.benches.timing import at_hand, timed
 from geolib.locality import focused_attention, fused_focused_attention
 from geolib.rotations import grid_positions
 
@@ -36,12 +35,12 @@ def run(
     Returns
     -------
     list of dict
-        One row a form: tokens, heads, dim, device, threads, seconds, peak_bytes, and, relative to the literal form,
-        speedup and memory.
+        One row a form: tokens, heads, dim, device, threads, seconds, cpu_seconds, peak_bytes, and, relative to the
+        literal form, speedup and memory.
 
     Source: RF-FUSED.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = at_hand(device)
     rows = []
     for form in FORMS:
         # The high-water mark of a process never falls, so each form needs a fresh one.
@@ -62,13 +61,7 @@ def measure(form: str, side: int, heads: int, dim: int, repeats: int, device: st
     sigma = torch.full((heads, 1), side / 8, device=device, requires_grad=True)
     _step(form, q[..., :64, :], k[..., :64, :], v[..., :64, :], positions[:64], sigma)
     before = _peak(device)
-    seconds = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        _step(form, q, k, v, positions, sigma)
-        if device != "cpu":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
+    times = timed(lambda: _step(form, q, k, v, positions, sigma), repeats)
     return {
         "form": form,
         "tokens": side * side,
@@ -76,7 +69,7 @@ def measure(form: str, side: int, heads: int, dim: int, repeats: int, device: st
         "dim": dim,
         "device": device,
         "threads": torch.get_num_threads(),
-        "seconds": statistics.median(seconds[1:]),
+        **times,
         "peak_bytes": _peak(device) - before,
     }
 

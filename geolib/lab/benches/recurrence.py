@@ -1,8 +1,10 @@
 """How fast symmetric-power attention is: the chunked form beside the attention form and PyTorch's fused attention.
 
-Each measurement is forward and backward for one sequence. ``seconds`` is the median over repeats of one run on an
-otherwise idle machine; ``cpu_seconds`` is processor time, which other programs disturb less. Memory is what a fresh
-process grows by. Figures from different runs are not comparable: use the ratios of one run.
+Each measurement is forward and backward for one sequence, on the GPU where there is one. ``seconds`` is the median over
+repeats of one run on an otherwise idle machine; ``cpu_seconds`` is processor time, which other programs disturb less.
+Memory is what a fresh process grows by, or what the GPU held at most. Figures from different runs are not comparable:
+use the ratios of one run. "chunk by chunk" and "large products" are the two engines of the chunked form, each on
+whatever device is there; "compiled" is the second in one graph, with factors in bfloat16.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.recurrence import attention_form, chunked_form
+from geolib.lab.runs.place import device_name
+from geolib.lab.training.device import pick_device
+from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -39,6 +44,23 @@ def _gated_chunked(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor
     return chunked_form(q, k, v, 2, log_gates)[0].output
 
 
+def _chunk_by_chunk(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+    return chunked_with(by_chunks, q, k, v, 2, log_gates)[0].output
+
+
+def _large_products(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+    return chunked_with(by_large_products, q, k, v, 2, log_gates)[0].output
+
+
+@cache
+def _graph() -> Callable[..., Tensor]:
+    return torch.compile(_large_products, fullgraph=True)
+
+
+def _compiled(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+    return _graph()(q.bfloat16(), k.bfloat16(), v.bfloat16(), log_gates)
+
+
 def _fused_softmax(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -48,6 +70,9 @@ FORMS: dict[str, Callable[..., Tensor]] = {
     "gated attention": _gated_attention,
     "chunked": _chunked,
     "gated chunked": _gated_chunked,
+    "chunk by chunk": _chunk_by_chunk,
+    "large products": _large_products,
+    "compiled": _compiled,
     "scaled_dot_product_attention": _fused_softmax,
 }
 QUADRATIC_IN_MEMORY = ("attention", "gated attention")
@@ -55,9 +80,9 @@ QUADRATIC_IN_MEMORY = ("attention", "gated attention")
 
 def inputs(heads: int, tokens: int, dim: int) -> Inputs:
     """Random queries, keys, values and log gates near 0.999, with gradients, as (1, heads, tokens, dim)."""
-    g = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, heads, tokens, dim, generator=g).requires_grad_() for _ in range(3))
-    return q, k, v, (-0.002 * torch.rand(1, heads, tokens, generator=g)).requires_grad_()
+    g, device = torch.Generator().manual_seed(0), pick_device(None)
+    q, k, v = (torch.randn(1, heads, tokens, dim, generator=g).to(device).requires_grad_() for _ in range(3))
+    return q, k, v, (-0.002 * torch.rand(1, heads, tokens, generator=g)).to(device).requires_grad_()
 
 
 def forward_backward(form: str, tensors: Inputs) -> None:
@@ -65,12 +90,14 @@ def forward_backward(form: str, tensors: Inputs) -> None:
     step = 1 if form in QUADRATIC_IN_MEMORY else tensors[0].shape[1]
     for head in range(0, tensors[0].shape[1], step):
         FORMS[form](*(t[:, head : head + step] for t in tensors)).sum().backward()
+    if tensors[0].is_cuda:
+        torch.cuda.synchronize()
 
 
 def timed(form: str, heads: int, tokens: int, dim: int, repeats: int) -> dict[str, Any]:
     """Median times of one form at one length."""
     tensors = inputs(heads, tokens, dim)
-    forward_backward(form, inputs(heads, min(tokens, 1024), dim))
+    forward_backward(form, tensors if tensors[0].is_cuda else inputs(heads, min(tokens, 1024), dim))
     walls, cpus = [], []
     for _ in range(repeats):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -87,8 +114,14 @@ def _peak() -> float:
 
 
 def _grown(form: str, heads: int, tokens: int, dim: int) -> float:
-    """MiB by which this process grows at most during one pass."""
+    """MiB by which this process, or what it holds on a GPU, grows at most during one pass."""
     forward_backward(form, inputs(heads, 1024, dim))
+    if torch.cuda.is_available():
+        tensors = inputs(heads, tokens, dim)
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        forward_backward(form, tensors)
+        return (torch.cuda.max_memory_allocated() - held) / 2**20
     before = _peak()
     forward_backward(form, inputs(heads, tokens, dim))
     return _peak() - before
@@ -119,14 +152,14 @@ def run(
     growth : sequence of int
         Lengths for time and memory of the chunked form alone.
     quadratic : sequence of int
-        Lengths at which the attention form runs.
+        Lengths at which the attention form runs, and both engines of the chunked form.
     repeats : int
 
     Returns
     -------
     list of dict
-        Rows with ``form``, ``tokens``, ``heads``, ``threads`` and either times or ``mib``; then rows with ``ratio``, a
-        description, and ``value``, by wall time, and ``cpu_value``, by processor time.
+        Rows with ``form``, ``tokens``, ``heads``, ``threads``, ``device`` and either times or ``mib``; then rows with
+        ``ratio``, a description, and ``value``, by wall time, and ``cpu_value``, by processor time.
 
     Source: CS-chunk.
     """
@@ -136,7 +169,10 @@ def run(
     wanted += [(form, tokens) for tokens in quadratic for form in QUADRATIC_IN_MEMORY]
     wanted += [("chunked", tokens) for tokens in growth]
     wanted += [("chunked", tokens) for tokens in quadratic] + [("gated chunked", tokens) for tokens in quadratic]
-    about = {"heads": heads, "dim": dim, "threads": torch.get_num_threads()}
+    engines = ["chunk by chunk", "large products"]
+    engines += ["compiled"] if torch.cuda.is_available() else []
+    wanted += [(form, tokens) for tokens in quadratic for form in engines]
+    about = {"heads": heads, "dim": dim, "threads": torch.get_num_threads(), "device": device_name(pick_device(None))}
     times = {which: timed(*which[:1], heads, which[1], dim, repeats) for which in dict.fromkeys(wanted)}
     rows = [{"form": form, "tokens": tokens, **about, **row} for (form, tokens), row in times.items()]
     rows += [{"form": "chunked", "tokens": t, **about, "mib": memory("chunked", heads, t, dim)} for t in growth]
@@ -149,6 +185,7 @@ def run(
     for tokens in quadratic:
         rows.append(ratio(("attention", tokens), ("chunked", tokens)))
         rows.append(ratio(("gated attention", tokens), ("gated chunked", tokens)))
+        rows += [ratio(("chunk by chunk", tokens), (form, tokens)) for form in engines[1:]]
     for tokens in compared:
         rows += [
             ratio(("scaled_dot_product_attention", tokens), (form, tokens)) for form in ("chunked", "gated chunked")

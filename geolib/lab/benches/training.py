@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from geolib.lab.models import ViT
 from geolib.lab.runs import place
 from geolib.lab.training.device import pick_device
 from geolib.lab.training.loop import train
+from geolib.lab.training.options import Options
 
 PADDING = 4
 
@@ -129,13 +131,15 @@ def plain_rate(config: Config, data: Dataset, device: torch.device, workers: int
 # The lab's loop -----------------------------------------------------------------------------------------------------
 
 
-def lab_rate(config: Config, data: Dataset, device: torch.device, step: str) -> tuple[float, str, str]:
-    """Images a second of the lab's loop, over all epochs but the first, the form of its steps, and why that one."""
-    finished = train(config, data, device=str(device), step=step, quiet=True)
+def lab_rate(config: Config, data: Dataset, options: Options) -> tuple[float, str, str]:
+    """Images a second of the lab's loop, over all epochs but the first, what it is called, and why it is that form."""
+    finished = train(config, data, options)
     seconds = [row["seconds"] for row in finished.metrics]
     seconds[-1] -= finished.evaluation_seconds
     rate = len(data.y_train) * (config.epochs - 1) / (seconds[-1] - seconds[0])
-    return rate, finished.take_step.form, finished.take_step.why
+    asked = f", {options.precision}: {finished.precision}" if options.precision == "auto" else ""
+    why = "; ".join(filter(None, [finished.take_step.why, finished.why_precision]))
+    return rate, f"lab, {finished.take_step.form}{asked}", why
 
 
 def run(
@@ -155,7 +159,7 @@ def run(
     epochs : int
         At least 2; the first does not count.
     width : int or None
-        Of the model; 256 on a GPU and 48 on a CPU when None.
+        Of the model; 256 on a GPU and 192 on a CPU when None.
     layers, batch : int
     workers : int or None
         Of the plain loop's DataLoader; four or as many as there are cores, whichever is less, when None.
@@ -170,7 +174,7 @@ def run(
     device = pick_device(None)
     on_gpu = device.type == "cuda"
     images = images or (51_200 if on_gpu else 1_024)
-    width = width or (256 if on_gpu else 48)
+    width = width or (256 if on_gpu else 192)
     workers = min(4, os.cpu_count() or 1) if workers is None else workers
     sizes: dict[str, Any] = {"width": width, "layers": layers, "batch": batch}
     config = Config("cifar10", "rope-axial", augment="crop-flip", epochs=epochs, eval_every=epochs, **sizes)
@@ -179,8 +183,10 @@ def run(
     plain = plain_rate(config, data, device, workers)
     rows = [{"loop": "plain", "images_per_second": plain, **about, "workers": workers}]
     ratios = []
-    for step in ("eager", "captured", "compiled") if on_gpu else ("eager",):
-        rate, form, why = lab_rate(config, data, device, step)
-        rows.append({"loop": f"lab, {form}", "images_per_second": rate, **about, **({"why": why} if why else {})})
-        ratios.append({"ratio": f"lab, {form} / plain", "value": rate / plain, "device": about["device"]})
+    usual = Options(device=str(device), step="eager", quiet=True)
+    captured, compiled = replace(usual, step="captured"), replace(usual, step="compiled")
+    for options in (usual, captured, compiled) if on_gpu else (usual, replace(usual, precision="auto")):
+        rate, loop, why = lab_rate(config, data, options)
+        rows.append({"loop": loop, "images_per_second": rate, **about, **({"why": why} if why else {})})
+        ratios.append({"ratio": f"{loop} / plain", "value": rate / plain, "device": about["device"]})
     return rows + ratios

@@ -1,38 +1,184 @@
-"""How long runs should take."""
+"""How long runs should take, by method, and what that rests on.
+
+A run's time is that of its steps. A step's time is that of its arithmetic and that of its operations, counted in the
+method's own model; what a device needs for either is assumed, and corrected by what was measured on that device.
+"""
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import torch
+
 from geolib.lab.config import Config
+from geolib.lab.counting import Counting
 from geolib.lab.data.sets import DATASETS
+from geolib.lab.models import ViT
 from geolib.lab.runs.record import Record
 
-LAYER_SECONDS = 2.1e-4  # assumed: the kernels of a layer's step, replayed from a CUDA graph: 1.5 ms for 6 layers
-H100_FLOPS = 3e14  # assumed: what such a small model gets in bf16, a third of the data sheet
+H100 = "one H100"  # the device of the full runs where there is no GPU at hand
+TEST_IMAGES = 10_000  # of CIFAR; fewer where the configuration says so
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a kind of device is assumed to do, until it is measured.
+
+    Parameters
+    ----------
+    flops : float
+        Floating-point operations a second in products of matrices.
+    operation : float
+        Seconds for one operation (a kernel), whatever it works on.
+    number : float
+        Seconds for each number that an operation writes.
+    preparing : float
+        Seconds to compile and record a step.
+    """
+
+    flops: float
+    operation: float
+    number: float
+    preparing: float
+
+
+# A GPU replays its kernels from a recording, where the smallest takes some 2 microseconds; a third of an H100's data
+# sheet in bf16 is what such small products get. A core of a processor does some 50 billion float32 operations a second.
+GPU = Speed(flops=3e14, operation=2e-6, number=0.0, preparing=40.0)
+CPU = Speed(flops=5e10, operation=1e-5, number=2e-10, preparing=0.0)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A time and what it rests on.
+
+    Parameters
+    ----------
+    seconds : float
+    basis : str
+        In words.
+    """
+
+    seconds: float
+    basis: str
+
+
+def estimate(config: Config, records: Iterable[Record], device: str, speed: Speed) -> Estimate:
+    """The time of a run on a device.
+
+    Parameters
+    ----------
+    config : Config
+    records : iterable of Record
+        Those of other devices are passed over; the nearest of the others correct the assumed speed.
+    device : str
+        As records name it.
+    speed : Speed
+        Assumed of it.
+
+    Returns
+    -------
+    Estimate
+        What the assumptions say, times the median of measured over assumed time: of runs with this method and size,
+        else of this size, else with this method, else any. Without a record from this device, what the assumptions say.
+
+    Examples
+    --------
+    >>> estimate(Config("digits", epochs=1), [], "some GPU", GPU).basis
+    'assumed speeds, nothing measured here'
+    """
+    here = [record for record in records if record.device == device]
+    expected = assumed_seconds(config, speed)
+    kinds = (
+        ("this method at this size", [r for r in here if _model(r.config) == _model(config)]),
+        ("other methods at this size", [r for r in here if _size(r.config) == _size(config)]),
+        ("this method at another size", [r for r in here if _method(r.config) == _method(config)]),
+        ("other methods at another size", here),
+    )
+    for words, found in kinds:
+        if found:
+            ratio = statistics.median(r.wall_seconds / assumed_seconds(r.config, speed) for r in found)
+            return Estimate(expected * ratio, f"{words}, measured here ({_runs(len(found))})")
+    return Estimate(expected, "assumed speeds, nothing measured here")
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count > 1 else ''}"
+
+
+def _method(config: Config) -> tuple[Any, ...]:
+    return config.method, repr(config.method_options)
+
+
+def _size(config: Config) -> tuple[Any, ...]:
+    return tuple(getattr(config, name) for name in ("width", "heads", "layers", "mlp_ratio", "batch"))
+
+
+def _model(config: Config) -> tuple[Any, ...]:
+    return *_method(config), *_size(config)
+
+
+def assumed_seconds(config: Config, speed: Speed) -> float:
+    """A run's time under assumed speeds: steps, evaluations (a third of a step's work an image) and preparation."""
+    images = config.train_size or DATASETS[config.dataset].images
+    tested = min(config.test_size or TEST_IMAGES, TEST_IMAGES, images)
+    evaluations = -(-config.epochs // config.eval_every)
+    steps = config.epochs * -(-images // config.batch) + evaluations * tested / config.batch / 3
+    return speed.preparing + steps * step_seconds(config, speed)
+
+
+def step_seconds(config: Config, speed: Speed) -> float:
+    """The time of a training step under assumed speeds."""
+    operations, numbers = counted(config)
+    return flops(config) / speed.flops + operations * speed.operation + numbers * config.batch * speed.number
+
+
+def flops(config: Config) -> float:
+    """Floating-point operations of a training step: 6 for each weight of a matrix and token, and those of attention.
+
+    Examples
+    --------
+    >>> f"{flops(Config('cifar10', width=256, layers=6, mlp_ratio=4)):.3g}"  # RiemannFormer's table, one step
+    '2.42e+11'
+    """
+    tokens = DATASETS[config.dataset].pixels // (config.patch or 1) ** 2
+    weights = config.layers * config.width**2 * (4 + 2 * config.mlp_ratio)
+    return 6 * tokens * config.batch * (weights + 2 * config.layers * tokens * config.width)
+
+
+def _narrow(config: Config) -> Config:
+    """The configuration's model, made narrow, without what does not change it: equal models are counted once."""
+    kept = ("method", "method_options", "heads", "layers", "mlp_ratio", "patch", "pool", "dropout")
+    return Config(config.dataset, width=16 * config.heads, **{name: getattr(config, name) for name in kept})
+
+
+def counted(config: Config) -> tuple[int, int]:
+    """Operations of a forward and backward pass of a model, and the numbers that they write for one image.
+
+    Views are not counted: they do no work. Neither are the loss and the optimiser, which are the same for all. A narrow
+    model is counted, for its operations are those of a wide one and what they write grows with the width.
+    """
+    narrow = _narrow(config)
+    operations, numbers = _counted(narrow.canonical)
+    return operations, round(numbers * config.width / narrow.width)
+
+
+@cache
+def _counted(canonical: str) -> tuple[int, int]:
+    config = Config.from_dict(json.loads(canonical))
+    side = round(DATASETS[config.dataset].pixels ** 0.5)
+    with torch.random.fork_rng():
+        model = ViT(config, (3, side, side), 10)
+        with Counting() as counting:
+            model(torch.zeros(1, 3, side, side)).sum().backward()
+    return counting.kernels.total(), counting.numbers
 
 
 def h100_seconds(config: Config) -> float:
-    """An estimate, not a measurement, of the time a run takes on one H100.
-
-    The greater of two times for each step, that of its many short kernels and that of its arithmetic (6 operations for
-    each parameter and token), under the two assumptions above.
-    """
-    images, pixels = DATASETS[config.dataset].images, DATASETS[config.dataset].pixels
-    count = config.train_size or images
-    tokens = pixels // (config.patch or 1) ** 2
-    parameters = config.layers * config.width**2 * (4 + 2 * config.mlp_ratio)
-    arithmetic = 6 * parameters * tokens * config.batch / H100_FLOPS
-    steps = config.epochs * -(-count // config.batch)
-    return steps * max(LAYER_SECONDS * (config.layers + 1), arithmetic)
-
-
-def similar_seconds(config: Config, records: Iterable[Record], device: str) -> float | None:
-    """The longest time that a run of the same size took on this device, whatever its method and seed, or None."""
-
-    def size(other: Config) -> dict[str, Any]:
-        return other.to_dict() | {"method": None, "method_options": None, "seed": None}
-
-    times = [r.wall_seconds for r in records if r.device == device and size(r.config) == size(config)]
-    return max(times, default=None)
+    """An estimate, not a measurement, of the time a run takes on one H100."""
+    return assumed_seconds(config, GPU)

@@ -15,6 +15,10 @@ from geolib.lab.runs.record import Record
 
 SCALES = ("smoke", "cpu", "laptop", "full")
 
+# Scales whose runs choose their precision by measurement. At the others a CPU computes in float32, so that runs of
+# different computers stand in one table and small models, which gain little, are not rounded.
+MEASURED = ("laptop",)
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -32,6 +36,56 @@ class Variant:
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Runs that must be recorded before the next stage is known.
+
+    Parameters
+    ----------
+    groups : sequence of sequences of (experiment, Config)
+        The most important first. The runs of a group are worth something together: a time budget holds all or none.
+    """
+
+    groups: Sequence[Sequence[tuple[Experiment, Config]]]
+
+    @property
+    def runs(self) -> list[tuple[Experiment, Config]]:
+        """All of them; a run that two groups share comes once."""
+        once = {config.hash: (experiment, config) for group in self.groups for experiment, config in group}
+        return list(once.values())
+
+
+@dataclass(frozen=True)
+class Course:
+    """Several experiments in stages, where what an earlier one finds decides what a later one runs.
+
+    Parameters
+    ----------
+    name, about, needs : str
+    scales : sequence of str
+    course : function of (scale, records) that returns stages
+        A stage whose runs are not decided yet holds those that are to be expected.
+    tabulate : function of (scale, records) that returns tables
+    """
+
+    name: str
+    about: str
+    needs: str
+    scales: Sequence[str]
+    course: Callable[[str, Sequence[Record]], list[Stage]]
+    tabulate: Callable[[str, Sequence[Record]], list[Table]]
+
+    def stages(
+        self, scale: str, records: Sequence[Record], seeds: Sequence[int] | None, words: Sequence[str]
+    ) -> list[Stage]:
+        """Its stages, as far as they are known; LabError for seeds or words, which it has no use for."""
+        if scale not in self.scales:
+            raise LabError(f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}")
+        if seeds or words:
+            raise LabError(f"{self.name} goes its own way; --seeds and --only are for single experiments")
+        return self.course(scale, records)
 
 
 @dataclass(frozen=True)
@@ -147,6 +201,13 @@ class Experiment:
             for seed in (self.seeds[scale] if seeds is None else seeds)
             for row, dataset in group
         ]
+
+    def stages(
+        self, scale: str, records: Sequence[Record], seeds: Sequence[int] | None, words: Sequence[str]
+    ) -> list[Stage]:
+        """One stage: the runs of a scale, of these seeds instead of its own, that one of the words picks."""
+        configs = self.only(self.configs(scale, seeds), words)
+        return [Stage([[(self, config)] for config in configs])]
 
     def cells(self, scale: str) -> dict[str, tuple[str, str]]:
         """From a configuration's ``cell`` to its row and data set."""

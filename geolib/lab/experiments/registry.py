@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from types import ModuleType
 
 from geolib.lab.experiments import papers
-from geolib.lab.experiments.plan import Experiment
+from geolib.lab.experiments.plan import Course, Experiment
 from geolib.lab.files import LabError
+
+
+def files() -> list[ModuleType]:
+    """The modules in ``experiments.papers``, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(papers.__path__))
+    return [importlib.import_module(f"{papers.__name__}.{name}") for name in names]
 
 
 def collected() -> dict[str, Experiment]:
     """The experiments of every file; LabError when two have one name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(papers.__path__))
-    files = [importlib.import_module(f"{papers.__name__}.{name}") for name in names]
-    found = [experiment for file in files for experiment in file.EXPERIMENTS]
+    found = [experiment for file in files() for experiment in file.EXPERIMENTS]
     experiments = {experiment.name: experiment for experiment in found}
     if len(experiments) < len(found):
         raise LabError(f"two experiments have one name among {', '.join(e.name for e in found)}")
@@ -22,6 +27,7 @@ def collected() -> dict[str, Experiment]:
 
 
 EXPERIMENTS: dict[str, Experiment] = collected()
+COURSES: dict[str, Course] = {course.name: course for file in files() for course in getattr(file, "COURSES", ())}
 
 
 def find(name: str) -> Experiment:
@@ -29,3 +35,8 @@ def find(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise LabError(f"unknown experiment {name!r}; there are {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
+
+
+def find_runnable(name: str) -> Experiment | Course:
+    """An experiment or a course of several by name; LabError for an unknown one."""
+    return COURSES[name] if name in COURSES else find(name)

@@ -66,14 +66,25 @@ def run(
         folders.check()
         chosen = replace(chosen, checkpoint=folders.checkpoint(config))
     finished = train(config, data, chosen)
+    return kept(finished, folders, experiment, scale, jobs, after)
+
+
+def kept(
+    finished: Run,
+    folders: Folders | None,
+    experiment: str | None = None,
+    scale: str | None = None,
+    jobs: int = 1,
+    after: Callable[[Run], Mapping[str, Any]] | None = None,
+) -> Record:
+    """The record of a finished run, written where there are folders; the parameters are those of ``run``."""
     record = record_of(finished, experiment, scale, jobs)
     if after is not None and finished.world.first:
         record = replace(record, learned=as_json(after(finished)))
     if folders is not None and finished.world.first:
         store.write(record, folders.records)
-        folders.checkpoint(config).unlink(
-            missing_ok=True
-        )  # only now: killed before this line, the run is at worst finished twice
+        # Only now: killed before this line, the run is at worst finished twice.
+        folders.checkpoint(finished.config).unlink(missing_ok=True)
     return record
 
 
@@ -110,6 +121,7 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
         engine={
             "step": run.take_step.form,
             "why": run.take_step.why,
+            **({"precision": run.why_precision} if run.why_precision else {}),
             "processes": run.world.size,
             "devices": run.devices,
             "jobs": jobs,

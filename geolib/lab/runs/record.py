@@ -34,7 +34,7 @@ class Record:
     device : str
         The GPU's or the processor's name; for a processor with the number of threads.
     precision : str
-        "bf16" (autocast) or "float32".
+        Of products: "bf16" or "float32".
     versions : dict
         python, torch, geolib.
     commit : dict or None
@@ -44,8 +44,9 @@ class Record:
     started : str
         UTC, ISO 8601.
     engine : dict
-        step (the form of a training step) and why; processes, devices (of all processes) and jobs (runs at a time).
-        Empty in records older than it, as is the next one.
+        step (the form of a training step) and why; precision (the measurement that chose it, in a sentence, where one
+        did); processes, devices (of all processes) and jobs (runs at a time). Empty in records older than it, as is
+        the next one.
     learned : dict
         What was read from the trained model.
     """

@@ -15,6 +15,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,12 +32,13 @@ from geolib.lab.data.sets import Dataset, load
 from geolib.lab.files import LabError
 from geolib.lab.models import ViT
 from geolib.lab.training import checkpoint as checkpoints
+from geolib.lab.training import precision as precisions
 from geolib.lab.training import ranks
 from geolib.lab.training.device import isolated, memory_errors_named, peak_memory, pick_device, without_waiting
 from geolib.lab.training.optimiser import adamw, learning_rate, set_rate
 from geolib.lab.training.options import FORMS, Options
 from geolib.lab.training.ranks import World
-from geolib.lab.training.step import COMPILE_STEPS, CapturedStep, EagerStep, SharedStep, Step
+from geolib.lab.training.step import COMPILE_STEPS, CapturedStep, EagerStep, SharedStep, Step, put_back
 from geolib.lab.training.watch import Diverged, Watch
 
 Thing = TypeVar("Thing")
@@ -44,7 +46,7 @@ EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
 def train(config: Config, data: Dataset | None = None, options: Options | None = None, **changes: Any) -> Run:
-    """Train one model; with the processes of ``torchrun``, together.
+    """Train one model.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def train(config: Config, data: Dataset | None = None, options: Options | None =
     chosen = replace(options or Options(), **changes)
     place, file = pick_device(chosen.device), chosen.checkpoint
     with (
-        ranks.joined(place.type) as world,
+        ranks.joined(place.type) if chosen.together else nullcontext(World()) as world,
         Watch(chosen) as watch,
         isolated(place),
         memory_errors_named(config, place, file),
@@ -80,6 +82,8 @@ def train(config: Config, data: Dataset | None = None, options: Options | None =
         run = Run(config, load(config.dataset) if data is None else data, place, world, chosen)
         if file is not None and file.is_file():
             run.restore(file)
+        else:
+            run.settle_precision()
         watch.begin(run)
         for _ in range(run.epoch, config.epochs):
             for batch in run.begin_epoch():
@@ -126,7 +130,8 @@ class Run:
         self.mean, self.deviation = (m.to(device) for m in channel_moments(data.x_train[train_rows]))
         self.images, self.labels = data.x_train[train_rows].to(device), data.y_train[train_rows].to(device)
         self.test_images, self.test_labels = data.x_test[test_rows].to(device), data.y_test[test_rows].to(device)
-        self.precision = "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        self.options = options or Options()
+        self.precision, self.why_precision = precisions.given(self.options.precision, device), ""
 
         torch.manual_seed(config.seed)
         self.model = possible(ViT, config, data.shape, len(data.classes)).to(device)
@@ -134,7 +139,7 @@ class Run:
         self.epoch, self.step = 0, 0
         self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
-        self.take_step = self.step_of_form((options or Options()).step)
+        self.take_step = self.step_of_form(self.options.step)
         self.augment = possible(augmentation, config, self.mean, data.shape)
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
@@ -143,6 +148,28 @@ class Run:
         self.devices = [str(device)]  # of all processes, once it is finished
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.began, self.total_seconds = time.monotonic(), math.nan
+
+    def settle_precision(self) -> None:
+        """Measure which precision is faster here, where that was asked for; on a GPU it is known."""
+        if self.options.precision != "auto" or self.device.type != "cpu":
+            return
+        before = time.monotonic()
+        choice = self.measured_precision() if self.world.first else ("", "")
+        self.precision, self.why_precision = self.world.same(choice)
+        self.prepared_seconds += time.monotonic() - before
+
+    def measured_precision(self) -> tuple[str, str]:
+        """The faster precision, and why; weights, moments and random numbers are as before."""
+        images, labels = self.images[: self.config.batch], self.labels[: self.config.batch]
+        alone = EagerStep(self.model, self.loss, self.optimizer)
+
+        def step(precision: str) -> Tensor:
+            self.precision = precision
+            return alone(images, labels)
+
+        self.model.train()
+        with put_back(self.model, self.optimizer):
+            return precisions.measured(step, len(labels))
 
     # The steps of training, in the order of the loop
 
@@ -271,6 +298,7 @@ class Run:
             "progress": (self.epoch, self.step, self.metrics),
             "times": (self.started, self.seconds, self.evaluation_seconds, self.preparing_seconds),
             "peak_bytes": max(self.peak_bytes, peak_memory(self.device)),
+            "precision": (self.precision, self.why_precision),
             "losses": self.losses,
             # Within a block of batches, where its augmentation began: the rest of the block is drawn again.
             "stream": self.stream.marked if self.step % self.ahead else self.stream.states,
@@ -280,8 +308,11 @@ class Run:
         checkpoints.write(state, path)
 
     def restore(self, path: Path) -> None:
-        """Go on from a checkpoint of the same configuration, data and kind of device."""
+        """Go on from a checkpoint of the same configuration, data and kind of device, in its precision."""
         state = checkpoints.read(path, self.identity)
+        self.precision, self.why_precision = precisions.kept(
+            state.get("precision", (self.precision, "")), self.options.precision, path
+        )
         self.epoch, self.step, metrics = state["progress"]
         self.metrics = list(metrics)
         self.started, seconds, self.evaluation_seconds, self.prepared_seconds = state["times"]

@@ -87,7 +87,7 @@ def joined(device_kind: str) -> Iterator[World]:
     device_kind : str
         "cuda" or "cpu": what the gradients are exchanged on.
     """
-    size = int(os.environ.get("WORLD_SIZE", 1))
+    size = count()
     if size == 1:
         yield World()
         return
@@ -109,6 +109,16 @@ def _host_group() -> Any:
     if not _groups:
         _groups.append(dist.new_group(backend="gloo"))
     return _groups[0]
+
+
+def count() -> int:
+    """How many processes torchrun has started, on all machines; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def number() -> int:
+    """This process' number among them, 0 when it is alone."""
+    return int(os.environ.get("RANK", 0))
 
 
 def local_rank() -> int:

@@ -11,11 +11,13 @@ of a kernel and keep the fastest, so a compiled run repeats to the last digit wh
 from __future__ import annotations
 
 import gc
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -180,9 +182,7 @@ class CapturedStep:
         reasons: list[str] = []
         for form in ("compiled and captured", "captured")[0 if self.compiles else 1 :]:
             try:
-                # Dynamo counts the models it has met and gives up after a few; each run begins with a clean slate.
-                torch.compiler.reset()
-                fast = torch.compile(model, dynamic=False) if form.startswith("compiled") else model
+                fast = compiled(model) if form.startswith("compiled") else model
                 with put_back(model, optimizer):
                     replay = Replay(EagerStep(fast, loss, optimizer), images, labels)  # type: ignore[arg-type]
                 self.form, self.why = form, "; ".join(reasons)
@@ -191,6 +191,24 @@ class CapturedStep:
                 reasons.append(f"not {form}: {_first_line(error)}")
         self.form, self.why = "eager", "; ".join(reasons)
         return self.eagerly
+
+
+MODELS = 256  # that one process may compile; PyTorch gives up after eight
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """The model, compiled once in a process for all seeds of its method and shape, and once on a machine with a cache.
+
+    What was compiled stays with the model's code, and another model of the same shape uses it. The compiler's files are
+    kept below $XDG_CACHE_HOME for later processes, unless $TORCHINDUCTOR_CACHE_DIR names another place. A graph that
+    breaks is an error, and noted, where it would be slow and say nothing.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geolib" / "compiled"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    settings: Any = torch._dynamo.config
+    settings.recompile_limit = max(settings.recompile_limit, MODELS)
+    settings.accumulated_recompile_limit = max(settings.accumulated_recompile_limit, MODELS)
+    return torch.compile(model, dynamic=False, fullgraph=True)  # type: ignore[return-value]
 
 
 class Replay:

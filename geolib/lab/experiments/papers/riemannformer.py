@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.plan import Course, Experiment, Stage, Variant
 from geolib.lab.experiments.tables import cells_of
-from geolib.lab.experiments.text import NO_RECORD, Table
+from geolib.lab.experiments.tables import table as usual_table
+from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
 from geolib.lab.runs.record import Record
 
@@ -126,7 +128,7 @@ def choose(records: Iterable[Record]) -> tuple[str, str]:
 
 
 def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The grid: a line for each setting with its two accuracies, their distance from the paper's, and the choice.
+    """The grid: a line for each recorded setting, its two accuracies, their distance from the paper's, and the choice.
 
     Parameters
     ----------
@@ -147,6 +149,8 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
     rows = []
     for setting in GRID:
         training, rope = setting
+        if not {_no_positions(setting), _with_rope(setting)} & means.keys():
+            continue
         config = experiment.config(scale, _with_rope(setting), "cifar10", 0)
         accuracies = [means.get(row) for row in (_no_positions(setting), _with_rope(setting))]
         row = [
@@ -157,7 +161,7 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
             config.schedule,
         ]
         row += [ROPES[rope]]
-        row += [NO_RECORD if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
+        row += ["" if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
         row += [f"{found[setting]:.2f}" if setting in found else "-"]
         rows.append([*row, ", ".join(_marks(setting, nearest))])
     header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
@@ -232,7 +236,7 @@ _CPU = {
 # What a computer without a GPU can do overnight: all images, the paper's depth, fewer epochs and features.
 _LAPTOP = {
     **STATED,
-    "width": 128,
+    "width": 192,
     "mlp_ratio": 2.0,
     "epochs": 30,
     "augment": "crop-flip",
@@ -259,73 +263,142 @@ BASELINES = Experiment(
 
 # The table ----------------------------------------------------------------------------------------------------------
 
-_FROZEN_TRAINING = TRAININGS[FROZEN[0]]
-_PAPERS_ROPE = FROZEN[1]
-_OUR_ROPE = next(rope for rope in ROPES if rope != _PAPERS_ROPE)
 _ROPE_TITLES = {"rope": "RoPE, reading order", "rope-axial": "RoPE, axial"}
 _BLOCK = {"block": 8}
 
-TABLE1 = Experiment(
-    name="riemannformer-table1",
-    about="Table 1 of RiemannFormer: position methods on CIFAR-10 and CIFAR-100",
-    source="RF-T1",
-    datasets=("cifar10", "cifar100"),
-    methods={
-        "none": "No-Pos",
-        "sinusoidal": "Sinusoidal",
-        _PAPERS_ROPE: "RoPE",
-        "lf": "LF only",
-        "riemannformer": "RiemannFormer",
-        "riemannformer+lf": "RiemannFormer+LF",
-        "learned": "learned (ours)",
-        "learned+lf": "learned+LF (ours)",
-        f"{_PAPERS_ROPE}+lf": "RoPE+LF (ours)",
-        _OUR_ROPE: f"{_ROPE_TITLES[_OUR_ROPE]} (ours)",
-        f"{_OUR_ROPE}+lf": f"{_ROPE_TITLES[_OUR_ROPE]}+LF (ours)",
-        "rope-mixed": "RoPE-Mixed (ours)",
-        "rope-mixed+lf": "RoPE-Mixed+LF (ours)",
-        "liere": "LieRE(8) (ours)",
-        "liere+lf": "LieRE(8)+LF (ours)",
-    },
-    variants={"liere": Variant("liere", _BLOCK), "liere+lf": Variant("liere+lf", _BLOCK)},
-    against=(
-        ("sinusoidal", "none"),
-        (_PAPERS_ROPE, "none"),
-        ("lf", "none"),
-        ("riemannformer", "rope"),
-        # Without its scales RiemannFormer is axial RoPE with the same angles: this pair shows the scales alone.
-        ("riemannformer", "rope-axial"),
-        ("riemannformer+lf", "riemannformer"),
-        ("riemannformer+lf", "rope-axial+lf"),
-        ("learned+lf", "learned"),
-        ("rope+lf", "rope"),
-        ("rope-axial+lf", "rope-axial"),
-        ("rope-mixed+lf", "rope-mixed"),
-        ("liere+lf", "liere"),
-    ),
-    settings={"smoke": _SMOKE, "cpu": _CPU, "laptop": _LAPTOP, "full": {**_FULL, **_FROZEN_TRAINING}},
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
-    parts={"laptop": [(row, "cifar10") for row in _LAPTOP_ROWS]},
-    paper={(_PAPERS_ROPE if row == "rope" else row, dataset): number for (row, dataset), number in PAPER.items()},
-    paper_setting={
-        **STATED,
-        "patch": 4,
-        "lr": 1e-3,
-        "weight_decay": 0.01,
-        "train_size": None,
-        "test_size": None,
-    },
-    chosen=(
-        "The paper gives no width, MLP ratio, pooling, schedule or augmentation and does not say whether its RoPE "
-        "turns along one axis or two, nor whether its accuracies are those of the last epoch or of the best; we read "
-        f"its default AdamW as PyTorch's. At full scale width {_FROZEN_TRAINING['width']}, MLP ratio "
-        f"{_FROZEN_TRAINING['mlp_ratio']:g}, augmentation {_augmentation(_FROZEN_TRAINING)}, a "
-        f"{_FROZEN_TRAINING.get('schedule', 'cosine')} learning rate and the RoPE of the paper's row "
-        f"({ROPES[_PAPERS_ROPE]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
-        "chosen. In all: mean pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, "
-        "axial angles of base 100 in RiemannFormer."
-    ),
-    importance=1,
+
+def table1(frozen: tuple[str, str]) -> Experiment:
+    """The table, at full scale with a setting of the grid: a training, and which RoPE stands in the paper's row.
+
+    Source: RF-T1.
+    """
+    training, papers = TRAININGS[frozen[0]], frozen[1]
+    ours = next(rope for rope in ROPES if rope != papers)
+    return Experiment(
+        name="riemannformer-table1",
+        about="Table 1 of RiemannFormer: position methods on CIFAR-10 and CIFAR-100",
+        source="RF-T1",
+        datasets=("cifar10", "cifar100"),
+        methods={
+            "none": "No-Pos",
+            "sinusoidal": "Sinusoidal",
+            papers: "RoPE",
+            "lf": "LF only",
+            "riemannformer": "RiemannFormer",
+            "riemannformer+lf": "RiemannFormer+LF",
+            "learned": "learned (ours)",
+            "learned+lf": "learned+LF (ours)",
+            f"{papers}+lf": "RoPE+LF (ours)",
+            ours: f"{_ROPE_TITLES[ours]} (ours)",
+            f"{ours}+lf": f"{_ROPE_TITLES[ours]}+LF (ours)",
+            "rope-mixed": "RoPE-Mixed (ours)",
+            "rope-mixed+lf": "RoPE-Mixed+LF (ours)",
+            "liere": "LieRE(8) (ours)",
+            "liere+lf": "LieRE(8)+LF (ours)",
+        },
+        variants={"liere": Variant("liere", _BLOCK), "liere+lf": Variant("liere+lf", _BLOCK)},
+        against=(
+            ("sinusoidal", "none"),
+            (papers, "none"),
+            ("lf", "none"),
+            ("riemannformer", "rope"),
+            # Without its scales RiemannFormer is axial RoPE with the same angles: this pair shows the scales alone.
+            ("riemannformer", "rope-axial"),
+            ("riemannformer+lf", "riemannformer"),
+            ("riemannformer+lf", "rope-axial+lf"),
+            ("learned+lf", "learned"),
+            ("rope+lf", "rope"),
+            ("rope-axial+lf", "rope-axial"),
+            ("rope-mixed+lf", "rope-mixed"),
+            ("liere+lf", "liere"),
+        ),
+        settings={"smoke": _SMOKE, "cpu": _CPU, "laptop": _LAPTOP, "full": {**_FULL, **training}},
+        seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
+        parts={"laptop": [(row, "cifar10") for row in _LAPTOP_ROWS]},
+        paper={(papers if row == "rope" else row, dataset): number for (row, dataset), number in PAPER.items()},
+        paper_setting={
+            **STATED,
+            "patch": 4,
+            "lr": 1e-3,
+            "weight_decay": 0.01,
+            "train_size": None,
+            "test_size": None,
+        },
+        chosen=(
+            "The paper gives no width, MLP ratio, pooling, schedule or augmentation and does not say whether its RoPE "
+            "turns along one axis or two, nor whether its accuracies are those of the last epoch or of the best; we "
+            f"read its default AdamW as PyTorch's. At full scale width {training['width']}, MLP ratio "
+            f"{training['mlp_ratio']:g}, augmentation {_augmentation(training)}, a "
+            f"{training.get('schedule', 'cosine')} learning rate and the RoPE of the paper's row "
+            f"({ROPES[papers]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
+            "chosen. In all: mean pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, "
+            "axial angles of base 100 in RiemannFormer."
+        ),
+        importance=1,
+    )
+
+
+TABLE1 = table1(FROZEN)
+
+# Half an hour of one GPU ----------------------------------------------------------------------------------------------
+
+# The settings of the grid that come first: the plainest, then AutoAugment, each with both readings of RoPE. Two
+# settings with one training share their run without positions.
+LEASED: tuple[tuple[str, str], ...] = (
+    ("w256-mlp4", "rope"),
+    ("w256-mlp4-auto", "rope"),
+    ("w256-mlp4", "rope-axial"),
+    ("w256-mlp4-auto", "rope-axial"),
+)
+
+
+def chosen_of(records: Iterable[Record], scale: str) -> tuple[str, str]:
+    """The leased setting nearest the paper's baselines at this scale; the frozen one before any is recorded."""
+    found = {setting: far for setting, far in distances(records, scale).items() if setting in LEASED}
+    return min(found, key=lambda setting: found[setting]) if found else FROZEN
+
+
+def leased_table(setting: tuple[str, str]) -> Experiment:
+    """The table in a setting of the grid, also at the small scales, so that grid and table share their runs."""
+    row = _grid_variant(setting[0], "none").settings
+    settings = {scale: {**BASELINES.settings[scale], **row[scale]} for scale in BASELINES.scales}
+    return replace(table1(setting), settings=settings, seeds=BASELINES.seeds, parts={})
+
+
+def lease_stages(scale: str, records: Sequence[Record]) -> list[Stage]:
+    """The grid, a group of runs for each of its settings; then the paper's six columns in the setting it chooses.
+
+    Source: RF-T1.
+    """
+    grid = [
+        [(BASELINES, BASELINES.config(scale, row, "cifar10", 0)) for row in (_no_positions(s), _with_rope(s))]
+        for s in LEASED
+    ]
+    table = leased_table(chosen_of(records, scale))
+    columns = [(table, table.config(scale, row, "cifar10", 0)) for row, dataset in table.paper if dataset == "cifar10"]
+    return [Stage(grid), Stage([[column] for column in columns])]
+
+
+def lease_tables(scale: str, records: Sequence[Record]) -> list[Table]:
+    """The grid with its choice, and the paper's columns in the setting it chose."""
+    setting = chosen_of(records, scale)
+    chosen = leased_table(setting)
+    published = {row: title for row, title in chosen.methods.items() if (row, "cifar10") in chosen.paper}
+    columns = usual_table(replace(chosen, datasets=("cifar10",), methods=published, against=()), scale, records)
+    note = (
+        f"Setting: {' with '.join(setting)}, of those recorded here the nearest to the paper's baselines. Where FROZEN "
+        "in experiments/papers/riemannformer.py names another, write this one there: the table of all follows."
+    )
+    return [grid_table(BASELINES, scale, records), replace(columns, notes=[note, *columns.notes])]
+
+
+LEASE = Course(
+    name="riemannformer-lease",
+    about="half an hour of one GPU: the grid as far as time allows, its choice, then the paper's six columns, one seed",
+    needs=BASELINES.needs,
+    scales=BASELINES.scales,
+    course=lease_stages,
+    tabulate=lease_tables,
 )
 
 # Ablations ----------------------------------------------------------------------------------------------------------
@@ -357,10 +430,10 @@ _OF_THE_METRIC = {
 }
 _OF_LOCALITY = {
     "sigma-per-position": ("sigma of each position", _lf(per_position=True)),
-    "sigma-per-layer": ("sigma and A of each layer", _lf(per_layer=True)),
-    "identity": ("A the identity", _lf(learn_precision=False)),
+    "sigma-per-layer": ("sigma and E of each layer", _lf(per_layer=True)),
+    "identity": ("E the identity", _lf(learn_precision=False)),
     "sigma-per-position-identity": (
-        "sigma of each position, A the identity",
+        "sigma of each position, E the identity",
         _lf(per_position=True, learn_precision=False),
     ),
 }
@@ -385,10 +458,11 @@ ABLATIONS = Experiment(
     chosen=(
         "Where a row names nothing else: one s for each head and axis, shared by all layers and bounded below 1 "
         "(alpha = 0.1), 0.9 at the far end of an axis at the start; fixed axial angles of base 100; one sigma a head, "
-        "shared by all layers, half an axis at the start; A learned, one for all heads. Settings are those of "
+        "shared by all layers, half an axis at the start; E learned, one for all heads. Settings are those of "
         "riemannformer-table1. Reflections turn half as far as rotations, so that both score alike."
     ),
     importance=2,
 )
 
 EXPERIMENTS = (BASELINES, TABLE1, ABLATIONS)
+COURSES = (LEASE,)

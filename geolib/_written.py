@@ -1,0 +1,75 @@
+"""Attention written out for training on processors: products in bfloat16, what stands between them in float32.
+
+PyTorch's fused kernel for processors takes ten times as long for bfloat16's backward pass as the products in it do.
+Here both passes are products and a softmax, and the weights stand in memory. Scores are not rounded, and the softmax,
+gates and attenuations are float32; weights and gradients are rounded where they become factors of a product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+LONGEST = 512  # tokens; from about twice as many on the fused kernel, which makes no matrix of weights, is faster
+
+
+def pays(q: Tensor, k: Tensor, v: Tensor, fused: bool) -> bool:
+    """Whether attention of these is written out; ``fused``: whether the fused kernel is the other choice.
+
+    >>> q = torch.zeros(1, 2, 64, 8)
+    >>> pays(q, q, q, fused=True), pays(q.bfloat16(), q.bfloat16(), q.bfloat16(), fused=True)
+    (False, True)
+    """
+    narrow = q.device.type == "cpu" and q.dtype == k.dtype == v.dtype == torch.bfloat16
+    alike = q.dim() >= 3 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+    trained = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return narrow and alike and trained and not (fused and max(q.shape[-2], k.shape[-2]) > LONGEST)
+
+
+class WrittenOut(torch.autograd.Function):
+    """softmax(scale q k^T + gate) omega v, with a gradient for every tensor, differentiable once.
+
+    q, k, v have equal leading dimensions; gate and omega are broadcastable to (..., queries, keys), or None.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, gate: Tensor | None, omega: Tensor | None
+    ) -> Tensor:
+        leading = q.shape[:-2]
+        q, k, v = q.flatten(0, -3), k.flatten(0, -3), v.flatten(0, -3)
+        # Products of two numbers of 8 bits are exact in float32, and so many of them add up without a loss that counts.
+        scores = _product(q.float(), k.float().mT, scale).unflatten(0, leading)
+        exact = (scores if gate is None else scores + gate).softmax(-1)
+        ctx.scale, ctx.gate_shape = scale, None if gate is None else gate.shape
+        weights = exact.to(v.dtype)
+        ctx.save_for_backward(q, k, v, weights, omega)
+        used = weights if omega is None else (exact * omega).to(v.dtype)
+        return (used.flatten(0, -3) @ v).unflatten(0, leading)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights, omega = ctx.saved_tensors
+        leading, gradient = weights.shape[:-2], gradient.flatten(0, -3)
+        used = weights if omega is None else (weights * omega).to(v.dtype)
+        of_v = used.flatten(0, -3).mT @ gradient
+        of_weights, of_omega, of_gate = (gradient @ v.mT).unflatten(0, leading), None, None
+        if omega is not None:
+            if ctx.needs_input_grad[5]:
+                of_omega = (of_weights.float() * weights).sum_to_size(omega.shape)
+            of_weights = (of_weights * omega).to(v.dtype)
+        of_scores = torch._softmax_backward_data(of_weights, weights, -1, v.dtype)
+        if ctx.needs_input_grad[4]:
+            of_gate = of_scores.float().sum_to_size(ctx.gate_shape)
+        of_scores = of_scores.flatten(0, -3)
+        of_q, of_k = _product(of_scores, k, ctx.scale), _product(of_scores.mT, q, ctx.scale)
+        return *(x.unflatten(0, leading) for x in (of_q, of_k, of_v)), None, of_gate, of_omega
+
+
+def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """scale a b, scaled before it is rounded."""
+    return torch.baddbmm(a.new_zeros(()), a, b, beta=0, alpha=scale)

@@ -1,0 +1,55 @@
+"""How many operations a step of the model issues for each method: forward, loss and backward, without the optimiser.
+
+A small model's step is launch-bound: its time grows with the operations, whatever their size. An operation is a call
+that PyTorch dispatches once autograd has done its part; a *kernel* is one that computes, not a view of what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from geolib.encodings import METHODS
+from geolib.lab.config import Config
+from geolib.lab.counting import Counting
+from geolib.lab.models import ViT
+
+
+def count(method: str, sizes: dict[str, Any], options: dict[str, Any] | None = None) -> Counting:
+    """The operations of one step on eight random images of CIFAR-10's shape."""
+    torch.manual_seed(0)
+    model = ViT(Config("cifar10", method, method_options=options or {}, **sizes), (3, 32, 32), 10)
+    images, labels = torch.randn(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)
+    with Counting() as counting:
+        F.cross_entropy(model(images), labels).backward()
+    return counting
+
+
+def run(layers: int = 6, heads: int = 4, width: int = 64, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Count.
+
+    Parameters
+    ----------
+    layers, heads, width : int
+        Of the model; 64 patches of 4x4 pixels.
+    methods : sequence of str, or None
+        All of the registry, and with locality focusing where the paper has it, when None.
+
+    Returns
+    -------
+    list of dict
+        Rows with ``method``, ``operations``, ``kernels``, and ``above_none``: operations beyond those of a model that
+        ignores positions.
+    """
+    sizes = {"layers": layers, "heads": heads, "width": width, "patch": 4}
+    none = count("none", sizes).operations.total()
+    names = list(dict.fromkeys([*METHODS, "riemannformer+lf", "liere+lf"])) if methods is None else methods
+    rows = []
+    for name in names:
+        counting = count(name, sizes)
+        operations, kernels = counting.operations.total(), counting.kernels.total()
+        rows.append({"method": name, "operations": operations, "kernels": kernels, "above_none": operations - none})
+    return rows

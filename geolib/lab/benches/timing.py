@@ -1,0 +1,40 @@
+"""Timing for all benches: PyTorch's own clock, which waits for the GPU, and where to measure."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.benchmark import timer
+
+
+def at_hand(device: str | None) -> str:
+    """The device that was named, else the GPU where there is one."""
+    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Median time of a piece of work, after one call that does not count.
+
+    Parameters
+    ----------
+    work : function
+    repeats : int
+
+    Returns
+    -------
+    dict
+        seconds, from before the call until the GPU has done all of it; cpu_seconds, time of the processor, which other
+        programs disturb less, and which on a GPU is that of launching.
+    """
+    work()
+    walls, cpus = [], []
+    for _ in range(repeats):
+        wall, cpu = timer(), time.process_time()
+        work()
+        cpus.append(time.process_time() - cpu)
+        walls.append(timer() - wall)
+    return {"seconds": statistics.median(walls), "cpu_seconds": statistics.median(cpus)}

@@ -1,0 +1,188 @@
+"""Charts: coordinates with a metric; the examples; lengths and frames."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from geolib._checks import check_positive, require
+from geolib.manifolds._points import check_metric, coordinates, inside, over_batch
+
+
+def _everywhere(points: Tensor) -> Tensor:
+    """The margin of a chart without a boundary."""
+    return torch.ones_like(points[..., 0])
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A coordinate chart of dimension ``dim`` with a Riemannian metric.
+
+    Parameters
+    ----------
+    metric
+        The matrix (n, n) of the metric at one point (n,), differentiable.
+    margin
+        A continuous function of points (..., n), positive inside the chart alone.
+    periods
+        The period of each coordinate, 0 for one that does not come round; () when none does.
+    name
+        For error messages.
+    rtol, atol
+        Tolerances, relative and absolute, of every differential equation that is solved on the chart.
+
+    >>> polar = Chart(2, lambda x: torch.diag(torch.stack([1 + 0 * x[0], x[0] ** 2])), lambda x: x[..., 0])
+    >>> polar.metric_at(torch.tensor([3.0, 0.5])).tolist()
+    [[1.0, 0.0], [0.0, 9.0]]
+    """
+
+    dim: int
+    metric: Callable[[Tensor], Tensor]
+    margin: Callable[[Tensor], Tensor] = _everywhere
+    periods: tuple[float, ...] = ()
+    name: str = "chart"
+    rtol: float = 1e-10
+    atol: float = 1e-12
+
+    def __post_init__(self) -> None:
+        require(self.dim >= 1, "dim", self.dim, "it must be at least 1")
+        require(len(self.periods) in (0, self.dim), "periods", self.periods, f"one for each of {self.dim} coordinates")
+        check_positive(self.rtol, "rtol")
+        check_positive(self.atol, "atol")
+
+    def within(self, rtol: float, atol: float) -> Chart:
+        """The same chart with other tolerances: looser for speed, tighter to measure an order of convergence."""
+        return replace(self, rtol=rtol, atol=atol)
+
+    def contains(self, points: Tensor) -> Tensor:
+        """Whether each point (..., n) is finite and inside the chart."""
+        return points.isfinite().all(-1) & (self.margin(points) > 0)
+
+    def metric_at(self, points: Tensor) -> Tensor:
+        """The metric's matrix (..., n, n) at each point.
+
+        ValueError where it is not a finite, symmetric, positive definite (n, n) matrix, and outside the chart.
+        """
+        points = inside(self, points, "points")
+        return check_metric(self, over_batch(self.metric)(points), points)
+
+
+# The examples ---------------------------------------------------------------------------------------------------------
+
+
+def sphere_spherical(radius: float = 1.0) -> Chart:
+    """The sphere without its poles, in colatitude and longitude (theta, phi): r^2 (d theta^2 + sin^2 theta d phi^2).
+
+    Oriented by the outward normal; longitude has period 2 pi.
+
+    >>> sphere_spherical(2.0).metric_at(torch.tensor([math.pi / 2, 0.0])).tolist()
+    [[4.0, 0.0], [0.0, 4.0]]
+
+    Source: RF-PT.
+    """
+    check_positive(radius, "radius")
+
+    def metric(x: Tensor) -> Tensor:
+        return radius**2 * torch.diag(torch.stack([torch.ones_like(x[0]), x[0].sin() ** 2]))
+
+    def margin(x: Tensor) -> Tensor:
+        return torch.minimum(x[..., 0], math.pi - x[..., 0])
+
+    return Chart(2, metric, margin, (0.0, 2 * math.pi), "sphere, spherical coordinates")
+
+
+def sphere_stereographic(radius: float = 1.0) -> Chart:
+    """The sphere without its south pole, projected from there to the equator's plane: 4 |dx|^2 / (1 + |x|^2/r^2)^2.
+
+    The north pole is the origin; oriented by the outward normal.
+
+    >>> sphere_stereographic().metric_at(torch.tensor([1.0, 0.0])).tolist()  # on the equator lengths are true
+    [[1.0, 0.0], [0.0, 1.0]]
+
+    Source: RF-PT.
+    """
+    check_positive(radius, "radius")
+
+    def metric(x: Tensor) -> Tensor:
+        return 4 / (1 + (x @ x) / radius**2) ** 2 * torch.eye(2, dtype=x.dtype)
+
+    return Chart(2, metric, name="sphere, stereographic")
+
+
+def half_plane() -> Chart:
+    """The hyperbolic plane as the upper half-plane y > 0: (dx^2 + dy^2) / y^2, of curvature -1.
+
+    >>> half_plane().metric_at(torch.tensor([5.0, 2.0])).tolist()
+    [[0.25, 0.0], [0.0, 0.25]]
+
+    Source: RF-PT.
+    """
+    return Chart(2, lambda x: torch.eye(2, dtype=x.dtype) / x[1] ** 2, lambda x: x[..., 1], name="half-plane")
+
+
+def poincare_disk() -> Chart:
+    """The hyperbolic plane as the unit disk: 4 |dx|^2 / (1 - |x|^2)^2, of curvature -1.
+
+    >>> poincare_disk().contains(torch.tensor([[0.6, 0.6], [0.8, 0.8]])).tolist()
+    [True, False]
+
+    Source: RF-PT.
+    """
+    return Chart(
+        2,
+        lambda x: 4 / (1 - x @ x) ** 2 * torch.eye(2, dtype=x.dtype),
+        lambda x: 1 - x.square().sum(-1),
+        name="Poincare disk",
+    )
+
+
+def torus(major: float = 2.0, minor: float = 1.0) -> Chart:
+    """The torus of revolution: minor^2 d theta^2 + (major + minor cos theta)^2 d phi^2.
+
+    theta goes round the tube of radius ``minor``, 0 on the outer equator; phi goes round the axis, at the distance
+    ``major`` > minor from the middle of the tube. Both have period 2 pi.
+
+    >>> torus().metric_at(torch.tensor([0.0, 1.0])).tolist()
+    [[1.0, 0.0], [0.0, 9.0]]
+
+    Source: RF-PT.
+    """
+    check_positive(minor, "minor")
+    require(math.isfinite(major) and major > minor, "major", major, f"it must be finite and above minor = {minor}")
+
+    def metric(x: Tensor) -> Tensor:
+        return torch.diag(torch.stack([minor**2 + 0 * x[0], (major + minor * x[0].cos()) ** 2]))
+
+    return Chart(2, metric, periods=(2 * math.pi, 2 * math.pi), name="torus")
+
+
+# Lengths and frames ---------------------------------------------------------------------------------------------------
+
+
+def norm(chart: Chart, points: Tensor, vectors: Tensor) -> Tensor:
+    """The metric's length sqrt(v^T g v) of tangent vectors (..., n) attached at points (..., n).
+
+    >>> float(norm(half_plane(), torch.tensor([0.0, 2.0]), torch.tensor([3.0, 4.0])))
+    2.5
+
+    Source: RF-PT.
+    """
+    vectors = coordinates(vectors, chart.dim, "vectors")
+    return torch.einsum("...i,...ij,...j->...", vectors, chart.metric_at(points), vectors).sqrt()
+
+
+def orthonormal_frame(chart: Chart, points: Tensor) -> Tensor:
+    """A frame (..., n, n) at each point whose columns are orthonormal and keep the orientation: E^T g E = I.
+
+    Upper triangular with a positive diagonal: the first column points along the first coordinate.
+
+    >>> orthonormal_frame(half_plane(), torch.tensor([0.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+
+    Source: RF-5.
+    """
+    return torch.linalg.inv(torch.linalg.cholesky(chart.metric_at(points))).mT

@@ -1,0 +1,129 @@
+"""The engine of the chunked form on a GPU: few large products over all chunks at once, and one scan between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geolib.recurrence._products import picked, product
+from geolib.recurrence._shared import Sums, decay_of, power_of
+from geolib.sympow import dimension, halves, monomials, norm_functional
+
+NUMBERS = 2**29
+"""How many numbers the largest intermediate may hold; what has more is made in parts."""
+
+SCANNED = 64
+"""Chunks that one product of the scan takes together: a product's work grows with their square."""
+
+
+def attend_on_gpu(
+    q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int,
+    products: torch.dtype,
+) -> Sums:  # fmt: skip
+    """The sums of the chunked form, all chunks at once; its products are of the given dtype, summed in float32."""
+    leading, dtype, chunk = q.shape[:3], q.dtype, min(chunk, q.shape[2])
+    start = start.flatten(0, 1)
+    lengths = power_of(_cut(k.detach(), chunk).square().sum(-1), power // 2)
+    q, k, v = (_cut(t, chunk).to(products) for t in (q, k, v))
+    sums = None if log_gates is None else _cut(log_gates.double()[..., None], chunk).squeeze(-1).cumsum(-1)
+    steps = torch.zeros(q.shape[:3], dtype=torch.float64, device=q.device) if sums is None else sums
+    ends = steps[..., -1]
+    from_start, to_end = steps.exp().to(dtype), (ends[..., None] - steps).exp().to(dtype)
+    written = (v * to_end[..., None]).to(products)
+    reads, last = _through(q, k, written, ends, start, power)
+    total = _inside(q, k, v, sums, power) + from_start[..., None] * reads
+    with torch.no_grad():
+        trace = norm_functional(q.shape[-1], power, q.device).to(dtype)
+        mass = (lengths * to_end).sum(-1)[..., None, None]
+        bound = from_start * _scan(mass, ends, (start[:, -1] @ trace)[:, None, None])[0].squeeze(-1)
+        floor = bound * _rounding(products, dimension(q.shape[-1], power))
+
+    def whole(t: Tensor) -> Tensor:
+        return t.flatten(1, 2)[:, : leading[2]].unflatten(0, leading[:2])
+
+    return Sums(whole(total), last.unflatten(0, leading[:2]), whole(floor))
+
+
+def _cut(t: Tensor, chunk: int) -> Tensor:
+    """(batch, heads, tokens, features) as (heads, chunks, chunk, features), zeros after the last token."""
+    t = F.pad(t.flatten(0, 1), (0, 0, 0, -t.shape[2] % chunk))
+    return t.unflatten(1, (-1, chunk))
+
+
+def _rounding(products: torch.dtype, terms: int) -> float:
+    """What a sum of products loses, relative to its bound.
+
+    In bfloat16 the factors are rounded, each on its own: the errors of many terms add up like a random walk.
+    """
+    eps = torch.finfo(products).eps
+    return eps / math.sqrt(terms) if products == torch.bfloat16 else eps
+
+
+def _recomputed(function: Callable[..., Any], *args: Tensor | int | None) -> Any:
+    """function(*args), of which autograd keeps the arguments alone; a compiler decides for itself what to keep."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return function(*args)
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
+
+
+def _inside(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
+    """sum_j B_ij [V_j, 1] over the keys of the query's own chunk."""
+    heads = max(1, NUMBERS // (q.shape[1] * q.shape[2] ** 2))
+    parts = zip(q.split(heads), k.split(heads), v.split(heads), [None] * len(q) if sums is None else sums.split(heads))
+    return torch.cat([_recomputed(_pairs, *part, power) for part in parts])
+
+
+def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
+    weights = power_of(product(q, k.mT).tril(), power)
+    weights = weights if sums is None else weights * decay_of(sums).exp().to(weights.dtype)
+    return product(weights.to(v.dtype), v)
+
+
+def _through(q: Tensor, k: Tensor, written: Tensor, ends: Tensor, start: Tensor, power: int) -> tuple[Tensor, Tensor]:
+    """What every query reads of the state before its chunk, and the last state; monomials in blocks of bounded size."""
+    left, right, weight = halves(q.shape[-1], power, q.device)
+    root = weight.sqrt().to(start.dtype)
+    q, k = _monomials(q, power // 2), _monomials(k, power // 2)
+    rows = max(1, NUMBERS // q[..., 0].numel())
+    blocks = zip(left.split(rows), right.split(rows), root.split(rows), start.split(rows, -1))
+    reads, lasts = zip(*[_recomputed(_block, q, k, written, ends, *block) for block in blocks])
+    return sum(reads), torch.cat(lasts, -1)  # type: ignore[return-value]
+
+
+def _monomials(x: Tensor, power: int) -> Tensor:
+    """All monomials of one degree, without weights."""
+    out = x
+    for degree in range(2, power + 1):
+        table = monomials(x.shape[-1], degree, x.device)
+        out = picked(x, table.first) * picked(out, table.rest)
+    return out
+
+
+def _block(
+    q: Tensor, k: Tensor, written: Tensor, ends: Tensor, left: Tensor, right: Tensor, root: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The part of some monomials, each a product of two of half the degree."""
+    phi_q, phi_k = (picked(t, left) * picked(t, right) for t in (q, k))
+    before, last = _scan(product(written.mT, phi_k) * root, ends, start)
+    return product(phi_q, (before * root).to(phi_q.dtype).mT), last
+
+
+def _scan(update: Tensor, ends: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """The state before every chunk and after the last: state' = exp(end) state + update.
+
+    update is (heads, chunks, ...), ends (heads, chunks) in logarithms, start (heads, ...).
+    """
+    before, state = [], start[:, None]
+    for new, end in zip(update.split(SCANNED, 1), ends.split(SCANNED, 1)):
+        decay = decay_of(F.pad(end.cumsum(-1), (1, 0))).exp().to(update.dtype)
+        states = product(decay, torch.cat([state, new], 1).flatten(2)).unflatten(2, update.shape[2:])
+        before.append(states[:, :-1])
+        state = states[:, -1:]
+    return torch.cat(before, 1), state.squeeze(1)

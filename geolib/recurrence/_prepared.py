@@ -1,0 +1,70 @@
+"""What every form does first: one dtype, turned queries and keys, units in which nothing overflows."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from geolib._checks import angle_dtype, check_floating, require
+from geolib.recurrence._shared import exponent_of, unit
+from geolib.recurrence.gates import cumulative_angles
+from geolib.recurrence.state import State, empty_state
+from geolib.rotations import rotate_pairs
+from geolib.sympow import dimension
+
+
+class Prepared(NamedTuple):
+    """The arguments of a form that goes through the state."""
+
+    q: Tensor  # turned, of length 1
+    k: Tensor  # turned, in units of 2^(exponent / p)
+    v: Tensor
+    log_scale: Tensor  # (batch, heads, tokens): what the logarithms of the normalisers lack
+    S: Tensor
+    Z: Tensor
+    shift: Tensor  # (batch, heads): what takes S and Z to the new unit
+    mu: Tensor
+    exponent: Tensor
+
+
+def turned(q: Tensor, k: Tensor, angles: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Q' and K' in one dtype."""
+    q, k = q.to(dtype), k.to(dtype)
+    return (q, k) if angles is None else (rotate_pairs(q, angles), rotate_pairs(k, angles))
+
+
+def prepared(state: State | None, q: Tensor, k: Tensor, v: Tensor, power: int, turns: Tensor | None) -> Prepared:
+    """Everything in the dtype and the units of the computation."""
+    before = carried(state, q, v, power)
+    dtype = angle_dtype(q, k, v, before.S)
+    angles = None if turns is None else cumulative_angles(turns, before.mu)
+    q, k = turned(q, k, angles, dtype)
+    mu = before.mu if angles is None else angles[:, :, -1]
+    q, log_length = unit(q, power)
+    start = before.Z.new_zeros(q.shape[:2]) if before.exponent is None else before.exponent
+    exponent = exponent_of(k, start.to(dtype), power)
+    k = k / torch.exp2(exponent / power)[..., None, None]
+    log_scale = log_length + math.log(2) * exponent[..., None]
+    shift = torch.exp2(start - exponent)
+    return Prepared(q, k, v.to(dtype), log_scale, before.S.to(dtype), before.Z.to(dtype), shift, mu, exponent)
+
+
+def carried(state: State | None, q: Tensor, v: Tensor, power: int) -> State:
+    """The state, empty for None."""
+    if state is None:
+        return empty_state(q, v, power)
+    check_state(state, q, power)
+    wanted = (*q.shape[:2], v.shape[-1], dimension(q.shape[-1], power))
+    require(tuple(state.S.shape) == wanted, "state", f"S of shape {tuple(state.S.shape)}", f"it must be {wanted}")
+    return state
+
+
+def check_state(state: State, q: Tensor, power: int) -> None:
+    """Z and mu fit the queries."""
+    for name, part, size in (("Z", state.Z, dimension(q.shape[-1], power)), ("mu", state.mu, q.shape[-1] // 2)):
+        check_floating(part, "state")
+        wanted = (*q.shape[:2], size)
+        require(tuple(part.shape) == wanted, "state", f"{name} of shape {tuple(part.shape)}", f"it must be {wanted}")

@@ -1,0 +1,116 @@
+"""What the forms share: the precision and the units they compute in, and the checks of their arguments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from geolib._checks import check_even, check_floating, require
+
+UNIT, SMALL = 64, 16
+"""State.exponent is a multiple of the first: 0 while the largest entry of K, to the power p, is 2^-16 to 2^48."""
+
+
+class Sums(NamedTuple):
+    """What an engine of the chunked form returns."""
+
+    total: Tensor  # (batch, heads, tokens, value_dim + 1): sum_j B_ij [V_j, 1]
+    last: Tensor  # (batch, heads, value_dim + 1, D): S and Z after the last token
+    floor: Tensor  # (batch, heads, tokens): below it a normaliser consists of rounding errors
+
+
+def decay_of(sums: Tensor) -> Tensor:
+    """G_i - G_j on and below the diagonal, -inf above."""
+    tokens = sums.shape[-1]
+    future = torch.ones(tokens, tokens, dtype=torch.bool, device=sums.device).triu(1)
+    return (sums[..., :, None] - sums[..., None, :]).masked_fill(future, float("-inf"))
+
+
+def unit(q: Tensor, power: int) -> tuple[Tensor, Tensor]:
+    """Queries at length 1, and p log of their length: it changes the normaliser and not the output.
+
+    The length counts as a constant in derivatives. That is exact, because its effect cancels.
+    """
+    length = torch.linalg.vector_norm(q.detach(), dim=-1, dtype=torch.float64)
+    length = torch.where(length == 0, 1.0, length).to(q.dtype)
+    return q / length[..., None], power * length.log()
+
+
+def exponent_of(k: Tensor, before: Tensor, power: int) -> Tensor:
+    """The unit in which the p-th power of the largest entry of K is 2^-16 to 2^48, or the state's where that is larger.
+
+    More room above than below: sums of many keys are larger, pairs of nearly orthogonal vectors far smaller.
+    """
+    largest = torch.linalg.vector_norm(k.detach(), float("inf"), dim=(-2, -1))
+    binade = torch.frexp(largest).exponent - 1  # floor of log2
+    return torch.maximum(before, UNIT * ((binade * power + SMALL) / UNIT).floor())
+
+
+def above_rounding(normaliser: Tensor, floor: Tensor) -> Tensor:
+    """A normaliser read from a state, or the floor of its rounding errors where it is less and not exactly 0."""
+    return torch.where(normaliser == 0, 0.0, torch.maximum(normaliser, floor))
+
+
+def normalised(value: Tensor, normaliser: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """value / normaliser, 0 where that is exactly 0; the logarithm of the normaliser with a factor put back."""
+    nothing = normaliser == 0
+    divisor = torch.where(nothing, 1.0, normaliser)
+    logarithm = torch.where(nothing, float("-inf"), divisor.log() + log_scale)
+    return torch.where(nothing[..., None], 0.0, value / divisor[..., None]), logarithm
+
+
+def power_of(x: Tensor, power: int) -> Tensor:
+    """x^p by repeated squaring: exact signs, no logarithm, a derivative at 0."""
+    if power == 1:
+        return x.clone()
+    half = power_of(x, power // 2) if power > 3 else x
+    return half * half if power % 2 == 0 else half * half * x
+
+
+def check_power(power: Any) -> None:
+    """An even whole number of at least 2."""
+    even = isinstance(power, int) and power >= 2 and power % 2 == 0
+    require(even, "power", power, "it must be a whole number, even and at least 2, so that no weight is negative")
+
+
+def check_chunk(chunk: Any) -> None:
+    """A whole number of tokens, at least one."""
+    require(isinstance(chunk, int) and chunk >= 1, "chunk", chunk, "it must be a whole number of at least 1")
+
+
+def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:
+    """Log gates of one shape, finite and at most 0; on a GPU and in a graph the numbers are not read back."""
+    check_floating(log_gates, "log_gates")
+    came = tuple(log_gates.shape)
+    require(came == shape, "log_gates", f"shape {came}", f"it must be {shape}")
+    if log_gates.device.type == "cpu" and not torch.compiler.is_compiling():
+        good = bool((log_gates.isfinite() & (log_gates <= 0)).all())
+        allowed = "gates lie in (0, 1]: logarithms finite, at most 0"
+        require(good, "log_gates", "a number above 0 or not finite", allowed)
+
+
+def check_forms(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None, turns: Tensor | None) -> None:
+    """The arguments that all forms take."""
+    check_power(power)
+    for tensor, name in ((q, "q"), (k, "k"), (v, "v")):
+        check_floating(tensor, name)
+    came = tuple(q.shape)
+    allowed = "it must be (batch, heads, tokens, d), none of them 0"
+    require(q.dim() == 4 and q.numel() > 0, "q", f"shape {came}", allowed)
+    require(k.shape == q.shape, "k", f"shape {tuple(k.shape)}", f"it must be q's, {came}")
+    fits = v.dim() == 4 and v.shape[:3] == q.shape[:3] and v.numel() > 0
+    require(fits, "v", f"shape {tuple(v.shape)}", f"it must be {(*came[:3], 'value_dim')}")
+    if log_gates is not None:
+        check_gates(log_gates, came[:3])
+    if turns is not None:
+        check_turns(turns, q)
+
+
+def check_turns(turns: Tensor, q: Tensor) -> None:
+    """A turn for each pair of features of each token."""
+    check_floating(turns, "turns")
+    check_even(q.shape[-1], "q's last dimension")
+    wanted = (*q.shape[:-1], q.shape[-1] // 2)
+    require(tuple(turns.shape) == wanted, "turns", f"shape {tuple(turns.shape)}", f"it must be {wanted}")

@@ -1,0 +1,35 @@
+"""The benches' clock and where they measure."""
+
+import torch
+
+from geolib.lab.benches import lie, locality, timing
+
+
+def test_the_median_of_the_calls_after_the_first_by_the_clock_that_waits(monkeypatch):
+    now, takes, asked = [0.0], iter([100.0, 3.0, 1.0, 2.0]), []
+
+    def clock():
+        asked.append(now[0])
+        return now[0]
+
+    def work():
+        now[0] += next(takes)
+
+    monkeypatch.setattr(timing, "timer", clock)
+    assert timing.timed(work, 3)["seconds"] == 2.0
+    assert asked == [100.0, 103.0, 103.0, 104.0, 104.0, 106.0]
+
+
+def test_a_bench_runs_where_there_is_a_gpu(monkeypatch):
+    assert timing.at_hand("cpu") == "cpu"
+    for there, device in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert timing.at_hand(None) == device
+
+
+def test_rows_name_the_device():
+    rows = lie.run(layers=1, heads=1, head_dim=4, widths=(4,), grid=(2, 2), repeats=1, device="cpu")
+    assert {row["device"] for row in rows} == {"cpu"}
+    row = locality.measure("fused", side=8, heads=1, dim=4, repeats=1, device="cpu")
+    assert row["seconds"] > 0
+    assert row["device"] == "cpu"

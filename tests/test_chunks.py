@@ -1,0 +1,394 @@
+"""The chunked form as large products, for GPUs: on the CPU against the other forms; on a GPU where there is one."""
+
+import contextlib
+import itertools
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from geolib.recurrence import (
+    State,
+    SympowAttention,
+    _chunks_cpu,
+    _chunks_gpu,
+    _products,
+    attention_form,
+    chunked_form,
+    chunks,
+    conformal_step,
+    forms,
+    read_state,
+    recurrent_form,
+)
+from geolib.sympow import dimension, norm_functional
+
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture
+def large_products(monkeypatch):
+    """The GPU's engine on the CPU."""
+
+    monkeypatch.setattr(chunks, "by_chunks", chunks.by_large_products)
+
+
+def inputs(batch=2, heads=2, tokens=23, dim=4, value_dim=3, dtype=torch.float64, device="cpu"):
+    def draw(*shape):
+        return torch.randn(batch, heads, tokens, *shape, dtype=torch.float64)
+
+    gates = torch.nn.functional.logsigmoid(2 * draw() + 1)
+    drawn = draw(dim), draw(dim), draw(value_dim), gates, draw(dim // 2)
+    return [t.to(device, dtype).requires_grad_() for t in drawn]
+
+
+def by_a_loop(q, k, v, power, log_gates, turns):
+    """Weights pair by pair, in float64."""
+    mu = torch.zeros_like(turns) if turns is None else turns.cumsum(2)
+    out = torch.zeros_like(v)
+    for b, h, i in itertools.product(*map(range, v.shape[:3])):
+        weights = torch.zeros(i + 1, dtype=v.dtype)
+        for j in range(i + 1):
+            angle = mu[b, h, i] - mu[b, h, j]
+            cos, sin = angle.cos(), angle.sin()
+            even, odd = k[b, h, j, 0::2], k[b, h, j, 1::2]
+            back = torch.stack([cos * even + sin * odd, cos * odd - sin * even], -1).flatten()
+            weights[j] = log_gates[b, h, j + 1 : i + 1].sum().exp() * (q[b, h, i] @ back) ** power
+        out[b, h, i] = weights @ v[b, h, : i + 1] / weights.sum()
+    return out
+
+
+def gradients(attended, args):
+    loss = attended.output.sin().sum() + attended.log_normaliser.sin().sum()
+    return torch.autograd.grad(loss, args, allow_unused=True)
+
+
+@pytest.mark.parametrize("power", [2, 4, 6])
+def test_large_products_equal_the_loop_over_pairs(large_products, power):  # CS-chunk, CS-att, CS-gate, CS-beta
+    args = inputs(batch=1, tokens=13)
+    ours = chunked_form(*args[:3], power, *args[3:], chunk=4)[0].output
+    plain = [t.detach() for t in args]
+    assert_close(ours, by_a_loop(*plain[:3], power, *plain[3:]), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("power", [2, 4, 6])
+@pytest.mark.parametrize("chunk", [1, 5, 23, 40])
+@pytest.mark.parametrize("inner", [slice(3, 3), slice(3, 5)], ids=["plain", "gated and turned"])
+def test_large_products_equal_the_other_forms_with_gradients(large_products, power, chunk, inner):  # CS-chunk
+    args = inputs(dim=6)
+    wanted, ours = (
+        attention_form(*args[:3], power, *args[inner]),
+        chunked_form(*args[:3], power, *args[inner], chunk=chunk)[0],
+    )
+    assert_close(ours.output, wanted.output, rtol=1e-12, atol=1e-12)
+    assert_close(ours.log_normaliser, wanted.log_normaliser, rtol=1e-12, atol=1e-12)
+    for a, b in zip(gradients(ours, args), gradients(wanted, args)):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert (a - b).abs().max() <= 1e-11 * b.abs().max()
+
+
+@pytest.mark.parametrize(("numbers", "scanned"), [(1, 1), (40, 2), (2**29, 3)])
+def test_parts_of_the_large_products_change_nothing(large_products, monkeypatch, numbers, scanned):  # CS-chunk
+    args = inputs(dim=6)
+    wanted, state = chunked_form(*args[:3], 4, *args[3:], chunk=3)
+    expected = gradients(wanted, args)
+    monkeypatch.setattr(_chunks_gpu, "NUMBERS", numbers)
+    monkeypatch.setattr(_chunks_gpu, "SCANNED", scanned)
+    ours, last = chunked_form(*args[:3], 4, *args[3:], chunk=3)
+    assert_close(ours.output, wanted.output, rtol=1e-12, atol=1e-12)
+    assert_close(last.S, state.S, rtol=1e-12, atol=1e-12)
+    for a, b in zip(gradients(ours, args), expected):
+        assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_large_products_carry_the_state_in_and_out(large_products):  # CS-rec, CS-chunk
+    args = inputs()
+    expected, last = recurrent_form(*args[:3], 2, *args[3:])
+    early, late = ([t[:, :, part] for t in args] for part in (slice(0, 10), slice(10, 23)))
+    state = chunked_form(*early[:3], 2, *early[3:], chunk=4)[1]
+    attended, state = chunked_form(*late[:3], 2, *late[3:], state, chunk=4)
+    assert_close(attended.output, expected.output[:, :, 10:], rtol=1e-9, atol=1e-11)
+    for ours, wanted in zip(state, last):
+        assert_close(ours, wanted, rtol=1e-12, atol=1e-12)
+    loss, whole = attended.output.sin().sum(), expected.output[:, :, 10:].sin().sum()
+    for a, b in zip(torch.autograd.grad(loss, args), torch.autograd.grad(whole, args)):
+        assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_gradient_of_large_products_by_the_carried_state_is_right(large_products):  # CS-rec, CS-chunk
+    q, k, v, log_gates, turns = (t.detach() for t in inputs(1, 1, 3, 2, 2))
+    start = recurrent_form(*(t.detach() for t in inputs(1, 1, 6, 2, 2)[:3]), 2)[1][:3]
+
+    def through(S, Z, mu):
+        attended, last = chunked_form(q, k, v, 2, log_gates, turns, State(S, Z, mu), 2)
+        return *attended, *last[:3]  # fmt: skip
+
+    assert torch.autograd.gradcheck(through, [t.clone().requires_grad_() for t in start])
+
+
+def test_small_normalisers_of_large_products_stay_finite(large_products):
+    q, k, v, log_gates, _ = (t.detach().clone() for t in inputs(tokens=40, dim=8, dtype=torch.float32))
+    basis, _ = torch.linalg.qr(torch.randn(8, 8))
+    q[..., :4], k[..., 4:] = 0, 0
+    q, k = q @ basis.T, 100 * k @ basis.T  # orthogonal up to rounding
+    q[:, :, 7] = 0
+    args = [t.requires_grad_() for t in (q, k, v, log_gates)]
+    attended = chunked_form(*args[:3], 4, args[3], chunk=8)[0]
+    assert attended.output.isfinite().all()
+    assert (attended.output[:, :, 7] == 0).all()
+    assert attended.output.abs().max() < 200 * v.abs().max()
+    for gradient in torch.autograd.grad(attended.output.sum(), args):
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(("power", "dim"), [(2, 32), (4, 8)])
+def test_products_of_bfloat16_keep_its_precision(large_products, power, dim):
+    args = inputs(1, 2, 300, dim, dim, dtype=torch.bfloat16)
+    exact = [t.detach().double().requires_grad_() for t in args]
+    wanted = attention_form(*exact[:3], power, *exact[3:]).output
+    ours = chunked_form(*args[:3], power, *args[3:], chunk=64)[0].output
+    assert ours.dtype == torch.bfloat16
+    assert (ours.double() - wanted).norm() < 0.01 * wanted.norm()
+    target = torch.randn_like(wanted)
+    got = torch.autograd.grad((ours.double() * target).sum(), args)
+    for a, b in zip(got, torch.autograd.grad((wanted * target).sum(), exact)):
+        assert (a.double() - b).norm() < 0.08 * b.norm()  # few keys count here: small normalisers make large gradients
+
+
+def test_what_is_nearly_orthogonal_in_bfloat16_stays_of_the_size_of_the_values(large_products):
+    q, k, v, _, _ = (t.detach().clone() for t in inputs(1, 1, 64, 8, 2, dtype=torch.float32))
+    basis, _ = torch.linalg.qr(torch.randn(8, 8))
+    q[..., :4], k[..., 4:] = 0, 0
+    args = [t.bfloat16() for t in (q @ basis.T, k @ basis.T, v)]
+    assert chunked_form(*args, 2, chunk=8)[0].output.abs().max() < 20 * v.abs().max()
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_both_engines_give_the_floor_of_the_same_bound(power):
+    q, k, v, log_gates, _ = (t.detach() for t in inputs(tokens=13, dim=4))
+    v[..., 2] = 1  # the column that counts
+    start = torch.rand(2, 2, 3, dimension(4, power), dtype=torch.float64)
+    wanted = _chunks_cpu.attend_on_cpu(q, k, v, log_gates, start, power, 4)
+    ours = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 4, torch.float64)
+    for a, b in zip(ours, wanted):
+        assert_close(a, b, rtol=1e-12, atol=1e-15)
+    mass = start[:, :, 2] @ norm_functional(4, power)  # the first chunk sees the carried state alone
+    eps = torch.finfo(torch.float64).eps
+    assert_close(ours.floor[:, :, 2], eps * mass * log_gates[:, :, :3].sum(-1).exp(), rtol=1e-12, atol=0)
+    half = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 4, torch.bfloat16)
+    rounding = torch.finfo(torch.bfloat16).eps / dimension(4, power) ** 0.5
+    assert_close(half.floor / rounding, ours.floor / eps)
+
+
+def test_embeddings_of_large_products_are_made_again_and_not_stored(large_products):  # CS-chunk
+    args, sizes = inputs(1, 1, 64, 8), []
+
+    def pack(t):
+        sizes.append(t.numel())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        chunked_form(*args[:3], 4, *args[3:], chunk=32)
+    assert max(sizes) < 64 * dimension(8, 4) / 3
+
+
+class Counted(TorchDispatchMode):
+    """Operations as PyTorch hands them to a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def operations(run):
+    run()  # tables are made once
+    with Counted() as counted:
+        run()
+    return len(counted.names)
+
+
+def test_large_products_take_as_many_operations_for_many_chunks_as_for_few(large_products):  # CS-chunk
+    def both_ways(tokens):
+        args = inputs(1, 2, tokens)
+        return operations(lambda: chunked_form(*args[:3], 2, args[3], chunk=8)[0].output.sum().backward())
+
+    few, many = both_ways(32), both_ways(512)
+    assert few == many < 500
+
+
+def test_one_token_through_the_layer_takes_the_recurrent_form(monkeypatch):  # CS-rec
+    layer, x = SympowAttention(16, 2, longest=100.0).double(), torch.randn(2, 6, 16).double()
+    with torch.no_grad():
+        whole, last = layer(x)
+        _, state = layer(x[:, :5])
+        for name in ("chunked_form", "recurrent_form"):
+            monkeypatch.setattr(f"geolib.recurrence.layers.{name}", None if name == "chunked_form" else recurrent_form)
+        one, state = layer(x[:, 5:], state)
+        assert_close(one, whole[:, 5:], rtol=1e-9, atol=1e-10)
+        assert_close(state.S, last.S, rtol=1e-12, atol=1e-12)
+        assert operations(lambda: layer(x[:, :1], state)) < 200
+
+
+@pytest.mark.parametrize(("power", "backend"), [(2, "aot_eager"), (4, "eager")])
+def test_large_products_compile_into_one_graph(large_products, backend, power):
+    def run(*a):
+        attended, state = chunked_form(*a[:3], power, *a[3:], chunk=4)
+        return attended.output, state.S
+
+    torch._dynamo.reset()
+    args = inputs(tokens=11, dtype=torch.float32)
+    plain, ours = run(*args), torch.compile(run, fullgraph=True, backend=backend)(*args)
+    assert_close(ours, plain)
+    for a, b in zip(torch.autograd.grad(ours[0].sum(), args), torch.autograd.grad(plain[0].sum(), args)):
+        assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_one_token_compiles_into_one_graph():
+    layer, x = SympowAttention(8, 2), torch.randn(1, 5, 8)
+    with torch.no_grad():
+        state = layer(x[:, :4])[1]
+        wanted, last = layer(x[:, 4:], state)
+        ours, state = torch.compile(layer, fullgraph=True, backend="aot_eager")(x[:, 4:], state)
+    assert_close(ours, wanted)
+    assert_close(state.S, last.S)
+
+
+def test_the_product_of_exact_sums_is_the_product():
+    a, b = (torch.randn(3, 2, 4, 4, dtype=torch.float64).requires_grad_() for _ in range(2))
+    torch.library.opcheck(_products.product, (a, b))
+    assert_close(_products.product(a, b.mT), a @ b.mT)
+    assert torch.autograd.gradcheck(_products.product, (a, b))
+    half = _products.product(a.bfloat16(), b.bfloat16())
+    assert half.dtype == torch.float32
+    assert_close(half, (a.bfloat16().float() @ b.bfloat16().float()), rtol=0.01, atol=0.05)
+
+
+def test_the_product_keeps_full_precision_forward_and_backward(monkeypatch):
+    a, b = (torch.randn(1, 2, 2, requires_grad=True) for _ in range(2))
+    devices = []
+    monkeypatch.setattr(_products, "full_precision", lambda device: devices.append(device) or contextlib.nullcontext())
+    _products.product(a, b).sum().backward()
+    assert devices == 3 * [a.device]
+
+
+@pytest.mark.parametrize("places", [3, 300])
+def test_picked_entries_have_the_derivative_of_indexing(places):
+    x = torch.randn(2, 4, places, dtype=torch.float64, requires_grad=True)
+    index = torch.tensor([2, 0, 2, 1])
+    ours, wanted = _products.picked(x, index), x[..., index]
+    assert torch.equal(ours, wanted)
+    weights = torch.randn_like(ours)
+    assert_close(*(torch.autograd.grad((y * weights).sum(), x) for y in (ours, wanted)))
+
+
+def test_every_product_keeps_full_precision(monkeypatch, large_products):
+    inside = []
+
+    class Watch:
+        def __init__(self, device):
+            pass
+
+        def __enter__(self):
+            inside.append(True)
+
+        def __exit__(self, *error):
+            inside.pop()
+
+    for module in (forms, chunks, _products):
+        monkeypatch.setattr(module, "full_precision", Watch)
+
+    class Products(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.mv):
+                assert inside, f"{function} outside full precision"
+                self.seen += 1
+            return function(*args, **(kwargs or {}))
+
+    q, k, v, log_gates, turns = (t.detach() for t in inputs())
+    state = recurrent_form(q, k, v, 2)[1]
+    one = [t[:, :, 0] for t in (q, k, v)]
+    for run in (
+        lambda: attention_form(q, k, v, 2, log_gates, turns),
+        lambda: forms.softmax_form(q, k, v, 2, log_gates),
+        lambda: recurrent_form(q, k, v, 2, log_gates, turns),
+        lambda: chunked_form(q, k, v, 2, log_gates, turns, chunk=4),
+        lambda: read_state(state, q, 2),
+        lambda: conformal_step(state, *one, 2, log_gates[:, :, 0], turns[:, :, 0]),
+    ):
+        with Products() as products:
+            run()
+        assert products.seen > 0 or run.__code__.co_names[0] == "chunked_form"  # there an operator hides them
+
+
+# On a GPU -----------------------------------------------------------------------------------------------------------
+
+
+@NEEDS_GPU
+@pytest.mark.parametrize("power", [2, 4])
+def test_gpu_equals_cpu(power):
+    args = inputs(tokens=50, dim=6)
+    there = [t.detach().cuda().requires_grad_() for t in args]
+    (wanted, last), (ours, state) = (chunked_form(*a[:3], power, *a[3:], chunk=8) for a in (args, there))
+    assert_close(ours.output.cpu(), wanted.output, rtol=1e-12, atol=1e-12)
+    for a, b in zip(state, last):
+        assert_close(a.cpu(), b, rtol=1e-12, atol=1e-12)
+    for a, b in zip(gradients(ours, there), gradients(wanted, args)):
+        assert_close(a.cpu(), b, rtol=1e-9, atol=1e-10)
+
+
+@NEEDS_GPU
+def test_gpu_in_bfloat16_is_near_the_exact_form_at_working_size():
+    args = [t.detach() for t in inputs(1, 4, 8192, 64, 64, torch.bfloat16, "cuda")]
+    gates = -0.002 * torch.rand(1, 4, 8192, device="cuda")
+    wanted = chunked_form(*(t.cpu().float() for t in args[:3]), 2, gates.cpu())[0].output
+    ours = chunked_form(*args[:3], 2, gates)[0].output
+    assert (ours.cpu().float() - wanted).norm() < 0.01 * wanted.norm()
+
+
+@NEEDS_GPU
+def test_tf32_that_a_user_allows_changes_nothing():
+    args = [t.detach() for t in inputs(1, 2, 300, 32, 32, torch.float32, "cuda")]
+    runs = {
+        "attention": lambda: attention_form(*args[:3], 2, *args[3:]).output,
+        "recurrent": lambda: recurrent_form(*args[:3], 2, *args[3:])[0].output,
+        "chunked": lambda: chunked_form(*args[:3], 2, *args[3:], chunk=64)[0].output,
+        "compiled": torch.compile(lambda: chunked_form(*args[:3], 2, *args[3:], chunk=64)[0].output, fullgraph=True),
+    }
+    plain = {name: run() for name, run in runs.items()}
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        for name, run in runs.items():
+            assert_close(run(), plain[name], rtol=1e-6, atol=1e-6)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@NEEDS_GPU
+def test_gpu_reads_no_number_back_and_compiles():
+    args = inputs(1, 2, 300, 16, 16, torch.float32, "cuda")
+
+    def run():
+        attended, _ = chunked_form(*args[:3], 2, *args[3:], chunk=64)
+        return torch.autograd.grad(attended.output.square().mean(), args)
+
+    plain = run()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+    def loss(*a):
+        return chunked_form(*a[:3], 2, *a[3:], chunk=64)[0].output.square().mean()
+
+    for a, b in zip(torch.autograd.grad(torch.compile(loss, fullgraph=True)(*args), args), plain):
+        assert (a - b).abs().max() <= 1e-4 * b.abs().max()

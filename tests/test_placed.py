@@ -1,0 +1,358 @@
+"""Every method placed once: in one graph, exported, on the meta device, at positions of all kinds, in narrow dtypes."""
+
+import copy
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib import lie
+from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, extended
+from geolib.encodings import METHODS, RoPE, build
+from geolib.lab.benches import operations
+from geolib.lab.config import Config
+from geolib.lab.models import ViT
+from geolib.placed import map_pairs, turn_pairs
+from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
+
+GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
+CASES = [(name, {}) for name in METHODS]
+CASES += [
+    ("riemannformer+lf", {}),
+    ("liere", {"block": 8}),
+    ("liere+lf", {"share": "heads", "lf": {"per_layer": True}}),
+    ("riemannformer", {"per_layer": True, "law": "slow", "learn_angles": True}),
+    ("rope-mixed", {"share": "all"}),
+    ("lf", {"per_position": True, "per_layer": True}),
+]
+every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+# One width for each query belongs to the queries of training, so its queries are always all of them.
+movable = pytest.mark.parametrize(("name", "options"), [c for c in CASES if "per_position" not in c[1]], ids=str)
+
+
+def stirred(name, options, seed=1):
+    """A method of two layers whose parameters have left their start."""
+    torch.manual_seed(seed)
+    encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2, **options)
+    with torch.no_grad():
+        for p in encoding.parameters():
+            p += 0.3 * torch.randn_like(p)
+    return encoding
+
+
+def model(name, options, **more):
+    """A transformer of two layers on the digits, with a class token: 2x2 patches of 8x8 images."""
+    torch.manual_seed(1)
+    sizes = {"width": 16, "heads": 2, "layers": 2, "patch": 2, "pool": "cls"}
+    return ViT(Config("digits", name, method_options=options, **(sizes | more)), (1, 8, 8), 10)
+
+
+def scores(placed, q, k, x):
+    """What the softmax of one layer gets, and what multiplies its weights."""
+    a, b = placed.to_reference(q, k)
+    gate, omega = extended(placed.log_gate(x), q, k, 0.0), extended(placed.attenuation(), q, k, 1.0)
+    return a @ b.mT + (0 if gate is None else gate), torch.ones(()) if omega is None else omega
+
+
+def heads_of(batch, tokens):
+    return torch.randn(batch, HEADS, tokens, WIDTH // HEADS)
+
+
+# One graph, exported, without numbers ---------------------------------------------------------------------------------
+
+
+@every_case
+def test_a_model_is_one_graph(name, options):
+    torch._dynamo.reset()  # it counts the models it has met, and gives up after eight
+    net, images = model(name, options), torch.randn(2, 1, 8, 8)
+    plain = net(images)
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)(images)
+    assert_close(compiled, plain, atol=2e-5, rtol=1e-4)
+    wanted = torch.autograd.grad(plain.square().sum(), list(net.parameters()), allow_unused=True)
+    got = torch.autograd.grad(compiled.square().sum(), list(net.parameters()), allow_unused=True)
+    for a, b in zip(got, wanted):
+        assert (a is None) == (b is None)
+        assert a is None or (a - b).norm() <= 1e-3 * b.norm() + 1e-6
+
+
+@every_case
+def test_a_model_can_be_exported(name, options):
+    net, images = model(name, options).eval(), torch.randn(2, 1, 8, 8)
+    exported = torch.export.export(net, (images,)).module()
+    other = torch.randn(2, 1, 8, 8)
+    assert_close(exported(other), net(other), atol=2e-5, rtol=1e-4)
+
+
+@every_case
+def test_a_model_is_built_and_trained_without_numbers(name, options):
+    """On the meta device there are none: reading one is an error, as it would make a GPU wait."""
+    with torch.device("meta"):
+        net = model(name, options)
+        net(torch.empty(2, 1, 8, 8)).sum().backward()
+    assert all(p.is_meta and p.grad is not None for p in net.encoding.parameters())
+    empty = net.to_empty(device="cpu")
+    empty.load_state_dict(model(name, options).state_dict())
+
+
+def test_the_exponential_reads_no_numbers_away_from_the_cpu():
+    A = torch.empty(5, 8, 8, device="meta")
+    with pytest.raises(RuntimeError, match=r"item\(\)"):
+        float(A.sum())
+    n = lie._squarings(A)
+    assert lie._expm1(A, n).shape == lie._expm1_adjoint(A, A, n).shape == A.shape
+
+
+ONCE = ("cos", "sin", "exp", "exp2", "log", "log1p", "softplus", "round", "abs", "baddbmm", "index_select")
+
+
+@every_case
+def test_what_depends_on_positions_alone_is_computed_once(name, options):
+    """More layers take no more cosines, exponentials and distances, unless they have scales or widths of their own."""
+
+    def issued(layers):
+        counted = operations.count(name, {"layers": layers, "heads": 2, "width": 16, "patch": 8}, options).operations
+        return {key: n for key, n in counted.items() if key.removeprefix("aten::").split(".")[0] in ONCE}
+
+    # 2 and 3 layers: with one, generators of its own are a batch of one less.
+    own = options.get("per_layer") or options.get("lf")
+    assert (issued(3) == issued(2)) == (not own)
+
+
+def test_a_step_issues_fewer_operations_than_layers_that_start_from_positions():
+    """Today's counts, so that a change that adds to a step is seen: of the six layers of the paper's model."""
+    rows = {
+        row["method"]: row["operations"] for row in operations.run(methods=["none", "rope-axial", "riemannformer+lf"])
+    }
+    assert rows["rope-axial"] - rows["none"] <= 6 * 30
+    assert rows["riemannformer+lf"] - rows["none"] <= 6 * 90 + 60
+
+
+# Positions of all kinds -----------------------------------------------------------------------------------------------
+
+
+@every_case
+def test_positions_may_differ_from_sample_to_sample(name, options):
+    encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
+    positions = torch.stack([grid_positions(*GRID), grid_positions(*GRID).flip(0)])
+    q, k = heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
+    whole, embedded = encoding.place(positions), encoding.embed(x, positions)
+    for i, own in enumerate(positions):
+        one = slice(i, i + 1)
+        assert_close(embedded[one], encoding.embed(x[one], own))
+        for layer in range(2):
+            got = scores(whole.layer(layer), q, k, x)
+            alone = scores(encoding.place(own).layer(layer), q[one], k[one], x[one])
+            for a, b in zip(got, alone):
+                a = a[one] if a.dim() == 4 else a
+                assert_close(a.expand(1, HEADS, *a.shape[-2:]) if a.dim() else a, b.expand_as(a) if a.dim() else b,
+                             atol=1e-4, rtol=1e-4)  # fmt: skip
+
+
+@movable
+def test_queries_and_keys_may_stand_at_different_positions(name, options):
+    """The last queries beside a cache of keys get the last rows of what all tokens get."""
+    encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
+    positions, q, k = grid_positions(*GRID), heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
+    for layer in range(2):
+        score, omega = scores(encoding.place(positions).layer(layer), q, k, x)
+        beside = encoding.place(positions[-3:], keys=positions).layer(layer)
+        own = scores(beside, q[:, :, -3:], k, x)
+        assert_close(own[0], score[:, :, -3:], atol=1e-4, rtol=1e-4)
+        assert_close(own[1], omega[..., -3:, :] if omega.dim() else omega)
+        samples = positions.expand(2, -1, -1)
+        for a, b in zip(own, scores(encoding.place(samples[:, -3:], keys=samples).layer(layer), q[:, :, -3:], k, x)):
+            assert_close(b.expand(2, *b.shape[1:]) if b.dim() == 4 else b, a.expand_as(b) if b.dim() else a,
+                         atol=1e-4, rtol=1e-4)  # fmt: skip
+
+
+@every_case
+def test_positions_may_be_whole_numbers(name, options):
+    encoding, positions, q = stirred(name, options), grid_positions(*GRID), heads_of(1, TOKENS)
+    x = torch.randn(1, TOKENS, WIDTH)
+    assert_close(encoding.embed(x, positions.long()), encoding.embed(x, positions))
+    for a, b in zip(*(scores(encoding.place(p).layer(1), q, q, x) for p in (positions.long(), positions))):
+        assert_close(a, b)
+
+
+def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
+    encoding, q = RoPE(torch.ones(1, 1)), torch.randn(1, 1, 2, 2)
+    turned, _ = encoding.place(torch.tensor([[2**24], [2**24 + 1]])).to_reference(q, q)
+    angles = torch.tensor([2.0**24, 2.0**24 + 1], dtype=torch.float64)[:, None]
+    assert_close(turned, rotate_pairs(q.double(), angles).float())
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
+def test_positions_of_another_shape_are_refused(name):
+    encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2)
+    wrong = torch.zeros(5, 3)
+    for call in (lambda: encoding.place(wrong[0]), lambda: encoding.place(torch.zeros(1, 1, 5, 2))):
+        with pytest.raises(ValueError, match="positions: got shape"):
+            call()
+    with pytest.raises(ValueError, match="positions: got list"):
+        encoding.place([[0.0, 0.0]])
+    with pytest.raises(ValueError, match="keys: got shape"):
+        encoding.place(torch.zeros(5, 2), keys=wrong)
+
+
+# Narrow dtypes --------------------------------------------------------------------------------------------------------
+
+
+@every_case
+@pytest.mark.parametrize("narrow", ["bfloat16", "half", "to"])
+def test_narrow_models_keep_the_digits_of_their_constants(name, options, narrow):
+    net = model(name, options)
+    before = {key: x.clone() for key, x in net.named_buffers()}
+    narrowed = net.to(torch.bfloat16) if narrow == "to" else getattr(net, narrow)()
+    assert all(p.dtype in (torch.bfloat16, torch.half) for p in narrowed.parameters())
+    for key, x in narrowed.named_buffers():
+        assert torch.equal(x, before[key]), key
+    assert all(x.dtype == torch.float64 for x in net.double().buffers() if x.is_floating_point())
+    assert all(x.is_meta for x in net.to("meta", torch.bfloat16).buffers())
+
+
+def test_a_rotation_at_token_4096_is_right_in_bfloat16():
+    encoding, positions = RoPE(language_frequencies(64)), torch.tensor([[4095.0], [4096.0]])
+    exact = encoding.place(positions).tables[0]
+    assert torch.equal(copy.deepcopy(encoding).bfloat16().place(positions).tables[0], exact)
+    rounded = language_frequencies(64).bfloat16().float() - language_frequencies(64)
+    assert (4096 * rounded).abs().max() > 1  # radians: what rounding the frequencies would cost
+
+
+@pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "rope-mixed", "liere", "lf"])
+def test_learned_numbers_in_bfloat16_are_worked_with_in_float32(name):
+    """Only the rounding of the parameters is left: the same model with rounded float32 parameters agrees."""
+    encoding, positions, q = stirred(name, {}), grid_positions(*GRID), heads_of(1, TOKENS)
+    narrow, rounded = copy.deepcopy(encoding).bfloat16(), copy.deepcopy(encoding)
+    with torch.no_grad():
+        for p in rounded.parameters():
+            p.copy_(p.bfloat16())
+    a, b = (e.place(positions).layer(0) for e in (narrow, rounded))
+    for got, wanted in zip(scores(a, q, q, None), scores(b, q, q, None)):
+        assert_close(got, wanted)
+
+
+# Autocast -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["none", "riemannformer+lf", "learned"])
+def test_the_sum_through_the_layers_stays_in_float32_under_autocast(name):
+    net, met = model(name, {}), []
+    for block in net.blocks:
+        block.register_forward_pre_hook(lambda _, given: met.append(given[0].dtype))
+        block.attention.qkv.register_forward_hook(lambda _, given, out: met.append(out.dtype))
+    net.norm.register_forward_pre_hook(lambda _, given: met.append(given[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        net(torch.randn(2, 1, 8, 8))
+    assert met == [torch.float32, torch.bfloat16, torch.float32, torch.bfloat16, torch.float32]
+
+
+@pytest.mark.parametrize("hook", ["log_gate", "attenuation"])
+def test_gated_and_attenuated_rows_are_as_exact_as_the_others_under_autocast(hook):
+    g = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 64, 32, generator=g).bfloat16() for _ in range(3))
+    q = 4 * q  # scores far from zero, where bfloat16 has the coarsest steps
+    nothing = {hook: torch.zeros(64, 64) if hook == "log_gate" else torch.ones(64, 64)}
+    exact = attention(q.double(), k.double(), v.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        errors = [(attention(q, k, v, **given).double() - exact).square().mean().sqrt() for given in ({}, nothing)]
+        assert attention(q, k, v, **nothing).dtype == torch.bfloat16
+        assert attention_weights(q, k, **nothing).dtype == torch.float32
+    assert errors[1] < 1.05 * errors[0]
+
+
+def test_a_gate_is_not_rounded_to_the_queries_dtype():
+    q = torch.zeros(1, 2, 8, dtype=torch.bfloat16)
+    v = torch.eye(2, dtype=torch.bfloat16)[None]
+    gate = torch.tensor([[100.0, 100.3], [0.0, 0.0]])  # the steps of bfloat16 there are half a unit
+    assert_close(attention(q, q, v, log_gate=gate)[0, 0].float(), gate[0].softmax(-1), atol=2e-3, rtol=0)
+
+
+# The maps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", ["whole", "every other feature", "an odd offset", "a transpose"])
+def test_turned_pairs_are_rotations_however_x_lies_in_memory(dtype, shape):
+    table, angles = torch.randn(2, 7, 20), torch.randn(7, 4)
+    x = {
+        "whole": table[..., :8],
+        "every other feature": table[..., ::2][..., :8],
+        "an odd offset": table[..., 3:11],
+        "a transpose": torch.randn(2, 8, 7).mT,
+    }[shape].to(dtype)
+    turns = torch.stack([angles.cos(), angles.sin()], -1)
+    assert_close(turn_pairs(x, turns), rotate_pairs(x, angles))
+    compiled = torch.compile(turn_pairs, backend="aot_eager", fullgraph=True)
+    assert_close(compiled(x, turns), rotate_pairs(x, angles))
+    own, other = torch.stack([turns[..., 0], -turns[..., 0]], -1), turns[..., 1:].expand(-1, -1, 2)
+    assert_close(map_pairs(x, own.flatten(-2), other.flatten(-2)), reflect_pairs(x, angles / 2))
+
+
+def test_pairs_beyond_the_table_stay_and_missing_features_are_an_error():
+    x, turns = torch.randn(1, 3, 8), torch.randn(3, 2, 2)
+    assert torch.equal(turn_pairs(x, turns)[..., 4:], x[..., 4:])
+    with pytest.raises(ValueError, match="frequencies: got 2 pairs; x has 2 features"):
+        turn_pairs(x[..., :2], turns)
+
+
+def test_a_method_of_ones_own_is_one_class():
+    """Weights that are cut off beyond a distance, as design.md's user would write it."""
+
+    class Window(Encoding):
+        def place(self, positions, keys=None):
+            near = (positions[:, None] - positions).abs().amax(-1) <= 1
+
+            class Cut(Placed):
+                def attenuation(self):
+                    return near.float()
+
+            return Cut()
+
+    weights = MultiHeadAttention(8, 2).weights(torch.randn(1, 5, 8), Window().place(torch.arange(4.0)[:, None]))
+    assert (weights[..., 1, 3:] == 0).all()
+    assert (weights[..., 0, :] > 0).all()  # the token without a place sees all
+
+
+# The exponential of a GPU ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """As on a GPU: no number is looked at."""
+    monkeypatch.setattr(lie, "_readable", lambda x: False)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-6, 1.0, 300.0, 13_000.0])
+def test_a_fixed_number_of_squarings_is_as_exact(unread, size):
+    A = lie.skew_matrix(torch.randn(6, 28, dtype=torch.float64), 8)
+    A = size * A / (A.square().sum((-1, -2), keepdim=True) / 2).sqrt()
+    wanted = torch.matrix_exp(A)
+    got = lie.position_rotations(torch.ones(1, 1), A.float()[:, None])[0]
+    assert (got - wanted).norm(dim=(-1, -2)).max() < 1.5e-7 * size + 1e-6
+    exact = lie.position_rotations(torch.ones(1, 1).double(), A[:, None])[0]
+    assert (exact - wanted).norm(dim=(-1, -2)).max() < 1e-15 * (size + 10) * 10
+
+
+def test_what_the_squarings_do_not_reach_is_nan_and_the_rest_is_not(unread):
+    A = lie.skew_matrix(torch.randn(2, 28), 8)
+    A = A * torch.tensor([1.0, 1e5])[:, None, None]
+    got = lie.position_rotations(torch.ones(1, 1), A[:, None])[0]
+    assert got[0].isfinite().all()
+    assert got[1].isnan().all()
+
+
+def test_gradients_of_the_fixed_squarings_are_those_of_matrix_exp(unread):
+    entries, positions = torch.randn(2, 2, 6, dtype=torch.float64, requires_grad=True), torch.randn(5, 2).double()
+    weights = torch.randn(5, 2, 4, 4, dtype=torch.float64)
+
+    def gradient(rotations):
+        return torch.autograd.grad((rotations * weights).sum(), entries, retain_graph=True)[0]
+
+    A = lie.skew_matrix(entries, 4)
+    literal = torch.matrix_exp(torch.einsum("ta,haij->thij", positions, A))
+    assert_close(gradient(lie.position_rotations(positions, A)), gradient(literal), atol=1e-10, rtol=1e-9)
+
+
+def test_the_exponential_is_a_lawful_operator():
+    A = lie.skew_matrix(torch.randn(3, 6, dtype=torch.float64), 4).requires_grad_()
+    torch.library.opcheck(torch.ops.geolib.expm1.default, (A,))
