@@ -5,7 +5,8 @@
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
 - A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
-- A docstring's ``Source:`` line becomes a field beside Parameters and Returns; its vertical bars stay bars, its examples stand apart.
+- A docstring's ``Source:`` line becomes a field beside Parameters and Returns; bars and asterisks of formulas stay what
+  they are, and examples stand apart.
 - A page holds the style that its explorables share once.
 - ``package-versions`` lists the versions that this build ran with.
 """
