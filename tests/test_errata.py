@@ -351,7 +351,8 @@ def test_the_lead_over_rope_mixed_at_three_sizes():  # LR-T4
     assert 0.01 < largest < 0.011
     for a, b, lead in zip(mixed, liere, leads):
         most = min(2 - (a + b) / 100, 1.0)
-        assert lead / 100 < 1.96 * math.sqrt(most / 10_000)  # with the most disagreement there can be, none is significant
+        # With the most disagreement there can be, none is significant.
+        assert lead / 100 < 1.96 * math.sqrt(most / 10_000)
     assert 65.3 - mixed[0] == pytest.approx(-0.1)  # LieRE64
 
 
