@@ -2,15 +2,16 @@
 
 In "bf16" the factors of a product are rounded to bfloat16; sums of products, weights, the optimiser's moments, the
 residual stream, softmax and norms stay in float32. Some processors have units that multiply so ten times faster, on
-others it is slower than float32: they are told apart by a few steps of each, in time of the processor, which counts
-the work and not what other programs keep it waiting.
+others it is slower than float32: they are told apart by a few steps of each on one thread, in time of the processor.
+That counts the work, and not what other programs keep it waiting; several threads would count their own waiting too.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -69,15 +70,26 @@ def measured(step: Callable[[str], Tensor], images: int) -> tuple[str, str]:
         In a step.
     """
     seconds = {"float32": math.inf, "bf16": math.inf}
-    for turn in range(1 + TIMED):
-        for precision in seconds:
-            before = time.process_time()
-            step(precision)
-            if turn:
-                seconds[precision] = min(seconds[precision], time.process_time() - before)
-    threads = torch.get_num_threads()  # the time of a processor is the sum over them
-    rates = {precision: images * threads / max(took, 1e-9) for precision, took in seconds.items()}
+    with one_thread():
+        for turn in range(1 + TIMED):
+            for precision in seconds:
+                before = time.process_time()
+                step(precision)
+                if turn:
+                    seconds[precision] = min(seconds[precision], time.process_time() - before)
+    rates = {precision: images / max(took, 1e-9) for precision, took in seconds.items()}
     fast = "bf16" if rates["bf16"] > GAIN * rates["float32"] else "float32"
     slow = "float32" if fast == "bf16" else "bf16"
-    speeds = f"{rates[fast]:.0f} images/s of processor time against {rates[slow]:.0f} with {slow} products"
+    speeds = f"{rates[fast]:.0f} images/s of one thread's time against {rates[slow]:.0f} with {slow} products"
     return fast, f"{TITLES[fast]}, chosen by measurement: {speeds}"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, PyTorch computes on one thread; after it, on as many as before."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
