@@ -20,7 +20,7 @@ from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, load, read_all, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
-from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, h100_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, h100_seconds, table
 from geolib.lab.files import write_atomically
 from geolib.lab.models import ViT, patches
 from geolib.lab.runs import store as lab_records
@@ -97,12 +97,12 @@ def one_line(capsys):
 
 def test_the_field_holds_the_digits_in_its_corner():
     digits, field = load("digits"), load("digits-field")
-    assert field.shape == (1, 12, 12)
+    assert (field.shape, Config("digits-field").patch) == ((1, 16, 16), 2)
     assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
     assert not field.x_train[:, :, 8:].any()
     assert not field.x_train[:, :, :, 8:].any()
     assert torch.equal(field.y_train, digits.y_train)
-    assert "12x12" in field.source
+    assert "16x16" in field.source
 
 
 def test_digits_are_split_by_class_and_the_same_every_time():
@@ -756,19 +756,19 @@ def test_the_table_sets_the_papers_numbers_beside_ours(record):  # RF-T1
     made.append(with_accuracy(record, experiment.config("cpu", "learned", "cifar10", 0), 0.5))  # another scale
     full = table(experiment, "full", made)
     rows = {row[0]: row[1:] for row in full.rows}
-    assert rows["RoPE"] == ["87.91", "89.00 ± 1.41 (2 seeds)", "62.37", NO_RECORD]
-    assert rows["No-Pos"] == ["79.61", "80.00 (1 seed)", "53.37", NO_RECORD]
-    assert rows["learned (ours)"] == ["-", NO_RECORD, "-", NO_RECORD]
+    assert rows["RoPE"] == ["87.91", "89.00 ± 1.41 (2 seeds)"]
+    assert rows["No-Pos"] == ["79.61", "80.00 (1 seed)"]
+    assert "learned (ours)" not in rows
     notes = " ".join(full.notes)
     assert (
         f"cifar10: the paper's order (none < sinusoidal < {rope}) does not hold; ours is sinusoidal < none < {rope}"
         in notes
     )
-    assert "cifar100: too few records" in notes
+    assert "cifar100: " not in notes
     assert "epochs 200, ours 8" in " ".join(table(experiment, "cpu", made).notes)
-    assert "| RoPE | 87.91 | 89.00 ± 1.41 (2 seeds) | 62.37 | no record yet |" in full.markdown().splitlines()
+    assert "| RoPE | 87.91 | 89.00 ± 1.41 (2 seeds) |" in full.markdown().splitlines()
     widths = {len(line) for line in full.plain().splitlines()[3:4]}
-    assert max(len(line) for line in full.plain().splitlines()[2:12]) <= max(widths)
+    assert max(len(line) for line in full.plain().splitlines()[2 : 4 + len(full.rows)]) <= max(widths)
 
 
 def test_run_records_prints_the_table_and_does_not_repeat_itself(prepared, tmp_path, monkeypatch, capsys):

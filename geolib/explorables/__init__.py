@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.powers import EvenPowers
     from geolib.explorables.skew import SkewExponential
+    from geolib.explorables.spaces import ThreeSpaces
     from geolib.explorables.sphere import SphereTransport
     from geolib.explorables.state import ConformalState
 
@@ -38,6 +39,7 @@ __all__ = [
     "RopeClock",
     "SkewExponential",
     "SphereTransport",
+    "ThreeSpaces",
     "TwoMirrors",
 ]
 
@@ -53,6 +55,7 @@ _MODULES = {
     "RopeClock": "clock",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
+    "ThreeSpaces": "spaces",
     "TwoMirrors": "mirrors",
 }
 
