@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from geolib.explorables.circle import AttentionCircle
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.conformal import ConformalScale
     from geolib.explorables.gates import GateCurves
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from geolib.explorables.state import ConformalState
 
 __all__ = [
+    "AttentionCircle",
     "ConformalScale",
     "ConformalState",
     "EvenPowers",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AttentionCircle": "circle",
     "ConformalScale": "conformal",
     "ConformalState": "state",
     "EvenPowers": "powers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,3 +34,13 @@ class Table:
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Numbers of [0, 1] in percent: their mean, ± their standard deviation where there are two or more.
+
+    >>> spread([0.5, 0.52])
+    '51.0±1.4'
+    """
+    mean = f"{100 * statistics.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean}±{100 * statistics.stdev(values):.1f}"

@@ -6,13 +6,12 @@ tested at c ... 7 + c. ``digits-field`` carries the picture across a blank field
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of, to_come
-from geolib.lab.experiments.text import Table
+from geolib.lab.experiments.text import Table, spread
 from geolib.lab.runs.record import Record
 
 MOVES = (1, 2, 3, 4, 6, 8, 12, 16)  # patches: twice the grid at most
@@ -58,18 +57,13 @@ def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
         found = [accuracies(record) for record in cells.get((name, dataset), [])]
         if not found:
             continue
-        rows.append([title, *(_spread([each[shift] for each in found]) for shift in shifts)])
+        rows.append([title, *(spread([each[shift] for each in found]) for shift in shifts)])
     title = f"{experiment.name} ({scale} scale): test accuracy in % by how far the test stands from the training"
     runs = [record for group in cells.values() for record in group]
     seeds = sorted({record.config.seed for record in runs})
     notes = [f"± is over the seeds {seeds}."] if runs else []
     notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
     return Table(title, ["method", *map(str, shifts)], rows, [to_come(experiment, scale, cells), *notes])
-
-
-def _spread(values: Sequence[float]) -> str:
-    mean = f"{100 * statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean}±{100 * statistics.stdev(values):.1f}"
 
 
 SHIFT = Experiment(
