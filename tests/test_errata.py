@@ -130,7 +130,8 @@ def test_every_entry_names_tests_that_exist():
         if isinstance(node, ast.FunctionDef)
     }
     assert [f"{named(entry)}: {name}" for entry in ENTRIES for name in entry["shown"] if name not in known] == []
-    assert all(entry["shown"] for entry in ENTRIES)
+    # What cannot be computed is a matter of record, and the record is cited.
+    assert [named(entry) for entry in ENTRIES if not entry["shown"] and "{cite}" not in entry["finds"]] == []
 
 
 def test_the_page_shows_every_entry_and_every_version():
@@ -350,7 +351,8 @@ def test_the_lead_over_rope_mixed_at_three_sizes():  # LR-T4
     assert 0.01 < largest < 0.011
     for a, b, lead in zip(mixed, liere, leads):
         most = min(2 - (a + b) / 100, 1.0)
-        assert lead / 100 < 1.96 * math.sqrt(most / 10_000)  # so none is significant however the errors go together
+        # With the most disagreement there can be, none is significant.
+        assert lead / 100 < 1.96 * math.sqrt(most / 10_000)
     assert 65.3 - mixed[0] == pytest.approx(-0.1)  # LieRE64
 
 
@@ -371,8 +373,8 @@ def test_increases_of_operations():  # LR-T5
 
 
 def test_the_two_reductions_differ():  # LR-F4b
-    one, other = (numbers(quoted("LR-F4b", opening)) for opening in ("LieRE requires", "LieRE-based"))
-    assert (one, other) == ([3.5], [3.9])
+    openings = ("LieRE requires", "allowing", "LieRE-based")
+    assert [numbers(quoted("LR-F4b", opening)) for opening in openings] == [[3.5], [3.9], [3.9]]
 
 
 def vit_parameters(width, hidden, layers, patch_numbers, classes):

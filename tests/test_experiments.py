@@ -390,6 +390,19 @@ def test_paired_differences_are_those_computed_by_hand():
     assert str(difference) == "+3.00 ± 1.15 (3 seeds, 95 % interval -1.97 to +7.97)"
 
 
+def test_the_variance_of_paired_differences_has_the_correlation_in_it():
+    a, b = [0.80, 0.83, 0.86, 0.84], [0.70, 0.75, 0.74, 0.79]
+    difference = paired_differences(seeds_of("rope", a), seeds_of("none", b))
+    mean_a, mean_b = sum(a) / 4, sum(b) / 4
+    of_a, of_b = (sum((x - mean) ** 2 for x in row) / 3 for row, mean in ((a, mean_a), (b, mean_b)))
+    common = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b)) / 3
+    assert common > 0
+    assert difference.standard_error == pytest.approx(100 * math.sqrt((of_a + of_b - 2 * common) / 4))
+    other_order = paired_differences(seeds_of("rope", a), seeds_of("none", sorted(b, reverse=True)))
+    assert other_order.mean == pytest.approx(difference.mean)
+    assert other_order.standard_error > difference.standard_error
+
+
 def test_few_seeds_claim_no_interval():
     one = paired_differences(seeds_of("rope", [0.8]), seeds_of("none", [0.7, 0.9]))
     two = paired_differences(seeds_of("rope", [0.8, 0.9]), seeds_of("none", [0.7, 0.7]))

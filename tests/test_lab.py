@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -816,7 +817,8 @@ def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypat
     capsys.readouterr()
     assert main([*words, "--seeds", "1", "--time-budget", "400"]) == 3
     said = capsys.readouterr().out
-    assert "not started, 400 s of the time budget are left, it takes about 500 s (this method at this size" in said
+    needs = r"it takes about 500 s \(this method at this size"
+    assert re.search(rf"not started, (400|39\d) s of the time budget are left, {needs}", said)  # on a busy machine less
     assert len(read_all(out)) == 1
 
 
@@ -828,7 +830,8 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys):
     assert main(["pending", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     # A run that two experiments share is made once.
-    expected = len({config.name for e in EXPERIMENTS.values() for config in e.configs("full")})
+    full = [e for e in EXPERIMENTS.values() if "full" in e.scales]
+    expected = len({config.name for e in full for config in e.configs("full")})
     assert len(lines) == expected + 1
     assert lines[0].startswith("riemannformer-baselines  cifar10-none-seed0-")
     table1 = next(line for line in lines if line.startswith("riemannformer-table1"))

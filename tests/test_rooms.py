@@ -13,8 +13,8 @@ LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = ("files", "data", "config", "models", "counting", "training", "analysis", "runs", "experiments", "benches")
-# Above all rooms, imported by none of them: the front, the command line, and names that chapters know.
-ABOVE = ("", "__main__", "riemannformer", "tables")
+# Above all rooms, imported by none of them: the front and the command line.
+ABOVE = ("", "__main__")
 
 
 def modules(folder, package):

@@ -63,6 +63,8 @@ class Errata(FromErrata):
         term = nodes.term("", "", *self.inline(f"{entry['id']}, {entry['place']}"))
         quotations = [self.quotation(each["quote"]) for each in entry["words"]]
         finding = nodes.paragraph("", "", *self.inline(entry["finds"]))
+        if not entry["shown"]:  # a matter of record: the finding cites it
+            return nodes.definition_list_item("", term, nodes.definition("", *quotations, finding))
         shown = nodes.paragraph("", "Shown by: ", classes=["ledger-where"])
         for i, name in enumerate(named(entry, "shown")):
             shown += [nodes.Text("  ·  ")] if i else []
