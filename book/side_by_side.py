@@ -41,7 +41,10 @@ def is_stale(cache: JupyterCacheAbstract, path: Path) -> bool:
 
 def execute(path: Path, timeout: int) -> ExecutionResult:
     """Run a notebook in its own folder, as Jupyter Book would."""
-    return single_nb_execution(nbformat.read(path, 4), cwd=str(path.parent), timeout=timeout, allow_errors=False)
+    quiet = ["--log-level=40"]  # a kernel's warnings about its own sockets are no news for readers
+    return single_nb_execution(
+        nbformat.read(path, 4), cwd=str(path.parent), timeout=timeout, allow_errors=False, extra_arguments=quiet
+    )
 
 
 def main(root: Path) -> int:

@@ -32,6 +32,7 @@ RIGHT = {
         (math.atan2(float(q[1]), float(q[0])) - math.atan2(float(k[1]), float(k[0]))) / float(theta)
     ),
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
+    "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
     "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
@@ -45,6 +46,7 @@ WRONG = {
     "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),
     "rotations: which shift": lambda q, k, theta: 0.0,
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
+    "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
     "riemannformer: symmetries of a distance": lambda A: 8,
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from geolib import manifolds as mf
 from geolib.manifolds._shortest import exact_velocity
 from geolib.rotations import rotation_matrix
+from geolib.transport import rotation_preset, transports
 
 torch.set_num_threads(1)
 few = settings(deadline=None, max_examples=12)
@@ -750,6 +751,20 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
 def test_bad_input_is_named(call, argument):
     with pytest.raises(ValueError, match=f"^{argument}: got "):
         call(mf.half_plane())
+
+
+def test_a_slanted_line_through_flat_planes_carries_as_riemannformer_does():  # RF-8
+    log_s, theta, n, m = math.log(0.9), torch.tensor([0.8, -0.25], dtype=torch.float64), 2.0, 5.0
+    preset = rotation_preset(torch.tensor(log_s, dtype=torch.float64), theta)
+    expected = transports(preset.frames(vec(n, m)))[1, 0]  # T_m T_n^-1
+    plane = mf.power_metric(log_s, 2)
+    for j in range(2):
+        token = lambda p, j=j: vec(p, -2 * p * float(theta[j]) / log_s)  # noqa: E731
+        carried = mf.transport_matrix(plane, mf.segment(token(n), token(m)))
+        block = slice(2 * j, 2 * j + 2)
+        assert torch.allclose(carried, expected[block, block], atol=1e-9)
+        assert torch.allclose(plane.metric_at(token(m)), preset.metrics(vec(m))[0, block, block])
+        assert abs(float(mf.gaussian_curvature(plane, token(m)))) < 1e-12
 
 
 def test_import_does_not_load_scipy():

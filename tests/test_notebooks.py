@@ -15,7 +15,7 @@ NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 
 # What cells may import: the library, its light companions, and Python itself.
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
-ALLOWED |= {"anywidget", "traitlets"}
+ALLOWED |= {"anywidget", "traitlets", "dataclasses"}
 ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random"}
 MOST_LINES, MOST_LINES_OF_A_CHECK = 25, 10
 WIDEST = 76  # what the page's column shows without scrolling

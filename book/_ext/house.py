@@ -5,7 +5,8 @@
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
 - A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
-- A docstring's ``Source:`` line becomes a field beside Parameters and Returns; its vertical bars stay bars.
+- A docstring's ``Source:`` line becomes a field beside Parameters and Returns; bars and asterisks of formulas stay what
+  they are, and examples stand apart.
 - A page holds the style that its explorables share once.
 - ``package-versions`` lists the versions that this build ran with.
 """
@@ -108,10 +109,23 @@ def source_as_field(app: Sphinx, what: str, name: str, obj: object, options: obj
 
 
 def bars_as_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Keep |v| a length: outside code, reStructuredText would read it as a substitution."""
+    """Keep |v| a length and (*cells, d) a shape: outside code, reStructuredText would read them as its own marks."""
     for i, line in enumerate(lines):
-        pieces = re.split(r"(``.*?``)", line)
-        lines[i] = "".join(piece if piece.startswith("``") else piece.replace("|", r"\|") for piece in pieces)
+        if not line.lstrip().startswith((">>>", "...")):
+            pieces = re.split(r"(``.*?``)", line)
+            lines[i] = "".join(piece if piece.startswith("``") else plain(piece) for piece in pieces)
+
+
+def plain(text: str) -> str:
+    """The text with its bars, and its asterisks before a name in a shape, escaped."""
+    return re.sub(r"(?<![\w*])\*(?=\w+[,)])", r"\\*", text.replace("|", r"\|"))
+
+
+def examples_apart(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Two blank lines before the first example, so that no section swallows it."""
+    first = next((i for i, line in enumerate(lines) if line.startswith(">>>")), None)
+    if first is not None:
+        lines[first:first] = ["", ""]
 
 
 # Statements and exercises --------------------------------------------------------------------------------------------
@@ -211,5 +225,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("build-finished", share_styles)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)
+    app.connect("autodoc-process-docstring", examples_apart, priority=120)
     app.add_directive("package-versions", PackageVersions)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
