@@ -84,8 +84,8 @@ def beside(config: Config, data: Dataset) -> dict[str, Work]:
         return (crop_and_flip(data.x_train[: config.batch]).float() - mean) / deviation
 
     def tried(precision: str, pieces: int, compiles: bool) -> Work:
-        model: Any = model_of(config, data, anew=False)
-        chosen = torch.compile(model, dynamic=False, fullgraph=True) if compiles else model
+        model = model_of(config, data, anew=False)
+        chosen: Any = torch.compile(model, dynamic=False, fullgraph=True) if compiles else model
         return step_of(chosen, config, images, labels, precision, pieces)
 
     return {
