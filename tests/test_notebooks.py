@@ -16,7 +16,7 @@ NOTEBOOKS = [*CHAPTERS, REPOSITORY / "book" / "gallery.ipynb"]
 # What cells may import: the library, its light companions, and Python itself.
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
 ALLOWED |= {"anywidget", "traitlets"}
-ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random"}
+ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random", "tempfile"}
 MOST_LINES, MOST_LINES_OF_A_CHECK, WIDEST = 25, 10, 100
 
 
