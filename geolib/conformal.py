@@ -32,6 +32,10 @@ class ScaleLaw:
     ``log_scale(w)`` is log s; ``raw(s)`` is the w that gives s; ``exponent(positions)`` is the power of s in the
     metric.
 
+    >>> law = bounded_law(alpha=0.1)
+    >>> law.log_scale(law.raw(torch.tensor(0.9))).exp().item()
+    0.9
+
     Source: RF-6a.
     """
 
@@ -41,19 +45,12 @@ class ScaleLaw:
 
 
 def bounded_log_scale(w: Tensor, alpha: float = 0.1) -> Tensor:
-    """log s of the law s = e^w / (e^w + alpha), which keeps s below 1.
+    """log s of the law s = e^w / (e^w + alpha), which keeps s below 1; alpha > 0, in the paper's experiments 0.1.
 
-    Parameters
-    ----------
-    w : Tensor
-        Any real numbers.
-    alpha : float
-        Above 0; the paper's experiments use 0.1.
+    It is -log(1 + alpha e^-w), without forming s: exact to rounding for s near 0 and near 1 alike.
 
-    Returns
-    -------
-    Tensor, as w
-        -log(1 + alpha e^-w), without forming s: exact to rounding for s near 0 and near 1 alike.
+    >>> bounded_log_scale(torch.tensor(0.0), alpha=1.0).exp().item()
+    0.5
 
     Source: RF-6a.
     """
@@ -63,18 +60,10 @@ def bounded_log_scale(w: Tensor, alpha: float = 0.1) -> Tensor:
 
 
 def bounded_raw(s: Tensor, alpha: float = 0.1) -> Tensor:
-    """The w with e^w / (e^w + alpha) = s: log alpha + log s - log(1 - s).
+    """The w with e^w / (e^w + alpha) = s, for s between 0 and 1, both excluded: log alpha + log s - log(1 - s).
 
-    Parameters
-    ----------
-    s : Tensor
-        Between 0 and 1, both excluded.
-    alpha : float
-        Above 0.
-
-    Returns
-    -------
-    Tensor, as s
+    >>> bounded_raw(torch.tensor([0.5, 0.9]), alpha=1.0).tolist()  # 0 and log 9
+    [0.0, 2.197224]
 
     Source: RF-6a.
     """
@@ -89,16 +78,10 @@ def _range(s: Tensor) -> str:
 
 
 def free_raw(s: Tensor) -> Tensor:
-    """The w with e^w = s.
+    """The w with e^w = s, for finite s above 0.
 
-    Parameters
-    ----------
-    s : Tensor
-        Finite, above 0.
-
-    Returns
-    -------
-    Tensor, as s
+    >>> free_raw(torch.tensor(1.0)).item()
+    0.0
 
     Source: RF-6a.
     """
@@ -109,16 +92,11 @@ def free_raw(s: Tensor) -> Tensor:
 def slow_exponent(positions: Tensor, beta: float = math.e) -> Tensor:
     """The exponent log_beta(m), which turns exponential growth into a power of the position: s^(log_beta m).
 
-    Parameters
-    ----------
-    positions : Tensor
-        Above 0: at m = 0 the exponent is minus infinity, so positions that count from 0 must be moved by one.
-    beta : float
-        Above 1, the factor of m that raises the exponent by one.
+    Positions are above 0: at m = 0 the exponent is minus infinity, so those that count from 0 must be moved by one.
+    beta, above 1, is the factor of m that raises the exponent by one.
 
-    Returns
-    -------
-    Tensor, as positions
+    >>> slow_exponent(torch.tensor([1.0, 2.0, 8.0]), beta=2.0).tolist()
+    [0.0, 1.0, 3.0]
 
     Source: RF-6a.
     """
@@ -136,6 +114,9 @@ def _check_base(beta: float) -> None:
 def bounded_law(alpha: float = 0.1) -> ScaleLaw:
     """s = e^w / (e^w + alpha) < 1, to the power m: the law of the paper's experiments.
 
+    >>> bounded_law(alpha=1.0).log_scale(torch.tensor(0.0)).exp().item()
+    0.5
+
     Source: RF-6a.
     """
     check_positive(alpha, "alpha")
@@ -144,6 +125,9 @@ def bounded_law(alpha: float = 0.1) -> ScaleLaw:
 
 def free_law() -> ScaleLaw:
     """s = e^w, above or below 1, to the power m.
+
+    >>> free_law().log_scale(torch.tensor(0.3)).item()
+    0.3
 
     Source: RF-6a.
     """
@@ -154,6 +138,9 @@ def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
     """s = e^w / (e^w + alpha) to the power log_beta(1 + m), for long sequences.
 
     The paper counts positions from 1 and this library from 0, hence 1 + m.
+
+    >>> slow_law(beta=2.0).exponent(torch.tensor([0.0, 1.0, 7.0])).tolist()
+    [0.0, 1.0, 3.0]
 
     Source: RF-6a.
     """
@@ -180,18 +167,10 @@ SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free"
 
 
 def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
-    """M_m = s^m I.
+    """M_m = s^m I (tokens, dim, dim) at positions (tokens,); ``log_scale`` is log s, ().
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens,)
-    log_scale : Tensor, ()
-        log s.
-    dim : int
-
-    Returns
-    -------
-    Tensor, (tokens, dim, dim)
+    >>> scalar_metric(torch.tensor([2.0]), torch.tensor(math.log(3)), 2).tolist()
+    [[[9.0, 0.0], [0.0, 9.0]]]
 
     Source: RF-6.
     """
@@ -199,17 +178,10 @@ def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
 
 
 def diagonal_metric(positions: Tensor, log_scales: Tensor) -> Tensor:
-    """M_m = diag(s_1^m, ..., s_D^m).
+    """M_m = diag(s_1^m, ..., s_D^m) (tokens, dim, dim) at positions (tokens,); ``log_scales`` are log s_i, (dim,).
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens,)
-    log_scales : Tensor, (dim,)
-        log s_i.
-
-    Returns
-    -------
-    Tensor, (tokens, dim, dim)
+    >>> diagonal_metric(torch.tensor([2.0]), torch.tensor([2.0, 3.0]).log()).tolist()
+    [[[4.0, 0.0], [0.0, 9.0]]]
 
     Source: RF-6.
     """
@@ -217,19 +189,14 @@ def diagonal_metric(positions: Tensor, log_scales: Tensor) -> Tensor:
 
 
 def general_metric(positions: Tensor, log_scales: Tensor, frequencies: Tensor) -> Tensor:
-    """M_m = R(-m theta) S^m R(m theta), a metric whose axes turn as its scales change.
+    """M_m = R(-m theta) S^m R(m theta) (tokens, dim, dim), a metric whose axes turn as its scales change.
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens,)
-    log_scales : Tensor, (dim,)
-        log s_i; entries 2j and 2j + 1 belong to plane j.
-    frequencies : Tensor, (dim / 2,)
-        theta, radians per unit of position.
+    Positions are (tokens,); ``log_scales`` are log s_i, (dim,), entries 2j and 2j + 1 for plane j; ``frequencies`` are
+    theta, (dim / 2,) radians per unit of position.
 
-    Returns
-    -------
-    Tensor, (tokens, dim, dim)
+    >>> quarter = torch.tensor([math.pi / 2])
+    >>> general_metric(torch.tensor([1.0]), torch.tensor([2.0, 3.0]).log(), quarter).round(decimals=4).tolist()
+    [[[3.0, 0.0], [0.0, 2.0]]]
 
     Source: RF-A1, RF-A2.
     """
@@ -239,24 +206,12 @@ def general_metric(positions: Tensor, log_scales: Tensor, frequencies: Tensor) -
 
 
 def unit_ball(metric: Tensor, samples: int = 200) -> Tensor:
-    """The points of length one in a metric of the plane: an ellipse, a circle when the metric is conformal.
+    """The points (..., samples, 2) of length one in a metric (..., 2, 2): an ellipse, a circle if it is conformal.
 
-    Parameters
-    ----------
-    metric : Tensor, (..., 2, 2)
-        Symmetric positive definite.
-    samples : int
-        Points on the closed curve, the first equal to the last.
+    The first point is also the last. ValueError when the metric is not symmetric positive definite.
 
-    Returns
-    -------
-    Tensor, (..., samples, 2)
-        Points x with x^T M x = 1.
-
-    Raises
-    ------
-    ValueError
-        When the metric is not symmetric positive definite.
+    >>> unit_ball(torch.tensor([[4.0, 0.0], [0.0, 1.0]]), samples=5).round(decimals=4).tolist()
+    [[0.5, 0.0], [0.0, 1.0], [-0.5, 0.0], [0.0, -1.0], [0.5, 0.0]]
 
     Source: RF-6, RF-A1.
     """
@@ -271,20 +226,12 @@ def unit_ball(metric: Tensor, samples: int = 200) -> Tensor:
 
 
 def metric_root(metric: Tensor) -> Tensor:
-    """The lower triangular L with M = L L^T, after checking that M is a metric.
+    """The lower triangular L with M = L L^T, of metrics (..., d, d).
 
-    Parameters
-    ----------
-    metric : Tensor, (..., d, d)
+    ValueError when a matrix is not symmetric, or not positive definite.
 
-    Returns
-    -------
-    Tensor, (..., d, d)
-
-    Raises
-    ------
-    ValueError
-        When a matrix is not symmetric, or not positive definite.
+    >>> metric_root(torch.tensor([[4.0, 2.0], [2.0, 2.0]])).tolist()
+    [[2.0, 0.0], [1.0, 1.0]]
 
     Source: RF-6.
     """
@@ -307,20 +254,13 @@ def metric_root(metric: Tensor) -> Tensor:
 
 
 def conformal_map(x: Tensor, log_scale: Tensor, angles: Tensor) -> Tensor:
-    """T(x) = s R x: each pair of features turns by its angle, and all are scaled by s.
+    """T(x) = s R x: each pair of features of x (..., d) turns by its angle (..., d/2), and all are scaled by s.
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-    log_scale : Tensor, broadcastable to (...)
-        log s.
-    angles : Tensor, (..., d/2)
-        Radians, counter-clockwise.
+    ``log_scale`` is log s, broadcastable to (...); the angles are radians, counter-clockwise. The result has x's dtype.
 
-    Returns
-    -------
-    Tensor, (..., d)
-        In x's dtype.
+    >>> quarter = torch.tensor([math.pi / 2])
+    >>> conformal_map(torch.tensor([1.0, 0.0]), torch.tensor(math.log(2)), quarter).round(decimals=4).tolist()
+    [0.0, 2.0]
 
     Source: CS-1.
     """
@@ -330,18 +270,10 @@ def conformal_map(x: Tensor, log_scale: Tensor, angles: Tensor) -> Tensor:
 
 
 def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
-    """The matrix s R of a conformal map.
+    """The matrix s R (..., d, d) of a conformal map, from log s (...) and an orthogonal R.
 
-    Parameters
-    ----------
-    log_scale : Tensor, (...)
-        log s.
-    rotation : Tensor, (..., d, d)
-        Orthogonal.
-
-    Returns
-    -------
-    Tensor, (..., d, d)
+    >>> conformal_matrix(torch.tensor(math.log(2)), torch.eye(2)).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
 
     Source: CS-1.
     """
@@ -349,15 +281,10 @@ def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
 
 
 def conformal_factor(matrix: Tensor) -> Tensor:
-    """The scale s of a conformal matrix: the root of the mean of its squared singular values.
+    """The scale s (...) of a conformal matrix (..., d, d): the root of the mean of its squared singular values.
 
-    Parameters
-    ----------
-    matrix : Tensor, (..., d, d)
-
-    Returns
-    -------
-    Tensor, (...)
+    >>> conformal_factor(torch.tensor([[0.0, -3.0], [3.0, 0.0]])).item()
+    3.0
 
     Source: CS-1.
     """
@@ -365,17 +292,12 @@ def conformal_factor(matrix: Tensor) -> Tensor:
 
 
 def conformal_deviation(matrix: Tensor) -> Tensor:
-    """How far a matrix is from a conformal one: the largest entry of P^T P / s^2 - I.
+    """How far a matrix P (..., d, d) is from a conformal one: the largest entry of P^T P / s^2 - I, 0 for P = s R.
 
-    Parameters
-    ----------
-    matrix : Tensor, (..., d, d)
-        Not zero.
+    ValueError for a zero matrix.
 
-    Returns
-    -------
-    Tensor, (...)
-        Zero, up to rounding, when P = s R with R orthogonal.
+    >>> conformal_deviation(torch.tensor([[0.0, -3.0], [3.0, 0.0]])).item()
+    0.0
 
     Source: CS-1.
     """
@@ -392,21 +314,13 @@ def conformal_deviation(matrix: Tensor) -> Tensor:
 def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
     """Move a common factor from the queries' scales to the keys', so that both stay near 1 where their product is.
 
-    A score carries e^(a_m + b_n). For queries far on one side of the origin and keys far on the other, e^a overflows
-    and e^b underflows although the product is harmless. Adding c to one and taking it from the other changes no score.
-    Queries and keys at the same positions need no balancing: the product at (m, m) is then the square of the factor.
+    A score carries e^(a_m + b_n), with logarithms a (..., queries, d or 1) and b (..., keys, d or 1). For queries far
+    on one side of the origin and keys far on the other, e^a overflows and e^b underflows although the product is
+    harmless. The results, a - c and b + c with equal midpoints, change no score. Queries and keys at the same positions
+    need no balancing: the product at (m, m) is then the square of the factor.
 
-    Parameters
-    ----------
-    log_q : Tensor, (..., queries, d or 1)
-        Logarithms a of the queries' scales.
-    log_k : Tensor, (..., keys, d or 1)
-        Logarithms b of the keys' scales.
-
-    Returns
-    -------
-    tuple of Tensor, shaped as log_q and log_k
-        a - c and b + c, with equal midpoints.
+    >>> [x.flatten().tolist() for x in balance(torch.tensor([[100.0], [102.0]]), torch.tensor([[-100.0]]))]
+    [[-0.5, 1.5], [0.5]]
 
     Source: RF-14, RF-A5.
     """
@@ -421,22 +335,12 @@ def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
 def scaled_scores(q: Tensor, k: Tensor, log_q: Tensor, log_k: Tensor) -> Tensor:
     """e^(a_m + b_n) <q_m, k_n> with the logarithms added first: right wherever the score itself is a number.
 
-    Parameters
-    ----------
-    q : Tensor, (..., queries, d)
-    k : Tensor, (..., keys, d)
-    log_q : Tensor, (..., queries)
-        a, half of m log s in RF-13.
-    log_k : Tensor, (..., keys)
-        b, half of n log s.
+    q is (..., queries, d), k (..., keys, d), a (..., queries) is half of m log s in RF-13 and b (..., keys) half of n
+    log s. One matrix of exponentials more than the fast form, for positions whose spread ``balance`` cannot bring into
+    range.
 
-    Returns
-    -------
-    Tensor, (..., queries, keys)
-
-    Notes
-    -----
-    One matrix of exponentials more than the fast form, for positions whose spread ``balance`` cannot bring into range.
+    >>> scaled_scores(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([1000.0]), torch.tensor([-1000.0])).item()
+    2.0
 
     Source: RF-13.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from geolib._checks import require
+
 # Okabe and Ito's palette (2008), darkened where needed to reach a contrast of 3 to 1 on the paper colour.
 COLOURS = {
     "blue": "#0072b2",
@@ -16,11 +18,64 @@ COLOURS = {
 }
 INK, PAPER = "#22252b", "#fdfcfa"
 
+# What a colour means, in every figure and explorable, by theme; the explorables' style is made of this.
+ROLES = {
+    "light": {"query": "#b34700", "key": "#0067a3", "value": "#7a1f5c", "score": "#00704f"},
+    "dark": {"query": "#ffa14d", "key": "#62bdf2", "value": "#ffd0e8", "score": "#3fd0a0"},
+}
+
+# A method's colour tells its family, its dashes the member: seven colours are too few for all methods and all eyes.
+METHOD_STYLES = {
+    "none": ("grey", ":"),
+    "sinusoidal": ("sky", "--"),
+    "learned": ("sky", ":"),
+    "rope": ("blue", "-"),
+    "rope-axial": ("blue", "--"),
+    "visionllama": ("blue", "-."),
+    "rope-mixed": ("blue", ":"),
+    "riemannformer": ("orange", "-"),
+    "riemannformer-general": ("orange", "--"),
+    "riemannformer-diagonal": ("orange", "-."),
+    "riemannformer-reflection": ("orange", ":"),
+    "liere": ("purple", "-"),
+    "lf": ("green", "-"),
+    "alibi": ("green", "--"),
+    "sympow-gates": ("green", "-."),
+}
+
+
+def method_style(name: str) -> dict[str, str]:
+    """How matplotlib draws a method of the registry; what follows a plus sign adds dots to the line.
+
+    >>> method_style("rope"), method_style("rope+lf")["marker"]
+    ({'color': '#0072b2', 'linestyle': '-', 'marker': ''}, 'o')
+    """
+    method, *wrappers = name.split("+")
+    require(method in METHOD_STYLES, "name", repr(name), f"the methods are {', '.join(METHOD_STYLES)}")
+    colour, dashes = METHOD_STYLES[method]
+    return {"color": COLOURS[colour], "linestyle": dashes, "marker": "o" if wrappers else ""}
+
+
+def roles_css() -> str:
+    """The roles as custom properties of the explorables, light and dark.
+
+    >>> roles_css().splitlines()[0]
+    '.geo { --query: #b34700; --key: #0067a3; --value: #7a1f5c; --score: #00704f; }'
+    """
+    where = {"light": ".geo", "dark": '.geo[data-theme="dark"]'}
+    rows = {theme: " ".join(f"--{role}: {colour};" for role, colour in ROLES[theme].items()) for theme in where}
+    return "".join(f"{where[theme]} {{ {row} }}\n" for theme, row in rows.items())
+
 
 def use_house_style() -> None:
     """Set matplotlib up for the book: paper background, thin axes, the palette's colours in order, vector output.
 
     Figures keep their paper background in the dark theme, so one picture is legible in both.
+
+    >>> use_house_style()
+    >>> import matplotlib
+    >>> matplotlib.rcParams["axes.prop_cycle"].by_key()["color"][0] == COLOURS["blue"]
+    True
     """
     import matplotlib as mpl
     from cycler import cycler
@@ -59,12 +114,15 @@ def use_house_style() -> None:
 def label_lines(axes: Any, gap: float = 0.01) -> None:
     """Write each line's label at its right end, in its colour, instead of a legend; labels that collide move apart.
 
-    Parameters
-    ----------
-    axes : matplotlib Axes
-        Its lines carry labels; labels that begin with an underscore are left out.
-    gap : float
-        Space between a line's end and its label, in fractions of the axes' width.
+    Labels that begin with an underscore are left out. ``gap`` is the space before a label, in fractions of the axes'
+    width.
+
+    >>> from matplotlib.figure import Figure
+    >>> axes = Figure().subplots()
+    >>> _ = axes.plot([0, 1], [0, 1], label="up")
+    >>> label_lines(axes)
+    >>> [text.get_text() for text in axes.texts]
+    ['up']
     """
     axes.get_xlim(), axes.get_ylim()  # autoscaling is lazy: asking makes transData current
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_") and len(line.get_xdata())]

@@ -26,17 +26,12 @@ from geolib.conformal import metric_root
 
 
 def precision_root(raw: Tensor) -> Tensor:
-    """The Cholesky factor of a symmetric positive definite matrix, from free numbers.
+    """The Cholesky factor L (..., axes, axes) of a symmetric positive definite matrix, from free numbers.
 
-    Parameters
-    ----------
-    raw : Tensor, (..., axes, axes)
-        Any real numbers; the part above the diagonal is not used. Zeros give the identity.
+    raw below the diagonal, exp(raw) on it; what stands above is not used. Zeros give the identity.
 
-    Returns
-    -------
-    Tensor, (..., axes, axes)
-        L, lower triangular: raw below the diagonal, exp(raw) on it.
+    >>> precision_root(torch.tensor([[math.log(2), 9.0], [3.0, 0.0]])).tolist()
+    [[2.0, 0.0], [3.0, 1.0]]
 
     Source: RF-21.
     """
@@ -46,14 +41,8 @@ def precision_root(raw: Tensor) -> Tensor:
 def precision_matrix(raw: Tensor) -> Tensor:
     """A symmetric positive definite matrix from free numbers: A = L L^T with L = ``precision_root(raw)``.
 
-    Parameters
-    ----------
-    raw : Tensor, (..., axes, axes)
-        Any real numbers; the part above the diagonal is not used. Zeros give the identity.
-
-    Returns
-    -------
-    Tensor, (..., axes, axes)
+    >>> precision_matrix(torch.tensor([[math.log(2), 9.0], [3.0, 0.0]])).tolist()
+    [[4.0, 6.0], [6.0, 10.0]]
 
     Source: RF-21.
     """
@@ -62,22 +51,13 @@ def precision_matrix(raw: Tensor) -> Tensor:
 
 
 def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
-    """Coordinates in which the distance of A is Euclidean: u = L^T p with A = L L^T.
+    """Coordinates (..., tokens, axes) in which the distance of A is Euclidean: u = L^T p with A = L L^T.
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    precision : Tensor, (..., axes, axes), or None for the identity
-        A.
+    Positions are (tokens, axes); the precision A (..., axes, axes) is the identity where it is None. ValueError when A
+    is not symmetric positive definite, or has another number of axes.
 
-    Returns
-    -------
-    Tensor, (..., tokens, axes)
-
-    Raises
-    ------
-    ValueError
-        When A is not symmetric positive definite, or has the wrong size.
+    >>> whiten(torch.tensor([[1.0, 2.0]]), torch.diag(torch.tensor([1.0, 4.0]))).tolist()
+    [[1.0, 4.0]]
 
     Source: RF-21.
     """
@@ -93,17 +73,12 @@ def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
 
 
 def squared_distances(positions: Tensor, precision: Tensor | None = None) -> Tensor:
-    """|p_m - p_n|_A^2 = (p_m - p_n)^T A (p_m - p_n) for every pair of tokens.
+    """|p_m - p_n|_A^2 = (p_m - p_n)^T A (p_m - p_n), (..., tokens, tokens).
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    precision : Tensor, (..., axes, axes), or None for the identity
-        A, symmetric positive definite.
+    Positions are (tokens, axes), A (..., axes, axes) is the identity where it is None; errors as ``whiten``.
 
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
+    >>> squared_distances(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.diag(torch.tensor([1.0, 4.0])))[0, 1].item()
+    17.0
 
     Source: RF-21.
     """
@@ -112,24 +87,13 @@ def squared_distances(positions: Tensor, precision: Tensor | None = None) -> Ten
 
 
 def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
-    """log Omega = -|p_m - p_n|_A^2 / (2 sigma_m^2).
+    """log Omega = -|p_m - p_n|_A^2 / (2 sigma_m^2), (..., tokens, tokens).
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    sigma : Tensor, (..., 1) or (..., tokens)
-        Above 0, in units of position; the width belongs to the query.
-    precision : Tensor, (..., axes, axes), or None for the identity
-        A.
+    Positions are (tokens, axes); sigma, in units of position, (..., 1) or (..., tokens) for each query its own; A (...,
+    axes, axes). ValueError when a width is not above 0, or their number fits neither one nor the tokens.
 
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
-
-    Raises
-    ------
-    ValueError
-        When a width is not above 0, or their number fits neither one nor the tokens.
+    >>> log_attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).tolist()
+    [[0.0, -2.0], [-2.0, 0.0]]
 
     Source: RF-21.
     """
@@ -137,14 +101,10 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
 
 
 def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
-    """Omega = G_sigma(p_m, p_n) = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)).
+    """Omega = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)): ones on the diagonal; arguments and errors as ``log_attenuation``.
 
-    Parameters and errors are those of ``log_attenuation``.
-
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
-        Ones on the diagonal, between 0 and 1 elsewhere.
+    >>> attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).tolist()
+    [[1.0, 0.135335], [0.135335, 1.0]]
 
     Source: RF-21.
     """
@@ -152,17 +112,12 @@ def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = Non
 
 
 def pad_unplaced(omega: Tensor, tokens: int) -> Tensor:
-    """Omega with rows and columns of ones for the tokens in front that have no place.
+    """Omega (..., placed, placed) with rows and columns of ones for the tokens in front that have no place.
 
-    Parameters
-    ----------
-    omega : Tensor, (..., placed tokens, placed tokens)
-    tokens : int
-        All tokens; at least as many as are placed.
+    ``tokens`` is how many there are in all; ValueError when fewer than are placed.
 
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
+    >>> pad_unplaced(torch.zeros(1, 1), 2).tolist()
+    [[1.0, 1.0], [1.0, 0.0]]
 
     Source: RF-22.
     """
@@ -189,17 +144,10 @@ def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
 def focus_one_query(weights: Tensor, decay: Tensor, v: Tensor) -> Tensor:
     """One query's output, s (Lambda V): its weights times the values, each value first shrunk by its decay.
 
-    Parameters
-    ----------
-    weights : Tensor, (..., keys)
-        s, a row of the softmax.
-    decay : Tensor, (..., keys)
-        The diagonal of Lambda.
-    v : Tensor, (..., keys, d)
+    s, a row of the softmax, and the diagonal of Lambda are (..., keys), v is (..., keys, d).
 
-    Returns
-    -------
-    Tensor, (..., d)
+    >>> focus_one_query(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.1]), torch.tensor([[2.0], [10.0]])).item()
+    1.5
 
     Source: RF-19, RF-20.
     """
@@ -209,17 +157,11 @@ def focus_one_query(weights: Tensor, decay: Tensor, v: Tensor) -> Tensor:
 def bilateral_filter(range_kernel: Tensor, spatial_kernel: Tensor, v: Tensor) -> Tensor:
     """sum_n G_s(q_m, k_n) G_sigma(p_m, p_n) v_n: similarity of content times nearness.
 
-    Parameters
-    ----------
-    range_kernel : Tensor, (..., queries, keys)
-        G_s, the weights of attention.
-    spatial_kernel : Tensor, broadcastable to (..., queries, keys)
-        G_sigma.
-    v : Tensor, (..., keys, d)
+    The range kernel G_s, the weights of attention, is (..., queries, keys), the spatial kernel G_sigma broadcastable to
+    it, v is (..., keys, d).
 
-    Returns
-    -------
-    Tensor, (..., queries, d)
+    >>> bilateral_filter(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.1]]), torch.tensor([[2.0], [10.0]])).item()
+    1.5
 
     Source: RF-21.
     """
@@ -231,17 +173,12 @@ def focused_attention(
 ) -> Tensor:
     """(softmax(q k^T / sqrt(d)) * Omega) V with the matrices written out.
 
-    Parameters
-    ----------
-    q, k : Tensor, (..., heads, tokens, d)
-    v : Tensor, (..., heads, tokens, value_dim)
-    positions : Tensor, (placed tokens, axes)
-    sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
-    precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
+    Shapes and errors are those of ``fused_focused_attention``, with any number of leading dimensions.
 
-    Returns
-    -------
-    Tensor, (..., heads, tokens, value_dim)
+    >>> q = torch.zeros(1, 2, 1)  # equal scores
+    >>> v = torch.ones(1, 2, 1)
+    >>> focused_attention(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
+    [0.567668, 0.567668]
 
     Source: RF-22.
     """
@@ -252,19 +189,12 @@ def focused_attention(
 def focused_attention_by_lse(q: Tensor, k: Tensor, v: Tensor, log_omega: Tensor) -> Tensor:
     """The same as one softmax: softmax(S + log Omega) V, row m scaled by e^(lse(S + log Omega) - lse(S)).
 
-    Parameters
-    ----------
-    q, k : Tensor, (..., tokens, d)
-    v : Tensor, (..., tokens, value_dim)
-    log_omega : Tensor, broadcastable to (..., tokens, tokens)
+    q and k are (..., tokens, d), v (..., tokens, value_dim), log Omega broadcastable to (..., tokens, tokens). The
+    identity with its matrices standing in memory; ``fused_focused_attention`` computes it block by block.
 
-    Returns
-    -------
-    Tensor, (..., tokens, value_dim)
-
-    Notes
-    -----
-    The identity with its matrices standing in memory; ``fused_focused_attention`` computes it block by block.
+    >>> q, log_omega = torch.zeros(2, 1), log_attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0]))
+    >>> focused_attention_by_lse(q, q, torch.ones(2, 1), log_omega).flatten().tolist()
+    [0.567668, 0.567668]
 
     Source: RF-FUSED.
     """
@@ -284,26 +214,26 @@ def fused_focused_attention(
 
     A block of queries at a time, both log-sum-exps share one pass over the keys: e^(S - lse(S)) stands in a small
     buffer, is multiplied by Omega there, and the product with V carries the row factor of RF-FUSED in it. The backward
-    pass computes the block again. Distances come from differences of positions, not from an expansion into
-    inner products, which would cancel badly in float32 once positions reach hundreds of widths.
+    pass computes the block again. Distances come from differences of positions, not from an expansion into inner
+    products, which would cancel badly in float32 once positions reach hundreds of widths.
 
     Parameters
     ----------
     q, k : Tensor, (..., heads, tokens, d)
     v : Tensor, (..., heads, tokens, value_dim)
+        The result has its shape and q's dtype, and is differentiable once, in every argument.
     positions : Tensor, (placed tokens, axes)
     sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
     precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
 
-    Returns
-    -------
-    Tensor, (..., heads, tokens, value_dim)
-        In q's dtype. Differentiable once, in every argument.
-
     Raises
     ------
     ValueError
-        As ``focused_attention``; and when q, k and v differ in their leading dimensions or their numbers of tokens.
+        As ``log_attenuation``; when q, k and v differ in their leading dimensions or their numbers of tokens.
+
+    >>> q, v = torch.zeros(1, 2, 1), torch.ones(1, 2, 1)
+    >>> fused_focused_attention(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
+    [0.567668, 0.567668]
 
     Source: RF-FUSED, RF-22.
     """

@@ -32,16 +32,10 @@ from geolib._checks import angle_dtype, check_even, check_floating, check_positi
 
 
 def rotation_matrix(angle: Tensor) -> Tensor:
-    """The rotation R(a) of the plane.
+    """The rotation R(a) of the plane, (..., 2, 2), by angles (...) in radians, counter-clockwise.
 
-    Parameters
-    ----------
-    angle : Tensor, (...)
-        Radians, counter-clockwise.
-
-    Returns
-    -------
-    Tensor, (..., 2, 2)
+    >>> rotation_matrix(torch.tensor(math.pi / 2)).round(decimals=4).tolist()
+    [[0.0, -1.0], [1.0, 0.0]]
 
     Source: RF-10.
     """
@@ -50,16 +44,10 @@ def rotation_matrix(angle: Tensor) -> Tensor:
 
 
 def reflection_matrix(angle: Tensor) -> Tensor:
-    """The reflection S(a) in the line through the origin at angle a: determinant -1, its own inverse.
+    """The reflection S(a), (..., 2, 2), in the line through the origin at angle a: determinant -1, its own inverse.
 
-    Parameters
-    ----------
-    angle : Tensor, (...)
-        Angle of the mirror line, radians.
-
-    Returns
-    -------
-    Tensor, (..., 2, 2)
+    >>> reflection_matrix(torch.tensor(math.pi / 4)).round(decimals=4).tolist()  # swaps the coordinates
+    [[0.0, 1.0], [1.0, 0.0]]
 
     Source: RF-15.
     """
@@ -68,15 +56,10 @@ def reflection_matrix(angle: Tensor) -> Tensor:
 
 
 def block_diagonal(blocks: Tensor) -> Tensor:
-    """Square blocks along the diagonal of one matrix, zeros elsewhere.
+    """Square blocks (..., count, b, b) along the diagonal of one matrix (..., count b, count b), zeros elsewhere.
 
-    Parameters
-    ----------
-    blocks : Tensor, (..., count, b, b)
-
-    Returns
-    -------
-    Tensor, (..., count * b, count * b)
+    >>> block_diagonal(torch.tensor([[[1.0]], [[2.0]]])).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
 
     Source: RF-10, RF-17.
     """
@@ -94,17 +77,12 @@ def block_diagonal(blocks: Tensor) -> Tensor:
 
 
 def plane_generator(angles: Tensor) -> Tensor:
-    """The skew matrix X with exp(X) = diag(R(a_1), ..., R(a_{d/2})).
+    """The skew matrix X (..., d, d) with exp(X) = diag(R(a_1), ..., R(a_{d/2})), from angles (..., d/2) in radians.
 
-    Parameters
-    ----------
-    angles : Tensor, (..., d/2)
-        Radians.
+    Its blocks are [[0, -a_j], [a_j, 0]]; any two such matrices commute, so exp(U - V) = exp(U) exp(V)^-1.
 
-    Returns
-    -------
-    Tensor, (..., d, d)
-        Blocks [[0, -a_j], [a_j, 0]]; any two such matrices commute, so exp(U - V) = exp(U) exp(V)^-1.
+    >>> plane_generator(torch.tensor([0.5])).tolist()
+    [[0.0, -0.5], [0.5, 0.0]]
 
     Source: RF-7, LR-2.
     """
@@ -113,16 +91,12 @@ def plane_generator(angles: Tensor) -> Tensor:
 
 
 def mixed_matrix(angles: Tensor) -> Tensor:
-    """Blocks diag(R(a_1), S(a_2)): even-numbered pairs turn, odd-numbered pairs are mirrored.
+    """Blocks diag(R(a_1), S(a_2)), (..., d, d): even-numbered pairs turn, odd-numbered pairs are mirrored.
 
-    Parameters
-    ----------
-    angles : Tensor, (..., d/2)
-        Radians; the number of pairs must be even.
+    The angles (..., d/2) are radians, for an even number of pairs.
 
-    Returns
-    -------
-    Tensor, (..., d, d)
+    >>> mixed_matrix(torch.tensor([math.pi, 0.0])).diagonal().tolist()
+    [-1.0, -1.0, 1.0, -1.0]
 
     Source: RF-17. The inverse (RF-18) is ``mixed_matrix(inverse_mixed_angles(angles))``.
     """
@@ -133,16 +107,10 @@ def mixed_matrix(angles: Tensor) -> Tensor:
 
 
 def inverse_mixed_angles(angles: Tensor) -> Tensor:
-    """The angles of the inverse of ``mixed_matrix``: rotations turn back, reflections are their own inverses.
+    """The angles (..., d/2) of the inverse of ``mixed_matrix``: rotations turn back, reflections stay.
 
-    Parameters
-    ----------
-    angles : Tensor, (..., d/2)
-        Radians.
-
-    Returns
-    -------
-    Tensor, (..., d/2)
+    >>> inverse_mixed_angles(torch.tensor([0.5, 0.7])).tolist()
+    [-0.5, 0.7]
 
     Source: RF-18.
     """
@@ -155,24 +123,14 @@ def inverse_mixed_angles(angles: Tensor) -> Tensor:
 
 
 def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
-    """Turn each interleaved pair of features by its angle: R(a_j) (x_{2j}, x_{2j+1}).
+    """Turn each interleaved pair of features of x (..., d) by its angle: R(a_j) (x_{2j}, x_{2j+1}), in x's dtype.
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-    angles : Tensor, (..., r/2)
-        Radians, counter-clockwise; broadcast against x's leading dimensions. With r < d only the first r features turn
-        (partial rotary) and the others pass through.
+    Angles (..., r/2), in radians counter-clockwise, broadcast against x's leading dimensions. With r < d only the first
+    r features turn (partial rotary) and the others pass through. ValueError when d is odd, or there are more than d/2
+    angles.
 
-    Returns
-    -------
-    Tensor, (..., d)
-        In x's dtype.
-
-    Raises
-    ------
-    ValueError
-        When d is odd, or angles has more than d/2 entries.
+    >>> rotate_pairs(torch.tensor([1.0, 0.0, 5.0, 6.0]), torch.tensor([math.pi / 2])).round(decimals=4).tolist()
+    [0.0, 1.0, 5.0, 6.0]
 
     Source: RF-10, LR-A2.
     """
@@ -188,18 +146,10 @@ def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
 
 def reflect_pairs(x: Tensor, angles: Tensor) -> Tensor:
-    """Mirror each interleaved pair of features in the line at its angle: S(a_j) (x_{2j}, x_{2j+1}).
+    """Mirror each interleaved pair of x (..., d) in the line at its angle (..., d/2): S(a_j) (x_{2j}, x_{2j+1}).
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-    angles : Tensor, (..., d/2)
-        Angles of the mirror lines, radians.
-
-    Returns
-    -------
-    Tensor, (..., d)
-        In x's dtype.
+    >>> reflect_pairs(torch.tensor([1.0, 2.0]), torch.tensor([math.pi / 4])).round(decimals=4).tolist()
+    [2.0, 1.0]
 
     Source: RF-15, RF-16 (with s = 1).
     """
@@ -220,19 +170,12 @@ def _geometric(count: int, base: float) -> Tensor:
 
 
 def language_frequencies(dim: int, base: float = 10000.0) -> Tensor:
-    """RoPE's frequencies for text: theta_i = base^(-2i/d), i = 0 ... d/2 - 1.
+    """RoPE's frequencies for text, theta_i = base^(-2i/d) for i = 0 ... d/2 - 1: (dim/2, 1), radians per token.
 
-    Parameters
-    ----------
-    dim : int
-        The number of features that turn, even.
-    base : float
-        Above 0; the slowest pair takes nearly 2 pi base tokens for a full turn.
+    The slowest pair takes nearly 2 pi base tokens for a full turn.
 
-    Returns
-    -------
-    Tensor, (dim/2, 1)
-        Radians per token, float32.
+    >>> language_frequencies(4, base=100.0).flatten().tolist()
+    [1.0, 0.1]
 
     Source: LR-A2.
     """
@@ -241,19 +184,12 @@ def language_frequencies(dim: int, base: float = 10000.0) -> Tensor:
 
 
 def document_frequencies(dim: int, longest: float) -> Tensor:
-    """Frequencies tied to the longest document: theta_i = 2 pi / N^(2(i-1)/d), i = 1 ... d/2.
+    """Frequencies tied to the longest document, theta_i = 2 pi / N^(2(i-1)/d) for i = 1 ... d/2: (dim/2, 1).
 
-    Parameters
-    ----------
-    dim : int
-        Even.
-    longest : float
-        N, in tokens. Keep it constant: the rotations change with it.
+    In radians per token. N is ``longest``, in tokens. Keep it constant: the rotations change with it.
 
-    Returns
-    -------
-    Tensor, (dim/2, 1)
-        Radians per token, float32.
+    >>> (document_frequencies(4, longest=100) / (2 * math.pi)).flatten().tolist()
+    [1.0, 0.1]
 
     Source: CS-rot.
     """
@@ -264,19 +200,12 @@ def document_frequencies(dim: int, longest: float) -> Tensor:
 def axial_frequencies(dim: int, axes: int, base: float = 100.0) -> Tensor:
     """Each axis turns its own block of pairs: the first pairs follow axis 0, the next axis 1, and so on.
 
-    Parameters
-    ----------
-    dim : int
-        Even.
-    axes : int
-        At most dim/2. Blocks differ by at most one pair when axes does not divide dim/2.
-    base : float
-        100 for integer patch indices of images; 10000 leaves most pairs nearly still on an 8x8 grid.
+    (dim/2, axes), radians per unit of position, with one non-zero entry a row; blocks differ by at most one pair when
+    ``axes`` does not divide dim/2. A base of 100 suits integer patch indices of images; 10000 leaves most pairs nearly
+    still on an 8x8 grid.
 
-    Returns
-    -------
-    Tensor, (dim/2, axes)
-        Radians per unit of position, float32; one non-zero entry a row.
+    >>> axial_frequencies(8, axes=2).tolist()
+    [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0], [0.0, 0.1]]
 
     Source: RF-S.
     """
@@ -291,17 +220,10 @@ def axial_frequencies(dim: int, axes: int, base: float = 100.0) -> Tensor:
 def alternating_frequencies(dim: int, axes: int, base: float = 10000.0) -> Tensor:
     """VisionLLaMA's layout: pair j follows axis j mod axes, so neighbours share a frequency and differ in axis.
 
-    Parameters
-    ----------
-    dim : int
-        Even, and dim/2 a multiple of axes.
-    axes : int
-    base : float
+    (dim/2, axes), radians per unit of position, with one non-zero entry a row; dim/2 is a multiple of ``axes``.
 
-    Returns
-    -------
-    Tensor, (dim/2, axes)
-        Radians per unit of position, float32; one non-zero entry a row.
+    >>> alternating_frequencies(8, axes=2).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.01, 0.0], [0.0, 0.01]]
 
     Source: LR-T1 (the VisionLLaMA column).
     """
@@ -315,17 +237,12 @@ def alternating_frequencies(dim: int, axes: int, base: float = 10000.0) -> Tenso
 
 
 def grid_positions(*sizes: int) -> Tensor:
-    """Integer positions of a grid's cells, in the order of a flattened array (the last axis runs fastest).
+    """Integer positions (cells, axes) of a grid's cells, in the order of a flattened array: the last axis runs fastest.
 
-    Parameters
-    ----------
-    sizes : int
-        Cells along each axis: ``grid_positions(8, 8)`` for an 8x8 image, (rows, columns).
+    ``grid_positions(8, 8)`` is for an 8x8 image: column 0 is the row index y, column 1 the column index x.
 
-    Returns
-    -------
-    Tensor, (cells, axes)
-        float32; column 0 is the row index y, column 1 the column index x.
+    >>> grid_positions(2, 2).tolist()
+    [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
     whole = all(isinstance(s, Integral) and s > 0 for s in sizes)
     require(len(sizes) > 0 and whole, "sizes", sizes, "one positive whole number of cells for each axis")
@@ -334,18 +251,12 @@ def grid_positions(*sizes: int) -> Tensor:
 
 
 def rescale_positions(positions: Tensor, trained: Sequence[int], size: Sequence[int]) -> Tensor:
-    """Positions on a larger or smaller grid, squeezed into the range the model was trained on.
+    """Positions (tokens, axes) on a grid of another size, squeezed into the trained range: positions * trained / size.
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    trained, size : sequences of int
-        Cells along each axis, at training and now.
+    ``trained`` and ``size`` count the cells along each axis, at training and now.
 
-    Returns
-    -------
-    Tensor, (tokens, axes)
-        positions * trained / size.
+    >>> rescale_positions(torch.tensor([[8.0, 12.0]]), trained=(8, 8), size=(16, 16)).tolist()
+    [[4.0, 6.0]]
 
     Source: LR-F2 (the rescaled variant; the other one leaves the positions as they are).
     """
@@ -358,20 +269,13 @@ def rescale_positions(positions: Tensor, trained: Sequence[int], size: Sequence[
 
 
 def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
-    """The angle of each pair at each position: sum_i p_i frequencies[j, i].
+    """The angle of each pair at each position, sum_i p_i frequencies[j, i]: (..., tokens, pairs), in radians.
 
-    Parameters
-    ----------
-    positions : Tensor, (..., tokens, axes)
-        Any real numbers; for an offset (keys in a cache) add it to them. Leading dimensions are broadcast against
-        those of the frequencies.
-    frequencies : Tensor, (..., pairs, axes)
-        Radians per unit of position; leading dimensions (heads, say) are kept.
+    Positions are (..., tokens, axes), any real numbers; for an offset (keys in a cache) add it to them. Frequencies are
+    (..., pairs, axes), radians per unit of position. Leading dimensions (heads, say) are broadcast.
 
-    Returns
-    -------
-    Tensor, (..., tokens, pairs)
-        Radians, float32 or float64.
+    >>> pair_angles(torch.tensor([[2.0, 3.0]]), torch.tensor([[0.5, 0.0], [0.0, 0.1]])).tolist()
+    [[1.0, 0.3]]
 
     Source: RF-S, LR-A1 (block width 2).
     """
@@ -385,22 +289,25 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
-    """Rotary position encoding: R(p . frequencies) x at every token.
+    """Rotary position encoding: R(p . frequencies) x at every token, in x's dtype.
 
-    Applied to queries and keys alike it makes the score of a query at m and a key at n depend on n - m alone:
-    (R(m)q) . (R(n)k) = q . R(n - m) k.
+    Applied to queries and keys alike it makes the score of a query at m and a key at n depend on n - m alone: (R(m)q) .
+    (R(n)k) = q . R(n - m) k.
+
+    With float32 positions x is off by at most 1e-4 of its length at position 1e3 and a tenth at 1e6. Positions in
+    float64, or whole numbers, keep it to 2e-7 of its length for the same frequencies.
 
     Parameters
     ----------
     x : Tensor, (..., tokens, d)
+        ValueError when it has fewer heads or tokens than the angles.
     positions : Tensor, (tokens, axes)
     frequencies : Tensor, (r/2, axes), or (heads, r/2, axes) for x as (..., heads, tokens, d)
         From one of the ``*_frequencies`` functions, or learned.
 
-    Returns
-    -------
-    Tensor, (..., tokens, d)
-        In x's dtype.
+    >>> q, k = rope(torch.ones(2, 2), torch.tensor([[3.0], [5.0]]), torch.tensor([[0.5]]))
+    >>> round(float(q @ k), 4), round(2 * math.cos(1.0), 4)
+    (1.0806, 1.0806)
 
     Source: LR-A2, CS-rot, RF-13 with s = 1 (there with the opposite sign of theta).
     """
@@ -417,14 +324,10 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
 def to_half_split(x: Tensor) -> Tensor:
     """From interleaved pairs (2i, 2i+1) to half-split pairs (i, i + d/2), on the last dimension.
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-        Vectors; for a projection's weight of shape (d, width), pass its transpose and transpose back.
+    For a projection's weight of shape (d, width), pass its transpose and transpose back.
 
-    Returns
-    -------
-    Tensor, (..., d)
+    >>> to_half_split(torch.tensor([0, 1, 2, 3])).tolist()
+    [0, 2, 1, 3]
     """
     check_even(x.shape[-1], "x's last dimension")
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
@@ -433,13 +336,8 @@ def to_half_split(x: Tensor) -> Tensor:
 def to_interleaved(x: Tensor) -> Tensor:
     """From half-split pairs (i, i + d/2) to interleaved pairs (2i, 2i+1): the inverse of ``to_half_split``.
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-
-    Returns
-    -------
-    Tensor, (..., d)
+    >>> to_interleaved(torch.tensor([0, 2, 1, 3])).tolist()
+    [0, 1, 2, 3]
     """
     check_even(x.shape[-1], "x's last dimension")
     return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)

@@ -37,16 +37,11 @@ from geolib.rotations import (
 
 
 def check_frames(frames: Tensor) -> None:
-    """Square matrices that can be inverted.
+    """Refuse frames (..., d, d) of which one has no inverse: a condition number beyond its precision.
 
-    Parameters
-    ----------
-    frames : Tensor, (..., d, d)
-
-    Raises
-    ------
-    ValueError
-        When the matrices are not square, or one has a condition number beyond its precision.
+    >>> check_frames(torch.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    Traceback (most recent call last):
+    ValueError: frames: got a singular matrix; every frame must have an inverse
     """
     check_floating(frames, "frames")
     square = frames.dim() >= 2 and frames.shape[-1] == frames.shape[-2]
@@ -59,20 +54,12 @@ def check_frames(frames: Tensor) -> None:
 
 
 def tangent_mappings(frames: Tensor) -> Tensor:
-    """The tangent mappings T_i^-1, from each tangent space to the reference space.
+    """The tangent mappings T_i^-1 (..., d, d), from each tangent space to the reference space.
 
-    Parameters
-    ----------
-    frames : Tensor, (..., d, d)
+    Errors as ``check_frames``.
 
-    Returns
-    -------
-    Tensor, (..., d, d)
-
-    Raises
-    ------
-    ValueError
-        When a frame is singular.
+    >>> tangent_mappings(torch.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
 
     Source: RF-2.
     """
@@ -81,21 +68,10 @@ def tangent_mappings(frames: Tensor) -> Tensor:
 
 
 def transports(frames: Tensor) -> Tensor:
-    """P_{n->m} = T_m T_n^-1 for every pair of tokens.
+    """P_{n->m} = T_m T_n^-1 (tokens, tokens, d, d), entry [m, n], of frames (tokens, d, d); errors as ``check_frames``.
 
-    Parameters
-    ----------
-    frames : Tensor, (tokens, d, d)
-
-    Returns
-    -------
-    Tensor, (tokens, tokens, d, d)
-        Entry [m, n] takes the tangent space at n to the one at m.
-
-    Raises
-    ------
-    ValueError
-        When a frame is singular.
+    >>> transports(torch.tensor([[[1.0]], [[2.0]]]))[1, 0].item()  # from token 0 to token 1
+    2.0
 
     Source: RF-2, RF-8, RF-12.
     """
@@ -103,16 +79,10 @@ def transports(frames: Tensor) -> Tensor:
 
 
 def squared_length(x: Tensor, metric: Tensor) -> Tensor:
-    """x^T M x.
+    """x^T M x (...) of vectors (..., d) in metrics (..., d, d).
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-    metric : Tensor, (..., d, d)
-
-    Returns
-    -------
-    Tensor, (...)
+    >>> squared_length(torch.tensor([1.0, 2.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0]])).item()
+    14.0
 
     Source: RF-1.
     """
@@ -122,14 +92,11 @@ def squared_length(x: Tensor, metric: Tensor) -> Tensor:
 def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
     """(T_n^-1)^T T_m^T M_m T_m T_n^-1: the metric at m as the tangent space at n sees it through the transport.
 
-    Parameters
-    ----------
-    metrics, frames : Tensor, (tokens, d, d)
+    Entry [m, n] of (tokens, tokens, d, d) is M_n for all m exactly when transports keep lengths.
 
-    Returns
-    -------
-    Tensor, (tokens, tokens, d, d)
-        Entry [m, n]; equal to M_n for all m exactly when transports keep lengths.
+    >>> m, metrics = torch.arange(3.0), torch.tensor([1.0, 4.0, 16.0])[:, None, None]
+    >>> pulled_back_metrics(metrics, metrics.rsqrt())[:, 1].flatten().tolist()  # M_1, from everywhere
+    [4.0, 4.0, 4.0]
 
     Source: RF-3, RF-4.
     """
@@ -138,15 +105,10 @@ def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 
 
 def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
-    """T_i^T M_i T_i: each token's metric, read in the reference space.
+    """T_i^T M_i T_i: metrics (..., d, d), read in the reference space through frames of the same shape.
 
-    Parameters
-    ----------
-    metrics, frames : Tensor, (..., d, d)
-
-    Returns
-    -------
-    Tensor, (..., d, d)
+    >>> reference_metrics(torch.tensor([[4.0]]), torch.tensor([[0.5]])).item()
+    1.0
 
     Source: RF-5.
     """
@@ -154,25 +116,15 @@ def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 
 
 def compatibility(metrics: Tensor, frames: Tensor) -> Tensor:
-    """The largest deviation from T_n^T M_n T_n = T_m^T M_m T_m over all pairs of tokens.
+    """How far T_n^T M_n T_n is from T_m^T M_m T_m over all pairs of tokens: 0 when transports keep lengths.
 
-    Parameters
-    ----------
-    metrics : Tensor, (tokens, d, d)
-        Symmetric positive definite.
-    frames : Tensor, (tokens, d, d)
-        Invertible.
+    Metrics and frames are (tokens, d, d). The largest difference of two corresponding entries, as a share of the
+    largest entry. ValueError when a metric is not symmetric positive definite, a frame is singular, or the shapes
+    differ.
 
-    Returns
-    -------
-    Tensor, ()
-        The largest difference of two corresponding entries, as a share of the largest entry. Zero, up to rounding,
-        when transports keep lengths.
-
-    Raises
-    ------
-    ValueError
-        When a metric is not symmetric positive definite, a frame is singular, or the shapes differ.
+    >>> metrics = torch.tensor([1.0, 4.0])[:, None, None]
+    >>> compatibility(metrics, metrics.rsqrt()).item(), compatibility(metrics, metrics**0).item()
+    (0.0, 0.75)
 
     Source: RF-5.
     """
@@ -185,21 +137,14 @@ def compatibility(metrics: Tensor, frames: Tensor) -> Tensor:
 
 
 def compatible_frames(metrics: Tensor, orthogonals: Tensor) -> Tensor:
-    """Frames T_i = M_i^(-1/2) O_i, for which T_i^T M_i T_i = I.
+    """Frames T_i = M_i^(-1/2) O_i, for which T_i^T M_i T_i = I; all are (tokens, d, d), each O_i orthogonal.
 
-    These are all of them, up to one matrix common to all tokens: T_i^T M_i T_i = G for all i exactly when
-    T_i = M_i^(-1/2) O_i G^(1/2) with O_i orthogonal.
+    These are all of them, up to one matrix common to all tokens: T_i^T M_i T_i = G for all i exactly when T_i =
+    M_i^(-1/2) O_i G^(1/2) with O_i orthogonal. ValueError when a metric is not symmetric positive definite.
 
-    Parameters
-    ----------
-    metrics : Tensor, (tokens, d, d)
-        Symmetric positive definite.
-    orthogonals : Tensor, (tokens, d, d)
-        One orthogonal matrix a token.
-
-    Returns
-    -------
-    Tensor, (tokens, d, d)
+    >>> quarter = rotation_matrix(torch.tensor([math.pi / 2]))
+    >>> compatible_frames(torch.tensor([[[4.0, 0.0], [0.0, 1.0]]]), quarter).round(decimals=4).tolist()
+    [[[0.0, -0.5], [1.0, 0.0]]]
 
     Source: RF-5.
     """
@@ -209,17 +154,13 @@ def compatible_frames(metrics: Tensor, orthogonals: Tensor) -> Tensor:
 
 
 def literal_scores(q: Tensor, k: Tensor, metrics: Tensor, frames: Tensor) -> Tensor:
-    """<q_m, P_{n->m} k_n> in the metric M_m, written out: q_m^T M_m T_m T_n^-1 k_n.
+    """<q_m, P_{n->m} k_n> in the metric M_m, written out: q_m^T M_m T_m T_n^-1 k_n, with a row for each query.
 
-    Parameters
-    ----------
-    q, k : Tensor, (..., tokens, d)
-    metrics, frames : Tensor, (tokens, d, d)
+    Queries and keys are (..., tokens, d), metrics and frames (tokens, d, d).
 
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
-        Row: query; column: key.
+    >>> metrics = torch.tensor([1.0, 4.0])[:, None, None]
+    >>> literal_scores(torch.ones(2, 1), torch.ones(2, 1), metrics, metrics.rsqrt()).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
 
     Source: RF-9, RF-13.
     """
@@ -233,9 +174,14 @@ def literal_scores(q: Tensor, k: Tensor, metrics: Tensor, frames: Tensor) -> Ten
 class Preset:
     """Metrics and frames given by formulas, with the fast form of their tangent mapping.
 
-    ``metrics(positions)`` and ``frames(positions)`` are matrices (tokens, d, d); ``pull_back(x, positions)`` is
-    T_m^-1 x_m for x as (..., tokens, d), computed without matrices where the preset allows it. Positions are (tokens,).
-    The learnable parts are the tensors a preset was made of; gradients reach them.
+    ``metrics(positions)`` and ``frames(positions)`` are matrices (tokens, d, d); ``pull_back(x, positions)`` is T_m^-1
+    x_m for x as (..., tokens, d), computed without matrices where the preset allows it. Positions are (tokens,). The
+    learnable parts are the tensors a preset was made of; gradients reach them.
+
+    >>> preset, m = rotation_preset(torch.tensor(-0.1), torch.tensor([0.5])), torch.arange(3.0)
+    >>> q = k = torch.ones(3, 2)
+    >>> torch.allclose(preset.scores(q, k, m), preset.literal_scores(q, k, m))
+    True
     """
 
     metrics: Callable[[Tensor], Tensor]
@@ -252,16 +198,10 @@ class Preset:
 
 
 def scale_features(x: Tensor, log_factor: Tensor) -> Tensor:
-    """x times e^log_factor, computed in float32 or float64 and returned in x's dtype.
+    """x (..., tokens, d) times e^log_factor, computed in float32 or float64 and returned in x's dtype.
 
-    Parameters
-    ----------
-    x : Tensor, (..., tokens, d)
-    log_factor : Tensor, broadcastable to x
-
-    Returns
-    -------
-    Tensor, (..., tokens, d)
+    >>> scale_features(torch.ones(1, 2), torch.tensor([0.0, math.log(3)])).tolist()
+    [[1.0, 3.0]]
 
     Source: RF-14.
     """
@@ -272,16 +212,11 @@ def scale_features(x: Tensor, log_factor: Tensor) -> Tensor:
 def rotation_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
     """M_m = s^m I and T_m = s^(-m/2) diag(R(m theta_1), ..., R(m theta_{D/2})); RoPE, up to its sign, when s = 1.
 
-    Parameters
-    ----------
-    log_scale : Tensor, ()
-        log s.
-    frequencies : Tensor, (d/2,)
-        theta, radians per unit of position.
+    ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,) radians per unit of position.
 
-    Returns
-    -------
-    Preset
+    >>> preset = rotation_preset(torch.tensor(math.log(4)), torch.tensor([math.pi / 2]))
+    >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
+    [[[0.0, -0.5], [0.5, 0.0]]]
 
     Source: RF-10, RF-11, RF-12, RF-13, RF-14.
     """
@@ -293,23 +228,13 @@ def rotation_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
 
 
 def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
-    """M_m = s^m I and T_m = s^(-m/2) exp(m X), for a skew matrix X.
+    """M_m = s^m I and T_m = s^(-m/2) exp(m X), for a skew matrix X (d, d); ``log_scale`` is log s, ().
 
-    Parameters
-    ----------
-    log_scale : Tensor, ()
-        log s.
-    skew : Tensor, (d, d)
-        X, with X^T = -X.
+    ValueError when X is not skew.
 
-    Returns
-    -------
-    Preset
-
-    Raises
-    ------
-    ValueError
-        When X is not skew.
+    >>> preset = skew_preset(torch.tensor(0.0), torch.tensor([[0.0, -math.pi / 2], [math.pi / 2, 0.0]]))
+    >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
+    [[[0.0, -1.0], [1.0, 0.0]]]
 
     Source: RF-7, RF-8, RF-9.
     """
@@ -324,19 +249,13 @@ def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
 def diagonal_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
     """M_m = diag(s_1^m, ..., s_D^m) and T_m = M_m^(-1/2) R(m theta), the scales outside the rotation.
 
-    With unequal scales in a plane the two factors do not commute, so the order matters: R(m theta) M_m^(-1/2) would
-    break RF-5. The tangent mapping scales first and turns then.
+    ``log_scales`` are log s_i, (d,); ``frequencies`` are theta, (d/2,) radians per unit of position. With unequal
+    scales in a plane the two factors do not commute: R(m theta) M_m^(-1/2) would break RF-5. The tangent mapping scales
+    first and turns then.
 
-    Parameters
-    ----------
-    log_scales : Tensor, (d,)
-        log s_i.
-    frequencies : Tensor, (d/2,)
-        theta, radians per unit of position.
-
-    Returns
-    -------
-    Preset
+    >>> preset = diagonal_preset(torch.tensor([math.log(4), 0.0]), torch.tensor([math.pi / 2]))
+    >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
+    [[[0.0, -0.5], [1.0, 0.0]]]
 
     Source: RF-5, RF-6.
     """
@@ -351,18 +270,13 @@ def diagonal_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
 def reflection_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
     """M_m = s^m I and T_m = s^(-m/2) diag(S(m theta_1), ..., S(m theta_{D/2})), with reflections S.
 
-    Its scores are those of ``rotation_preset`` with the doubled angles: S(m theta) S(n theta) = R(2 (m - n) theta).
+    ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,): radians by which the mirror lines turn per unit of
+    position. With Delta = n - m the scores are those of ``rotation_preset`` with doubled angles: S(m theta) S(n theta)
+    = R(-2 Delta theta).
 
-    Parameters
-    ----------
-    log_scale : Tensor, ()
-        log s.
-    frequencies : Tensor, (d/2,)
-        theta: the mirror line of plane j turns by this many radians per unit of position.
-
-    Returns
-    -------
-    Preset
+    >>> preset = reflection_preset(torch.tensor(0.0), torch.tensor([math.pi / 2]))
+    >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
+    [[[-1.0, 0.0], [0.0, 1.0]]]
 
     Source: RF-15, RF-16, RF-REFL.
     """
@@ -376,16 +290,12 @@ def reflection_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
 def mixed_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
     """M_m = s^m I and T_m = s^(-m/2) times blocks diag(R(m theta_1), S(m theta_2)).
 
-    Parameters
-    ----------
-    log_scale : Tensor, ()
-        log s.
-    frequencies : Tensor, (d/2,)
-        theta; even-numbered planes turn, odd-numbered ones are mirrored. The number of planes must be even.
+    ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,) for an even number of planes: even-numbered ones turn,
+    odd-numbered ones are mirrored.
 
-    Returns
-    -------
-    Preset
+    >>> preset = mixed_preset(torch.tensor(0.0), torch.tensor([math.pi, math.pi / 2]))
+    >>> preset.frames(torch.tensor([1.0]))[0].diagonal().round(decimals=4).tolist()
+    [-1.0, -1.0, -1.0, 1.0]
 
     Source: RF-17, RF-18.
     """
@@ -402,19 +312,13 @@ def mixed_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
 def general_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
     """M_m = R(-m theta) S^m R(m theta) and T_m = R(-m theta) S^(-m/2), the appendix's general metric.
 
-    The tangent mapping S^(m/2) R(m theta) turns first and scales then. The paper's last line prints a scalar s where
-    the matrix S must stand.
+    ``log_scales`` are log s_i, (d,), entries 2j and 2j + 1 for plane j; ``frequencies`` are theta, (d/2,) radians per
+    unit of position. The tangent mapping S^(m/2) R(m theta) turns first and scales then. The paper's last line prints a
+    scalar s where the matrix S must stand.
 
-    Parameters
-    ----------
-    log_scales : Tensor, (d,)
-        log s_i; entries 2j and 2j + 1 belong to plane j.
-    frequencies : Tensor, (d/2,)
-        theta, radians per unit of position.
-
-    Returns
-    -------
-    Preset
+    >>> preset = general_preset(torch.tensor([math.log(4), 0.0]), torch.tensor([math.pi / 2]))
+    >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
+    [[[0.0, 1.0], [-0.5, 0.0]]]
 
     Source: RF-A1, RF-A2, RF-A3, RF-A4, RF-A5.
     """
@@ -427,17 +331,12 @@ def general_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
 
 
 def mixed_pairs(x: Tensor, angles: Tensor) -> Tensor:
-    """Turn the even-numbered pairs of features and mirror the odd-numbered ones: the fast form of ``mixed_matrix``.
+    """Turn the even-numbered pairs of x (..., d), mirror the odd-numbered ones: the fast form of ``mixed_matrix``.
 
-    Parameters
-    ----------
-    x : Tensor, (..., d)
-    angles : Tensor, (..., d/2)
-        Radians.
+    The angles (..., d/2) are in radians.
 
-    Returns
-    -------
-    Tensor, (..., d)
+    >>> mixed_pairs(torch.ones(4), torch.tensor([math.pi, math.pi / 2])).round(decimals=4).tolist()
+    [-1.0, -1.0, -1.0, 1.0]
 
     Source: RF-17.
     """
@@ -450,17 +349,10 @@ def mixed_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
 
 def equivalent_frequencies(frequencies: Tensor) -> Tensor:
-    """The rotations that score as the mixed preset does: mirrored planes count as rotations by the doubled angle.
+    """The theta of ``rotation_preset`` that score as these (..., d/2) do in ``mixed_preset``: odd entries doubled.
 
-    Parameters
-    ----------
-    frequencies : Tensor, (..., d/2)
-        theta of ``mixed_preset``.
-
-    Returns
-    -------
-    Tensor, (..., d/2)
-        theta' of ``rotation_preset`` with the same scores, scales included: odd-numbered entries doubled.
+    >>> equivalent_frequencies(torch.tensor([1.0, 2.0])).tolist()
+    [1.0, 4.0]
 
     Source: RF-REFL.
     """
@@ -473,18 +365,13 @@ def equivalent_frequencies(frequencies: Tensor) -> Tensor:
 def transposed_scores(q: Tensor, k: Tensor, frames: Tensor) -> Tensor:
     """What comes out when T^T is used for T^-1: <T_m^T q_m, T_n^T k_n>, a mistake found in public code.
 
-    With s = 1 the frames are orthogonal and nothing changes. Otherwise T^T = s^(-m/2) R(-m theta), and every score is
-    multiplied by s^-(m+n): the model computes the preset with 1/s for s, so that a metric meant to shrink far tokens
-    blows them up.
+    Queries and keys are (..., tokens, d), frames (tokens, d, d). With s = 1 the frames are orthogonal and nothing
+    changes. Otherwise T^T = s^(-m/2) R(-m theta), and every score is multiplied by s^-(m+n): the model computes the
+    preset with 1/s for s, so that a metric meant to shrink far tokens blows them up.
 
-    Parameters
-    ----------
-    q, k : Tensor, (..., tokens, d)
-    frames : Tensor, (tokens, d, d)
-
-    Returns
-    -------
-    Tensor, (..., tokens, tokens)
+    >>> frames = torch.tensor([1.0, 2.0])[:, None, None]  # s = 1/4
+    >>> transposed_scores(torch.ones(2, 1), torch.ones(2, 1), frames)[1, 1].item()  # instead of 1/4
+    4.0
 
     Source: RF-INV.
     """

@@ -63,6 +63,28 @@ def test_attention_without_positions_is_permutation_equivariant():  # RF-PE
     assert_close(layer(x[:, order], Placed()), layer(x, Placed())[:, order])
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_causal_attention_of_equal_tokens_has_equal_outputs(layers):  # RF-PE
+    x, nowhere = torch.randn(1, 1, 16).expand(1, 9, 16), Encoding().place(torch.zeros(0, 1))
+    for _ in range(layers):
+        x = MultiHeadAttention(width=16, heads=2, causal=True)(x, nowhere)
+    assert_close(x, x[:, :1].expand(1, 9, 16))
+
+
+def test_a_causal_layer_counts_from_a_marked_first_token():  # RF-PE
+    first = torch.eye(9)[:, :1]
+    count = attention(torch.zeros(9, 4), torch.randn(9, 4), first, causal=True)
+    assert_close(count[:, 0], 1 / torch.arange(1.0, 10))
+
+
+def test_one_causal_layer_sees_the_past_as_a_bag_and_two_do_not():  # RF-PE
+    one, two = (MultiHeadAttention(width=16, heads=2, causal=True).double() for _ in range(2))
+    x, nowhere = torch.randn(1, 6, 16).double(), Encoding().place(torch.zeros(0, 1))
+    swapped = x[:, [2, 0, 1, 3, 4, 5]]
+    assert_close(one(swapped, nowhere)[:, 3:], one(x, nowhere)[:, 3:])
+    assert not torch.allclose(two(one(swapped, nowhere), nowhere)[:, 3:], two(one(x, nowhere), nowhere)[:, 3:])
+
+
 def test_hooks_of_the_base_class_do_nothing():
     x, q, positions, encoding = double(2, 9, 8), double(2, 2, 9, 4), grid_positions(3, 3), Encoding()
     assert encoding.embed(x, positions) is x

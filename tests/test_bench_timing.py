@@ -20,6 +20,26 @@ def test_the_median_of_the_calls_after_the_first_by_the_clock_that_waits(monkeyp
     assert asked == [100.0, 103.0, 103.0, 104.0, 104.0, 106.0]
 
 
+def test_works_in_turns_and_the_best_of_each_after_the_first_round(monkeypatch):
+    now, order = {"wall": 0.0, "cpu": 0.0}, []
+
+    def work(name, takes):
+        times = iter(takes)
+
+        def do():
+            order.append(name)
+            now["wall"] += (took := next(times))
+            now["cpu"] += took / 2 if took != 3.0 else 0.25
+
+        return do
+
+    monkeypatch.setattr(timing, "timer", lambda: now["wall"])
+    monkeypatch.setattr(timing.time, "process_time", lambda: now["cpu"])
+    found = timing.in_turns([work("a", [0.5, 3.0, 2.0]), work("b", [9.0, 4.0, 6.0])], 2)
+    assert found == [{"seconds": 2.0, "cpu_seconds": 0.25}, {"seconds": 4.0, "cpu_seconds": 2.0}]
+    assert order == ["a", "b"] * 3
+
+
 def test_a_bench_runs_where_there_is_a_gpu(monkeypatch):
     assert timing.at_hand("cpu") == "cpu"
     for there, device in ((True, "cuda"), (False, "cpu")):

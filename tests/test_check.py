@@ -15,7 +15,16 @@ def paired(a, b, count):
     return float(differences.mean()), float(differences.std()) / math.sqrt(count)
 
 
+def with_gate(q, k, positions, c, sign=1):
+    """Queries and keys with one more feature: 1 and c times the key's position."""
+    longer = lambda x, more: torch.cat([x, more[:, None]], -1)  # noqa: E731
+    return longer(q, torch.ones_like(positions)), longer(k, sign * c * positions)
+
+
 RIGHT = {
+    "attention: temperature": lambda lead, weight: lead / math.log(weight / (1 - weight)),
+    "attention: count": lambda weight, score: math.exp(score) * (1 / weight - 1),
+    "attention: gate": with_gate,
     "rotations: three mirrors": lambda a, b, c: a - b + c,
     "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: (tokens / (2 * math.pi)) ** (dim / (dim - 2)),
@@ -28,6 +37,9 @@ RIGHT = {
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
 }
 WRONG = {
+    "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
+    "attention: count": lambda weight, score: 1 / weight - 1,
+    "attention: gate": lambda q, k, positions, c: with_gate(q, k, positions, c, sign=-1),
     "rotations: three mirrors": lambda a, b, c: a + b + c,
     "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, -p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),

@@ -26,7 +26,7 @@ def texts():
     """(name, Markdown) of every page and chapter."""
     for path in sorted((REPOSITORY / "book").rglob("*.md")):
         yield path.name, path.read_text("utf-8")
-    for path in [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "gallery.ipynb"]:
+    for path in sorted([*(REPOSITORY / "chapters").glob("*.ipynb"), *(REPOSITORY / "book").glob("*.ipynb")]):
         cells = json.loads(path.read_text("utf-8"))["cells"]
         yield path.name, "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 

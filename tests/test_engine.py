@@ -787,13 +787,12 @@ def test_the_bench_sets_both_loops_side_by_side():
     from geolib.lab.benches import training
 
     rows = training.run(images=64, epochs=2, width=16, layers=1, batch=32, workers=0)
-    plain, ours, measured, ratio, _ = rows
-    loops = ["plain", "lab, eager", measured["loop"]]
-    titles = [row.get("loop") or row["ratio"] for row in rows]
-    assert titles == [*loops, *(f"{loop} / plain" for loop in loops[1:])]
-    assert measured["loop"].startswith("lab, eager, auto: ")
-    assert "chosen by measurement" in measured["why"]
-    assert ratio["value"] == pytest.approx(ours["images_per_second"] / plain["images_per_second"])
+    plain, wide, narrow, ratio, other = rows
+    assert [row["loop"] for row in rows[:3]] == ["plain", "lab, eager, float32", "lab, eager, bf16"]
+    assert (ratio["ratio"], other["ratio"]) == (f"{wide['loop']} / plain", f"{narrow['loop']} / plain")
+    rate = "images_per_cpu_second"
+    assert ratio["value"] == pytest.approx(wide[rate] / plain[rate])
+    assert other["value"] == pytest.approx(narrow[rate] / plain[rate])
     assert all(row["device"] == place.device_name(CPU) for row in rows)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
-from geolib.lab.experiments import EXPERIMENTS, NO_METHOD, NO_RECORD, Estimate, estimate, h100_seconds
+from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate, h100_seconds
 from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
 from geolib.lab.experiments.estimates import GPU, counted, flops
 from geolib.lab.experiments.papers.riemannformer import (
@@ -30,7 +31,7 @@ from geolib.lab.experiments.papers.riemannformer import (
 )
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
 from geolib.lab.experiments.plan import Experiment, Stage, Variant
-from geolib.lab.experiments.statistics import paired_differences, sampling_error
+from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
 from geolib.lab.models import ViT
 from geolib.lab.runs import Record
@@ -119,7 +120,7 @@ def test_only_takes_rows_methods_and_data_sets():
 def test_a_method_that_the_library_lacks_has_a_row_and_no_runs():
     future = Experiment("x", "x", ("digits",), {"none": "none", "novel": "new"}, {"cpu": {}}, {"cpu": (0,)})
     assert [c.method for c in future.configs("cpu")] == ["none"]
-    assert [row[1] for row in table(future, "cpu", []).rows] == [NO_RECORD, NO_METHOD]
+    assert table(future, "cpu", []).rows == []
     with pytest.raises(LabError, match="'novel': this method is not in the library yet"):
         future.only([], ["novel"])
 
@@ -272,7 +273,7 @@ def test_the_lease_runs_the_columns_of_what_its_grid_chooses(scale):  # RF-T1
     ]
     shown = LEASE.tabulate(scale, made)
     rows = {row[0]: row[2] for row in shown[1].rows}
-    assert (rows["No-Pos"], rows["RoPE"], rows["LF only"]) == ("79.00 (1 seed)", "87.00 (1 seed)", NO_RECORD)
+    assert rows == {"No-Pos": "79.00 (1 seed)", "RoPE": "87.00 (1 seed)"}
     assert "Setting: w256-mlp4-auto with rope-axial" in shown[1].notes[0]
 
 
@@ -342,11 +343,13 @@ def test_the_grids_table_shows_distances_the_nearest_and_the_frozen():  # RF-T1
     shown = grid_table(BASELINES, "full", made)
     rows = {(row[0], row[5].split(",")[0]): row for row in shown.rows}
     assert rows["w256-mlp4-auto", "reading order"][6:9] == ["79.61", "86.91", "1.00"]
-    assert rows["w256-mlp4-auto", "axial"][6:9] == ["79.61", NO_RECORD, "-"]
+    assert rows["w256-mlp4-auto", "axial"][6:9] == ["79.61", "", "-"]
     assert [row for row in shown.rows if "nearest" in row[9]] == [rows["w256-mlp4-auto", "reading order"]]
-    assert rows["w256-mlp4-auto-erase", "reading order"][3] == "crop-flip-autoaugment, erasing 0.25"
-    frozen = [row for row in shown.rows if "frozen" in row[-1]]
-    assert [row[0] for row in frozen] == [FROZEN[0]]
+    assert len(rows) == 2  # without a record, no row
+    made += grid_records({"w256-mlp4-auto-erase.none": 70, f"{FROZEN[0]}.none": 70})
+    rows = {row[0]: row for row in grid_table(BASELINES, "full", made).rows if "reading order" in row[5]}
+    assert rows["w256-mlp4-auto-erase"][3] == "crop-flip-autoaugment, erasing 0.25"
+    assert [name for name, row in rows.items() if "frozen" in row[-1]] == [FROZEN[0]]
     assert "sum of the squared differences" in shown.notes[0]
     assert f"{len(GRID) - 1} of {len(GRID)} settings have no record yet" in shown.notes[1]
 
@@ -354,8 +357,8 @@ def test_the_grids_table_shows_distances_the_nearest_and_the_frozen():  # RF-T1
 def test_the_command_shows_the_grid(tmp_path, capsys):
     assert main(["table", "riemannformer-baselines", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert all(training in shown for training in TRAININGS)
-    assert "distance" in shown
+    assert f"{len(GRID)} of {len(GRID)} settings have no record yet" in shown
+    assert not any(training in shown for training in set(TRAININGS) - {FROZEN[0]})
 
 
 def test_the_frozen_setting_is_the_rules_choice():  # RF-T1
@@ -429,9 +432,9 @@ def test_differences_stand_beside_the_papers():  # RF-T1
     shown = difference_table(TABLE1, "cpu", made)
     rows = {row[0]: row[1:] for row in shown.rows}
     assert rows["RoPE - No-Pos"][:2] == ["+8.30", "+10.00 ± 0.00 (3 seeds, 95 % interval +10.00 to +10.00)"]
-    assert rows["RoPE+LF (ours) - RoPE"] == ["-", "no common seed", "-", "no common seed"]
-    notes = " ".join(table(TABLE1, "cpu", made).notes)
-    assert "cifar10, differences over common seeds in points, ± standard error: RoPE - No-Pos +10.00 ± 0.00" in notes
+    assert list(rows) == ["RoPE - No-Pos"]
+    assert shown.header == ["difference", "cifar10, paper", "cifar10, ours"]
+    assert shown.notes == [f"{len(TABLE1.against) - 1} of {len(TABLE1.against)} pairs have no common seed yet."]
     assert PAPER["rope", "cifar10"] - PAPER["none", "cifar10"] == pytest.approx(8.30)
 
 
@@ -441,6 +444,52 @@ def test_sampling_error_is_the_spread_over_test_sets():
     assert sampling_error(0.8, 500) == pytest.approx(100 * right.std().item(), rel=0.05)
     with pytest.raises(ValueError, match="images: got 0"):
         sampling_error(0.8, 0)
+
+
+def test_blur_of_a_difference_is_that_of_all_test_sets():
+    a, b, both = 0.8, 0.7, 0.65  # probabilities: first right, second right, both right
+    chances, gaps = (a - both, b - both, 1 - a - b + 2 * both), (1, -1, 0)
+    sets = list(product(range(3), repeat=4))
+    weights = [math.prod(chances[i] for i in images) for images in sets]
+    means = [sum(gaps[i] for i in images) / 4 for images in sets]
+    mean = math.fsum(w * x for w, x in zip(weights, means))
+    variance = math.fsum(w * (x - mean) ** 2 for w, x in zip(weights, means))
+    assert difference_error(a, b, 4, a + b - 2 * both) == pytest.approx(100 * math.sqrt(variance))
+    both_errors = math.hypot(sampling_error(a, 500), sampling_error(b, 500))
+    assert difference_error(a, b, 500) == pytest.approx(both_errors)  # independent models
+    assert difference_error(1.0, 0.0, 9, 1.0) == 0  # always the first
+    for u in (0.09, 0.51):
+        with pytest.raises(ValueError, match=r"disagreement: got .*between 0.1 and 0.5"):
+            difference_error(a, b, 500, u)
+    with pytest.raises(ValueError, match="accuracy_b: got 2"):
+        difference_error(a, 2, 500)
+
+
+def test_mcnemar_is_two_tails_of_a_fair_coin():
+    for throws in range(1, 12):
+        heads = [sum(coins) for coins in product((0, 1), repeat=throws)]
+        for k in range(throws + 1):
+            far = [abs(h - throws / 2) >= abs(k - throws / 2) for h in heads]
+            assert mcnemar(k, throws - k) == pytest.approx(sum(far) / len(far))
+    assert mcnemar(0, 0) == 1
+    with pytest.raises(ValueError, match="second_only: got -1"):
+        mcnemar(3, -1)
+
+
+def test_a_table_shows_what_is_recorded_and_counts_the_rest():  # RF-T1
+    shown = table(TABLE1, "cpu", table1_records({"none": [50, 51, 52], ROPE: [60]}))
+    assert [row[0] for row in shown.rows] == ["No-Pos", "RoPE"]
+    assert shown.header == ["method", "cifar10, paper", "cifar10, ours"]
+    planned = len(TABLE1.configs("cpu"))
+    assert shown.notes[0] == f"{planned - 4} of {planned} runs not run yet."
+    assert "cifar100:" not in " ".join(shown.notes)
+    empty = table(TABLE1, "cpu", [])
+    assert (empty.rows, empty.notes[0]) == ([], f"None of the {planned} runs is recorded yet.")
+    assert "|" not in empty.markdown()
+    assert "---" not in empty.plain()
+    digits = EXPERIMENTS["digits-encodings"]
+    whole = [record(config, 0.5, digits.name) for config in digits.configs("cpu")]
+    assert table(digits, "cpu", whole).notes[0] == f"All {len(whole)} runs are recorded."
 
 
 def test_the_table_tells_what_seeds_do_not_show():
@@ -527,11 +576,13 @@ def test_the_laptop_scale_is_the_papers_columns_and_axial_rope_seed_by_seed():
     for config in configs:
         assert (config.dataset, config.train_size, config.test_size) == ("cifar10", None, None)
         assert (config.layers, config.heads, config.patch) == (6, 4, 4)
-    shown = table(TABLE1, "laptop", [])
+    shown = table(TABLE1, "laptop", [record(config, 0.5, TABLE1.name) for config in configs])
     assert shown.header == ["method", "cifar10, paper", "cifar10, ours"]
     assert len(shown.rows) == 7
-    assert {row[0] for row in difference_table(TABLE1, "laptop", []).rows} < {
-        row[0] for row in difference_table(TABLE1, "cpu", []).rows
+    assert "All 21 runs" in shown.notes[0]
+    every = [record(config, 0.5, TABLE1.name) for scale in ("laptop", "cpu") for config in TABLE1.configs(scale)]
+    assert {row[0] for row in difference_table(TABLE1, "laptop", every).rows} < {
+        row[0] for row in difference_table(TABLE1, "cpu", every).rows
     }
     with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
         BASELINES.configs("laptop")
@@ -544,14 +595,16 @@ def shift_record(row, seed, accuracy, learned):
     return replace(record(SHIFT.config("cpu", row, "digits", seed), accuracy, SHIFT.name), learned=learned)
 
 
-def test_the_table_of_shifts_has_a_column_for_each_shift():
+def test_the_table_of_shifts_has_a_column_for_each_power_of_two():
     moved = {0: [0.5, 0.25, *[0.125] * 6], 1: [0.7, 0.25, *[0.125] * 6]}
     records = [shift_record("rope", seed, 0.9, {"moved_accuracy": moved[seed]}) for seed in (0, 1)]
     found = table(SHIFT, "cpu", records)
-    assert found.header == ["method", "0", "1", "2", "3", "4", "6", "8", "12", "16"]
+    assert found.header == ["method", "0", "1", "2", "4", "8", "16"]
     rows = {row[0]: row[1:] for row in found.rows}
-    assert rows["RoPE, reading order"][:3] == ["90.0 ± 0.0", "60.0 ± 14.1", "25.0 ± 0.0"]
-    assert set(rows["learned"]) == {NO_RECORD}
+    assert rows["RoPE, reading order"][:3] == ["90.0±0.0", "60.0±14.1", "25.0±0.0"]
+    assert list(rows) == ["RoPE, reading order"]
+    planned = len(SHIFT.configs("cpu"))
+    assert found.notes[0] == f"{planned - 2} of {planned} runs not run yet."
 
 
 def test_a_carried_picture_stands_before_moved_positions():

@@ -55,7 +55,7 @@ def test_hands_stand_at_the_pair_angles_of_the_shifted_positions(call):  # LR-A2
 
 def test_score_is_the_inner_product_of_turned_vectors_of_ones_whatever_the_shift(call):  # LR-A2
     states = random_states(30, seed=2)
-    scores = call("score", [[s["query"] - s["key"], s["pairs"], s["base"]] for s in states])
+    scores = call("score", [[s["key"] - s["query"], s["pairs"], s["base"]] for s in states])
     thetas = call("frequencies", [[s["pairs"], s["base"]] for s in states])
     for s, found, theta in zip(states, scores, thetas):
         positions = float64([[s["query"]], [s["key"]]]) + s["shift"]
@@ -63,29 +63,29 @@ def test_score_is_the_inner_product_of_turned_vectors_of_ones_whatever_the_shift
         assert found == pytest.approx(float(query @ key) / (2 * s["pairs"]), abs=1e-6)
 
 
-def test_curve_is_the_score_of_rope_at_each_distance(call):  # LR-A2
-    distances = [-64 + 2 * i for i in range(65)]
-    (curve,) = call("scoreCurve", [[distances, 16, 10000]])
+def test_curve_is_the_score_of_rope_at_each_delta(call):  # LR-A2
+    deltas = [-64 + 2 * i for i in range(65)]
+    (curve,) = call("scoreCurve", [[deltas, 16, 10000]])
     (theta,) = call("frequencies", [[16, 10000]])
-    turned = rope(torch.ones(65, 32, dtype=torch.float64), float64(distances)[:, None], float64(theta)[:, None])
+    turned = rope(torch.ones(65, 32, dtype=torch.float64), float64(deltas)[:, None], float64(theta)[:, None])
     assert_close(float64(curve), turned.sum(-1) / 32, rtol=0, atol=1e-6)
 
 
-def test_a_wanted_distance_is_met_within_the_limits_and_moves_the_key_only_where_it_must(call):
+def test_a_wanted_delta_is_met_within_the_limits_and_moves_the_key_only_where_it_must(call):
     draw = random.Random(3)
     calls = [[draw.uniform(0, 64), draw.uniform(-64, 64), 64] for _ in range(50)]
-    for (key, distance, length), found in zip(calls, call("atDistance", calls)):
-        assert found["query"] - found["key"] == pytest.approx(distance)
+    for (key, delta, length), found in zip(calls, call("atDelta", calls)):
+        assert found["key"] - found["query"] == pytest.approx(delta)
         assert 0 <= found["key"] <= length
         assert -1e-12 <= found["query"] <= length + 1e-12
-        if 0 <= key + distance <= length:
+        if 0 <= key - delta <= length:
             assert found["key"] == key
 
 
 def test_the_sentence_for_screen_readers_names_the_state(call):
     (said,) = call("describe", [[STATE | {"shift": 8.25}]])
     score = sum(math.cos(7 * 100 ** (-i / 6)) for i in range(6)) / 6
-    assert said == f"query at 20.25, key at 13.25, distance 7, score {score:.2f}"
+    assert said == f"query at 20.25, key at 13.25, Δ = −7, score {score:.2f}"
 
 
 # In Python: the traits -----------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_the_mouse_moves_the_mark_along_the_curve_and_a_finger_turns_a_hand(page
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 50)
     page.mouse.up()
-    assert values(page)["query"] - values(page)["key"] > 45
+    assert values(page)["key"] - values(page)["query"] > 45
     after = pictures(page)
     assert after[0] != before[0]
     assert after[1] != before[1]
@@ -254,13 +254,13 @@ def touch_along(page, points):
 def test_a_finger_moves_the_mark_along_the_curve_as_far_as_it_goes(page):
     box = page.locator("#one .curve svg").bounding_box()
     inner = box["width"] - 24 - 8  # the curve's margins
-    at = lambda distance: box["x"] + 24 + inner * (distance + 64) / 128  # noqa: E731
+    at = lambda delta: box["x"] + 24 + inner * (delta + 64) / 128  # noqa: E731
     height = box["y"] + box["height"] / 2
-    touch_along(page, [(at(distance), height) for distance in (7, 10, 20, 30, 40)])
-    assert values(page)["query"] - values(page)["key"] == pytest.approx(40, abs=0.5)
+    touch_along(page, [(at(delta), height) for delta in (-7, -10, -20, -30, -40)])
+    assert values(page)["key"] - values(page)["query"] == pytest.approx(-40, abs=0.5)
     assert values(page)["key"] == 5
-    touch_along(page, [(at(distance), height) for distance in (40, 20, 0, -20, -50)])
-    assert values(page)["query"] - values(page)["key"] == pytest.approx(-50, abs=0.5)
+    touch_along(page, [(at(delta), height) for delta in (-40, -20, 0, 20, 50)])
+    assert values(page)["key"] - values(page)["query"] == pytest.approx(50, abs=0.5)
 
 
 def test_a_finger_carries_a_hand_all_the_way_and_the_page_stays_where_it_is(page):
@@ -307,7 +307,7 @@ def test_a_change_from_outside_moves_the_picture_and_is_spoken_once_it_rests(pag
     assert after[1] != before[1]
     assert after[0].count("<path") == 3
     score = sum(math.cos(35 * 777 ** (-i / 3)) for i in range(3)) / 3
-    said = f"query at 40, key at 5, distance 35, score {score:.2f}".replace("-", "−")
+    said = f"query at 40, key at 5, Δ = −35, score {score:.2f}".replace("-", "−")
     for part in ("face", "curve"):
         assert said in page.locator(f"#one .{part} svg").get_attribute("aria-label")
         assert page.locator(f"#one .{part} svg").get_attribute("role") == "img"

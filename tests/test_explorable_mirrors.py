@@ -43,7 +43,7 @@ def test_a_reflection_is_that_of_the_library(call):  # RF-15
 
 def test_two_reflections_are_one_rotation_by_the_doubled_angle_between_the_mirrors(call):  # RF-15, RF-REFL
     states = random_states(30)
-    turn = float64([2 * (s["m"] - s["n"]) for s in states]).deg2rad()
+    turn = float64([-2 * (s["n"] - s["m"]) for s in states]).deg2rad()
     found = float64(call("twoReflections", [[s] for s in states]))
     assert_close(found, rotation_matrix(turn), rtol=0, atol=1e-6)
 
@@ -59,7 +59,7 @@ def test_the_four_figures_are_the_reflected_and_the_turned_vectors(call):  # RF-
         for name, expected in {
             "once": once,
             "twice": reflect_pairs(once, m),
-            "turned": rotate_pairs(start, 2 * (m - n)),
+            "turned": rotate_pairs(start, -2 * (n - m)),
         }.items():
             assert_close(float64(found[name]), expected, rtol=0, atol=1e-6)
 
@@ -169,7 +169,7 @@ def test_turning_both_mirrors_moves_the_once_reflected_figure_and_not_the_result
     assert not torch.allclose(points_of(place, "once"), once, atol=20)
     assert place.page.locator("#one .geo-note").last.text_content() == score
     sentence = place.page.locator("#one .geo-say").text_content()
-    assert sentence.replace("\u00a0", " ") == "Reflected at 70°, then at 130°: turned by 2 (130° − 70°) = 120°"
+    assert sentence.replace("\u00a0", " ") == "Reflected at 70°, then at 130°: turned by −2Δ = −2 (70° − 130°) = 120°"
 
 
 def test_run_turns_both_mirrors_half_round_and_stops(place):

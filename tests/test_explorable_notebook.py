@@ -13,8 +13,9 @@ from itertools import pairwise
 import pytest
 from explorable_kit import Place, node_functions, state_of
 
-from geolib.explorables import LabNotebook
+from geolib.explorables import LabNotebook, notebook
 from geolib.explorables.notebook import METRICS
+from geolib.figures import COLOURS, METHOD_STYLES, method_style
 from geolib.lab.experiments import find, table
 from geolib.lab.files import RECORDED, LabError
 from geolib.lab.runs import read_all
@@ -45,6 +46,7 @@ def made_up(count, seed=0):
 
     return [
         {"group": f"g{i % 2}", "name": f"run{i}", "title": "abc"[i % 3], "seed": i, "seconds": 10 * draw.random()}
+        | {"look": ["#0072b2", "-", False]}
         | {"device": "none", "torch": "0", "commit": "0", "date": "2026-01-01"}
         | {"test_accuracy": curve(True), "test_loss": curve(True), "train_loss": curve(False)}
         for i in range(count)
@@ -338,16 +340,38 @@ def test_names_at_the_ends_of_lines_do_not_overlap(place):
             assert max(box["x"] + box["width"] for box in boxes) <= width
 
 
-def test_twelve_methods_look_different_without_their_colours(browser):
-    state = state_of("LabNotebook", runs=[run | {"title": f"method {i}", "group": "g/d/s"} for i, run in
-                                          enumerate(made_up(12))], experiment="g/d/s", epoch=5)  # fmt: skip
-    place = Place(browser, "LabNotebook", state)
-    look = """() => [...document.querySelectorAll("#one .methods path")].map((line) =>
+def test_a_run_has_the_look_of_its_method_in_every_figure():
+    for record in read_all():
+        style = method_style(record.config.method)
+        look = [style["color"], style["linestyle"], bool(style["marker"])]
+        assert next(run["look"] for run in LabNotebook().runs if run["name"] == record.name) == look
+    assert notebook.look("nobody's+lf") == [COLOURS["gold"], "-", False]
+
+
+def test_methods_keep_their_looks_and_of_two_alike_the_later_takes_other_dashes(call):
+    drawn = {name: [f"color: {COLOURS[colour]}", dashes] for name, (colour, dashes) in METHOD_STYLES.items()}
+    (found,) = call("looks", [[[[name, [{"look": notebook.look(name)}]] for name in METHOD_STYLES]]])
+    dashes = {"-": "none", "--": "7 4", "-.": "8 3 2 3", ":": "2 4"}
+    for name, each in zip(METHOD_STYLES, found):
+        ink, line = drawn[name]
+        assert each == {"ink": ink, "dash": dashes[line], "dots": False}
+    twice = [["a", [{"look": ["#0072b2", "--", False]}]]] * 4
+    (found,) = call("looks", [[twice]])
+    assert [each["dash"] for each in found] == ["7 4", "8 3 2 3", "2 4", "none"]
+
+
+def test_lines_names_and_table_are_drawn_in_the_methodslook(browser):
+    methods = [*list(METHOD_STYLES)[:12], "rope+lf"]
+    runs = [run | {"title": name, "group": "g/d/s", "look": notebook.look(name)}
+            for name, run in zip(methods, made_up(13))]  # fmt: skip
+    place = Place(browser, "LabNotebook", state_of("LabNotebook", runs=runs, experiment="g/d/s", epoch=5))
+    look = """(where) => [...document.querySelectorAll(`#one ${where} path.mean`)].map((line) =>
         [getComputedStyle(line).color, line.getAttribute("stroke-dasharray")].join())"""
-    looks = place.page.evaluate(look)
-    assert len(set(looks)) == 12
-    assert len({each.rsplit(")", 1)[1] for each in looks}) == 3
-    assert all(a.rsplit(")", 1)[1] != b.rsplit(")", 1)[1] for a, b in pairwise(looks))
+    chips, lines = (place.page.evaluate(look, where) for where in (".methods", ".plot"))
+    assert chips == lines
+    assert len(set(chips)) == 12  # the dots tell rope+lf from rope
+    assert place.page.locator("#one .plot path.bead").count() == 1
+    assert place.page.locator("#one .methods circle.bead").count() == 1
     place.close()
 
 

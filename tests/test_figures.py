@@ -8,14 +8,83 @@ import numpy as np
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from geolib.figures import COLOURS, PAPER, label_lines, use_house_style
+from geolib.encodings import METHODS
+from geolib.explorables.clock import RopeClock
+from geolib.figures import (
+    COLOURS,
+    METHOD_STYLES,
+    PAPER,
+    ROLES,
+    label_lines,
+    method_style,
+    roles_css,
+    use_house_style,
+)
+
+# How colours look without one kind of cone, in linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
+SIGHT = {
+    "all cones": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+TO_XYZ = np.array([[0.412456, 0.357576, 0.180437], [0.212673, 0.715152, 0.072175], [0.019334, 0.119192, 0.950304]])
+
+
+def linear(colour):
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
 
 
 def luminance(colour):
     """Relative luminance as WCAG 2 defines it."""
-    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
+    return float(linear(colour) @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(a, b):
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(rgb):
+    """CIELAB of linear RGB."""
+    xyz = TO_XYZ @ np.clip(rgb, 0, 1) / TO_XYZ.sum(1)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def apart(a, b):
+    """The least CIELAB distance of two colours in the eyes of SIGHT."""
+    return min(float(np.linalg.norm(lab(m @ linear(a)) - lab(m @ linear(b)))) for m in map(np.array, SIGHT.values()))
+
+
+def test_the_distance_of_colours_knows_red_and_green():
+    assert apart("#ffffff", "#000000") > 99
+    assert apart("#c25e00", "#9a7400") < 5  # our orange and gold are one colour to some eyes
+
+
+def test_roles_are_read_and_told_apart_by_all_eyes():
+    for theme, ground in (("light", "#ffffff"), ("dark", "#14181e")):
+        assert list(ROLES[theme]) == ["query", "key", "value", "score"]
+        assert all(contrast(colour, ground) >= 4.5 for colour in ROLES[theme].values())
+        for a, b in itertools.combinations(ROLES[theme].values(), 2):
+            assert apart(a, b) >= 10, (theme, a, b)
+
+
+def test_the_explorables_wear_the_roles_and_no_colour_of_their_own_for_them():
+    assert roles_css() in RopeClock._css
+    rest = RopeClock._css.replace(roles_css(), "")
+    assert all(colour not in rest for theme in ROLES.values() for colour in theme.values())
+    for alias, role in (("warm", "query"), ("cool", "key"), ("join", "score")):
+        assert f"--{alias}: var(--{role});" in rest
+
+
+def test_every_method_has_a_style_that_is_told_apart():
+    assert METHOD_STYLES.keys() == METHODS.keys()
+    for a, b in itertools.combinations(METHODS, 2):
+        one, other = method_style(a), method_style(b)
+        assert one["linestyle"] != other["linestyle"] or apart(one["color"], other["color"]) >= 10, (a, b)
+    assert method_style("rope+lf") == method_style("rope") | {"marker": "o"}
 
 
 def test_colours_have_a_contrast_of_three_on_paper():

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, load, read_all, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
-from geolib.lab.experiments import EXPERIMENTS, NO_RECORD, h100_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, h100_seconds, table
 from geolib.lab.files import write_atomically
 from geolib.lab.models import ViT, patches
 from geolib.lab.runs import store as lab_records
@@ -96,12 +97,12 @@ def one_line(capsys):
 
 def test_the_field_holds_the_digits_in_its_corner():
     digits, field = load("digits"), load("digits-field")
-    assert field.shape == (1, 12, 12)
+    assert (field.shape, Config("digits-field").patch) == ((1, 16, 16), 2)
     assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
     assert not field.x_train[:, :, 8:].any()
     assert not field.x_train[:, :, :, 8:].any()
     assert torch.equal(field.y_train, digits.y_train)
-    assert "12x12" in field.source
+    assert "16x16" in field.source
 
 
 def test_digits_are_split_by_class_and_the_same_every_time():
@@ -755,19 +756,19 @@ def test_the_table_sets_the_papers_numbers_beside_ours(record):  # RF-T1
     made.append(with_accuracy(record, experiment.config("cpu", "learned", "cifar10", 0), 0.5))  # another scale
     full = table(experiment, "full", made)
     rows = {row[0]: row[1:] for row in full.rows}
-    assert rows["RoPE"] == ["87.91", "89.00 ± 1.41 (2 seeds)", "62.37", NO_RECORD]
-    assert rows["No-Pos"] == ["79.61", "80.00 (1 seed)", "53.37", NO_RECORD]
-    assert rows["learned (ours)"] == ["-", NO_RECORD, "-", NO_RECORD]
+    assert rows["RoPE"] == ["87.91", "89.00 ± 1.41 (2 seeds)"]
+    assert rows["No-Pos"] == ["79.61", "80.00 (1 seed)"]
+    assert "learned (ours)" not in rows
     notes = " ".join(full.notes)
     assert (
         f"cifar10: the paper's order (none < sinusoidal < {rope}) does not hold; ours is sinusoidal < none < {rope}"
         in notes
     )
-    assert "cifar100: too few records" in notes
+    assert "cifar100: " not in notes
     assert "epochs 200, ours 8" in " ".join(table(experiment, "cpu", made).notes)
-    assert "| RoPE | 87.91 | 89.00 ± 1.41 (2 seeds) | 62.37 | no record yet |" in full.markdown().splitlines()
+    assert "| RoPE | 87.91 | 89.00 ± 1.41 (2 seeds) |" in full.markdown().splitlines()
     widths = {len(line) for line in full.plain().splitlines()[3:4]}
-    assert max(len(line) for line in full.plain().splitlines()[2:12]) <= max(widths)
+    assert max(len(line) for line in full.plain().splitlines()[2 : 4 + len(full.rows)]) <= max(widths)
 
 
 def test_run_records_prints_the_table_and_does_not_repeat_itself(prepared, tmp_path, monkeypatch, capsys):
@@ -816,7 +817,8 @@ def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypat
     capsys.readouterr()
     assert main([*words, "--seeds", "1", "--time-budget", "400"]) == 3
     said = capsys.readouterr().out
-    assert "not started, 400 s of the time budget are left, it takes about 500 s (this method at this size" in said
+    needs = r"it takes about 500 s \(this method at this size"
+    assert re.search(rf"not started, (400|39\d) s of the time budget are left, {needs}", said)  # on a busy machine less
     assert len(read_all(out)) == 1
 
 
@@ -828,7 +830,8 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys):
     assert main(["pending", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     # A run that two experiments share is made once.
-    expected = len({config.name for e in EXPERIMENTS.values() for config in e.configs("full")})
+    full = [e for e in EXPERIMENTS.values() if "full" in e.scales]
+    expected = len({config.name for e in full for config in e.configs("full")})
     assert len(lines) == expected + 1
     assert lines[0].startswith("riemannformer-baselines  cifar10-none-seed0-")
     table1 = next(line for line in lines if line.startswith("riemannformer-table1"))

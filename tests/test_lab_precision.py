@@ -12,6 +12,7 @@ from geolib.attention import attention
 from geolib.encodings import METHODS
 from geolib.lab import Config, LabError, run, train
 from geolib.lab.__main__ import main
+from geolib.lab.experiments.papers.precision import CIFAR, DIGITS
 from geolib.lab.runs import jobs, read_all
 from geolib.lab.training import precision as precisions
 from geolib.lab.training.loop import Run
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def fake_clock(monkeypatch, seconds):
-    """A clock by which a step takes the seconds of its precision; the steps that were taken."""
+    """A processor's clock by which a step takes the seconds of its precision; the steps that were taken."""
     taken, now = [], [0.0]
 
     def step(precision):
@@ -33,7 +34,7 @@ def fake_clock(monkeypatch, seconds):
         # The first step of each is slow whatever it is, and one of the others is disturbed.
         now[0] += 100.0 if taken.count(precision) in (1, 3) else seconds[precision]
 
-    monkeypatch.setattr(precisions.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(precisions.time, "process_time", lambda: now[0])
     return step, taken
 
 
@@ -63,10 +64,12 @@ def test_a_cpu_is_in_float32_unless_asked():
         (
             0.5,
             0.125,
-            "bf16 products, attention written out, chosen by measurement: 256 images/s against 64 with float32",
+            "bf16 products, attention written out, chosen by measurement: 256 images/s of one thread's time against 64 "
+            "with float32",
         ),
-        (0.5, 0.48, "float32 products, chosen by measurement: 64 images/s against 67 with bf16"),  # too little for it
-        (0.5, 1.0, "float32 products, chosen by measurement: 64 images/s against 32 with bf16"),
+        # Too little for it.
+        (0.5, 0.48, "float32 products, chosen by measurement: 64 images/s of one thread's time against 67 with bf16"),
+        (0.5, 1.0, "float32 products, chosen by measurement: 64 images/s of one thread's time against 32 with bf16"),
     ],
 )
 def test_the_faster_precision_is_chosen_and_says_why(monkeypatch, wide, narrow, sentence):
@@ -75,6 +78,62 @@ def test_the_faster_precision_is_chosen_and_says_why(monkeypatch, wide, narrow, 
     assert why == f"{sentence} products"
     assert choice == sentence.split()[0]
     assert taken == ["float32", "bf16"] * (1 + precisions.TIMED)  # in turns: what disturbs one disturbs the other
+
+
+def test_the_measurement_counts_work_and_not_waiting(monkeypatch):
+    wall = [0.0]
+    step, _ = fake_clock(monkeypatch, {"float32": 0.5, "bf16": 0.125})
+
+    def kept_waiting(precision):
+        wall[0] += 2.0 if precision == "bf16" else 0.5
+        return step(precision)
+
+    for clock in ("perf_counter", "monotonic", "time"):
+        monkeypatch.setattr(precisions.time, clock, lambda: wall[0])
+    assert precisions.measured(kept_waiting, 32)[0] == "bf16"
+
+
+def test_the_measurement_is_on_one_thread_and_leaves_as_many_as_before():
+    # Threads that wait for each other count as busy, the more the more other programs run.
+    seen = []
+    torch.set_num_threads(2)  # the fixture puts back what was
+    precisions.measured(lambda precision: seen.append(torch.get_num_threads()), 32)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+
+
+def test_the_configuration_decides_where_it_names_a_precision():
+    narrow = replace(CONFIG, precision="bfloat16")
+    assert CONFIG.precision is None
+    assert len({config.name for config in (CONFIG, narrow, replace(CONFIG, precision="float32"))}) == 3
+    for option in (None, "auto", "bfloat16"):
+        assert Run(narrow, noise(), CPU, options=Options(precision=option)).asked_precision == "bfloat16"
+    assert Run(CONFIG, noise(), CPU, options=Options(precision="auto")).asked_precision == "auto"
+    with pytest.raises(LabError, match="precision: got 'float32'; the run's configuration says 'bfloat16'"):
+        train(narrow, noise(), quiet=True, precision="float32")
+    with pytest.raises(ValueError, match="precision: got 'auto'; it is None or one of float32, bfloat16"):
+        replace(CONFIG, precision="auto")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_configured_precision_is_used_unmeasured_and_recorded(monkeypatch, tmp_path, precision):
+    monkeypatch.setattr(precisions, "measured", lambda step, images: pytest.fail("it is settled"))
+    told = run(CONFIG, data=noise(), quiet=True, precision=precision)
+    record = run(replace(CONFIG, precision=precision), data=noise(), out=tmp_path, quiet=True, precision="auto")
+    assert timeless(record.metrics) == timeless(told.metrics)
+    assert record.precision == told.precision == precisions.RECORDED[precision]
+    assert read_all(tmp_path)[0].config.precision == precision
+
+
+def test_the_experiments_on_precision_pair_runs_that_differ_in_it_alone():
+    for experiment in (DIGITS, CIFAR):
+        assert experiment.against
+        for scale in experiment.scales:
+            for narrow, wide in experiment.against:
+                for seed in experiment.seeds[scale]:
+                    a, b = (experiment.config(scale, row, experiment.datasets[0], seed) for row in (narrow, wide))
+                    assert (a.precision, b.precision) == ("bfloat16", "float32")
+                    assert replace(a, precision=None) == replace(b, precision=None)
 
 
 @pytest.mark.parametrize("choice", ["float32", "bf16"])
@@ -150,7 +209,7 @@ def test_the_laptop_scale_measures_and_the_others_do_not(monkeypatch, tmp_path, 
         raise LabError("enough")
 
     monkeypatch.setattr(jobs.Job, "do", do)
-    monkeypatch.setattr("geolib.lab.data.sets.load", lambda name: noise())
+    monkeypatch.setattr("geolib.lab.experiments.conduct.load", lambda name: noise())
     main(["run", "riemannformer-table1", *words, "--only", "none/cifar10", "--out", str(tmp_path), "--quiet"])
     assert set(seen) == {expected}
 

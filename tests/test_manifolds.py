@@ -13,6 +13,7 @@ from torch.func import jacfwd
 from torch.testing import assert_close
 
 from geolib import manifolds as mf
+from geolib.manifolds._shortest import exact_velocity
 from geolib.rotations import rotation_matrix
 
 torch.set_num_threads(1)
@@ -586,6 +587,53 @@ def test_far_points_of_the_sphere_have_the_shorter_arc():
     assert expected.max() > 2.9
     sphere = mf.sphere_stereographic().within(1e-6, 1e-8)
     close(torch.stack([mf.distance(sphere, *pair) for pair in zip(a, b)]), expected, 1e-4)
+
+
+def random_on_sphere(count):
+    """Points of the sphere in both charts, in a region whose great circles pass no pole closely."""
+    z, turn = 0.7 * (2 * torch.rand(count, dtype=torch.float64) - 1), 1.5 * torch.rand(count, dtype=torch.float64)
+    return torch.stack([z.acos(), turn], -1), torch.stack([turn.cos(), turn.sin()], -1) * ((1 - z) / (1 + z)).sqrt()[
+        :, None
+    ]
+
+
+@pytest.mark.parametrize(
+    "chart", [mf.sphere_spherical(), mf.sphere_stereographic()], ids=["spherical", "stereographic"]
+)
+def test_random_pairs_of_the_sphere_have_their_distance(chart):  # RF-PT
+    (polar, flat), (other_polar, other_flat) = random_on_sphere(8), random_on_sphere(8)
+    pairs = (polar, other_polar) if chart.periods else (flat, other_flat)
+    found = torch.stack([mf.distance(chart, *pair) for pair in zip(*pairs)])
+    close(found, angle_between(flat, other_flat), 1e-8)
+
+
+def sharply_bumped(x):
+    return torch.exp(-30 * x @ x)
+
+
+@pytest.mark.parametrize(
+    ("chart", "start", "end"),
+    [
+        (mf.torus(), vec(0.3, 0.1), vec(1.5, 1.4)),
+        (mf.half_plane(), vec(0, 1), vec(7, 1)),
+        (mf.conformally_flat(sharply_bumped), vec(-0.5, 0.1), vec(0.6, 0.2)),
+    ],
+    ids=["torus", "half-plane", "bump"],
+)
+def test_polynomials_and_shooting_find_the_same_velocity(monkeypatch, chart, start, end):
+    polynomial = mf.logarithm(chart, start, end)
+    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
+    close(polynomial, mf.logarithm(chart, start, end), 1e-7)
+    monkeypatch.undo()
+    monkeypatch.setattr("geolib.manifolds.geodesics.exponential", lambda *_: pytest.fail("polynomials are enough"))
+    close(polynomial, mf.logarithm(chart, start, end), 0)
+
+
+def test_a_polynomial_near_a_saddle_of_the_energy_is_refused():
+    sphere, times = mf.sphere_spherical(), torch.linspace(0, 4, 25, dtype=torch.float64)
+    equator = torch.stack([torch.full_like(times, math.pi / 2), times], -1)  # longer than half a great circle
+    assert exact_velocity(sphere, equator[None]) is None
+    close(exact_velocity(sphere, 0.75 * equator[None] + vec(math.pi / 8, 0)), vec(0, 3)[None])
 
 
 def test_a_way_that_leaves_the_chart_is_refused():

@@ -9,9 +9,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "book" / "notation.md"
-CHAPTERS = sorted((REPOSITORY / "chapters").glob("*.ipynb"))
-# Chapters whose tables are older than the page. Whoever mends a table takes its chapter out of this set.
-OLDER = {"03_rotations", "11_riemannformer"}
+CHAPTERS = [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "how-to-compare.ipynb"]
 
 HEAD = re.compile(r"\| *symbol *\| *meaning *\|")
 FONTS = ("mathcal", "mathbf", "mathrm", "mathbb", "hat", "breve", "bar", "tilde")
@@ -102,17 +100,7 @@ def test_the_page_gives_each_letter_one_row():
     assert {name for name, where in rows.items() if len(where) > 1} == {"T"}
 
 
-@pytest.mark.parametrize(
-    "chapter",
-    [
-        pytest.param(
-            path,
-            id=path.stem,
-            marks=pytest.mark.xfail(path.stem in OLDER, reason="take it out of OLDER", strict=True),
-        )
-        for path in CHAPTERS
-    ],
-)
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_a_chapter_keeps_to_the_page(chapter):
     table = table_of(chapter)
     assert table, "a chapter starts with a table of its symbols: | symbol | meaning |"
@@ -120,7 +108,7 @@ def test_a_chapter_keeps_to_the_page(chapter):
 
 
 def test_chapters_agree_with_each_other():
-    tables = {path.stem: table_of(path) for path in CHAPTERS if path.stem not in OLDER}
+    tables = {path.stem: table_of(path) for path in CHAPTERS}
     assert clashes(settled(), tables) == []
 
 

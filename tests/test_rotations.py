@@ -384,4 +384,5 @@ def test_far_positions_hold_as_far_as_the_docstring_says():
         at = torch.tensor([[position]])
         exact = rot.rope(x.double(), at.double(), theta.double())
         assert (rot.rope(x, at, theta) - exact).abs().max() < bound * x.norm()
+        assert (rot.rope(x, at.long(), theta) - exact).abs().max() < 2e-7 * x.norm()
         assert (rot.rope(x, at.double(), theta) - exact).abs().max() < 2e-7 * x.norm()

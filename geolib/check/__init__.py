@@ -18,23 +18,13 @@ for _file in pkgutil.iter_modules(__path__):  # a chapter's checkers are a file 
 
 
 def check(exercise: str, answer: Any) -> bool:
-    """Say whether an answer to an exercise is right.
+    """Whether an answer, a number or a function, to the exercise of this name is right; what was found is printed.
 
-    Parameters
-    ----------
-    exercise : str
-        The name given in the exercise.
-    answer : a number or a function, as the exercise asks
+    ValueError for an unknown exercise.
 
-    Returns
-    -------
-    bool
-        True when right. What was found is printed.
-
-    Raises
-    ------
-    ValueError
-        For an unknown exercise.
+    >>> check("rotations: smallest base", lambda dim, tokens: 10000.0)
+    rotations: smallest base: not yet: dim 64 and 4096 tokens: at base 10000 the slowest pair makes 0.08693 turns
+    False
     """
     require(exercise in CHECKERS, "exercise", repr(exercise), f"one of {', '.join(map(repr, CHECKERS))}")
     try:

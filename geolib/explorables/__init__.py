@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from geolib.explorables.circle import AttentionCircle
     from geolib.explorables.clock import RopeClock
     from geolib.explorables.conformal import ConformalScale
     from geolib.explorables.gates import GateCurves
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.powers import EvenPowers
     from geolib.explorables.skew import SkewExponential
+    from geolib.explorables.spaces import ThreeSpaces
     from geolib.explorables.sphere import SphereTransport
     from geolib.explorables.state import ConformalState
 
 __all__ = [
+    "AttentionCircle",
     "ConformalScale",
     "ConformalState",
     "EvenPowers",
@@ -38,10 +41,12 @@ __all__ = [
     "RopeClock",
     "SkewExponential",
     "SphereTransport",
+    "ThreeSpaces",
     "TwoMirrors",
 ]
 
 _MODULES = {
+    "AttentionCircle": "circle",
     "ConformalScale": "conformal",
     "ConformalState": "state",
     "EvenPowers": "powers",
@@ -53,6 +58,7 @@ _MODULES = {
     "RopeClock": "clock",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
+    "ThreeSpaces": "spaces",
     "TwoMirrors": "mirrors",
 }
 

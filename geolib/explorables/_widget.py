@@ -12,6 +12,7 @@ from typing import Any
 import traitlets
 
 from geolib._checks import require
+from geolib.figures import roles_css
 
 try:
     import anywidget
@@ -19,7 +20,7 @@ except ImportError as error:  # pragma: no cover - the message is tested in a pr
     raise ImportError("geolib.explorables needs anywidget: pip install anywidget") from error
 
 _HERE = Path(__file__).parent
-_SHARED = ("common.js", "draw.js", "algebra.js")
+_SHARED = ("common.js", "draw.js", "algebra.js", "series.js")
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
 # Comments that have lines of their own; what stands behind code stays.
 _COMMENT = re.compile(r"^[ \t]*(?://.*\n|/\*(?:[^*]|\*(?!/))*\*/\n)", re.MULTILINE)
@@ -41,7 +42,7 @@ class Explorable(anywidget.AnyWidget):
         ``share={"base": "b"}`` there tie the two bases together. Start both at the same value.
     """
 
-    _css = _lean((_HERE / "style.css").read_text(encoding="utf-8"))
+    _css = roles_css() + _lean((_HERE / "style.css").read_text(encoding="utf-8"))
 
     share = traitlets.Dict(key_trait=traitlets.Unicode(), value_trait=traitlets.Unicode()).tag(sync=True)
 
@@ -167,8 +168,7 @@ def assemble(name: str) -> str:
     Raises
     ------
     ValueError
-        When the file imports anything but ``./common.js``, ``./draw.js`` and ``./algebra.js``, or the first of them not
-        at all.
+        When the file imports anything but the shared files, or ``./common.js`` not at all.
     """
     text = (_HERE / name).read_text(encoding="utf-8")
     wanted, own = _IMPORT.findall(text), _IMPORT.sub("", text)

@@ -14,34 +14,34 @@ export function clockAngles({ query, key, shift, base, pairs }) {
   return { query: thetas.map((theta) => (query + shift) * theta), key: thetas.map((theta) => (key + shift) * theta) };
 }
 
-/** cos(distance theta_i): how far each pair's two hands agree. */
-export function agreements(distance, pairs, base) {
-  return frequencies(pairs, base).map((theta) => Math.cos(distance * theta));
+/** cos(delta theta_i) for delta = key - query, the book's Δ = n - m: how far each pair's two hands agree. */
+export function agreements(delta, pairs, base) {
+  return frequencies(pairs, base).map((theta) => Math.cos(delta * theta));
 }
 
 /** The score of q = k = (1, ..., 1), divided by d: the mean of the agreements. */
-export function score(distance, pairs, base) {
-  return agreements(distance, pairs, base).reduce((sum, c) => sum + c, 0) / pairs;
+export function score(delta, pairs, base) {
+  return agreements(delta, pairs, base).reduce((sum, c) => sum + c, 0) / pairs;
 }
 
-/** The score at each of the distances. */
-export function scoreCurve(distances, pairs, base) {
+/** The score at each of the deltas. */
+export function scoreCurve(deltas, pairs, base) {
   const thetas = frequencies(pairs, base);
-  return distances.map((distance) => thetas.reduce((sum, theta) => sum + Math.cos(distance * theta), 0) / pairs);
+  return deltas.map((delta) => thetas.reduce((sum, theta) => sum + Math.cos(delta * theta), 0) / pairs);
 }
 
-/** Query and key at a wanted distance, both within [0, length]; the key moves only where it must. */
-export function atDistance(key, distance, length) {
-  const wanted = clamp(distance, -length, length);
-  const place = clamp(key, Math.max(0, -wanted), Math.min(length, length - wanted));
-  return { query: place + wanted, key: place };
+/** Query and key a wanted delta = key - query apart, both within [0, length]; the key moves only where it must. */
+export function atDelta(key, delta, length) {
+  const wanted = clamp(delta, -length, length);
+  const place = clamp(key, Math.max(0, wanted), Math.min(length, length + wanted));
+  return { query: place - wanted, key: place };
 }
 
 /** The state in a sentence, for those who hear the picture. */
 export function describe({ query, key, shift, base, pairs }) {
   const place = (p) => show(p + shift, 2, true);
-  const value = show(score(query - key, pairs, base));
-  return `query at ${place(query)}, key at ${place(key)}, distance ${show(query - key, 2, true)}, score ${value}`;
+  const value = show(score(key - query, pairs, base));
+  return `query at ${place(query)}, key at ${place(key)}, Δ = ${show(key - query, 2, true)}, score ${value}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -67,10 +67,10 @@ const CSS = `
 .geo .clock .axis { stroke: var(--line); }
 .geo .clock .zero { stroke: var(--rule); }
 .geo .clock .hand { stroke-linecap: round; }
-.geo .clock .hand.q { stroke: var(--warm); } .geo .clock .hand.k { stroke: var(--cool); }
+.geo .clock .hand.q { stroke: var(--query); } .geo .clock .hand.k { stroke: var(--key); }
 .geo .clock .tip { cursor: grab; touch-action: none; stroke-width: 2.2; }
-.geo .clock .tip.q { fill: var(--warm); stroke: var(--warm); }
-.geo .clock .tip.k { fill: var(--ground); stroke: var(--cool); }
+.geo .clock .tip.q { fill: var(--query); stroke: var(--query); }
+.geo .clock .tip.k { fill: var(--ground); stroke: var(--key); }
 .geo .clock .opening { fill: none; stroke: var(--join); }
 .geo .clock .score { fill: none; stroke: var(--join); stroke-width: 2; stroke-linejoin: round; }
 .geo .clock .stem { stroke: var(--join); stroke-width: 1; opacity: 0.6; }
@@ -139,8 +139,8 @@ function face(parent, onTurn) {
         set(part[who].tip, { cx: x, cy: y });
         set(part[who].reach, { cx: x, cy: y });
       }
-      // The short way from key to query: what counts of the opening is its cosine.
-      const from = angles.key[i], opening = wrap(angles.query[i] - from);
+      // The short way from query to key: what counts of the opening is its cosine.
+      const from = angles.query[i], opening = wrap(angles.key[i] - from);
       const [x0, y0] = point(part.radius, from), [x1, y1] = point(part.radius, from + opening);
       set(part.opening, { d: `M${x0} ${y0}A${part.radius} ${part.radius} 0 0 ${opening > 0 ? 0 : 1} ${x1} ${y1}` });
     });
@@ -148,16 +148,16 @@ function face(parent, onTurn) {
   };
 }
 
-/** The score against distance, a mark where the two positions stand, and a small dot for each pair. */
-function curve(parent, onDistance) {
+/** The score against delta, a mark where the two positions stand, and a small dot for each pair. */
+function curve(parent, onDelta) {
   const left = 24, right = 8, top = 10, bottom = 38;
   const picture = svg("svg", { role: "img", "data-drag": "" }, parent), grid = svg("g", {}, picture);
   const line = svg("path", { class: "score" }, picture), stem = svg("line", { class: "stem" }, picture);
   const dots = svg("g", {}, picture), mark = svg("circle", { class: "mark", r: 6.5 }, picture);
   const y = (value) => top + ((1 - value) / 2) * (height - top - bottom);
   let width = 0, height = 0, length = 1, drawn = "";
-  const x = (distance) => left + ((distance + length) / (2 * length)) * (width - left - right);
-  const follow = (px) => onDistance(((px - left) / (width - left - right)) * 2 * length - length);
+  const x = (delta) => left + ((delta + length) / (2 * length)) * (width - left - right);
+  const follow = (px) => onDelta(((px - left) / (width - left - right)) * 2 * length - length);
   drag(picture, { start: follow, move: follow });
 
   const background = ({ pairs, base }) => {
@@ -173,11 +173,11 @@ function curve(parent, onDistance) {
       const anchor = part === 1 ? "end" : part === -1 ? "start" : "middle";
       svg("text", { x: x(part * length), y: height - 21, "text-anchor": anchor }, grid, show(part * length, 1, true));
     }
-    svg("text", { x: x(0), y: height - 3, "text-anchor": "middle" }, grid, "distance m − n");
-    const steps = Math.max(2, Math.round(width)), distances = [];
-    for (let i = 0; i <= steps; i++) distances.push(-length + (2 * length * i) / steps);
-    const xs = distances.map(x);
-    set(line, { d: path(xs, scoreCurve(distances, pairs, base).map(y)) });
+    svg("text", { x: x(0), y: height - 3, "text-anchor": "middle" }, grid, "Δ = n − m, key minus query");
+    const steps = Math.max(2, Math.round(width)), deltas = [];
+    for (let i = 0; i <= steps; i++) deltas.push(-length + (2 * length * i) / steps);
+    const xs = deltas.map(x);
+    set(line, { d: path(xs, scoreCurve(deltas, pairs, base).map(y)) });
   };
   return (state) => {
     ({ length } = state);
@@ -186,12 +186,12 @@ function curve(parent, onDistance) {
     const now = [width, height, length, state.pairs, state.base].join();
     if (now !== drawn) background(state);
     drawn = now;
-    const distance = state.query - state.key, cx = x(distance).toFixed(2);
-    const each = agreements(distance, state.pairs, state.base);
+    const delta = state.key - state.query, cx = x(delta).toFixed(2);
+    const each = agreements(delta, state.pairs, state.base);
     each.forEach((value, i) => set(dots.children[i], { cx, cy: y(value).toFixed(2) }));
     set(stem, { x1: cx, x2: cx, y1: y(1), y2: y(-1) });
-    set(mark, { cx, cy: y(score(distance, state.pairs, state.base)).toFixed(2) });
-    set(picture, { "aria-label": `Curve of the score against distance, base ${state.base}: ${describe(state)}` });
+    set(mark, { cx, cy: y(score(delta, state.pairs, state.base)).toFixed(2) });
+    set(picture, { "aria-label": `Curve of the score against Δ, base ${state.base}: ${describe(state)}` });
   };
 }
 
@@ -216,9 +216,9 @@ function render({ model, el }) {
   });
   const what = html("p", { class: "geo-say" }, right);
   html("p", { class: "geo-note" }, right, "The mean of the pairs’ cosines (small dots).");
-  const drawCurve = curve(right, (distance) => {
+  const drawCurve = curve(right, (delta) => {
     const { key, length } = read();
-    change(atDistance(key, Math.round(distance * 4) / 4, length));
+    change(atDelta(key, Math.round(delta * 4) / 4, length));
   });
 
   const position = (parent, label, name, tone) =>
@@ -241,7 +241,7 @@ function render({ model, el }) {
     onInput: (count) => change({ pairs: count }) });
 
   place.start((state) => {
-    const number = (value) => show(value, 2, true), distance = state.query - state.key;
+    const number = (value) => show(value, 2, true), delta = state.key - state.query;
     query.update(state.query, number(state.query), state.length);
     key.update(state.key, number(state.key), state.length);
     shift.update(state.shift, number(state.shift), state.length);
@@ -250,8 +250,8 @@ function render({ model, el }) {
     pairs.update(state.pairs, String(state.pairs), MOST);
     const [m, n] = [number(state.query + state.shift), number(state.key + state.shift)];
     say(where, ["warm geo-full", ""], " query at ", ["warm", m], ", ", ["cool geo-ring", ""], " key at ", ["cool", n]);
-    const value = show(score(distance, state.pairs, state.base));
-    say(what, "distance ", ["join", number(distance)], ", score ", ["join", value]);
+    const value = show(score(delta, state.pairs, state.base));
+    say(what, "Δ = n − m = ", ["join", number(delta)], ", score ", ["join", value]);
     drawFace(state);
     drawCurve(state);
     place.speak(describe(state));

@@ -1,4 +1,4 @@
-"""The clock of RoPE: two positions as the times two clocks show, and the score that sees only their distance."""
+"""The clock of RoPE: two positions as the times two clocks show, and the score that sees only Δ = n - m."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 
 class RopeClock(Explorable):
-    """The hands of RoPE's frequency pairs for a query and a key, and their score against the distance.
+    """The hands of RoPE's frequency pairs for a query and a key, and their score against key minus query.
 
     Pair i turns by theta_i = base^(-i/pairs) radians a token, counter-clockwise from the right. The score is that of
-    q = k = (1, ..., 1) divided by the head dimension d = 2 pairs: the mean of cos((query - key) theta_i).
+    q = k = (1, ..., 1) divided by the head dimension d = 2 pairs: the mean of cos((key - query) theta_i).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 // What every explorable shares: elements, controls, dragging, charts, maps, redrawing, themes. Its style is style.css.
-// An explorable's text is joined to this one, and to draw.js and algebra.js where it imports them, to make a single
-// module (see _widget.py). So every import and every `export` stands at the start of its line.
+// An explorable's text is joined to this one, and to the other shared files it imports, to make a single module (see
+// _widget.py). So every import and every `export` stands at the start of its line.
 
 const SVG = "http://www.w3.org/2000/svg";
 

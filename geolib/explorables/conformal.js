@@ -247,7 +247,7 @@ function render({ model, el }) {
     say(first, "With ", ["join", `s = ${s}`], ` a vector of length 1 measures ${power} = `,
       ["warm", times(lengths(state)[state.query])], " at ", ["warm", `m = ${state.query}`], ".");
     const same = state.law === "slow" ? "where (1 + m)(1 + n) is" : "along m + n, the rising diagonals";
-    constant.textContent = `Constant ${same}; the distance m − n has no part in it.`;
+    constant.textContent = `Constant ${same}; Δ = n − m has no part in it.`;
     say(second, "Scores of row ", ["warm", state.query], ": ×\u00a0", ["join", times(factor[0])],
       " at n = 0 to ×\u00a0",
       ["join", times(factor.at(-1))], ` at n = ${state.tokens - 1}.`);

@@ -60,17 +60,20 @@ export function chart(parent) {
   return { picture, marks, frame, x, y, atX, atY };
 }
 
-// Ground, cool for -1 and warm for +1, as red, green and blue.
-const SHADES = {
-  light: [[255, 255, 255], [0, 103, 163], [179, 71, 0]],
-  dark: [[20, 24, 30], [98, 189, 242], [255, 161, 77]],
-};
+const GROUNDS = { light: [255, 255, 255], dark: [20, 24, 30] };
+
+/** Ground, cool for -1 and warm for +1, as red, green and blue: the colours of keys and queries. */
+function shades(geo) {
+  const style = getComputedStyle(geo);
+  const read = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+  return [GROUNDS[geo.dataset.theme], read("--key"), read("--query")];
+}
 
 /** A map of numbers as coloured cells: `draw(values, columns)` with values in [-1, 1], row by row. */
 export function raster(parent, attributes = {}) {
   const canvas = html("canvas", { role: "img", ...attributes }, parent);
   const draw = (values, columns) => {
-    const [ground, cool, warm] = SHADES[parent.closest(".geo").dataset.theme];
+    const [ground, cool, warm] = shades(parent.closest(".geo"));
     canvas.width = columns;
     canvas.height = values.length / columns;
     const pen = canvas.getContext("2d"), image = pen.createImageData(canvas.width, canvas.height);

@@ -158,7 +158,7 @@ function fall(parent) {
     const logs = logRow(gamma, token), { slope, gap } = alibi(gamma, token), end = token - 1;
     let floor = -2;
     while (floor > logs[end]) floor *= 2;
-    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 150, xTicks: [0, 10, 20, 30], xLabel: "distance i − j",
+    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 150, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = i − j",
       yTicks: [[0, "1"], [floor / 2, `e${raised(floor / 2)}`], [floor, `e${raised(floor)}`]] });
     const xs = logs.map((_, distance) => x(distance)), ys = logs.map(y);
     set(row, { d: path(xs, ys) });

@@ -18,6 +18,11 @@ export function twoReflections({ m, n, shift }) {
   return multiply(reflection((m + shift) * DEGREE), reflection((n + shift) * DEGREE));
 }
 
+/** The turn of the two together, degrees: -2 Δ, where Δ = n - m is the first mirror's angle minus the second's. */
+export function doubled({ m, n }) {
+  return -2 * (n - m);
+}
+
 /** Where the figure's dot stands: at a distance from the centre, in a direction in degrees. */
 export function dotAt({ distance, angle }) {
   return [distance * Math.cos(angle * DEGREE), distance * Math.sin(angle * DEGREE)];
@@ -27,12 +32,12 @@ export function dotAt({ distance, angle }) {
 const SHAPE = [[0, 0], [0, 0.36], [0.25, 0.36], [0.25, 0.275], [0.085, 0.275], [0.085, 0.215], [0.2, 0.215],
   [0.2, 0.13], [0.085, 0.13], [0.085, 0]];
 
-/** The figure's corners: as it is, reflected once, reflected twice, and turned by 2 (m - n) instead. */
+/** The figure's corners: as it is, reflected once, reflected twice, and turned by -2 Δ instead. */
 export function images(state) {
   const [x, y] = dotAt(state), { m, n, shift } = state, start = SHAPE.map(([a, b]) => [x + a, y + b]);
   const under = (matrix) => start.map((point) => apply(matrix, point));
   return { start, once: under(reflection((n + shift) * DEGREE)), twice: under(twoReflections(state)),
-    turned: under(rotation(2 * (m - n) * DEGREE)) };
+    turned: under(rotation(doubled(state) * DEGREE)) };
 }
 
 /** <T_m^-1 q, T_n^-1 k> with frames T that reflect at m and n, and with frames that turn by 2m and 2n; degrees. */
@@ -53,7 +58,7 @@ const text = (value) => `${show(value, 1, true)}°`;
 export function describe({ m, n, shift, distance, angle }) {
   const where = `${show(distance, 2)} from the centre at ${text(angle)}`;
   return `first mirror at ${text(n + shift)}, second mirror at ${text(m + shift)}; the figure, ${where}, is reflected `
-    + `twice: it is turned by ${text(2 * (m - n))}`;
+    + `twice: it is turned by ${text(doubled({ m, n }))}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ function plane(parent, { turn, move }) {
     width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 400);
     scale = (width / 2 - 6) / 1.21;
     set(picture, { viewBox: `0 0 ${width} ${width}`, style: `max-width: ${width}px; margin: 0 auto` });
-    const all = images(state), sum = 2 * (state.m - state.n), { distance, angle, shift } = state;
+    const all = images(state), sum = doubled(state), { distance, angle, shift } = state;
     for (const [name, points] of Object.entries(all)) set(parts[name], { d: `M${points.map(pair).join("L")}Z` });
     set(way, { d: `M${[all.start, all.once, all.twice].map((points) => pair(points[0])).join("L")}` });
     // From the figure's dot to the turned one, at the dot's distance, with a head.
@@ -199,8 +204,9 @@ function render({ model, el }) {
       control.update(value, text(value));
     }
     distance.update(state.distance, show(state.distance, 2));
-    say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)], ": turned by 2\u00a0(",
-      ["warm", text(second)], " − ", ["cool", text(first)], ") = ", ["join", text(2 * (state.m - state.n))]);
+    say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)],
+      ": turned by −2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = ",
+      ["join", text(doubled(state))]);
     const q = dotAt({ distance: 1, angle: state.angle }), { reflections, rotations } = scores(state, q, q);
     score.textContent = `Frames that reflect score as frames that turn, for q towards the dot: ⟨R̂(m)q, R̂(n)q⟩ `
       + `= ${show(reflections)}, ⟨R(−2m)q, R(−2n)q⟩ = ${show(rotations)}.`;

@@ -6,7 +6,7 @@ from geolib.explorables._widget import Explorable, Real, assemble
 
 
 class TwoMirrors(Explorable):
-    """A figure reflected at the line of n and then at the line of m, beside the same figure turned by 2 (m - n).
+    """A figure reflected at the line of n and then at the line of m, beside the same figure turned by -2 Δ, Δ = n - m.
 
     Parameters
     ----------

@@ -1,23 +1,9 @@
 // The lab notebook: recorded curves of every seed, their means, a table of final values, and where each run was made.
 import { button, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
+import { beadsAt, broken, deviation, known, mean, spread, ticks } from "./series.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
-
-const known = (values) => values.filter((value) => value !== null && value !== undefined);
-
-/** The mean of the numbers among the values; null when there is none. */
-export function mean(values) {
-  const numbers = known(values);
-  return numbers.length ? numbers.reduce((sum, value) => sum + value, 0) / numbers.length : null;
-}
-
-/** The sample's standard deviation, with n - 1; null for fewer than two numbers. */
-export function deviation(values) {
-  const numbers = known(values), middle = mean(numbers);
-  if (numbers.length < 2) return null;
-  return Math.sqrt(numbers.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (numbers.length - 1));
-}
 
 /** Experiments with data set and scale, in the order of their first runs. */
 export function groups(runs) {
@@ -55,32 +41,6 @@ export function nearest(runs, metric, epoch, value) {
   return there.length ? there.reduce((best, run) => (far(run) < far(best) ? run : best)) : null;
 }
 
-/** Heights moved as little as it takes (least squares) to lie `gap` apart in their order, within [low, high]. */
-export function spread(heights, gap, low, high) {
-  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]), blocks = [];
-  order.forEach((i, rank) => {
-    let block = { sum: heights[i] - rank * gap, count: 1 };
-    while (blocks.length && blocks.at(-1).sum / blocks.at(-1).count > block.sum / block.count) {
-      const before = blocks.pop();
-      block = { sum: before.sum + block.sum, count: before.count + block.count };
-    }
-    blocks.push(block);
-  });
-  const starts = blocks.flatMap(({ sum, count }) => Array(count).fill(sum / count)), placed = [];
-  const most = Math.max(low, high - (heights.length - 1) * gap);
-  order.forEach((i, rank) => { placed[i] = clamp(starts[rank], low, most) + rank * gap; });
-  return placed;
-}
-
-/** Round numbers, about six, that reach from below the least to above the greatest value, and their decimals. */
-export function ticks(least, greatest) {
-  const rough = Math.max(greatest - least, 1e-9) / 5, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((m) => m * power >= rough * 0.999) * power;
-  const first = Math.floor(least / step + 1e-6), last = Math.max(first + 1, Math.ceil(greatest / step - 1e-6));
-  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-6));
-  return { values: Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step), digits };
-}
-
 /** The state in a sentence, for those who hear the picture. */
 export function describe({ metric, epoch }, run, average) {
   const [value, middle] = [run[metric][epoch - 1], average].map((number) => spell(metric, number));
@@ -91,7 +51,7 @@ export function describe({ metric, epoch }, run, average) {
 
 const NAMES = ["runs", "experiment", "metric", "hidden", "epoch", "run"];
 const LABELS = { test_accuracy: "test accuracy", test_loss: "test loss", train_loss: "training loss" };
-const TONES = ["warm", "cool", "join", "text"], DASHES = ["none", "7 4", "2 4"]; // 12 pairs before one repeats
+const DASHES = { "-": "none", "--": "7 4", "-.": "8 3 2 3", ":": "2 4" };
 const HEIGHT = 300;
 
 const CSS = `
@@ -107,7 +67,8 @@ const CSS = `
 .geo .notebook .plot svg { touch-action: pan-y; cursor: crosshair; }
 .geo .notebook .seed { stroke-width: 1; opacity: 0.5; } .geo .notebook .seed.chosen { stroke-width: 2; opacity: 1; }
 .geo .notebook .mean { stroke-width: 2.6; stroke-linecap: butt; }
-.geo .notebook .lead { stroke-width: 1; } .geo .notebook .stem { stroke: var(--rule); stroke-dasharray: 2 3; }
+.geo .notebook .lead { stroke-width: 1; }
+.geo .notebook .bead { fill: currentColor; } .geo .notebook .stem { stroke: var(--rule); stroke-dasharray: 2 3; }
 .geo .notebook .point { fill: var(--ground); stroke: currentColor; stroke-width: 2; }
 .geo .notebook table { border-collapse: collapse; width: 100%; margin: 4px 0 0; font: inherit; color: inherit; }
 .geo .notebook caption { caption-side: top; text-align: left; color: var(--soft); font-size: 13px; padding: 0 0 4px; }
@@ -120,22 +81,21 @@ const CSS = `
 @container (max-width: 560px) { .geo .notebook { padding: 10px 8px 14px; }
   .geo .notebook table :is(th, td) { padding-left: 8px; font-size: 13px; } }`;
 
-const style = (i) => ({ tone: TONES[i % TONES.length], dash: DASHES[i % DASHES.length] });
+/** How a group's methods look, by their palette; of two that would look alike the later takes the next free dashes. */
+export function looks(all) {
+  const taken = new Set(), kinds = Object.keys(DASHES);
+  return all.map(([, [{ look: [colour, wanted, dots] }]]) => {
+    const free = (kind) => !taken.has([colour, kind, dots].join()), from = kinds.indexOf(wanted);
+    const kind = [...kinds.slice(from), ...kinds.slice(0, from)].find(free) ?? wanted;
+    taken.add([colour, kind, dots].join());
+    return { ink: `color: ${colour}`, dash: DASHES[kind], dots };
+  });
+}
+
 const spell = (metric, value, unit = " %") => {
   if (value === null || value === undefined) return "not evaluated";
   return metric === "test_accuracy" ? show(100 * value, 1) + unit : show(value, 3);
 };
-
-/** Drawing commands of a line that leaves out what is null; a value without neighbours becomes a short dash. */
-export function broken(values, x, y) {
-  const there = (i) => (values[i] ?? null) !== null;
-  const point = (i, by) => `${(x(i + 1) + by).toFixed(1)} ${y(values[i]).toFixed(1)}`;
-  return values.map((_, i) => {
-    if (!there(i)) return "";
-    if (!there(i - 1) && !there(i + 1)) return `M${point(i, -2)}L${point(i, 2)}`;
-    return (there(i - 1) ? "L" : "M") + point(i, 0);
-  }).join("");
-}
 
 /** The curves: seeds thin, means thick with their names at the ends, a line at the epoch. */
 function curves(parent, onPoint) {
@@ -156,19 +116,20 @@ function curves(parent, onPoint) {
     dots.replaceChildren();
     seeds = new Map();
     means = shown.map(({ own }) => meanCurve(own, metric));
-    shown.forEach(({ own, tone }) => own.forEach((run) => {
-      const line = svg("path", { class: `geo-line geo-${tone} seed`, d: broken(run[metric], x, y) }, lines);
-      seeds.set(run.name, { line, tone });
+    shown.forEach(({ own, ink }) => own.forEach((run) => {
+      const line = svg("path", { class: "geo-line seed", style: ink, d: broken(run[metric], x, y) }, lines);
+      seeds.set(run.name, { line, ink });
     }));
     const ends = means.map((curve) => y(known(curve).at(-1) ?? 0));
     const heights = spread(ends, 15, 10, HEIGHT - 38);
-    shown.forEach(({ title, tone, dash }, i) => {
+    shown.forEach(({ title, ink, dash, dots: beads }, i) => {
       const d = broken(means[i], x, y), end = x(means[i].findLastIndex((value) => value !== null) + 1);
-      svg("path", { class: `geo-line geo-${tone} mean`, d, "stroke-dasharray": dash }, lines);
+      svg("path", { class: "geo-line mean", style: ink, d, "stroke-dasharray": dash }, lines);
+      if (beads) svg("path", { class: "bead", style: ink, d: beadsAt(means[i], x, y) }, lines);
       const lead = `M${end + 3} ${ends[i].toFixed(1)}L${x(length) + 12} ${heights[i].toFixed(1)}`;
-      svg("path", { class: `geo-line geo-${tone} lead`, d: lead }, lines);
-      svg("text", { class: `geo-${tone}`, x: x(length) + 15, y: (heights[i] + 4).toFixed(1) }, lines, title);
-      svg("circle", { class: `geo-dot geo-${tone}`, r: 4 }, dots);
+      svg("path", { class: "geo-line lead", style: ink, d: lead }, lines);
+      svg("text", { class: "geo-text", x: x(length) + 15, y: (heights[i] + 4).toFixed(1) }, lines, title);
+      svg("circle", { class: "geo-dot", style: ink, r: 4 }, dots);
     });
   };
   return (state, shown, run, longest, label) => {
@@ -189,7 +150,7 @@ function curves(parent, onPoint) {
       cx: x(epoch).toFixed(1), cy: y(value ?? values[0]).toFixed(1) });
     means.forEach((curve, i) => put(dots.children[i], curve[epoch - 1]));
     for (const [name, { line }] of seeds) line.classList.toggle("chosen", name === run.name);
-    set(point, { class: `point geo-${seeds.get(run.name)?.tone ?? "text"}` });
+    set(point, { style: seeds.get(run.name)?.ink ?? "" });
     put(point, run[metric][epoch - 1]);
     set(picture, { "aria-label": `Curves of ${shown.length} methods. ${label}` });
   };
@@ -204,9 +165,9 @@ function finalTable(parent) {
   return ({ runs, metric }, group) => {
     titles[1].textContent = LABELS[metric] + (metric === "test_accuracy" ? ", %" : "");
     body.replaceChildren();
-    finals(runs, group, metric).forEach((row, i) => {
+    finals(runs, group, metric).forEach((row) => {
       const line = html("tr", {}, body), about = row.deviation === null ? "" : ` ± ${spell(metric, row.deviation, "")}`;
-      html("th", { scope: "row", class: `geo-${style(i).tone}` }, line, row.title);
+      html("th", { scope: "row" }, line, row.title);
       for (const text of [spell(metric, row.mean, "") + about, row.count, show(row.seconds, 1)]) {
         html("td", {}, line, String(text));
       }
@@ -230,7 +191,8 @@ function render({ model, el }) {
   /** What of the state can be shown: the group's methods that are not hidden, an epoch and a run among them. */
   const present = (state) => {
     const group = groups(state.runs).includes(state.experiment) ? state.experiment : state.runs[0].group;
-    const all = methods(state.runs, group).map(([title, own], i) => ({ title, own, ...style(i) }));
+    const found = methods(state.runs, group), look = looks(found);
+    const all = found.map(([title, own], i) => ({ title, own, ...look[i] }));
     const shown = all.filter(({ title }) => !state.hidden.includes(title));
     const runs = (shown.length ? shown : all).flatMap(({ own }) => own);
     const run = runs.find((each) => each.name === state.run) ?? runs[0];
@@ -256,13 +218,14 @@ function render({ model, el }) {
     fill(experiment, groups(state.runs).map((each) => [each, each.split("/").join(", ")]));
     fill(run, all.flatMap(({ title, own }) => own.map((each) => [each.name, `${title}, seed ${each.seed}`])));
     chips.replaceChildren();
-    pressed = all.map(({ title, tone, dash }) => {
+    pressed = all.map(({ title, ink, dash, dots }) => {
       const chip = button(chips, title, () => {
         const { hidden } = read();
         change({ hidden: hidden.includes(title) ? hidden.filter((each) => each !== title) : [...hidden, title] });
       });
-      const sample = svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true" });
-      svg("path", { class: `geo-line geo-${tone} mean`, d: "M0 4L24 4", "stroke-dasharray": dash }, sample);
+      const sample = svg("svg", { viewBox: "0 0 24 8", "aria-hidden": "true", style: ink });
+      svg("path", { class: "geo-line mean", d: "M0 4L24 4", "stroke-dasharray": dash }, sample);
+      if (dots) svg("circle", { class: "bead", cx: 12, cy: 4, r: 3.5 }, sample);
       chip.element.prepend(sample);
       return chip;
     });
@@ -273,7 +236,7 @@ function render({ model, el }) {
     none.style.display = state.runs.length ? "none" : "";
     if (!state.runs.length) return;
     const now = present(state), { group, shown, epoch } = now;
-    const { own, tone } = now.all.find((each) => each.own.includes(now.run));
+    const { own } = now.all.find((each) => each.own.includes(now.run));
     const key = [state.runs, group, state.metric];
     if (key.some((each, i) => each !== built[i])) build(state, now);
     built = key;
@@ -284,8 +247,8 @@ function render({ model, el }) {
     epochs.update(epoch, String(epoch), longest(now.runs));
     const average = meanCurve(own, state.metric)[epoch - 1];
     const spoken = describe({ ...state, epoch }, now.run, average);
-    say(sentence, `epoch ${epoch}, ${LABELS[state.metric]}: `, [tone, `${now.run.title}, seed ${now.run.seed}`], " ",
-      [tone, spell(state.metric, now.run[state.metric][epoch - 1])],
+    say(sentence, `epoch ${epoch}, ${LABELS[state.metric]}: `, ["text", `${now.run.title}, seed ${now.run.seed}`], " ",
+      ["text", spell(state.metric, now.run[state.metric][epoch - 1])],
       own.length > 1 ? `, mean of ${own.length} seeds ${spell(state.metric, average)}` : "");
     const { device, torch, commit, date, seconds } = now.run;
     const made = [device, `torch ${torch}`, `commit ${commit}`, date, `${show(seconds, 1)} s`, now.run.name];
@@ -296,4 +259,5 @@ function render({ model, el }) {
   return () => place.close();
 }
 
+export { broken, deviation, mean, spread, ticks };
 export default { render };

@@ -11,12 +11,13 @@ import traitlets
 
 from geolib._checks import require
 from geolib.explorables._widget import Choice, Explorable, Whole, assemble
+from geolib.figures import COLOURS, METHOD_STYLES, method_style
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.files import RECORDED
 from geolib.lab.runs import Record, read
 
 METRICS = ("test_accuracy", "test_loss", "train_loss")
-_KEYS = {"group", "name", "title", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}
+_KEYS = {"group", "name", "title", "look", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}
 
 
 class LabNotebook(Explorable):
@@ -117,6 +118,7 @@ def _row(path: Path, modified: int, size: int) -> tuple[tuple, dict[str, Any]]:
         "group": group,
         "name": name,
         "title": titles.get(config.method, config.method),
+        "look": look(config.method),
         "seed": config.seed,
         "device": f"{record.device}, {record.precision}",
         "torch": record.versions.get("torch", "unknown"),
@@ -126,6 +128,14 @@ def _row(path: Path, modified: int, size: int) -> tuple[tuple, dict[str, Any]]:
     }
     curves = {metric: [_short(row.get(metric)) for row in record.metrics] for metric in METRICS}
     return (order, group, method, config.method, config.seed, name), run | curves
+
+
+def look(method: str) -> list[Any]:
+    """A method's colour, dashes and whether it has dots, by the palette; gold where the palette does not know it."""
+    style = {"color": COLOURS["gold"], "linestyle": "-", "marker": ""}
+    if method.split("+")[0] in METHOD_STYLES:
+        style = method_style(method)
+    return [style["color"], style["linestyle"], bool(style["marker"])]
 
 
 def _commit(record: Record) -> str:

@@ -97,7 +97,7 @@ function phase(token) {
 
 const NAMES = ["example", "gamma", "turn", "token", "power"];
 const EXAMPLES = [["wander", "keys that wander"], ["same", "the same key each time"], ["once", "one push at token 1"]];
-const KINDS = [["softmax", "soft"], ["sympow", "text"], ["gated", "cool"], ["conformal", "join"]];
+const KINDS = [["softmax", "soft"], ["sympow", "text"], ["gated", "text"], ["conformal", "join"]];
 
 const CSS = `
 .geo .state .time { grid-column: 1 / -1; display: grid; grid-template-columns: auto 1fr; gap: 2px 16px;
@@ -109,7 +109,8 @@ const CSS = `
 .geo .state .past { opacity: 0.4; stroke-width: 1.5; } .geo .state .power { fill: var(--join); opacity: 0.45; }
 .geo .state .bar { fill: currentColor; } .geo .state .later { opacity: 0.3; }`;
 
-const STEPS = [["before", "shrunk", "cool"], ["shrunk", "turned", "join"], ["turned", "after", "warm"]];
+// What is pushed is the key, so the push has its colour.
+const STEPS = [["before", "shrunk", "soft"], ["shrunk", "turned", "join"], ["turned", "after", "cool"]];
 
 /** The plane of S: three strokes a token, the token at work in full colour. */
 function plane(parent) {
@@ -182,9 +183,9 @@ function dial(parent, onMove) {
 /** The keys as arrows, the query among them, and under them one row of bars for each kind of attention. */
 function bars(parent) {
   const picture = svg("svg", { role: "img" }, parent), top = 50, high = 64;
-  const later = svg("path", { class: "geo-line geo-warm later" }, picture);
-  const keys = svg("path", { class: "geo-line geo-warm" }, picture);
-  const query = svg("path", { class: "geo-vector geo-text" }, picture);
+  const later = svg("path", { class: "geo-line geo-cool later" }, picture);
+  const keys = svg("path", { class: "geo-line geo-cool" }, picture);
+  const query = svg("path", { class: "geo-vector geo-warm" }, picture);
   const panels = KINDS.map(([kind, tone], r) => ({ kind, name: svg("text", { x: 0, class: `geo-${tone}` }, picture),
     output: svg("text", { class: `geo-${tone}`, "text-anchor": "end", y: top + r * high + 15 }, picture),
     base: svg("path", { class: "geo-zero" }, picture), body: svg("path", { class: `bar geo-${tone}` }, picture) }));
@@ -250,7 +251,7 @@ function render({ model, el }) {
     change({ gamma: Math.round(gamma * 100) / 100, turn: Math.round(turn) });
   });
   const settings = html("div", {}, two);
-  const gamma = slider(settings, { label: "Gate γ", min: 0.01, step: 0.01, tone: "cool",
+  const gamma = slider(settings, { label: "Gate γ", min: 0.01, step: 0.01, tone: "text",
     onInput: (value) => change({ gamma: value }) });
   const turn = slider(settings, { label: "Turn βθ a token", min: -180, step: 1, tone: "join",
     onInput: (value) => change({ turn: value }) });
@@ -270,7 +271,7 @@ function render({ model, el }) {
     power.update(state.power);
     const finished = Math.floor(state.token + 1e-9), i = atWork(state.token);
     const [x, y] = moment(state), apart = gap(state);
-    say(what, ["cool", "shrink"], ", ", ["join", "turn"], ", ", ["warm", "push"],
+    say(what, ["soft", "shrink"], ", ", ["join", "turn"], ", ", ["cool", "push"],
       `: S\u00a0=\u00a0(${show(x, 3)},\u00a0${show(y, 3)})`);
     const difference = apart < 1e-12 ? "less than 10⁻¹²" : apart.toExponential(1);
     const equal = `After token ${finished} the point and attention’s sum over all keys differ by ${difference}. `;

@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="of products; auto: the faster one, measured. Usual on a CPU: float32, at scale laptop auto",
+        help="of products, where a run names none; auto: the faster, measured. Usual on a CPU: float32, at laptop auto",
     )
     command.add_argument(
         "--together", action="store_true", help="under torchrun: all processes train each run and share its batches"

@@ -56,6 +56,9 @@ class Config:
         Probability that a random rectangle of an image gets the mean colour, after everything else.
     shifts : sequence of int
         The trained model is also tested moved by these many patches along every axis (``geolib.lab.analysis``).
+    precision : str or None
+        Of products: "float32" or "bfloat16", where that is what runs are compared by. None leaves it to
+        ``Options.precision`` and so to the scale; the record says which it was.
     train_size, test_size : int or None
         A fixed random subset of each part; None takes all.
     eval_every : int
@@ -93,6 +96,7 @@ class Config:
     randaugment: tuple[int, int] = (2, 9)
     erase: float = 0.0
     shifts: tuple[int, ...] = ()
+    precision: str | None = None
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
@@ -113,6 +117,8 @@ class Config:
             require(
                 getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}"
             )
+        known = self.precision is None or self.precision in PRECISIONS
+        require(known, "precision", repr(self.precision), f"it is None or one of {', '.join(PRECISIONS)}")
         pair = self.randaugment
         holds = isinstance(pair, list | tuple) and len(pair) == 2 and _whole(pair[0], 1) and _whole(pair[1], 0)
         meaning = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
@@ -175,6 +181,7 @@ class Config:
 
 POOLS = ("mean", "cls")
 SCHEDULES = ("cosine", "constant")
+PRECISIONS = ("float32", "bfloat16")
 
 
 def _whole(value: Any, least: int) -> bool:

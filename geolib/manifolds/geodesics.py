@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.func import grad, hessian, vmap
 
 from geolib._checks import check_tensor, require
-from geolib.manifolds._points import coordinates, difference, inside, over_batch
+from geolib.manifolds._points import coordinates, difference, inside
+from geolib.manifolds._shortest import exact_velocity, first_velocity, shortened
 from geolib.manifolds._solver import basis_rows, left_chart, pull, solve
 from geolib.manifolds.charts import Chart, norm
 
@@ -66,14 +66,13 @@ def exponential(chart: Chart, point: Tensor, velocity: Tensor) -> Tensor:
 
 # The shortest way -----------------------------------------------------------------------------------------------------
 
-PIECES = 24  # of the polygon that finds the shortest way
-
 
 def logarithm(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
     """The velocity of the geodesic from start to end in unit time that no small change of it makes shorter.
 
     A polygon from the straight line of the chart (the shorter way round in coordinates that come round) is shortened
-    until nothing shortens it; Newton's method on the exponential map does the rest. Where the metric bends no two
+    until nothing shortens it; polynomials of least energy near it make it exact, or where they do not, Newton's method
+    on the exponential map. Where the metric bends no two
     geodesics back together, and on the sphere, this is the shortest of all. ValueError when there is none inside the
     chart, or start and end see each other along many.
 
@@ -86,8 +85,12 @@ def logarithm(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
     end = start + difference(chart, start, end)
     came = f"{end.tolist()} from start = {start.tolist()}"
     nothing = "no shortest geodesic between them was found inside the chart; take points nearer to each other"
-    velocity, shortest = _shortened(chart, start, end)
+    polygon, shortest = shortened(chart, start.reshape(-1, chart.dim), end.reshape(-1, chart.dim))
     require(shortest, "end", came, nothing)
+    exact = exact_velocity(chart, polygon)
+    if exact is not None:
+        return exact.reshape(start.shape)
+    velocity = first_velocity(polygon).reshape(start.shape)
     step = 1e-6
     probes = step * torch.cat([torch.zeros(1, chart.dim), torch.eye(chart.dim)]).double()
     probes = probes.reshape(-1, *[1] * (start.dim() - 1), chart.dim)
@@ -116,49 +119,6 @@ def logarithm(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
         velocity = torch.where(better, velocity + newton, (velocity + best) / 2)
     require(False, "end", came, nothing)
     return velocity
-
-
-def _shortened(chart: Chart, start: Tensor, end: Tensor) -> tuple[Tensor, bool]:
-    """The first velocity of a polygon of least energy from start to end, and whether all of the batch have one.
-
-    Damped Newton steps, with the energy's curvatures taken without their signs so that a saddle repels. At a minimum
-    all are positive: then no point of the geodesic is conjugate to its start (Morse), and neighbours are longer.
-    """
-    a, b, n = start.reshape(-1, chart.dim), end.reshape(-1, chart.dim), chart.dim
-
-    def points(inner: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return torch.cat([a[None], inner.reshape(-1, n), b[None]])
-
-    def energy(inner: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        x = points(inner, a, b)
-        steps, g = x.diff(dim=0), over_batch(chart.metric)(x)
-        # The metric at both ends of a step: by its value at the middle, a leap over far space would cost nothing.
-        return PIECES / 4 * torch.einsum("pi,pij,pj->", steps, g[1:] + g[:-1], steps)
-
-    parts = torch.linspace(0, 1, PIECES + 1, dtype=torch.float64)[1:-1, None]
-    inner = (a[:, None] + parts * (b - a)[:, None]).flatten(1)
-    value, damping = vmap(energy)(inner, a, b), torch.zeros(len(a), 1, dtype=torch.float64)
-    for _ in range(100):
-        slope = vmap(grad(energy))(inner, a, b)
-        bends, axes = torch.linalg.eigh(vmap(hessian(energy))(inner, a, b))
-        sizes = bends.abs().clamp_min(1e-300) + damping * bends.abs().amax(-1, keepdim=True)
-        along = (axes.mT @ slope[..., None])[..., 0]
-        gain = (along.square() / sizes).sum(-1)
-        still = gain <= 1e-9 * value
-        if bool((still & (bends[:, 0] > 0)).all()):
-            break
-        # At a saddle nothing pulls: a push along the direction in which the energy falls most.
-        along[:, 0] = torch.where(still, 0.1 * (value * sizes[:, 0]).sqrt(), along[:, 0])
-        moved = inner - (axes @ (along / sizes)[..., None])[..., 0]
-        reached = vmap(energy)(moved, a, b)
-        valid = chart.contains(vmap(points)(moved, a, b)).all(-1)
-        better = valid & (reached <= value)
-        inner = torch.where(better[:, None], moved, inner)
-        value = torch.where(better, reached, value)
-        damping = torch.where(better[:, None], (damping / 10 - 1e-9).clamp_min(0), (10 * damping).clamp_min(1e-6))
-    x = vmap(points)(inner, a, b)
-    velocity = PIECES * (-3 * x[:, 0] + 4 * x[:, 1] - x[:, 2]) / 2
-    return velocity.reshape(start.shape), bool((still & (bends[:, 0] > 0)).all())
 
 
 def distance(chart: Chart, start: Tensor, end: Tensor) -> Tensor:

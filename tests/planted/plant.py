@@ -76,8 +76,9 @@ class Cell:
 
 
 def chapter_path(chapter: str) -> Path:
-    """The notebook of a chapter."""
-    return REPOSITORY / "chapters" / f"{chapter}.ipynb"
+    """The notebook of a chapter, or of a page beside them."""
+    folder = "chapters" if chapter[:2].isdigit() else "book"
+    return REPOSITORY / folder / f"{chapter}.ipynb"
 
 
 def statements(notebook: dict[str, Any]) -> list[str]:

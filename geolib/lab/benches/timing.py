@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,3 +39,28 @@ def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
         cpus.append(time.process_time() - cpu)
         walls.append(timer() - wall)
     return {"seconds": statistics.median(walls), "cpu_seconds": statistics.median(cpus)}
+
+
+def in_turns(works: Sequence[Callable[[], Any]], repeats: int) -> list[dict[str, float]]:
+    """Best time of each of several pieces of work, done one after the other, so that all meet the same disturbances.
+
+    Parameters
+    ----------
+    works : sequence of functions
+        Each is called once before and that does not count.
+    repeats : int
+
+    Returns
+    -------
+    list of dict
+        For each: seconds and cpu_seconds, as for ``timed``, each the least of all repeats.
+    """
+    best = [{"seconds": math.inf, "cpu_seconds": math.inf} for _ in works]
+    for repeat in range(1 + repeats):
+        for least, work in zip(best, works):
+            wall, cpu = timer(), time.process_time()
+            work()
+            took = {"cpu_seconds": time.process_time() - cpu, "seconds": timer() - wall}
+            if repeat:
+                least.update({key: min(least[key], took[key]) for key in least})
+    return best

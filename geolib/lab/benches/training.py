@@ -1,18 +1,19 @@
 """How many images a second the lab's loop trains on, beside a plain loop as small repositories have it.
 
-The plain loop: PIL images that worker processes crop and mirror one by one, a ``DataLoader``, float32, an optimiser
-with its usual settings, and a loss read back after each step. Model, batch and data are the same: random images,
-so nothing is downloaded. A rate is that of whole epochs after the first, without evaluation; rates of different runs on
-a busy machine are not comparable, ratios of one run are.
+The plain loop: PIL images that are cropped and mirrored one by one (on a GPU by worker processes), a ``DataLoader``,
+float32, an optimiser with its usual settings, and a loss read back after each step. Model, batch and data are the same:
+random images, so nothing is downloaded.
+
+The loops take an epoch each in turns, and a rate is that of a loop's fastest epoch after the first, without evaluation.
+On a CPU ratios are those of processor time, which other programs disturb less; with several threads it counts their
+waiting for each other too, so one thread (``OMP_NUM_THREADS=1``) says most.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab.config import Config
+from geolib.lab.benches.timing import in_turns
+from geolib.lab.config import PRECISIONS, Config
 from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.models import ViT
 from geolib.lab.runs import place
-from geolib.lab.training.device import pick_device
-from geolib.lab.training.loop import train
+from geolib.lab.training.device import isolated, pick_device
+from geolib.lab.training.loop import Run
 from geolib.lab.training.options import Options
 
 PADDING = 4
+GPU_FORMS = ("eager", "captured", "compiled")
 
 
 def random_images(count: int) -> Dataset:
@@ -108,38 +111,55 @@ def _pil(name: str) -> Any:
         raise LabError("this bench needs Pillow: pip install pillow") from None
 
 
-def plain_rate(config: Config, data: Dataset, device: torch.device, workers: int) -> float:
-    """Images a second of the plain loop, over all epochs but the first."""
-    images = PlainImages(data)
-    loader = torch.utils.data.DataLoader(
-        images, config.batch, shuffle=True, num_workers=workers, pin_memory=device.type == "cuda"
-    )
-    model = ViT(config, data.shape, len(data.classes)).to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
-    ends, total = [], 0.0
-    for _ in range(config.epochs):
-        for x, y in loader:
-            loss = F.cross_entropy(model(x.to(device)), y.to(device))
-            optimizer.zero_grad()
+class PlainLoop:
+    """The plain loop; each call is an epoch."""
+
+    def __init__(self, config: Config, data: Dataset, device: torch.device, workers: int):
+        images = PlainImages(data)
+        self.loader = torch.utils.data.DataLoader(
+            images, config.batch, shuffle=True, num_workers=workers, pin_memory=device.type == "cuda"
+        )
+        self.device, self.model = device, ViT(config, data.shape, len(data.classes)).to(device).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.lr)
+        self.name, self.why = "plain", ""
+
+    def __call__(self) -> None:
+        """Train on every image once."""
+        total = 0.0
+        for x, y in self.loader:
+            loss = F.cross_entropy(self.model(x.to(self.device)), y.to(self.device))
+            self.optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            self.optimizer.step()
             total += loss.item()
-        ends.append(time.perf_counter())
-    return len(images) * (config.epochs - 1) / (ends[-1] - ends[0])
 
 
 # The lab's loop -----------------------------------------------------------------------------------------------------
 
 
-def lab_rate(config: Config, data: Dataset, options: Options) -> tuple[float, str, str]:
-    """Images a second of the lab's loop, over all epochs but the first, what it is called, and why it is that form."""
-    finished = train(config, data, options)
-    seconds = [row["seconds"] for row in finished.metrics]
-    seconds[-1] -= finished.evaluation_seconds
-    rate = len(data.y_train) * (config.epochs - 1) / (seconds[-1] - seconds[0])
-    asked = f", {options.precision}: {finished.precision}" if options.precision == "auto" else ""
-    why = "; ".join(filter(None, [finished.take_step.why, finished.why_precision]))
-    return rate, f"lab, {finished.take_step.form}{asked}", why
+class LabLoop:
+    """The lab's loop; each call is an epoch."""
+
+    def __init__(self, config: Config, data: Dataset, device: torch.device, options: Options):
+        with isolated(device):
+            self.run = Run(config, data, device, options=options)
+
+    def __call__(self) -> None:
+        """Train on every image once."""
+        with isolated(self.run.device):
+            for batch in self.run.begin_epoch():
+                self.run.update(batch)
+            self.run.end_epoch()
+
+    @property
+    def name(self) -> str:
+        """With the form of its step and its precision, which are known after the first epoch."""
+        return f"lab, {self.run.take_step.form}, {self.run.precision}"
+
+    @property
+    def why(self) -> str:
+        """Why it is that form."""
+        return self.run.take_step.why
 
 
 def run(
@@ -157,17 +177,19 @@ def run(
     images : int or None
         In the training set; 51,200 on a GPU and 1,024 on a CPU when None.
     epochs : int
-        At least 2; the first does not count.
+        At least 2; the first does not count, and the fastest of the others does.
     width : int or None
         Of the model; 256 on a GPU and 192 on a CPU when None.
     layers, batch : int
     workers : int or None
-        Of the plain loop's DataLoader; four or as many as there are cores, whichever is less, when None.
+        Of the plain loop's DataLoader. When None: on a GPU four or as many as there are cores, whichever is less; on a
+        CPU none, so that all its time is that of one process.
 
     Returns
     -------
     list of dict
-        Rows with ``loop``, ``images_per_second``, the device and the sizes; then rows with ``ratio`` and ``value``.
+        Rows with ``loop``, ``images_per_second``, ``images_per_cpu_second`` (of processor time, all threads), the
+        device and the sizes; then rows with ``ratio`` and ``value``: on a CPU of the latter, on a GPU of the former.
     """
     if epochs < 2:
         raise LabError(f"epochs: got {epochs}; at least 2, the first does not count")
@@ -175,18 +197,23 @@ def run(
     on_gpu = device.type == "cuda"
     images = images or (51_200 if on_gpu else 1_024)
     width = width or (256 if on_gpu else 192)
-    workers = min(4, os.cpu_count() or 1) if workers is None else workers
+    workers = (min(4, os.cpu_count() or 1) if on_gpu else 0) if workers is None else workers
     sizes: dict[str, Any] = {"width": width, "layers": layers, "batch": batch}
-    config = Config("cifar10", "rope-axial", augment="crop-flip", epochs=epochs, eval_every=epochs, **sizes)
+    # One epoch more than are taken: the last one would be evaluated.
+    config = Config("cifar10", "rope-axial", augment="crop-flip", epochs=epochs + 1, eval_every=epochs + 1, **sizes)
     data = random_images(images)
-    about = {"device": place.device_name(device), "images": images, **sizes}
-    plain = plain_rate(config, data, device, workers)
-    rows = [{"loop": "plain", "images_per_second": plain, **about, "workers": workers}]
-    ratios = []
-    usual = Options(device=str(device), step="eager", quiet=True)
-    captured, compiled = replace(usual, step="captured"), replace(usual, step="compiled")
-    for options in (usual, captured, compiled) if on_gpu else (usual, replace(usual, precision="auto")):
-        rate, loop, why = lab_rate(config, data, options)
-        rows.append({"loop": loop, "images_per_second": rate, **about, **({"why": why} if why else {})})
-        ratios.append({"ratio": f"{loop} / plain", "value": rate / plain, "device": about["device"]})
-    return rows + ratios
+    kinds = [Options(step=form) for form in GPU_FORMS] if on_gpu else [Options(precision=p) for p in PRECISIONS]
+    loops: list[PlainLoop | LabLoop] = [PlainLoop(config, data, device, workers)]
+    loops += [LabLoop(config, data, device, kind) for kind in kinds]
+    times = in_turns(loops, epochs - 1)
+    about = {"device": place.device_name(device), "images": images, **sizes, "workers": workers}
+    rows = []
+    for loop, took in zip(loops, times):
+        rates = {"images_per_second": images / took["seconds"], "images_per_cpu_second": images / took["cpu_seconds"]}
+        rows.append({"loop": loop.name, **rates, **about, **({"why": loop.why} if loop.why else {})})
+    rate = "images_per_second" if on_gpu else "images_per_cpu_second"
+    plain, *ours = rows
+    return rows + [
+        {"ratio": f"{row['loop']} / plain", "value": row[rate] / plain[rate], "of": rate, "device": about["device"]}
+        for row in ours
+    ]

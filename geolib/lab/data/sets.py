@@ -147,7 +147,7 @@ def _load_digits() -> Dataset:
     )
 
 
-FIELD = 12  # pixels along a side
+FIELD = 16  # pixels along a side
 
 
 def _load_field() -> Dataset:
@@ -332,7 +332,7 @@ DATASETS: dict[str, Spec] = {
     "digits-field": Spec(
         f"the digits, in the top left corner of a blank field of {FIELD}x{FIELD} pixels",
         "scikit-learn",
-        1,
+        2,
         1438,
         FIELD**2,
         _load_field,

@@ -3,24 +3,31 @@
 from geolib.lab.experiments.estimates import Estimate, estimate, h100_seconds
 from geolib.lab.experiments.plan import SCALES, Experiment, Variant
 from geolib.lab.experiments.registry import EXPERIMENTS, find
-from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
-from geolib.lab.experiments.tables import difference_table, table
-from geolib.lab.experiments.text import NO_METHOD, NO_RECORD, Table
+from geolib.lab.experiments.statistics import (
+    PairedDifference,
+    difference_error,
+    mcnemar,
+    paired_differences,
+    sampling_error,
+)
+from geolib.lab.experiments.tables import cells_of, difference_table, table
+from geolib.lab.experiments.text import Table
 
 __all__ = [
     "EXPERIMENTS",
-    "NO_METHOD",
-    "NO_RECORD",
     "SCALES",
     "Estimate",
     "Experiment",
     "PairedDifference",
     "Table",
     "Variant",
+    "cells_of",
+    "difference_error",
     "difference_table",
     "estimate",
     "find",
     "h100_seconds",
+    "mcnemar",
     "paired_differences",
     "sampling_error",
     "table",

@@ -15,8 +15,9 @@ from geolib.lab.runs.record import Record
 
 SCALES = ("smoke", "cpu", "laptop", "full")
 
-# Scales whose runs choose their precision by measurement. At the others a CPU computes in float32, so that runs of
-# different computers stand in one table and small models, which gain little, are not rounded.
+# Scales whose runs choose their precision by measurement, where their configuration names none. At the others a CPU
+# computes in float32, so that runs of different computers stand in one table and small models, which gain little, are
+# not rounded.
 MEASURED = ("laptop",)
 
 

@@ -121,3 +121,62 @@ def sampling_error(accuracy: float, images: int) -> float:
     require(0 <= accuracy <= 1, "accuracy", accuracy, "it must be in [0, 1]")
     require(images > 0, "images", images, "it must be above 0")
     return 100 * math.sqrt(accuracy * (1 - accuracy) / images)
+
+
+def difference_error(accuracy_a: float, accuracy_b: float, images: int, disagreement: float | None = None) -> float:
+    """How far the difference of two accuracies moves, one standard deviation, when its test images are drawn again.
+
+    Parameters
+    ----------
+    accuracy_a, accuracy_b : float
+        In [0, 1].
+    images : int
+        Test images that both are judged on, above 0.
+    disagreement : float, optional
+        Share u of the images on which exactly one is right; without it, that of two independent models.
+
+    Returns
+    -------
+    float
+        sqrt((u - (a - b)^2) / N) in percentage points, of these two trained models.
+
+    Examples
+    --------
+    >>> round(difference_error(0.8, 0.7, 500, disagreement=0.2), 3)
+    1.949
+    """
+    a, b = accuracy_a, accuracy_b
+    for name, accuracy in (("accuracy_a", a), ("accuracy_b", b)):
+        require(0 <= accuracy <= 1, name, accuracy, "it must be in [0, 1]")
+    require(images > 0, "images", images, "it must be above 0")
+    u = a + b - 2 * a * b if disagreement is None else disagreement
+    least, most = abs(a - b), min(a + b, 2 - a - b)
+    rounding = 1e-9
+    came, allowed = f"{u:g}", f"between {least:g} and {most:g} for these accuracies"
+    require(least - rounding <= u <= most + rounding, "disagreement", came, allowed)
+    return 100 * math.sqrt(max(0.0, u - (a - b) ** 2) / images)
+
+
+def mcnemar(first_only: int, second_only: int) -> float:
+    """McNemar's exact test: how likely a fair coin falls so unevenly on the images where exactly one model is right.
+
+    Parameters
+    ----------
+    first_only, second_only : int
+        Test images on which only the first, only the second model is right.
+
+    Returns
+    -------
+    float
+        The two-sided p-value, in (0, 1]; 1 when the two models never disagree.
+
+    Examples
+    --------
+    >>> mcnemar(8, 1)
+    0.0390625
+    """
+    for name, count in (("first_only", first_only), ("second_only", second_only)):
+        require(count >= 0 and count == int(count), name, count, "a number of images, 0 or more")
+    throws, fewer = int(first_only + second_only), int(min(first_only, second_only))
+    tail = sum(math.comb(throws, i) for i in range(fewer + 1))
+    return min(1.0, 2 * tail / 2**throws)

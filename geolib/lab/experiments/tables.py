@@ -9,7 +9,7 @@ from typing import Any
 
 from geolib.lab.experiments.plan import Course, Experiment
 from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
-from geolib.lab.experiments.text import NO_METHOD, NO_RECORD, Table
+from geolib.lab.experiments.text import Table
 from geolib.lab.runs.record import Record
 
 # The records of one row and data set.
@@ -47,6 +47,8 @@ def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> d
 def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """The experiment's table at one scale: the paper's number, ours with its spread over seeds, what differs.
 
+    Rows and data sets without a record are left out; the first note says how many runs there are to come.
+
     Parameters
     ----------
     experiment : Experiment
@@ -63,26 +65,58 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
     if experiment.tabulate is not None:
         return experiment.tabulate(experiment, scale, records)
     cells = cells_of(experiment, scale, records)
-    by_paper = bool(experiment.paper)
-    header = ["method"]
-    for dataset in experiment.sets(scale):
-        header += [f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset]
+    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, scale, cells)
     rows = []
-    for name in experiment.rows(scale):
+    for name in [name for name in experiment.rows(scale) if any((name, dataset) in cells for dataset in datasets)]:
         row = [experiment.methods[name]]
-        for dataset in experiment.sets(scale):
+        for dataset in datasets:
             number = experiment.paper.get((name, dataset))
             row += ["-" if number is None else f"{number:.2f}"] if by_paper else []
-            row.append(_ours(cells.get((name, dataset))) if experiment.is_known(name) else NO_METHOD)
+            row.append(_ours(cells.get((name, dataset), [])))
         rows.append(row)
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
-    return Table(title, header, rows, _notes(experiment, scale, cells))
+    notes = [to_come(experiment, scale, cells), *(_notes(experiment, scale, cells) if cells else [])]
+    return Table(title, _header("method", datasets, by_paper), rows, notes)
+
+
+def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
+    """How many of the experiment's runs have no record yet, in one sentence.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    cells : mapping
+        From ``cells_of``.
+
+    Returns
+    -------
+    str
+    """
+    planned = {config.hash for config in experiment.configs(scale)}
+    recorded = {record.config.hash for found in cells.values() for record in found}
+    missing = len(planned - recorded)
+    if not recorded:
+        return f"None of the {len(planned)} runs is recorded yet."
+    return f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."
+
+
+def _recorded_sets(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
+    return [dataset for dataset in experiment.sets(scale) if any(data == dataset for _, data in cells)]
+
+
+def _header(first: str, datasets: Iterable[str], by_paper: bool) -> list[str]:
+    columns = [[f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset] for dataset in datasets]
+    return [first, *(name for column in columns for name in column)]
 
 
 def tables_of(what: Experiment | Course, scale: str, records: Iterable[Record]) -> list[Table]:
-    """The tables of an experiment, which are one, or of a course."""
+    """The tables of an experiment, accuracies and then differences where there are pairs, or those of a course."""
     kept = list(records)
-    return what.tabulate(scale, kept) if isinstance(what, Course) else [table(what, scale, kept)]
+    if isinstance(what, Course):
+        return what.tabulate(scale, kept)
+    differences = difference_table(what, scale, kept)
+    return [table(what, scale, kept), *([differences] if differences.rows else [])]
 
 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -99,26 +133,28 @@ def difference_table(experiment: Experiment, scale: str, records: Iterable[Recor
     -------
     Table
         In percentage points: mean ± standard error over the seeds that both rows have; from three seeds on the paired
-        95 % t interval.
+        95 % t interval. Pairs and data sets without a common seed are left out.
 
     Source: RF-T1.
     """
     cells = cells_of(experiment, scale, records)
-    by_paper = bool(experiment.paper)
-    header = ["difference"]
-    for dataset in experiment.sets(scale):
-        header += [f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset]
-    rows = []
+    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, scale, cells)
     rows_here = set(experiment.rows(scale))
-    for a, b in (pair for pair in experiment.against if rows_here.issuperset(pair)):
+    pairs = [pair for pair in experiment.against if rows_here.issuperset(pair)]
+    rows = []
+    for a, b in pairs:
+        ours = [_difference(cells, a, b, dataset) for dataset in datasets]
         row = [f"{experiment.methods[a]} - {experiment.methods[b]}"]
-        for dataset in experiment.sets(scale):
+        for dataset, difference in zip(datasets, ours):
             theirs = [experiment.paper.get((name, dataset)) for name in (a, b)]
             row += [_minus(*theirs)] if by_paper else []
-            row.append(str(_difference(cells, a, b, dataset)))
-        rows.append(row)
+            row.append(str(difference) if difference.count else "")
+        if any(difference.count for difference in ours):
+            rows.append(row)
     title = f"{experiment.name} ({scale} scale): differences over common seeds, in percentage points"
-    return Table(title, header, rows)
+    missing = len(pairs) - len(rows)
+    notes = [f"{missing} of {len(pairs)} pairs have no common seed yet."] if missing else []
+    return Table(title, _header("difference", datasets, by_paper), rows, notes)
 
 
 def _minus(a: float | None, b: float | None) -> str:
@@ -129,10 +165,10 @@ def _difference(cells: Cells, a: str, b: str, dataset: str) -> PairedDifference:
     return paired_differences(cells.get((a, dataset), ()), cells.get((b, dataset), ()))
 
 
-def _ours(records: list[Record] | None) -> str:
-    """Mean and standard deviation over seeds, in percent."""
+def _ours(records: Sequence[Record]) -> str:
+    """Mean and standard deviation over seeds, in percent; nothing without a record."""
     if not records:
-        return NO_RECORD
+        return ""
     accuracies = [100 * record.accuracy for record in records]
     if len(accuracies) == 1:
         return f"{accuracies[0]:.2f} (1 seed)"
@@ -140,7 +176,7 @@ def _ours(records: list[Record] | None) -> str:
 
 
 def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
-    """What differs from the paper, what it leaves open, whether its ordering holds, and the paired differences."""
+    """What differs from the paper, what it leaves open, and whether its ordering holds."""
     notes = []
     if experiment.paper:
         usual = experiment.config(scale, next(iter(experiment.methods)), experiment.datasets[0], 0).to_dict()
@@ -155,8 +191,7 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     if experiment.chosen:
         notes.append(experiment.chosen)
     if experiment.paper:
-        notes += [ordering(experiment, dataset, cells) for dataset in experiment.sets(scale)]
-    notes += [note for dataset in experiment.sets(scale) for note in _pairs(experiment, dataset, cells)]
+        notes += [ordering(experiment, dataset, cells) for dataset in _recorded_sets(experiment, scale, cells)]
     notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
     if devices:
@@ -223,15 +258,3 @@ def _sampling(cells: Cells) -> list[str]:
         "± is over seeds alone, which share their test images; other images would move each accuracy by about "
         f"{statistics.mean(errors):.2f} points."
     ]
-
-
-def _pairs(experiment: Experiment, dataset: str, cells: Cells) -> list[str]:
-    """The paired differences that have a common seed, in one sentence."""
-    found = {
-        f"{experiment.methods[a]} - {experiment.methods[b]}": _difference(cells, a, b, dataset)
-        for a, b in experiment.against
-    }
-    told = [f"{name} {difference}" for name, difference in found.items() if difference.count]
-    if not told:
-        return []
-    return [f"{dataset}, differences over common seeds in points, ± standard error: {'; '.join(told)}."]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-NO_RECORD, NO_METHOD = "no record yet", "not in the library yet"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header, with a title above and notes below."""
+    """Rows of text under a header, with a title above and notes below; without rows the title and the notes alone."""
 
     title: str
     header: Sequence[str]
@@ -19,23 +18,29 @@ class Table:
 
     def markdown(self) -> str:
         """As Markdown."""
-        lines = [
-            f"**{self.title}**",
-            "",
-            _row(self.header),
-            _row(["---"] * len(self.header)),
-            *map(_row, self.rows),
-            "",
-        ]
+        lines = [f"**{self.title}**", ""]
+        if self.rows:
+            lines += [_row(self.header), _row(["---"] * len(self.header)), *map(_row, self.rows), ""]
         return "\n".join(lines + [f"- {note}" for note in self.notes])
 
     def plain(self) -> str:
         """As text in columns."""
         widths = [max(len(row[i]) for row in (self.header, *self.rows)) for i in range(len(self.header))]
-        rows = [self.header, ["-" * w for w in widths], *self.rows]
+        rows = [self.header, ["-" * w for w in widths], *self.rows] if self.rows else []
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
-        return "\n".join([self.title, "", *lines, "", *self.notes]).rstrip()
+        table = [*lines, ""] if lines else []
+        return "\n".join([self.title, "", *table, *self.notes]).rstrip()
 
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Numbers of [0, 1] in percent: their mean, ± their standard deviation where there are two or more.
+
+    >>> spread([0.5, 0.52])
+    '51.0±1.4'
+    """
+    mean = f"{100 * statistics.mean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean}±{100 * statistics.stdev(values):.1f}"

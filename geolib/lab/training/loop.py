@@ -131,7 +131,8 @@ class Run:
         self.images, self.labels = data.x_train[train_rows].to(device), data.y_train[train_rows].to(device)
         self.test_images, self.test_labels = data.x_test[test_rows].to(device), data.y_test[test_rows].to(device)
         self.options = options or Options()
-        self.precision, self.why_precision = precisions.given(self.options.precision, device), ""
+        self.asked_precision = precisions.asked(config.precision, self.options.precision)
+        self.precision, self.why_precision = precisions.given(self.asked_precision, device), ""
 
         torch.manual_seed(config.seed)
         self.model = possible(ViT, config, data.shape, len(data.classes)).to(device)
@@ -151,7 +152,7 @@ class Run:
 
     def settle_precision(self) -> None:
         """Measure which precision is faster here, where that was asked for; on a GPU it is known."""
-        if self.options.precision != "auto" or self.device.type != "cpu":
+        if self.asked_precision != "auto" or self.device.type != "cpu":
             return
         before = time.monotonic()
         choice = self.measured_precision() if self.world.first else ("", "")
@@ -311,7 +312,7 @@ class Run:
         """Go on from a checkpoint of the same configuration, data and kind of device, in its precision."""
         state = checkpoints.read(path, self.identity)
         self.precision, self.why_precision = precisions.kept(
-            state.get("precision", (self.precision, "")), self.options.precision, path
+            state.get("precision", (self.precision, "")), self.asked_precision, path
         )
         self.epoch, self.step, metrics = state["progress"]
         self.metrics = list(metrics)

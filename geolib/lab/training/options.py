@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-PRECISIONS = ("auto", "float32", "bfloat16")
+from geolib.lab import config
+
+PRECISIONS = ("auto", *config.PRECISIONS)
 FORMS = ("auto", "compiled", "captured", "eager")
 
 
@@ -20,9 +22,9 @@ class Options:
     step : str
         The form of a step on a GPU: "eager", "captured", "compiled" (and captured), or "auto", the fastest that pays.
     precision : str or None
-        Of products: "float32", "bfloat16", or "auto", the faster one by a short measurement on a CPU. When None:
-        float32 on a CPU, so that the records of a table agree, and bfloat16 on a GPU that has it. A run that goes on
-        keeps the precision it began with.
+        Of products, where the configuration names none: "float32", "bfloat16", or "auto", the faster one by a short
+        measurement on a CPU. When None: float32 on a CPU, so that the records of a table agree, and bfloat16 on a GPU
+        that has it. A run that goes on keeps the precision it began with.
     checkpoint : Path or None
         The run continues from this file when it is there, and keeps its state in it. With None nothing is written and
         signals are left alone.

@@ -11,7 +11,7 @@ from typing import Any
 from geolib.lab.experiments.plan import Course, Experiment, Stage, Variant
 from geolib.lab.experiments.tables import cells_of
 from geolib.lab.experiments.tables import table as usual_table
-from geolib.lab.experiments.text import NO_RECORD, Table
+from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
 from geolib.lab.runs.record import Record
 
@@ -128,7 +128,7 @@ def choose(records: Iterable[Record]) -> tuple[str, str]:
 
 
 def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The grid: a line for each setting with its two accuracies, their distance from the paper's, and the choice.
+    """The grid: a line for each recorded setting, its two accuracies, their distance from the paper's, and the choice.
 
     Parameters
     ----------
@@ -149,6 +149,8 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
     rows = []
     for setting in GRID:
         training, rope = setting
+        if not {_no_positions(setting), _with_rope(setting)} & means.keys():
+            continue
         config = experiment.config(scale, _with_rope(setting), "cifar10", 0)
         accuracies = [means.get(row) for row in (_no_positions(setting), _with_rope(setting))]
         row = [
@@ -159,7 +161,7 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
             config.schedule,
         ]
         row += [ROPES[rope]]
-        row += [NO_RECORD if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
+        row += ["" if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
         row += [f"{found[setting]:.2f}" if setting in found else "-"]
         rows.append([*row, ", ".join(_marks(setting, nearest))])
     header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
@@ -428,10 +430,10 @@ _OF_THE_METRIC = {
 }
 _OF_LOCALITY = {
     "sigma-per-position": ("sigma of each position", _lf(per_position=True)),
-    "sigma-per-layer": ("sigma and A of each layer", _lf(per_layer=True)),
-    "identity": ("A the identity", _lf(learn_precision=False)),
+    "sigma-per-layer": ("sigma and E of each layer", _lf(per_layer=True)),
+    "identity": ("E the identity", _lf(learn_precision=False)),
     "sigma-per-position-identity": (
-        "sigma of each position, A the identity",
+        "sigma of each position, E the identity",
         _lf(per_position=True, learn_precision=False),
     ),
 }
@@ -456,7 +458,7 @@ ABLATIONS = Experiment(
     chosen=(
         "Where a row names nothing else: one s for each head and axis, shared by all layers and bounded below 1 "
         "(alpha = 0.1), 0.9 at the far end of an axis at the start; fixed axial angles of base 100; one sigma a head, "
-        "shared by all layers, half an axis at the start; A learned, one for all heads. Settings are those of "
+        "shared by all layers, half an axis at the start; E learned, one for all heads. Settings are those of "
         "riemannformer-table1. Reflections turn half as far as rotations, so that both score alike."
     ),
     importance=2,

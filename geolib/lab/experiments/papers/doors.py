@@ -1,0 +1,70 @@
+"""Does a model use positions, and through which door do they enter: digits cut into 16 patches, and then shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from geolib.lab.experiments.papers.digits import SETTINGS
+from geolib.lab.experiments.plan import Experiment
+from geolib.lab.experiments.tables import cells_of, to_come
+from geolib.lab.experiments.text import Table, spread
+from geolib.lab.runs.record import Record
+
+
+def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Accuracy of each row with its test images as they are and with their patches shuffled, in percent.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+        Mean ± standard deviation over seeds.
+
+    Source: RF-PE.
+    """
+    (dataset,) = experiment.datasets
+    cells = cells_of(experiment, scale, records)
+    rows = []
+    for name, title in experiment.methods.items():
+        if found := cells.get((name, dataset)):
+            shuffled = [record.learned["shuffled_accuracy"] for record in found]
+            rows.append([title, spread([record.accuracy for record in found]), spread(shuffled)])
+    runs = [record for group in cells.values() for record in group]
+    seeds = sorted({record.config.seed for record in runs})
+    notes = [f"± is over the seeds {seeds}."] if runs else []
+    notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
+    title = f"{experiment.name} ({scale} scale): test accuracy in %, patches in place and shuffled"
+    return Table(title, ["positions", "in place", "shuffled"], rows, [to_come(experiment, scale, cells), *notes])
+
+
+SIXTEEN = {**SETTINGS, "patch": 2}
+
+DOORS = Experiment(
+    name="digits-doors",
+    about="whether a model uses positions: 8x8 digits as 16 patches, tested in place and with their patches shuffled",
+    datasets=("digits",),
+    methods={
+        "none": "none",
+        "sinusoidal": "embedding: sinusoidal",
+        "learned": "embedding: learned",
+        "rope-axial": "inner product: RoPE, axial",
+        "alibi": "weights, inside the softmax: ALiBi",
+        "lf": "weights, after the softmax: locality focusing",
+    },
+    settings={
+        "smoke": {**SIXTEEN, "epochs": 1, "train_size": 128, "test_size": 64},
+        "cpu": {**SIXTEEN, "epochs": 10},
+        "full": {**SIXTEEN, "epochs": 60},
+    },
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    importance=3,
+    tabulate=door_table,
+)
+
+EXPERIMENTS = (DOORS,)
