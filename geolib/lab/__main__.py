@@ -22,6 +22,7 @@ from typing import NoReturn
 
 import torch
 
+from geolib.lab.benches import saved
 from geolib.lab.data import sets as datasets
 from geolib.lab.experiments.budget import Machine
 from geolib.lab.experiments.conduct import Conduct, Order
@@ -73,12 +74,16 @@ def _bench(options: argparse.Namespace) -> int:
         raise LabError(f"unknown bench {options.name!r}; there are {', '.join(BENCHES)}")
     device = place.device_name(pick_device(None))
     print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
+    rows = []
     for row in importlib.import_module(f"geolib.lab.benches.{options.name}").run():
+        rows.append(row)
         print(
             ", ".join(
                 f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
             )
         )
+    if options.record is not None:
+        saved.write(saved.measured(options.name, rows), options.record)
     return DONE
 
 
@@ -101,7 +106,7 @@ def _code(trouble: Exception) -> int:
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-BENCHES = ("augment", "lie", "locality", "operations", "recurrence", "training")
+BENCHES = ("augment", "ladder", "lie", "locality", "operations", "recurrence", "training")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -175,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("bench", help="measure what a module's fast form gains; minutes")
     command.add_argument("name", metavar="|".join(BENCHES))
+    command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
     command.set_defaults(act=_bench)
 
     command = commands.add_parser("data", help="data sets")

@@ -10,6 +10,7 @@ from typing import IO
 
 # The records of the book, in a checkout (a link to book/results) and in an installed library alike.
 RECORDED = Path(__file__).parent / "results"
+BENCHES = "bench"  # the folder in it that holds measurements of speed, which are no runs
 
 
 class LabError(ValueError):

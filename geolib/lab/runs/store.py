@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geolib.lab.config import Config
-from geolib.lab.files import RECORDED, LabError, checkout, write_atomically
+from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, write_atomically
 from geolib.lab.runs.record import Record
 
 
@@ -108,10 +108,15 @@ def read_all(folder: Path | str = RECORDED, experiment: str | None = None) -> li
 
 
 def sift(folder: Path | str = RECORDED, experiment: str | None = None) -> tuple[list[Record], list[str]]:
-    """The records that ``read_all`` would give, and one line for each file there that is not a record."""
+    """The records that ``read_all`` would give, and one line for each file there that is not a record.
+
+    Measurements of speed are left out.
+    """
     start = Path(folder) / experiment if experiment else Path(folder)
     kept, problems = [], []
     for path in sorted(start.rglob("*.json")):
+        if path.relative_to(folder).parts[0] == BENCHES:
+            continue
         try:
             kept.append(read(path))
         except LabError as error:
