@@ -77,7 +77,7 @@ def test_final_values_are_the_mean_and_deviation_of_the_records(call, runs, metr
                 record
                 for record in records
                 if (record.experiment, record.config.dataset, record.scale) == (experiment, dataset, scale)
-                and find(experiment).methods[record.config.method] == row["title"]
+                and find(experiment).methods[find(experiment).cells(scale)[record.config.cell][0]] == row["title"]
             ]
             last = [record.curve(metric)[1][-1] for record in own]
             assert row["count"] == len(last) >= 1

@@ -12,9 +12,9 @@ import traitlets
 from geolib._checks import require
 from geolib.explorables._widget import Choice, Explorable, Whole, assemble
 from geolib.figures import COLOURS, METHOD_STYLES, method_style
-from geolib.lab.experiments import EXPERIMENTS
+from geolib.lab.experiments import EXPERIMENTS, Experiment
 from geolib.lab.files import RECORDED
-from geolib.lab.runs import Record, read
+from geolib.lab.runs import Record, read, record_files
 
 METRICS = ("test_accuracy", "test_loss", "train_loss")
 _KEYS = {"group", "name", "title", "look", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}
@@ -100,7 +100,7 @@ class LabNotebook(Explorable):
 
 def gather(folder: Path | str) -> list[dict[str, Any]]:
     """What the page needs of every record below a folder, in the order of the experiments and of their methods."""
-    files = [(path, path.stat()) for path in sorted(Path(folder).rglob("*.json"))]
+    files = [(path, path.stat()) for path in record_files(folder)]
     rows = [_row(path, status.st_mtime_ns, status.st_size) for path, status in files]
     return [run for _, run in sorted(rows, key=lambda row: row[0])]
 
@@ -113,11 +113,12 @@ def _row(path: Path, modified: int, size: int) -> tuple[tuple, dict[str, Any]]:
     titles = experiment.methods if experiment else {}
     group = "/".join((record.experiment or "own runs", config.dataset, record.scale or "own scale"))
     order = list(EXPERIMENTS).index(experiment.name) if experiment else len(EXPERIMENTS)
-    method = list(titles).index(config.method) if config.method in titles else len(titles)
+    row = _row_of(record, experiment)
+    place = list(titles).index(row) if row in titles else len(titles)
     run = {
         "group": group,
         "name": name,
-        "title": titles.get(config.method, config.method),
+        "title": titles.get(row, row),
         "look": look(config.method),
         "seed": config.seed,
         "device": f"{record.device}, {record.precision}",
@@ -126,8 +127,16 @@ def _row(path: Path, modified: int, size: int) -> tuple[tuple, dict[str, Any]]:
         "date": record.started[:10],
         "seconds": _short(record.wall_seconds),
     }
-    curves = {metric: [_short(row.get(metric)) for row in record.metrics] for metric in METRICS}
-    return (order, group, method, config.method, config.seed, name), run | curves
+    curves = {metric: [_short(epoch.get(metric)) for epoch in record.metrics] for metric in METRICS}
+    return (order, group, place, row, config.seed, name), run | curves
+
+
+def _row_of(record: Record, experiment: Experiment | None) -> str:
+    """The row of its experiment's table in which a record stands, or else its method."""
+    if experiment is None or record.scale not in experiment.scales:
+        return record.config.method
+    row, _ = experiment.cells(record.scale).get(record.config.cell, (record.config.method, ""))
+    return row
 
 
 def look(method: str) -> list[Any]:

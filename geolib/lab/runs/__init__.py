@@ -2,6 +2,6 @@
 
 from geolib.lab.runs.execute import run
 from geolib.lab.runs.record import Record
-from geolib.lab.runs.store import Folders, read, read_all, write
+from geolib.lab.runs.store import Folders, read, read_all, record_files, write
 
-__all__ = ["Folders", "Record", "read", "read_all", "run", "write"]
+__all__ = ["Folders", "Record", "read", "read_all", "record_files", "run", "write"]

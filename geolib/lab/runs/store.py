@@ -107,16 +107,16 @@ def read_all(folder: Path | str = RECORDED, experiment: str | None = None) -> li
     return kept
 
 
-def sift(folder: Path | str = RECORDED, experiment: str | None = None) -> tuple[list[Record], list[str]]:
-    """The records that ``read_all`` would give, and one line for each file there that is not a record.
-
-    Measurements of speed are left out.
-    """
+def record_files(folder: Path | str = RECORDED, experiment: str | None = None) -> list[Path]:
+    """The files of records below a folder, of one experiment if it is named; measurements of speed are left out."""
     start = Path(folder) / experiment if experiment else Path(folder)
+    return [path for path in sorted(start.rglob("*.json")) if path.relative_to(folder).parts[0] != BENCHES]
+
+
+def sift(folder: Path | str = RECORDED, experiment: str | None = None) -> tuple[list[Record], list[str]]:
+    """The records that ``read_all`` would give, and one line for each file there that is not a record."""
     kept, problems = [], []
-    for path in sorted(start.rglob("*.json")):
-        if path.relative_to(folder).parts[0] == BENCHES:
-            continue
+    for path in record_files(folder, experiment):
         try:
             kept.append(read(path))
         except LabError as error:
