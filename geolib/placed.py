@@ -208,8 +208,8 @@ class Focused(Placed):
 class FocusedByBlocks(Focused):
     """The same numbers for a long sequence on a CPU, without a matrix of weights where nothing else asks for one.
 
-    It works through blocks of queries that stay in the cache: slower by a tenth or two at 64 tokens, faster from about
-    256 on. Compiled and on a GPU the literal form is a few large kernels.
+    It works through blocks of queries that stay in the cache: slower by a tenth or two at 64 tokens, faster from
+    some hundreds on, the sooner the larger the batch. Compiled and on a GPU the literal form is a few large kernels.
 
     Source: RF-FUSED, RF-22.
     """
