@@ -7,12 +7,13 @@
 - A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; bars and asterisks of formulas stay what
   they are, and examples stand apart.
-- A page holds the style that its explorables share once.
+- A page holds the style and the code that its explorables share once.
 - ``package-versions`` lists the versions that this build ran with.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import re
@@ -196,7 +197,7 @@ WIDGETS = re.compile(r'(<script type="application/vnd\.jupyter\.widget-state\+js
 
 
 def share_styles(app: Sphinx, problem: Exception | None) -> None:
-    """On each page leave a style in the first widget that wears it, and name that one in the others."""
+    """On each page leave styles and shared code in the first widget that has them, and name that one in the others."""
     if problem or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
@@ -206,12 +207,27 @@ def share_styles(app: Sphinx, problem: Exception | None) -> None:
 
 
 def lighter(states: str) -> str:
-    """A page's widget states with ``"_css": {"of": id}`` where another widget, id, has the same style."""
-    saved, first = json.loads(states), {}
+    """A page's widget states with what several widgets share said once.
+
+    A style that another widget, id, has too becomes ``{"of": id}``; a module that begins as the first one does becomes
+    ``{"of": id, "length": n, "then": the rest}``, n counted as JavaScript counts, in units of UTF-16.
+    """
+    saved, styles, first = json.loads(states), {}, None
     for name, widget in saved["state"].items():
-        style = widget["state"].get("_css")
-        if isinstance(style, str) and first.setdefault(style, name) != name:
-            widget["state"]["_css"] = {"of": first[style]}
+        state = widget["state"]
+        style, code = state.get("_css"), state.get("_esm")
+        if isinstance(style, str) and styles.setdefault(style, name) != name:
+            state["_css"] = {"of": styles[style]}
+        if isinstance(code, str) and first is None:
+            first = name, code
+        elif isinstance(code, str):
+            alike = itertools.takewhile(
+                lambda pair: pair[0] == pair[1], zip(first[1].splitlines(True), code.splitlines(True))
+            )
+            shared = "".join(line for line, _ in alike)
+            if len(shared) > 1000:
+                units = len(shared.encode("utf-16-le")) // 2
+                state["_esm"] = {"of": first[0], "length": units, "then": code[len(shared) :]}
     return json.dumps(saved, ensure_ascii=False).replace("</", "<\\/")
 
 

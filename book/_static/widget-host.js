@@ -84,8 +84,10 @@
       path.slice(0, -1).reduce((at, key) => at[key], state)[path.at(-1)] = new DataView(bytes.buffer);
     }
   }
-  for (const { state } of Object.values(states)) { // a page holds a style that several widgets wear once
+  for (const { state } of Object.values(states)) { // a page holds once what several widgets share
     if (state._css?.of) state._css = states[state._css.of].state._css;
+    const { of, length, then } = state._esm ?? {};
+    if (of) state._esm = states[of].state._esm.slice(0, length) + then;
   }
   document.querySelectorAll(`script[type="${MIME}view+json"]`).forEach((script) => show(script, states));
 })();
