@@ -79,6 +79,15 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
     return Table(title, _header("method", datasets, by_paper), rows, notes)
 
 
+def provenance(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
+    """Notes under a table of means: how many runs are to come, and the seeds and devices of those recorded."""
+    runs = [record for group in cells.values() for record in group]
+    seeds = sorted({record.config.seed for record in runs})
+    notes = [f"± is over the seeds {seeds}."] if runs else []
+    notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
+    return [to_come(experiment, scale, cells), *notes]
+
+
 def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
     """How many of the experiment's runs have no record yet, in one sentence.
 

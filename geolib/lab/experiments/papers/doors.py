@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment
-from geolib.lab.experiments.tables import cells_of, to_come
+from geolib.lab.experiments.tables import cells_of, provenance
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.runs.record import Record
 
@@ -35,12 +35,8 @@ def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
         if found := cells.get((name, dataset)):
             shuffled = [record.learned["shuffled_accuracy"] for record in found]
             rows.append([title, spread([record.accuracy for record in found]), spread(shuffled)])
-    runs = [record for group in cells.values() for record in group]
-    seeds = sorted({record.config.seed for record in runs})
-    notes = [f"± is over the seeds {seeds}."] if runs else []
-    notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
     title = f"{experiment.name} ({scale} scale): test accuracy in %, patches in place and shuffled"
-    return Table(title, ["positions", "in place", "shuffled"], rows, [to_come(experiment, scale, cells), *notes])
+    return Table(title, ["positions", "in place", "shuffled"], rows, provenance(experiment, scale, cells))
 
 
 SIXTEEN = {**SETTINGS, "patch": 2}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, to_come
+from geolib.lab.experiments.tables import cells_of, provenance
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.runs.record import Record
 
@@ -59,11 +59,7 @@ def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
             continue
         rows.append([title, *(spread([each[shift] for each in found]) for shift in shifts)])
     title = f"{experiment.name} ({scale} scale): test accuracy in % by how far the test stands from the training"
-    runs = [record for group in cells.values() for record in group]
-    seeds = sorted({record.config.seed for record in runs})
-    notes = [f"± is over the seeds {seeds}."] if runs else []
-    notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
-    return Table(title, ["method", *map(str, shifts)], rows, [to_come(experiment, scale, cells), *notes])
+    return Table(title, ["method", *map(str, shifts)], rows, provenance(experiment, scale, cells))
 
 
 SHIFT = Experiment(
