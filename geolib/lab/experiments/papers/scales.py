@@ -94,7 +94,7 @@ def _free(method: str = "riemannformer", **options: Any) -> Variant:
 
 
 # From the middle of an axis the exponents run from -3.5 to 3.5: half as far, so the root of ``far``.
-_MIDDLE = {"law_options": {"origin": LAST / 2}}
+_MIDDLE: dict[str, Any] = {"law_options": {"origin": LAST / 2}}
 
 SCALE = Experiment(
     name="digits-scale",
