@@ -328,6 +328,22 @@ def conformal_deviation(matrix: Tensor) -> Tensor:
 # Scores with scales, far from the origin ----------------------------------------------------------------------------
 
 
+def reach(log_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """How far from the origin s^(m/2) and s^(-m/2) are both normal numbers of a dtype: the largest such m, as a real.
+
+    ``log_scale`` is log s, of any shape; where it is 0 the reach is infinite. Beyond it a query's s^(m/2) and a key's
+    s^(-m/2) are zero and infinity in one order or the other, although their product is 1.
+
+    >>> reach(torch.tensor(1 / 1.1).log(), torch.float16).round().item()
+    204.0
+
+    Source: RF-14.
+    """
+    check_floating(torch.empty(0, dtype=dtype), "dtype")
+    limits = torch.finfo(dtype)
+    return 2 * min(math.log(limits.max), -math.log(limits.tiny)) / log_scale.abs()
+
+
 def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
     """Move a common factor from the queries' scales to the keys', so that both stay near 1 where their product is.
 
