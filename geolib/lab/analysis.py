@@ -425,24 +425,27 @@ def after_training(run: Run) -> dict[str, Any]:
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-SHIFT.
     """
-    start = model_at_start(run)
     learned = {
         "scales": learned_scales(run.model),
         "sigmas": learned_sigmas(run.model),
         "precisions": learned_precisions(run.model),
-        "angles": learned_angles(run.model),
-        "angles_start": learned_angles(start),
     }
     kept: dict[str, Any] = {name: _rounded(values) for name, values in learned.items() if values is not None}
-    relative = {
-        "shift_deviation": mean_shift_deviation(run.model),
-        "shift_deviation_start": mean_shift_deviation(start),
-    }
-    kept |= {name: value for name, value in relative.items() if value is not None}
+    kept |= _of_generators(run)
     kept |= {"moved_accuracy": [moved_accuracy(run, shift) for shift in run.config.shifts]} if run.config.shifts else {}
     if within := [shift for shift in run.config.shifts if shift <= room(run.test_images, run.model.patch)]:
         kept["carried_accuracy"] = [carried_accuracy(run, shift) for shift in within]
     return {"shuffled_accuracy": shuffled_accuracy(run, run.test_images, run.test_labels)} | kept
+
+
+def _of_generators(run: Run) -> dict[str, Any]:
+    """The angles of LieRE's generators and their shift deviation, trained and before; nothing without LieRE."""
+    kept: dict[str, Any] = {}
+    if _generators(run.model) is not None:
+        for when, model in (("", run.model), ("_start", model_at_start(run))):
+            kept[f"angles{when}"] = _rounded(learned_angles(model))  # type: ignore[arg-type]
+            kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
+    return kept
 
 
 def _rounded(values: Tensor) -> list[Any]:
