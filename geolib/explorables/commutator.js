@@ -73,7 +73,7 @@ const CSS = `
 .geo .commutator .tone2 { fill: color-mix(in srgb, var(--text) 3%, var(--ground)); }
 .geo .commutator .ghost { fill: none; stroke: var(--join); stroke-width: 1.6; stroke-dasharray: 4 4; }
 .geo .commutator .still { stroke-width: 1.2; opacity: 0.6; }
-.geo .commutator .name { font-size: 14px; font-weight: 650; }
+.geo .commutator .name { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
 .geo .commutator .side { display: grid; gap: 10px; align-content: center; }
 .geo .commutator .run { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
 .geo .commutator .run button { min-width: 84px; }
