@@ -372,6 +372,7 @@ def isoclinic_parts(A: Tensor) -> tuple[Tensor, Tensor]:
     >>> upper_entries(left), upper_entries(right)
     (tensor([1., 0., 0., 0., 0., 1.]), tensor([ 1.,  0.,  0.,  0.,  0., -1.]))
     """
+    check_floating(A, "A")
     _check_skew(A, "A")
     require(A.shape[-1] == 4, "A", f"shape {tuple(A.shape)}", "it must be (..., 4, 4)")
     entries = upper_entries(A)  # 12, 13, 14, 23, 24, 34
@@ -415,6 +416,7 @@ def exp_pade(A: Tensor, degree: int = 6, squarings: int = 0) -> Tensor:
     >>> torch.allclose(exp_pade(A, degree=6, squarings=4), torch.matrix_exp(A))
     True
     """
+    check_floating(A, "A")
     _check_skew(A, "A")
     require(degree >= 1, "degree", degree, "at least 1")
     require(squarings >= 0, "squarings", squarings, "at least 0")
@@ -598,8 +600,9 @@ def first_order_defect(V: Tensor, change: Tensor) -> Tensor:
     >>> torch.allclose(first_order_defect(short, change), -commutator(short, change) / 2, atol=1e-6)
     True
     """
-    _check_skew(V, "V")
-    _check_skew(change, "change")
+    for matrix, argument in ((V, "V"), (change, "change")):
+        check_floating(matrix, argument)
+        _check_skew(matrix, argument)
     n = V.shape[-1]
     # exp of this block triangle holds exp(V) and, above it, the derivative of exp at V along the change.
     both = torch.cat([torch.cat([V, change], -1), torch.cat([torch.zeros_like(V), V], -1)], -2)
