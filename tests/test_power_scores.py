@@ -106,10 +106,10 @@ def test_outputs_have_the_values_dtype(dtype):  # CS-att
 
 @pytest.mark.parametrize("power", [1, 3, 0, -2, 2.0, True])
 def test_odd_powers_are_refused(power):
-    with pytest.raises(ValueError, match="^power: got "):
+    with pytest.raises(ValueError, match=r"^power: got "):
         PowerScores(Encoding(), power)
 
 
 def test_options_that_the_wrapper_does_not_have_are_named():
-    with pytest.raises(ValueError, match="^options: got "):
+    with pytest.raises(ValueError, match=r"^options: got "):
         build("none+sympow", width=8, heads=1, grid=(4,), sympow={"degree": 2})
