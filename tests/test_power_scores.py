@@ -110,6 +110,12 @@ def test_odd_powers_are_refused(power):
         PowerScores(Encoding(), power)
 
 
+def test_causal_queries_without_keys_are_refused():
+    q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
+    with pytest.raises(ValueError, match=r"^q: got 5 queries for 3 keys"):
+        PowerScores(Encoding(), 2).place(torch.zeros(5, 1)).weights(q, k, causal=True)
+
+
 def test_options_that_the_wrapper_does_not_have_are_named():
     with pytest.raises(ValueError, match=r"^options: got "):
         build("none+sympow", width=8, heads=1, grid=(4,), sympow={"degree": 2})

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_places, require
 from geolib._precision import WideBuffers, without_autocast
-from geolib.attention import Encoding, Placed, extended, future
+from geolib.attention import Encoding, Placed, check_causal, extended, future
 from geolib.placed import Carried, at_both, cis, counts, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, power_of
 from geolib.recurrence.chunks import chunked_form
@@ -206,6 +206,7 @@ class Powered(Placed):
             # The p-th root of the gate, so that one power takes both.
             scores = scores * (gate / self.power).exp()
         if causal:
+            check_causal(q, k)
             scores = scores.masked_fill(future(q, k), 0.0)
         # A common factor of a row cancels; this one keeps its powers from overflow and underflow.
         row = scores.detach().abs().amax(-1, keepdim=True)
