@@ -203,7 +203,12 @@ def attention(
 
 
 def check_causal(q: Tensor, k: Tensor) -> None:
-    """Each query sees a key: the last query stands beside the last key, so there are no more queries than keys."""
+    """Each query sees a key: the last query stands beside the last key, so there are no more queries than keys.
+
+    >>> check_causal(torch.zeros(2, 4), torch.zeros(1, 4))
+    Traceback (most recent call last):
+    ValueError: q: got 2 queries for 1 keys; where causal, the first would see no key
+    """
     queries, keys = q.shape[-2], k.shape[-2]
     require(queries <= keys, "q", f"{queries} queries for {keys} keys", "where causal, the first would see no key")
 
