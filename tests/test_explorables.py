@@ -147,9 +147,9 @@ def test_two_on_a_page_look_alike_and_have_no_id_in_common(pair):
     assert len(ids) == len(set(ids))
 
 
-CONTROLS = "#one :is(input, select, button):not(:disabled)"
+CONTROLS = "#one :is(input, select, button, summary):not(:disabled)"
 FOCUSED = """() => { const e = document.activeElement; return e.closest("#one") ? [...document.querySelectorAll(
-  "#one :is(input, select, button):not(:disabled)")].indexOf(e) : -1; }"""
+  "#one :is(input, select, button, summary):not(:disabled)")].indexOf(e) : -1; }"""
 
 
 @every_pair
