@@ -155,7 +155,8 @@ def test_an_address_says_what_differs_from_the_start(call):
 # In a page -----------------------------------------------------------------------------------------------------------
 
 TEXT = """<p>Here <a id="right" href="#move-mirrors?m=90&amp;n=0&amp;mirrors=2">a right angle</a>,
-<a id="bad" href="#move-mirrors?m=900&amp;n=10&amp;mirrors=2">too much</a>, <a id="gone" href="#move-nowhere?m=90">nowhere</a>,
+<a id="bad" href="#move-mirrors?m=900&amp;n=10&amp;mirrors=2">too much</a>,
+<a id="gone" href="#move-nowhere?m=90">nowhere</a>,
 <a id="second" href="#move-circle.2?query=90">the second circle</a>, <a id="near" href="#move-circle?query=-45">near</a>
 and a number, <a id="number" href="#drag-circle.1?temperature=0.5&amp;min=0.05&amp;max=5&amp;step=0.05">0.5</a>.</p>"""
 

@@ -207,7 +207,7 @@ function render({ model, el }) {
   const top = html("div", { class: "line geo-stay" }, root);
   const first = html("p", { class: "geo-say" }, top);
   const drawLine = line(top, toQuery);
-  html("p", { class: "geo-note" }, root, "Circle: length 1. Arrow: the same vector everywhere, as long as it measures.");
+  html("p", { class: "geo-note" }, root, "Circle: length 1. Arrow: the same vector, as long as it measures.");
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const w = slider(controls, { label: "Learned number w", min: 0, step: 1, tone: "join", onInput(i) {

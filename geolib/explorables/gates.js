@@ -235,8 +235,8 @@ function render({ model, el }) {
     high: 1 });
   const memories = area("effect"), remembers = html("p", { class: "geo-say" }, memories);
   const drawFall = fall(html("div", {}, memories)), straight = html("p", { class: "geo-note" }, memories);
-  const two = html("div", { class: "both" }, memories), drawMap = map(html("div", {}, two));
-  html("p", { class: "geo-note" }, two, "All rows: bᵢⱼ of row i, column j, dark where much is kept. Framed: the row above.");
+  const two = html("div", { class: "both" }, box.querySelector(".cause")), drawMap = map(html("div", {}, two));
+  html("p", { class: "geo-note" }, two, "All rows: bᵢⱼ of row i, column j, dark where much is kept. Framed: row i.");
 
   const winding = html("details", { class: "geo-more" }, root);
   html("summary", {}, winding, "The rates: a clock that the tokens wind");

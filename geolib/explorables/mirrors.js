@@ -85,7 +85,8 @@ const CSS = `
 function plane(parent, { turn, move }) {
   const picture = svg("svg", { role: "img" }, parent);
   const line = (name, tone, more = "") => svg("path", { class: `${name} geo-${tone} ${more}` }, picture);
-  const ring = svg("circle", { class: "ring" }, picture), way = line("way", "soft"), sweep = line("sweep", "join", "second");
+  const ring = svg("circle", { class: "ring" }, picture), way = line("way", "soft");
+  const sweep = line("sweep", "join", "second");
   const parts = { once: line("once", "soft"), twice: line("twice", "join", "second"),
     turned: line("turned", "join", "second") };
   parts.start = line("start", "text");
@@ -191,7 +192,8 @@ function render({ model, el }) {
   const side = html("div", { class: "side" }, all), sentence = html("p", { class: "geo-say" }, side);
   const degrees = (parent, label, name, low, high, tone) =>
     slider(parent, { label, min: low, max: high, step: 1, tone, onInput: (value) => change({ [name]: value }) });
-  const n = degrees(side, "Mirror at n", "n", 0, 180, "cool"), m = degrees(side, "Second mirror at m", "m", 0, 180, "warm");
+  const n = degrees(side, "Mirror at n", "n", 0, 180, "cool");
+  const m = degrees(side, "Second mirror at m", "m", 0, 180, "warm");
   const together = html("div", { class: "together geo-panel second" }, side);
   const stop = runner(together, {
     begin() { if (read().shift >= 180) change({ shift: 0 }); },

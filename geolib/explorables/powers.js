@@ -98,7 +98,9 @@ function circle(parent, onAngle) {
   const ring = svg("circle", { class: "geo-cool ring", r: 6 }, picture);
   const mark = svg("circle", { class: "geo-warm geo-dot", r: 5 }, picture);
   const word = (tone, text) => svg("text", { class: `geo-${tone} halo`, "text-anchor": "middle" }, picture, text);
-  const names = { q: word("warm", "query q"), k: word("cool", "key k"), power: word("warm", ""), exp: word("cool", "exp") };
+  const names = {
+    q: word("warm", "query q"), k: word("cool", "key k"), power: word("warm", ""), exp: word("cool", "exp"),
+  };
   const tip = handle(picture, "cool", 7);
   let size = 1, radius = 1;
   const at = (degrees, share) => {
@@ -125,7 +127,8 @@ function circle(parent, onAngle) {
       set(picture, { viewBox: `0 0 ${size} ${2 * radius + 52}`, height: 2 * radius + 52 });
       grid.replaceChildren();
       const [cx, cy] = at(0, 0);
-      for (const share of [0.5, 1]) svg("circle", { class: share < 1 ? "axis" : "rim", cx, cy, r: radius * share }, grid);
+      for (const share of [0.5, 1]) svg("circle", {
+        class: share < 1 ? "axis" : "rim", cx, cy, r: radius * share }, grid);
       set(power, { d: line((degrees) => powerKernel(degrees, state.power)) });
       set(exp, { d: line((degrees) => softmaxKernel(degrees, state.beta)) });
       set(query, { d: arrow(...at(0, 0), ...at(0, 1), 9) });
