@@ -55,10 +55,11 @@
   }
 
   async function whole(state) {
-    const far = Object.entries(state).filter(([, value]) => value?.piece);
-    for (const [key, value] of await Promise.all(far.map(async ([key, it]) => [key, await piece(it.piece)]))) {
-      state[key] = value;
-    }
+    const far = Object.entries(state).filter(([, value]) => value?.pieces);
+    await Promise.all(far.map(async ([key, { pieces: names }]) => {
+      const parts = await Promise.all(names.map(piece));
+      state[key] = parts.length > 1 ? parts.join("") : parts[0];
+    }));
   }
 
   // What explorables tied by a shared name said before others of them woke.
@@ -139,13 +140,15 @@
     const boxes = name ? [...document.querySelectorAll(`.explorable[data-explorable="${name}"]`)] : [];
     return boxes.filter((box) => !box.dataset.alive).map((box) => box.wake());
   };
-  document.addEventListener("click", (event) => {
+  const press = (event) => {
+    if (event.type === "keydown" && event.key !== " ") return;
     const link = event.target.closest?.('a[href^="#move-"]'), sleeping = link ? called(link.hash) : [];
     if (!sleeping.length) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     Promise.all(sleeping).then(() => link.click());
-  }, true);
+  };
+  for (const type of ["click", "keydown"]) document.addEventListener(type, press, true);
   window.addEventListener("hashchange", () => called(location.hash));
 
   const saved = document.querySelector(`script[type="${MIME}state+json"]`);
