@@ -59,6 +59,8 @@ RIGHT = {
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
     "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
+    "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
+    "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -79,6 +81,8 @@ WRONG = {
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
     "riemannformer: symmetries of a distance": lambda A: 8,
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
+    "recurrences: slope": lambda memory: 1 / memory,
+    "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
 }
 
 
