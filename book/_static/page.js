@@ -12,4 +12,12 @@
   boxes.forEach((box) => box.addEventListener("scroll", () => mark(box), { passive: true }));
   const resized = new ResizeObserver((changes) => changes.forEach(({ target }) => mark(target)));
   boxes.forEach((box) => resized.observe(box));
+
+  // A plot's dark copy follows the page's theme, which need not be the system's; paper is always light.
+  const plots = [...document.querySelectorAll("picture > source")];
+  const follow = () => plots.forEach((plot) => {
+    plot.media = { dark: "screen", light: "not all" }[document.documentElement.dataset.theme] ?? plot.media;
+  });
+  new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  follow();
 })();
