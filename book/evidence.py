@@ -7,6 +7,7 @@ IPython hands over each cell as a tree. Its assertions are counted; of `assert a
 from __future__ import annotations
 
 import ast
+import contextlib
 import html
 import re
 from typing import Any
@@ -27,7 +28,7 @@ class Keep(ast.NodeTransformer):
         """The cell's lines hold the comments, which trees do not."""
         self.lines = lines
 
-    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         """The assertion, and after it the note that it held."""
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Lt, ast.Gt)):
@@ -49,10 +50,8 @@ def keep_assertion(comment: str) -> None:
 
 def keep_bound(left: Any, sign: str, right: Any) -> Any:
     """Whether the inequality holds; its sides are kept where they are numbers."""
-    try:
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):
         BOUNDS.append((float(left), sign, float(right)))
-    except (TypeError, ValueError, RuntimeError):
-        pass
     return left < right if sign == "<" else left > right
 
 
@@ -75,10 +74,12 @@ def told() -> str:
     """One sentence on what the cell's assertions found."""
     count = "One assertion" if len(HELD) == 1 else f"{len(HELD)} assertions"
     parts = [f"{count} held when this page was built"]
-    small = [left for left, sign, right in BOUNDS if sign == "<" and 0 <= left and right <= 1e-3]
+    small = [left for left, sign, right in BOUNDS if sign == "<" and left >= 0 and right <= 1e-3]
     gaps = GAPS + small
     if gaps:
-        parts.append(f"the largest difference was {max(gaps):.1g}" if max(gaps) else "both sides agreed to the last digit")
+        parts.append(
+            f"the largest difference was {max(gaps):.2g}" if max(gaps) else "both sides agreed to the last digit"
+        )
     clauses = list(dict.fromkeys(filter(None, HELD)))
     return "; ".join(parts) + "." + (f" Clauses: {', '.join(clauses)}." if clauses else "")
 

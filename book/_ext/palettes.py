@@ -11,8 +11,9 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from geolib.figures import PAPER, dark
+from geolib.figures import DARK_INK, PAPER, dark
 
+FIGURE = '<g id="figure_1">'
 METADATA = re.compile(r"(?s)\s*<metadata>.*?</metadata>")
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 IMAGE = re.compile(r'<img ([^>]*?)src="([^"]*?_images/[\w.-]+)\.svg"([^>]*)>')
@@ -21,7 +22,7 @@ MEDIA = "screen and (prefers-color-scheme: dark)"
 
 def is_plot(svg: str) -> bool:
     """Whether matplotlib drew it."""
-    return '<g id="figure_1">' in svg
+    return FIGURE in svg
 
 
 def transparent(svg: str) -> str:
@@ -32,7 +33,9 @@ def transparent(svg: str) -> str:
 def darkened(svg: str) -> str:
     """The plot for the dark page; over a picture of values, black and white stay."""
     kept = {"#000000", "#ffffff"} if "<image" in svg else set()
-    return COLOUR.sub(lambda found: found[0] if found[0] in kept else dark(found[0]), svg)
+    if not kept:  # black fills are not written down
+        svg = svg.replace(FIGURE, f'{FIGURE[:-1]} fill="{DARK_INK}">')
+    return COLOUR.sub(lambda found: found[0] if found[0] in kept | {DARK_INK} else dark(found[0]), svg)
 
 
 def paint(app: Sphinx, problem: Exception | None) -> None:
