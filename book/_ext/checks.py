@@ -1,7 +1,7 @@
 """Under each check of a chapter: what it checks, and the tests of the library that check the same.
 
 What the check found was told by the kernel (book/evidence.py); this adds the numbered statement that stands before it
-and, by the ledger, the tests of the ids that the statement names.
+in its section and, by the ledger, the tests of the ids that the statement names.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ def label_of(node: nodes.Node) -> str | None:
 
 
 def name_statements(app: Sphinx, document: nodes.document) -> None:
-    """Append a line to each check that follows a statement."""
+    """Append a line to each check that follows a statement in its section."""
     env = app.env
     label, text = None, ""
     for node in list(document.findall(nodes.Element)):
-        if label_of(node):
+        if isinstance(node, nodes.section):
+            label, text = None, ""
+        elif label_of(node):
             label, text = label_of(node), node.astext()
         elif is_check(node) and label:
             node += line_of_evidence(env, label, text)
@@ -41,7 +43,7 @@ def name_statements(app: Sphinx, document: nodes.document) -> None:
 
 def line_of_evidence(env: BuildEnvironment, label: str, text: str) -> nodes.paragraph:
     """The statement, and the tests."""
-    line = nodes.paragraph("", "It checks ", classes=["evidence-of"])
+    line = nodes.paragraph("", "Belongs to ", classes=["evidence-of"])
     statement = reference("prf", "ref", label, label, env.docname)
     statement["refexplicit"] = False
     line += statement
