@@ -81,7 +81,7 @@ def told() -> str:
             f"the largest difference was {max(gaps):.2g}" if max(gaps) else "both sides agreed to the last digit"
         )
     clauses = list(dict.fromkeys(filter(None, HELD)))
-    return "; ".join(parts) + "." + (f" Clauses: {', '.join(clauses)}." if clauses else "")
+    return "; ".join(parts) + "." + (f" Clauses: {'; '.join(clauses)}." if clauses else "")
 
 
 def before(info: Any) -> None:

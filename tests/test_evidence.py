@@ -28,7 +28,7 @@ def told(cell):
 
 def test_assertions_are_counted_and_their_comments_are_the_clauses():
     said = told("assert True  # rule 1\nfor i in range(2):\n    assert i < 5, 'no'  # rule 2\nassert not False")
-    assert said == "4 assertions held when this page was built. Clauses: rule 1, rule 2."
+    assert said == "4 assertions held when this page was built. Clauses: rule 1; rule 2."
 
 
 def test_the_largest_difference_is_told():

@@ -419,11 +419,7 @@ def test_a_proof_folds_and_is_open_at_first(browser, address):
     assert proof.bounding_box()["height"] < height
 
 
-PREVIEWED = [
-    ("a[href*='#thm-']", ".proof"),
-    ("a[href*='#equation-']", "mjx-math"),
-    ("a.ledger-link, .ledger-link a", "tr"),
-]
+PREVIEWED = {"a[href*='#thm-']": ".proof", "a.internal[href*='#equation-']": "mjx-math", "a.ledger-link": "tr"}
 
 
 @pytest.mark.parametrize(("kind", "shown"), PREVIEWED.items(), ids=["theorem", "equation", "ledger"])
@@ -459,7 +455,7 @@ def test_on_paper_code_wraps_and_solutions_are_open(browser, address):
     page.goto(address + next(name for name in chapters() if "03_" in name))
     page.emulate_media(media="print")
     assert page.locator(".solution p:not(.admonition-title)").first.is_visible()
-    assert page.locator(".explorable-still").first.is_visible()
+    page.locator(".explorable-still").first.wait_for(state="visible")  # fetched when it is shown
     assert not page.locator(".explorable").first.is_visible()
     assert page.locator(".bd-article h1 .section-number").is_visible()
     cut = page.evaluate(
