@@ -455,7 +455,8 @@ def test_on_paper_code_wraps_and_solutions_are_open(browser, address):
     page.goto(address + next(name for name in chapters() if "03_" in name))
     page.emulate_media(media="print")
     assert page.locator(".solution p:not(.admonition-title)").first.is_visible()
-    page.locator(".explorable-still").first.wait_for(state="visible")  # fetched when it is shown
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")  # fetches what was not yet near
+    page.locator(".explorable-still").first.wait_for(state="visible")
     assert not page.locator(".explorable").first.is_visible()
     assert page.locator(".bd-article h1 .section-number").is_visible()
     cut = page.evaluate(

@@ -21,6 +21,8 @@
   new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   follow();
 
+  addEventListener("beforeprint", () => document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; }));
+
   // One switch for the whole book, remembered: checks unfolded or folded; what a check found stays.
   const remembered = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
   const remember = (key, value) => { try { localStorage.setItem(key, value); } catch { /* private browsing */ } };
