@@ -355,6 +355,33 @@ class RiemannFormerReflection(RiemannFormer):
     act: Callable[[Tensor, Any], Tensor] = staticmethod(_map)
 
 
+class RiemannFormerRelative(RiemannFormer):
+    """RiemannFormer's turns with s^(m/2) on queries and s^(-n/2) on keys, so that the score stays relative.
+
+    The score carries s^((m-n)/2), the power that xPos and RetNet give it, in place of s^((m+n)/2); s is learned here,
+    one a head and axis, and constant there. A common shift changes nothing under the laws whose exponent is linear.
+    Parameters are those of ``RiemannFormer``.
+
+    Source: RF-6a, CS-1 (constant s).
+
+    >>> method = RiemannFormerRelative(torch.tensor([[0.5]]), heads=1, start=0.25)
+    >>> q = k = torch.ones(1, 1, 2, 2)
+    >>> a, b = method.place(torch.tensor([[1.0], [2.0]])).to_reference(q, k)
+    >>> (a.norm(dim=-1) / q.norm(dim=-1)).detach(), (b.norm(dim=-1) / k.norm(dim=-1)).detach()
+    (tensor([[[0.5000, 0.2500]]]), tensor([[[2.0000, 4.0000]]]))
+    """
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Two maps, one for queries and one for keys, for all layers."""
+        check_places(positions, keys, self.frequencies.shape[-1])
+        at_keys = self.key_table(positions if keys is None else keys)
+        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys))
+
+    def key_table(self, positions: Tensor) -> Tensor:
+        """What keys are multiplied by: the turns of ``table``, the scales inverted."""
+        return (-self.exponents(positions)).exp()[..., None] * cis(-self.angles(positions))
+
+
 class LocalityFocusing(Encoding):
     """Any encoding, its weights multiplied after the softmax by exp(-|p_m - p_n|_A^2 / (2 sigma^2)).
 
@@ -693,6 +720,7 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "riemannformer-general": lambda setting, **options: _riemannian(RiemannFormerGeneral, setting, **options),
     "riemannformer-diagonal": lambda setting, **options: _riemannian(RiemannFormerDiagonal, setting, **options),
     "riemannformer-reflection": lambda setting, **options: _riemannian(RiemannFormerReflection, setting, **options),
+    "riemannformer-relative": lambda setting, **options: _riemannian(RiemannFormerRelative, setting, **options),
     "lf": lambda setting, **options: _focused(Encoding(), setting, **options),
     "visionllama": _visionllama,
     "rope-mixed": _rope_mixed,

@@ -37,6 +37,7 @@ METHOD_STYLES = {
     "riemannformer-general": ("orange", "--"),
     "riemannformer-diagonal": ("orange", "-."),
     "riemannformer-reflection": ("orange", ":"),
+    "riemannformer-relative": ("purple", "-."),
     "liere": ("purple", "-"),
     "lf": ("green", "-"),
     "alibi": ("green", "--"),

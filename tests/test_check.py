@@ -52,7 +52,8 @@ RIGHT = {
     "lie: Cayley": cayley_back,
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
-    "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
+    "conformal: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
+    "conformal: take a factor apart": lambda a, c: (a * c, a / c),
     "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
 }
@@ -69,7 +70,8 @@ WRONG = {
     "lie: Cayley": lambda X: X,
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
-    "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
+    "conformal: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
+    "conformal: take a factor apart": lambda a, c: (a / c, a * c),
     "riemannformer: symmetries of a distance": lambda A: 8,
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
 }

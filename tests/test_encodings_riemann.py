@@ -17,6 +17,7 @@ from geolib.encodings import (
     RiemannFormerDiagonal,
     RiemannFormerGeneral,
     RiemannFormerReflection,
+    RiemannFormerRelative,
     RoPE,
     build,
 )
@@ -26,6 +27,7 @@ F64 = torch.float64
 GRIDS = [(12,), (3, 4), (2, 3, 2)]
 NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf"]
 NAMES += ["riemannformer", "riemannformer-general", "riemannformer-diagonal", "riemannformer-reflection"]
+NAMES += ["riemannformer-relative"]
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +191,54 @@ def test_reflections_score_as_rotations(grid, options):  # RF-16, RF-REFL
     (a, b), (c, d) = mirrors.place(positions).to_reference(q, k), turns.place(positions).to_reference(q, k)
     assert not torch.allclose(a, c)
     assert_close(a @ b.mT, c @ d.mT)
+
+
+# Scales on one side, and their inverses on the other ----------------------------------------------------------------
+
+
+def _scores(encoding, q, k, positions, keys=None):
+    a, b = encoding.place(positions, keys).to_reference(q, k)
+    return a @ b.mT
+
+
+@pytest.mark.parametrize("law", ["bounded", "free", "slow"])
+def test_scales_apart_multiply_ropes_score_by_s_to_half_the_difference(law):  # RF-8, CS-1
+    made = conformal.SCALE_LAWS[law]()
+    encoding = _stir(RiemannFormerRelative(language_frequencies(8), 3, law=made, start=0.8))
+    positions, keys = torch.tensor([0.0, 1.0, 4.5, 2.0], dtype=F64), torch.tensor([3.0, 0.5], dtype=F64)
+    q, k = torch.randn(2, 3, 4, 8, dtype=F64), torch.randn(2, 3, 2, 8, dtype=F64)
+    found = _scores(encoding, q, k, positions[:, None], keys[:, None])
+    back = RoPE(-language_frequencies(8).double())
+    plain = _scores(back, q, k, positions[:, None], keys[:, None])
+    exponents = (made.exponent(positions)[:, None] - made.exponent(keys)) / 2
+    assert_close(found, plain * (exponents * encoding.log_scale()[:, :, None]).exp())
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("law", ["bounded", "free"])
+def test_scales_apart_leave_the_score_relative(grid, law):  # CS-1 with constant s
+    positions, (q, k) = grid_positions(*grid).double(), torch.randn(2, 1, 2, 12, 12, dtype=F64)
+    apart, both = (_build(name, grid, law=law).double() for name in ("riemannformer-relative", "riemannformer"))
+    both.raw_scale.data = apart.raw_scale.data = apart.raw_scale.detach() + torch.randn_like(apart.raw_scale)
+    assert_close(_scores(apart, q, k, positions + 17.5), _scores(apart, q, k, positions), atol=1e-9, rtol=1e-9)
+    assert not torch.allclose(_scores(both, q, k, positions + 17.5), _scores(both, q, k, positions))
+
+
+def test_a_flip_of_the_axis_inverts_the_scale():  # RF-13
+    positions, (q, k) = torch.arange(8.0, dtype=F64)[:, None], torch.randn(2, 1, 1, 8, 8, dtype=F64)
+    one, other = (RiemannFormer(language_frequencies(8), 1, s, conformal.free_law()).double() for s in (0.9, 1 / 0.9))
+    mirror = torch.tensor([1.0, -1.0], dtype=F64).repeat(4)
+    flipped = _scores(one, q, k, 7 - positions)
+    assert_close(flipped, 0.9**7 * _scores(other, q * mirror, k * mirror, positions), rtol=1e-6, atol=1e-6)
+
+
+def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
+    s = torch.tensor(1 / 1.1)
+    encoding = RiemannFormerRelative(torch.full((1, 1), 1e-9), 1, float(s), conformal.free_law())
+    reach = conformal.reach(s.log(), torch.float32)
+    for position, fine in ((0.99 * reach, True), (1.1 * reach, False)):
+        q, k = encoding.place(position[None, None]).to_reference(*torch.ones(2, 1, 1, 1, 2))
+        assert bool((q @ k.mT - 2).abs() < 1e-2) == fine
 
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "riemannformer-diagonal"])

@@ -11,16 +11,6 @@ from torch import Tensor
 from geolib.check._register import checker, differs
 
 
-@checker("riemannformer: start of the slow law")
-def _slow_start(answer: Callable[[float, int, float], float]) -> str | None:
-    """answer(share, tokens, beta): the scale whose metric at the last position is the share."""
-    for share, tokens, beta in [(0.9, 64, 2.0), (0.5, 65536, 2.0), (0.9, 1000, math.e)]:
-        metric = float(answer(share, tokens, beta)) ** math.log(tokens, beta)
-        if abs(metric - share) > 1e-6:
-            return f"share {share}, {tokens} tokens, beta {beta:.3g}: at your scale the last metric is {metric:.5g}"
-    return None
-
-
 @checker("riemannformer: symmetries of a distance")
 def _symmetries(answer: Callable[[Tensor], int]) -> str | None:
     """answer(A): how many of the square's eight symmetries keep |p|_A, by moving the cells of a grid."""

@@ -57,6 +57,7 @@ from geolib.connection.rows import (
     none_row,
     riemannformer_diagonal_row,
     riemannformer_general_row,
+    riemannformer_relative_row,
     riemannformer_row,
     rope_row,
 )
@@ -97,6 +98,7 @@ __all__ = [  # noqa: RUF022
     "alibi_row",
     "riemannformer_row",
     "riemannformer_general_row",
+    "riemannformer_relative_row",
     "riemannformer_diagonal_row",
     "locality_row",
     "gated_row",

@@ -22,6 +22,7 @@ from geolib.connection.rows import (
     none_row,
     riemannformer_diagonal_row,
     riemannformer_general_row,
+    riemannformer_relative_row,
     riemannformer_row,
     rope_row,
 )
@@ -114,12 +115,17 @@ def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
     return _filled(frequencies * follows, reading.head_dim), _filled(follows, reading.head_dim)
 
 
-def _riemannformer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    theta, follows = _planes(encoding, reading)
-    theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
-    rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
-    generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
-    return (riemannformer_row(generators, lambda p: rates @ encoding.law.exponent(p)),)
+def _one_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
+    """The metrics with one scale for each axis."""
+
+    def rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+        theta, follows = _planes(encoding, reading)
+        theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
+        rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
+        generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
+        return (row(generators, lambda p: rates @ encoding.law.exponent(p)),)
+
+    return rows
 
 
 def _two_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
@@ -180,8 +186,9 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "Learned": _embedded_rows("learned", "a vector for each cell"),
     "RoPE": _rope_rows,
     "ALiBi": _alibi_rows,
-    "RiemannFormer": _riemannformer_rows,
-    "RiemannFormerReflection": _riemannformer_rows,
+    "RiemannFormer": _one_scale_rows(riemannformer_row),
+    "RiemannFormerReflection": _one_scale_rows(riemannformer_row),
+    "RiemannFormerRelative": _one_scale_rows(riemannformer_relative_row),
     "RiemannFormerGeneral": _two_scale_rows(riemannformer_general_row),
     "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.powers import EvenPowers
+    from geolib.explorables.scale import ScaleSlider
     from geolib.explorables.skew import SkewExponential
     from geolib.explorables.spaces import ThreeSpaces
     from geolib.explorables.sphere import SphereTransport
@@ -40,6 +41,7 @@ __all__ = [
     "LiereGrid",
     "LocalityFocus",
     "RopeClock",
+    "ScaleSlider",
     "SkewExponential",
     "SphereTransport",
     "ThreeSpaces",
@@ -58,6 +60,7 @@ _MODULES = {
     "LiereGrid": "liere",
     "LocalityFocus": "locality",
     "RopeClock": "clock",
+    "ScaleSlider": "scale",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
     "ThreeSpaces": "spaces",
