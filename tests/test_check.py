@@ -8,6 +8,7 @@ import torch
 from geolib.check import check
 from geolib.lie import exp_skew, log_rotation, upper_entries
 from geolib.rotations import rotate_pairs
+from geolib.sympow import direction_moment, embed
 
 
 def paired(a, b, count):
@@ -54,6 +55,9 @@ RIGHT = {
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
     "conformal: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
     "conformal: take a factor apart": lambda a, c: (a * c, a / c),
+    "sympow: with a constant": lambda v, p: embed(torch.cat([torch.ones(1), v]), p),
+    "sympow: lifted mirror": lambda d, p: (-1) ** math.comb(d + p - 1, d),
+    "sympow: how many keys": lambda d, p, share: (1 / share - 1) / direction_moment(d, p),
     "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
 }
@@ -72,6 +76,9 @@ WRONG = {
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
     "conformal: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
     "conformal: take a factor apart": lambda a, c: (a / c, a * c),
+    "sympow: with a constant": lambda v, p: torch.cat([torch.ones(1), embed(v, p)]),
+    "sympow: lifted mirror": lambda d, p: (-1) ** p,
+    "sympow: how many keys": lambda d, p, share: 1 / direction_moment(d, p),
     "riemannformer: symmetries of a distance": lambda A: 8,
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
 }
