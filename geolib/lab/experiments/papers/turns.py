@@ -1,0 +1,39 @@
+"""Does a curved transport help where the order of steps along a way decides: boards on which a ball is tipped."""
+
+from __future__ import annotations
+
+from geolib.lab.experiments.plan import Experiment, Variant
+
+SETTINGS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
+_CPU = {**SETTINGS, "epochs": 8}
+
+TURNS = Experiment(
+    name="grid-turns",
+    about="which way a ball twists that is tipped along a row and then a column, or along a drawn staircase",
+    datasets=("turns", "turns-stairs"),
+    methods={
+        "none": "none",
+        "rope-axial": "RoPE, axial",
+        "rope-axial-2": "RoPE, axial, two layers",
+        "compass": "compass along both L-shaped paths (curved)",
+        "compass-commuting": "the same about one axis (curved, commuting)",
+        "compass-order": "the same in reading order (flat)",
+        "compass-frames": "the same from frames (flat)",
+    },
+    variants={
+        "rope-axial-2": Variant("rope-axial", settings={scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}),
+        "compass-commuting": Variant("compass", {"transport": "commuting"}),
+        "compass-order": Variant("compass", {"transport": "order"}),
+        "compass-frames": Variant("compass", {"transport": "frames"}),
+    },
+    settings={
+        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64},
+        "cpu": _CPU,
+        "full": {**SETTINGS, "epochs": 60},
+    },
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    against=(("compass", "compass-frames"), ("compass", "rope-axial")),
+    importance=3,
+)
+
+EXPERIMENTS = (TURNS,)
