@@ -6,20 +6,21 @@ from geolib.lab.experiments.plan import Experiment, Variant
 
 SETTINGS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
 _CPU = {**SETTINGS, "epochs": 8}
+_ROWS = {
+    "none": "none",
+    "rope-axial": "RoPE, axial",
+    "rope-axial-2": "RoPE, axial, two layers",
+    "compass": "compass along both L-shaped paths (curved)",
+    "compass-commuting": "the same about one axis (curved, commuting)",
+    "compass-order": "the same in reading order (flat)",
+    "compass-frames": "the same from frames (flat)",
+}
 
 TURNS = Experiment(
     name="grid-turns",
     about="which way a ball twists that is tipped along a row and then a column, or along a drawn staircase",
     datasets=("turns", "turns-stairs"),
-    methods={
-        "none": "none",
-        "rope-axial": "RoPE, axial",
-        "rope-axial-2": "RoPE, axial, two layers",
-        "compass": "compass along both L-shaped paths (curved)",
-        "compass-commuting": "the same about one axis (curved, commuting)",
-        "compass-order": "the same in reading order (flat)",
-        "compass-frames": "the same from frames (flat)",
-    },
+    methods=_ROWS,
     variants={
         "rope-axial-2": Variant("rope-axial", settings={scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}),
         "compass-commuting": Variant("compass", {"transport": "commuting"}),
@@ -32,6 +33,10 @@ TURNS = Experiment(
         "full": {**SETTINGS, "epochs": 60},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    parts={
+        "cpu": [(row, "turns") for row in _ROWS]
+        + [(row, "turns-stairs") for row in ("rope-axial", "rope-axial-2", "compass", "compass-frames")]
+    },
     against=(("compass", "compass-frames"), ("compass", "rope-axial")),
     importance=3,
 )
