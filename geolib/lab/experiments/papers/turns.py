@@ -5,15 +5,17 @@ from __future__ import annotations
 from geolib.lab.experiments.plan import Experiment, Variant
 
 SETTINGS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
+_TWO_LAYERS = {scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}
 _CPU = {**SETTINGS, "epochs": 8}
 _ROWS = {
     "none": "none",
     "rope-axial": "RoPE, axial",
     "rope-axial-2": "RoPE, axial, two layers",
     "compass": "compass along both L-shaped paths (curved)",
-    "compass-commuting": "the same about one axis (curved, commuting)",
-    "compass-order": "the same in reading order (flat)",
-    "compass-frames": "the same from frames (flat)",
+    "compass-2": "the same, two layers",
+    "compass-commuting": "compass about one axis (curved, commuting)",
+    "compass-order": "compass in reading order (flat)",
+    "compass-frames": "compass of frames (flat)",
 }
 
 TURNS = Experiment(
@@ -22,7 +24,8 @@ TURNS = Experiment(
     datasets=("turns", "turns-stairs"),
     methods=_ROWS,
     variants={
-        "rope-axial-2": Variant("rope-axial", settings={scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}),
+        "rope-axial-2": Variant("rope-axial", settings=_TWO_LAYERS),
+        "compass-2": Variant("compass", settings=_TWO_LAYERS),
         "compass-commuting": Variant("compass", {"transport": "commuting"}),
         "compass-order": Variant("compass", {"transport": "order"}),
         "compass-frames": Variant("compass", {"transport": "frames"}),
@@ -35,7 +38,7 @@ TURNS = Experiment(
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
     parts={
         "cpu": [(row, "turns") for row in _ROWS]
-        + [(row, "turns-stairs") for row in ("rope-axial", "rope-axial-2", "compass", "compass-frames")]
+        + [(row, "turns-stairs") for row in ("rope-axial", "rope-axial-2", "compass", "compass-2", "compass-frames")]
     },
     against=(("compass", "compass-frames"), ("compass", "rope-axial")),
     importance=3,
