@@ -41,6 +41,7 @@ class Compass(Encoding):
 
     def __init__(self, width: int, heads: int, grid: tuple[int, ...], vectors: int = 3):
         super().__init__()
+        require(heads > 0, "heads", heads, "at least one")
         require(vectors > 0, "vectors", vectors, "at least one")
         self.heads, self.grid, self.vectors = heads, tuple(grid), vectors
         self.W_u = nn.Linear(width, heads * vectors * 3, bias=False)

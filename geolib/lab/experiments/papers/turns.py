@@ -6,7 +6,7 @@ from geolib.lab.experiments.plan import Experiment, Variant
 
 SETTINGS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
 _TWO_LAYERS = {scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}
-_CPU = {**SETTINGS, "epochs": 8}
+_CPU = {**SETTINGS, "epochs": 6}
 _ROWS = {
     "none": "none",
     "rope-axial": "RoPE, axial",
@@ -38,7 +38,7 @@ TURNS = Experiment(
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
     parts={
         "cpu": [(row, "turns") for row in _ROWS]
-        + [(row, "turns-stairs") for row in ("rope-axial", "rope-axial-2", "compass", "compass-2", "compass-frames")]
+        + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-frames")]
     },
     against=(("compass", "compass-frames"), ("compass", "rope-axial")),
     importance=3,
