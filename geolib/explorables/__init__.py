@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
+    from geolib.explorables.plaquettes import Plaquettes
     from geolib.explorables.powers import EvenPowers
     from geolib.explorables.skew import SkewExponential
     from geolib.explorables.spaces import ThreeSpaces
@@ -38,6 +39,7 @@ __all__ = [
     "LabNotebook",
     "LiereGrid",
     "LocalityFocus",
+    "Plaquettes",
     "RopeClock",
     "SkewExponential",
     "SphereTransport",
@@ -55,6 +57,7 @@ _MODULES = {
     "LabNotebook": "notebook",
     "LiereGrid": "liere",
     "LocalityFocus": "locality",
+    "Plaquettes": "plaquettes",
     "RopeClock": "clock",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
