@@ -41,6 +41,7 @@ METHOD_STYLES = {
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
+    "compass": ("purple", "--"),
 }
 
 

@@ -36,7 +36,7 @@ def connection_of(turns):
     return cn.Connection(tuple(turns[a].narrow(a, 1, turns.shape[1 + a] - 1) for a in range(axes)))
 
 
-# Rotations and products ------------------------------------------------------------------------------------------------
+# Rotations and products ------------------------------------------------------------------------------------------
 
 
 def test_cayley_rotation_is_the_fraction_and_turns_by_twice_the_arc_tangent():
@@ -67,7 +67,7 @@ def test_carried_scores_are_transport_along_straight_paths(grid):  # RF-FLAT
         close(got[i, j], (u[m] * (w[n] @ P.T)).sum())
 
 
-# The compass --------------------------------------------------------------------------------------------------------
+# The compass ----------------------------------------------------------------------------------------------------
 
 
 def compass(transport, grid, heads=3):
@@ -108,7 +108,7 @@ def test_the_steps_of_one_axis_commute_and_those_of_three_do_not():  # CS-beta
 @pytest.mark.parametrize(("transport", "rank"), [("paths", 9), ("frames", 3), ("order", 3)])
 def test_the_way_matters_as_much_as_the_rank_of_all_transports(transport, rank):  # RF-FLAT
     """One inner product of three numbers for flat compasses; min(rows, columns) times as many for a curved one."""
-    encoding, positions = compass(transport, (3, 4), heads=1), grid_positions(3, 4).double()
+    encoding, _positions = compass(transport, (3, 4), heads=1), grid_positions(3, 4).double()
     x = double(1, 12, 12)
     basis = torch.eye(3).double().expand(1, 1, 12, 3, 3)
     scores = torch.zeros(12, 3, 12, 3).double()
@@ -133,7 +133,7 @@ def test_unknown_transports_missing_keys_and_no_vectors_are_refused():
         cn.carried_scores(torch.zeros(1, 3), torch.zeros(1, 3), [])
 
 
-# A line with data-dependent steps --------------------------------------------------------------------------------------
+# A line with data-dependent steps --------------------------------------------------------------------------------
 
 
 def test_householder_steps_are_flat_reflections_at_two_and_projections_at_one():  # RF-FLAT

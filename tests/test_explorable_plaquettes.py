@@ -24,7 +24,10 @@ def call(tmp_path_factory):
 
 def random_states(count, group, seed=0):
     draw = random.Random(seed)
-    angles = lambda size: [draw.uniform(-180, 180) for _ in range(size)]
+
+    def angles(size):
+        return [draw.uniform(-180, 180) for _ in range(size)]
+
     return [{"links": angles(12), "sites": angles(9), "group": group, "part": "link 1"} for _ in range(count)]
 
 
