@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from geolib._checks import angle_dtype, check_places, check_positive, require
 from geolib.attention import Encoding, Placed
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
+from geolib.connection.compass import TRANSPORTS, Compass
 from geolib.lie import (
     check_width,
     entry_count,
@@ -625,6 +626,12 @@ def _sympow_gates(setting: Setting, longest: float = 65536.0, gate_bias: float =
     return SympowEncoding(setting.width, setting.heads, frequencies, gate_bias)
 
 
+def _compass(setting: Setting, transport: str = "paths", vectors: int = 3) -> Compass:
+    """Turns read from the layer's input, shared by all layers."""
+    require(transport in TRANSPORTS, "transport", repr(transport), f"the transports are {', '.join(TRANSPORTS)}")
+    return TRANSPORTS[transport](setting.width, setting.heads, setting.grid, vectors)
+
+
 def _own_layers(make: Callable[[int], Encoding], setting: Setting, per_layer: bool) -> Encoding:
     """One encoding shared by all layers, or one for each."""
     return PerLayer(make(i) for i in range(setting.layers)) if per_layer else make(0)
@@ -726,6 +733,7 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "rope-mixed": _rope_mixed,
     "liere": _liere,
     "sympow-gates": _sympow_gates,
+    "compass": _compass,
 }
 
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.

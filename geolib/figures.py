@@ -42,6 +42,7 @@ METHOD_STYLES = {
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
+    "compass": ("purple", "--"),
 }
 
 
