@@ -60,6 +60,8 @@ RIGHT = {
     "sympow: how many keys": lambda d, p, share: (1 / share - 1) / direction_moment(d, p),
     "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
+    "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
+    "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -81,6 +83,8 @@ WRONG = {
     "sympow: how many keys": lambda d, p, share: 1 / direction_moment(d, p),
     "riemannformer: symmetries of a distance": lambda A: 8,
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
+    "recurrences: slope": lambda memory: 1 / memory,
+    "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
 }
 
 
