@@ -489,7 +489,7 @@ def test_every_method_of_the_registry_is_flat_on_a_grid(name, grid):  # RF-FLAT
         close(cn.flatness_defect(connection), torch.zeros(()).double(), 1e-8)
         # Flat, and not for want of transport: a step is the identity in the methods that do not turn alone.
         still = (connection.steps[0] - identity).abs().max() < 1e-12
-        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf"))
+        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf", "gauss", "rmt"))
 
 
 def test_implied_transport_is_that_of_the_frames():  # RF-2, RF-8, RF-A3
@@ -584,6 +584,9 @@ OPTIONS = [
     ("riemannformer+lf", {"lf": {"per_layer": True, "per_position": True}}),
     ("liere+lf", {"lf": {"per_layer": True}}),
     ("alibi+lf+lf", {}),
+    ("rope-axial+gauss", {"gauss": {"per_layer": True, "per_position": True}}),
+    ("rope-axial+alibi", {}),
+    ("liere+rmt+lf", {"rmt": {"slopes": "alibi"}}),
 ]
 CASES = [*((name, {}) for name in METHODS), *((f"{name}+lf", {}) for name in METHODS), *OPTIONS]
 every_method = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{o or ''}" for n, o in CASES])
