@@ -41,9 +41,9 @@ METHOD_STYLES = {
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
-    "gauss": ("gold", "-"),
-    "rmt": ("gold", "--"),
-    "rope-pair": ("sky", "-"),
+    "gauss": ("green", ":"),
+    "rmt": ("purple", "--"),
+    "rope-pair": ("purple", "-."),
 }
 
 
