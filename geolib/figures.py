@@ -41,9 +41,9 @@ METHOD_STYLES = {
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
-    "gauss": ("green", ":"),
+    "gauss": ("purple", ":"),
     "rmt": ("purple", "--"),
-    "rope-pair": ("purple", "-."),
+    "rope-pair": ("sky", "-."),
 }
 
 
