@@ -23,7 +23,8 @@ WIDTH = 728  # of the column a page gives an explorable
 COLOURS = 256
 
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Still</title>
-<style>body {{ margin: 0; padding: 4px; width: {width}px; background: #fff; font-family: Arial, sans-serif; }}</style>
+<style>body {{ margin: 0; padding: 4px; width: {width}px; background: #fff; font-family: Arial, sans-serif; }}
+.geo .geo-foot {{ display: none !important; }}</style>
 </head><body><script type="application/vnd.jupyter.widget-state+json">{states}</script>
 <script type="application/vnd.jupyter.widget-view+json">{{"model_id": "it"}}</script><script>{host}</script>
 </body></html>"""
@@ -48,12 +49,12 @@ def explorables() -> dict[str, Any]:
 
 def state(widget: Any) -> dict[str, Any]:
     """What a page gets of a widget."""
-    return widget.get_state([*widget.parameters(), "share", "_esm", "_css"])
+    return widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id", "_esm", "_css"])
 
 
 def stamp(widget: Any) -> str:
     """A hash of the code and the values that a still shows; recorded runs may grow without a new picture."""
-    shown = {name: value for name, value in state(widget).items() if name != "runs"}
+    shown = {name: value for name, value in state(widget).items() if name not in ("runs", "_rules")}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -120,7 +120,8 @@ def attention_weights(
     q, k : Tensor, (..., queries, head_dim) and (..., keys, head_dim)
     log_gate, attenuation : Tensor, broadcastable to (..., queries, keys), or None
     causal : bool
-        Query i sees keys 0 ... i + keys - queries (the last query sees all of them).
+        Query i sees keys 0 ... i + keys - queries (the last query sees all of them). ValueError with more queries than
+        keys: the first of them would see none.
     scale : float or None
         1 / sqrt(head_dim) when None.
 
@@ -137,6 +138,8 @@ def attention_weights(
             [0.5000, 0.5000]])
     """
     check_last(k, q.shape[-1], "k")
+    if causal:
+        _check_causal(q, k)
     dtype = angle_dtype(q, k)
     with without_autocast(q.device):
         scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
@@ -173,6 +176,8 @@ def attention(
     """
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
+    if causal:
+        _check_causal(q, k)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     rounded = log_gate is not None and q.dtype != angle_dtype(q)
     literal = attenuation is not None or rounded
@@ -190,6 +195,12 @@ def attention(
     bias = torch.zeros((), dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
     mask = bias.masked_fill(_future(q, k), float("-inf"))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+
+
+def _check_causal(q: Tensor, k: Tensor) -> None:
+    """Each query sees a key: the last query stands beside the last key, so there are no more queries than keys."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    require(queries <= keys, "q", f"{queries} queries for {keys} keys", "where causal, the first would see no key")
 
 
 def _future(q: Tensor, k: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from geolib.lie import (
     check_width,
     entry_count,
     mixed_frequencies,
-    position_rotations,
+    placed_rotations,
     skew_matrix,
     turn_blocks,
     uniform_entries,
@@ -98,7 +98,8 @@ class Sinusoidal(Encoding):
 class Learned(Encoding):
     """One learned vector for each cell of a grid, added to the embeddings; normal with deviation ``std`` at the start.
 
-    A position is rounded to its cell; one off the grid is an IndexError.
+    A position is rounded to its cell; one off the grid is an IndexError (on a GPU, where nothing is read, only beyond
+    the far end).
 
     Source: LR-T1 (the absolute-position column).
 
@@ -117,7 +118,10 @@ class Learned(Encoding):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the learned vector of each placed token's cell."""
         check_places(positions, None, len(self.grid))
-        vectors = self.vectors[positions.round().long().unbind(-1)].to(x.dtype)
+        cells = positions.round().long()
+        if not torch.compiler.is_compiling() and positions.device.type == "cpu" and bool((cells < 0).any()):
+            raise IndexError(f"positions: got the cell {cells.amin().item()}; the grid has {self.grid}, from 0 on")
+        vectors = self.vectors[cells.unbind(-1)].to(x.dtype)
         return on_placed(lambda placed: placed + vectors, x, positions.shape[-2])
 
 
@@ -157,7 +161,9 @@ class ALiBi(Encoding):
     """A penalty inside the softmax that grows linearly with the distance: -2^(-8h/H) |p_m - p_n|, h = 1 ... H.
 
     With more than one axis the distance is the sum over the axes: the factor is then the product of one gate a step
-    along any shortest path on the grid.
+    along any shortest path on the grid. The paper's slopes for a number of heads that is no power of two are others:
+    those of the nearest power below it, filled up with every second one of twice that power. Here it is one geometric
+    series for every number, as the paper prints it for powers of two.
 
     Source: CS-A1.
 
@@ -617,7 +623,7 @@ class LieRE(Encoding):
         """
         dtype = angle_dtype(positions, self.generators)
         skew = self.skew().to(dtype) / self.unit.to(dtype)[:, None, None]
-        flat = position_rotations(positions.flatten(0, -2), skew).permute(1, 2, 0, 3, 4, 5)
+        flat = placed_rotations(positions.flatten(0, -2), skew).permute(1, 2, 0, 3, 4, 5)
         return flat if positions.dim() == 2 else flat.unflatten(2, positions.shape[:2]).transpose(1, 2)
 
     def _turns(self, positions: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_positions, check_positive, require
+from geolib._checks import angle_dtype, check_floating, check_positions, check_positive, require
 from geolib._precision import full_precision
 from geolib.rotations import rotation_matrix
 
@@ -42,6 +42,11 @@ def _check_skew(A: Tensor, argument: str) -> None:
         size, defect = (float(x.abs().max()) if x.numel() else 0.0 for x in (A, A + A.mT))
     require(math.isfinite(size), argument, "entries that are not finite", "all entries must be finite")
     require(defect <= 1e-5 * size, argument, f"|A + A^T| up to {defect:.3g}", "it must be skew: A^T = -A")
+
+
+def _check_finite(x: Tensor, argument: str) -> None:
+    """Numbers that are all finite."""
+    require(bool(x.isfinite().all()), argument, "numbers that are not finite", "all must be finite")
 
 
 def entry_count(width: int) -> int:
@@ -304,6 +309,7 @@ def exp_skew(A: Tensor) -> Tensor:
     >>> torch.allclose(R.mT @ R, torch.eye(8, dtype=torch.float64)), R.det().round().item()
     (True, 1.0)
     """
+    check_floating(A, "A")
     _check_skew(A, "A")
     X, n = A.to(angle_dtype(A)), A.shape[-1]
     with full_precision(A.device):
@@ -341,8 +347,8 @@ def _rodrigues(X: Tensor) -> Tensor:
 def log_rotation(R: Tensor) -> Tensor:
     """The skew matrix of smallest angles whose exponential is R: the inverse of ``exp_skew`` below half a turn.
 
-    R is (..., n, n) in float32 or float64. ValueError when it is not a rotation, or turns a plane by pi (to within 1e-3
-    rad).
+    R is (..., n, n); types narrower than float32 are computed in float32. ValueError when it is not a rotation, to
+    within 1e-3 (rounded to bfloat16 it no longer is), or turns a plane by pi (to within 1e-3 rad).
 
     Notes
     -----
@@ -355,7 +361,11 @@ def log_rotation(R: Tensor) -> Tensor:
     >>> torch.allclose(log_rotation(exp_skew(A)), A, atol=1e-5)
     True
     """
+    check_floating(R, "R")
     _check_square(R, "R")
+    if R.numel() == 0:
+        return R
+    narrow, R = R.dtype, R.to(angle_dtype(R))
     identity = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
     with torch.no_grad():
         defect = float((R.mT @ R - identity).abs().max())
@@ -374,7 +384,7 @@ def log_rotation(R: Tensor) -> Tensor:
     for k in range(3, 25, 2):
         term = term @ square
         total = total + term / k
-    return 16 * total
+    return (16 * total).to(narrow)
 
 
 def _polar(M: Tensor) -> Tensor:
@@ -592,7 +602,7 @@ def find_rays(positions: Tensor) -> Rays:
     """
     require(positions.dim() == 2, "positions", f"shape {tuple(positions.shape)}", "it must be (tokens, axes)")
     values = positions.detach().cpu().double().numpy()
-    require(bool(np.isfinite(values).all()), "positions", "numbers that are not finite", "all must be finite")
+    _check_finite(positions.detach(), "positions")
     device, tokens = positions.device, len(values)
     found = _whole_multiples(values) if tokens else None
     if found is None:
@@ -632,9 +642,10 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     ----------
     positions : Tensor, (tokens, axes)
     generators : Tensor, (..., axes, b, b)
-        Skew matrices: those of all layers, heads and blocks go through one batch.
+        Skew matrices: those of all layers, heads and blocks go through one batch. ValueError on a CPU when they are not
+        skew, or when they or the positions are not finite; elsewhere nothing is read.
     rays : Rays or None
-        How positions repeat. When None it is looked up on a CPU; elsewhere, and in a compiled graph, nothing is read.
+        How positions repeat. When None it is looked up on a CPU, for positions without a gradient.
 
     Returns
     -------
@@ -656,11 +667,28 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     _check_square(generators, "generators")
     require(generators.dim() >= 3, "generators", f"shape {tuple(generators.shape)}", "it must be (..., axes, b, b)")
     check_positions(positions, generators.shape[-3])
+    if _readable(generators):
+        _check_skew(generators, "generators")
+        _check_finite(positions, "positions")
+    return placed_rotations(positions, generators, rays)
+
+
+def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
+    """As ``position_rotations``, for generators that are skew as they are made: nothing is checked, no number is read.
+
+    Source: LR-A1.
+
+    >>> A = skew_matrix(torch.randn(2, 6), 4)
+    >>> placed_rotations(torch.zeros(3, 2), A).shape
+    torch.Size([3, 4, 4])
+    """
     b, lead = generators.shape[-1], generators.shape[:-3]
     if b <= 3:
         return _closed_form(_algebra_element(positions, generators))
     if rays is None:
-        rays = find_rays(positions) if _readable(positions) else _alone(positions)
+        # Rays are made of numbers: a gradient in the positions would end there.
+        alone = positions.requires_grad or not _readable(positions)
+        rays = _alone(positions) if alone else find_rays(positions)
     with full_precision(generators.device):
         E = _lean_expm1(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
         for left, right in rays.stages:

@@ -108,7 +108,12 @@ class Carried(Placed):
         (tensor([[0., 1.]]), tensor([[-1.,  0.]]))
         """
         (query, key), (queries, keys) = self.tables, self.counts
-        return on_placed(lambda x: self.act(x, query), q, queries), on_placed(lambda x: self.act(x, key), k, keys)
+        a = on_placed(lambda x: self.act(x, query), q, queries)
+        b = on_placed(lambda x: self.act(x, key), k, keys)
+        for argument, came, carried in (("q", q, a), ("k", k, b)):
+            needed = f"the encoding has heads, or positions of samples, for {tuple(carried.shape)}"
+            require(carried.shape == came.shape, argument, f"shape {tuple(came.shape)}", needed)
+        return a, b
 
 
 def at_both(table: Callable[[Tensor], Any], positions: Tensor, keys: Tensor | None) -> tuple[Any, Any]:

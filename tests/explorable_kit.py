@@ -68,10 +68,10 @@ def find(*programs: str) -> str:
     pytest.fail(f"the explorables' tests need one of {', '.join(programs)} on the PATH")
 
 
-def node_functions(file: str, folder: Path):
+def node_functions(file: str, folder: Path, more: str = ""):
     """call(name, [arguments, ...]): the results, in Node, of an explorable's exported function, for each arguments."""
     program, module = find("node"), folder / file.replace(".js", ".mjs")
-    module.write_text(assemble(file), encoding="utf-8")
+    module.write_text(assemble(file) + more, encoding="utf-8")
 
     def call(name, calls):
         command = [program, str(HELPER), str(module), name]
@@ -91,7 +91,7 @@ def file_of(name: str) -> str:
 def state_of(name: str, **values) -> dict:
     """The values a page gets from Python for an explorable made with these values."""
     widget = getattr(geolib.explorables, name)(**values)
-    return widget.get_state([*widget.parameters(), "share"])
+    return widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id"])
 
 
 class Place:

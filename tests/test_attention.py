@@ -127,3 +127,14 @@ def test_on_placed_acts_behind_the_tokens_without_a_place():
 def test_bad_input_names_the_argument_and_what_came(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("attend", [lambda q, k, **o: attention(q, k, k, **o), attention_weights])
+@pytest.mark.parametrize("options", [{}, {"attenuation": torch.ones(3, 2)}, {"log_gate": torch.zeros(3, 2)}])
+def test_a_causal_query_without_a_key_is_refused(attend, options):
+    q, k = torch.randn(3, 4), torch.randn(2, 4)
+    with pytest.raises(ValueError, match="q: got 3 queries for 2 keys"):
+        attend(q, k, causal=True, **options)
+    assert attend(q, k, **options).isfinite().all()  # every query sees every key
+    equal = {name: x[:2] for name, x in options.items()}
+    assert attend(q[:2], k, causal=True, **equal).isfinite().all()

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib.attention import MultiHeadAttention, extended
-from geolib.encodings import METHODS, RoPE, build
+from geolib.encodings import METHODS, Learned, RoPE, build
 from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
 
 WIDTH, HEADS, HEAD_DIM = 48, 2, 24
@@ -166,3 +166,12 @@ def test_rope_axial_sees_rows_and_columns_apart():
 def test_bad_input_names_the_argument_and_what_came(arguments, message):
     with pytest.raises(ValueError, match=message):
         build(**{"width": WIDTH, "heads": HEADS, "grid": (3, 4)} | arguments)
+
+
+@pytest.mark.parametrize("cell", [-1.0, -0.6, 3.0, 2.6])
+def test_a_learned_position_off_the_grid_is_refused(cell):
+    table = Learned(width=4, grid=(3, 3))
+    with pytest.raises(IndexError):
+        table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, cell]]))
+    inside = 0.4 if cell < 0 else 2.4
+    assert table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, -inside if cell < 0 else inside]])).isfinite().all()

@@ -260,13 +260,13 @@ def test_gradients_of_the_encoding_are_right(width):  # LR-A1
 def exponentials(monkeypatch):
     """Counts the batched exponentials."""
     calls = []
-    real = geolib.encodings.position_rotations
+    real = geolib.encodings.placed_rotations
 
     def counted(*args):
         calls.append(args)
         return real(*args)
 
-    monkeypatch.setattr(geolib.encodings, "position_rotations", counted)
+    monkeypatch.setattr(geolib.encodings, "placed_rotations", counted)
     return calls
 
 

@@ -21,6 +21,8 @@ CELLS = [
     "w.query = 8.0",
     "print('the other has', other.query)",
 ]
+TEXT = """Put <a href="#move-clock.1?query=31&amp;base=1000">the query at 31</a>, the key at
+<a href="#drag-clock.1?key=5&amp;min=0&amp;max=64&amp;step=1">5</a>."""
 TOKEN = "for-this-test-alone"
 
 
@@ -32,6 +34,7 @@ def address(tmp_path_factory):
         {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
         for i, text in enumerate(CELLS)
     ]
+    cells.append({"cell_type": "markdown", "id": "text", "metadata": {}, "source": TEXT})
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
     (home / "sync.ipynb").write_text(json.dumps(notebook))
@@ -80,7 +83,7 @@ def lab(browser, address):
     page = context.new_page()
     page.set_default_timeout(60_000)
     page.goto(f"{address}lab/tree/sync.ipynb?token={TOKEN}")
-    page.wait_for_selector(".jp-Notebook .jp-Cell >> nth=5")
+    page.wait_for_selector(".jp-Notebook .jp-Cell >> nth=6")
     page.wait_for_function(
         """() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === "idle" """
     )
@@ -133,3 +136,18 @@ def test_a_shared_name_ties_two_explorables_of_a_notebook_and_their_kernels_valu
     run(lab, 4)
     lab.wait_for_function("() => document.querySelectorAll('.geo input[type=range]')[0].value === '8'")
     shown(lab, 5, "the other has 8.0")
+
+
+def test_links_and_numbers_of_a_text_cell_move_the_figure_and_python(lab):
+    run(lab, 0)
+    lab.get_by_label("Query position m").first.wait_for()
+    lab.get_by_role("button", name="the query at 31").click()
+    lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '31'")
+    lab.wait_for_timeout(700)
+    shown(lab, 2, "python has 31.0 and heard")
+    number = lab.locator("[data-geo-drag]")
+    number.focus()
+    lab.keyboard.press("ArrowRight")
+    lab.wait_for_function("() => document.querySelector('[data-geo-drag]').textContent === '6'")
+    assert "key at 6" in lab.locator(".geo svg").first.get_attribute("aria-label")
+    assert lab.locator(".jp-Notebook .jp-Cell").count() == 7  # the notebook took no key for itself

@@ -24,6 +24,7 @@ from geolib.lie import (
     initial_top_angle,
     log_rotation,
     mixed_frequencies,
+    placed_rotations,
     plane_weights,
     position_rotations,
     relativity_defect,
@@ -445,11 +446,13 @@ def test_what_is_no_skew_matrix_is_refused():
     with pytest.raises(ValueError, match="finite"):
         exp_skew(torch.full((4, 4), math.nan))
     # In a training step nothing is read back: what is not finite shows in the result.
-    assert not position_rotations(torch.ones(2, 1), torch.full((1, 4, 4), math.inf)).isfinite().any()
+    assert not placed_rotations(torch.ones(2, 1), torch.full((1, 4, 4), math.inf)).isfinite().any()
     with pytest.raises(ValueError, match="positions"):
         position_rotations(torch.ones(2, 3), torch.zeros(2, 4, 4))
     with pytest.raises(ValueError, match="finite"):
         find_rays(torch.tensor([[math.nan]]))
+    with pytest.raises(ValueError, match=r"A: got torch\.int64"):
+        exp_skew(torch.zeros(2, 2).long())
     with pytest.raises(ValueError, match="entries"):
         skew_matrix(torch.zeros(5), 4)
     with pytest.raises(ValueError, match="width"):
@@ -481,3 +484,38 @@ def test_the_bench_measures_equal_rotations():
     results = [form(grid_positions(3, 3) / 2, entries, 4) for form in bench.FORMS.values()]
     for result in results[1:]:
         assert_close(result, results[0], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 8])
+def test_generators_must_be_skew_and_everything_finite(width):
+    entries = torch.randn(2, entry_count(width))
+    generators, positions = skew_matrix(entries, width), torch.randn(3, 2)
+    bent = generators.clone()
+    bent[1, 0, 1] += 1e-3 * generators.abs().max()
+    for wrong in (bent, torch.full_like(generators, math.nan)):
+        with pytest.raises(ValueError, match="generators: got"):
+            position_rotations(positions, wrong)
+    # Rounding of the entries themselves is no reason to refuse.
+    rounded = generators.clone()
+    rounded[1, 0, 1] += 5e-6 * generators.abs().max()
+    assert position_rotations(positions, rounded).isfinite().all()
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="positions: got"):
+            position_rotations(positions.index_fill(0, torch.tensor(1), wrong), generators)
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 5])
+def test_the_gradient_reaches_positions(width):
+    generators = skew_matrix(0.7 * torch.randn(2, entry_count(width), dtype=torch.float64), width)
+    grid = torch.cartesian_prod(torch.arange(3.0), torch.arange(2.0)).double().requires_grad_()  # on rays, but for this
+    assert torch.autograd.gradcheck(lambda p: position_rotations(p, generators), grid)
+
+
+def test_the_logarithm_of_nothing_and_in_narrow_types():
+    assert log_rotation(torch.zeros(0, 4, 4)).shape == (0, 4, 4)
+    assert log_rotation(torch.eye(4).half()).equal(torch.zeros(4, 4).half())
+    A = skew_matrix(0.01 * torch.randn(6), 4)
+    R = exp_skew(A).half()
+    assert (log_rotation(R).float() - A).abs().max() < 2e-3
+    with pytest.raises(ValueError, match=r"R: got torch\.int64"):
+        log_rotation(torch.eye(2).long())

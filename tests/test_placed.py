@@ -356,3 +356,14 @@ def test_gradients_of_the_fixed_squarings_are_those_of_matrix_exp(unread):
 def test_the_exponential_is_a_lawful_operator():
     A = lie.skew_matrix(torch.randn(3, 6, dtype=torch.float64), 4).requires_grad_()
     torch.library.opcheck(torch.ops.geolib.expm1.default, (A,))
+
+
+@pytest.mark.parametrize("name", ["liere", "rope-mixed", "riemannformer", "riemannformer-general"])
+def test_heads_are_not_made_by_broadcasting(name):
+    placed = build(name, width=16, heads=2, grid=(2, 2)).place(grid_positions(2, 2)).layer(0)
+    one, two = torch.randn(1, 1, 4, 8), torch.randn(1, 2, 4, 8)
+    placed.to_reference(two, two)
+    with pytest.raises(ValueError, match="q: got shape"):
+        placed.to_reference(one, two)
+    with pytest.raises(ValueError, match="k: got shape"):
+        placed.to_reference(two, one)

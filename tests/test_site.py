@@ -158,7 +158,8 @@ def test_links_within_the_site_lead_somewhere(visit, address, name):
             continue
         file = SITE / target.removeprefix(address)
         assert file.is_file(), link
-        if anchor and file.suffix == ".html":
+        # Links that move an explorable are held by tests/test_moves.py.
+        if anchor and file.suffix == ".html" and not anchor.startswith(("move-", "drag-")):
             assert anchor in ids_in(file), link
 
 

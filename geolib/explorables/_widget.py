@@ -20,7 +20,7 @@ except ImportError as error:  # pragma: no cover - the message is tested in a pr
     raise ImportError("geolib.explorables needs anywidget: pip install anywidget") from error
 
 _HERE = Path(__file__).parent
-_SHARED = ("common.js", "draw.js", "algebra.js", "series.js")
+_SHARED = ("common.js", "moves.js", "draw.js", "algebra.js", "series.js")
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
 # Comments that have lines of their own; what stands behind code stays.
 _COMMENT = re.compile(r"^[ \t]*(?://.*\n|/\*(?:[^*]|\*(?!/))*\*/\n)", re.MULTILINE)
@@ -46,6 +46,13 @@ class Explorable(anywidget.AnyWidget):
 
     share = traitlets.Dict(key_trait=traitlets.Unicode(), value_trait=traitlets.Unicode()).tag(sync=True)
 
+    _rules = traitlets.Dict().tag(sync=True)  # what each parameter may be: text that moves the figure must know
+
+    @traitlets.default("_rules")
+    def _what_is_allowed(self) -> dict[str, dict[str, Any]]:
+        kinds = {name: self.traits()[name] for name in self.parameters()}
+        return {name: kind.rule() for name, kind in kinds.items() if hasattr(kind, "rule")}
+
     @traitlets.validate("share")
     def _share(self, proposal: traitlets.Bunch) -> dict[str, str]:
         unknown = [name for name in proposal.value if name not in self.parameters()]
@@ -68,6 +75,10 @@ class Real(traitlets.Float):
         self.low, self.high = low, high
         self.tag(sync=True)
 
+    def rule(self) -> dict[str, Any]:
+        """What the page must know to refuse a value."""
+        return _bounds(self.low, self.high)
+
     def validate(self, obj: Any, value: Any) -> float:
         """The value as a float; ValueError when it is none or out of range."""
         return _number(self.name or "", value, self.low, self.high)
@@ -76,10 +87,14 @@ class Real(traitlets.Float):
 class Whole(traitlets.Int):
     """A whole number from ``low`` to ``high``, both included; live both ways."""
 
-    def __init__(self, default: int, low: int, high: int):
+    def __init__(self, default: int, low: int, high: int, step: int = 1):
         super().__init__(default)
-        self.low, self.high = low, high
+        self.low, self.high, self.step = low, high, step
         self.tag(sync=True)
+
+    def rule(self) -> dict[str, Any]:
+        """What the page must know to refuse a value."""
+        return {"low": self.low, "high": self.high, "step": self.step}
 
     def validate(self, obj: Any, value: Any) -> int:
         """The value as an int; ValueError when it is none or out of range."""
@@ -100,6 +115,10 @@ class Choice(traitlets.Unicode):
         super().__init__(default)
         self.options = tuple(options)
         self.tag(sync=True)
+
+    def rule(self) -> dict[str, Any]:
+        """What the page must know to refuse a value."""
+        return {"words": list(self.options)}
 
     def validate(self, obj: Any, value: Any) -> str:
         """The word; ValueError for another."""
@@ -127,6 +146,10 @@ class Reals(traitlets.List):
         self.most = len(default) if most is None else most
         self.tag(sync=True)
 
+    def rule(self) -> dict[str, Any]:
+        """What the page must know to refuse a value."""
+        return {"least": self.least, "most": self.most, **_bounds(self.low, self.high)}
+
     def validate(self, obj: Any, value: Any) -> list[float]:
         """The numbers as a list of floats; ValueError when they are too few, too many or out of range."""
         try:
@@ -136,6 +159,11 @@ class Reals(traitlets.List):
         count = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
         require(self.least <= len(came) <= self.most, self.name or "", f"{len(came)} numbers", f"there must be {count}")
         return [_number(self.name or "", each, self.low, self.high) for each in came]
+
+
+def _bounds(low: float, high: float) -> dict[str, float]:
+    """The bounds that are finite: JSON has no infinity."""
+    return {name: bound for name, bound in (("low", low), ("high", high)) if math.isfinite(bound)}
 
 
 def _number(name: str, value: Any, low: float, high: float) -> float:
@@ -175,5 +203,6 @@ def assemble(name: str) -> str:
     others = re.findall(r"^import\b.*", own, re.MULTILINE) + [w for w in wanted if w not in _SHARED]
     came = f"imports of {', '.join(wanted) or 'nothing'}, others {others}"
     require("common.js" in wanted and not others, name, came, "it must import ./common.js and only shared files")
+    wanted.append("moves.js")  # what common.js itself imports
     shared = [(_HERE / each).read_text(encoding="utf-8") for each in _SHARED if each in wanted]
     return _lean("\n".join([*(_EXPORT.sub("", _IMPORT.sub("", each)) for each in shared), own]))

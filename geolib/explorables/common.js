@@ -2,6 +2,8 @@
 // An explorable's text is joined to this one, and to the other shared files it imports, to make a single module (see
 // _widget.py). So every import and every `export` stands at the start of its line.
 
+import { answerText } from "./moves.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 // Numbers -------------------------------------------------------------------------------------------------------------
@@ -194,13 +196,22 @@ export function stage({ model, el }, names, css) {
   html("style", {}, root, css);
   const spoken = html("div", { class: "geo-hidden", "aria-live": "polite" }, root);
   const read = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-  let frame = 0, speech = 0, draw = () => {};
+  let frame = 0, speech = 0, draw = () => {}, text = null;
 
   const redraw = () => {
     frame ||= requestAnimationFrame(() => {
       frame = 0;
       draw(read());
+      text?.refresh();
     });
+  };
+  const change = (values) => {
+    for (const [name, value] of Object.entries(values)) model.set(name, value);
+    model.save_changes();
+  };
+  const speak = (said) => {
+    clearTimeout(speech);
+    speech = setTimeout(() => { spoken.textContent = said; }, 600);
   };
   const theme = () => {
     root.dataset.theme = pageIsDark() ? "dark" : "light";
@@ -237,21 +248,17 @@ export function stage({ model, el }, names, css) {
   return {
     root,
     read,
-    change(values) {
-      for (const [name, value] of Object.entries(values)) model.set(name, value);
-      model.save_changes();
-    },
+    change,
+    speak,
     start(drawing) {
       draw = drawing;
       draw(read());
-    },
-    speak(text) {
-      clearTimeout(speech);
-      speech = setTimeout(() => { spoken.textContent = text; }, 600);
+      text = answerText({ model, root, names, change, speak });
     },
     close() {
       cancelAnimationFrame(frame);
       clearTimeout(speech);
+      text?.close();
       sizes.disconnect();
       themes.disconnect();
       scheme.removeEventListener("change", theme);

@@ -68,6 +68,9 @@ class LabNotebook(Explorable):
         if "epoch" not in values:
             shown = [len(run["train_loss"]) for run in self.runs if run["group"] == self.experiment]
             self.epoch = max(shown, default=1)
+        groups, titles = (list(dict.fromkeys(run[key] for run in self.runs)) for key in ("group", "title"))
+        of_runs = {"experiment": {"words": groups}, "hidden": {"words": titles, "least": 0, "most": len(titles)}}
+        self._rules = self._rules | of_runs
 
     @traitlets.default("hidden")
     def _nothing(self) -> list[str]:

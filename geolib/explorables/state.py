@@ -47,7 +47,7 @@ class ConformalState(Explorable):
     gamma = Real(0.85, low=0.01, high=1)
     turn = Real(30.0, low=-180, high=180)
     token = Real(8.0, low=0, high=12)
-    power = Whole(2, low=2, high=4)
+    power = Whole(2, low=2, high=4, step=2)
 
     @traitlets.validate("power")
     def _even(self, proposal: traitlets.Bunch) -> int:

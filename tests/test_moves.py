@@ -1,0 +1,333 @@
+"""Text that drives a figure: every link of the book is an order its page's figure takes, and links, numbers and
+addresses move it in a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from html import escape, unescape
+from pathlib import Path
+
+import pytest
+from explorable_kit import node_functions, state_of
+
+import geolib.explorables
+from geolib.explorables._widget import Explorable, assemble
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+HOST = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
+NOTEBOOKS = sorted([*REPOSITORY.glob("chapters/*.ipynb"), *REPOSITORY.glob("book/*.ipynb")])
+LINK = re.compile(r'<a\s+href="(#(?:move|drag)-[^"]*)"')
+MODULES = {module: name for name, module in geolib.explorables._MODULES.items()}
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory):
+    return node_functions("clock.js", tmp_path_factory.mktemp("moves"), "export { address, between, readMove, sift };")
+
+
+def links_of(path: Path) -> list[str]:
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return [unescape(link) for link in LINK.findall(text)]
+
+
+@cache
+def explorables_of(path: Path) -> dict[str, list[Explorable]]:
+    """The explorables of a notebook as its cells make them, by the names that links call them."""
+    found: dict[str, list[Explorable]] = {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        last = "".join(cell["source"]).strip().split("\n\n")[-1]
+        if cell["cell_type"] == "code" and last.split("(")[0] in geolib.explorables.__all__:
+            widget = eval(last, {last.split("(")[0]: getattr(geolib.explorables, last.split("(")[0])})
+            found.setdefault(type(widget).__module__.split(".")[-1], []).append(widget)
+    return found
+
+
+# The book's links ----------------------------------------------------------------------------------------------------
+
+every_link = pytest.mark.parametrize(
+    ("path", "link"),
+    [pytest.param(path, link, id=f"{path.stem}{link}") for path in NOTEBOOKS for link in links_of(path)],
+)
+
+
+@every_link
+def test_a_link_gives_its_pages_figure_values_that_it_takes(path, link, call):
+    move = call("readMove", [[link]])[0]
+    assert move, link
+    here = explorables_of(path)
+    assert move["name"] in here, f"{path.name} has {', '.join(here) or 'no explorable'}"
+    copies = here[move["name"]]
+    assert 0 <= move["copy"] <= len(copies)
+    widget = copies[max(0, move["copy"] - 1)]
+    asked = dict(move["asked"])
+    if move["kind"] == "drag":
+        trait = next(iter(asked))
+        step, ends = asked.pop("step", 0.01), [asked.pop("min", None), asked.pop("max", None)]
+        assert step > 0
+        assert list(asked) == [trait]
+        wanted = [asked[trait], *(end for end in ends if end is not None)]
+    else:
+        wanted = []
+        assert call("sift", [[asked, widget._rules]])[0]["bad"] == []
+    for trait, value in asked.items():
+        assert trait in widget.parameters()
+        for each in [value, *wanted]:
+            setattr(type(widget)(**values_of(widget)), trait, each)  # Python takes it as well
+    together = type(widget)(**(values_of(widget) | asked))
+    assert {trait: getattr(together, trait) for trait in asked} == asked
+
+
+def values_of(widget: Explorable) -> dict:
+    return {name: getattr(widget, name) for name in widget.parameters()}
+
+
+def test_the_book_has_such_links():
+    assert sum(len(links_of(path)) for path in NOTEBOOKS) >= 20
+
+
+# What a link asks for, read and judged -------------------------------------------------------------------------------
+
+
+def test_an_address_is_read(call):
+    assert call("readMove", [["#move-mirrors?m=90&n=0"], ["#move-circle.2?tokens=[0,60]&query=-20.5"]]) == [
+        {"kind": "move", "name": "mirrors", "copy": 0, "asked": {"m": 90, "n": 0}},
+        {"kind": "move", "name": "circle", "copy": 2, "asked": {"tokens": [0, 60], "query": -20.5}},
+    ]
+    assert call("readMove", [["#move-skew?motion=square"], ["#move-clock"], ["#drag-circle?query=5&min=0"]]) == [
+        {"kind": "move", "name": "skew", "copy": 0, "asked": {"motion": "square"}},
+        {"kind": "move", "name": "clock", "copy": 0, "asked": {}},
+        {"kind": "drag", "name": "circle", "copy": 0, "asked": {"query": 5, "min": 0}},
+    ]
+    assert call("readMove", [["#section"], [""], ["#move-"], ["#movemirrors?m=1"]]) == [None] * 4
+
+
+def test_values_are_judged_as_python_judges_them(call):
+    rules = state_of("ConformalState")["_rules"]
+    asked = {"gamma": 0.5, "turn": 181, "token": 12, "power": 3, "example": "same", "nothing": 1}
+    assert call("sift", [[asked, rules]])[0] == {
+        "good": {"gamma": 0.5, "token": 12, "example": "same"},
+        "bad": ["turn", "power", "nothing"],
+    }
+    rules = state_of("AttentionCircle")["_rules"]
+    asked = [{"tokens": value} for value in ([0, 60], [0], [0, "a"], [0, 181], 5, None, list(range(9)))]
+    assert [bool(found["good"]) for found in call("sift", [[each, rules] for each in asked])] == [True] + 6 * [False]
+    assert call("sift", [[{"constructor": 1, "__proto__": 2}, rules]])[0]["good"] == {}
+
+
+@pytest.mark.parametrize("name", geolib.explorables.__all__)
+def test_every_start_obeys_its_own_rules(name, call):
+    state = state_of(name)
+    asked = {trait: state[trait] for trait in state["_rules"]}
+    assert call("sift", [[asked, state["_rules"]]])[0] == {"good": asked, "bad": []}
+
+
+def test_what_is_between_two_values(call):
+    whole, steps = {"step": 1}, {"step": 2}
+    calls = [[{}, 0, 10, 0.25], [whole, 0, 10, 0.26], [steps, 2, 6, 0.5], [{}, "a", "b", 0.1]]
+    assert call("between", calls) == [2.5, 3, 6, "b"]
+    assert call("between", [[{}, [0, 4], [4, 0], 0.5], [{}, [0], [4, 0], 0.5], [{}, 1, 2, 1]]) == [[2, 2], [4, 0], 2]
+
+
+def test_an_address_says_what_differs_from_the_start(call):
+    start = {"m": 80, "law": "free", "tokens": [1, 2]}
+    now = {"m": 1 / 3, "law": "free", "tokens": [1, 2.5]}
+    link = call("address", [["mirrors", 2, now, start]])[0]
+    assert link == "#move-mirrors.2?m=0.333333&tokens=%5B1%2C2.5%5D"
+    assert call("readMove", [[link]])[0]["asked"] == {"m": 0.333333, "tokens": [1, 2.5]}
+
+
+# In a page -----------------------------------------------------------------------------------------------------------
+
+TEXT = """<p>Here <a id="right" href="#move-mirrors?m=90&amp;n=0">a right angle</a>,
+<a id="bad" href="#move-mirrors?m=900&amp;n=10">too much</a>, <a id="gone" href="#move-nowhere?m=90">nowhere</a>,
+<a id="second" href="#move-circle.2?query=90">the second circle</a>, <a id="near" href="#move-circle?query=-45">near</a>
+and a number, <a id="number" href="#drag-circle.1?temperature=0.5&amp;min=0.05&amp;max=5&amp;step=0.05">0.5</a>.</p>"""
+
+
+def page_state(name):
+    return saved(getattr(geolib.explorables, name)())
+
+
+def saved(widget):
+    return widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id", "_esm", "_css"])
+
+
+def page_of(widgets, body):
+    """A page of a book: ``body`` with {0}, {1}, ... where the views of the explorables' states stand."""
+    text = json.dumps({"state": {f"w{i}": {"state": state} for i, state in enumerate(widgets)}}).replace("</", "<\\/")
+    views = [VIEW % f"w{i}" for i in range(len(widgets))]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>A page</title><body>{body.format(*views)}'
+        f'<script type="application/vnd.jupyter.widget-state+json">{text}</script><script>{HOST}</script></body></html>'
+    )
+
+
+VIEW = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "%s"}</script>'
+FAR = '<div style="height: 1500px"></div>'
+
+
+@pytest.fixture
+def book(browser, tmp_path):
+    """open(fragment): a page of a book with text, two circles, then mirrors far below, as a reader meets it."""
+    states = [page_state(name) for name in ("AttentionCircle", "AttentionCircle", "TwoMirrors")]
+    file = tmp_path / "page.html"
+    file.write_text(page_of(states, "{0}" + TEXT + "{1}" + FAR + "{2}" + FAR), "utf-8")
+    opened = []
+
+    def go(fragment="", **context):
+        page = browser.new_context(viewport={"width": 900, "height": 800}, **context).new_page()
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        page.goto(file.as_uri() + fragment)
+        page.wait_for_selector(".explorable[data-alive=yes] >> nth=1")
+        opened.append(page)
+        return page
+
+    yield go
+    for page in opened:
+        assert page.wrong == []
+        page.context.close()
+
+
+def value(page, label, copy=0):
+    return float(page.get_by_label(label).nth(copy).input_value())
+
+
+def wait(page, label, wanted, copy=0):
+    page.get_by_label(label).nth(copy).wait_for(state="attached")
+    page.wait_for_function(
+        "([id, wanted]) => Math.abs(document.getElementById(id).value - wanted) < 1e-6",
+        arg=[page.get_by_label(label).nth(copy).get_attribute("id"), wanted],
+    )
+
+
+@pytest.mark.parametrize("how", ["click", "Enter", " "])
+def test_a_link_moves_the_figure_into_view_and_keeps_the_focus(book, how):
+    page = book()
+    link = page.locator("#right")
+    assert link.get_attribute("role") == "button"
+    link.focus()
+    link.click() if how == "click" else page.keyboard.press(how)
+    wait(page, "2nd mirror m", 90)
+    wait(page, "1st mirror n", 0)
+    page.wait_for_function("""() => { const box = document.querySelectorAll('.explorable')[2].getBoundingClientRect();
+        return box.top > -200 && box.bottom < innerHeight + 200; }""")
+    assert page.evaluate("document.activeElement.id") == "right"
+    assert "#" not in page.url
+    spoken = "document.querySelectorAll('.explorable')[2].querySelector('[aria-live=polite]').textContent"
+    page.wait_for_function(f"() => {spoken}.length > 10")
+
+
+def test_what_is_not_allowed_is_left_out_and_said(book):
+    page = book()
+    before = value(page, "Query’s angle")
+    page.locator("#bad").click()
+    wait(page, "1st mirror n", 10)
+    assert value(page, "2nd mirror m") == 80
+    assert page.locator("#bad + [role=status]").text_content() == " (this figure does not take m)"
+    page.locator("#gone").click()
+    page.wait_for_function("document.querySelector('#gone + [role=status]').textContent.includes('no such figure')")
+    assert value(page, "Query’s angle") == before
+
+
+def test_a_link_may_count_its_figure_and_means_the_nearest_otherwise(book):
+    page = book()
+    page.locator("#second").click()
+    wait(page, "Query’s angle", 90, copy=1)
+    assert value(page, "Query’s angle", copy=0) == 20
+    page.locator("#near").click()
+    page.wait_for_timeout(700)
+    assert sorted([value(page, "Query’s angle", copy=copy) for copy in (0, 1)])[0] == -45
+
+
+def test_a_number_in_the_text_is_drawn_and_follows(book):
+    page = book()
+    number = page.locator("#number")
+    assert [number.get_attribute(name) for name in ("role", "aria-valuenow", "aria-valuemax")] == ["slider", "0.5", "5"]
+    assert number.text_content() == "0.50"
+    number.focus()
+    for key, text in (
+        ("ArrowRight", "0.55"),
+        ("ArrowLeft", "0.50"),
+        ("End", "5.00"),
+        ("Home", "0.05"),
+        ("PageUp", "0.55"),
+    ):
+        page.keyboard.press(key)
+        page.wait_for_function("(text) => document.getElementById('number').textContent === text", arg=text)
+    box = number.bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 85, box["y"] + 5, steps=4)
+    page.mouse.up()
+    page.wait_for_function("Number(document.getElementById('number').textContent) > 0.7")
+    page.get_by_label("Temperature").nth(0).focus()
+    page.keyboard.press("End")  # the figure moves the number
+    page.wait_for_function("document.getElementById('number').textContent === '5.00'")
+    assert value(page, "Query’s angle", copy=1) == 20
+    assert number.get_attribute("aria-valuetext") == "5.00"
+
+
+def test_an_address_opens_a_state_and_reset_leaves_it(book):
+    page = book("#move-circle.2?query=120&temperature=9")
+    wait(page, "Query’s angle", 120, copy=1)
+    assert value(page, "Query’s angle", copy=0) == 20
+    assert "does not take temperature" in page.locator(".explorable >> nth=1").text_content()
+    page.get_by_role("button", name="Reset").nth(1).click()
+    wait(page, "Query’s angle", 20, copy=1)
+    page.evaluate("location.hash = '#move-mirrors?m=33'")
+    wait(page, "2nd mirror m", 33)
+
+
+def test_a_link_to_a_state_is_made_without_spamming_the_history(book):
+    page = book()
+    length = page.evaluate("history.length")
+    page.get_by_label("Query’s angle").nth(1).focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert "#" not in page.url
+    page.get_by_role("button", name="Copy link").nth(1).click()
+    page.wait_for_function("location.hash === '#move-circle.2?query=23'")
+    assert page.evaluate("history.length") == length
+    again = book("#move-circle.2?query=23")
+    wait(again, "Query’s angle", 23, copy=1)
+
+
+def test_readers_who_asked_for_less_motion_get_the_end_at_once(book):
+    page = book(reduced_motion="reduce")
+    seen = page.evaluate("""async () => {
+        const mirror = () => [...document.querySelectorAll(".explorable")][2]?.querySelectorAll("input")[1]?.value;
+        document.getElementById("right").click();
+        for (let i = 0; i < 4; i++) await new Promise((done) => requestAnimationFrame(done));
+        return mirror();
+    }""")
+    assert seen == "90"
+
+
+def test_the_text_is_no_module_of_its_own():
+    assert "answerText" in assemble("clock.js")
+
+
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if links_of(path)], ids=lambda path: path.stem)
+def test_every_link_of_a_page_moves_its_figure_there(browser, tmp_path, path, call):
+    widgets = [widget for copies in explorables_of(path).values() for widget in copies]
+    moves = [link for link in dict.fromkeys(links_of(path)) if link.startswith("#move-")]
+    text = "".join(f'<p><a href="{escape(link)}">{i}</a></p>' for i, link in enumerate(moves))
+    file = tmp_path / "page.html"
+    file.write_text(page_of([saved(each) for each in widgets], text + "{}" * len(widgets)), "utf-8")
+    page = browser.new_context(reduced_motion="reduce").new_page()
+    page.goto(file.as_uri())
+    page.wait_for_function(f"document.querySelectorAll('.explorable[data-alive]').length === {len(widgets)}")
+    for link, move in zip(moves, call("readMove", [[link] for link in moves]), strict=True):
+        page.locator(f'a[href="{link}"]').click()
+        shown = page.evaluate(
+            """([name, copy]) => { const boxes = [...document.querySelectorAll(`[data-explorable=${name}]`)];
+                return [...geoExplorables].find((e) => e.box === boxes[Math.max(0, copy - 1)]).read(); }""",
+            [move["name"], move["copy"]],
+        )
+        assert {trait: shown[trait] for trait in move["asked"]} == move["asked"], link
+        assert page.locator(f'a[href="{link}"] + [role=status]').count() == 0
+    page.context.close()
