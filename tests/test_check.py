@@ -34,7 +34,11 @@ RIGHT = {
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
-    "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
+    "locality: half width": lambda sigma: sigma * math.sqrt(2 * math.log(2)),
+    "locality: half axes": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).flip(0).rsqrt(),
+    "locality: symmetries of a distance": lambda E: (2 if E[0, 1] else 4) * (2 if E[0, 0] == E[1, 1] else 1),
+    "locality: window": lambda sigma, error: sigma * math.sqrt(-2 * math.log(error)),
+    "locality: sink": lambda lse, kept: lse + math.log(1 / kept - 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
 }
 WRONG = {
@@ -48,7 +52,11 @@ WRONG = {
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
-    "riemannformer: symmetries of a distance": lambda A: 8,
+    "locality: half width": lambda sigma: sigma * math.sqrt(math.log(2)),
+    "locality: half axes": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).sqrt(),
+    "locality: symmetries of a distance": lambda E: 8,
+    "locality: window": lambda sigma, error: 3 * sigma,
+    "locality: sink": lambda lse, kept: lse - math.log(1 / kept - 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
 }
 
