@@ -59,7 +59,7 @@ def library_stamp() -> str:
 
 def pages_stamp(root: Path) -> str:
     """Changes when every page must be read again: the library, the extensions, the table of contents."""
-    extensions = (root / "book" / "_ext").glob("*.py")
+    extensions = (root / "book" / "_ext").glob("*.[pj]*")
     return digest([*extensions, root / "_toc.yml", root / "_config.yml"], library_stamp())
 
 

@@ -344,6 +344,114 @@ def _rodrigues(X: Tensor) -> Tensor:
     return torch.eye(3, dtype=X.dtype, device=X.device) + first * X + second * (X @ X)
 
 
+def exp_isoclinic(A: Tensor) -> Tensor:
+    """The exponential of skew (..., 4, 4) in closed form, as a product of two rotations that commute.
+
+    A is the sum of its two isoclinic parts L and N, with L^2 = -l^2 I and N^2 = -n^2 I, and exp(A) = (cos l I +
+    sin(l)/l L)(cos n I + sin(n)/n N): one turns all vectors by l, the other by n, to opposite hands.
+
+    Source: LR-A1.
+
+    >>> A = skew_matrix(torch.randn(6, dtype=torch.float64), 4)
+    >>> torch.allclose(exp_isoclinic(A), torch.matrix_exp(A))
+    True
+    """
+    left, right = isoclinic_parts(A)
+    return _isoclinic_turn(left) @ _isoclinic_turn(right)
+
+
+def isoclinic_parts(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The two commuting parts of skew (..., 4, 4), left and right: each squared is a multiple of the identity.
+
+    The Hodge dual exchanges the entries (1,2) and (3,4), (1,3) and (4,2), (1,4) and (2,3); the left part equals its
+    dual, the right one the negative of its dual. ValueError unless A is skew and 4x4.
+
+    Source: LR-A1.
+
+    >>> left, right = isoclinic_parts(skew_matrix(torch.tensor([2.0, 0.0, 0.0, 0.0, 0.0, 0.0]), 4))
+    >>> upper_entries(left), upper_entries(right)
+    (tensor([1., 0., 0., 0., 0., 1.]), tensor([ 1.,  0.,  0.,  0.,  0., -1.]))
+    """
+    check_floating(A, "A")
+    _check_skew(A, "A")
+    require(A.shape[-1] == 4, "A", f"shape {tuple(A.shape)}", "it must be (..., 4, 4)")
+    entries = upper_entries(A)  # 12, 13, 14, 23, 24, 34
+    dual = torch.stack([entries[..., 5], -entries[..., 4], entries[..., 3], entries[..., 2], -entries[..., 1],
+                        entries[..., 0]], -1)  # fmt: skip
+    return skew_matrix((entries + dual) / 2, 4), skew_matrix((entries - dual) / 2, 4)
+
+
+def _isoclinic_turn(X: Tensor) -> Tensor:
+    """exp(X) = cos l I + sin(l)/l X for X^2 = -l^2 I, (..., 4, 4)."""
+    squared = X.square().sum((-1, -2)) / 4
+    cosine, quotient = (part[..., None, None] for part in _cos_and_quotient(squared))
+    return cosine * torch.eye(4, dtype=X.dtype, device=X.device) + quotient * X
+
+
+def _cos_and_quotient(squared: Tensor) -> tuple[Tensor, Tensor]:
+    """cos(l) and sin(l)/l from l^2; by their series near zero, where the square root has no derivative."""
+    near = squared < 1e-2
+    angle = torch.where(near, torch.ones_like(squared), squared).sqrt()
+    small = torch.where(near, squared, torch.zeros_like(squared))
+    cosine, quotient = torch.zeros_like(small), torch.zeros_like(small)
+    for k in range(6, -1, -1):
+        cosine = cosine * small + (-1) ** k / math.factorial(2 * k)
+        quotient = quotient * small + (-1) ** k / math.factorial(2 * k + 1)
+    return torch.where(near, cosine, angle.cos()), torch.where(near, quotient, angle.sin() / angle)
+
+
+def exp_pade(A: Tensor, degree: int = 6, squarings: int = 0) -> Tensor:
+    """The diagonal Pade approximant of exp(A / 2^squarings), squared again as often: a rotation at every degree.
+
+    For skew A (..., n, n) the approximant's denominator is the transpose of its numerator, so the quotient is
+    orthogonal up to rounding, however coarse it is. Degree 1 is Cayley's transform. ValueError for a degree below 1 or
+    a negative number of squarings.
+
+    Source: LR-A1.
+
+    >>> A = skew_matrix(torch.randn(28, dtype=torch.float64), 8)
+    >>> R = exp_pade(A, degree=2)
+    >>> torch.allclose(R.mT @ R, torch.eye(8, dtype=torch.float64))
+    True
+    >>> torch.allclose(exp_pade(A, degree=6, squarings=4), torch.matrix_exp(A))
+    True
+    """
+    check_floating(A, "A")
+    _check_skew(A, "A")
+    require(degree >= 1, "degree", degree, "at least 1")
+    require(squarings >= 0, "squarings", squarings, "at least 0")
+    X = A.to(angle_dtype(A)) * 0.5**squarings
+    identity = torch.eye(A.shape[-1], dtype=X.dtype, device=A.device)
+    with full_precision(A.device):
+        numerator = identity * _pade(degree, degree)
+        for k in range(degree - 1, -1, -1):
+            numerator = X @ numerator + _pade(degree, k) * identity
+        R = torch.linalg.solve(numerator.mT, numerator)
+        for _ in range(squarings):
+            R = R @ R
+    return R.to(A.dtype)
+
+
+def _pade(degree: int, k: int) -> float:
+    """The coefficient of x^k in the numerator of exp's diagonal Pade approximant."""
+    return math.comb(degree, k) * math.factorial(2 * degree - k) / math.factorial(2 * degree)
+
+
+def cayley(A: Tensor) -> Tensor:
+    """Cayley's transform (I - A/2)^-1 (I + A/2) of skew (..., n, n): a rotation whose planes turn by 2 atan(lambda/2).
+
+    No plane reaches a half turn, so every rotation without the eigenvalue -1 has exactly one A; against exp(A) the
+    angles are short by lambda^3 / 12 to leading order.
+
+    Source: LR-A1.
+
+    >>> quarter = cayley(skew_matrix(torch.tensor([-2.0]), 2))
+    >>> torch.allclose(quarter, rotation_matrix(torch.tensor(math.pi / 2)), atol=1e-6)
+    True
+    """
+    return exp_pade(A, degree=1)
+
+
 def log_rotation(R: Tensor) -> Tensor:
     """The skew matrix of smallest angles whose exponential is R: the inverse of ``exp_skew`` below half a turn.
 
@@ -477,6 +585,29 @@ def relativity_defect(U: Tensor, V: Tensor) -> Tensor:
     True
     """
     return exp_skew(V).mT @ exp_skew(U) - exp_skew(U - V)
+
+
+def first_order_defect(V: Tensor, change: Tensor) -> Tensor:
+    """The derivative of ``relativity_defect(V + t change, V)`` at t = 0, for V of any size.
+
+    [(1 - e^(-ad V)) / ad V - 1] change, with ad V = [V, .]: to leading order -[V, change] / 2 for small V, but as large
+    as the change itself once V is large. V and change are skew, (..., n, n).
+
+    Source: LR-1.
+
+    >>> V, change = skew_matrix(torch.randn(2, 6, dtype=torch.float64), 4)
+    >>> short = 1e-4 * V
+    >>> torch.allclose(first_order_defect(short, change), -commutator(short, change) / 2, atol=1e-6)
+    True
+    """
+    for matrix, argument in ((V, "V"), (change, "change")):
+        check_floating(matrix, argument)
+        _check_skew(matrix, argument)
+    n = V.shape[-1]
+    # exp of this block triangle holds exp(V) and, above it, the derivative of exp at V along the change.
+    both = torch.cat([torch.cat([V, change], -1), torch.cat([torch.zeros_like(V), V], -1)], -2)
+    E = torch.matrix_exp(both)
+    return E[..., :n, :n].mT @ E[..., :n, n:] - change
 
 
 def shift_deviation(generators: Tensor, p: Tensor, q: Tensor, shift: Tensor) -> Tensor:

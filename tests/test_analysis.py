@@ -7,15 +7,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.lab import Config
+from geolib.lab import Config, train
 from geolib.lab.analysis import (
     after_training,
     attention_maps,
     carried_accuracy,
+    learned_angles,
     learned_precisions,
     learned_scales,
     learned_sigmas,
     mean_attention_distance,
+    mean_shift_deviation,
+    model_at_start,
     moved_accuracy,
     room,
     shuffle_patches,
@@ -79,6 +82,38 @@ def test_widths_of_each_layer_are_read_back():  # RF-21
 def test_methods_without_scales_and_widths_have_none(method):
     model = model_of(method)
     assert (learned_scales(model), learned_sigmas(model), learned_precisions(model)) == (None, None, None)
+
+
+def test_the_angles_and_the_shift_deviation_of_lie_re_are_those_of_its_generators():  # LR-SHIFT, NT-1
+    model = model_of("liere", block=4)
+    encoding = model.encoding
+    skew = encoding.skew().detach().double() / 3  # positions 0 ... 3 over [0, 1]
+    expected = torch.linalg.eigvals(skew).imag.abs().sort(-1, descending=True).values[..., ::2]
+    assert_close(learned_angles(model).double(), expected, atol=1e-5, rtol=1e-5)
+    assert learned_angles(model).shape == (3, 2, 2, 2, 2)
+    assert 0.05 < mean_shift_deviation(model) < 1
+    with torch.no_grad():
+        encoding.generators[:, :, :, 1] = 2 * encoding.generators[:, :, :, 0]  # along one line they commute
+    assert mean_shift_deviation(model) < 1e-6
+    assert mean_shift_deviation(model_of("rope-mixed")) < 1e-6
+    assert (learned_angles(model_of("rope")), mean_shift_deviation(model_of("rope"))) == (None, None)
+
+
+def test_a_record_keeps_the_generators_as_they_are_and_as_they_were():
+    settings = {"width": 16, "heads": 2, "layers": 1, "patch": 2, "epochs": 1, "train_size": 64, "test_size": 32}
+    run = train(Config("digits", "liere", {"block": 4}, seed=3, **settings), quiet=True)
+    torch.manual_seed(3)
+    again = ViT(run.config, run.data.shape, len(run.data.classes))
+    before = torch.get_rng_state()
+    start = model_at_start(run)
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, value in again.state_dict().items():
+        assert torch.equal(start.state_dict()[name], value)
+    kept = json.loads(json.dumps(after_training(run), allow_nan=False))
+    assert kept["shift_deviation_start"] == mean_shift_deviation(again)
+    assert kept["shift_deviation"] == mean_shift_deviation(run.model) != kept["shift_deviation_start"]
+    assert_close(torch.tensor(kept["angles"]), learned_angles(run.model))
+    assert_close(torch.tensor(kept["angles_start"]), learned_angles(again))
 
 
 # Attention maps -----------------------------------------------------------------------------------------------------

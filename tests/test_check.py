@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from geolib.check import check
+from geolib.lie import exp_skew, log_rotation, upper_entries
 from geolib.rotations import rotate_pairs
 
 
@@ -21,6 +22,21 @@ def with_gate(q, k, positions, c, sign=1):
     return longer(q, torch.ones_like(positions)), longer(k, sign * c * positions)
 
 
+QUARTER = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+
+
+def rotation_vector(R):
+    """The vector of a rotation of space, from its logarithm."""
+    x12, x13, x23 = upper_entries(log_rotation(R))
+    return torch.stack([-x23, x13, -x12])
+
+
+def cayley_back(X):
+    """2 tan(X/2), as 2 (R - I)(R + I)^-1."""
+    R, one = exp_skew(X), torch.eye(len(X), dtype=X.dtype)
+    return 2 * (R - one) @ torch.linalg.inv(R + one)
+
+
 RIGHT = {
     "attention: temperature": lambda lead, weight: lead / math.log(weight / (1 - weight)),
     "attention: count": lambda weight, score: math.exp(score) * (1 / weight - 1),
@@ -31,6 +47,9 @@ RIGHT = {
     "rotations: which shift": lambda q, k, theta: (
         (math.atan2(float(q[1]), float(q[0])) - math.atan2(float(k[1]), float(k[0]))) / float(theta)
     ),
+    "lie: another logarithm": lambda X: X - 4 * math.pi * QUARTER,
+    "lie: axis and angle": rotation_vector,
+    "lie: Cayley": cayley_back,
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
@@ -49,6 +68,9 @@ WRONG = {
     "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, -p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),
     "rotations: which shift": lambda q, k, theta: 0.0,
+    "lie: another logarithm": lambda X: X + math.pi * QUARTER,
+    "lie: axis and angle": lambda R: -rotation_vector(R),
+    "lie: Cayley": lambda X: X,
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),

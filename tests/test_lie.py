@@ -15,13 +15,18 @@ from torch.testing import assert_close
 
 from geolib.lie import (
     bch,
+    cayley,
     commutator,
     decorrelation_length,
     entry_count,
+    exp_isoclinic,
+    exp_pade,
     exp_skew,
     find_rays,
+    first_order_defect,
     generator_parameters,
     initial_top_angle,
+    isoclinic_parts,
     log_rotation,
     mixed_frequencies,
     placed_rotations,
@@ -276,6 +281,83 @@ def test_large_angles_are_local_and_small_angles_are_long_range():  # NT-4: the 
     assert lengths["fast"] < lengths["slow"] / 10
     predicted = decorrelation_length(torch.tensor([fast, slow]))
     assert_close(torch.tensor([lengths["fast"], lengths["slow"]]), predicted, atol=0.11, rtol=0)
+
+
+def test_the_isoclinic_parts_commute_and_square_to_multiples_of_the_identity():  # LR-A1
+    A = random_skew(4, 20, size=2.0, seed=31)
+    left, right = isoclinic_parts(A)
+    assert_close(left + right, A)
+    assert_close(left @ right, right @ left, atol=1e-12, rtol=0)
+    for part in (left, right):
+        square = part @ part
+        assert_close(square, square[..., :1, :1] * torch.eye(4, dtype=torch.float64), atol=1e-12, rtol=0)
+        assert float(square[..., 0, 0].max()) < -0.01
+    # The two angles of A are the sum and the difference of the parts' sizes.
+    sizes = torch.stack([(-(part @ part)[..., 0, 0]).sqrt() for part in (left, right)])
+    assert_close(spectrum(A), torch.stack([sizes.sum(0), (sizes[0] - sizes[1]).abs()], -1))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 0.05, 1.0, 40.0])
+def test_the_closed_form_of_width_four_is_the_exponential(size):  # LR-A1
+    A = random_skew(4, 5, size=size, seed=32)
+    assert_close(exp_isoclinic(A), expm(A), atol=1e-11, rtol=0)
+    assert_close(exp_isoclinic(A.float()), expm(A).float(), atol=3e-6 * max(size, 1), rtol=0)
+
+
+def test_gradients_of_the_closed_form_are_right_also_at_zero_and_with_one_part_alone():  # LR-A1
+    both = torch.tensor([0.3, -0.4, 0.5, 0.1, 0.2, -0.6], dtype=torch.float64)
+    for entries in (both, torch.zeros(6, dtype=torch.float64), torch.tensor([1.0, 0, 0, 0, 0, 1.0]).double()):
+        entries.requires_grad_()
+        assert torch.autograd.gradcheck(lambda e: exp_isoclinic(skew_matrix(e, 4)), (entries,))
+        assert torch.autograd.gradgradcheck(lambda e: exp_isoclinic(skew_matrix(e, 4)), (entries,))
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 6])
+def test_pade_is_a_rotation_at_every_degree_and_errs_by_its_order(degree):  # LR-A1
+    A = random_skew(6, 4, seed=33)
+    coarse = exp_pade(3 * A, degree)
+    eye = torch.eye(6, dtype=torch.float64)
+    assert_close(coarse.mT @ coarse, eye.expand_as(coarse), atol=1e-12, rtol=0)
+    assert bool((torch.linalg.det(coarse) > 0.999).all())
+    if degree < 6:
+        errors = [(exp_pade(t * A, degree) - expm(t * A)).norm() for t in (0.4, 0.2)]
+        assert math.log2(errors[0] / errors[1]) == pytest.approx(2 * degree + 1, abs=0.15)
+    else:
+        assert_close(exp_pade(5 * A, degree, squarings=5), expm(5 * A), atol=1e-12, rtol=0)
+
+
+def test_cayley_turns_each_plane_by_twice_the_arc_tangent_of_half_its_angle():  # LR-A1
+    A = random_skew(7, 3, size=2.0, seed=34)
+    eye = torch.eye(7, dtype=torch.float64)
+    assert_close(cayley(A), torch.linalg.inv(eye - A / 2) @ (eye + A / 2))
+    assert_close(spectrum(log_rotation(cayley(A))), 2 * torch.atan(spectrum(A) / 2))
+
+
+def test_the_first_order_defect_is_the_derivative_and_the_series_of_ad():  # LR-1
+    V, change = random_skew(5, 2, seed=35)
+    for size in (0.01, 1.0, 8.0):
+        far = size * V
+        total, term = torch.zeros_like(change), change
+        for k in range(1, 150):
+            term = -commutator(far, term) / (k + 1)
+            total = total + term
+        assert_close(first_order_defect(far, change), total, atol=1e-8, rtol=0)
+        step = 1e-5
+        plus, minus = (relativity_defect(far + s * step * change, far) for s in (1, -1))
+        assert_close(first_order_defect(far, change), (plus - minus) / (2 * step), atol=1e-7, rtol=0)
+
+
+def test_the_new_functions_refuse_what_they_cannot_use():
+    with pytest.raises(ValueError, match=r"A: got shape \(3, 3\); it must be \(\.\.\., 4, 4\)"):
+        exp_isoclinic(torch.zeros(3, 3))
+    with pytest.raises(ValueError, match=r"A: got \|A \+ A\^T\|"):
+        exp_isoclinic(torch.eye(4))
+    with pytest.raises(ValueError, match="degree: got 0; at least 1"):
+        exp_pade(torch.zeros(2, 2), 0)
+    with pytest.raises(ValueError, match="squarings: got -1; at least 0"):
+        exp_pade(torch.zeros(2, 2), 1, -1)
+    with pytest.raises(ValueError, match="change: got"):
+        first_order_defect(torch.zeros(2, 2), torch.eye(2))
 
 
 # Initialisation and relativity

@@ -165,7 +165,7 @@ def mark_credits(app: Sphinx, document: nodes.document) -> None:
 SHOWN = (
     *("torch", "numpy", "scipy", "matplotlib", "scikit-learn", "anywidget"),
     *("jupyter-book", "Sphinx", "myst-nb", "sphinx-book-theme"),
-    *("sphinx-proof", "sphinx-exercise", "sphinxcontrib-bibtex"),
+    *("sphinx-proof", "sphinx-exercise", "sphinxcontrib-bibtex", "sphinx-mathjax-offline", "mini-racer"),
 )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geolib.explorables.circle import AttentionCircle
     from geolib.explorables.clock import RopeClock
+    from geolib.explorables.commutator import TwoOrders
     from geolib.explorables.conformal import ConformalScale
     from geolib.explorables.gates import GateCurves
     from geolib.explorables.liere import LiereGrid
@@ -43,6 +44,7 @@ __all__ = [
     "SphereTransport",
     "ThreeSpaces",
     "TwoMirrors",
+    "TwoOrders",
 ]
 
 _MODULES = {
@@ -60,6 +62,7 @@ _MODULES = {
     "SphereTransport": "sphere",
     "ThreeSpaces": "spaces",
     "TwoMirrors": "mirrors",
+    "TwoOrders": "commutator",
 }
 
 

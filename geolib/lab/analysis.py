@@ -1,4 +1,4 @@
-"""What a trained model has learned: scales, widths, attention maps, and what it makes of patches that moved.
+"""What a trained model has learned: scales, widths, angles, attention maps, and what it makes of patches that moved.
 
 In a notebook, after ``run = train(config)``::
 
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from geolib._checks import check_positions, require
 from geolib.attention import Encoding
-from geolib.encodings import Learned, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
+from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.models import ViT, patches
 from geolib.lab.training.loop import Run
+from geolib.lie import shift_deviation, spectrum
 
 BATCH = 500
 
@@ -80,6 +81,76 @@ def learned_precisions(model: ViT) -> Tensor | None:
     Source: RF-21.
     """
     return _by_layer(model, LocalityFocusing, lambda encoding: encoding.log_sigma, lambda e: e.precision())
+
+
+def learned_angles(model: ViT) -> Tensor | None:
+    """The angles of each of LieRE's generators: how fast the planes turn that it moves.
+
+    Parameters
+    ----------
+    model : ViT
+
+    Returns
+    -------
+    Tensor or None
+        (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first. None without LieRE.
+
+    Source: NT-1, NT-4.
+    """
+    skew = _generators(model)
+    return None if skew is None else spectrum(skew).float()
+
+
+def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
+    """How much the rotations between two places of the picture change when both places move alike.
+
+    Parameters
+    ----------
+    model : ViT
+    draws : int
+        Two places and a shift, uniform among those that keep both inside the picture; always the same ones.
+
+    Returns
+    -------
+    float or None
+        The mean of ``shift_deviation`` over the draws and all generators. None without LieRE.
+
+    Source: LR-SHIFT.
+    """
+    skew = _generators(model)
+    if skew is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    far = model.positions.amax(0).cpu().double()
+    p, q, part = torch.rand(3, draws, len(far), generator=generator, dtype=torch.float64) * far
+    low, high = -torch.minimum(p, q), far - torch.maximum(p, q)
+    shift = low + (part / far) * (high - low)
+    return float(torch.stack([shift_deviation(skew, *triple).mean() for triple in zip(p, q, shift)]).mean())
+
+
+def _generators(model: ViT) -> Tensor | None:
+    """LieRE's generators per patch, (layers or 1, heads or 1, blocks, axes, width, width), float64 on the CPU."""
+    lie = next((encoding for encoding in _nested(model.encoding, 0) if isinstance(encoding, LieRE)), None)
+    if lie is None:
+        return None
+    return lie.skew().detach().cpu().double() / lie.unit.cpu().double()[:, None, None]
+
+
+def model_at_start(run: Run) -> ViT:
+    """The run's model as it was before training: its seed drawn again.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    ViT
+        On the CPU.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.config.seed)
+        return ViT(run.config, run.data.shape, len(run.data.classes))
 
 
 def _by_layer(
@@ -347,11 +418,12 @@ def after_training(run: Run) -> dict[str, Any]:
     -------
     dict
         shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
-        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. For
+        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
+        LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For
         a configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that
         the pictures have room for. JSON can hold all of it.
 
-    Source: RF-T1, RF-6a, RF-21, LR-T3.
+    Source: RF-T1, RF-6a, RF-21, LR-T3, LR-SHIFT.
     """
     learned = {
         "scales": learned_scales(run.model),
@@ -359,10 +431,21 @@ def after_training(run: Run) -> dict[str, Any]:
         "precisions": learned_precisions(run.model),
     }
     kept: dict[str, Any] = {name: _rounded(values) for name, values in learned.items() if values is not None}
+    kept |= _of_generators(run)
     kept |= {"moved_accuracy": [moved_accuracy(run, shift) for shift in run.config.shifts]} if run.config.shifts else {}
     if within := [shift for shift in run.config.shifts if shift <= room(run.test_images, run.model.patch)]:
         kept["carried_accuracy"] = [carried_accuracy(run, shift) for shift in within]
     return {"shuffled_accuracy": shuffled_accuracy(run, run.test_images, run.test_labels)} | kept
+
+
+def _of_generators(run: Run) -> dict[str, Any]:
+    """The angles of LieRE's generators and their shift deviation, trained and before; nothing without LieRE."""
+    kept: dict[str, Any] = {}
+    if _generators(run.model) is not None:
+        for when, model in (("", run.model), ("_start", model_at_start(run))):
+            kept[f"angles{when}"] = _rounded(learned_angles(model))  # type: ignore[arg-type]
+            kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
+    return kept
 
 
 def _rounded(values: Tensor) -> list[Any]:

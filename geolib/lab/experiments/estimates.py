@@ -154,7 +154,9 @@ def flops(config: Config) -> float:
 def _narrow(config: Config) -> Config:
     """The configuration's model, made narrow, without what does not change it: equal models are counted once."""
     kept = ("method", "method_options", "heads", "layers", "mlp_ratio", "patch", "pool", "dropout")
-    return Config(config.dataset, width=16 * config.heads, **{name: getattr(config, name) for name in kept})
+    block = config.method_options.get("block") or 1
+    head = 16 + -16 % block  # blocks must fill it
+    return Config(config.dataset, width=head * config.heads, **{name: getattr(config, name) for name in kept})
 
 
 def counted(config: Config) -> tuple[int, int]:

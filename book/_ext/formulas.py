@@ -1,0 +1,198 @@
+"""Formulas are typeset when the site is made, not when it is read.
+
+MathJax, from the package that ships it, runs in V8, from the package mini-racer, and writes for each formula CHTML for
+the eye and MathML for the ear. A page then needs neither MathJax nor any other script to show its formulas, no formula
+stops the Tab key, and the style and the fonts hold the glyphs that the book uses. What was typeset once is kept in
+_build/formulas.json. TeX that MathJax cannot read is a warning, and warnings fail the build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+from docutils import nodes
+from py_mini_racer import MiniRacer
+from sphinx.application import Sphinx
+from sphinx.search import IndexBuilder
+from sphinx.util import logging
+from sphinx.util.math import get_node_equation_number
+from sphinx.writers.html import HTMLTranslator
+
+log = logging.getLogger(__name__)
+
+PARTS = ("core", "adaptors/liteDOM", "input/tex-full", "output/chtml")
+START = """
+var global = globalThis, console = {log() {}, warn() {}, error() {}};
+var MathJax = {
+  loader: {paths: {mathjax: "."}, load: %s, require: (name) => (0, eval)(PARTS[name.replace(/^.*?\\.\\//, "")])},
+  startup: {typeset: false}, chtml: {adaptiveCSS: false, fontURL: "fonts"},
+};
+"""
+
+
+def mathjax() -> Path:
+    """The folder that holds MathJax."""
+    package = importlib.util.find_spec("sphinx-mathjax-offline")
+    assert package is not None, "the package sphinx-mathjax-offline is missing"
+    assert package.origin is not None
+    return Path(package.origin).parent / "static" / "mathjax"
+
+
+class Typesetter:
+    """MathJax in V8, started at the first formula that is not in the store; the store is one file."""
+
+    def __init__(self, store: Path) -> None:
+        """Read the store, unless other code filled it."""
+        self.store, self.engine, self.fresh = store, None, False
+        glue = Path(__file__).with_suffix(".js").read_text("utf-8")
+        versions = [metadata.version(name) for name in ("sphinx-mathjax-offline", "mini-racer")]
+        self.stamp = hashlib.sha256("\0".join([glue, START, *versions]).encode()).hexdigest()
+        saved = json.loads(store.read_text("utf-8")) if store.is_file() else {}
+        self.known: dict[str, dict[str, str]] = saved["formulas"] if saved.get("stamp") == self.stamp else {}
+        self.css: str = saved["css"] if self.known else ""  # MathJax's style, every glyph in it
+
+    def start(self) -> MiniRacer:
+        """V8 with MathJax in it."""
+        engine = MiniRacer()
+        files = {f"{name}.js": (mathjax() / f"{name}.js").read_text("utf-8") for name in PARTS}
+        files["output/chtml/fonts/tex.js"] = (mathjax() / "output/chtml/fonts/tex.js").read_text("utf-8")
+        engine.eval(f"var PARTS = {json.dumps(files)};{START % json.dumps(PARTS)}")
+        engine.eval((mathjax() / "startup.js").read_text("utf-8"))
+        engine.eval("MathJax.startup.promise.then(() => true)").get()
+        engine.eval(Path(__file__).with_suffix(".js").read_text("utf-8"))
+        self.css = engine.eval("MathJax.startup.adaptor.textContent(MathJax.chtmlStylesheet())")
+        return engine
+
+    def __call__(self, tex: str, display: bool) -> dict[str, str]:
+        """The formula's html, mathml, and error (None where there is none)."""
+        key = f"{'display' if display else 'inline'} {tex}"
+        if key not in self.known:
+            self.engine = self.engine or self.start()
+            self.fresh = True
+            self.known[key] = json.loads(self.engine.eval(f"typeset({json.dumps(tex)}, {json.dumps(display)})"))
+        return self.known[key]
+
+    def close(self) -> None:
+        """Write the store if it has grown, and stop the engine, whose thread would outlive the program."""
+        if self.engine:
+            self.engine.close()
+            self.engine = None
+        if self.fresh:
+            self.store.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"stamp": self.stamp, "css": self.css, "formulas": self.known})
+            self.store.write_text(text, "utf-8")
+
+
+# The pages ----------------------------------------------------------------------------------------------------------
+
+
+def formula(translator: HTMLTranslator, node: nodes.Element, display: bool) -> str:
+    """A formula's element; a warning when MathJax does not understand it."""
+    tex = block(node) if display else node.astext()
+    made = translator.builder.app.typeset(tex, display)
+    if made["error"]:
+        log.warning("a formula cannot be read: %s: %s", made["error"], tex, location=node, type="formulas")
+    mathml = made["mathml"].replace("<math", '<math display="block"', 1) if display else made["mathml"]
+    shown = ' display="true"' if display else ""
+    spoken = f"<mjx-assistive-mml>{mathml}</mjx-assistive-mml>"
+    return f'<mjx-container jax="CHTML"{shown}>{made["html"]}{spoken}</mjx-container>'
+
+
+def block(node: nodes.Element) -> str:
+    """The TeX of a displayed formula: paragraphs under one another, lines in a split."""
+    if node["nowrap"] or "amsmath" in node["classes"]:
+        return node.astext()
+    parts = [part for part in node.astext().split("\n\n") if part.strip()]
+    parts = [f"\\begin{{split}}{part}\\end{{split}}" if has_lines(part) else part for part in parts]
+    return parts[0] if len(parts) == 1 else r"\begin{aligned}" + r"\\".join(parts) + r"\end{aligned}"
+
+
+def has_lines(tex: str) -> bool:
+    """Whether a line ends outside all environments: the rows of a matrix are no lines of the formula."""
+    inner, count = re.compile(r"(?s)\\begin\{(\w+\*?)\}((?!\\begin\{).)*?\\end\{\1\}"), 1
+    while count:
+        tex, count = inner.subn("", tex)
+    return r"\\" in tex
+
+
+def visit_inline(translator: HTMLTranslator, node: nodes.math) -> None:
+    """A formula in a line of text."""
+    opening = translator.starttag(node, "span", "", CLASS="math notranslate nohighlight")
+    translator.body.append(f"{opening}{formula(translator, node, False)}</span>")
+    raise nodes.SkipNode
+
+
+def visit_display(translator: HTMLTranslator, node: nodes.math_block) -> None:
+    """A formula on its own, with its number beside it."""
+    translator.body.append(translator.starttag(node, "div", CLASS="math notranslate nohighlight"))
+    translator.body.append(f'<div class="formula">{formula(translator, node, True)}</div>')
+    if node["number"]:
+        translator.body.append(f'<span class="eqno">({get_node_equation_number(translator, node)})')
+        translator.add_permalink_ref(node, "Link to this equation")
+        translator.body.append("</span>")
+    translator.body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+# Style and fonts ----------------------------------------------------------------------------------------------------
+
+GLYPH = re.compile(r'class="(mjx-c[0-9A-F]+)(?: (TEX-\w+))?"')
+RULE = re.compile(r"(?ms)^(\S[^{]*?) \{\n(.*?)^\}$")
+OF_A_GLYPH = re.compile(r"\.(mjx-c[0-9A-F]+)(?:\.(TEX-\w+))?")
+
+
+def style(css: str, used: set[tuple[str, str]]) -> str:
+    """MathJax's style without the glyphs that are not among the used ones, pairs of a glyph and its font."""
+    codes = {code for code, _ in used}
+    kept = []
+    for selector, body in RULE.findall(css):
+        glyph = OF_A_GLYPH.search(selector)
+        single = selector.endswith("::before") and not selector.startswith("mjx-stretchy")
+        if glyph is None or (glyph.groups("") in used if single else glyph[1] in codes):
+            kept.append(f"{selector} {{ {' '.join(body.split())} }}\n")
+    return "".join(kept)
+
+
+def write_style(app: Sphinx, problem: Exception | None) -> None:
+    """Keep what was typeset, and write the style that the site's pages use and the fonts that it names."""
+    app.typeset.close()
+    if problem or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    used = {glyph for page in Path(app.outdir).rglob("*.html") for glyph in GLYPH.findall(page.read_text("utf-8"))}
+    (static / "formulas.css").write_text(style(app.typeset.css, used), "utf-8")
+    shutil.copytree(mathjax() / "output" / "chtml" / "fonts" / "woff-v2", static / "fonts", dirs_exist_ok=True)
+
+
+# The search index ---------------------------------------------------------------------------------------------------
+
+feed = IndexBuilder.feed
+
+
+def feed_text(self: IndexBuilder, docname: str, filename: str, title: str, doctree: nodes.document) -> None:
+    """Leave formulas out of the words that the search finds."""
+    text = doctree.deepcopy()
+    for node in [*text.findall(nodes.math), *text.findall(nodes.math_block)]:
+        node.children = []
+    feed(self, docname, filename, title, text)
+
+
+def begin(app: Sphinx) -> None:
+    """Open the store beside the site."""
+    app.typeset = Typesetter(Path(app.outdir).parent / "formulas.json")
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register the renderer."""
+    IndexBuilder.feed = feed_text
+    app.add_html_math_renderer("prerendered", (visit_inline, None), (visit_display, None))
+    app.connect("builder-inited", begin)
+    app.connect("build-finished", write_style)
+    app.add_css_file("formulas.css")
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

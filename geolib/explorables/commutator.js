@@ -1,0 +1,215 @@
+// Two turns in two orders: a die turned about two axes, first one then the other, and what half the bracket foretells.
+import { clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { chart } from "./draw.js";
+import { apply, combine, dot, expm, multiply, norm, skew, transpose } from "./algebra.js";
+
+// Computing -----------------------------------------------------------------------------------------------------------
+
+const DEGREE = Math.PI / 180;
+
+/** The two generators: turns by `size` degrees about the upright axis and about one that leans by `between` degrees. */
+export function generators({ size, between }) {
+  const lean = between * DEGREE;
+  return [[0, 0, 1], [Math.sin(lean), 0, Math.cos(lean)]].map((axis) => {
+    const [x, y, z] = axis.map((value) => size * DEGREE * value);
+    return skew([-z, y, -x], 3); // A v = axis x v
+  });
+}
+
+/** The die of each order after a share t of its way: the first half of the time for the first turn, then the second. */
+export function turned(state) {
+  const [first, second] = generators(state), one = clamp(2 * state.t, 0, 1), two = clamp(2 * state.t - 1, 0, 1);
+  const part = (a, share) => expm(combine(share, a, 0, a));
+  return [[first, second], [second, first]].map(([a, b]) => multiply(part(b, two), part(a, one)));
+}
+
+/** Both turns at once: exp(X1 + X2). */
+export function together(state) {
+  const [first, second] = generators(state);
+  return expm(combine(1, first, 1, second));
+}
+
+/** The angle of the rotation that leads from one rotation to another, 0 to pi. */
+export function apart(r, s) {
+  const c = multiply(transpose(r), s), sine = norm([c[2][1] - c[1][2], c[0][2] - c[2][0], c[1][0] - c[0][1]]) / 2;
+  return Math.atan2(sine, (c[0][0] + c[1][1] + c[2][2] - 1) / 2);
+}
+
+/** Between the two orders, from one of them to both turns at once, and half the size of [X1, X2], in radians. */
+export function gaps(state) {
+  const [one, other] = turned({ ...state, t: 1 }), [a, b] = generators(state);
+  const c = combine(1, multiply(a, b), -1, multiply(b, a));
+  return { orders: apart(one, other), missed: apart(together(state), one),
+    foretold: norm([c[0][1], c[0][2], c[1][2]]) / 2 };
+}
+
+const degrees = (angle) => `${show(angle / DEGREE, angle < 10 * DEGREE ? 2 : 1)}°`;
+
+/** The state in a sentence, for those who hear the picture. */
+export function describe(state) {
+  const found = gaps(state);
+  const { size, between, t } = state;
+  return `Two turns of ${show(size, 0)}° about axes ${show(between, 0)}° apart, ${show(100 * t, 0)} % made. In two `
+    + `orders they end ${degrees(found.orders)} apart; each misses exp(X1 + X2) by ${degrees(found.missed)}, `
+    + `half the bracket foretells ${degrees(found.foretold)}`;
+}
+
+// Drawing -------------------------------------------------------------------------------------------------------------
+
+const NAMES = ["size", "between", "t"];
+const HALF = 0.5; // of the die's edge
+const FACES = [0, 1, 2].flatMap((axis) => [1, -1].map((side) => (
+  { axis, side, dots: side > 0 ? axis + 1 : 6 - axis })));
+// Where a face's dots stand, in quarters of its edge.
+const DOTS = { 1: "00", 2: "-+ +-", 3: "-+ 00 +-", 4: "-- -+ +- ++", 5: "-- -+ 00 +- ++", 6: "-- -0 -+ +- +0 ++" };
+const CSS = `
+.geo .commutator > .geo-say, .geo .commutator > .charts { grid-column: 1 / -1; }
+.geo .commutator .dice { display: grid; grid-template-columns: 1fr 1fr; gap: 4px; touch-action: pan-y;
+  cursor: ew-resize; }
+.geo .commutator .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round; }
+.geo .commutator .dots { fill: var(--text); }
+.geo .commutator .tone0 { fill: color-mix(in srgb, var(--text) 26%, var(--ground)); }
+.geo .commutator .tone1 { fill: color-mix(in srgb, var(--text) 12%, var(--ground)); }
+.geo .commutator .tone2 { fill: color-mix(in srgb, var(--text) 3%, var(--ground)); }
+.geo .commutator .ghost { fill: none; stroke: var(--join); stroke-width: 1.6; stroke-dasharray: 4 4; }
+.geo .commutator .still { stroke-width: 1.2; opacity: 0.6; }
+.geo .commutator .name { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
+.geo .commutator .side { display: grid; gap: 10px; align-content: center; }
+.geo .commutator .run { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
+.geo .commutator .run button { min-width: 84px; }
+.geo .commutator .foretold { stroke-dasharray: 5 4; }`;
+
+// The view, from 35 degrees to the right of axis 1 and 24 above the ground: to the right, up, towards the eye.
+const [C, S, C2, S2] = [35, 24].flatMap((angle) => [Math.cos(angle * DEGREE), Math.sin(angle * DEGREE)]);
+const VIEW = [[-S, C, 0], [-C * S2, -S * S2, C2], [C * C2, S * C2, S2]];
+
+/** One die with its two axes: `draw(rotation, ghost, generators, turning, spoken)`. */
+function die(parent, order) {
+  const picture = svg("svg", { role: "img", viewBox: "-100 -112 200 212" }, parent);
+  const behind = svg("g", {}, picture), faces = svg("g", {}, picture), before = svg("g", {}, picture);
+  const ghost = svg("path", { class: "ghost" }, picture);
+  const title = svg("text", { class: "geo-text name", x: 0, y: 96, "text-anchor": "middle" }, picture);
+  title.textContent = `first ${order[0]}, then ${order[1]}`;
+  const flat = (p) => [92 * dot(p, VIEW[0]), -92 * dot(p, VIEW[1]) - 8];
+  const pair = (p) => flat(p).map((value) => value.toFixed(1)).join(" ");
+  /** A point of a face, u and v from -1 to 1 along its edges, in space. */
+  const point = (r, { axis, side }, u, v) => {
+    const place = [0, 0, 0];
+    [place[axis], place[(axis + 1) % 3], place[(axis + 2) % 3]] = [side * HALF, u * HALF, v * HALF];
+    return apply(r, place);
+  };
+  const towards = (r, { axis, side }) => side * dot(r.map((row) => row[axis]), VIEW[2]);
+  const seen = (r) => FACES.filter((face) => towards(r, face) > 0);
+  const outline = (r, face) => `M${[[1, 1], [1, -1], [-1, -1], [-1, 1]].map(([u, v]) => pair(point(r, face, u, v)))
+    .join("L")}Z`;
+  const spot = (r, face, [u, v]) => {
+    const number = (sign) => ({ "-": -0.5, "0": 0, "+": 0.5 })[sign];
+    const round = Array.from({ length: 12 }, (_, i) => {
+      const angle = (i * Math.PI) / 6;
+      return pair(point(r, face, number(u) + 0.15 * Math.cos(angle), number(v) + 0.15 * Math.sin(angle)));
+    });
+    return `M${round.join("L")}Z`;
+  };
+  return (r, aim, pairOf, turning, spoken) => {
+    faces.replaceChildren();
+    for (const face of seen(r)) {
+      svg("path", { class: `face tone${face.axis}`, d: outline(r, face) }, faces);
+      svg("path", { class: "dots", d: DOTS[face.dots].split(" ").map((at) => spot(r, face, at)).join("") }, faces);
+    }
+    set(ghost, { d: seen(aim).map((face) => outline(aim, face)).join("") });
+    behind.replaceChildren();
+    before.replaceChildren();
+    pairOf.forEach((a, i) => {
+      const axis = [a[2][1], a[0][2], a[1][0]], size = norm(axis) || 1, unit = axis.map((value) => value / size);
+      const inside = apply(transpose(r), unit), out = HALF / Math.max(...inside.map(Math.abs));
+      const tone = i ? "cool" : "warm", style = `geo-line geo-${tone}${turning === i ? "" : " still"}`;
+      for (const sign of [1, -1]) {
+        const layer = sign * dot(unit, VIEW[2]) >= 0 ? before : behind, at = (d) => pair(unit.map((x) => sign * d * x));
+        svg("path", { class: style, d: `M${at(out)}L${at(0.98)}` }, layer);
+      }
+      const [x, y] = flat(unit.map((value) => 1.1 * value));
+      const place = { class: `geo-${tone} name`, x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" };
+      svg("text", { ...place, style: "fill: currentColor" }, before, i ? "X₂" : "X₁");
+    });
+    set(picture, { "aria-label": `A die, ${title.textContent}: ${spoken}` });
+  };
+}
+
+/** What each order misses and what is foretold, against the size of the turns. */
+function curves(parent) {
+  const { picture, marks, frame, x, y } = chart(parent), missed = svg("path", { class: "geo-line geo-join" }, marks);
+  const line = svg("path", { class: "geo-line geo-text foretold" }, marks);
+  const mark = svg("circle", { class: "geo-dot geo-join", r: 6 }, marks);
+  const words = ["missed", "½|[X₁, X₂]|"].map((text, i) => {
+    const label = svg("text", { class: i ? "geo-text" : "geo-join", style: "fill: currentColor" }, marks);
+    label.textContent = text;
+    return label;
+  });
+  let drawn = NaN;
+  return ({ size, between }, spoken) => {
+    const ticks = (...values) => values.map((value) => [value, `${value}°`]);
+    const fresh = frame({ xs: [0, 120], ys: [0, 120], height: 200, xTicks: ticks(0, 30, 60, 90, 120),
+      yTicks: ticks(0, 40, 80, 120), xLabel: "size of both turns", room: 56 });
+    if (fresh || between !== drawn) {
+      const sizes = Array.from({ length: 41 }, (_, i) => 3 * i), found = sizes.map((s) => gaps({ size: s, between }));
+      const foretold = found.map((each) => each.foretold / DEGREE);
+      const last = foretold.findLastIndex((value) => value <= 120);
+      set(missed, { d: path(sizes.map(x), found.map((each) => y(each.missed / DEGREE))) });
+      set(line, { d: path(sizes.slice(0, last + 1).map(x), foretold.slice(0, last + 1).map(y)) });
+      set(words[0], { x: x(120) + 6, y: (y(found.at(-1).missed / DEGREE) + 4).toFixed(1) });
+      const left = { x: (x(sizes[last]) - 8).toFixed(1), y: (y(foretold[last]) + 4).toFixed(1), "text-anchor": "end" };
+      set(words[1], left);
+      drawn = between;
+    }
+    set(mark, { cx: x(size).toFixed(1), cy: y(gaps({ size, between }).missed / DEGREE).toFixed(1) });
+    set(picture, { "aria-label": `Curves of what is missed and what is foretold, against the size. ${spoken}` });
+  };
+}
+
+// Putting it together -------------------------------------------------------------------------------------------------
+
+function render({ model, el }) {
+  const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
+  const all = html("div", { class: "commutator geo-columns", role: "group", "aria-label": "Two turns in two orders" },
+    place.root);
+  const sentence = html("p", { class: "geo-say" }, all), dice = html("div", { class: "dice", "data-drag": "" }, all);
+  const draw = [["X₁", "X₂"], ["X₂", "X₁"]].map((order) => die(dice, order));
+  const side = html("div", { class: "side" }, all);
+  const size = slider(side, { label: "Size of both turns", min: 0, max: 120, step: 1, tone: "join",
+    onInput: (value) => change({ size: value, t: 1 }) });
+  const between = slider(side, { label: "Angle between the axes", min: 0, max: 90, step: 1,
+    onInput: (value) => change({ between: value, t: 1 }) });
+  const row = html("div", { class: "run geo-panel" }, side);
+  const stop = runner(row, {
+    begin() { if (read().t >= 1) change({ t: 0 }); },
+    step(seconds, calm) {
+      const next = Math.min(1, read().t + (calm ? 0.5 : 0.35 * seconds));
+      change({ t: next });
+      return next < 1;
+    },
+  });
+  const time = slider(row, { label: "Time", min: 0, max: 1, step: 0.01, onInput: (t) => change({ t }) });
+  html("p", { class: "geo-note" }, side, "Dashed: both turns at once, exp(X₁ + X₂).");
+  const follow = (px) => change({ t: Math.round(100 * clamp((px - 20) / (dice.clientWidth - 40), 0, 1)) / 100 });
+  drag(dice, { start: follow, move: follow });
+  const drawCurves = curves(html("div", { class: "charts" }, all));
+
+  place.start((state) => {
+    const found = gaps(state), spoken = describe(state), pairOf = generators({ ...state, size: state.size || 1 });
+    size.update(state.size, `${show(state.size, 0)}°`);
+    between.update(state.between, `${show(state.between, 0)}°`);
+    const half = state.t <= 0 || state.t >= 1 ? -1 : state.t > 0.5 ? 1 : 0;
+    time.update(state.t, half < 0 ? (state.t ? "both made" : "at rest") : `turn ${half + 1} of 2`);
+    say(sentence, "The two orders end ", ["text", degrees(found.orders)], " apart. Each misses the joint turn by ",
+      ["join", degrees(found.missed)], "; ½|[X₁, X₂]| = ", ["text", degrees(found.foretold)]);
+    turned(state).forEach((r, i) => draw[i](r, together(state), pairOf, half < 0 ? -1 : (i ? 1 - half : half), spoken));
+    drawCurves(state, spoken);
+    place.speak(spoken);
+  });
+  return () => {
+    stop();
+    place.close();
+  };
+}
+
+export default { render };

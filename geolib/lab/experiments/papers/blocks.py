@@ -1,0 +1,97 @@
+"""LieRE's block width on digits: heads of 12 features in blocks of 2 to 12, and how relative training leaves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from geolib.lab.experiments.papers.shifts import SHIFT, accuracies
+from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.text import Table, spread
+from geolib.lab.runs.record import Record
+
+WIDTHS = (2, 3, 4, 6, 12)  # all that divide a head of 12 features
+
+
+def equal_start(width: int) -> float:
+    """The upper end of the uniform start for which the mean generator turns as fast as one of width 2 drawn to 2 pi.
+
+    Source: LR-INIT.
+
+    >>> equal_start(2), equal_start(12)
+    (6.2832, 0.8272)
+    """
+    # The mean generator's top angle is high / 2 cot(pi / 2b): pi at b = 2.
+    return round(2 * math.pi * math.tan(math.pi / (2 * width)), 4)
+
+
+def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Accuracy of each row in place and with its positions moved by 4 patches, and its shift deviation.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+        Mean ± standard deviation over seeds; accuracies in percent, shift deviations before and after training.
+
+    Source: LR-blk, LR-SHIFT.
+    """
+    (dataset,) = experiment.datasets
+    cells = cells_of(experiment, scale, records)
+    rows = []
+    for name, title in experiment.methods.items():
+        if not (found := cells.get((name, dataset))):
+            continue
+        moved = [accuracies(record)[4] for record in found]
+        start, end = (
+            [record.learned[key] for record in found if key in record.learned]
+            for key in ("shift_deviation_start", "shift_deviation")
+        )
+        deviations = [f"{sum(each) / len(each):.3f}" if each else "-" for each in (start, end)]
+        rows.append([title, spread([record.accuracy for record in found]), spread(moved), *deviations])
+    title = f"{experiment.name} ({scale} scale): test accuracy in %, and how far the rotations are from relative"
+    header = ["method", "in place", "moved by 4", "deviation at the start", "trained"]
+    return Table(title, header, rows, provenance(experiment, scale, cells))
+
+
+BLOCKS = Experiment(
+    name="digits-blocks",
+    about="LieRE's block width on digits, 2 to 12 of a head's 12 features, from two starts; moved as in digits-shift",
+    source="LR-blk",
+    datasets=("digits",),
+    methods={
+        "none": "none",
+        "rope-axial": "RoPE, axial",
+        "rope-mixed": "RoPE-Mixed, its own start",
+        **{f"liere-{b}": f"LieRE, width {b}" for b in WIDTHS},
+        **{f"equal-{b}": f"LieRE, width {b}, equal start" for b in WIDTHS[1:]},
+    },
+    variants={
+        **{f"liere-{b}": Variant("liere", {"block": b}) for b in WIDTHS},
+        **{f"equal-{b}": Variant("liere", {"block": b, "scale": equal_start(b)}) for b in WIDTHS[1:]},
+    },
+    against=(
+        *((f"liere-{b}", "liere-2") for b in WIDTHS[1:]),
+        *((f"equal-{b}", "liere-2") for b in WIDTHS[1:]),
+        ("rope-mixed", "liere-2"),
+        ("liere-2", "rope-axial"),
+    ),
+    settings=SHIFT.settings,
+    seeds=SHIFT.seeds,
+    chosen=(
+        "Rows named by their width alone start as LieRE does, entries uniform on [0, 2 pi) with the image on the unit "
+        "square. The equal start draws them from [0, 2 pi tan(pi / 2b)): then the mean generator's top angle is pi at "
+        "every width b, as it is at b = 2."
+    ),
+    importance=3,
+    tabulate=block_table,
+)
+
+EXPERIMENTS = (BLOCKS,)

@@ -1,0 +1,95 @@
+"""Formulas typeset when the site is made: by MathJax, for eye and ear, in lines that fit a phone."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
+formulas = importlib.import_module("formulas")
+
+
+@pytest.fixture(scope="module")
+def typeset(tmp_path_factory):
+    made = formulas.Typesetter(tmp_path_factory.mktemp("formulas") / "formulas.json")
+    yield made
+    made.close()
+
+
+def texts(made):
+    """What each run of a formula says, glyph by glyph."""
+    runs = re.split("<mjx-run>", made["html"])[1:]
+    glyphs = [re.findall(r'class="mjx-c([0-9A-F]+)[ "]', run) for run in runs]
+    return ["".join(chr(int(code, 16)) for code in run) for run in glyphs if run]
+
+
+def test_a_formula_is_there_for_eye_and_ear(typeset):
+    made = typeset(r"q_m^\top R(m\theta)", True)
+    assert made["error"] is None
+    assert "mjx-c1D45E TEX-I" in made["html"]  # an italic q
+    assert 'aria-hidden="true"' in made["html"]
+    assert made["mathml"].startswith("<math><msubsup><mi>q</mi><mi>m</mi>")
+
+
+def test_what_cannot_be_read_is_said(typeset):
+    assert typeset(r"\frac{a", False)["error"] == "Missing close brace"
+
+
+def test_a_displayed_formula_may_break_before_its_signs_and_nowhere_else(typeset):
+    assert len(texts(typeset(r"a=(b+c)^2-\frac{d+e}{f-g}", True))) == 3
+    assert texts(typeset("a=-b", True)) in (["𝑎", "=−𝑏"], ["a", "=−b"])
+    assert texts(typeset(r"\big(a+b\big)\sqrt{c-d}", True)) == []
+
+
+def test_statements_beside_one_another_stay_whole(typeset):
+    html = typeset(r"a=b,\qquad c=d", True)["html"]
+    assert html.count("<mjx-run><mjx-run>") == 2
+
+
+def test_a_long_list_and_a_long_product_break_inside(typeset):
+    assert len(texts(typeset(r"u=(" + r"\sin m\theta_1,\ " * 6 + "0)", True))) >= 6
+    factor = r"\big(T_m^{-1}W_q(x_m+u_m)\big)"
+    assert len(texts(typeset(f"{factor}^\\top{factor}", True))) == 2
+
+
+def test_in_a_line_of_text_only_a_long_formula_breaks_and_after_its_signs(typeset):
+    assert texts(typeset("m=n", False)) == []
+    runs = texts(typeset(r"R(m\theta_1)^{-\top}R(n\theta_1)=R((n-m)\theta_1)", False))
+    assert len(runs) == 2
+    assert runs[0].endswith("=")
+
+
+def test_wide_lines_are_marked_and_narrow_ones_are_not(typeset):
+    wide, narrow = (rf"\begin{{aligned}}a&={sum_}\\&=c\end{{aligned}}" for sum_ in ("b+" * 20 + "b", "b"))
+    assert 'lines="wide"' in typeset(wide, True)["html"]
+    assert 'lines="narrow"' in typeset(narrow, True)["html"]
+
+
+def test_the_rows_of_a_matrix_are_no_lines():
+    assert formulas.has_lines(r"a\\b")
+    assert formulas.has_lines(r"\begin{pmatrix}a\\b\end{pmatrix}\\c")
+    assert not formulas.has_lines(r"J=\begin{pmatrix}\begin{matrix}a\\b\end{matrix}\\c\end{pmatrix}")
+
+
+def test_the_store_is_read_again_and_forgotten_with_its_code(tmp_path, monkeypatch):
+    store = tmp_path / "formulas.json"
+    first = formulas.Typesetter(store)
+    made = first("a+b", False)
+    first.close()
+    second = formulas.Typesetter(store)
+    assert (second("a+b", False), second.engine) == (made, None)
+    assert second.css == first.css
+    monkeypatch.setattr(formulas, "START", formulas.START + " ")
+    assert formulas.Typesetter(store).known == {}
+
+
+def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
+    typeset("q", False)
+    style = formulas.style(typeset.css, {("mjx-c1D45E", "TEX-I"), ("mjx-c7B", "")})
+    glyphs = re.findall(r"(mjx-c\.\S+)::before", style)
+    assert glyphs == ["mjx-c.mjx-c7B", "mjx-c.mjx-c1D45E.TEX-I"]
+    assert "@font-face" in style
+    assert len(style) < 25_000 < len(typeset.css)
