@@ -43,6 +43,9 @@ METHOD_STYLES = {
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
     "compass": ("purple", "--"),
+    "gauss": ("purple", ":"),
+    "rmt": ("pink", "--"),
+    "rope-pair": ("sky", "-."),
 }
 
 
