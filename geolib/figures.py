@@ -44,7 +44,7 @@ METHOD_STYLES = {
     "sympow-gates": ("green", "-."),
     "compass": ("purple", "--"),
     "gauss": ("purple", ":"),
-    "rmt": ("pink", "--"),
+    "rmt": ("gold", "--"),
     "rope-pair": ("sky", "-."),
 }
 

@@ -60,6 +60,10 @@ def address():
     server.shutdown()
 
 
+# Explorables start when they come near the window; tests do not wait for that.
+WAKE = "() => document.querySelectorAll('.explorable').forEach((box) => box.wake())"
+
+
 class Visit:
     """A page open in the browser, and all it complained of on the way."""
 
@@ -73,6 +77,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         self.page.goto(address + name, wait_until="load")
+        self.page.evaluate(WAKE)
         self.page.wait_for_function(
             "() => [...document.querySelectorAll('.explorable')].every(e => e.dataset.alive || e.textContent)"
         )
@@ -265,6 +270,7 @@ def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
 def test_explorables_live_without_a_server_too(browser, name):
     page = browser.new_context().new_page()
     page.goto((SITE / name).as_uri())
+    page.evaluate(WAKE)
     views = page.locator("script[type$='widget-view+json']").count()
     page.wait_for_function("(n) => document.querySelectorAll('.explorable[data-alive]').length === n", arg=views)
 
@@ -344,14 +350,56 @@ def test_explorables_fit_a_phone(visit, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_our_own_script_and_style_on_a_page_stay_small(name):
-    page = (SITE / name).read_text("utf-8")
-    states = re.findall(r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>', page, re.DOTALL)
+def test_our_own_script_and_style_on_a_page_stay_small(browser, address, name):
+    page = browser.new_context(viewport=DESK).new_page()
+    asked = set()
+    page.on("request", lambda request: asked.add(request.url))
+    page.goto(address + name, wait_until="networkidle")
+    states = re.findall(
+        r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>',
+        (SITE / name).read_text("utf-8"),
+        re.S,
+    )
+    assert len(states) == 1
     # The theme's and MathJax's files are not ours.
     ours = [SITE / "_static" / file.name for file in (REPOSITORY / "book" / "_static").glob("*.[cj]s*")]
-    assert len(states) == 1
-    total = sum(len(state.encode()) for state in states) + sum(file.stat().st_size for file in ours if file.is_file())
-    assert total < 400_000
+    always = len(states[0].encode()) + sum(file.stat().st_size for file in ours if file.is_file())
+    pieces = {file.name: file.stat().st_size for file in (SITE / "_static" / "explorables").glob("*.js")}
+    first = sum(size for piece, size in pieces.items() if any(url.endswith(piece) for url in asked))
+    # What comes at once, and what comes for a reader who sees all of the page.
+    named = {
+        name for names in re.findall(r'"pieces":\s*\[([^\]]+)\]', states[0]) for name in re.findall('"(.+?)"', names)
+    }
+    whole = always + sum(pieces[f"{each}.js"] for each in named)
+    print(f"{name}: {(always + first) / 1e3:.0f} kB at first, {whole / 1e3:.0f} kB in all")
+    assert always + first < 200_000
+    assert max(pieces[f"{each}.js"] for each in named if "-runs-" not in each) < 30_000
+
+
+@pytest.mark.parametrize("name", lively())
+def test_explorables_start_when_they_come_near(browser, address, name):
+    page = browser.new_context(viewport=DESK).new_page()
+    page.goto(address + name)
+    boxes = page.locator(".explorable")
+    last = boxes.nth(boxes.count() - 1)
+    if boxes.count() > 3:
+        assert last.get_attribute("data-alive") is None
+    last.evaluate("(e) => e.scrollIntoView()")
+    page.wait_for_function("(e) => e.dataset.alive === 'yes'", arg=last.element_handle())
+
+
+@pytest.mark.parametrize("name", lively())
+def test_explorables_stand_out_of_the_column_and_have_numbered_captions(browser, address, visit, name):
+    page = visit(name).page
+    captions = page.locator(".explorable + .explorable-caption .caption-number").all_text_contents()
+    assert len(captions) == page.locator(".explorable").count()
+    assert all(re.match(r"Fig(ure|\.) \d", each) for each in captions)
+    wide = browser.new_context(viewport={"width": 1680, "height": 900}).new_page()
+    wide.goto(address + name)
+    box = wide.locator(".explorable").first.bounding_box()
+    text = wide.locator("article section > p").first.bounding_box()
+    assert 760 < box["width"] < 900
+    assert box["width"] > 1.15 * text["width"]
 
 
 @pytest.mark.parametrize("name", chapters())
