@@ -54,7 +54,7 @@ from geolib.placed import (
     on_placed,
     turn_pairs,
 )
-from geolib.recurrence import GATE_BIAS, SympowEncoding
+from geolib.recurrence import GATE_BIAS, PowerScores, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
@@ -794,6 +794,7 @@ WRAPPERS: dict[str, Callable[..., Encoding]] = {
     "gauss": lambda encoding, setting, **options: _focused(encoding, setting, method=GaussianGate, **options),
     "alibi": lambda encoding, setting: Composed([encoding, ALiBi(setting.heads)]),
     "rmt": lambda encoding, setting, **options: Composed([encoding, _manhattan(setting, **options)]),
+    "sympow": lambda encoding, setting, **options: PowerScores(encoding, **options),
 }
 
 

@@ -8,6 +8,7 @@ import torch
 from geolib.check import check
 from geolib.lie import exp_skew, log_rotation, upper_entries
 from geolib.rotations import rotate_pairs
+from geolib.sympow import direction_moment, embed
 
 
 def paired(a, b, count):
@@ -52,6 +53,9 @@ RIGHT = {
     "lie: Cayley": cayley_back,
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
+    "sympow: with a constant": lambda v, p: embed(torch.cat([torch.ones(1), v]), p),
+    "sympow: lifted mirror": lambda d, p: (-1) ** math.comb(d + p - 1, d),
+    "sympow: how many keys": lambda d, p, share: (1 / share - 1) / direction_moment(d, p),
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
     "locality: half width": lambda sigma: sigma * math.sqrt(2 * math.log(2)),
     "locality: half axes": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).flip(0).rsqrt(),
@@ -59,6 +63,8 @@ RIGHT = {
     "locality: window": lambda sigma, error: sigma * math.sqrt(-2 * math.log(error)),
     "locality: sink": lambda lse, kept: lse + math.log(1 / kept - 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
+    "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
+    "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -73,6 +79,9 @@ WRONG = {
     "lie: Cayley": lambda X: X,
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
+    "sympow: with a constant": lambda v, p: torch.cat([torch.ones(1), embed(v, p)]),
+    "sympow: lifted mirror": lambda d, p: (-1) ** p,
+    "sympow: how many keys": lambda d, p, share: 1 / direction_moment(d, p),
     "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
     "locality: half width": lambda sigma: sigma * math.sqrt(math.log(2)),
     "locality: half axes": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).sqrt(),
@@ -80,6 +89,8 @@ WRONG = {
     "locality: window": lambda sigma, error: 3 * sigma,
     "locality: sink": lambda lse, kept: lse - math.log(1 / kept - 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
+    "recurrences: slope": lambda memory: 1 / memory,
+    "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
 }
 
 
