@@ -52,7 +52,7 @@ from geolib.placed import (
     on_placed,
     turn_pairs,
 )
-from geolib.recurrence import GATE_BIAS, SympowEncoding
+from geolib.recurrence import GATE_BIAS, PowerScores, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
@@ -709,7 +709,10 @@ METHODS: dict[str, Callable[..., Encoding]] = {
 }
 
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.
-WRAPPERS: dict[str, Callable[..., Encoding]] = {"lf": _focused}
+WRAPPERS: dict[str, Callable[..., Encoding]] = {
+    "lf": _focused,
+    "sympow": lambda encoding, setting, **options: PowerScores(encoding, **options),
+}
 
 
 def is_name(name: str) -> bool:

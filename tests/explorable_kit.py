@@ -53,6 +53,7 @@ SETUP = """async ([text, css, states]) => {
     window.models[id] = model({ ...state });
     window.closers[id] = module.default.render({ model: window.models[id], el: document.getElementById(id) });
   }
+  document.querySelectorAll("details").forEach((each) => { each.open = true; });
   window.settle = () => new Promise((done) => request(() => request(() => setTimeout(done))));
   window.drawing = (id) => [...document.querySelectorAll(`#${id} svg, #${id} canvas, #${id} output, #${id} .geo-say`)]
     .map((part) => (part.toDataURL ? part.toDataURL() : part.outerHTML)).join();

@@ -359,3 +359,16 @@ def test_the_run_button_starts_nothing_by_itself_and_goes_by_whole_tokens_where_
     button.click()
     page.wait_for_function("models.one.values.shift === 64")
     assert button.text_content() == "Run"
+
+
+def test_a_dot_under_the_mouse_lights_its_ring_and_many_hands_are_no_dust(page):
+    page.evaluate("models.one.set('pairs', 32)")
+    page.evaluate("settle()")
+    assert page.locator("#one .hand").evaluate_all("(all) => all.every((e) => !e.getClientRects().length)")
+    page.evaluate("models.one.set('pairs', 6)")
+    page.evaluate("settle()")
+    page.locator("#one .dot").nth(2).hover(force=True)
+    assert page.locator("#one .lit .ring").count() == 1
+    assert page.locator("#one .face .geo-note").text_content().startswith("Pair 3: θ = ")
+    page.mouse.move(2, 2)
+    assert page.locator("#one .lit").count() == 0

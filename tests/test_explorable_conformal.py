@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
 import pytest
 import torch
@@ -62,13 +63,13 @@ def test_w_of_a_scale_is_found_again(call):  # RF-6a
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_radii_and_lengths_are_those_of_the_metrics_unit_balls(call):  # RF-6
+def test_lengths_are_those_that_the_metric_measures(call):  # RF-6
     states = random_states(30, seed=2)
-    for s, found, lengths in zip(states, call("radii", [[s] for s in states]), call("lengths", [[s] for s in states])):
+    for s, found in zip(states, call("lengths", [[s] for s in states])):
         log_scale, exponents = log_scale_and_exponents(s)
         metric = scalar_metric(exponents, log_scale, 2)
-        assert_close(float64(found), unit_ball(metric, 5).norm(dim=-1)[:, 0], rtol=1e-6, atol=1e-6)
-        assert_close(float64(lengths), metric[:, 1, 1].sqrt(), rtol=1e-6, atol=1e-6)
+        assert_close(float64(found), metric[:, 1, 1].sqrt(), rtol=1e-6, atol=1e-6)
+        assert_close(1 / float64(found), unit_ball(metric, 5).norm(dim=-1)[:, 0], rtol=1e-6, atol=1e-6)
 
 
 def test_factor_is_what_the_metric_makes_of_the_score_of_any_rotation(call):  # RF-9, RF-13
@@ -127,14 +128,16 @@ def test_query_and_tokens_must_fit():
 @pytest.fixture
 def place(browser):
     """A page with one explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "ConformalScale", state_of("ConformalScale"))
+    place = Place(browser, "ConformalScale", state_of("ConformalScale", unfold=4))
     yield place
     place.close()
 
 
-def ball_radii(place):
+def arrow_lengths(place):
+    """The arrows' lengths in pixels: each begins at the middle of its circle and goes straight up."""
     place.settle()
-    return [float(ball.get_attribute("r")) for ball in place.page.locator("#one .ball").all()]
+    drawn = place.page.locator("#one .ruler").get_attribute("d")
+    return [float(start) - float(end) for start, end in re.findall(r"M\S+ (\S+)L\S+ (\S+)M", drawn)]
 
 
 @pytest.mark.parametrize("way", ["drag", "swipe"])
@@ -156,16 +159,29 @@ def test_the_query_follows_a_hand_along_the_line_and_on_the_map(place, way):
     assert frame["y"] + frame["height"] / 2 - surface.bounding_box()["y"] == pytest.approx(12.5 * cell, abs=1)
 
 
-def test_balls_grow_where_lengths_shrink_and_are_alike_without_a_metric(place):
-    radii = ball_radii(place)
-    assert [r / radii[0] for r in radii] == pytest.approx([1.1 ** (n / 2) for n in range(16)], abs=0.01)
+def test_equal_circles_hold_arrows_that_shrink_as_lengths_do(place):
+    found = arrow_lengths(place)
+    assert [length / found[0] for length in found] == pytest.approx([1.1 ** (-n / 2) for n in range(16)], abs=0.02)
+    circles = place.page.locator("#one .ball").evaluate_all("(all) => all.map((e) => e.getAttribute('r'))")
+    assert set(circles) == {circles[0]}
+    assert found[0] == pytest.approx(float(circles[0]), abs=0.1)
     place.set(law="free", w=0.0)
-    assert len(set(ball_radii(place))) == 1
+    assert len(set(arrow_lengths(place))) == 1
     said = " ".join(place.page.locator("#one .geo-say").all_text_contents())
     assert "no change" in said
     place.set(w=0.1)
-    assert ball_radii(place)[-1] < radii[0]
+    assert arrow_lengths(place)[-1] > 2 * found[0]
     assert "sharper" in " ".join(place.page.locator("#one .geo-say").all_text_contents())
+
+
+def test_panels_unfold_one_by_one(place):
+    parts = "() => ['.line', '.geo-board', '.after', '.cover'].map((e) => document.querySelector('#one ' + e)"
+    for unfold, name in enumerate(("Lengths", "All scores", "One row", "Weights"), start=1):
+        place.page.get_by_role("button", name=name).click()
+        place.settle()
+        assert place.values()["unfold"] == unfold
+        shown = place.page.evaluate(parts + ".getClientRects().length > 0)")
+        assert shown == [i < unfold for i in range(4)]
 
 
 def test_another_law_keeps_the_scale_and_takes_another_w(place):
@@ -175,10 +191,10 @@ def test_another_law_keeps_the_scale_and_takes_another_w(place):
     assert place.values()["w"] == pytest.approx(-math.log(1.1), abs=1e-4)
     assert not place.page.get_by_label("Constant α").is_visible()
     assert "s = 0.909" in place.page.locator("#one .geo-say").first.text_content()
-    slow = ball_radii(place)
+    bounded = arrow_lengths(place)
     select.select_option("slow")
     assert place.values()["w"] == pytest.approx(0, abs=1e-3)
-    assert ball_radii(place)[-1] < slow[-1]
+    assert arrow_lengths(place)[-1] > bounded[-1]
     assert place.page.get_by_label("Constant α").is_visible()
 
 

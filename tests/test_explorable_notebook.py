@@ -315,17 +315,23 @@ def test_a_button_takes_a_method_off_the_picture_and_brings_it_back(place, runs)
         each.click()
     place.settle()
     assert place.page.locator("#one path.seed").count() == 0
-    assert sentence(place).startswith("epoch 12, test accuracy: none, seed 0")
+    assert sentence(place).startswith("epoch 12, test accuracy: ")
 
 
 def test_another_experiment_brings_its_methods_and_ends_at_its_last_epoch(place, runs):
     group = "riemannformer-table1/cifar10/cpu"
-    first = next(run for run in runs if run["group"] == group)
+    own = [run for run in runs if run["group"] == group]
+    first, last = own[0], lambda run: run["test_accuracy"][-1]
+    means = {
+        title: statistics.mean(map(last, [run for run in own if run["title"] == title]))
+        for title in {r["title"] for r in own}
+    }
+    best = next(run for run in own if run["title"] == max(means, key=means.get))
     place.page.get_by_label("Experiment").select_option(group)
     place.settle()
     assert place.values()["epoch"] == len(first["train_loss"])
     assert place.page.locator("#one .methods button").all_text_contents()[:2] == ["No-Pos", "Sinusoidal"]
-    assert f"{first['title']}, seed {first['seed']} {100 * first['test_accuracy'][-1]:.1f} %" in sentence(place)
+    assert f"{best['title']}, seed {best['seed']} {100 * best['test_accuracy'][-1]:.1f} %" in sentence(place)
 
 
 def test_names_at_the_ends_of_lines_do_not_overlap(place):

@@ -123,7 +123,7 @@ def sentences(place):
 def test_the_sentences_give_both_kernels_and_the_exact_counts(place):
     place.set(angle=60.0, beta=2.0, power=2, dim=64)
     first, second = sentences(place)
-    assert first == "At 60°:  (q·k)² = 0.250,  exp = 0.368"
+    assert first == " (q·k)² = 0.250,  exp = 0.368"
     assert second == "d = 64, p = 2: 2,080 features, of 64² = 4,096 products"
     assert "of 3 features each: 0.250" in place.page.locator("#one .geo-note").first.text_content()
     place.set(power=16, dim=128)
@@ -132,12 +132,15 @@ def test_the_sentences_give_both_kernels_and_the_exact_counts(place):
 
 @pytest.mark.parametrize("way", ["drag", "swipe"])
 def test_a_hand_moves_the_key_around_the_circle_and_the_point_along_the_dimensions(place, way):
-    circle, growth = (place.page.locator("#one svg").nth(i) for i in (0, 1))
-    width = circle.bounding_box()["width"]
-    getattr(place, way)(circle, 60, 0)
-    # Plot: 34 pixels of axis at the left, 14 at the right, 360 degrees between.
-    expected = (width / 2 + 60 - 34) / (width - 48) * 360 - 180
-    assert place.values()["angle"] == pytest.approx(expected, abs=1)
+    place.set(angle=0.0)
+    growth = place.page.locator("#one svg").nth(1)
+    tip = place.page.locator("#one .circle .geo-reach")
+    box, rim = tip.bounding_box(), place.page.locator("#one .rim").bounding_box()
+    radius = rim["width"] / 2
+    getattr(place, way)(tip, -radius, -radius)  # from the right of the circle to its top
+    assert place.values()["angle"] == pytest.approx(90, abs=1)
+    assert box["x"] + box["width"] / 2 == pytest.approx(rim["x"] + rim["width"], abs=2)
+    width = growth.bounding_box()["width"]
     getattr(place, way)(growth, -40, 0)
     expected = 2 ** ((width / 2 - 40 - 34) / (width - 86) * 7)
     assert place.values()["dim"] == pytest.approx(expected, rel=0.1)
@@ -159,11 +162,19 @@ def test_the_power_moves_both_curves_and_beta_only_softmaxs(place):
     assert [a == b for a, b in zip(second, third)] == [False, True, False]
 
 
-def test_at_180_degrees_the_power_is_back_at_1_in_the_picture(place):
-    place.set(angle=180.0)
-    top = float(place.page.locator("#one .geo-dot").first.get_attribute("cy"))
+def test_the_opposite_key_is_drawn_opposite_and_the_power_takes_it_for_the_same(place):
+    def mark(kind):
+        return [float(place.page.locator(f"#one {kind}").first.get_attribute(name)) for name in ("cx", "cy")]
+
+    rim = place.page.locator("#one .rim")
+    middle, radius = float(rim.get_attribute("cx")), float(rim.get_attribute("r"))
     place.set(angle=0.0)
-    assert float(place.page.locator("#one .geo-dot").first.get_attribute("cy")) == top
-    assert float(place.page.locator("#one .ring").first.get_attribute("cy")) == top
+    assert (
+        mark(".geo-dot.geo-warm") == mark(".ring") == pytest.approx([middle + radius, float(rim.get_attribute("cy"))])
+    )
+    place.set(angle=180.0)
+    assert mark(".geo-dot.geo-warm")[0] == pytest.approx(middle - radius, abs=0.1)
+    assert mark(".geo-reach")[0] == pytest.approx(middle - radius, abs=0.1)
+    assert abs(mark(".ring")[0] - middle) < 0.03 * radius  # exp(-4)
     place.set(angle=90.0)
-    assert float(place.page.locator("#one .geo-dot").first.get_attribute("cy")) > top + 150
+    assert mark(".geo-dot.geo-warm") == pytest.approx([middle, float(rim.get_attribute("cy"))], abs=0.1)

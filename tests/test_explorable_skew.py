@@ -146,6 +146,18 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
     )
 
 
+def test_both_orders_are_the_products_of_the_two_exponentials(call):  # LR-1
+    first, second = random_entries(10, seed=6), random_entries(10, seed=7)
+    found = float64(call("ordersAt", [[a, b, 1] for a, b in zip(first, second)]))
+    A, B = exp_skew(matrices(first)), exp_skew(matrices(second))
+    assert_close(found[:, 0], B @ A, rtol=0, atol=1e-6)
+    assert_close(found[:, 1], A @ B, rtol=0, atol=1e-6)
+    apart = float64(call("ordersApart", list(zip(first, second))))
+    between = (B @ A).mT @ (A @ B)
+    cosine = (between.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2
+    assert_close(apart.cos(), cosine, rtol=0, atol=1e-6)
+
+
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -185,20 +197,20 @@ def test_no_axis_is_named_where_nothing_turns(place):
 
 def test_the_three_sliders_belong_to_the_generator_that_turns_the_box(place):
     first = place.values()["first"]
-    place.page.get_by_label("What turns the box").select_option("B")
+    place.page.get_by_role("button", name="exp(tB)").click()
     place.settle()
     slider = place.page.get_by_label("b₂₃")
     slider.press("Home")
     assert place.values()["second"] == [-0.3, 0.0, -3.0]
     assert place.values()["first"] == first
-    place.page.get_by_label("What turns the box").select_option("A")
+    place.page.get_by_role("button", name="exp(tA)").click()
     place.settle()
     place.page.get_by_label("a₁₂").press("End")
     assert place.values()["first"] == [3.0, *first[1:]]
 
 
 def test_the_square_shows_its_own_slider_and_its_ratio_comes_nearer_to_one_for_smaller_steps(place):
-    place.page.get_by_label("What turns the box").select_option("square")
+    place.page.get_by_role("button", name="The square").click()
     place.settle()
     assert place.page.get_by_label("a₁₂").count() == 0
     ratios, step = [], place.page.get_by_label("Step ε")
@@ -223,6 +235,18 @@ def test_the_square_is_open_in_the_picture_only_when_it_has_been_gone_round(plac
     points = float64([float(value) for value in re.findall(r"-?[0-9.]+", gap.get_attribute("d"))]).view(2, 2)
     # Half the step, about a quarter of the gap.
     assert float((points[1] - points[0]).norm()) / wide == pytest.approx(0.25, abs=0.06)
+
+
+def test_two_boxes_stand_side_by_side_for_the_two_orders_alone(place):
+    place.page.get_by_role("button", name="AB beside BA").click()
+    place.set(t=1.0)
+    assert place.page.locator("#one .scene").count() == 2
+    said = place.page.locator("#one .geo-say").text_content()
+    assert number(said) > 20
+    place.set(second=place.values()["first"])
+    assert number(place.page.locator("#one .geo-say").text_content()) == 0
+    place.set(motion="A")
+    assert place.page.locator("#one .scene").count() == 1
 
 
 def test_run_goes_to_the_end_of_time_and_stops(place):

@@ -127,10 +127,19 @@ def test_every_module_of_an_explorable_is_in_the_registry():
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
+# Some begin with a part of what they can show; what holds of all is tested where all is shown.
+UNFOLDED = {
+    "ConformalScale": {"unfold": 4},
+    "ConformalState": {"example": "wander", "token": 8},
+    "TwoMirrors": {"mirrors": 2},
+}
+
+
 @pytest.fixture
 def pair(browser, request):
     """Two copies of an explorable on a page."""
-    place = Place(browser, request.param, state_of(request.param), state_of(request.param))
+    state = state_of(request.param, **UNFOLDED.get(request.param, {}))
+    place = Place(browser, request.param, state, state)
     yield place
     place.close()
 
@@ -147,9 +156,9 @@ def test_two_on_a_page_look_alike_and_have_no_id_in_common(pair):
     assert len(ids) == len(set(ids))
 
 
-CONTROLS = "#one :is(input, select, button):not(:disabled)"
+CONTROLS = "#one :is(input, select, button, summary):not(:disabled)"
 FOCUSED = """() => { const e = document.activeElement; return e.closest("#one") ? [...document.querySelectorAll(
-  "#one :is(input, select, button):not(:disabled)")].indexOf(e) : -1; }"""
+  "#one :is(input, select, button, summary):not(:disabled)")].indexOf(e) : -1; }"""
 
 
 @every_pair
@@ -262,8 +271,42 @@ def test_a_phone_shows_all_of_it(pair):
         }).map((e) => e.outerHTML.slice(0, 150))"""
     assert pair.page.evaluate(outside, parts) == []
     small = """() => [...document.querySelectorAll("#one svg text")].filter((e) => e.textContent.trim()
-        && e.getBoundingClientRect().height < 9).map((e) => e.textContent)"""
+        && e.getClientRects().length && e.getBoundingClientRect().height < 9).map((e) => e.textContent)"""
     assert pair.page.evaluate(small) == []
+
+
+@every_pair
+def test_on_a_phone_a_picture_that_moves_stays_in_view_while_its_slider_is_moved(pair):
+    pair.page.set_viewport_size({"width": 390, "height": 844})
+    pair.settle()
+    pictures = """() => [...document.querySelectorAll("#one :is(svg, canvas)")].map((e) => {
+        const { top, bottom } = e.getBoundingClientRect(), high = bottom - top;
+        const seen = Math.max(0, Math.min(bottom, innerHeight) - Math.max(top, 0));
+        return [high > 50 ? seen / high : 0, e.toDataURL ? e.toDataURL() : e.outerHTML]; })"""
+    hidden = []
+    for i in range(pair.page.locator("#one input[type=range]").count()):
+        slider = pair.page.locator("#one input[type=range]").nth(i)
+        slider.evaluate("(e) => e.scrollIntoView({ block: 'center' })")
+        before = pair.page.evaluate(pictures)
+        slider.focus()
+        for key in ("ArrowRight", "ArrowLeft", "ArrowLeft"):
+            pair.page.keyboard.press(key)
+            pair.settle()
+            moved = [share for (share, now), (_, then) in zip(pair.page.evaluate(pictures), before) if now != then]
+            if moved:
+                break
+        if moved and max(moved) < 0.6:
+            hidden.append((slider.evaluate("(e) => e.labels[0].textContent"), moved))
+    assert hidden == []
+
+
+@every_pair
+def test_each_begins_with_a_question(pair):
+    asked = pair.page.locator("#one .geo-ask")
+    assert asked.count() == 1
+    assert asked.text_content().endswith("?")
+    box, first = asked.bounding_box(), pair.page.locator("#one :is(svg, input)").first.bounding_box()
+    assert box["y"] < first["y"]
 
 
 @every_pair
@@ -276,7 +319,7 @@ def test_a_dark_page_gets_light_ink(pair):
     dark = pair.page.evaluate(look)
     assert dark[0] != light[0]
     assert pair.page.evaluate(ground) != white
-    if pair.page.locator("#one canvas").count():
+    if pair.page.locator("#one canvas").evaluate_all("(all) => all.some((e) => e.getClientRects().length)"):
         assert dark[1] != light[1]  # a canvas is painted anew
     pair.page.evaluate("document.documentElement.dataset.theme = 'light'")
     pair.settle()

@@ -8,6 +8,7 @@ import re
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 from explorable_kit import node_functions, state_of
@@ -33,6 +34,18 @@ def links_of(path: Path) -> list[str]:
     return [unescape(link) for link in LINK.findall(text)]
 
 
+def order_of(link: str) -> tuple[str, str, int, dict]:
+    """Kind, name, copy and values of a link, read as the page's script reads it."""
+    kind, name, copy, query = re.fullmatch(r"#(move|drag)-([a-z]+)(?:\.(\d+))?\?(.*)", link).groups()
+    values = {}
+    for trait, text in parse_qsl(query):
+        try:
+            values[trait] = json.loads(text)
+        except json.JSONDecodeError:
+            values[trait] = text
+    return kind, name, int(copy or 0), values
+
+
 @cache
 def explorables_of(path: Path) -> dict[str, list[Explorable]]:
     """The explorables of a notebook as its cells make them, by the names that links call them."""
@@ -56,7 +69,7 @@ every_link = pytest.mark.parametrize(
 @every_link
 def test_a_link_gives_its_pages_figure_values_that_it_takes(path, link, call):
     move = call("readMove", [[link]])[0]
-    assert move, link
+    assert tuple(move.values()) == order_of(link)
     here = explorables_of(path)
     assert move["name"] in here, f"{path.name} has {', '.join(here) or 'no explorable'}"
     copies = here[move["name"]]
@@ -141,8 +154,9 @@ def test_an_address_says_what_differs_from_the_start(call):
 
 # In a page -----------------------------------------------------------------------------------------------------------
 
-TEXT = """<p>Here <a id="right" href="#move-mirrors?m=90&amp;n=0">a right angle</a>,
-<a id="bad" href="#move-mirrors?m=900&amp;n=10">too much</a>, <a id="gone" href="#move-nowhere?m=90">nowhere</a>,
+TEXT = """<p>Here <a id="right" href="#move-mirrors?m=90&amp;n=0&amp;mirrors=2">a right angle</a>,
+<a id="bad" href="#move-mirrors?m=900&amp;n=10&amp;mirrors=2">too much</a>,
+<a id="gone" href="#move-nowhere?m=90">nowhere</a>,
 <a id="second" href="#move-circle.2?query=90">the second circle</a>, <a id="near" href="#move-circle?query=-45">near</a>
 and a number, <a id="number" href="#drag-circle.1?temperature=0.5&amp;min=0.05&amp;max=5&amp;step=0.05">0.5</a>.</p>"""
 
@@ -211,8 +225,8 @@ def test_a_link_moves_the_figure_into_view_and_keeps_the_focus(book, how):
     assert link.get_attribute("role") == "button"
     link.focus()
     link.click() if how == "click" else page.keyboard.press(how)
-    wait(page, "2nd mirror m", 90)
-    wait(page, "1st mirror n", 0)
+    wait(page, "Second mirror at m", 90)
+    wait(page, "Mirror at n", 0)
     page.wait_for_function("""() => { const box = document.querySelectorAll('.explorable')[2].getBoundingClientRect();
         return box.top > -200 && box.bottom < innerHeight + 200; }""")
     assert page.evaluate("document.activeElement.id") == "right"
@@ -225,8 +239,8 @@ def test_what_is_not_allowed_is_left_out_and_said(book):
     page = book()
     before = value(page, "Query’s angle")
     page.locator("#bad").click()
-    wait(page, "1st mirror n", 10)
-    assert value(page, "2nd mirror m") == 80
+    wait(page, "Mirror at n", 10)
+    assert value(page, "Second mirror at m") == 80
     assert page.locator("#bad + [role=status]").text_content() == " (this figure does not take m)"
     page.locator("#gone").click()
     page.wait_for_function("document.querySelector('#gone + [role=status]').textContent.includes('no such figure')")
@@ -278,8 +292,8 @@ def test_an_address_opens_a_state_and_reset_leaves_it(book):
     assert "does not take temperature" in page.locator(".explorable >> nth=1").text_content()
     page.get_by_role("button", name="Reset").nth(1).click()
     wait(page, "Query’s angle", 20, copy=1)
-    page.evaluate("location.hash = '#move-mirrors?m=33'")
-    wait(page, "2nd mirror m", 33)
+    page.evaluate("location.hash = '#move-mirrors?mirrors=2&m=33'")
+    wait(page, "Second mirror at m", 33)
 
 
 def test_a_link_to_a_state_is_made_without_spamming_the_history(book):

@@ -60,6 +60,10 @@ def address():
     server.shutdown()
 
 
+# Explorables start when they come near the window; tests do not wait for that.
+WAKE = "() => document.querySelectorAll('.explorable').forEach((box) => box.wake())"
+
+
 class Visit:
     """A page open in the browser, and all it complained of on the way."""
 
@@ -73,6 +77,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         self.page.goto(address + name, wait_until="load")
+        self.page.evaluate(WAKE)
         self.page.wait_for_function(
             "() => [...document.querySelectorAll('.explorable')].every(e => e.dataset.alive || e.textContent)"
         )
@@ -265,6 +270,7 @@ def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
 def test_explorables_live_without_a_server_too(browser, name):
     page = browser.new_context().new_page()
     page.goto((SITE / name).as_uri())
+    page.evaluate(WAKE)
     views = page.locator("script[type$='widget-view+json']").count()
     page.wait_for_function("(n) => document.querySelectorAll('.explorable[data-alive]').length === n", arg=views)
 
@@ -344,14 +350,56 @@ def test_explorables_fit_a_phone(visit, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_our_own_script_and_style_on_a_page_stay_small(name):
-    page = (SITE / name).read_text("utf-8")
-    states = re.findall(r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>', page, re.DOTALL)
+def test_our_own_script_and_style_on_a_page_stay_small(browser, address, name):
+    page = browser.new_context(viewport=DESK).new_page()
+    asked = set()
+    page.on("request", lambda request: asked.add(request.url))
+    page.goto(address + name, wait_until="networkidle")
+    states = re.findall(
+        r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>',
+        (SITE / name).read_text("utf-8"),
+        re.S,
+    )
+    assert len(states) == 1
     # The theme's and MathJax's files are not ours.
     ours = [SITE / "_static" / file.name for file in (REPOSITORY / "book" / "_static").glob("*.[cj]s*")]
-    assert len(states) == 1
-    total = sum(len(state.encode()) for state in states) + sum(file.stat().st_size for file in ours if file.is_file())
-    assert total < 400_000
+    always = len(states[0].encode()) + sum(file.stat().st_size for file in ours if file.is_file())
+    pieces = {file.name: file.stat().st_size for file in (SITE / "_static" / "explorables").glob("*.js")}
+    first = sum(size for piece, size in pieces.items() if any(url.endswith(piece) for url in asked))
+    # What comes at once, and what comes for a reader who sees all of the page.
+    named = {
+        name for names in re.findall(r'"pieces":\s*\[([^\]]+)\]', states[0]) for name in re.findall('"(.+?)"', names)
+    }
+    whole = always + sum(pieces[f"{each}.js"] for each in named)
+    print(f"{name}: {(always + first) / 1e3:.0f} kB at first, {whole / 1e3:.0f} kB in all")
+    assert always + first < 200_000
+    assert max(pieces[f"{each}.js"] for each in named if "-runs-" not in each) < 30_000
+
+
+@pytest.mark.parametrize("name", lively())
+def test_explorables_start_when_they_come_near(browser, address, name):
+    page = browser.new_context(viewport=DESK).new_page()
+    page.goto(address + name)
+    boxes = page.locator(".explorable")
+    last = boxes.nth(boxes.count() - 1)
+    if boxes.count() > 3:
+        assert last.get_attribute("data-alive") is None
+    last.evaluate("(e) => e.scrollIntoView()")
+    page.wait_for_function("(e) => e.dataset.alive === 'yes'", arg=last.element_handle())
+
+
+@pytest.mark.parametrize("name", lively())
+def test_explorables_stand_out_of_the_column_and_have_numbered_captions(browser, address, visit, name):
+    page = visit(name).page
+    captions = page.locator(".explorable + .explorable-caption .caption-number").all_text_contents()
+    assert len(captions) == page.locator(".explorable").count()
+    assert all(re.match(r"Fig(ure|\.) \d", each) for each in captions)
+    wide = browser.new_context(viewport={"width": 1680, "height": 900}).new_page()
+    wide.goto(address + name)
+    box = wide.locator(".explorable").first.bounding_box()
+    text = wide.locator("article section > p").first.bounding_box()
+    assert 760 < box["width"] < 900
+    assert box["width"] > 1.15 * text["width"]
 
 
 @pytest.mark.parametrize("name", chapters())
@@ -371,6 +419,98 @@ def test_solutions_are_folded_and_open(visit, name):
         assert "toggle-hidden" in folded.nth(i).get_attribute("class")
         folded.nth(i).locator("button.toggle-button").first.click()
         assert "toggle-hidden" not in folded.nth(i).get_attribute("class")
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_each_check_says_what_it_found(name):
+    cells = (SITE / name).read_text("utf-8").split('<div class="cell ')[1:]
+    checks = [cell for cell in cells if cell.startswith("tag_check")]
+    assert checks
+    for cell in checks:
+        assert (
+            'class="kn">assert</span>' not in cell.replace(' class="k">', ' class="kn">') or 'class="evidence"' in cell
+        )
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_outputs_hold_no_progress_and_no_complaints(name):
+    page = (SITE / name).read_text("utf-8")
+    assert re.findall(r"\d+%\||it/s\b|class=\"output stderr", page) == []
+
+
+def test_checks_fold_on_every_page_with_one_switch_that_is_remembered(browser, address):
+    page = browser.new_context().new_page()
+    first, second = chapters()[:2]
+    page.goto(address + first)
+    inputs = page.locator(".tag_check > .cell_input")
+    assert inputs.first.is_visible()
+    page.get_by_role("button", name="Fold all checks").click()
+    assert not any(inputs.nth(i).is_visible() for i in range(inputs.count()))
+    assert page.locator(".evidence").first.is_visible()
+    page.get_by_role("button", name="Show this check").first.click()
+    assert inputs.first.is_visible()
+    page.goto(address + second)
+    assert not page.locator(".tag_check > .cell_input").first.is_visible()
+    page.get_by_role("button", name="Unfold all checks").click()
+    assert page.locator(".tag_check > .cell_input").first.is_visible()
+
+
+def test_a_proof_folds_and_is_open_at_first(browser, address):
+    page = browser.new_context().new_page()
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    proof = page.locator(".proof-body:has(> *:nth-child(2)), .proof-body:has(section > *:nth-child(2))").first
+    height = proof.bounding_box()["height"]
+    word = proof.get_by_role("button", name="Proof.")
+    assert word.get_attribute("aria-expanded") == "true"
+    word.click()
+    assert word.get_attribute("aria-expanded") == "false"
+    assert proof.bounding_box()["height"] < height
+
+
+PREVIEWED = {"a[href*='#thm-']": ".proof", "a.internal[href*='#equation-']": "mjx-math", "a.ledger-link": "tr"}
+
+
+@pytest.mark.parametrize(("kind", "shown"), PREVIEWED.items(), ids=["theorem", "equation", "ledger"])
+def test_a_link_shows_what_it_points_to(browser, address, kind, shown):
+    page = browser.new_context().new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    link = page.locator(f"article :is({kind})").first
+    link.focus()
+    page.wait_for_selector(f".preview:not([hidden]) {shown}")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".preview", state="hidden")
+    assert all(url.startswith((address, "blob:", "data:")) for url in asked)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_plot_is_shown_in_the_colours_of_the_page(browser, address, scheme):
+    page = browser.new_context(color_scheme=scheme).new_page()
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    plot = page.locator("picture > img").first
+    plot.scroll_into_view_if_needed()
+    ends = {"light": ".svg", "dark": "-dark.svg"}
+    showing = "([img, end]) => img.currentSrc.endsWith('-dark.svg') === (end === '-dark.svg') && img.naturalWidth > 0"
+    page.wait_for_function(showing, arg=[plot.element_handle(), ends[scheme]])
+    other = "dark" if scheme == "light" else "light"
+    page.evaluate("(theme) => document.documentElement.dataset.theme = theme", other)
+    page.wait_for_function(showing, arg=[plot.element_handle(), ends[other]])
+
+
+def test_on_paper_code_wraps_and_solutions_are_open(browser, address):
+    page = browser.new_context(viewport={"width": 700, "height": 900}).new_page()
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    page.emulate_media(media="print")
+    assert page.locator(".solution p:not(.admonition-title)").first.is_visible()
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")  # fetches what was not yet near
+    page.locator(".explorable-still").first.wait_for(state="visible")
+    assert not page.locator(".explorable").first.is_visible()
+    assert page.locator(".bd-article h1 .section-number").is_visible()
+    cut = page.evaluate(
+        "() => [...document.querySelectorAll('article pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    )
+    assert cut == 0
 
 
 def test_the_sites_root_leads_to_the_landing_page(browser, address):

@@ -170,6 +170,50 @@ def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(browser):
     page.close()
 
 
+# Pieces of a page in scripts of their own ----------------------------------------------------------------------------
+
+
+def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_needed(browser, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "book" / "_ext"))
+    spec = importlib.util.spec_from_file_location("pieces", REPOSITORY / "book" / "_ext" / "explorables.py")
+    ext = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ext)
+    head = "// shared\n" + COUNTER.replace("export default", "const widget =") + "\n"
+    states = {
+        name: {"state": {"_esm": f"{head}// {name}\nexport default widget;", "_css": "b {}", "label": name, "count": 0}}
+        for name in ("a", "b")
+    }
+    states["b"]["state"]["long"] = list(range(3000))
+    text = json.dumps({"state": states})
+    shared = ext.common_start(ext.codes(text))
+    assert shared == head
+    light, pieces = ext.lighter(text, shared)
+    assert len(light) < 700 < len(text)
+    assert len(pieces) == 4  # what is shared, two rests, one list
+    assert ext.lighter(light, "")[0] == light  # a page that is built again stays
+    (tmp_path / "explorables").mkdir()
+    for name, script in pieces.items():
+        (tmp_path / "explorables" / f"{name}.js").write_text(script, "utf-8")
+    (tmp_path / "widget-host.js").write_text(HOST, "utf-8")
+    view = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "%s"}</script>'
+    (tmp_path / "page.html").write_text(
+        f'<body>{view % "a"}<div style="height: 4000px"></div>{view % "b"}<script '
+        f'type="application/vnd.jupyter.widget-state+json">{light}</script>'
+        '<script src="widget-host.js"></script></body>'
+    )
+    page, asked = browser.new_page(), []
+    page.on("request", lambda request: asked.append(request.url.split("/")[-1]))
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_selector(".explorable[data-alive]")
+    assert texts(page) == ["a 0", ""]
+    assert sum(each.startswith(("widget-", "shared-")) for each in asked) == 3  # the host, what is shared, a's rest
+    page.evaluate("scrollTo(0, 4000)")
+    page.wait_for_function("document.querySelectorAll('.explorable[data-alive]').length === 2")
+    assert texts(page) == ["a 0", "b 0"]
+    assert len([each for each in asked if "." in each]) == 6
+    page.close()
+
+
 # The stills ----------------------------------------------------------------------------------------------------------
 
 

@@ -7,18 +7,14 @@
 - A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; bars and asterisks of formulas stay what
   they are, and examples stand apart.
-- A page holds the style and the code that its explorables share once.
 - ``package-versions`` lists the versions that this build ran with.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import platform
 import re
 from importlib import metadata
-from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -191,46 +187,6 @@ def two_column_table(head: tuple[str, str], rows: list[tuple[str, str]]) -> node
     return nodes.table("", group, classes=["colwidths-auto"])
 
 
-# Explorables ---------------------------------------------------------------------------------------------------------
-
-WIDGETS = re.compile(r'(<script type="application/vnd\.jupyter\.widget-state\+json">)(.*?)(</script>)', re.DOTALL)
-
-
-def share_styles(app: Sphinx, problem: Exception | None) -> None:
-    """On each page leave styles and shared code in the first widget that has them, and name that one in the others."""
-    if problem or app.builder.format != "html":
-        return
-    for path in Path(app.outdir).rglob("*.html"):
-        page = path.read_text("utf-8")
-        if found := WIDGETS.search(page):
-            path.write_text(page[: found.start(2)] + lighter(found[2]) + page[found.end(2) :], "utf-8")
-
-
-def lighter(states: str) -> str:
-    """A page's widget states with what several widgets share said once.
-
-    A style that another widget, id, has too becomes ``{"of": id}``; a module that begins as the first one does becomes
-    ``{"of": id, "length": n, "then": the rest}``, n counted as JavaScript counts, in units of UTF-16.
-    """
-    saved, styles, first = json.loads(states), {}, None
-    for name, widget in saved["state"].items():
-        state = widget["state"]
-        style, code = state.get("_css"), state.get("_esm")
-        if isinstance(style, str) and styles.setdefault(style, name) != name:
-            state["_css"] = {"of": styles[style]}
-        if isinstance(code, str) and first is None:
-            first = name, code
-        elif isinstance(code, str):
-            alike = itertools.takewhile(
-                lambda pair: pair[0] == pair[1], zip(first[1].splitlines(True), code.splitlines(True))
-            )
-            shared = "".join(line for line, _ in alike)
-            if len(shared) > 1000:
-                units = len(shared.encode("utf-16-le")) // 2
-                state["_esm"] = {"of": first[0], "length": units, "then": code[len(shared) :]}
-    return json.dumps(saved, ensure_ascii=False).replace("</", "<\\/")
-
-
 def setup(app: Sphinx) -> dict[str, object]:
     """Register everything above."""
     Collector.assign_section_numbers = number_by_file_name
@@ -238,7 +194,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", collapse_progress)
     app.connect("doctree-read", mark_credits)
     app.connect("doctree-resolved", tidy_statements)
-    app.connect("build-finished", share_styles)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)
     app.connect("autodoc-process-docstring", examples_apart, priority=120)

@@ -37,7 +37,40 @@
     return modules.get(code);
   }
 
+  // Large pieces of a page's states, code and records, lie in scripts of their own, which are asked for when they are
+  // needed. They are classic scripts, because nothing else loads from a file:// address.
+  const home = document.currentScript?.src, pieces = (window.geoPieces ??= {}), asked = new Map();
+
+  function piece(name) {
+    if (!asked.has(name)) {
+      asked.set(name, new Promise((done, fail) => {
+        const script = document.createElement("script");
+        script.src = new URL(`explorables/${name}.js`, home);
+        script.onload = () => done(pieces[name]);
+        script.onerror = () => fail(new Error("its code did not load"));
+        document.head.append(script);
+      }));
+    }
+    return asked.get(name);
+  }
+
+  async function whole(state) {
+    const far = Object.entries(state).filter(([, value]) => value?.pieces);
+    await Promise.all(far.map(async ([key, { pieces: names }]) => {
+      const parts = await Promise.all(names.map(piece));
+      state[key] = parts.length > 1 ? parts.join("") : parts[0];
+    }));
+  }
+
+  // What explorables tied by a shared name said before others of them woke.
+  const shared = new Map();
+  window.addEventListener("geo-share", ({ detail }) => shared.set(detail.shared, detail.value));
+
   async function open(id, state) {
+    await whole(state);
+    for (const [name, common] of Object.entries(state.share ?? {})) {
+      if (shared.has(common)) state[name] = shared.get(common);
+    }
     const model = makeModel(state), widget = await load(state._esm);
     await widget.initialize?.({ model });
     return { model, widget };
@@ -52,13 +85,37 @@
     return still && (still.closest("figure, .cell_output") ?? still);
   }
 
-  async function show(script, states) {
-    const { model_id: id } = JSON.parse(script.textContent);
-    const state = states[id]?.state;
-    const el = document.createElement("div");
+  // A still's caption, with its number, stays on the screen below the explorable that takes its place.
+  function caption(still, el) {
+    const words = still?.querySelector("figcaption");
+    if (!words) return;
+    const copy = document.createElement("div");
+    copy.className = "explorable-caption";
+    copy.innerHTML = words.innerHTML.replace(/\s*With scripts[^.]*\./, "");
+    copy.querySelectorAll("[id]").forEach((each) => each.removeAttribute("id"));
+    copy.querySelectorAll(".headerlink").forEach((each) => each.remove());
+    el.after(copy);
+  }
+
+  // An empty box for each view; it is filled when it comes near the window, or when a link or the address calls it.
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting) target.wake();
+  }, { rootMargin: "600px 0px" });
+
+  function prepare(script, states) {
+    const { model_id: id } = JSON.parse(script.textContent), state = states[id]?.state;
+    const el = document.createElement("div"), name = state?._anywidget_id?.split(".").at(-2);
     el.className = "explorable";
+    if (name) el.dataset.explorable = name;
     script.after(el);
     const still = stillOf(el);
+    let woken = null;
+    el.wake = () => (woken ??= show(el, id, state, still));
+    near.observe(el);
+  }
+
+  async function show(el, id, state, still) {
+    near.unobserve(el);
     try {
       if (!state?._esm) throw new Error("this page holds no code for it");
       if (state._css && !styles.has(state._css)) {
@@ -69,12 +126,30 @@
       const { model, widget } = await models.get(id);
       await widget.render({ model, el });
       el.dataset.alive = "yes";
+      caption(still, el);
       still?.classList.add("explorable-replaced");
     } catch (error) {
       el.classList.add("explorable-broken");
       el.textContent = `This explorable could not start: ${error.message}`;
     }
   }
+
+  // The figures that an address means, all of its name, awake.
+  const called = (hash) => {
+    const name = /^#(?:move|drag)-([a-z]+)/i.exec(hash)?.[1];
+    const boxes = name ? [...document.querySelectorAll(`.explorable[data-explorable="${name}"]`)] : [];
+    return boxes.filter((box) => !box.dataset.alive).map((box) => box.wake());
+  };
+  const press = (event) => {
+    if (event.type === "keydown" && event.key !== " ") return;
+    const link = event.target.closest?.('a[href^="#move-"]'), sleeping = link ? called(link.hash) : [];
+    if (!sleeping.length) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    Promise.all(sleeping).then(() => link.click());
+  };
+  for (const type of ["click", "keydown"]) document.addEventListener(type, press, true);
+  window.addEventListener("hashchange", () => called(location.hash));
 
   const saved = document.querySelector(`script[type="${MIME}state+json"]`);
   const states = saved ? JSON.parse(saved.textContent).state : {};
@@ -84,10 +159,10 @@
       path.slice(0, -1).reduce((at, key) => at[key], state)[path.at(-1)] = new DataView(bytes.buffer);
     }
   }
-  for (const { state } of Object.values(states)) { // a page holds once what several widgets share
+  for (const { state } of Object.values(states)) { // a page holds once the style that several widgets share
     if (state._css?.of) state._css = states[state._css.of].state._css;
-    const { of, length, then } = state._esm ?? {};
-    if (of) state._esm = states[of].state._esm.slice(0, length) + then;
   }
-  document.querySelectorAll(`script[type="${MIME}view+json"]`).forEach((script) => show(script, states));
+  document.querySelectorAll(`script[type="${MIME}view+json"]`).forEach((script) => prepare(script, states));
+  document.querySelectorAll('a[href^="#drag-"]').forEach((link) => called(link.hash)); // numbers must be true
+  called(location.hash);
 })();

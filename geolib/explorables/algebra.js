@@ -67,6 +67,23 @@ export function expm(a) {
   return sum;
 }
 
+/** Axis and angle, in radians, of exp(A), for A's entries above the diagonal: A v = w x v, and |w| is the angle. */
+export function axisAngle([a, b, c]) {
+  const w = [-c, b, -a], angle = norm(w);
+  return { axis: angle > 1e-12 ? w.map((value) => value / angle) : [0, 0, 1], angle };
+}
+
+/** exp(t A). */
+export function turnAt(entries, t) {
+  return expm(skew(entries.map((value) => t * value), 3));
+}
+
+/** The angle of a rotation of space, 0 to pi: its skew part is sin(angle), its trace 1 + 2 cos(angle). */
+export function turnAngle(r) {
+  const sine = norm([r[2][1] - r[1][2], r[0][2] - r[2][0], r[1][0] - r[0][1]]) / 2;
+  return Math.atan2(sine, (r[0][0] + r[1][1] + r[2][2] - 1) / 2);
+}
+
 /** exp(x_i) over their sum. */
 export function softmax(scores) {
   const top = Math.max(...scores), each = scores.map((score) => Math.exp(score - top));

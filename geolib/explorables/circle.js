@@ -1,5 +1,5 @@
 // Attention on a circle: tokens are points, the query points somewhere, and the softmax fetches a mean of the points.
-import { clamp, drag, html, button, path, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, clamp, drag, html, path, say, set, show, slider, stage, svg } from "./common.js";
 import { handle } from "./draw.js";
 import { dot, softmax } from "./algebra.js";
 
@@ -43,6 +43,7 @@ const OUT = 1.24; // radii from the centre to the query's handle
 const [COLDEST, HOTTEST] = [0.05, 5];
 
 const CSS = `
+.geo .circle .geo-ask { grid-column: 1 / -1; }
 .geo .circle .plane { max-width: 360px; margin: 0 auto; width: 100%; }
 .geo .circle .geo-dot, .geo .circle text { pointer-events: none; }
 .geo .circle svg text.number { fill: var(--ground); font-size: 11px; font-weight: 600; }
@@ -145,7 +146,8 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change } = place;
   const root = html("div", { class: "circle geo-columns", role: "group", "aria-label": "Attention on a circle" },
     place.root);
-  const left = html("div", {}, root), right = html("div", { class: "side" }, root);
+  ask(root, "Draw the temperature down, then up. Where does the mean go?");
+  const left = html("div", { class: "geo-stay" }, root), right = html("div", { class: "side" }, root);
   const draw = plane(left, {
     onQuery: (query) => change({ query }),
     onToken: (n, angle) => change({ tokens: place.read().tokens.map((each, i) => (i === n ? angle : each)) }),

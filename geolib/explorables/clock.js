@@ -1,5 +1,5 @@
 // The clock of RoPE: every pair of features is a hand, and a position is a time of day.
-import { clamp, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, clamp, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ const NAMES = ["query", "key", "shift", "base", "pairs", "length"];
 
 const CSS = `
 .geo .clock { display: grid; gap: 14px 36px; padding: 14px 16px 18px;
-  grid-template: "face curve" auto "places settings" auto "together together" auto / 9fr 11fr; }
+  grid-template: "ask ask" auto "face curve" auto "places settings" auto "together together" auto / 9fr 11fr; }
 .geo .clock > div { min-width: 0; }
 .geo .clock .places, .geo .clock .settings { display: grid; gap: 8px; align-content: start; }
 .geo .clock .together { display: grid; grid-template-columns: auto 1fr; gap: 2px 16px; align-items: center;
@@ -76,10 +76,13 @@ const CSS = `
 .geo .clock .stem { stroke: var(--join); stroke-width: 1; opacity: 0.6; }
 .geo .clock .dot { fill: var(--ground); stroke: var(--join); stroke-width: 1.3; }
 .geo .clock .mark { fill: var(--join); stroke: var(--ground); stroke-width: 1.5; }
+.geo .clock .lit .ring { stroke: var(--join); stroke-width: 3; }
+.geo .clock .lit .hand { opacity: 1; stroke-width: 2.5; }
+.geo .clock .dot.lit { fill: var(--join); stroke: var(--text); stroke-width: 2; }
+.geo .clock .many .hand { display: none; } .geo .clock .many .lit .hand { display: inline; }
 .geo .clock .hub { fill: var(--ground); stroke: var(--rule); stroke-width: 1.5; }
 @container (max-width: 560px) {
-  .geo .clock { grid-template: "face" auto "places" auto "together" auto "curve" auto "settings" auto / minmax(0, 1fr);
-    gap: 12px; padding: 10px 8px 14px; }
+  .geo .clock { display: flex; flex-direction: column; gap: 12px; padding: 10px 8px 14px; }
   .geo .clock .face svg { max-width: 270px; }
   .geo .clock .face text { font-size: 15.2px; }
   .geo .clock .together .geo-note { grid-column: 1 / -1; }
@@ -88,15 +91,15 @@ const CSS = `
 /** The face: one ring a pair, the fastest outermost, as a clock's second hand is its longest. */
 function face(parent, onTurn) {
   const picture = svg("svg", { viewBox: "-170 -170 340 340", role: "img" }, parent);
-  const rings = svg("g", {}, picture), openings = svg("g", {}, picture);
-  const hands = svg("g", {}, picture), tips = svg("g", {}, picture);
+  const words = svg("g", {}, picture), rings = svg("g", {}, picture), openings = svg("g", {}, picture);
+  const tips = svg("g", {}, picture);
   for (const [x, y, text] of [[162, 5, "0"], [0, -157, "π/2"], [-162, 5, "π"], [0, 168, "3π/2"]]) {
-    svg("text", { x, y, "text-anchor": "middle" }, rings, text);
+    svg("text", { x, y, "text-anchor": "middle" }, words, text);
   }
   svg("circle", { class: "hub", r: 3 }, picture);
   let parts = [];
 
-  const grip = (who, i) => {
+  const grip = (who, i, group) => {
     const tip = svg("circle", { class: `tip ${who[0]}` }, tips);
     const reach = svg("circle", { class: "geo-reach" }, tips);
     const angle = (x, y) => {
@@ -108,18 +111,19 @@ function face(parent, onTurn) {
       start(x, y) { last = angle(x, y); onTurn(who, i, null); },
       move(x, y) { const now = angle(x, y); onTurn(who, i, wrap(now - last)); last = now; },
     });
-    return { hand: svg("line", { class: `hand ${who[0]}`, x1: 0, y1: 0 }, hands), tip, reach };
+    return { hand: svg("line", { class: `hand ${who[0]}`, x1: 0, y1: 0 }, group), tip, reach };
   };
   const build = (pairs) => {
-    for (const group of [openings, hands, tips]) group.replaceChildren();
-    for (const ring of rings.querySelectorAll("circle")) ring.remove();
+    for (const group of [openings, rings, tips]) group.replaceChildren();
+    rings.classList.toggle("many", pairs > 12); // so many hands would be dust: the arcs between them stay
     const gap = FACE / (pairs + 1);
     parts = Array.from({ length: pairs }, (_, i) => {
-      const radius = FACE - i * gap, size = clamp(gap / 3.2, 1.6, 5.5);
-      svg("circle", { class: "ring", r: radius, opacity: clamp(12 / pairs, 0.45, 1) }, rings);
+      const radius = FACE - i * gap, size = clamp(gap / 2.6, 2.1, 5.5);
+      const group = svg("g", {}, rings);
+      svg("circle", { class: "ring", r: radius, opacity: clamp(12 / pairs, 0.45, 1) }, group);
       const opening = svg("path", { class: "opening" }, openings);
-      const part = { radius, opening, key: grip("key", i), query: grip("query", i) };
-      set(part.opening, { "stroke-width": clamp(gap / 4.5, 1.2, 5), opacity: 0.55 });
+      const part = { group, radius, opening, key: grip("key", i, group), query: grip("query", i, group) };
+      set(part.opening, { "stroke-width": clamp(gap / 3.5, 1.4, 5), opacity: pairs > 12 ? 0.8 : 0.55 });
       for (const { hand, tip, reach } of [part.key, part.query]) {
         set(hand, { "stroke-width": 1.2 + 1.3 * i / pairs, opacity: clamp(3.2 / pairs, 0.08, 0.8) });
         set(tip, { r: size, "stroke-width": clamp(size / 2.2, 1, 2.2) });
@@ -129,7 +133,8 @@ function face(parent, onTurn) {
     });
   };
   const point = (radius, angle) => [(radius * Math.cos(angle)).toFixed(2), (-radius * Math.sin(angle)).toFixed(2)];
-  return (state) => {
+  const light = (lit) => parts.forEach(({ group }, i) => group.classList.toggle("lit", i === lit));
+  return { light, draw(state) {
     if (parts.length !== state.pairs) build(state.pairs);
     const angles = clockAngles(state);
     parts.forEach((part, i) => {
@@ -145,11 +150,11 @@ function face(parent, onTurn) {
       set(part.opening, { d: `M${x0} ${y0}A${part.radius} ${part.radius} 0 0 ${opening > 0 ? 0 : 1} ${x1} ${y1}` });
     });
     set(picture, { "aria-label": `Clock face with one ring for each of ${state.pairs} pairs: ${describe(state)}` });
-  };
+  } };
 }
 
 /** The score against delta, a mark where the two positions stand, and a small dot for each pair. */
-function curve(parent, onDelta) {
+function curve(parent, onDelta, onPair) {
   const left = 24, right = 8, top = 10, bottom = 38;
   const picture = svg("svg", { role: "img", "data-drag": "" }, parent), grid = svg("g", {}, picture);
   const line = svg("path", { class: "score" }, picture), stem = svg("line", { class: "stem" }, picture);
@@ -159,6 +164,19 @@ function curve(parent, onDelta) {
   const x = (delta) => left + ((delta + length) / (2 * length)) * (width - left - right);
   const follow = (px) => onDelta(((px - left) / (width - left - right)) * 2 * length - length);
   drag(picture, { start: follow, move: follow });
+
+  // The pair whose dot lies under the mouse; null where there is none.
+  const hover = (px, py) => {
+    const far = [...dots.children].map((dot) => Math.hypot(dot.getAttribute("cx") - px, dot.getAttribute("cy") - py));
+    const best = far.indexOf(Math.min(...far)), lit = far[best] < 9 ? best : null;
+    [...dots.children].forEach((dot, i) => dot.classList.toggle("lit", i === lit));
+    onPair(lit);
+  };
+  picture.addEventListener("pointermove", ({ clientX, clientY, pointerType }) => {
+    const box = picture.getBoundingClientRect();
+    if (pointerType === "mouse") hover(clientX - box.left, clientY - box.top);
+  });
+  picture.addEventListener("pointerleave", () => hover(-99, -99));
 
   const background = ({ pairs, base }) => {
     set(picture, { viewBox: `0 0 ${width} ${height}`, height });
@@ -201,15 +219,17 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS);
   const { change, read } = place;
   const clock = html("div", { class: "clock", role: "group", "aria-label": "The clock of RoPE" }, place.root);
+  ask(clock, "Shift both by t. What will the mark on the curve do?").style.gridArea = "ask";
   const area = (name) => html("div", { class: name, style: `grid-area: ${name}` }, clock);
   // In the order of a phone's screen, which is the order of the Tab key everywhere.
   const [left, places, together] = [area("face"), area("places"), area("together")];
   const [right, settings] = [area("curve"), area("settings")];
 
   const where = html("p", { class: "geo-say" }, left);
-  html("p", { class: "geo-note" }, left, "One ring a pair, the fastest outside.");
+  const plain = "One ring a pair, the fastest outside.", note = html("p", { class: "geo-note" }, left, plain);
   let turned = 0; // where the dragged hand's position would be without its limits
-  const drawFace = face(left, (who, i, angle) => {
+  left.classList.add("geo-stay");
+  const dial = face(left, (who, i, angle) => {
     const { base, pairs, length, [who]: position } = read();
     turned = angle === null ? position : turned + angle / frequencies(pairs, base)[i];
     if (angle !== null) change({ [who]: clamp(Math.round(turned * 100) / 100, 0, length) });
@@ -219,6 +239,11 @@ function render({ model, el }) {
   const drawCurve = curve(right, (delta) => {
     const { key, length } = read();
     change(atDelta(key, Math.round(delta * 4) / 4, length));
+  }, (lit) => {
+    dial.light(lit);
+    const { base, pairs, key, query } = read(), theta = frequencies(pairs, base)[lit];
+    note.textContent = lit === null ? plain : `Pair ${lit + 1}: θ = ${show(theta, 3)}, `
+      + `cos Δθ = ${show(Math.cos((key - query) * theta), 2)}.`;
   });
 
   const position = (parent, label, name, tone) =>
@@ -252,7 +277,7 @@ function render({ model, el }) {
     say(where, ["warm geo-full", ""], " query at ", ["warm", m], ", ", ["cool geo-ring", ""], " key at ", ["cool", n]);
     const value = show(score(delta, state.pairs, state.base));
     say(what, "Δ = n − m = ", ["join", number(delta)], ", score ", ["join", value]);
-    drawFace(state);
+    dial.draw(state);
     drawCurve(state);
     place.speak(describe(state));
   });

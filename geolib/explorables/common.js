@@ -110,6 +110,25 @@ export function choice(parent, { label, options, onInput }) {
   return { row, update(value) { select.value = value; } };
 }
 
+/** The question that an explorable begins with. */
+export function ask(parent, text) {
+  return html("p", { class: "geo-ask" }, parent, text);
+}
+
+/** A place for controls that wait until they are called for. */
+export function more(parent, label = "More to move") {
+  const details = html("details", { class: "geo-more" }, parent);
+  html("summary", {}, details, label);
+  return html("div", { class: "geo-controls" }, details);
+}
+
+/** Buttons of which one is pressed: `options` are [value, text] pairs; `update(value)` presses from outside. */
+export function pick(parent, label, options, onPick) {
+  const row = html("div", { class: "geo-pick", role: "group", "aria-label": label }, parent);
+  const all = options.map(([value, text]) => [value, button(row, text, () => onPick(value))]);
+  return { row, update(now) { all.forEach(([value, each]) => each.update(value === now)); } };
+}
+
 /** A button; with `update(on)` it becomes one that is pressed or not. */
 export function button(parent, text, onPress) {
   const element = html("button", { type: "button" }, parent, text);

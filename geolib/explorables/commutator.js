@@ -1,5 +1,5 @@
 // Two turns in two orders: a die turned about two axes, first one then the other, and what half the bracket foretells.
-import { clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
 import { apply, combine, dot, expm, multiply, norm, skew, transpose } from "./algebra.js";
 
@@ -73,7 +73,8 @@ const CSS = `
 .geo .commutator .tone2 { fill: color-mix(in srgb, var(--text) 3%, var(--ground)); }
 .geo .commutator .ghost { fill: none; stroke: var(--join); stroke-width: 1.6; stroke-dasharray: 4 4; }
 .geo .commutator .still { stroke-width: 1.2; opacity: 0.6; }
-.geo .commutator .name { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
+.geo .commutator .name { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground);
+  stroke-width: 3px; }
 .geo .commutator .side { display: grid; gap: 10px; align-content: center; }
 .geo .commutator .run { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
 .geo .commutator .run button { min-width: 84px; }
@@ -119,6 +120,7 @@ function die(parent, order) {
     set(ghost, { d: seen(aim).map((face) => outline(aim, face)).join("") });
     behind.replaceChildren();
     before.replaceChildren();
+    const placed = []; // the second name stands beside the first where both axes are nearly one
     pairOf.forEach((a, i) => {
       const axis = [a[2][1], a[0][2], a[1][0]], size = norm(axis) || 1, unit = axis.map((value) => value / size);
       const inside = apply(transpose(r), unit), out = HALF / Math.max(...inside.map(Math.abs));
@@ -127,7 +129,9 @@ function die(parent, order) {
         const layer = sign * dot(unit, VIEW[2]) >= 0 ? before : behind, at = (d) => pair(unit.map((x) => sign * d * x));
         svg("path", { class: style, d: `M${at(out)}L${at(0.98)}` }, layer);
       }
-      const [x, y] = flat(unit.map((value) => 1.1 * value));
+      const [tip, y] = flat(unit.map((value) => 1.1 * value));
+      const near = placed.some(([u, v]) => Math.abs(u - tip) < 24 && Math.abs(v - y) < 14), x = near ? tip + 26 : tip;
+      placed.push([x, y]);
       const place = { class: `geo-${tone} name`, x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" };
       svg("text", { ...place, style: "fill: currentColor" }, before, i ? "X₂" : "X₁");
     });
@@ -172,7 +176,9 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
   const all = html("div", { class: "commutator geo-columns", role: "group", "aria-label": "Two turns in two orders" },
     place.root);
-  const sentence = html("p", { class: "geo-say" }, all), dice = html("div", { class: "dice", "data-drag": "" }, all);
+  ask(all, "The same turns in two orders. Press Run: will both dice show the same faces?").style.gridColumn = "1 / -1";
+  const sentence = html("p", { class: "geo-say" }, all);
+  const dice = html("div", { class: "dice geo-stay", "data-drag": "" }, all);
   const draw = [["X₁", "X₂"], ["X₂", "X₁"]].map((order) => die(dice, order));
   const side = html("div", { class: "side" }, all);
   const size = slider(side, { label: "Size of both turns", min: 0, max: 120, step: 1, tone: "join",

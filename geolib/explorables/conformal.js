@@ -1,5 +1,5 @@
-// The conformal scale: one number s stretches the unit balls along a line of tokens, and so shrinks their scores.
-import { choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+// The conformal scale: one number s makes the same vector measure less, the later it stands, and shrinks its scores.
+import { ask, choice, clamp, drag, html, more, pick, say, set, show, slider, stage, svg } from "./common.js";
 import { arrow, board, chart, handle } from "./draw.js";
 import { softmax } from "./algebra.js";
 
@@ -23,11 +23,6 @@ export function exponents({ law, tokens }) {
 /** s^(n/2): the length at each token of a vector that has length 1 without a metric. */
 export function lengths(state) {
   return exponents(state).map((exponent) => Math.exp((exponent / 2) * logScale(state)));
-}
-
-/** The unit balls' radii s^(-n/2): where x^T M_n x = 1 for the metric M_n = s^n I. */
-export function radii(state) {
-  return lengths(state).map((length) => 1 / length);
 }
 
 /** s^((m+n)/2), what the metric makes of the score of a query at m and a key at n: one row for each m. */
@@ -69,14 +64,21 @@ export function describe(state) {
 
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const NAMES = ["law", "w", "alpha", "query", "tokens"];
+const NAMES = ["unfold", "law", "w", "alpha", "query", "tokens"];
 const LAWS = [["bounded", "sᵐ with s = eʷ / (eʷ + α)"], ["free", "sᵐ with s = eʷ"],
   ["slow", "s^log(1+m), s = eʷ / (eʷ + α)"]];
 const ALPHAS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 // The slider of w goes by steps: [lowest w, step, steps]; a free w only stays near 0.
 const REACH = { bounded: [-2, 0.05, 160], slow: [-2, 0.05, 160], free: [-0.4, 0.005, 120] };
 
+const STAGES = [["Lengths", "Draw w to the left. The arrows are all the same two numbers: which measures least?"],
+  ["All scores", "A score is multiplied by both lengths. Which scores fade most, near ones or far ones?"],
+  ["One row", "Move the query. Outlines: its scores as they were. Which key has the largest score now?"],
+  ["Weights", "Move the query to the end. Does its row of weights grow sharper or flatter?"]];
+
 const CSS = `
+.geo .conformal [hidden] { display: none; }
+.geo .conformal .geo-say { min-height: 1.4em; }
 .geo .conformal { display: grid; gap: 14px; padding: 14px 16px 18px; }
 .geo .conformal > div { min-width: 0; }
 .geo .conformal .geo-columns { padding: 0; grid-template-columns: 9fr 11fr; }
@@ -101,7 +103,7 @@ const CSS = `
   .geo .conformal .geo-board { margin: 6px auto 4px; }
 }`;
 
-/** Tokens on a line: the unit ball of each, and in it one and the same arrow. */
+/** Tokens on a line: at each the same vector, as long as it measures there, and the circle of the length 1. */
 function line(parent, onQuery) {
   const picture = svg("svg", { role: "img" }, parent), balls = svg("g", {}, picture), ticks = svg("g", {}, picture);
   const ruler = svg("path", { class: "ruler geo-vector" }, picture);
@@ -112,33 +114,31 @@ function line(parent, onQuery) {
 
   return (state) => {
     const { tokens, query } = state, width = Math.max(200, Math.round(parent.clientWidth)), wide = width > 560;
-    const height = wide ? 160 : 124, middle = (height - 30) / 2, rail = height - 22;
+    const height = wide ? 160 : 124, middle = (height - 6) / 2, rail = height - 22;
     edge = wide ? 40 : 18;
     gap = (width - 2 * edge) / (tokens - 1);
-    const radius = clamp(0.42 * gap, 6, 20), xs = lengths(state).map((_, n) => edge + gap * n);
+    const radius = clamp(0.45 * gap, 6, 24), xs = lengths(state).map((_, n) => edge + gap * n);
     if (`${width} ${tokens}` !== drawn) {
       drawn = `${width} ${tokens}`;
       set(picture, { viewBox: `0 0 ${width} ${height}`, height });
       balls.replaceChildren();
       ticks.replaceChildren();
-      for (const x of xs) svg("circle", { cx: x.toFixed(1), cy: middle }, balls);
+      for (const x of xs) svg("circle", { cx: x.toFixed(1), cy: middle, r: radius.toFixed(1) }, balls);
       svg("path", { class: "geo-zero", d: `M${edge} ${rail}H${width - edge}` }, ticks);
       const every = gap > 26 ? 1 : 5;
       for (let n = 0; n < tokens; n += every) {
         svg("text", { x: xs[n].toFixed(1), y: height - 1, "text-anchor": "middle" }, ticks, String(n));
       }
-      set(ruler, { d: xs.map((x) => arrow(x, middle, x, middle - radius, 6)).join("") });
     }
-    radii(state).forEach((r, n) => {
-      const kind = n === query ? "ball here" : "ball";
-      set(balls.children[n], { r: Math.min(radius * r, 4 * width).toFixed(1), class: kind });
-    });
+    const long = lengths(state).map((length) => Math.min(length, 4));
+    set(ruler, { d: xs.map((x, n) => arrow(x, middle, x, middle - radius * long[n], 6)).join("") });
+    for (let n = 0; n < tokens; n++) set(balls.children[n], { class: n === query ? "ball here" : "ball" });
     grip.place(xs[query], rail);
     const x = xs[query], anchor = x > width - 42 ? "end" : x < 42 ? "start" : "middle";
     set(label, { x: x.toFixed(1), y: 12, "text-anchor": anchor });
     label.textContent = `length ${times(lengths(state)[query])}`;
-    set(picture, { "aria-label": `Unit balls of the metric along ${tokens} tokens, with radii from 1 at token 0 to `
-      + `${times(radii(state)[tokens - 1])} at token ${tokens - 1}: ${describe(state)}` });
+    set(picture, { "aria-label": `The same vector at ${tokens} tokens, with lengths from 1 at token 0 to `
+      + `${times(lengths(state)[tokens - 1])} at token ${tokens - 1}: ${describe(state)}` });
   };
 }
 
@@ -202,10 +202,12 @@ function render({ model, el }) {
   const root = html("div", { class: "conformal", role: "group", "aria-label": "The conformal scale" }, place.root);
   const toQuery = (m) => change({ query: clamp(m, 0, read().tokens - 1) });
 
-  const top = html("div", { class: "line" }, root);
+  const question = ask(root, "");
+  const stages = pick(root, "What is shown", STAGES.map(([word], i) => [i + 1, word]), (unfold) => change({ unfold }));
+  const top = html("div", { class: "line geo-stay" }, root);
   const first = html("p", { class: "geo-say" }, top);
   const drawLine = line(top, toQuery);
-  html("p", { class: "geo-note" }, top, "Circle: the vectors of length 1 there. Arrow: the same vector everywhere.");
+  html("p", { class: "geo-note" }, root, "Circle: length 1. Arrow: the same vector, as long as it measures.");
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const w = slider(controls, { label: "Learned number w", min: 0, step: 1, tone: "join", onInput(i) {
@@ -213,9 +215,10 @@ function render({ model, el }) {
     change({ w: Math.round(1e4 * (low + step * i)) / 1e4 });
   } });
   const query = slider(controls, { label: "Query position m", min: 0, step: 1, tone: "warm", onInput: toQuery });
-  const alpha = slider(controls, { label: "Constant α", min: 0, step: 1, tone: "text",
+  const rest = more(controls);
+  const alpha = slider(rest, { label: "Constant α", min: 0, step: 1, tone: "text",
     onInput: (i) => change({ alpha: ALPHAS[i] }) });
-  const law = choice(controls, { label: "Law of the scale", options: LAWS, onInput(next) {
+  const law = choice(rest, { label: "Law of the scale", options: LAWS, onInput(next) {
     const state = read(), [low, step, steps] = REACH[next];
     const s = Math.min(Math.exp(logScale(state)), 1 - 1e-6); // the same s under the other law, where it reaches it
     change({ law: next, w: Math.round(1e4 * clamp(rawOf(next, s, state.alpha), low, low + step * steps)) / 1e4 });
@@ -228,13 +231,17 @@ function render({ model, el }) {
   const key = html("p", { class: "geo-note" }, left);
   key.append("× 0", html("span", { class: "bar less" }), "× 1", html("span", { class: "bar more" }), "× ∞");
   const constant = html("p", { class: "geo-note" }, left);
-  const third = html("p", { class: "geo-say" }, right);
-  html("p", { class: "geo-note" }, right, "Scores of the query’s row: outline before, filled after.");
-  const drawScores = bars(right, "scores");
-  html("p", { class: "geo-note" }, right, "Weights, their softmax; dashed: all alike. “Cover”: e to the entropy.");
-  const drawWeights = bars(right, "weights");
+  const [upper, lower] = [html("div", {}, right), html("div", { class: "cover" }, right)];
+  html("p", { class: "geo-note" }, upper, "Scores of the query’s row: outline before, filled after.");
+  const drawScores = bars(html("div", {}, upper), "scores");
+  const third = html("p", { class: "geo-say" }, lower);
+  html("p", { class: "geo-note" }, lower, "Weights, their softmax; dashed: all alike. “Cover”: e to the entropy.");
+  const drawWeights = bars(html("div", {}, lower), "weights");
 
   place.start((state) => {
+    question.textContent = STAGES[state.unfold - 1][1];
+    stages.update(state.unfold);
+    [columns, upper, lower].forEach((part, i) => { part.hidden = state.unfold < i + 2; });
     const log = logScale(state), s = show(Math.exp(log), 3), [from, step, steps] = REACH[state.law];
     w.update((state.w - from) / step, `${show(state.w, 3, true)}, so s = ${s}`, steps);
     alpha.row.style.display = state.law === "free" ? "none" : "";
@@ -255,11 +262,11 @@ function render({ model, el }) {
     const verdict = Math.abs(now - old) < 0.05 ? "no change." : now > old ? "flatter." : "sharper.";
     say(third, "Its weights cover ", ["soft", show(old, 1)], " → ", ["join", show(now, 1)], ` tokens: ${verdict}`);
     drawLine(state);
-    drawMap(state);
+    if (state.unfold > 1) drawMap(state);
     const top = Math.max(3, ...scaled.map(Math.abs)), ceiling = Math.ceil(10 * Math.max(...before, ...after)) / 10;
     const tick = (value) => [value, show(value, top < 100 ? 1 : 0, true)]; // a longer number has no room
-    drawScores(state, -top, top, top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled, 0);
-    drawWeights(state, 0, ceiling, [0, ceiling], before, after, 1 / state.tokens);
+    if (state.unfold > 2) drawScores(state, -top, top, top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled, 0);
+    if (state.unfold > 3) drawWeights(state, 0, ceiling, [0, ceiling], before, after, 1 / state.tokens);
     place.speak(describe(state));
   });
   return place.close;

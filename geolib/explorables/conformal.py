@@ -1,4 +1,4 @@
-"""The conformal scale: one number that stretches unit balls along the tokens and shrinks their scores."""
+"""The conformal scale: one number by which a vector measures less at later tokens, and its scores with it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class ConformalScale(Explorable):
 
     Parameters
     ----------
+    unfold : int
+        How much is shown, 1 to 4: the lengths, then all scores, then one row of them, then its weights.
     law : str
         How w becomes a scale: "bounded", s = e^w / (e^w + alpha) < 1 to the power m; "free", s = e^w to the power m;
         "slow", s of the first to the power log(1 + m).
@@ -33,13 +35,14 @@ class ConformalScale(Explorable):
     ValueError
         When a value is out of its range.
 
-    Source: RF-6, RF-6a, RF-9, RF-13. The laws are ``geolib.conformal.SCALE_LAWS``, the balls
-    ``geolib.conformal.unit_ball`` of ``scalar_metric``, the factor what ``geolib.transport.rotation_preset`` makes of
+    Source: RF-6, RF-6a, RF-9, RF-13. The laws are ``geolib.conformal.SCALE_LAWS``, the lengths
+    those of ``geolib.conformal.scalar_metric``, the factor what ``geolib.transport.rotation_preset`` makes of
     a score.
     """
 
     _esm = assemble("conformal.js")
 
+    unfold = Whole(1, low=1, high=4)
     law = Choice("bounded", ["bounded", "free", "slow"])
     w = Real(0.0, low=-6, high=6)
     alpha = Real(0.1, low=0.001, high=10)

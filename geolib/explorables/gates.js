@@ -1,5 +1,5 @@
 // Gates and rates: the memory that the gates leave, and the clock that the rates wind.
-import { clamp, choice, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, clamp, choice, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
 import { arrow, chart, raster } from "./draw.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -83,22 +83,20 @@ const GATES = [["", "drawn by hand"], ["half", "all 0.5 = σ(0)"], ["open", "all
 const RATES = [["", "drawn by hand"], ["rope", "RoPE: all 1"], ["wind", "ahead, then back"]];
 
 const CSS = `
-.geo .gates .time { grid-column: 1 / -1; display: grid; grid-template-columns: auto 1fr; gap: 2px 16px;
-  align-items: center; }
-.geo .gates .time button { min-width: 84px; }
+.geo .gates { display: grid; gap: 14px; padding: 14px 16px 18px; } .geo .gates > * { min-width: 0; }
+.geo .gates .geo-columns { padding: 0; }
 .geo .gates .cause, .geo .gates .effect { min-width: 0; display: grid; gap: 6px; align-content: start; }
 .geo .gates .cause .list { grid-template-columns: auto 1fr; }
 .geo .gates .cause .list output { display: none; }
 .geo .gates .cause select { grid-area: 1 / 2; }
 .geo .gates .draw { touch-action: none; cursor: crosshair; }
 .geo .gates .bar { fill: currentColor; opacity: 0.45; } .geo .gates .bar.now { opacity: 1; }
-.geo .gates .both { display: grid; grid-template-columns: 150px minmax(0, 1fr); gap: 14px; align-items: start; }
+.geo .gates .both { display: grid; grid-template-columns: 190px minmax(0, 1fr); gap: 14px; align-items: end; }
 .geo .gates .map { position: relative; }
 .geo .gates .map span { position: absolute; left: -3px; right: -3px; border: 1.5px solid var(--text);
   border-radius: 2px; pointer-events: none; }
-.geo .gates .map + p { margin-top: 4px; }
 .geo .gates .both > div { min-width: 0; }
-.geo .gates .both svg.clock { max-width: 150px; }
+.geo .gates .both svg.clock { max-width: 190px; }
 .geo .gates .line { stroke-dasharray: 4 4; stroke: var(--text); stroke-width: 1.4; fill: none; }
 .geo .gates .ring { fill: none; stroke: var(--line); }
 .geo .gates .past { stroke: var(--cool); opacity: 0.3; }
@@ -135,7 +133,6 @@ function curve(parent, tone, high, name, onPaint) {
 /** b_ij as a map, with a frame around the row of token i. */
 function map(parent) {
   const box = html("div", { class: "map" }, parent), { canvas, draw } = raster(box), row = html("span", {}, box);
-  html("p", { class: "geo-note" }, parent, "bᵢⱼ: row i, column j");
   row.style.height = `calc(${100 / TOKENS}% + 4px)`;
   let drawn = "";
   return ({ gamma, token }) => {
@@ -158,7 +155,7 @@ function fall(parent) {
     const logs = logRow(gamma, token), { slope, gap } = alibi(gamma, token), end = token - 1;
     let floor = -2;
     while (floor > logs[end]) floor *= 2;
-    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 150, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = i − j",
+    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 230, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = i − j",
       yTicks: [[0, "1"], [floor / 2, `e${raised(floor / 2)}`], [floor, `e${raised(floor)}`]] });
     const xs = logs.map((_, distance) => x(distance)), ys = logs.map(y);
     set(row, { d: path(xs, ys) });
@@ -196,10 +193,11 @@ function face(parent) {
 
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
-  const box = html("div", { class: "gates geo-columns", role: "group", "aria-label": "Gates and rates" }, place.root);
+  const root = html("div", { class: "gates", role: "group", "aria-label": "Gates and rates" }, place.root);
+  ask(root, "Draw one bar of the gates down to the floor. What does a later token still remember?");
+  const time = html("div", { class: "geo-time geo-panel" }, root);
+  let box = html("div", { class: "geo-columns" }, root);
   const area = (name) => html("div", { class: name }, box);
-
-  const time = area("time geo-panel");
   let exact = 1;
   const stop = runner(time, {
     begin() { exact = read().token >= TOKENS ? 1 : read().token; change({ token: Math.round(exact) }); },
@@ -236,10 +234,13 @@ function render({ model, el }) {
   const drawGates = editor("gamma", GATES, { tone: "warm", label: "gates γ", own: "Gate γᵢ of token i", low: LEAST,
     high: 1 });
   const memories = area("effect"), remembers = html("p", { class: "geo-say" }, memories);
-  const two = html("div", { class: "both" }, memories);
-  const drawMap = map(html("div", {}, two)), drawFall = fall(html("div", {}, two));
-  const straight = html("p", { class: "geo-note" }, memories);
+  const drawFall = fall(html("div", {}, memories)), straight = html("p", { class: "geo-note" }, memories);
+  const two = html("div", { class: "both" }, box.querySelector(".cause")), drawMap = map(html("div", {}, two));
+  html("p", { class: "geo-note" }, two, "All rows: bᵢⱼ of row i, column j, dark where much is kept. Framed: row i.");
 
+  const winding = html("details", { class: "geo-more" }, root);
+  html("summary", {}, winding, "The rates: a clock that the tokens wind");
+  box = html("div", { class: "geo-columns" }, winding);
   const drawRates = editor("beta", RATES, { tone: "cool", label: "rates β", own: "Rate βᵢ of token i", low: 0,
     high: 2 });
   const turning = area("effect"), turned = html("p", { class: "geo-say" }, turning);

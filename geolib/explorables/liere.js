@@ -1,6 +1,6 @@
 // LieRE on a grid: two generators that commute or not, and whether scores survive a shift of both patches.
-import { clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
-import { handle, raster } from "./draw.js";
+import { ask, clamp, drag, html, more, say, set, show, slider, stage, svg } from "./common.js";
+import { arrow, handle, raster } from "./draw.js";
 import { combine, dot, multiply, norm, skew } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -101,6 +101,9 @@ const CSS = `
 .geo .liere .map { position: relative; margin-top: 4px; }
 .geo .liere .map svg { position: absolute; inset: 0; height: 100%; touch-action: pan-y; }
 .geo .liere .map svg.take { cursor: pointer; }
+.geo .liere .way { stroke: var(--text); stroke-width: 1.8; fill: none; }
+.geo .liere text { fill: var(--text); font-weight: 600; paint-order: stroke; stroke: var(--ground); stroke-width: 3px;
+  stroke-linejoin: round; }
 .geo .liere .spot { fill: none; stroke: var(--text); stroke-width: 2; }
 .geo .liere .geo-dot { stroke-width: 2; }
 .geo .liere .geo-panel { grid-template-columns: repeat(auto-fit, minmax(min(200px, 100%), 1fr)); }
@@ -109,7 +112,7 @@ const CSS = `
   .geo .liere .maps { gap: 10px; }
 }`;
 
-/** A map with its title, and the patch marked in it; with `onPatch`, a hand chooses the patch. */
+/** A map with its axes, the patch and the way of the shift; with `onPatch`, a hand chooses the patch. */
 function patchMap(parent, title, onPatch) {
   const whole = html("div", {}, parent), name = html("p", { class: "geo-note" }, whole, title);
   const holder = html("div", { class: "map" }, whole), { canvas, draw } = raster(holder);
@@ -117,6 +120,9 @@ function patchMap(parent, title, onPatch) {
   const cell = () => holder.clientWidth / SIDE;
   let spot = (x, y) => set(ring, { cx: x.toFixed(1), cy: y.toFixed(1) });
   const ring = onPatch ? null : svg("circle", { class: "spot", r: 5 }, cover);
+  const way = svg("path", { class: "way" }, cover);
+  const [across, down] = [["end", "x →"], ["start", "y ↓"]].map(([anchor, text]) =>
+    svg("text", { "text-anchor": anchor }, cover, text));
   if (onPatch) {
     const { place } = handle(cover, "text"), patch = (px) => clamp(Math.floor(px / cell()), 0, SIDE - 1);
     const follow = (x, y) => onPatch(patch(y), patch(x));
@@ -124,12 +130,18 @@ function patchMap(parent, title, onPatch) {
     set(cover, { "data-drag": "", class: "take" });
     drag(cover, { start: follow, move: follow }); // what the handle feels, its parent hears
   }
-  return (values, { row, column }, text, label) => {
+  return (values, { row, column, shift }, text, label) => {
     name.textContent = text;
     draw(values, SIDE);
     const step = cell();
     set(cover, { viewBox: `0 0 ${SIDE * step} ${SIDE * step}` });
-    spot((column + 0.5) * step, (row + 0.5) * step);
+    const [x, y] = [(column + 0.5) * step, (row + 0.5) * step], end = SIDE * step;
+    spot(x, y);
+    // Down and to the right by the shift, as far as the map goes.
+    const far = Math.min(shift * step, end - 2 - x, end - 2 - y);
+    set(way, { d: far > 6 && title !== "difference" ? arrow(x, y, x + far, y + far, 7) : "" });
+    set(across, { x: end - 4, y: 14 });
+    set(down, { x: 4, y: end - 6 });
     set(canvas, { "aria-label": `Map of ${SIDE} by ${SIDE} patches, ${text}: ${label}` });
   };
 }
@@ -150,19 +162,19 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS);
   const { change } = place;
   const whole = html("div", { class: "liere", role: "group", "aria-label": "LieRE on a grid" }, place.root);
-  const words = html("div", {}, whole);
-  const sentence = html("p", { class: "geo-say" }, words), note = html("p", { class: "geo-note" }, words);
-  const maps = html("div", { class: "maps" }, whole);
+  ask(whole, "Draw c to 0, where the two generators commute. What becomes of the third map?");
+  const sentence = html("p", { class: "geo-say" }, whole), maps = html("div", { class: "maps geo-stay" }, whole);
   const here = patchMap(maps, "", (row, column) => change({ row, column }));
-  const [there, difference] = [patchMap(maps, ""), patchMap(maps, "")];
+  const [there, difference] = [patchMap(maps, "shifted"), patchMap(maps, "difference")];
+  const note = html("p", { class: "geo-note" }, whole);
   const controls = html("div", { class: "geo-panel geo-controls" }, whole);
-  const add = (name, label, tone, min, max, step) =>
-    slider(controls, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
+  const add = (name, label, tone, min, max, step, parent = controls) =>
+    slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
   const mix = add("mix", "Non-commuting c", "warm", 0, 1, 0.05);
   const shift = add("shift", "Shift both by t", "join", 0, 15, 0.5);
-  const scale = add("size", "Speed s", "text", 0.05, 0.6, 0.01);
-  const column = add("column", "Patch’s column", "text", 0, SIDE - 1, 1);
-  const row = add("row", "Patch’s row", "text", 0, SIDE - 1, 1);
+  const rest = more(whole), scale = add("size", "Speed s", "text", 0.05, 0.6, 0.01, rest);
+  const column = add("column", "Patch’s column x", "text", 0, SIDE - 1, 1, rest);
+  const row = add("row", "Patch’s row y", "text", 0, SIDE - 1, 1, rest);
   const unmoved = keep((c, s) => turnedGrid(c, s, 0)), moved = keep(turnedGrid);
 
   place.start((state) => {
@@ -174,13 +186,14 @@ function render({ model, el }) {
     row.update(state.row, String(state.row));
     const before = unmoved(state.mix, state.size), after = moved(state.mix, state.size, state.shift);
     const found = compare(before, after, state), spoken = describe(state, found);
-    say(sentence, "commutator [A₁, A₂]: ", ["warm", show(found.order)], "; shifted together, the scores change by ",
-      ["join", `${show(100 * found.change, 0)} %`]);
-    note.textContent = `R(p)ᵀR(k) changes by ${show(found.deviation)} of its size. `
-      + "Scores: orange +1, blank 0, blue −1.";
-    here(found.here, state, "q at the dot", spoken);
-    there(found.there, state, `shifted by ${t}`, spoken);
-    difference(found.difference, state, "difference", spoken);
+    say(sentence, "Moved together, ", ["text", `${t} right and ${t} down`], ", the patches change their scores by ",
+      ["join", `${show(100 * found.change, 0)} %`], ". Commutator: ", ["warm", show(found.order)]);
+    note.textContent = "Orange is +1, blank 0, blue −1. The change: the third map over the first, both as root mean "
+      + `squares; it depends on the patch, the shift and q. R(p)ᵀR(k) changes by ${show(found.deviation)} of its size. `
+      + "The commutator is |[X₁, X₂]| / |X₁||X₂|, of the generators alone: a larger one may go with a smaller change.";
+    here(found.here, state, "q at the dot, k anywhere", spoken);
+    there(found.there, state, `both moved by ${t}`, spoken);
+    difference(found.difference, state, "second − first", spoken);
     place.speak(spoken);
   });
   return () => place.close();

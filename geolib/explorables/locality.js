@@ -1,5 +1,5 @@
 // Locality focusing: a Gaussian of the distance multiplies the weights after the softmax, and what is far is lost.
-import { choice, clamp, drag, html, path, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, path, say, set, show, slider, stage, svg } from "./common.js";
 import { board, handle } from "./draw.js";
 import { apply, dot, softmax } from "./algebra.js";
 
@@ -176,10 +176,12 @@ function render({ model, el }) {
   const { change } = place;
   const root = html("div", { class: "locality", role: "group", "aria-label": "Locality focusing" }, place.root);
 
+  ask(root, "Draw σ to the left. Where does the weight of far patches go?");
   const top = html("div", {}, root), first = html("p", { class: "geo-say" }, top);
   const whole = html("div", { class: "whole", "aria-hidden": "true" }, top);
   const rest = html("div", { class: "rest" }, whole);
-  const maps = html("div", { class: "maps" }, root), [left, right] = [html("div", {}, maps), html("div", {}, maps)];
+  const maps = html("div", { class: "maps geo-stay" }, root);
+  const [left, right] = [html("div", {}, maps), html("div", {}, maps)];
   const drawBefore = weightMap(left, "Before: softmax(S)", {
     onPatch: (row, column) => change({ row: clamp(row, 0, SIDE - 1), column: clamp(column, 0, SIDE - 1) }),
     onAxis(i, length, turn) {

@@ -1,5 +1,5 @@
 // The general metric: unit ellipses turn and stretch along the tokens, and transport keeps lengths and scores.
-import { clamp, drag, html, path, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, clamp, drag, html, more, path, say, set, show, slider, stage, svg, wrap } from "./common.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, multiply, rotation, transpose } from "./algebra.js";
 
@@ -88,20 +88,16 @@ const CSS = `
 .geo .metric .panels p { text-align: center; font-size: 14px; font-variant-numeric: tabular-nums; }
 .geo .metric .panels span { display: inline-block; margin: 0 7px; }
 .geo .metric .panels svg, .geo .metric .line svg { overflow: hidden; }
+.geo .metric .panels svg { max-width: 280px; margin: 0 auto; }
 .geo .metric .shape { fill: none; stroke: var(--rule); stroke-width: 1.2; }
 .geo .metric .shape.here { fill: currentColor; fill-opacity: 0.1; stroke: currentColor; stroke-width: 1.8; }
 .geo .metric .axes { fill: none; stroke: var(--soft); stroke-width: 1.4; }
 .geo .metric .euclid { fill: none; stroke: var(--rule); stroke-dasharray: 2 4; }
 .geo .metric .carried { stroke-dasharray: 5 4; }
 .geo .metric .halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
-.geo .metric .groups { display: grid; grid-template-columns: repeat(12, minmax(0, 1fr)); gap: 10px 14px; }
-.geo .metric .groups > * { grid-column: span 3; }
-.geo .metric .groups > :nth-child(-n + 3) { grid-column: span 4; }
 @container (max-width: 560px) {
   .geo .metric { padding: 10px 8px 14px; }
   .geo .metric .panels { gap: 8px 4px; }
-  .geo .metric .groups > :nth-child(n) { grid-column: span 6; }
-  .geo .metric .groups > :nth-child(3) { grid-column: span 12; }
 }`;
 
 /** The line of positions with an ellipse at each, and a rail with a handle for the query above and the key below. */
@@ -210,32 +206,33 @@ function render({ model, el }) {
   const root = html("div", { class: "metric", role: "group", "aria-label": "The general metric" }, place.root);
   const degrees = (angle) => Math.round((wrap(angle) * 180) / Math.PI);
 
-  const top = html("div", { class: "line" }, root), first = html("p", { class: "geo-say" }, top);
+  ask(root, "Slide the key along the line. Three places measure its score with the query: do they ever disagree?");
+  const first = html("p", { class: "geo-say" }, root), top = html("div", { class: "line geo-stay" }, root);
   const drawLine = line(top, (who, position) => change({ [who]: clamp(position, 0, LAST) }));
-  const panels = html("div", { class: "panels" }, root);
+  const slide = html("div", { class: "geo-panel" }, root), panels = html("div", { class: "panels" }, root);
   const atN = panel(panels, "At n =", "cool", "k", (angle) => change({ key_angle: degrees(angle) }));
   const between = panel(panels, "Reference", "text", null);
   const atM = panel(panels, "At m =", "warm", "q", (angle) => change({ query_angle: degrees(angle) }));
   html("p", { class: "geo-note" }, root, "Shaded: the vectors of length up to 1 there, with the frame T as half axes. "
     + "Dashed: carried there from the other place by P = T T⁻¹. Dotted: the Euclidean unit circle.");
 
-  const groups = html("div", { class: "geo-panel groups" }, root);
-  const control = (label, name, tone, min, max, step) => {
-    const { update } = slider(groups, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
+  const control = (parent, label, name, tone, min, max, step) => {
+    const { update } = slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
     return update;
   };
-  const s1 = control("Scale s₁", "s1", "text", 0.8, 1.2, 0.01);
-  const s2 = control("Scale s₂", "s2", "text", 0.8, 1.2, 0.01);
-  const theta = control("Turn θ", "theta", "text", -45, 45, 1);
-  const n = control("Key at n", "n", "cool", 0, LAST, 0.25);
-  const m = control("Query at m", "m", "warm", 0, LAST, 0.25);
-  const keyAngle = control("Angle of k", "key_angle", "cool", -180, 180, 1);
-  const queryAngle = control("Angle of q", "query_angle", "warm", -180, 180, 1);
+  const n = control(slide, "Key at n", "n", "cool", 0, LAST, 0.25);
+  const rest = more(root, "The query, the metric and the arrows");
+  const s1 = control(rest, "Scale s₁", "s1", "text", 0.8, 1.2, 0.01);
+  const s2 = control(rest, "Scale s₂", "s2", "text", 0.8, 1.2, 0.01);
+  const theta = control(rest, "Turn θ", "theta", "text", -45, 45, 1);
+  const m = control(rest, "Query at m", "m", "warm", 0, LAST, 0.25);
+  const keyAngle = control(rest, "Angle of k", "key_angle", "cool", -180, 180, 1);
+  const queryAngle = control(rest, "Angle of q", "query_angle", "warm", -180, 180, 1);
 
   place.start((state) => {
     // Sizes first: each asked for after something has been drawn would cost a layout.
     const width = Math.max(200, Math.round(top.clientWidth)), reach = extent(state);
-    const view = { size: Math.max(90, Math.round(panels.firstChild.clientWidth)), reach };
+    const view = { size: Math.max(90, Math.min(280, Math.round(panels.firstChild.clientWidth))), reach };
     const here = places(state), position = (value) => show(value, 2, true);
     s1(state.s1, show(state.s1));
     s2(state.s2, show(state.s2));

@@ -1,7 +1,7 @@
 // Two mirrors: a reflection at n and one at m are a rotation by twice the angle between them.
-import { clamp, drag, html, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, more, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { handle } from "./draw.js";
-import { apply, dot, multiply, rotation } from "./algebra.js";
+import { apply, multiply, rotation } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -28,6 +28,8 @@ export function dotAt({ distance, angle }) {
   return [distance * Math.cos(angle * DEGREE), distance * Math.sin(angle * DEGREE)];
 }
 
+const WIDE = 1.34; // half of the picture, in radii
+
 /** An F with its foot on the dot: no turn brings it onto its mirror image. */
 const SHAPE = [[0, 0], [0, 0.36], [0.25, 0.36], [0.25, 0.275], [0.085, 0.275], [0.085, 0.215], [0.2, 0.215],
   [0.2, 0.13], [0.085, 0.13], [0.085, 0]];
@@ -40,13 +42,6 @@ export function images(state) {
     turned: under(rotation(doubled(state) * DEGREE)) };
 }
 
-/** <T_m^-1 q, T_n^-1 k> with frames T that reflect at m and n, and with frames that turn by 2m and 2n; degrees. */
-export function scores({ m, n, shift }, q, k) {
-  const [a, b] = [(m + shift) * DEGREE, (n + shift) * DEGREE];
-  return { reflections: dot(apply(reflection(a), q), apply(reflection(b), k)),
-    rotations: dot(apply(rotation(-2 * a), q), apply(rotation(-2 * b), k)) };
-}
-
 /** An angle of a line, brought into [0, 180) degrees. */
 export function lineAngle(degrees) {
   return degrees - 180 * Math.floor(degrees / 180);
@@ -55,19 +50,21 @@ export function lineAngle(degrees) {
 const text = (value) => `${show(value, 1, true)}°`;
 
 /** The state in a sentence, for those who hear the picture. */
-export function describe({ m, n, shift, distance, angle }) {
+export function describe({ mirrors, m, n, shift, distance, angle }) {
   const where = `${show(distance, 2)} from the centre at ${text(angle)}`;
+  if (mirrors === 1) return `one mirror at ${text(n + shift)}; the figure, ${where}, and its mirror image`;
   return `first mirror at ${text(n + shift)}, second mirror at ${text(m + shift)}; the figure, ${where}, is reflected `
     + `twice: it is turned by ${text(doubled({ m, n }))}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const NAMES = ["m", "n", "shift", "distance", "angle"];
+const NAMES = ["mirrors", "m", "n", "shift", "distance", "angle"];
+const QUESTIONS = ["Turn the mirror. Does the grey image ever stand as the black F does?",
+  "Turn one mirror by 10°. By how much does the green F turn?"];
 const CSS = `
-.geo .mirrors > .geo-say { grid-column: 1 / -1; }
+.geo .mirrors > :is(.geo-ask, .geo-say, .geo-pick) { grid-column: 1 / -1; }
 .geo .mirrors .side { display: grid; gap: 14px; align-content: center; }
-.geo .mirrors .geo-controls { grid-template-columns: repeat(2, minmax(0, 1fr)); }
 .geo .mirrors .together { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
 .geo .mirrors .together button { min-width: 84px; } .geo .mirrors .together .geo-note { grid-column: 1 / -1; }
 .geo .mirrors svg { touch-action: pan-y; }
@@ -81,17 +78,20 @@ const CSS = `
 .geo .mirrors .sweep { fill: none; stroke: var(--join); stroke-width: 2; }
 .geo .mirrors .foot { fill: currentColor; } .geo .mirrors svg text { stroke-width: 3px; }
 .geo .mirrors svg text { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground); }
-@container (max-width: 560px) { .geo .mirrors > .geo-say { min-height: 2.8em; } }`;
+.geo .mirrors .geo-say { min-height: 2.8em; }
+.geo .mirrors.single .second { display: none; }`;
 
 /** The plane with two mirrors and a figure: `turn(name, degrees)` and `move(distance, degrees)` follow the hand. */
 function plane(parent, { turn, move }) {
   const picture = svg("svg", { role: "img" }, parent);
-  const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, picture);
-  const ring = svg("circle", { class: "ring" }, picture), way = line("way", "soft"), sweep = line("sweep", "join");
-  const parts = { once: line("once", "soft"), twice: line("twice", "join"), turned: line("turned", "join") };
+  const line = (name, tone, more = "") => svg("path", { class: `${name} geo-${tone} ${more}` }, picture);
+  const ring = svg("circle", { class: "ring" }, picture), way = line("way", "soft");
+  const sweep = line("sweep", "join", "second");
+  const parts = { once: line("once", "soft"), twice: line("twice", "join", "second"),
+    turned: line("turned", "join", "second") };
   parts.start = line("start", "text");
   const feet = { once: svg("circle", { class: "foot geo-soft", r: 3.5 }, picture),
-    twice: svg("circle", { class: "foot geo-join", r: 3.5 }, picture) };
+    twice: svg("circle", { class: "foot geo-join second", r: 3.5 }, picture) };
   let [width, scale] = [1, 1];
   const flat = ([x, y]) => [width / 2 + scale * x, width / 2 - scale * y];
   const pair = (point) => flat(point).map((value) => value.toFixed(1)).join(" ");
@@ -104,15 +104,18 @@ function plane(parent, { turn, move }) {
 
   // The mirror of n is the shorter one, so that both can be taken when they lie on each other.
   const mirrors = [["n", "cool", 0.97], ["m", "warm", 1.08]].map(([name, tone, reach]) => {
-    const body = svg("line", { class: `mirror geo-${tone}` }, picture);
-    const ends = [handle(picture, tone, 5), handle(picture, tone, 5)];
+    const group = svg("g", { class: name === "m" ? "second" : "" }, picture);
+    const body = svg("line", { class: `mirror geo-${tone}` }, group);
+    const ends = [handle(group, tone, 5), handle(group, tone, 5)];
     for (const { reach: end } of ends) drag(end, { start() {}, move: (px, py) => turn(name, angleAt(px, py)) });
     return { name, body, ends, reach };
   });
   const words = svg("g", { class: "words" }, picture);
-  const label = (name, tone) => svg("text", { class: `geo-${tone}`, "text-anchor": "middle" }, words, name);
+  const label = (name, tone, more = "") =>
+    svg("text", { class: `geo-${tone} ${more}`, "text-anchor": "middle" }, words, name);
   const labels = { start: label("figure", "text"), once: label("once", "soft"), twice: label("twice", "join") };
-  const turnedBy = label("", "join"), names = { n: label("n", "cool"), m: label("m", "warm") };
+  const turnedBy = label("", "join", "second");
+  const names = { n: label("n", "cool"), m: label("m", "warm", "second") };
   const grip = handle(picture, "text", 5.5);
   drag(grip.reach, {
     start() {},
@@ -120,12 +123,13 @@ function plane(parent, { turn, move }) {
   });
 
   return (state) => {
-    width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 400);
-    scale = (width / 2 - 6) / 1.21;
+    width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 420);
+    scale = (width / 2 - 4) / WIDE;
     set(picture, { viewBox: `0 0 ${width} ${width}`, style: `max-width: ${width}px; margin: 0 auto` });
     const all = images(state), sum = doubled(state), { distance, angle, shift } = state;
     for (const [name, points] of Object.entries(all)) set(parts[name], { d: `M${points.map(pair).join("L")}Z` });
-    set(way, { d: `M${[all.start, all.once, all.twice].map((points) => pair(points[0])).join("L")}` });
+    const passed = [all.start, all.once, all.twice].slice(0, state.mirrors + 1);
+    set(way, { d: `M${passed.map((points) => pair(points[0])).join("L")}` });
     // From the figure's dot to the turned one, at the dot's distance, with a head.
     const steps = Math.max(2, Math.ceil(Math.abs(sum) / 4)), end = Math.sign(sum) * Math.max(0, Math.abs(sum) - 4);
     const arc = Array.from({ length: steps + 1 }, (_, i) => pair(polar(distance, angle + (end * i) / steps)));
@@ -139,26 +143,35 @@ function plane(parent, { turn, move }) {
       const [cx, cy] = flat(all[name][0]);
       set(foot, { cx: cx.toFixed(1), cy: cy.toFixed(1) });
     }
-    // Each label outside of its figure, seen from the centre; inside where there is no room left.
-    for (const [name, word] of Object.entries(labels)) {
-      const [a, b] = [0, 1].map((c) => all[name].reduce((sum, point) => sum + point[c], 0) / SHAPE.length);
-      const far = Math.hypot(a, b) || 1, away = 0.21 + (7 + (17 * Math.abs(a)) / far) / scale;
-      const size = far + away < 1.15 ? far + away : far - away;
-      const edge = 1.21 - 22 / scale; // the word's half is 22 pixels wide
-      put(word, [clamp((a / far) * size, -edge, edge), (b / far) * size]);
-    }
-    const same = Math.abs(lineAngle(sum / 2 + 1) - 1) < 1; // a whole turn, or none
-    labels.start.textContent = same ? "figure, twice" : "figure";
-    labels.twice.textContent = same ? "" : "twice";
     for (const { name, body, ends, reach } of mirrors) {
       const at = state[name] + shift, [x1, y1] = flat(polar(reach, at)), [x2, y2] = flat(polar(reach, at + 180));
       set(body, { x1: x1.toFixed(1), y1: y1.toFixed(1), x2: x2.toFixed(1), y2: y2.toFixed(1) });
       ends[0].place(x1, y1);
       ends[1].place(x2, y2);
-      put(names[name], polar(reach + 0.11, at));
+      put(names[name], polar(reach + 0.13, at));
+    }
+    // Each label outside of its figure, seen from the centre, or further out or in: where no other label stands.
+    const single = state.mirrors === 1, taken = (single ? ["n"] : ["n", "m"]).flatMap((name, i) =>
+      [0, 180].map((half) => [...polar(mirrors[i].reach + (half ? 0 : 0.13), state[name] + shift + half), 10]));
+    if (!single && turnedBy.textContent) taken.push([...polar(distance - 0.17, angle + sum / 2), 22]);
+    const same = single ? false : Math.abs(lineAngle(sum / 2 + 1) - 1) < 1; // a whole turn, or none
+    labels.start.textContent = same ? "figure, twice" : "figure";
+    labels.once.textContent = single ? "image" : "once";
+    labels.twice.textContent = same || single ? "" : "twice";
+    for (const [name, word] of Object.entries(labels)) {
+      const [a, b] = [0, 1].map((c) => all[name].reduce((sum, point) => sum + point[c], 0) / SHAPE.length);
+      const far = Math.hypot(a, b) || 1, half = 4.3 * word.textContent.length;
+      const away = 0.21 + (9 + (half * Math.abs(a)) / far) / scale, edge = WIDE - half / scale;
+      const spots = [far + away, far + away + 0.1, far - away, far + away + 0.2, far - away - 0.1].map((size) =>
+        [clamp((a / far) * size, -edge, edge), clamp((b / far) * size, -WIDE + 0.05, WIDE - 0.1)]);
+      const free = ([x, y]) => taken.every(([u, v, other]) => Math.abs(x - u) * scale > half + other
+        || Math.abs(y - v) * scale > 16);
+      const spot = spots.find(free) ?? spots[0];
+      put(word, spot);
+      if (word.textContent) taken.push([...spot, half]);
     }
     grip.place(...flat(all.start[0]));
-    set(picture, { "aria-label": `Two mirrors and a figure: ${describe(state)}` });
+    set(picture, { "aria-label": `A figure and its images: ${describe(state)}` });
   };
 }
 
@@ -167,21 +180,21 @@ function plane(parent, { turn, move }) {
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
   const all = html("div", { class: "mirrors geo-columns", role: "group", "aria-label": "Two mirrors" }, place.root);
-  const sentence = html("p", { class: "geo-say" }, all);
-  const draw = plane(html("div", {}, all), {
+  const question = ask(all, ""), count = pick(all, "Mirrors", [[1, "One mirror"], [2, "Two mirrors"]],
+    (mirrors) => change({ mirrors }));
+  const draw = plane(html("div", { class: "geo-stay" }, all), {
     turn: (name, degrees) => change({ [name]: lineAngle(Math.round(degrees - read().shift)) }),
     move: (distance, degrees) => {
       change({ distance: clamp(Math.round(100 * distance) / 100, 0.2, 0.8), angle: Math.round(degrees) });
     },
   });
 
-  const side = html("div", { class: "side" }, all);
+  const side = html("div", { class: "side" }, all), sentence = html("p", { class: "geo-say" }, side);
   const degrees = (parent, label, name, low, high, tone) =>
     slider(parent, { label, min: low, max: high, step: 1, tone, onInput: (value) => change({ [name]: value }) });
-  const angles = html("div", { class: "geo-controls" }, side);
-  const n = degrees(angles, "1st mirror n", "n", 0, 180, "cool");
-  const m = degrees(angles, "2nd mirror m", "m", 0, 180, "warm");
-  const together = html("div", { class: "together geo-panel" }, side);
+  const n = degrees(side, "Mirror at n", "n", 0, 180, "cool");
+  const m = degrees(side, "Second mirror at m", "m", 0, 180, "warm");
+  const together = html("div", { class: "together geo-panel second" }, side);
   const stop = runner(together, {
     begin() { if (read().shift >= 180) change({ shift: 0 }); },
     step(seconds, calm) {
@@ -191,12 +204,12 @@ function render({ model, el }) {
     },
   });
   const shift = degrees(together, "Turn both by t", "shift", 0, 180);
-  html("p", { class: "geo-note" }, together, "Both mirrors turn, and what is reflected once; the result stays.");
-  const score = html("p", { class: "geo-note" }, together);
-  const figure = html("div", { class: "geo-controls" }, side);
-  const distance = slider(figure, { label: "F’s distance r", min: 0.2, max: 0.8, step: 0.01,
+  html("p", { class: "geo-note" }, together, "Both mirrors turn, and what is reflected once; the green F stays.");
+  m.row.classList.add("second");
+  const figure = more(side, "Move the F");
+  const distance = slider(figure, { label: "Distance r", min: 0.2, max: 0.8, step: 0.01,
     onInput: (value) => change({ distance: value }) });
-  const angle = degrees(figure, "F’s direction φ", "angle", -180, 180);
+  const angle = degrees(figure, "Direction φ", "angle", -180, 180);
 
   place.start((state) => {
     const [first, second] = [state.n + state.shift, state.m + state.shift];
@@ -204,12 +217,16 @@ function render({ model, el }) {
       control.update(value, text(value));
     }
     distance.update(state.distance, show(state.distance, 2));
-    say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)],
-      ": turned by −2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = ",
-      ["join", text(doubled(state))]);
-    const q = dotAt({ distance: 1, angle: state.angle }), { reflections, rotations } = scores(state, q, q);
-    score.textContent = `Frames that reflect score as frames that turn, for q towards the dot: ⟨R̂(m)q, R̂(n)q⟩ `
-      + `= ${show(reflections)}, ⟨R(−2m)q, R(−2n)q⟩ = ${show(rotations)}.`;
+    const single = state.mirrors === 1;
+    all.classList.toggle("single", single);
+    question.textContent = QUESTIONS[state.mirrors - 1];
+    count.update(state.mirrors);
+    if (single) say(sentence, "Reflected at ", ["cool", text(first)], ". No turn makes the image an F again.");
+    else {
+      say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)],
+        ": turned by −2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = ",
+        ["join", text(doubled(state))]);
+    }
     draw(state);
     place.speak(describe(state));
   });

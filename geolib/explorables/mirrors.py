@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geolib.explorables._widget import Explorable, Real, assemble
+from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 
 class TwoMirrors(Explorable):
@@ -10,6 +10,8 @@ class TwoMirrors(Explorable):
 
     Parameters
     ----------
+    mirrors : int
+        1, the mirror at n alone, or 2.
     m, n : float
         Angles of the second and of the first mirror, in degrees, 0 to 180.
     shift : float
@@ -30,6 +32,7 @@ class TwoMirrors(Explorable):
 
     _esm = assemble("mirrors.js")
 
+    mirrors = Whole(1, low=1, high=2)
     m = Real(80.0, low=0, high=180)
     n = Real(20.0, low=0, high=180)
     shift = Real(0.0, low=0, high=180)

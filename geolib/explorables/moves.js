@@ -193,7 +193,7 @@ function footer({ root, box, name, start, read, glide, tell }) {
       tell("The page’s address leads to this state now.", true);
     }
   });
-  return html("span", { class: "geo-note", role: "status" }, foot);
+  return html("span", { class: "geo-said", role: "status" }, foot);
 }
 
 /**

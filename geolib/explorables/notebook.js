@@ -1,5 +1,5 @@
 // The lab notebook: recorded curves of every seed, their means, a table of final values, and where each run was made.
-import { button, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
 import { beadsAt, broken, deviation, known, mean, spread, ticks } from "./series.js";
 
@@ -39,6 +39,13 @@ export function nearest(runs, metric, epoch, value) {
   const far = (run) => Math.abs(run[metric][epoch - 1] - value);
   const there = runs.filter((run) => known([run[metric][epoch - 1]]).length);
   return there.length ? there.reduce((best, run) => (far(run) < far(best) ? run : best)) : null;
+}
+
+/** Of lists of runs, a method each, the one whose last values are best in the mean. */
+export function leader(methods, metric) {
+  const sign = metric === "test_accuracy" ? -1 : 1;
+  const last = (own) => sign * (mean(own.map((run) => known(run[metric]).at(-1))) ?? sign * Infinity);
+  return methods.reduce((best, own) => (last(own) < last(best) ? own : best));
 }
 
 /** The state in a sentence, for those who hear the picture. */
@@ -182,9 +189,10 @@ function render({ model, el }) {
   const { change, read } = place;
   const whole = html("div", { class: "notebook", role: "group", "aria-label": "The lab notebook" }, place.root);
   const none = html("p", { class: "geo-say" }, place.root, "No record yet.");
+  ask(whole, "Which method ends highest, and is its lead wider than its seeds are apart?");
   const sentence = html("p", { class: "geo-say" }, whole), provenance = html("p", { class: "geo-note" }, whole);
   const chips = html("div", { class: "methods", role: "group", "aria-label": "Methods drawn" }, whole);
-  const plot = html("div", { class: "plot" }, whole);
+  const plot = html("div", { class: "plot geo-stay" }, whole);
   const controls = html("div", { class: "geo-panel geo-controls" }, whole), table = html("div", {}, whole);
   const longest = (runs) => Math.max(1, ...runs.map((run) => run.train_loss.length));
 
@@ -194,8 +202,8 @@ function render({ model, el }) {
     const found = methods(state.runs, group), look = looks(found);
     const all = found.map(([title, own], i) => ({ title, own, ...look[i] }));
     const shown = all.filter(({ title }) => !state.hidden.includes(title));
-    const runs = (shown.length ? shown : all).flatMap(({ own }) => own);
-    const run = runs.find((each) => each.name === state.run) ?? runs[0];
+    const offered = (shown.length ? shown : all).map(({ own }) => own), runs = offered.flat();
+    const run = runs.find((each) => each.name === state.run) ?? leader(offered, state.metric)[0];
     return { group, all, shown, runs, run, epoch: Math.min(state.epoch, longest(runs)) };
   };
   const drawCurves = curves(plot, (wanted, value) => {

@@ -37,7 +37,7 @@ class LabNotebook(Explorable):
     epoch : int
         Where the values are read, 1 or more; the last epoch by default.
     run : str
-        Name of the run whose value and provenance are shown; empty for the first.
+        Name of the run whose value and provenance are shown; empty for the first of the best method.
     runs : list of dict
         What the page needs of each record, made from the folder: leave it as it is.
 

@@ -1,6 +1,6 @@
 // Even powers: (q.k)^p falls like exp to the front, rises again behind, and needs only finitely many features.
-import { clamp, drag, html, path, say, set, show, slider, stage, svg } from "./common.js";
-import { chart } from "./draw.js";
+import { ask, clamp, drag, html, more, path, say, set, show, slider, stage, svg } from "./common.js";
+import { arrow, chart, handle } from "./draw.js";
 import { dot } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -71,64 +71,83 @@ const MOST = 128; // dimension
 const NAMES = ["power", "dim", "beta", "angle"];
 
 const CSS = `
-.geo .powers svg { margin-top: auto; touch-action: pan-y; cursor: ew-resize; }
-.geo .powers .geo-panel { grid-column: 1 / -1;
-  grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
+.geo .powers svg:not(.circle) { margin-top: auto; touch-action: pan-y; cursor: ew-resize; }
+.geo .powers .rim { fill: none; stroke: var(--rule); } .geo .powers .axis { fill: none; stroke: var(--line); }
+.geo .powers .halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
+.geo .powers .geo-ask { grid-column: 1 / -1; }
 .geo .powers .exp { stroke-dasharray: 7 4; }
 .geo .powers .tensor { stroke-dasharray: 1.5 5; }
 .geo .powers .other { stroke-width: 1; opacity: 0.75; }
 .geo .powers .stem { stroke: var(--rule); stroke-dasharray: 2 3; }
 .geo .powers .ring { fill: var(--ground); stroke: currentColor; stroke-width: 2.5; }
-.geo .powers .geo-note { margin-bottom: 10px; }
-.geo .powers .half { display: flex; flex-direction: column; }
-.geo .powers .half:nth-child(2) .geo-say { min-height: 2.8em; }`;
+.geo .powers .half { display: grid; gap: 10px; align-content: start; min-width: 0; }
+.geo .powers .geo-say { min-height: 2.8em; }`;
 
 /** A number as superscript. */
 function raised(number) {
   return String(number).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
 }
 
-/** Both kernels around the circle, and a key that moves along them. */
+/** The query to the right, the key on a circle, and in each direction both kernels as distances from the middle. */
 function circle(parent, onAngle) {
-  const plot = chart(parent), { picture, marks, x, y } = plot;
-  const stem = svg("line", { class: "stem" }, marks);
-  const power = svg("path", { class: "geo-line geo-warm" }, marks);
-  const exp = svg("path", { class: "geo-line geo-cool exp" }, marks);
-  const names = [svg("text", { class: "geo-warm" }, marks), svg("text", { class: "geo-cool" }, marks)];
-  const ring = svg("circle", { class: "geo-cool ring", r: 6 }, marks);
-  const mark = svg("circle", { class: "geo-warm geo-dot", r: 6 }, marks);
-  const follow = (px) => onAngle(plot.atX(px));
-  set(picture, { "data-drag": "" });
-  drag(picture, { start: follow, move: follow });
-  const degrees = Array.from({ length: 361 }, (_, i) => i - 180);
-  let drawn = "";
-
-  const curves = (state) => {
-    const xs = degrees.map(x);
-    set(power, { d: path(xs, degrees.map((a) => y(powerKernel(a, state.power)))) });
-    set(exp, { d: path(xs, degrees.map((a) => y(softmaxKernel(a, state.beta)))) });
-    // Each name beside its curve, where the other one is not: at the lobe behind, and right of both to the front.
-    const lobe = (Math.acos(0.7 ** (1 / state.power)) * 180) / Math.PI;
-    const slope = (Math.acos(Math.max(-1, 1 + Math.log(0.7) / (state.beta || 1e-9))) * 180) / Math.PI;
-    const right = Math.min(x(Math.max(lobe, slope)) + 8, x(180 - lobe) - 90), under = plot.atX(right);
-    const height = y(0.7) < y(softmaxKernel(under, state.beta)) ? y(0.7) : y(softmaxKernel(under, state.beta)) - 4;
-    set(names[0], { x: x(lobe - 180) + 7, y: y(0.7) });
-    names[0].textContent = `(q·k)${raised(state.power)}`;
-    set(names[1], { x: right, y: Math.max(height, y(1) + 16) }); // below a flat curve
-    names[1].textContent = "exp β(q·k − 1)";
+  const picture = svg("svg", { role: "img", class: "circle" }, parent);
+  const grid = svg("g", {}, picture), power = svg("path", { class: "geo-line geo-warm" }, picture);
+  const exp = svg("path", { class: "geo-line geo-cool exp" }, picture);
+  const query = svg("path", { class: "geo-vector geo-warm" }, picture);
+  const key = svg("path", { class: "geo-vector geo-cool" }, picture);
+  const ring = svg("circle", { class: "geo-cool ring", r: 6 }, picture);
+  const mark = svg("circle", { class: "geo-warm geo-dot", r: 5 }, picture);
+  const word = (tone, text) => svg("text", { class: `geo-${tone} halo`, "text-anchor": "middle" }, picture, text);
+  const names = {
+    q: word("warm", "query q"), k: word("cool", "key k"), power: word("warm", ""), exp: word("cool", "exp"),
   };
+  const tip = handle(picture, "cool", 7);
+  let size = 1, radius = 1;
+  const at = (degrees, share) => {
+    const angle = (degrees * Math.PI) / 180;
+    return [size / 2 + radius * share * Math.cos(angle), radius + 26 - radius * share * Math.sin(angle)];
+  };
+  const put = (text, degrees, share, down = 4) => {
+    const [x, y] = at(degrees, share);
+    set(text, { x: x.toFixed(1), y: (y + down).toFixed(1) });
+  };
+  const follow = (x, y) => onAngle((Math.atan2(radius + 26 - y, x - size / 2) * 180) / Math.PI);
+  drag(tip.reach, { start() {}, move: follow });
+  const line = (kernel) => {
+    const points = Array.from({ length: 181 }, (_, i) => at(2 * i, kernel(2 * i)));
+    return `${path(points.map(([x]) => x), points.map(([, y]) => y))}Z`;
+  };
+  let drawn = "";
   return (state) => {
-    const ticks = [-180, -90, 0, 90, 180].map((a) => [a, `${show(a, 0)}°`]);
-    const moved = plot.frame({ xs: [-180, 180], ys: [0, 1.04], height: 250, xTicks: ticks, yTicks: [0, 0.5, 1],
-      xLabel: "angle between q and k", room: 14 });
-    const now = [state.power, state.beta].join();
-    if (moved || now !== drawn) curves(state);
-    drawn = now;
-    const cx = x(state.angle).toFixed(1);
-    set(stem, { x1: cx, x2: cx, y1: y(0), y2: y(1.04) });
-    set(mark, { cx, cy: y(powerKernel(state.angle, state.power)).toFixed(1) });
-    set(ring, { cx, cy: y(softmaxKernel(state.angle, state.beta)).toFixed(1) });
-    set(picture, { "aria-label": `Two kernels against the angle between query and key: ${describe(state)}` });
+    size = Math.max(200, Math.round(parent.clientWidth));
+    radius = Math.min(size / 2 - 44, 130);
+    const now = [size, state.power, state.beta].join();
+    if (now !== drawn) {
+      drawn = now;
+      set(picture, { viewBox: `0 0 ${size} ${2 * radius + 52}`, height: 2 * radius + 52 });
+      grid.replaceChildren();
+      const [cx, cy] = at(0, 0);
+      for (const share of [0.5, 1]) svg("circle", {
+        class: share < 1 ? "axis" : "rim", cx, cy, r: radius * share }, grid);
+      set(power, { d: line((degrees) => powerKernel(degrees, state.power)) });
+      set(exp, { d: line((degrees) => softmaxKernel(degrees, state.beta)) });
+      set(query, { d: arrow(...at(0, 0), ...at(0, 1), 9) });
+      put(names.q, 0, 1, -12);
+      names.power.textContent = `(q·k)${raised(state.power)}`;
+    }
+    // The key's name outside the circle, the curves' names inside, where the key is not.
+    const low = state.angle <= 0, near = Math.abs(state.angle) < 24;
+    put(names.k, state.angle, 1 + 28 / radius, near ? (low ? 22 : -22) : 4);
+    put(names.power, 180, 0.62, low ? -34 : 42);
+    put(names.exp, 0, 0.62, low ? -34 : 42);
+    tip.place(...at(state.angle, 1));
+    set(key, { d: arrow(...at(0, 0), ...at(state.angle, 1), 9) });
+    for (const [dot, share] of [[mark, powerKernel(state.angle, state.power)], [ring, softmaxKernel(state.angle,
+      state.beta)]]) {
+      const [cx, cy] = at(state.angle, share);
+      set(dot, { cx: cx.toFixed(1), cy: cy.toFixed(1) });
+    }
+    set(picture, { "aria-label": `Two kernels in each direction of the key: ${describe(state)}` });
   };
 }
 
@@ -189,27 +208,26 @@ function render({ model, el }) {
   const { change } = place;
   const whole = html("div", { class: "powers", role: "group", "aria-label": "Even powers" }, place.root);
   const columns = html("div", { class: "geo-columns" }, whole);
+  ask(columns, "Turn the key to the side opposite the query. What does each kernel make of it?");
   const [left, right] = [1, 2].map(() => html("div", { class: "half" }, columns));
+  const drawCircle = circle(html("div", { class: "geo-stay" }, left), (angle) => change({ angle: Math.round(angle) }));
   const likeness = html("p", { class: "geo-say" }, left), note = html("p", { class: "geo-note" }, left);
-  const drawCircle = circle(left, (angle) => change({ angle: clamp(Math.round(angle), -180, 180) }));
+  const add = (parent, name, label, tone, min, max, step) =>
+    slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
+  const angle = add(left, "angle", "Angle from q to k", "cool", -180, 180, 1);
+  const power = add(left, "power", "Power p, even", "warm", 2, 16, 2);
+  const beta = add(more(left), "beta", "Softmax’s scale β in exp β(q·k − 1)", "cool", 0, 16, 0.1);
   const price = html("p", { class: "geo-say" }, right);
-  html("p", { class: "geo-note" }, right, "exp would need infinitely many features.");
-  const drawGrowth = growth(right, (dim) => change({ dim }));
-
-  const controls = html("div", { class: "geo-panel geo-controls" }, columns);
-  const add = (name, label, tone, min, max, step) =>
-    slider(controls, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
-  const power = add("power", "Power p, even", "warm", 2, 16, 2);
-  const angle = add("angle", "Angle between q and k", "text", -180, 180, 1);
-  const beta = add("beta", "Softmax’s scale β", "cool", 0, 16, 0.1);
-  const dim = add("dim", "Head dimension d", "text", 1, MOST, 1);
+  html("p", { class: "geo-note" }, right, "Features that each power needs; exp would need infinitely many.");
+  const drawGrowth = growth(html("div", {}, right), (dim) => change({ dim }));
+  const dim = add(right, "dim", "Head dimension d", "text", 1, MOST, 1);
 
   place.start((state) => {
     power.update(state.power, String(state.power));
     angle.update(state.angle, `${show(state.angle, 1, true)}°`);
     beta.update(state.beta, show(state.beta, 2, true));
     dim.update(state.dim, String(state.dim));
-    say(likeness, `At ${show(state.angle, 1, true)}°: `, ["warm geo-full", ""], ` (q·k)${raised(state.power)} = `,
+    say(likeness, ["warm geo-full", ""], ` (q·k)${raised(state.power)} = `,
       ["warm", show(powerKernel(state.angle, state.power), 3)], ", ", ["cool geo-ring", ""], " exp = ",
       ["cool", show(softmaxKernel(state.angle, state.beta), 3)]);
     note.textContent = `In the plane, φ(q)·φ(k) of ${state.power + 1} features each: `

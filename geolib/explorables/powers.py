@@ -38,7 +38,7 @@ class EvenPowers(Explorable):
     power = Whole(2, low=2, high=16, step=2)
     dim = Whole(64, low=1, high=128)
     beta = Real(2.0, low=0, high=16)
-    angle = Real(180.0, low=-180, high=180)
+    angle = Real(60.0, low=-180, high=180)
 
     @traitlets.validate("power")
     def _even(self, proposal: traitlets.Bunch) -> int:

@@ -1,22 +1,12 @@
 // A skew matrix and its exponential: three numbers, an axis and a turning box; two of them, and a square left open.
-import { choice, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, more, path, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
-import { apply, combine, dot, expm, identity, multiply, norm, skew, transpose } from "./algebra.js";
+import { apply, axisAngle, combine, dot, identity, multiply, norm, skew, transpose, turnAngle, turnAt,
+} from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
 const DEGREE = Math.PI / 180;
-
-/** Axis and angle, in radians, of exp(A), for A's entries above the diagonal: A v = w x v, and |w| is the angle. */
-export function axisAngle([a, b, c]) {
-  const w = [-c, b, -a], angle = norm(w);
-  return { axis: angle > 1e-12 ? w.map((value) => value / angle) : [0, 0, 1], angle };
-}
-
-/** exp(t A). */
-export function turnAt(entries, t) {
-  return expm(skew(entries.map((value) => t * value), 3));
-}
 
 /** [A, B] = A B - B A: its entries above the diagonal. */
 export function bracket(first, second) {
@@ -29,18 +19,28 @@ function fourSteps(first, second, e) {
   return [[first, e], [second, e], [first, -e], [second, -e]];
 }
 
-/** Where the box stands after a share t of exp(-eB) exp(-eA) exp(eB) exp(eA), from the right to the left. */
-export function squareAt(first, second, e, t) {
-  return fourSteps(first, second, e).reduce((done, [entries, size], i) => {
-    const part = clamp(4 * t - i, 0, 1);
+/** Where the box stands after a share t of steps [entries, size], each as long as any other; later ones at the left. */
+function poseAt(steps, t) {
+  return steps.reduce((done, [entries, size], i) => {
+    const part = clamp(steps.length * t - i, 0, 1);
     return part > 0 ? multiply(turnAt(entries, part * size), done) : done;
   }, identity(3));
 }
 
-/** The angle of a rotation of space, 0 to pi: its skew part is sin(angle), its trace 1 + 2 cos(angle). */
-export function turnAngle(r) {
-  const sine = norm([r[2][1] - r[1][2], r[0][2] - r[2][0], r[1][0] - r[0][1]]) / 2;
-  return Math.atan2(sine, (r[0][0] + r[1][1] + r[2][2] - 1) / 2);
+/** Where the box stands after a share t of exp(-eB) exp(-eA) exp(eB) exp(eA), from the right to the left. */
+export function squareAt(first, second, e, t) {
+  return poseAt(fourSteps(first, second, e), t);
+}
+
+/** Both orders after a share t: first A, then B; first B, then A. */
+export function ordersAt(first, second, t) {
+  return [[first, second], [second, first]].map((two) => poseAt(two.map((entries) => [entries, 1]), t));
+}
+
+/** The angle between what the two orders leave. */
+export function ordersApart(first, second) {
+  const [one, two] = ordersAt(first, second, 1);
+  return turnAngle(multiply(transpose(one), two));
 }
 
 /** What the whole square leaves, what Baker, Campbell and Hausdorff foretell to second order, and the quotient. */
@@ -51,8 +51,8 @@ export function squareTurn(first, second, e) {
 
 const degrees = (angle) => `${show(angle / DEGREE, 1)}°`;
 const small = (angle) => (angle < DEGREE ? `${show(angle / DEGREE, 3)}°` : degrees(angle));
-const vector = (v) => `(${v.map((value) => show(value, 2)).join(", ")})`;
-const about = ({ axis, angle }) => (angle < 1e-9 ? ": no turn has no axis" : ` about the axis ${vector(axis)}`);
+const about = ({ axis, angle }) => (angle < 1e-9 ? ": no turn has no axis"
+  : ` about the axis (${axis.map((value) => show(value, 2)).join(", ")})`);
 const quotient = ({ ratio }) => (ratio === null ? "A and B commute" : `ratio ${show(ratio, 3)}`);
 
 /** The state in a sentence, for those who hear the picture. */
@@ -62,10 +62,13 @@ export function describe({ motion, first, second, t, e }) {
     return `${show(4 * t, 2, true)} of 4 steps of size ${show(e, 2)}; the whole square leaves a turn of `
       + `${small(turn.left)}, epsilon squared times |[A, B]| is ${small(turn.foretold)}: ${quotient(turn)}`;
   }
+  if (motion === "orders") {
+    return `${show(2 * t, 2, true)} of 2 steps: A, then B, beside B, then A; the boxes end `
+      + `${degrees(ordersApart(first, second))} apart`;
+  }
   const turn = axisAngle(motion === "A" ? first : second), { angle } = turn;
   return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)}${about(turn)}`;
 }
-
 // Drawing -------------------------------------------------------------------------------------------------------------
 
 const NAMES = ["motion", "first", "second", "t", "e"];
@@ -73,16 +76,18 @@ const HALF = [0.72, 0.45, 0.26]; // the box, from its middle to its faces
 const FACES = [0, 1, 2].flatMap((axis) => [1, -1].map((side) => ({ axis, side })));
 const INDICES = [["₁₂", "axes 1 and 2"], ["₁₃", "axes 1 and 3"], ["₂₃", "axes 2 and 3"]];
 const TONES = { A: "warm", B: "cool" };
+const MOTIONS = [["A", "exp(tA)"], ["B", "exp(tB)"], ["orders", "AB beside BA"], ["square", "The square"]];
+const LINE = "Let t run. About which line does the box turn?", QUESTIONS = { A: LINE, B: LINE,
+  orders: "One box turns by A, then B; the other by B, then A. Will they end alike?",
+  square: "A, then B, then both undone in the same order. Does the marked corner come home?" };
 const CSS = `
-.geo .skew > .geo-say { grid-column: 1 / -1; }
+.geo .skew > :is(.geo-ask, .geo-say, .geo-pick) { grid-column: 1 / -1; }
+.geo .skew .half h4 { margin: 0; font: 600 14px/1.4 var(--face); text-align: center; border: 0; }
 .geo .skew .side, .geo .skew .part { display: grid; gap: 12px; align-content: center; }
-.geo .skew .together { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
-.geo .skew .together button { min-width: 84px; }
 .geo .skew .scene { touch-action: pan-y; cursor: ew-resize; }
-.geo .skew .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round; }
-.geo .skew .tone0 { fill: color-mix(in srgb, var(--text) 30%, var(--ground)); }
-.geo .skew .tone1 { fill: color-mix(in srgb, var(--text) 14%, var(--ground)); }
-.geo .skew .tone2 { fill: color-mix(in srgb, var(--text) 4%, var(--ground)); }
+.geo .skew .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round;
+  fill: color-mix(in srgb, var(--text) var(--dark), var(--ground)); }
+.geo .skew .tone0 { --dark: 30%; } .geo .skew .tone1 { --dark: 14%; } .geo .skew .tone2 { --dark: 4%; }
 .geo .skew .ghost { fill: none; stroke: var(--soft); stroke-dasharray: 3 4; opacity: 0.8; }
 .geo .skew .again { stroke-dasharray: 1 5; stroke-width: 2.6; }
 .geo .skew .gap { stroke-width: 3.5; }
@@ -91,14 +96,23 @@ const CSS = `
 .geo .skew .matrix { display: grid; grid-template-columns: auto repeat(3, 3.4em); gap: 2px 6px; justify-content: start;
   align-items: center; text-align: right; font-variant-numeric: tabular-nums; font-weight: 600; }
 .geo .skew .matrix > :first-child { grid-row: 1 / 4; padding-right: 6px; }
-@container (max-width: 560px) { .geo .skew > .geo-say { min-height: 2.8em; } }`;
+.geo .skew > .geo-say { min-height: 1.4em; }`;
 
 // The view, from 35 degrees to the right of axis 1 and 24 above the ground: to the right, up, towards the eye.
 const [C, S, C2, S2] = [Math.cos(35 * DEGREE), Math.sin(35 * DEGREE), Math.cos(24 * DEGREE), Math.sin(24 * DEGREE)];
 const VIEW = [[-S, C, 0], [-C * S2, -S * S2, C2], [C * C2, S * C2, S2]];
 
+/** What a scene shows: steps [entries, size] with their names, the entries whose axis is drawn, whether it closes. */
+function planOf({ motion, first, second, e }) {
+  if (motion === "square") return { steps: fourSteps(first, second, e), names: ["A", "B", "−A", "−B"], closes: true };
+  if (motion === "orders") return { steps: [[first, 1], [second, 1]], names: ["A", "B"] };
+  const entries = motion === "A" ? first : second;
+  return { steps: [[entries, 1]], names: [motion], entries };
+}
+
+const reversed = ({ first, second }) => ({ steps: [[second, 1], [first, 1]], names: ["B", "A"] });
 /** The turning box, its axis and the way of its marked corner; dragging from left to right is time. */
-function scene(parent, onTime) {
+function scene(parent, plan, onTime) {
   const picture = svg("svg", { class: "scene", role: "img", "data-drag": "" }, parent);
   const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, picture);
   const behind = line("geo-line", "text"), faces = [0, 1, 2].map(() => svg("path", {}, picture));
@@ -113,9 +127,8 @@ function scene(parent, onTime) {
   const flat = (p) => [width / 2 + scale * dot(p, VIEW[0]), width / 2.2 - scale * dot(p, VIEW[1])];
   const pair = (p) => flat(p).map((value) => value.toFixed(1)).join(" ");
   const put = (element, p, down = 5) => {
-    const [x, y] = flat(p);
-    set(element, element.tagName === "text" ? { x: x.toFixed(1), y: (y + down).toFixed(1) }
-      : { cx: x.toFixed(1), cy: y.toFixed(1) });
+    const [x, y] = flat(p).map((value) => Number(value.toFixed(1)));
+    set(element, { x, y: y + down, cx: x, cy: y }); // a text heeds the first two, a circle the others
   };
   const corner = (r, signs) => apply(r, HALF.map((half, i) => half * signs[i]));
   const seen = (r) => FACES.filter(({ axis, side }) => side * dot(r.map((row) => row[axis]), VIEW[2]) > 0);
@@ -136,10 +149,9 @@ function scene(parent, onTime) {
   return (state) => {
     width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 400);
     scale = width / 2.55;
-    const height = Math.round(0.92 * width), { motion, first, second, t, e } = state, square = motion === "square";
+    const height = Math.round(0.92 * width), { t } = state, { steps, names: words, entries, closes } = plan(state);
     set(picture, { viewBox: `0 0 ${width} ${height}`, style: `max-width: ${width}px; margin: 0 auto` });
-    const entries = motion === "B" ? second : first;
-    const r = square ? squareAt(first, second, e, t) : turnAt(entries, t), home = identity(3);
+    const r = poseAt(steps, t), home = identity(3);
     seen(r).concat([null, null]).slice(0, 3).forEach((face, i) => {
       set(faces[i], { class: `face tone${face?.axis}`, d: face ? outline(r, face) : "" });
       digits[i].textContent = face?.side > 0 ? String(face.axis + 1) : "";
@@ -148,9 +160,9 @@ function scene(parent, onTime) {
     set(ghost, { d: seen(home).map((face) => outline(home, face)).join("") });
 
     // The axis leaves the box where one of its coordinates there reaches a face.
-    const { axis, angle } = axisAngle(entries), inBox = apply(transpose(r), axis);
+    const { axis, angle } = axisAngle(entries ?? [0, 0, 0]), inBox = apply(transpose(r), axis);
     const out = Math.min(...inBox.map((value, i) => HALF[i] / Math.max(Math.abs(value), 1e-9)));
-    const forth = dot(axis, VIEW[2]) >= 0 ? 1 : -1, shown = !square && angle > 1e-9;
+    const forth = dot(axis, VIEW[2]) >= 0 ? 1 : -1, shown = entries && angle > 1e-9;
     const on = (distance) => axis.map((value) => distance * value);
     const ray = (sign) => (shown ? `M${pair(on(sign * out))}L${pair(on(sign * 1.05))}` : "");
     set(behind, { d: ray(-forth) });
@@ -158,22 +170,22 @@ function scene(parent, onTime) {
     axisName.textContent = shown ? "axis" : "";
     put(axisName, on(1.17));
 
-    const steps = square ? fourSteps(first, second, e) : [[entries, 1]], total = steps.length;
+    const total = steps.length;
     legs.forEach((leg, i) => {
       const part = clamp(total * t - i, 0, 1), [which, size] = steps[i] ?? [];
-      const from = part > 0 && i > 0 ? squareAt(first, second, e, i / 4) : home;
-      const points = part > 0 ? way(which, part * size, from) : [];
-      const name = square ? ["A", "B", "−A", "−B"][i] : motion, tone = TONES[name.at(-1)];
+      const from = part > 0 && i > 0 ? poseAt(steps, i / total) : home;
+      const points = part > 0 && which ? way(which, part * size, from) : [];
+      const tone = TONES[words[i]?.at(-1)] ?? "soft";
       set(leg, { d: points.length ? `M${points.map(pair).join("L")}` : "",
         class: `geo-line geo-${tone}${i > 1 ? " again" : ""}` });
       set(names[i], { class: `name geo-${tone}` });
-      const long = part > 0.5 && norm(points[24].map((value, c) => value - points[0][c])) > 0.15; // enough for a name
-      names[i].textContent = square && long ? name : "";
-      if (part > 0.5) put(names[i], points[12].map((value) => 1.17 * value));
+      const long = points.length && part > 0.5 && norm(points[24].map((value, c) => value - points[0][c])) > 0.15;
+      names[i].textContent = total > 1 && long ? words[i] : ""; // long enough for a name
+      if (points.length) put(names[i], points[12].map((value) => 1.17 * value));
     });
     put(start, corner(home, [1, 1, 1]));
     put(mark, corner(r, [1, 1, 1]));
-    const open = square && t >= 1;
+    const open = closes && t >= 1;
     set(gap, { d: open ? `M${pair(corner(home, [1, 1, 1]))}L${pair(corner(r, [1, 1, 1]))}` : "" });
     set(picture, { "aria-label": `A box with a marked corner, turned: ${describe(state)}` });
   };
@@ -203,15 +215,21 @@ function ratioCurve(parent) {
 // Putting it together -------------------------------------------------------------------------------------------------
 
 function render({ model, el }) {
-  const place = stage({ model, el }, NAMES, CSS), { change, read } = place, title = "A skew matrix and its exponential";
-  const all = html("div", { class: "skew geo-columns", role: "group", "aria-label": title }, place.root);
-  const sentence = html("p", { class: "geo-say" }, all);
-  const draw = scene(html("div", {}, all), (t) => change({ t: Math.round(100 * t) / 100 }));
-  const side = html("div", { class: "side" }, all), top = html("div", { class: "geo-controls" }, side);
-  const motion = choice(top, { label: "What turns the box",
-    onInput: (value) => change({ motion: value, ...(value === "square" && { t: 1 }) }),
-    options: [["A", "exp(tA)"], ["B", "exp(tB)"], ["square", "the square A, B, −A, −B"]] });
-  const together = html("div", { class: "together geo-panel" }, side);
+  const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
+  const all = html("div", { class: "skew geo-columns", role: "group", "aria-label": "Skew matrices" }, place.root);
+  const question = ask(all, ""), motion = pick(all, "What turns the box", MOTIONS,
+    (value) => change({ motion: value, ...(value === "square" && { t: 1 }) }));
+  const sentence = html("p", { class: "geo-say" }, all), toTime = (t) => change({ t: Math.round(100 * t) / 100 });
+  const half = (title) => {
+    const box = html("div", { class: "half" });
+    return { box, title: html("h4", {}, box, title), holder: html("div", {}, box) };
+  };
+  const [left, right] = [half("First A, then B"), half("First B, then A")];
+  left.box.classList.add("geo-stay");
+  all.append(left.box);
+  const draw = scene(left.holder, planOf, toTime), drawOther = scene(right.holder, reversed, toTime);
+  const side = html("div", { class: "side" }, all);
+  const together = html("div", { class: "geo-time geo-panel" }, side);
   const stop = runner(together, {
     begin() { if (read().t >= 1) change({ t: 0 }); },
     step(seconds, calm) {
@@ -223,11 +241,11 @@ function render({ model, el }) {
   });
   const time = slider(together, { label: "Time t", min: 0, max: 1, step: 0.01, onInput: (t) => change({ t }) });
 
-  // One of the two parts stands on the page at a time.
-  const one = html("div", { class: "part" }, null), two = html("div", { class: "part" }, null);
-  const key = () => (read().motion === "B" ? "second" : "first");
-  const entries = INDICES.map(([index], i) => slider(one, { label: index, min: -3, max: 3, step: 0.05,
-    onInput: (value) => change({ [key()]: read()[key()].map((old, k) => (k === i ? value : old)) }) }));
+  const [one, two] = [1, 2].map(() => html("div", { class: "part" })), numbers = more(one, "The three numbers");
+  const enter = (i, value, key = read().motion === "B" ? "second" : "first") =>
+    change({ [key]: read()[key].map((old, k) => (k === i ? value : old)) });
+  const entries = INDICES.map(([index], i) => slider(numbers, { label: index, min: -3, max: 3, step: 0.05,
+    onInput: (value) => enter(i, value) }));
   const matrix = html("div", { class: "matrix", role: "img" }, one), cells = [html("span", {}, matrix)];
   for (let i = 0; i < 9; i++) cells.push(html("span", {}, matrix));
   const size = slider(two, { label: "Step ε", min: 0.02, max: 1, step: 0.01, tone: "join",
@@ -235,12 +253,20 @@ function render({ model, el }) {
   const drawCurve = ratioCurve(html("div", {}, two));
 
   place.start((state) => {
-    const square = state.motion === "square", [part, other] = square ? [two, one] : [one, two];
-    if (!part.isConnected) side.append(part);
-    other.remove();
+    const square = state.motion === "square", orders = state.motion === "orders";
+    const part = square ? two : orders ? right.box : one;
+    for (const each of [one, two, right.box]) if (each !== part) each.remove();
+    if (!part.isConnected) orders ? side.before(part) : side.append(part);
+    side.style.gridColumn = orders ? "1 / -1" : "";
+    left.title.hidden = !orders;
+    question.textContent = QUESTIONS[state.motion];
     motion.update(state.motion);
-    time.update(state.t, square ? `${show(4 * state.t, 2, true)} of 4 steps` : show(state.t, 2));
-    if (square) {
+    const count = square ? 4 : orders && 2;
+    time.update(state.t, count ? `${show(count * state.t, 2, true)} of ${count} steps` : show(state.t, 2));
+    if (orders) {
+      if (state.t < 1) say(sentence, "Let both go to the end.");
+      else say(sentence, "They end ", ["join", degrees(ordersApart(state.first, state.second))], " apart.");
+    } else if (square) {
       const turn = squareTurn(state.first, state.second, state.e);
       size.update(state.e, show(state.e, 2));
       say(sentence, "The square leaves a turn of ", ["join", small(turn.left)], "; ε² |[A,\u00a0B]| = ",
@@ -260,6 +286,7 @@ function render({ model, el }) {
         [tone, degrees(angle)], about(turn));
     }
     draw(state);
+    if (orders) drawOther(state);
     place.speak(describe(state));
   });
   return () => {
@@ -268,4 +295,5 @@ function render({ model, el }) {
   };
 }
 
+export { axisAngle, turnAngle, turnAt };
 export default { render };

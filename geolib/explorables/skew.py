@@ -13,11 +13,11 @@ class SkewExponential(Explorable):
     Parameters
     ----------
     motion : str
-        "A", "B" or "square".
+        "A", "B", "orders" for A then B beside B then A, or "square".
     first, second : list of float
         The three entries above the diagonal of A and of B, row by row, in radians, -3 to 3.
     t : float
-        Time, 0 to 1; along the square its four steps take a quarter each.
+        Time, 0 to 1; the steps of the square take a quarter each, those of an order a half.
     e : float
         The size of the square's steps, 0.02 to 1.
 
@@ -32,7 +32,7 @@ class SkewExponential(Explorable):
 
     _esm = assemble("skew.js")
 
-    motion = Choice("A", ("A", "B", "square"))
+    motion = Choice("A", ("A", "B", "orders", "square"))
     first = Reals([-1.5, 0.4, 0.0], low=-3, high=3)
     second = Reals([-0.3, 0.0, -1.5], low=-3, high=3)
     t = Real(0.8, low=0, high=1)

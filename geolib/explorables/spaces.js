@@ -1,5 +1,5 @@
 // Three spaces: a key in its own tangent space, in the reference space, and carried to the query's.
-import { clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, identity, multiply, norm, rotation, transpose } from "./algebra.js";
 
@@ -219,10 +219,10 @@ function render({ model, el }) {
     change({ [`${name}_x`]: clamp(x, -LONGEST, LONGEST), [`${name}_y`]: clamp(y, -LONGEST, LONGEST) });
   };
 
-  html("p", {}, root, "Move the key to another position n. "
-    + "Then set s\u00a0=\u00a01: which of the three circles change?");
+  ask(root, "Move the key to another position n. Then set s\u00a0=\u00a01: which of the three circles change?");
   const key = moves(html("div", {}, root), "Key’s position n", "key", 0, 8, 0.25, "cool");
-  const stand = html("div", {}, root), draw = drawing(stand, { onKey: drawn("key"), onQuery: drawn("query") });
+  const stand = html("div", { class: "geo-stay" }, root);
+  const draw = drawing(stand, { onKey: drawn("key"), onQuery: drawn("query") });
   const score = html("p", { class: "geo-say" }, root), length = html("p", { class: "geo-say" }, root);
   html("p", { class: "geo-note" }, root, "Circle: the ends of all arrows of length 1 by the ruler of that space. "
     + "Dotted: numbers of plain length 1. Thin arrows: the frame, the middle’s axes sent there by T. Dashed: carried "

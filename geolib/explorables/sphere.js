@@ -1,5 +1,5 @@
 // Parallel transport on the sphere: an arrow carried round a triangle returns turned by the area inside.
-import { choice, clamp, drag, html, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, choice, clamp, drag, html, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
 import { arrow, handle } from "./draw.js";
 import { dot, norm } from "./algebra.js";
 
@@ -115,14 +115,13 @@ export function pointUnder(x, y, side, view) {
 const NAMES = ["corners", "corner", "progress", "turn", "tilt"];
 const LENGTH = 0.3; // of an arrow, on the unit sphere
 const CSS = `
-.geo .sphere > .geo-say { grid-column: 1 / -1; }
+.geo .sphere > :is(.geo-ask, .geo-say) { grid-column: 1 / -1; }
 .geo .sphere .controls { display: grid; gap: 12px; align-content: center; }
-.geo .sphere .together { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
-.geo .sphere .together .geo-note { grid-column: 1 / -1; min-height: 2.8em; }
 .geo .sphere .geo-controls { grid-template-columns: repeat(2, minmax(0, 1fr)); }
 .geo .sphere .geo-controls > :first-child { grid-column: 1 / -1; grid-template-columns: auto 1fr; }
-.geo .sphere select { grid-area: 1 / 2; } .geo .sphere .together button { min-width: 84px; }
-.geo .sphere .ball { fill: var(--panel); stroke: var(--rule); cursor: grab; } .geo .sphere svg { touch-action: pan-y; }
+.geo .sphere select { grid-area: 1 / 2; }
+.geo .sphere .ball { fill: var(--panel); stroke: var(--rule); cursor: grab; }
+.geo .sphere svg { touch-action: pan-y; }
 .geo .sphere .scene { pointer-events: none; } .geo .sphere .net { fill: none; stroke: var(--line); }
 .geo .sphere .inside { fill: var(--cool); fill-opacity: 0.2; } .geo .sphere .behind { opacity: 0.4; }
 .geo .sphere .behind.geo-line { stroke-dasharray: 4 5; }
@@ -239,10 +238,11 @@ function globe(parent, { take, put, look }) {
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place, name = "Parallel transport on the sphere";
   const all = html("div", { class: "sphere geo-columns", role: "group", "aria-label": name }, place.root);
+  ask(all, "Press Run. Which way will the arrow point when it is home again?");
   const sentence = html("p", { class: "geo-say" }, all);
   const put = (i, values) => change({
     corners: read().corners.map((old, k) => (k >> 1 === i ? values[k & 1] ?? old : old)) });
-  const draw = globe(html("div", {}, all), {
+  const draw = globe(html("div", { class: "geo-stay" }, all), {
     take: (i) => change({ corner: CORNERS[i] }),
     put: (i, place) => put(i, place.map(tenth)),
     look(across, up) {
@@ -251,7 +251,7 @@ function render({ model, el }) {
     },
   });
   const side = html("div", { class: "controls" }, all);
-  const together = html("div", { class: "together geo-panel" }, side);
+  const together = html("div", { class: "geo-time geo-panel" }, side);
   const stop = runner(together, {
     begin() { if (read().progress >= 3) change({ progress: 0 }); },
     step(seconds, calm) {

@@ -1,5 +1,5 @@
 // The conformal state: one column of the state is a point that each token shrinks, turns and pushes.
-import { choice, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, norm, rotation, softmax } from "./algebra.js";
 
@@ -100,10 +100,8 @@ const EXAMPLES = [["wander", "keys that wander"], ["same", "the same key each ti
 const KINDS = [["softmax", "soft"], ["sympow", "text"], ["gated", "text"], ["conformal", "join"]];
 
 const CSS = `
-.geo .state .time { grid-column: 1 / -1; display: grid; grid-template-columns: auto 1fr; gap: 2px 16px;
-  align-items: center; }
-.geo .state .time button { min-width: 84px; }
-.geo .state .plane, .geo .state .weights { min-width: 0; display: grid; gap: 8px; align-content: start; }
+.geo .state > :is(.geo-ask, .geo-say, .time, .geo-more) { grid-column: 1 / -1; }
+.geo .state :is(.settings, .plane, .weights) { min-width: 0; display: grid; gap: 8px; align-content: start; }
 .geo .state .both { display: grid; grid-template-columns: 130px minmax(0, 1fr); gap: 14px; align-items: center; }
 .geo .state .ring { fill: none; stroke: var(--line); }
 .geo .state .past { opacity: 0.4; stroke-width: 1.5; } .geo .state .power { fill: var(--join); opacity: 0.45; }
@@ -230,7 +228,9 @@ function render({ model, el }) {
   const named = { class: "state geo-columns", role: "group", "aria-label": "The conformal state" };
   const box = html("div", named, place.root);
   const area = (name) => html("div", { class: name }, box);
-  const time = area("time geo-panel"), left = area("plane"), right = area("weights");
+  ask(box, "One push at token 1, and no other. Press Run: where does the point go, and where does it end?");
+  const time = area("time geo-time geo-panel"), what = html("p", { class: "geo-say" }, box);
+  const left = area("plane geo-stay"), settings = area("settings");
 
   const stop = runner(time, {
     begin() { if (read().token >= TOKENS) change({ token: 0 }); },
@@ -243,23 +243,26 @@ function render({ model, el }) {
   const token = slider(time, { label: "Token i", min: 0, step: 1,
     onInput: (thirds) => change({ token: thirds / 3 }) });
 
-  const what = html("p", { class: "geo-say" }, left);
   const drawPlane = plane(html("div", {}, left));
-  const proof = html("p", { class: "geo-note", style: "min-height: 2.8em" }, left);
-  const two = html("div", { class: "both" }, left);
+  const example = choice(settings, { label: "Tokens", options: EXAMPLES,
+    onInput: (value) => change({ example: value }) });
+  const two = html("div", { class: "both" }, settings);
   const drawDial = dial(html("div", {}, two), (gamma, turn) => {
     change({ gamma: Math.round(gamma * 100) / 100, turn: Math.round(turn) });
   });
-  const settings = html("div", {}, two);
-  const gamma = slider(settings, { label: "Gate γ", min: 0.01, step: 0.01, tone: "text",
+  const both = html("div", {}, two);
+  const gamma = slider(both, { label: "Gate γ", min: 0.01, step: 0.01, tone: "text",
     onInput: (value) => change({ gamma: value }) });
-  const turn = slider(settings, { label: "Turn βθ a token", min: -180, step: 1, tone: "join",
+  const turn = slider(both, { label: "Turn βθ a token", min: -180, step: 1, tone: "join",
     onInput: (value) => change({ turn: value }) });
+  const proof = html("p", { class: "geo-note" }, settings);
 
+  const further = html("details", { class: "geo-more" }, box), right = html("div", { class: "weights" });
+  html("summary", {}, further, "Another power than the plane’s: four kinds of attention on the same tokens");
+  further.append(right);
   const largest = html("p", { class: "geo-say" }, right);
   const drawBars = bars(html("div", {}, right));
   const lists = html("div", { class: "geo-controls" }, right);
-  const example = choice(lists, { label: "Tokens", options: EXAMPLES, onInput: (value) => change({ example: value }) });
   const power = choice(lists, { label: "Power p of the bars", options: [[2, "2"], [4, "4"]],
     onInput: (value) => change({ power: Number(value) }) });
 
@@ -272,13 +275,14 @@ function render({ model, el }) {
     const finished = Math.floor(state.token + 1e-9), i = atWork(state.token);
     const [x, y] = moment(state), apart = gap(state);
     say(what, ["soft", "shrink"], ", ", ["join", "turn"], ", ", ["cool", "push"],
-      `: S\u00a0=\u00a0(${show(x, 3)},\u00a0${show(y, 3)})`);
+      `: at p = 1, where φ(k) = k, S\u00a0=\u00a0(${show(x, 3)},\u00a0${show(y, 3)})`);
     const difference = apart < 1e-12 ? "less than 10⁻¹²" : apart.toExponential(1);
-    const equal = `After token ${finished} the point and attention’s sum over all keys differ by ${difference}. `;
-    say(proof, finished ? equal : "", "The plane has p = 1, where φ(k) = k.");
+    const equal = `After token ${finished} the point and attention’s sum over all keys differ by ${difference}.`;
+    say(proof, finished ? equal : "The disk: what a token makes of the state, as one number, and its powers.");
     const { conformal, softmax: plain } = rows(state, i), best = conformal.indexOf(Math.max(...conformal));
     const weight = ["join", `${show(100 * conformal[best], 0)}\u00a0%`];
-    say(largest, `token ${i}: `, weight, ` to key ${best + 1}; softmax ${show(100 * plain[best], 0)}\u00a0%`);
+    say(largest, `At p = ${state.power}, token ${i}: `, weight, ` to key ${best + 1}; softmax `
+      + `${show(100 * plain[best], 0)}\u00a0%`);
     drawPlane(state);
     drawDial(state);
     drawBars(state);

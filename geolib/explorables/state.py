@@ -43,10 +43,10 @@ class ConformalState(Explorable):
 
     _esm = assemble("state.js")
 
-    example = Choice("wander", ["wander", "same", "once"])
+    example = Choice("once", ["wander", "same", "once"])
     gamma = Real(0.85, low=0.01, high=1)
     turn = Real(30.0, low=-180, high=180)
-    token = Real(8.0, low=0, high=12)
+    token = Real(1.0, low=0, high=12)
     power = Whole(2, low=2, high=4, step=2)
 
     @traitlets.validate("power")

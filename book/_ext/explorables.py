@@ -1,0 +1,98 @@
+"""What a page holds of its explorables, as a Sphinx extension.
+
+A widget's code, what all of them share of it, and long lists travel in scripts of their own,
+``_static/explorables/NAME-HASH.js``, which the page's host asks for when the explorable comes into view; a style that
+several widgets of a page share stands there once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+WIDGETS = re.compile(r'(<script type="application/vnd\.jupyter\.widget-state\+json">)(.*?)(</script>)', re.DOTALL)
+LONG = 4000  # characters of a value that travels apart
+
+
+def lighten_pages(app: Sphinx, problem: Exception | None) -> None:
+    """Write the pieces of all pages with explorables, and the pages without them."""
+    if problem or app.builder.format != "html":
+        return
+    pieces: dict[str, str] = {}
+    pages = {path: path.read_text("utf-8") for path in Path(app.outdir).rglob("*.html")}
+    states = {path: found for path, page in pages.items() if (found := WIDGETS.search(page))}
+    shared = common_start([code for found in states.values() for code in codes(found[2])])
+    for path, found in states.items():
+        page, (light, apart) = pages[path], lighter(found[2], shared)
+        pieces |= apart
+        if light != found[2]:
+            path.write_text(page[: found.start(2)] + light + page[found.end(2) :], "utf-8")
+    folder = Path(app.outdir) / "_static" / "explorables"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, script in pieces.items():
+        (folder / f"{name}.js").write_text(script, "utf-8")
+
+
+def codes(states: str) -> list[str]:
+    """The code of a page's widgets, as far as it has not been taken out."""
+    widgets = json.loads(states)["state"].values()
+    return [widget["state"]["_esm"] for widget in widgets if isinstance(widget["state"].get("_esm"), str)]
+
+
+def common_start(texts: list[str]) -> str:
+    """The lines with which all the texts begin; none where there are fewer than two different texts."""
+    if len(set(texts)) < 2:
+        return ""
+    lines = zip(*(text.splitlines(True) for text in texts), strict=False)
+    return "".join(line[0] for line in itertools.takewhile(lambda line: len(set(line)) == 1, lines))
+
+
+def lighter(states: str, shared: str) -> tuple[str, dict[str, str]]:
+    """A page's widget states with pieces taken out, and the scripts of these pieces by name.
+
+    Code, and any other value that is long, becomes ``{"pieces": [NAME, ...]}``, to be joined; a style that another
+    widget, id, has too becomes ``{"of": id}``. Code that begins as ``shared`` does has that in a piece of its own.
+    """
+    saved = json.loads(states)
+    pieces: dict[str, str] = {}
+    styles: dict[str, str] = {}
+    for name, widget in saved["state"].items():
+        state = widget["state"]
+        style = state.get("_css")
+        if isinstance(style, str) and styles.setdefault(style, name) != name:
+            state["_css"] = {"of": styles[style]}
+        for key, value in state.items():
+            size = len(json.dumps(value, ensure_ascii=False))
+            if key != "_css" and (size > LONG or (key == "_esm" and isinstance(value, str))):
+                parts = [value]
+                if key == "_esm" and shared and value.startswith(shared):
+                    parts = [shared, value.removeprefix(shared)]
+                names = [piece(part, "shared" if part is shared else stem(state, key), pieces) for part in parts]
+                state[key] = {"pieces": names}
+    return json.dumps(saved, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"), pieces
+
+
+def piece(value: Any, name: str, pieces: dict[str, str]) -> str:
+    """Put a value's script among the pieces; its name there."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    full = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+    pieces[full] = f"(window.geoPieces ??= {{}})[{json.dumps(full)}] = {text};\n"
+    return full
+
+
+def stem(state: dict[str, Any], key: str) -> str:
+    """A name for a piece that a reader of the network's log understands."""
+    module = state.get("_anywidget_id", "widget").split(".")[-2:][0]
+    return module if key == "_esm" else f"{module}-{key.strip('_')}"
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register the above."""
+    app.connect("build-finished", lighten_pages)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
