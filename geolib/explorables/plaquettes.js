@@ -1,5 +1,5 @@
 // Links on a grid of three by three sites, the holonomy of the squares between them, and changes of gauge.
-import { button, choice, drag, html, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, button, choice, drag, html, pick, say, set, show, slider, stage, svg, wrap } from "./common.js";
 import { arrow, handle } from "./draw.js";
 import { identity, multiply, rotation, transpose } from "./algebra.js";
 
@@ -72,7 +72,7 @@ export function describe(state) {
 
 const NAMES = ["links", "sites", "group", "part"];
 const CSS = `
-.geo .plaquettes > .geo-say { grid-column: 1 / -1; }
+.geo .plaquettes > :is(.geo-ask, .geo-pick) { grid-column: 1 / -1; }
 .geo .plaquettes svg { touch-action: pan-y; }
 .geo .plaquettes .square { fill: currentColor; }
 .geo .plaquettes .dial { fill: var(--ground); stroke: var(--rule); }
@@ -140,22 +140,22 @@ function grid(parent, turn) {
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
   const all = html("div", { class: "plaquettes geo-columns", role: "group", "aria-label": "Plaquettes" }, place.root);
-  const sentence = html("p", { class: "geo-say" }, all);
+  ask(all, "Drag a blue hand, then an orange one. Which squares change?");
+  const group = pick(all, "Turns of", [["plane", "Turns of the plane"], ["space", "Turns of space"]],
+    (value) => change({ group: value }));
   const kind = (part) => (part.startsWith("link") ? "links" : "sites"), index = (part) => Number(part.slice(5)) - 1;
   const put = (part, angle) => {
     const name = kind(part), values = [...read()[name]];
     values[index(part)] = degrees(angle);
     change({ part, [name]: values });
   };
-  const draw = grid(html("div", {}, all), (part, angle) => {
+  const draw = grid(html("div", { class: "geo-stay" }, all), (part, angle) => {
     // A link's hand shows its turn between turned sites: take the sites off, in the plane.
     const { sites, group } = read(), [n, m] = LINKS[index(part)] ?? [0, 0];
     const inside = kind(part) === "links" && group === "plane";
     put(part, inside ? angle - sites[m] + sites[n] : angle);
   });
-  const side = html("div", { class: "side" }, all);
-  const group = choice(side, { label: "Turns of", options: [["plane", "the plane"], ["space", "space"]],
-    onInput: (value) => change({ group: value }) });
+  const side = html("div", { class: "side" }, all), sentence = html("p", { class: "geo-say" }, side);
   const names = [...LINKS.map((_, l) => `link ${l + 1}`), ...SITES.map((_, s) => `site ${s + 1}`)];
   const part = choice(side, { label: "Move", options: names.map((name) => [name, name]),
     onInput: (value) => change({ part: value }) });
