@@ -1,4 +1,5 @@
 # make book    set up what the book needs, run every chapter, build the site into _build/html
+# make pdf     print the built book into one file, linked from the landing page (needs a Chromium)
 # make serve   show the built site on localhost
 # make test    every check: lint, types, unit tests, the book with warnings as errors, the site in a browser
 # make stills  photograph the gallery's explorables anew, after a change to any of them
@@ -22,10 +23,13 @@ SIDE_BY_SIDE := -n auto --dist loadgroup
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: book serve test lint types units site setup-cells stills clean
+.PHONY: book pdf serve test lint types units site setup-cells stills clean
 
 book: $(BOOK_READY)
 	@$(BIN)/python book/build.py
+
+pdf: book
+	@$(BIN)/python book/pdf.py
 
 serve:
 	@test -f _build/html/index.html || { echo "There is no site yet: run make book first."; exit 2; }

@@ -25,6 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
+EVIDENCE = HERE / "evidence.py"  # runs in each chapter's kernel and tells what the checks found
 
 
 def digest(files: Iterable[Path], *more: str) -> str:
@@ -53,7 +54,7 @@ def library_stamp() -> str:
     """Changes when a chapter's outputs could: geolib's sources, the records, Python, the packages."""
     library = REPOSITORY / "geolib"
     sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
-    sources += (REPOSITORY / "book" / "results").rglob("*.json")
+    sources += [*(REPOSITORY / "book" / "results").rglob("*.json"), EVIDENCE]
     return digest(sources, platform.python_version(), *tested_packages())
 
 
@@ -92,6 +93,9 @@ def surroundings(root: Path) -> dict[str, str]:
 
 def run_notebooks(root: Path) -> int:
     """Run the notebooks without outputs, side by side; the exit status is 1 when a cell failed."""
+    startup = root / "_build" / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True, exist_ok=True)
+    shutil.copy(EVIDENCE, startup)
     command = [sys.executable, str(HERE / "side_by_side.py"), str(root)]
     return subprocess.run(command, env=surroundings(root), check=False).returncode
 

@@ -36,6 +36,17 @@ def check_floating(x: Any, argument: str) -> None:
     require(x.is_floating_point(), argument, x.dtype, "it must be floating point: call .float() or .double() on it")
 
 
+def as_floating(x: Any, argument: str) -> Tensor:
+    """A tensor of real numbers: whole numbers in the default float dtype, anything else as it came.
+
+    >>> as_floating(torch.tensor([1, 2]), "v")
+    tensor([1., 2.])
+    """
+    check_tensor(x, argument)
+    require(not x.is_complex(), argument, x.dtype, "it must hold real numbers")
+    return x if x.is_floating_point() else x.to(torch.get_default_dtype())
+
+
 def check_last(x: Tensor, size: int, argument: str) -> None:
     """A tensor whose last dimension has the given size."""
     check_tensor(x, argument)

@@ -65,6 +65,11 @@ class Placed:
         gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
         return attention(q, k, v, log_gate=gate, attenuation=omega, causal=causal)
 
+    def weights(self, q: Tensor, k: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The weights by which ``attend`` adds up the values, as a matrix; a method that changes one changes both."""
+        gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
+        return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=causal)
+
 
 class Encoding(WideBuffers):
     """How positions enter attention; this base class is the encoding that ignores them.
@@ -139,14 +144,14 @@ def attention_weights(
     """
     check_last(k, q.shape[-1], "k")
     if causal:
-        _check_causal(q, k)
+        check_causal(q, k)
     dtype = angle_dtype(q, k)
     with without_autocast(q.device):
         scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
         scores = scores + log_gate
     if causal:
-        scores = scores.masked_fill(_future(q, k), float("-inf"))
+        scores = scores.masked_fill(future(q, k), float("-inf"))
     weights = scores.softmax(-1)
     return weights if attenuation is None else weights * attenuation
 
@@ -177,7 +182,7 @@ def attention(
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
     if causal:
-        _check_causal(q, k)
+        check_causal(q, k)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     rounded = log_gate is not None and q.dtype != angle_dtype(q)
     literal = attenuation is not None or rounded
@@ -193,18 +198,28 @@ def attention(
         mask = None if log_gate is None else log_gate.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
     bias = torch.zeros((), dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
-    mask = bias.masked_fill(_future(q, k), float("-inf"))
+    mask = bias.masked_fill(future(q, k), float("-inf"))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
-def _check_causal(q: Tensor, k: Tensor) -> None:
-    """Each query sees a key: the last query stands beside the last key, so there are no more queries than keys."""
+def check_causal(q: Tensor, k: Tensor) -> None:
+    """Each query sees a key: the last query stands beside the last key, so there are no more queries than keys.
+
+    >>> check_causal(torch.zeros(2, 4), torch.zeros(1, 4))
+    Traceback (most recent call last):
+    ValueError: q: got 2 queries for 1 keys; where causal, the first would see no key
+    """
     queries, keys = q.shape[-2], k.shape[-2]
     require(queries <= keys, "q", f"{queries} queries for {keys} keys", "where causal, the first would see no key")
 
 
-def _future(q: Tensor, k: Tensor) -> Tensor:
-    """True where a key comes after the query, the last query standing beside the last key; (queries, keys)."""
+def future(q: Tensor, k: Tensor) -> Tensor:
+    """True where a key comes after the query, the last query standing beside the last key; (queries, keys).
+
+    >>> future(torch.zeros(2, 4), torch.zeros(2, 4))
+    tensor([[False,  True],
+            [False, False]])
+    """
     queries, keys = q.shape[-2], k.shape[-2]
     return torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(1 + keys - queries)
 
@@ -246,8 +261,7 @@ class MultiHeadAttention(nn.Module):
         Source: RF-19, RF-20.
         """
         q, k, _ = self._heads(x, placed)
-        gate, omega = extended(placed.log_gate(x), q, k, 0.0), extended(placed.attenuation(), q, k, 1.0)
-        return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=self.causal)
+        return placed.weights(q, k, log_gate=placed.log_gate(x), causal=self.causal)
 
     def _heads(self, x: Tensor, placed: Placed) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys in the reference space, and values, (batch, heads, tokens, head_dim) each."""

@@ -18,6 +18,18 @@ COLOURS = {
 }
 INK, PAPER = "#22252b", "#fdfcfa"
 
+# The same on the dark page, whose ground is NIGHT.
+DARK_COLOURS = {
+    "blue": "#5fb0ec",
+    "orange": "#f08c3c",
+    "green": "#3fc79a",
+    "purple": "#dc90c8",
+    "sky": "#8cd0f5",
+    "gold": "#d8b23c",
+    "grey": "#a0a4ab",
+}
+DARK_INK, NIGHT = "#d9dce1", "#15181d"
+
 # What a colour means, in every figure and explorable, by theme; the explorables' style is made of this.
 ROLES = {
     "light": {"query": "#b34700", "key": "#0067a3", "value": "#7a1f5c", "score": "#00704f"},
@@ -37,10 +49,15 @@ METHOD_STYLES = {
     "riemannformer-general": ("orange", "--"),
     "riemannformer-diagonal": ("orange", "-."),
     "riemannformer-reflection": ("orange", ":"),
+    "riemannformer-relative": ("purple", "-."),
     "liere": ("purple", "-"),
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
+    "compass": ("purple", "--"),
+    "gauss": ("purple", ":"),
+    "rmt": ("gold", "-"),
+    "rope-pair": ("sky", "-."),
 }
 
 
@@ -54,6 +71,44 @@ def method_style(name: str) -> dict[str, str]:
     require(method in METHOD_STYLES, "name", repr(name), f"the methods are {', '.join(METHOD_STYLES)}")
     colour, dashes = METHOD_STYLES[method]
     return {"color": COLOURS[colour], "linestyle": dashes, "marker": "o" if wrappers else ""}
+
+
+def dark(colour: str) -> str:
+    """The counterpart of a colour, '#rrggbb', on the dark page.
+
+    Colours of the palette have named counterparts. Greys change places with their opposites; what is too dark to see
+    is mixed with white until its contrast to the ground is 3.
+
+    >>> dark(COLOURS["blue"]) == DARK_COLOURS["blue"], dark(INK) == DARK_INK
+    (True, True)
+    """
+    named = {COLOURS[name]: DARK_COLOURS[name] for name in COLOURS} | {INK: DARK_INK, "#000000": DARK_INK}
+    named |= {ROLES["light"][role]: ROLES["dark"][role] for role in ROLES["light"]}
+    if colour in named:
+        return named[colour]
+    channels = _channels(colour)
+    if max(channels) - min(channels) < 0.06:
+        ground, ink = (sum(_channels(end)) / 3 for end in (NIGHT, DARK_INK))
+        return _hex([ground + (ink - ground) * (1 - sum(channels) / 3)] * 3)
+    while (_light(channels) + 0.05) / (_light(_channels(NIGHT)) + 0.05) < 3:
+        channels = [channel + 0.05 * (1 - channel) for channel in channels]
+    return _hex(channels)
+
+
+def _channels(colour: str) -> list[float]:
+    """Red, green and blue of '#rrggbb', from 0 to 1."""
+    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+def _hex(channels: list[float]) -> str:
+    """The colour as '#rrggbb'."""
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
+
+
+def _light(channels: list[float]) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def roles_css() -> str:
@@ -70,7 +125,7 @@ def roles_css() -> str:
 def use_house_style() -> None:
     """Set matplotlib up for the book: paper background, thin axes, the palette's colours in order, vector output.
 
-    Figures keep their paper background in the dark theme, so one picture is legible in both.
+    The site makes of each figure a copy for its dark pages (``dark``); in a notebook it keeps its paper background.
 
     >>> use_house_style()
     >>> import matplotlib

@@ -8,6 +8,9 @@ coordinate of the monomial with exponents a is sqrt(p! / (a_1! ... a_d!)) v^a. W
 product of two embeddings is (v . w)^p, and the same coordinates are those of Sym^p as a subspace of the tensor power,
 in an orthonormal basis. A map P of R^d therefore acts on them by a matrix, its *lift*, orthogonal when P is.
 
+Whole numbers are promoted to the default float dtype: roots of multinomials are none. Where a matrix
+meets a point, the wider float dtype decides.
+
 Index tables are made once for each (d, p) and device and kept for the last few pairs used.
 """
 
@@ -19,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from geolib._checks import check_floating, check_last, require
+from geolib._checks import as_floating, check_last, require
 from geolib._compile import kept
 from geolib.rotations import rotate_pairs
 
@@ -62,6 +65,23 @@ def state_bytes(dim: int, power: int, layers: int, heads: int, bytes_per_number:
     return layers * heads * state_numbers(dim, power) * bytes_per_number
 
 
+def direction_moment(dim: int, power: int) -> float:
+    """The mean of (u . v)^t over directions u, for a unit vector v: 1 3 ... (t-1) / (d (d+2) ... (d+t-2)), 0 for odd t.
+
+    So much weight does a random key get from the power t of its score, in the mean; N keys drown one of weight 1 near
+    N = 1 / moment.
+
+    >>> direction_moment(64, 2) == 1 / 64, round(1 / direction_moment(64, 4))
+    (True, 1408)
+
+    Source: CS-k.
+    """
+    _check_sizes(dim, power)
+    if power % 2:
+        return 0.0
+    return math.prod(range(1, power, 2)) / math.prod(range(dim, dim + power, 2))
+
+
 def tensor_determinant_exponent(dim: int, power: int) -> int:
     """The exponent e in det(P x ... x P) = det(P)^e on the tensor power: p d^(p-1).
 
@@ -90,7 +110,8 @@ def lift_determinant_exponent(dim: int, power: int) -> int:
 
 def _check_sizes(dim: int, power: int) -> None:
     for name, came in (("dim", dim), ("power", power)):
-        require(isinstance(came, int) and came >= 1, name, came, "it must be a whole number of at least 1")
+        holds = isinstance(came, int) and not isinstance(came, bool) and came >= 1
+        require(holds, name, came, "it must be a whole number of at least 1")
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
@@ -237,7 +258,7 @@ def norm_functional(dim: int, power: int, device: torch.device = torch.device("c
 def embed(v: Tensor, power: int) -> Tensor:
     """The symmetric power embedding phi^p of v (..., d): (..., D), coordinates whose inner products are (v . w)^p.
 
-    Any power from 1 on, odd ones too. ValueError for a lower power, and for whole numbers: roots are none.
+    Any power from 1 on, odd ones too. ValueError for a lower power or one that is no whole number.
 
     >>> v, w = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
     >>> embed(v, 2)
@@ -247,7 +268,7 @@ def embed(v: Tensor, power: int) -> Tensor:
 
     Source: CS-k.
     """
-    check_floating(v, "v")
+    v = as_floating(v, "v")
     require(v.dim() >= 1, "v", "shape ()", "it must be (..., d)")
     _check_sizes(v.shape[-1], power)
     products = v
@@ -267,7 +288,7 @@ def turned_embedding(v: Tensor, angles: Tensor, power: int) -> Tensor:
 
     Source: CS-P3.
     """
-    return embed(rotate_pairs(v, angles), power)
+    return embed(rotate_pairs(as_floating(v, "v"), as_floating(angles, "angles")), power)
 
 
 # Maps of Sym^p ------------------------------------------------------------------------------------------------------
@@ -277,7 +298,7 @@ def lift(matrix: Tensor, power: int) -> Tensor:
     """The matrix of Sym^p that a matrix (..., d, d) of R^d induces: lift(P) phi(k) = phi(P k), (..., D, D).
 
     It is multiplicative, lift(A B) = lift(A) lift(B); it takes transposes to transposes, so rotations to rotations.
-    P may be singular. Differentiable; ValueError for a matrix of whole numbers or one that is not square.
+    P may be singular. Differentiable; ValueError for a matrix that is not square.
 
     >>> lift(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 2)
     tensor([[1.0000, 1.4142, 1.0000],
@@ -286,7 +307,7 @@ def lift(matrix: Tensor, power: int) -> Tensor:
 
     Source: CS-P3.
     """
-    _check_square(matrix)
+    matrix = _square(matrix)
     dim = matrix.shape[-1]
     _check_sizes(dim, power)
     # Row a of ``forms`` holds the coefficients of (P k)^a, a product of linear forms, in the monomials of k.
@@ -320,7 +341,7 @@ def to_tensor(s: Tensor, dim: int, power: int) -> Tensor:
     Source: CS-P3 (Sym^p as a subspace of the tensor power).
     """
     check_last(s, dimension(dim, power), "s")
-    check_floating(s, "s")
+    s = as_floating(s, "s")
     root = _root_weights(dim, power, s.device, s.dtype)
     return (s / root)[..., _entries(dim, power, s.device)].unflatten(-1, (dim,) * power)
 
@@ -334,7 +355,7 @@ def from_tensor(tensor: Tensor, power: int) -> Tensor:
     Source: CS-P3.
     """
     _check_sizes(1, power)
-    check_floating(tensor, "tensor")
+    tensor = as_floating(tensor, "tensor")
     sizes = tuple(tensor.shape[-power:])
     require(len(sizes) == power and len(set(sizes)) == 1, "tensor", f"shape {tuple(tensor.shape)}",
             f"its last {power} dimensions must be equal")  # fmt: skip
@@ -365,9 +386,9 @@ def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
 
     Source: CS-P3, CS-3.
     """
-    _check_square(matrix)
-    dim = matrix.shape[-1]
-    tensor = to_tensor(s, dim, power).flatten(-power)
+    matrix, s = _square(matrix), as_floating(s, "s")
+    dtype, dim = torch.promote_types(matrix.dtype, s.dtype), matrix.shape[-1]
+    matrix, tensor = matrix.to(dtype), to_tensor(s.to(dtype), dim, power).flatten(-power)
     for _ in range(power):
         # The last index is acted on and moved to the front: after p turns every index had its turn and its place.
         columns = tensor.unflatten(-1, (-1, dim)).transpose(-1, -2)
@@ -375,7 +396,9 @@ def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
     return from_tensor(tensor.unflatten(-1, (dim,) * power), power)
 
 
-def _check_square(matrix: Tensor) -> None:
+def _square(matrix: Tensor) -> Tensor:
+    """The matrix in a float dtype; ValueError for one that is not square."""
+    matrix = as_floating(matrix, "matrix")
     came = tuple(matrix.shape)
     require(len(came) >= 2 and came[-1] == came[-2], "matrix", f"shape {came}", "it must be square: (..., d, d)")
-    check_floating(matrix, "matrix")
+    return matrix

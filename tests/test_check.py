@@ -8,6 +8,7 @@ import torch
 from geolib.check import check
 from geolib.lie import exp_skew, log_rotation, upper_entries
 from geolib.rotations import rotate_pairs
+from geolib.sympow import direction_moment, embed
 
 
 def paired(a, b, count):
@@ -52,9 +53,19 @@ RIGHT = {
     "lie: Cayley": cayley_back,
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
-    "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
-    "riemannformer: symmetries of a distance": lambda A: (2 if A[0, 1] else 4) * (2 if A[0, 0] == A[1, 1] else 1),
+    "conformal: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
+    "conformal: take a factor apart": lambda a, c: (a * c, a / c),
+    "sympow: with a constant": lambda v, p: embed(torch.cat([torch.ones(1), v]), p),
+    "sympow: lifted mirror": lambda d, p: (-1) ** math.comb(d + p - 1, d),
+    "sympow: how many keys": lambda d, p, share: (1 / share - 1) / direction_moment(d, p),
+    "locality: half width": lambda sigma: sigma * math.sqrt(2 * math.log(2)),
+    "locality: half axes": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).flip(0).rsqrt(),
+    "locality: symmetries of a distance": lambda E: (2 if E[0, 1] else 4) * (2 if E[0, 0] == E[1, 1] else 1),
+    "locality: window": lambda sigma, error: sigma * math.sqrt(-2 * math.log(error)),
+    "locality: sink": lambda lse, kept: lse + math.log(1 / kept - 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
+    "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
+    "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -69,9 +80,19 @@ WRONG = {
     "lie: Cayley": lambda X: X,
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
-    "riemannformer: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
-    "riemannformer: symmetries of a distance": lambda A: 8,
+    "conformal: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
+    "conformal: take a factor apart": lambda a, c: (a / c, a * c),
+    "sympow: with a constant": lambda v, p: torch.cat([torch.ones(1), embed(v, p)]),
+    "sympow: lifted mirror": lambda d, p: (-1) ** p,
+    "sympow: how many keys": lambda d, p, share: 1 / direction_moment(d, p),
+    "locality: half width": lambda sigma: sigma * math.sqrt(math.log(2)),
+    "locality: half axes": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).sqrt(),
+    "locality: symmetries of a distance": lambda E: 8,
+    "locality: window": lambda sigma, error: 3 * sigma,
+    "locality: sink": lambda lse, kept: lse - math.log(1 / kept - 1),
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
+    "recurrences: slope": lambda memory: 1 / memory,
+    "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
 }
 
 

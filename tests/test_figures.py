@@ -1,6 +1,9 @@
 """The palette can be told apart and read; labels do not overlap."""
 
+import importlib
 import itertools
+import sys
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -12,14 +15,20 @@ from geolib.encodings import METHODS
 from geolib.explorables.clock import RopeClock
 from geolib.figures import (
     COLOURS,
+    DARK_COLOURS,
+    DARK_INK,
     METHOD_STYLES,
+    NIGHT,
     PAPER,
     ROLES,
+    dark,
     label_lines,
     method_style,
     roles_css,
     use_house_style,
 )
+
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 # How colours look without one kind of cone, in linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
 SIGHT = {
@@ -90,6 +99,46 @@ def test_every_method_has_a_style_that_is_told_apart():
 def test_colours_have_a_contrast_of_three_on_paper():
     for name, colour in COLOURS.items():
         assert (luminance(PAPER) + 0.05) / (luminance(colour) + 0.05) >= 3, name
+
+
+def test_every_colour_has_a_counterpart_that_is_seen_in_the_dark():
+    assert DARK_COLOURS.keys() == COLOURS.keys()
+    for name, colour in COLOURS.items():
+        assert dark(colour) == DARK_COLOURS[name]
+        assert contrast(dark(colour), NIGHT) >= 4.5, name
+    for role, colour in ROLES["light"].items():
+        assert dark(colour) == ROLES["dark"][role]
+    assert contrast(DARK_INK, NIGHT) >= 10
+    for colour in ("#400000", "#001a33", "#123456"):  # of no palette
+        assert contrast(dark(colour), NIGHT) >= 3
+    assert luminance(dark("#e3e1da")) < 0.1 < luminance(dark("#444444"))  # a pale ground, a dark line
+
+
+def test_methods_are_told_apart_in_the_dark():
+    for a, b in itertools.combinations(METHODS, 2):
+        one, other = method_style(a), method_style(b)
+        assert one["linestyle"] != other["linestyle"] or apart(dark(one["color"]), dark(other["color"])) >= 10, (a, b)
+
+
+def test_a_plot_has_a_transparent_copy_for_the_dark_page(tmp_path):
+    sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
+    palettes = importlib.import_module("palettes")
+    use_house_style()
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [0, 1], color=COLOURS["blue"])
+    figure.savefig(tmp_path / "plot.svg")
+    plt.close(figure)
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert palettes.is_plot(drawn)
+    clear = palettes.transparent(drawn)
+    night = palettes.darkened(clear)
+    assert PAPER in drawn
+    assert PAPER not in clear
+    assert "<dc:date>" not in clear
+    assert COLOURS["blue"] in clear
+    assert COLOURS["blue"] not in night
+    assert DARK_COLOURS["blue"] in night
+    assert DARK_INK in night
 
 
 def test_labels_stand_at_the_lines_ends_and_do_not_overlap():

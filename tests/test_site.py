@@ -421,6 +421,98 @@ def test_solutions_are_folded_and_open(visit, name):
         assert "toggle-hidden" not in folded.nth(i).get_attribute("class")
 
 
+@pytest.mark.parametrize("name", chapters())
+def test_each_check_says_what_it_found(name):
+    cells = (SITE / name).read_text("utf-8").split('<div class="cell ')[1:]
+    checks = [cell for cell in cells if cell.startswith("tag_check")]
+    assert checks
+    for cell in checks:
+        assert (
+            'class="kn">assert</span>' not in cell.replace(' class="k">', ' class="kn">') or 'class="evidence"' in cell
+        )
+
+
+@pytest.mark.parametrize("name", chapters())
+def test_outputs_hold_no_progress_and_no_complaints(name):
+    page = (SITE / name).read_text("utf-8")
+    assert re.findall(r"\d+%\||it/s\b|class=\"output stderr", page) == []
+
+
+def test_checks_fold_on_every_page_with_one_switch_that_is_remembered(browser, address):
+    page = browser.new_context().new_page()
+    first, second = chapters()[:2]
+    page.goto(address + first)
+    inputs = page.locator(".tag_check > .cell_input")
+    assert inputs.first.is_visible()
+    page.get_by_role("button", name="Fold all checks").click()
+    assert not any(inputs.nth(i).is_visible() for i in range(inputs.count()))
+    assert page.locator(".evidence").first.is_visible()
+    page.get_by_role("button", name="Show this check").first.click()
+    assert inputs.first.is_visible()
+    page.goto(address + second)
+    assert not page.locator(".tag_check > .cell_input").first.is_visible()
+    page.get_by_role("button", name="Unfold all checks").click()
+    assert page.locator(".tag_check > .cell_input").first.is_visible()
+
+
+def test_a_proof_folds_and_is_open_at_first(browser, address):
+    page = browser.new_context().new_page()
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    proof = page.locator(".proof-body:has(> *:nth-child(2)), .proof-body:has(section > *:nth-child(2))").first
+    height = proof.bounding_box()["height"]
+    word = proof.get_by_role("button", name="Proof.")
+    assert word.get_attribute("aria-expanded") == "true"
+    word.click()
+    assert word.get_attribute("aria-expanded") == "false"
+    assert proof.bounding_box()["height"] < height
+
+
+PREVIEWED = {"a[href*='#thm-']": ".proof", "a.internal[href*='#equation-']": "mjx-math", "a.ledger-link": "tr"}
+
+
+@pytest.mark.parametrize(("kind", "shown"), PREVIEWED.items(), ids=["theorem", "equation", "ledger"])
+def test_a_link_shows_what_it_points_to(browser, address, kind, shown):
+    page = browser.new_context().new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    link = page.locator(f"article :is({kind})").first
+    link.focus()
+    page.wait_for_selector(f".preview:not([hidden]) {shown}")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".preview", state="hidden")
+    assert all(url.startswith((address, "blob:", "data:")) for url in asked)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_plot_is_shown_in_the_colours_of_the_page(browser, address, scheme):
+    page = browser.new_context(color_scheme=scheme).new_page()
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    plot = page.locator("picture > img").first
+    plot.scroll_into_view_if_needed()
+    ends = {"light": ".svg", "dark": "-dark.svg"}
+    showing = "([img, end]) => img.currentSrc.endsWith('-dark.svg') === (end === '-dark.svg') && img.naturalWidth > 0"
+    page.wait_for_function(showing, arg=[plot.element_handle(), ends[scheme]])
+    other = "dark" if scheme == "light" else "light"
+    page.evaluate("(theme) => document.documentElement.dataset.theme = theme", other)
+    page.wait_for_function(showing, arg=[plot.element_handle(), ends[other]])
+
+
+def test_on_paper_code_wraps_and_solutions_are_open(browser, address):
+    page = browser.new_context(viewport={"width": 700, "height": 900}).new_page()
+    page.goto(address + next(name for name in chapters() if "03_" in name))
+    page.emulate_media(media="print")
+    assert page.locator(".solution p:not(.admonition-title)").first.is_visible()
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")  # fetches what was not yet near
+    page.locator(".explorable-still").first.wait_for(state="visible")
+    assert not page.locator(".explorable").first.is_visible()
+    assert page.locator(".bd-article h1 .section-number").is_visible()
+    cut = page.evaluate(
+        "() => [...document.querySelectorAll('article pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    )
+    assert cut == 0
+
+
 def test_the_sites_root_leads_to_the_landing_page(browser, address):
     page = browser.new_context().new_page()
     page.goto(address)

@@ -215,6 +215,47 @@ def test_gradients_pass_through_lift_and_action():  # CS-P3
     assert torch.autograd.gradcheck(lambda m, x: act(m, x, 2), (P, s))
 
 
+def whole(*shape):
+    return torch.randint(-3, 4, shape)
+
+
+@pytest.mark.parametrize(
+    ("function", "parts"),
+    [
+        (lambda v: embed(v, 3), [whole(5, 3)]),
+        (lambda P: lift(P, 2), [whole(3, 3)]),
+        (lambda P, s: act(P, s, 2), [whole(3, 3), whole(4, 6)]),
+        (lambda s: sympow.to_tensor(s, 3, 2), [whole(4, 6)]),
+        (lambda t: sympow.from_tensor(t, 2), [whole(4, 3, 3)]),
+        (lambda v, a: sympow.turned_embedding(v, a, 2), [whole(5, 4), whole(5, 2)]),
+    ],
+)
+def test_whole_numbers_are_promoted_to_the_default_float_dtype(function, parts):  # CS-k, CS-P3
+    got = function(*parts)
+    assert got.dtype == torch.get_default_dtype()
+    assert torch.equal(got, function(*(part.float() for part in parts)))
+    assert (got != got.round()).any()  # roots: truncation would show
+
+
+def test_the_wider_of_two_float_dtypes_decides():  # CS-P3
+    P, s = normal(3, 3), normal(6).float()
+    assert_close(act(P, s, 2), act(P, s.double(), 2))
+    assert_close(act(P, torch.arange(6), 2), act(P, torch.arange(6.0).double(), 2))
+    assert_close(act(P.float(), s.double(), 2), act(P.float().double(), s.double(), 2))
+
+
+@pytest.mark.parametrize(("dim", "degree"), [(1, 2), (2, 2), (2, 4), (3, 6), (5, 4), (16, 8)])
+def test_direction_moment_is_the_mean_power_of_one_coordinate_of_a_direction(dim, degree):  # CS-k
+    # A coordinate of a direction has the density (1 - x^2)^((d-3)/2); in one dimension it is 1 or -1.
+    if dim == 1:
+        assert sympow.direction_moment(dim, degree) == 1
+        return
+    beta = lambda a, b: math.gamma(a) * math.gamma(b) / math.gamma(a + b)  # noqa: E731
+    exact = beta((degree + 1) / 2, (dim - 1) / 2) / beta(1 / 2, (dim - 1) / 2)
+    assert sympow.direction_moment(dim, degree) == pytest.approx(exact, rel=1e-12)
+    assert sympow.direction_moment(dim, degree + 1) == 0
+
+
 # Sizes --------------------------------------------------------------------------------------------------------------
 
 
@@ -231,14 +272,20 @@ def test_state_of_the_124m_model_has_the_printed_sizes():  # CS-size
         (lambda: dimension(0, 2), "dim"),
         (lambda: dimension(3, 0), "power"),
         (lambda: embed(torch.ones(3), 0), "power"),
-        (lambda: embed(torch.ones(3, dtype=torch.long), 2), "v"),
         (lambda: embed(torch.ones(3), 2.0), "power"),
         (lambda: dimension(3, 2.0), "power"),
-        (lambda: lift(torch.ones(3, 3, dtype=torch.long), 2), "matrix"),
-        (lambda: act(torch.eye(3, dtype=torch.long), torch.ones(6), 2), "matrix"),
-        (lambda: act(torch.eye(3), torch.ones(6, dtype=torch.long), 2), "s"),
-        (lambda: sympow.to_tensor(torch.ones(6, dtype=torch.long), 3, 2), "s"),
-        (lambda: sympow.from_tensor(torch.ones(3, 3, dtype=torch.long), 2), "tensor"),
+        (lambda: dimension(3, True), "power"),
+        (lambda: lift(torch.eye(3), 2.0), "power"),
+        (lambda: act(torch.eye(3), torch.ones(6), 2.0), "power"),
+        (lambda: sympow.to_tensor(torch.ones(6), 3, 2.0), "power"),
+        (lambda: sympow.turned_embedding(torch.ones(4), torch.ones(2), 2.0), "power"),
+        (lambda: sympow.direction_moment(3, 2.0), "power"),
+        (lambda: embed([1.0, 2.0], 2), "v"),
+        (lambda: embed(torch.ones(3, dtype=torch.complex64), 2), "v"),
+        (lambda: lift(torch.eye(3, dtype=torch.complex64), 2), "matrix"),
+        (lambda: act(torch.eye(3), torch.ones(6, dtype=torch.complex64), 2), "s"),
+        (lambda: sympow.to_tensor(torch.ones(6, dtype=torch.complex64), 3, 2), "s"),
+        (lambda: sympow.from_tensor(torch.ones(3, 3, dtype=torch.complex64), 2), "tensor"),
         (lambda: sympow.from_tensor(torch.ones(3, 3), 2.0), "power"),
         (lambda: sympow.norm_functional(3, 2.0), "power"),
         (lambda: lift(torch.ones(2, 3), 2), "matrix"),

@@ -197,10 +197,11 @@ class LedgerTable(SphinxDirective):
             yield nodes.Text("record planned" if row["record"] == PLANNED else f"record: {row['record']}")
 
     def chapter(self, row: dict[str, Any]) -> nodes.Node:
-        """The section that derives the statement, or the chapter that will."""
+        """The section that derives the statement, or its chapter alone."""
         text, section = f"Chapter {row['chapter']}", row.get("section", PLANNED)
         if section == PLANNED:
-            return nodes.Text(f"{text} (planned)")
+            stated = row["id"] in self.stated  # the statements that follow lead to it
+            return nodes.Text(text if stated else f"{text} (planned)")
         return reference("std", "ref", section, text, self.env.docname)
 
     def function(self, name: str) -> nodes.Node:

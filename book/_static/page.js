@@ -12,4 +12,124 @@
   boxes.forEach((box) => box.addEventListener("scroll", () => mark(box), { passive: true }));
   const resized = new ResizeObserver((changes) => changes.forEach(({ target }) => mark(target)));
   boxes.forEach((box) => resized.observe(box));
+
+  // A plot's dark copy follows the page's theme, which need not be the system's; paper is always light.
+  const plots = [...document.querySelectorAll("picture > source")];
+  const follow = () => plots.forEach((plot) => {
+    plot.media = { dark: "screen", light: "not all" }[document.documentElement.dataset.theme] ?? plot.media;
+  });
+  new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  follow();
+
+  addEventListener("beforeprint", () => document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; }));
+
+  // One switch for the whole book, remembered: checks unfolded or folded; what a check found stays.
+  const remembered = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
+  const remember = (key, value) => { try { localStorage.setItem(key, value); } catch { /* private browsing */ } };
+  function button(text, press) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = "quiet";
+    made.textContent = text;
+    made.addEventListener("click", () => press(made));
+    return made;
+  }
+  const checks = [...document.querySelectorAll(".cell.tag_check")];
+  function fold(folded) {
+    document.documentElement.dataset.checks = folded ? "folded" : "shown";
+    checks.forEach((check) => check.classList.remove("unfolded"));
+  }
+  if (checks.length) {
+    const words = (folded) => (folded ? "Unfold all checks" : "Fold all checks");
+    const folded = () => document.documentElement.dataset.checks === "folded";
+    fold(remembered("checks") === "folded");
+    document.querySelector(".bd-article h1")?.nextElementSibling?.append(" ", button(words(folded()), (pressed) => {
+      fold(!folded());
+      remember("checks", document.documentElement.dataset.checks);
+      pressed.textContent = words(folded());
+    }));
+    checks.forEach((check) => check.prepend(button("Show this check", (pressed) => {
+      pressed.textContent = check.classList.toggle("unfolded") ? "Fold this check" : "Show this check";
+    })));
+  }
+
+  // Proofs fold, and are open at first.
+  for (const proof of document.querySelectorAll(".bd-article .proof-body")) {
+    const title = proof.querySelector("p > em:first-child");
+    if (!title || title.textContent !== "Proof.") continue;
+    const word = button("Proof.", () => word.setAttribute("aria-expanded", String(!proof.classList.toggle("folded"))));
+    word.classList.add("proof-word");
+    word.setAttribute("aria-expanded", "true");
+    title.replaceWith(word);
+  }
+
+  // What a link points to, shown where the link is: a statement, formula, figure, work, or row of the ledger.
+  const WHOLE = ".proof, .admonition, figure, div.math, table.ledger tr, .citation, dl.citation > div, dd, section";
+  const pages = new Map(), here = location.href.split("#")[0];
+  const box = document.createElement("div");
+  box.className = "preview bd-article";
+  box.setAttribute("role", "status");
+  box.hidden = true;
+  let waiting, shownFor;
+  function read(address) {
+    if (address === here) return Promise.resolve(document);
+    if (!pages.has(address)) {
+      const reading = fetch(address).then((reply) => reply.text());
+      pages.set(address, reading.then((text) => new DOMParser().parseFromString(text, "text/html")));
+    }
+    return pages.get(address);
+  }
+  async function target(link) {
+    const [address, anchor] = link.href.split("#");
+    const found = (await read(address)).getElementById(decodeURIComponent(anchor));
+    const whole = found?.closest(WHOLE);
+    if (!whole || whole.matches("section")) return null;
+    const copy = document.importNode(whole, true);
+    copy.querySelectorAll(".headerlink, script, button").forEach((part) => part.remove());
+    [copy, ...copy.querySelectorAll("[id]")].forEach((part) => part.removeAttribute("id"));
+    copy.querySelectorAll("img").forEach((img) => { img.src = new URL(img.getAttribute("src"), address).href; });
+    copy.querySelectorAll("a").forEach((each) => { each.href = new URL(each.getAttribute("href") ?? "", address).href; });
+    return copy;
+  }
+  async function preview(link) {
+    const copy = await target(link).catch(() => null);
+    if (!copy || shownFor !== link) return;
+    if (copy.matches("tr")) {
+      const table = document.createElement("table");
+      table.className = "table ledger";
+      table.append(copy);
+      box.replaceChildren(table);
+    } else box.replaceChildren(copy);
+    if (!box.isConnected) document.body.append(box);
+    box.hidden = false;
+    const at = link.getBoundingClientRect(), width = Math.min(480, innerWidth - 16);
+    box.style.width = `${width}px`;
+    box.style.left = `${Math.max(8, Math.min(at.left, innerWidth - width - 8)) + scrollX}px`;
+    const below = at.bottom + box.offsetHeight + 16 < innerHeight || at.top < box.offsetHeight + 16;
+    box.style.top = `${(below ? at.bottom + 6 : at.top - box.offsetHeight - 6) + scrollY}px`;
+  }
+  function hide() {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { box.hidden = true; shownFor = null; }, 200);
+  }
+  function show(link, delay) {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { shownFor = link; preview(link); }, delay);
+  }
+  for (const link of document.querySelectorAll(".bd-article a.internal[href*='#']:not(.headerlink)")) {
+    let finger = false;
+    link.addEventListener("pointerenter", ({ pointerType }) => pointerType === "mouse" && show(link, 250));
+    link.addEventListener("pointerleave", hide);
+    link.addEventListener("focus", () => finger || show(link, 250));
+    link.addEventListener("blur", hide);
+    link.addEventListener("pointerdown", ({ pointerType }) => { finger = pointerType === "touch"; });
+    link.addEventListener("click", (event) => { // the first tap shows, the second follows
+      if (!finger || shownFor === link) return;
+      event.preventDefault();
+      show(link, 0);
+    });
+  }
+  box.addEventListener("pointerenter", () => clearTimeout(waiting));
+  box.addEventListener("pointerleave", hide);
+  document.addEventListener("keydown", ({ key }) => key === "Escape" && hide());
 })();

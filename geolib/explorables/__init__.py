@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
+    from geolib.explorables.plaquettes import Plaquettes
     from geolib.explorables.powers import EvenPowers
+    from geolib.explorables.scale import ScaleSlider
     from geolib.explorables.skew import SkewExponential
     from geolib.explorables.spaces import ThreeSpaces
     from geolib.explorables.sphere import SphereTransport
@@ -39,7 +41,9 @@ __all__ = [
     "LabNotebook",
     "LiereGrid",
     "LocalityFocus",
+    "Plaquettes",
     "RopeClock",
+    "ScaleSlider",
     "SkewExponential",
     "SphereTransport",
     "ThreeSpaces",
@@ -57,7 +61,9 @@ _MODULES = {
     "LabNotebook": "notebook",
     "LiereGrid": "liere",
     "LocalityFocus": "locality",
+    "Plaquettes": "plaquettes",
     "RopeClock": "clock",
+    "ScaleSlider": "scale",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
     "ThreeSpaces": "spaces",

@@ -62,7 +62,7 @@ from geolib.recurrence.gates import (
     rotation_rates,
     turns_of,
 )
-from geolib.recurrence.layers import SympowAttention, SympowEncoding
+from geolib.recurrence.layers import PowerScores, SympowAttention, SympowEncoding
 from geolib.recurrence.state import Attended, State, empty_state
 
 # In the order in which they are told; the API page follows it.
@@ -101,4 +101,5 @@ __all__ = [  # noqa: RUF022
     "crossing_length",
     "SympowAttention",
     "SympowEncoding",
+    "PowerScores",
 ]

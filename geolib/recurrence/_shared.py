@@ -77,7 +77,13 @@ def check_power(power: Any) -> None:
 
 def check_chunk(chunk: Any) -> None:
     """A whole number of tokens, at least one."""
-    require(isinstance(chunk, int) and chunk >= 1, "chunk", chunk, "it must be a whole number of at least 1")
+    check_count(chunk, "chunk")
+
+
+def check_count(came: Any, argument: str) -> None:
+    """A whole number of at least 1."""
+    whole = isinstance(came, int) and not isinstance(came, bool)
+    require(whole and came >= 1, argument, came, "it must be a whole number of at least 1")
 
 
 def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:

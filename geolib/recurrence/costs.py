@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from geolib._checks import require
+from geolib.recurrence._shared import check_chunk, check_count
 from geolib.sympow import dimension
 
 
@@ -49,6 +50,7 @@ def attention_work(tokens: int, dim: int, power: int) -> Work:
 
     Source: CS-CROSS.
     """
+    check_count(tokens, "tokens")
     pairs = tokens * (tokens + 1) // 2
     return Work(2 * dim * pairs, (power - 1) * pairs, (tokens - 1) ** 2)
 
@@ -74,6 +76,7 @@ def recurrent_work(tokens: int, dim: int, power: int) -> Work:
 
     Source: CS-CROSS, CS-cost (a step is O(dD)).
     """
+    check_count(tokens, "tokens")
     big = dimension(dim, power)
     gates = (tokens - 1) * (dim + 1) * big
     return Work(tokens * (2 * dim + 1) * big, 2 * tokens * embedding_work(dim, power), gates)
@@ -91,7 +94,8 @@ def chunked_work(tokens: int, dim: int, power: int, chunk: int) -> Work:
 
     Source: CS-chunk, CS-CROSS.
     """
-    require(chunk >= 1, "chunk", chunk, "it must be at least 1")
+    check_count(tokens, "tokens")
+    check_chunk(chunk)
     chunk = min(chunk, tokens)
     chunks, last = -(-tokens // chunk), (tokens - 1) % chunk + 1
     full, ragged = attention_work(chunk, dim, power), attention_work(last, dim, power)
@@ -126,6 +130,7 @@ def best_chunk(tokens: int, dim: int, power: int) -> int:
 
     Source: CS-CROSS.
     """
+    check_count(tokens, "tokens")
     near = range(1, min(tokens, 4 * math.ceil(ideal_chunk(dim, power))) + 1)
     return min((*near, tokens), key=lambda chunk: chunked_work(tokens, dim, power, chunk).total)
 

@@ -1,16 +1,17 @@
-"""A layer of symmetric-power attention, and its gates as an encoding for softmax attention."""
+"""A layer of symmetric-power attention; its gates alone, and its powers alone, as encodings of any model."""
 
 from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
-from geolib._checks import check_places, require
-from geolib._precision import WideBuffers
-from geolib.attention import Encoding, Placed
+from geolib._checks import angle_dtype, check_places, require
+from geolib._precision import WideBuffers, without_autocast
+from geolib.attention import Encoding, Placed, check_causal, extended, future
 from geolib.placed import Carried, at_both, cis, counts, for_heads, turn_pairs
-from geolib.recurrence._shared import check_chunk, check_power, decay_of
+from geolib.recurrence._shared import check_chunk, check_power, decay_of, power_of
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.gates import GATE_BIAS, log_gates, rotation_rates, turns_of
@@ -133,3 +134,89 @@ class _Gated(Carried):
         queries, keys = self.counts
         gates = log_gates(self.source.W_gamma(x[:, x.shape[1] - keys :]).transpose(1, 2), self.source.gate_bias)
         return decay_of(gates.double().cumsum(-1)).to(gates.dtype)[..., keys - queries :, :]
+
+
+class PowerScores(Encoding):
+    """Any encoding, its weights the even power (q . k)^p of scores, normalised, where others have softmax.
+
+    ValueError for an odd power: weights could be negative.
+
+    Source: CS-att.
+
+    >>> placed = PowerScores(Encoding(), 2).place(torch.zeros(2, 1))
+    >>> q = torch.tensor([[[[1.0, 0.0], [3.0, 4.0]]]])  # the key that is orthogonal to a query gets nothing
+    >>> placed.attend(q, torch.eye(2).expand(1, 1, 2, 2), torch.eye(2).expand(1, 1, 2, 2))[0, 0]
+    tensor([[1.0000, 0.0000],
+            [0.3600, 0.6400]])
+    """
+
+    def __init__(self, encoding: Encoding, power: int = 2):
+        super().__init__()
+        check_power(power)
+        self.encoding, self.power = encoding, power
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the inner encoding does."""
+        return self.encoding.embed(x, positions)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The inner encoding's, with powers of its scores."""
+        return Powered(self.encoding.place(positions, keys), self.power)
+
+
+class Powered(Placed):
+    """What is placed inside, its scores raised to an even power where softmax would take their exponential.
+
+    Weights are (q . k)^p times the gate, divided by their sum over the keys, times the attenuation. A row whose scores
+    are all zero has weights 0. The scale of queries and keys cancels.
+
+    Source: CS-att.
+
+    >>> q = torch.tensor([[[[1.0, 0.0], [0.6, 0.8]]]])
+    >>> Powered(Placed(), 2).weights(q, q)[0, 0]
+    tensor([[0.7353, 0.2647],
+            [0.2647, 0.7353]])
+    """
+
+    def __init__(self, inner: Placed, power: int):
+        self.inner, self.power = inner, power
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As inside."""
+        return self.inner.to_reference(q, k)
+
+    def log_gate(self, x: Tensor) -> Tensor | None:
+        """As inside."""
+        return self.inner.log_gate(x)
+
+    def attenuation(self) -> Tensor | None:
+        """As inside."""
+        return self.inner.attenuation()
+
+    def layer(self, index: int) -> Placed:
+        """The same power of what the layer uses inside."""
+        return Powered(self.inner.layer(index), self.power)
+
+    def weights(self, q: Tensor, k: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The weights, (batch, heads, queries, keys), in float32 or float64."""
+        dtype = angle_dtype(q, k)
+        with without_autocast(q.device):
+            scores = q.to(dtype) @ k.to(dtype).mT
+        if (gate := extended(log_gate, q, k, 0.0)) is not None:
+            # The p-th root of the gate, so that one power takes both.
+            scores = scores * (gate / self.power).exp()
+        if causal:
+            check_causal(q, k)
+            scores = scores.masked_fill(future(q, k), 0.0)
+        # A common factor of a row cancels; this one keeps its powers from overflow and underflow.
+        row = scores.detach().abs().amax(-1, keepdim=True)
+        powers = power_of(scores / torch.where(row == 0, 1.0, row), self.power)
+        weights = powers / torch.where(row == 0, 1.0, powers.sum(-1, keepdim=True))
+        omega = extended(self.attenuation(), q, k, 1.0)
+        return weights if omega is None else weights * omega
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The weights times the values, in the values' dtype."""
+        weights = self.weights(q, k, log_gate, causal)
+        with without_autocast(v.device):
+            return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)

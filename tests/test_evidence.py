@@ -1,0 +1,51 @@
+"""What the site says under a check: that it held, which clauses, and how large the difference was."""
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "book"))
+evidence = importlib.import_module("evidence")
+
+AGREE = {"close": evidence.watched(torch.allclose), "near": evidence.watched(np.allclose)}
+KEPT = {"_kept_assertion": evidence.keep_assertion, "_kept_bound": evidence.keep_bound}
+
+
+def told(cell):
+    """What is told of a cell that ran."""
+    for kept in (evidence.HELD, evidence.GAPS, evidence.BOUNDS):
+        kept.clear()
+    tree = evidence.Keep(cell.splitlines()).visit(ast.parse(cell))
+    exec(compile(ast.fix_missing_locations(tree), "cell", "exec"), {"torch": torch, "np": np} | AGREE | KEPT)
+    return evidence.told()
+
+
+def test_assertions_are_counted_and_their_comments_are_the_clauses():
+    said = told("assert True  # rule 1\nfor i in range(2):\n    assert i < 5, 'no'  # rule 2\nassert not False")
+    assert said == "4 assertions held when this page was built. Clauses: rule 1; rule 2."
+
+
+def test_the_largest_difference_is_told():
+    assert "the largest difference was 0.0002." in told("assert close(torch.ones(2), torch.ones(2) + 2e-4, atol=1e-3)")
+    assert "the largest difference was 0.25." in told("assert near([1.0, 2.0], [1.0, 2.25], atol=1)")
+    assert "the largest difference was 3e-07." in told("assert near(1, 1)\nassert abs(torch.tensor(3e-7)) < 1e-6")
+    assert "to the last digit" in told("assert near(1, 1)")
+
+
+def test_a_difference_that_should_be_large_is_not_told():
+    assert "difference" not in told("assert not close(torch.ones(1), torch.zeros(1))\nassert torch.tensor(0.5) < 1")
+    assert "difference" not in told("assert torch.tensor(2.0) > 1e-6")
+
+
+@pytest.mark.parametrize(
+    "cell", ["assert 2 < 1", "assert 1 > 2", "assert torch.tensor(2.0) < 1", "assert close(*torch.eye(2))"]
+)
+def test_what_fails_still_fails(cell):
+    with pytest.raises(AssertionError):
+        told(cell)

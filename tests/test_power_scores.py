@@ -1,0 +1,121 @@
+"""Even powers in softmax's place, as a wrapper of the registry: against the attention form, and as a citizen of it."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib.attention import Encoding, MultiHeadAttention, Placed, attention_weights
+from geolib.encodings import METHODS, build
+from geolib.recurrence import PowerScores, attention_form
+from geolib.rotations import grid_positions
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def literal(q, k, power, gate=0.0, omega=1.0):
+    """Weights written out: powers times gates over their sum, times the attenuation."""
+    powers = (q @ k.mT) ** power * torch.as_tensor(gate).exp()
+    return powers / powers.sum(-1, keepdim=True) * omega
+
+
+def normal(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("power", [2, 4, 6])
+def test_causal_power_weights_are_the_attention_form(power):  # CS-att
+    q, k, v = normal(3, 2, 3, 7, 4).unbind(0)
+    placed = PowerScores(Encoding(), power).place(torch.zeros(7, 1))
+    assert_close(placed.attend(q, k, v, causal=True), attention_form(q, k, v, power).output)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_powers_go_around_every_method_of_the_registry(method):  # CS-att
+    options = {"width": 16, "heads": 2, "grid": (2, 3), "layers": 2}
+    torch.manual_seed(1)
+    inside = build(method, **options)
+    torch.manual_seed(1)
+    powered = build(f"{method}+sympow", **options, sympow={"power": 4})
+    positions, x = grid_positions(2, 3), torch.randn(2, 8, 16)  # two tokens without a place
+    assert torch.equal(powered.embed(x, positions), inside.embed(x, positions))
+    for index in range(2):
+        plain, placed = inside.place(positions).layer(index), powered.place(positions).layer(index)
+        q, k = placed.to_reference(*torch.randn(2, 2, 2, 8, 8).unbind(0))
+        gate, omega = torch.zeros(8, 8), torch.ones(2, 2, 8, 8)
+        if (found := plain.log_gate(x)) is not None:
+            gate = gate.expand(2, 2, 8, 8).clone()
+            gate[..., 2:, 2:] = found
+        if (factor := plain.attenuation()) is not None:
+            omega[..., 2:, 2:] = factor
+        expected = literal(q.double(), k.double(), 4, gate.double(), omega.double())
+        assert_close(placed.weights(q, k, placed.log_gate(x)).double(), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_layers_weights_are_those_it_adds_values_by():  # CS-att, RF-19
+    layer, x = MultiHeadAttention(16, 2).double(), normal(2, 6, 16)
+    for name in ("rope-axial+sympow", "lf+sympow", "rope-axial+lf", "none"):
+        placed = build(name, width=16, heads=2, grid=(2, 3)).double().place(grid_positions(2, 3).double())
+        v = layer.qkv(x)[..., 32:].unflatten(-1, (2, 8)).transpose(1, 2)
+        by_hand = layer.out((layer.weights(x, placed) @ v).transpose(1, 2).flatten(2))
+        assert_close(layer(x, placed), by_hand)
+
+
+def test_the_base_classs_weights_are_softmaxs():  # RF-19
+    q, k = normal(2, 1, 1, 4, 6).unbind(0)
+    assert torch.equal(Placed().weights(q, k, causal=True), attention_weights(q, k, causal=True))
+
+
+def test_power_weights_ignore_the_scale_of_queries_and_keys_and_neither_overflow_nor_underflow():  # CS-att
+    q, k = torch.randn(2, 1, 1, 6, 8).unbind(0)
+    placed = PowerScores(Encoding(), 8).place(torch.zeros(6, 1))
+    usual = placed.weights(q, k)
+    for factor in (1e-12, 1e-3, 1e12):
+        assert_close(placed.weights(factor * q, k), usual)
+    assert_close(usual.sum(-1), torch.ones(1, 1, 6))
+
+
+def test_a_query_of_zeros_gets_zeros_and_nan_stays_nan():  # CS-att
+    q, k, v = torch.randn(3, 1, 1, 4, 8).unbind(0)
+    placed = PowerScores(Encoding(), 2).place(torch.zeros(4, 1))
+    q = q.clone().index_fill_(2, torch.tensor([1]), 0.0).requires_grad_()
+    output = placed.attend(q, k, v)
+    assert (output[0, 0, 1] == 0).all()
+    output.square().sum().backward()
+    assert q.grad.isfinite().all()
+    broken = k.clone()
+    broken[0, 0, 2] = float("nan")
+    assert placed.attend(q, broken, v).isnan().all()
+
+
+def test_gradients_of_power_scores():  # CS-att
+    placed = build("rope-axial+sympow", width=8, heads=1, grid=(2, 2), sympow={"power": 4}).place(grid_positions(2, 2))
+    parts = [part.requires_grad_() for part in normal(3, 1, 1, 4, 8).unbind(0)]
+    assert torch.autograd.gradcheck(lambda q, k, v: placed.attend(*placed.to_reference(q, k), v), parts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_outputs_have_the_values_dtype(dtype):  # CS-att
+    q, k, v = torch.randn(3, 1, 1, 4, 8).to(dtype).unbind(0)
+    placed = PowerScores(Encoding(), 2).place(torch.zeros(4, 1))
+    assert placed.attend(q, k, v).dtype == dtype
+    assert placed.weights(q, k).dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+@pytest.mark.parametrize("power", [1, 3, 0, -2, 2.0, True])
+def test_odd_powers_are_refused(power):
+    with pytest.raises(ValueError, match=r"^power: got "):
+        PowerScores(Encoding(), power)
+
+
+def test_causal_queries_without_keys_are_refused():
+    q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
+    with pytest.raises(ValueError, match=r"^q: got 5 queries for 3 keys"):
+        PowerScores(Encoding(), 2).place(torch.zeros(5, 1)).weights(q, k, causal=True)
+
+
+def test_options_that_the_wrapper_does_not_have_are_named():
+    with pytest.raises(ValueError, match=r"^options: got "):
+        build("none+sympow", width=8, heads=1, grid=(4,), sympow={"degree": 2})
