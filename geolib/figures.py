@@ -54,6 +54,10 @@ METHOD_STYLES = {
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
+    "compass": ("purple", "--"),
+    "gauss": ("purple", ":"),
+    "rmt": ("gold", "-"),
+    "rope-pair": ("sky", "-."),
 }
 
 

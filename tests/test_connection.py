@@ -476,7 +476,7 @@ def test_the_two_lifts_agree_entry_by_entry(d, power, seed):  # CS-P3
 
 @pytest.mark.parametrize("grid", [(3, 3), (2, 3, 2)], ids=["2d", "3d"])
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_of_the_registry_is_flat_on_a_grid(name, grid):  # RF-FLAT
+def test_every_method_that_carries_by_frames_is_flat_on_a_grid(name, grid):  # RF-FLAT
     encoding, identity = randomised(name, grid, {}), torch.eye(HEAD_DIM).double()
     points = [torch.sort(6 * torch.rand(n).double()).values for n in grid]
     positions = torch.cartesian_prod(*points)
@@ -489,7 +489,8 @@ def test_every_method_of_the_registry_is_flat_on_a_grid(name, grid):  # RF-FLAT
         close(cn.flatness_defect(connection), torch.zeros(()).double(), 1e-8)
         # Flat, and not for want of transport: a step is the identity in the methods that do not turn alone.
         still = (connection.steps[0] - identity).abs().max() < 1e-12
-        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf"))
+        # The compass carries vectors of its own, inside the softmax: tests/test_compass.py.
+        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf", "gauss", "rmt", "compass"))
 
 
 def test_implied_transport_is_that_of_the_frames():  # RF-2, RF-8, RF-A3
@@ -584,6 +585,9 @@ OPTIONS = [
     ("riemannformer+lf", {"lf": {"per_layer": True, "per_position": True}}),
     ("liere+lf", {"lf": {"per_layer": True}}),
     ("alibi+lf+lf", {}),
+    ("rope-axial+gauss", {"gauss": {"per_layer": True, "per_position": True}}),
+    ("rope-axial+alibi", {}),
+    ("liere+rmt+lf", {"rmt": {"slopes": "alibi"}}),
 ]
 CASES = [*((name, {}) for name in METHODS), *((f"{name}+lf", {}) for name in METHODS), *OPTIONS]
 every_method = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{o or ''}" for n, o in CASES])
@@ -635,7 +639,7 @@ def test_every_method_computes_its_rows(name, options, grid):  # RF-9, RF-13, RF
 
 
 @every_grid
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "sympow-gates"])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("sympow-gates", "compass")])
 def test_gates_and_attenuations_of_a_pair_are_those_of_its_document(name, grid):  # CS-A1, RF-19
     encoding, (x, positions) = randomised(f"{name}+lf", grid, {}), document(grid)
     gates = measured_log_gates(encoding, x, positions, layer=1)

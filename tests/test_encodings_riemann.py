@@ -11,7 +11,9 @@ from geolib.attention import Encoding, MultiHeadAttention, attention, extended
 from geolib.encodings import (
     METHODS,
     ALiBi,
+    Composed,
     LocalityFocusing,
+    ManhattanDecay,
     PerLayer,
     RiemannFormer,
     RiemannFormerDiagonal,
@@ -25,7 +27,7 @@ from geolib.rotations import axial_frequencies, grid_positions, language_frequen
 
 F64 = torch.float64
 GRIDS = [(12,), (3, 4), (2, 3, 2)]
-NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf"]
+NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf", "gauss", "rmt", "rope-axial+gauss"]
 NAMES += ["riemannformer", "riemannformer-general", "riemannformer-diagonal", "riemannformer-reflection"]
 NAMES += ["riemannformer-relative"]
 
@@ -496,6 +498,64 @@ def test_focusing_does_not_see_a_common_shift():  # RF-21
     assert_close(
         focusing.place(positions + 50).attenuation(), focusing.place(positions).attenuation(), rtol=1e-9, atol=0
     )
+
+
+# Inside the softmax, and RMT's decay -------------------------------------------------------------------------------
+
+
+def test_a_gaussian_gate_is_locality_focusing_with_its_rows_normalised():  # RF-21, RF-FUSED
+    attend, x, positions = MultiHeadAttention(24, 2).double(), torch.randn(2, 13, 24, dtype=F64), grid_positions(3, 4)
+    after = _stir(_build("rope-axial+lf", lf={"per_position": True}))
+    inside = _stir(_build("rope-axial+gauss", gauss={"per_position": True}))
+    inside.load_state_dict(after.state_dict())
+    kept, gated = (attend.weights(x, encoding.place(positions.to(F64))) for encoding in (after, inside))
+    assert_close(gated, kept / kept.sum(-1, keepdim=True))
+    assert (kept.sum(-1)[..., 1:] < 0.999).all()
+
+
+def test_rmts_decay_is_alibis_gate_after_the_softmax():  # CS-A1
+    positions, q = grid_positions(3, 4).to(F64), torch.zeros(1, 2, 12, 12)
+    slopes = torch.tensor([0.3, 1.5])
+    omega = ManhattanDecay(slopes).place(positions).attenuation()
+    for m, n in ((0, 11), (5, 5), (2, 4)):
+        steps = abs(m // 4 - n // 4) + abs(m % 4 - n % 4)
+        assert_close(omega[:, m, n].float(), (-slopes * steps).exp())
+    placed = _build("rmt", slopes="alibi").place(positions)
+    assert_close(placed.attenuation().log(), _build("alibi").place(positions).log_gate(None))
+    assert placed.log_gate(None) is None
+    assert placed.to_reference(q, q)[0] is q
+
+
+def test_rmts_slopes_are_those_of_its_published_decays():
+    expected = torch.tensor([1 - 2 ** (-2 - 4 * h / 5) for h in range(5)])
+    assert_close(locality.rmt_slopes(5).neg().exp(), expected)
+    with pytest.raises(ValueError, match="slopes: got 'steep'"):
+        _build("rmt", slopes="steep")
+    with pytest.raises(ValueError, match="slopes"):
+        ManhattanDecay(torch.tensor([0.5, -0.5]))
+
+
+def test_composed_encodings_each_do_their_part():
+    positions, x = grid_positions(3, 4), torch.randn(1, 12, 24)
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    parts = [_build("sinusoidal"), _build("riemannformer", layers=2, per_layer=True), ALiBi(2), ALiBi(2), _build("rmt")]
+    placed = Composed(parts).place(positions).layer(1)
+    assert_close(Composed(parts).embed(x, positions), parts[0].embed(x, positions))
+    for mine, alone in zip(placed.to_reference(q, k), parts[1].place(positions).layer(1).to_reference(q, k)):
+        assert_close(mine, alone)
+    assert_close(placed.log_gate(x), 2 * parts[2].place(positions).log_gate(x))
+    assert_close(placed.attenuation(), parts[4].place(positions).attenuation())
+
+
+def test_one_turning_pair_keeps_no_symmetry_of_the_square():  # RF-TURN
+    positions, x = grid_positions(4, 4).to(F64), torch.randn(1, 16, 24, dtype=F64)
+    attend = MultiHeadAttention(24, 2).double()
+    picture = x.unflatten(1, (4, 4))
+    square = [y.rot90(i, (1, 2)).flatten(1, 2) for y in (picture, picture.transpose(1, 2)) for i in range(4)]
+    for name, kept in (("lf", 8), ("rope-pair", 1), ("rope-pair+lf", 1)):
+        placed = _build(name, (4, 4)).double().place(positions)
+        means = [attend(y, placed).mean(1) for y in square]
+        assert sum(torch.allclose(y, means[0], atol=1e-9) for y in means) == kept
 
 
 # Layers, names, errors ----------------------------------------------------------------------------------------------

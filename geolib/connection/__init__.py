@@ -17,12 +17,22 @@ matrices; ``rows_of`` fills a row with the parameters of a method's module::
     (row,) = rows_of(encoding, head_dim=24, head=1)
     row.bilinear_form(m, n)                              # the matrix of the score q_m^T B k_n
 
-Rooms: ``lattice`` (connections, products along paths, flatness), ``steps`` (connections given step by step), ``rows``
-(the table), ``modules`` (the rows of a method's module). All names are importable from here.
+And one method whose steps are read from the data on a grid, so that the way matters: ``Compass``, with flat relatives.
+
+Rooms: ``lattice`` (connections, products along paths, flatness), ``steps`` (connections given step by step), ``paths``
+(transport between all pairs), ``rows`` (the table), ``modules`` (the rows of a method's module), ``compass`` (the
+curved method). All names are importable from here.
 """
 
 from __future__ import annotations
 
+from geolib.connection.compass import (
+    TRANSPORTS,
+    CommutingCompass,
+    Compass,
+    FrameCompass,
+    OrderCompass,
+)
 from geolib.connection.lattice import (
     Connection,
     Node,
@@ -40,8 +50,14 @@ from geolib.connection.lattice import (
 from geolib.connection.modules import (
     ROWS,
     Reading,
+    read_compass,
     read_conformal,
     rows_of,
+)
+from geolib.connection.paths import (
+    carried_scores,
+    cayley_rotation,
+    line_frames,
 )
 from geolib.connection.rows import (
     AFTER,
@@ -64,6 +80,7 @@ from geolib.connection.rows import (
 from geolib.connection.steps import (
     conformal_steps,
     generator_steps,
+    householder_steps,
     implied_connection,
     levi_civita,
     turning_steps,
@@ -85,9 +102,13 @@ __all__ = [  # noqa: RUF022
     "gauge_transform",
     "turning_steps",
     "conformal_steps",
+    "householder_steps",
     "implied_connection",
     "generator_steps",
     "levi_civita",
+    "cayley_rotation",
+    "line_frames",
+    "carried_scores",
     "SCORE",
     "INSIDE",
     "AFTER",
@@ -108,4 +129,10 @@ __all__ = [  # noqa: RUF022
     "rows_of",
     "ROWS",
     "read_conformal",
+    "Compass",
+    "CommutingCompass",
+    "FrameCompass",
+    "OrderCompass",
+    "TRANSPORTS",
+    "read_compass",
 ]

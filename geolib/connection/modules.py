@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +15,11 @@ from torch import Tensor, nn
 from geolib._checks import require
 from geolib.attention import Encoding
 from geolib.connection._shared import token_at
+from geolib.connection.lattice import Connection, straight_path, transport_along
+from geolib.connection.paths import cayley_rotation
 from geolib.connection.rows import (
+    AFTER,
+    INSIDE,
     Row,
     alibi_row,
     gated_row,
@@ -107,6 +113,20 @@ def _alibi_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     return (alibi_row(reading.head_dim, _own(encoding.slopes, reading.head).item()),)
 
 
+def _manhattan_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    (row,) = _alibi_rows(encoding, reading)
+    return (replace(row, method="rmt", acts=AFTER),)
+
+
+def _gate_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    *inner, own = _locality_rows(encoding, reading)
+    return *inner, replace(own, method="gauss", acts=INSIDE)
+
+
+def _composed_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return tuple(row for part in encoding.parts for row in rows_of(part, *reading))
+
+
 def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
     """The frequencies of one head of RiemannFormer and which axes each pair follows, (pairs, axes) both."""
     follows = _read(encoding.follows)
@@ -161,7 +181,7 @@ def _per_layer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
 
 
 def _per_layer_focusing_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    return *rows_of(encoding.encoding, *reading), _locality_rows(encoding.layers[reading.layer], reading)[-1]
+    return *rows_of(encoding.encoding, *reading), rows_of(encoding.layers[reading.layer], *reading)[-1]
 
 
 def _liere_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
@@ -180,6 +200,68 @@ def _sympow_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     return (gated_row(log_gates, _filled(_read(encoding.frequencies), reading.head_dim), positions),)
 
 
+def read_compass(compass: nn.Module, x: Tensor, head: int) -> Connection:
+    """The steps of one head of a ``Compass`` for the cells' features x (cells, width), in float64.
+
+    With ``CommutingCompass`` as well; the two flat compasses have no grid of steps: a ValueError.
+
+    >>> from geolib.connection import Compass, plaquettes
+    >>> steps = read_compass(Compass(8, heads=1, grid=(3, 4)), torch.randn(12, 8), head=0)
+    >>> steps.shape, plaquettes(steps).shape
+    ((3, 4), torch.Size([2, 3, 3, 3]))
+
+    Source: RF-FLAT, CS-beta.
+    """
+    module: Any = compass
+    name, curved = type(compass).__name__, ("Compass", "CommutingCompass")
+    require(name in curved, "compass", name, f"one whose steps stand on a grid: {', '.join(curved)}")
+    turns = cayley_rotation(_turns(module, x, head).unflatten(1, module.grid))
+    return Connection(tuple(turn.narrow(a, 1, module.grid[a] - 1) for a, turn in enumerate(turns)))
+
+
+def _turns(compass: Any, x: Tensor, head: int) -> Tensor:
+    """The turns v (axes, cells, 3) that one head of a compass reads from x (cells, width)."""
+    linear, axes = compass.W_turn, len(compass.grid)
+    per_head = (_read(x) @ _read(linear.weight).T + _read(linear.bias)).unflatten(-1, (compass.heads, axes, 3))
+    v = per_head[:, head].transpose(0, 1)
+    return v * torch.tensor([0.0, 0.0, 1.0]) if type(compass).__name__ == "CommutingCompass" else v
+
+
+def _frames(compass: Any, x: Tensor, head: int) -> list[Tensor]:
+    """Frames (3, 3) of the cells of a flat compass."""
+    turns = cayley_rotation(_turns(compass, x, head)).unbind(1)
+    own = [functools.reduce(lambda done, turn: turn @ done, each) for each in turns]
+    if type(compass).__name__ == "FrameCompass":
+        return own
+    return list(itertools.accumulate(own[1:], lambda done, turn: turn @ done, initial=torch.eye(3).double()))
+
+
+def _compass_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    x, positions, head = _given(reading.x, "x"), _given(reading.positions, "positions"), reading.head
+    u, w = (
+        (_read(x) @ _read(linear.weight).T).unflatten(-1, (encoding.heads, encoding.vectors, 3))[:, head]
+        for linear in (encoding.W_u, encoding.W_w)
+    )
+    if type(encoding).__name__ in ("FrameCompass", "OrderCompass"):
+        frames = _frames(encoding, x, head)
+
+        def transport(m: int, n: int) -> Tensor:
+            return frames[m] @ frames[n].T
+    else:
+        steps, cells = read_compass(encoding, x, head), list(itertools.product(*map(range, encoding.grid)))
+        way = 1 if head % 2 == 0 else -1  # axis 0 first, or the last axis first
+
+        def transport(m: int, n: int) -> Tensor:
+            return transport_along(steps, [c[::way] for c in straight_path(cells[n][::way], cells[m][::way])])
+
+    def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
+        m, n = token_at(positions, p_m), token_at(positions, p_n)
+        return (u[m] * (w[n] @ transport(m, n).T)).sum()
+
+    learned = "vectors and turns, from the data along the path"
+    return (replace(none_row(reading.head_dim), method="compass", log_scale=log_scale, acts=INSIDE, learned=learned),)
+
+
 ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "Encoding": lambda encoding, reading: (none_row(reading.head_dim),),
     "Sinusoidal": _embedded_rows("sinusoidal", "nothing"),
@@ -192,10 +274,17 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "RiemannFormerGeneral": _two_scale_rows(riemannformer_general_row),
     "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,
+    "GaussianGate": _gate_rows,
+    "ManhattanDecay": _manhattan_rows,
+    "Composed": _composed_rows,
     "LieRE": _liere_rows,
     "PerLayer": _per_layer_rows,
     "PerLayerFocusing": _per_layer_focusing_rows,
     "SympowEncoding": _sympow_rows,
+    "Compass": _compass_rows,
+    "CommutingCompass": _compass_rows,
+    "FrameCompass": _compass_rows,
+    "OrderCompass": _compass_rows,
 }
 """For each class of ``geolib.encodings``, by name, how its rows are read; a method of one's own is one line more."""
 

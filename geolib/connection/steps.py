@@ -50,6 +50,23 @@ def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Co
     return Connection(tuple(gate[..., None, None] * turn for gate, turn in zip(gates, turns.steps)))
 
 
+def householder_steps(w: Tensor, strength: Tensor) -> Connection:
+    """PaTH's steps on a line: I - beta_m w_m w_m^T, w_m of unit length, for the step forward to node m.
+
+    w (nodes, d) is read from the data and brought to unit length here, beta (nodes,) in (0, 2) too; those of node 0 are
+    not taken. A step keeps lengths at beta = 0 and 2 alone; at beta = 1 it has no inverse, and is a ValueError.
+
+    >>> householder_steps(torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([1.0, 2.0])).steps[0][0]
+    tensor([[ 0.2800, -0.9600],
+            [-0.9600, -0.2800]])
+
+    Source: RF-FLAT (a line with data-dependent steps).
+    """
+    axis = w[1:] / w[1:].norm(dim=-1, keepdim=True)
+    one = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
+    return Connection((one - strength[1:, None, None] * axis[:, :, None] * axis[:, None, :],))
+
+
 def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: Tensor) -> Connection:
     """The transport that scores q_m^T B(m, n) k_n imply on a grid: P_{n->m} = M_m^-1 B(m, n), with M_m = B(m, m).
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
+    from geolib.explorables.plaquettes import Plaquettes
     from geolib.explorables.powers import EvenPowers
     from geolib.explorables.scale import ScaleSlider
     from geolib.explorables.skew import SkewExponential
@@ -40,6 +41,7 @@ __all__ = [
     "LabNotebook",
     "LiereGrid",
     "LocalityFocus",
+    "Plaquettes",
     "RopeClock",
     "ScaleSlider",
     "SkewExponential",
@@ -59,6 +61,7 @@ _MODULES = {
     "LabNotebook": "notebook",
     "LiereGrid": "liere",
     "LocalityFocus": "locality",
+    "Plaquettes": "plaquettes",
     "RopeClock": "clock",
     "ScaleSlider": "scale",
     "SkewExponential": "skew",

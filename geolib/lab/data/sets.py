@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import require
+from geolib.lab.data import turns
 from geolib.lab.files import LabError, write_atomically
 
 FOLDER_VARIABLE = "GEOLIB_DATA"
@@ -182,6 +183,18 @@ def stratified_fifth(labels: np.ndarray) -> np.ndarray:
     return chosen
 
 
+# Turns --------------------------------------------------------------------------------------------------------------
+
+
+def _load_turns(name: str, way: Callable[[Any], list[turns.Cell]], drawn: bool) -> Dataset:
+    """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds."""
+    parts = turns.boards(6000, way, seed=0), turns.boards(1000, way, seed=1)
+    x_train, x_test = (torch.from_numpy(np.stack([board.picture(drawn) for board in part])) for part in parts)
+    y_train, y_test = (_labels(np.array([board.twist() > 0 for board in part])) for part in parts)
+    source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
+    return Dataset(name, x_train, y_train, x_test, y_test, turns.CLASSES, source)
+
+
 # CIFAR --------------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +349,22 @@ DATASETS: dict[str, Spec] = {
         1438,
         FIELD**2,
         _load_field,
+    ),
+    "turns": Spec(
+        f"boards of {turns.SIDE}x{turns.SIDE} cells: the twist of a ball tipped along a row and then a column",
+        "nothing",
+        1,
+        6000,
+        turns.SIDE**2,
+        lambda: _load_turns("turns", turns.corner_way, drawn=False),
+    ),
+    "turns-stairs": Spec(
+        f"boards of {turns.SIDE}x{turns.SIDE} cells: the same along a drawn staircase",
+        "nothing",
+        1,
+        6000,
+        turns.SIDE**2,
+        lambda: _load_turns("turns-stairs", turns.stairs_way, drawn=True),
     ),
     "cifar10": Spec(
         "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar10", 10)

@@ -1,0 +1,179 @@
+"""An encoding whose transport is read from the data, step by step: curved on a grid, and its flat relatives."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from geolib._checks import angle_dtype, check_places, require
+from geolib._precision import without_autocast
+from geolib.attention import Encoding, Placed
+from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
+from geolib.placed import counts
+
+
+class Compass(Encoding):
+    """Vectors in space that travel from key to query, turned at every step by what the layer reads there.
+
+    Parameters
+    ----------
+    width, heads : int
+    grid : tuple of int
+        Cells along each axis. Keys are a whole grid in reading order: their positions are counted, not read.
+    vectors : int
+        How many vectors travel in each head.
+
+    Notes
+    -----
+    Every token gives vectors u and w, and for each axis the axis and size v of a turn; the step that enters its cell
+    along the axis is ``cayley_rotation(v)``. The sum of u_m^T P_{n->m} w_n is added to the scores. In even heads the
+    path from n to m goes along axis 0 first, in odd heads along the last axis first: on an image both L-shaped paths.
+    On a grid the steps are curved wherever the data make them so; a line has no loops.
+
+    >>> compass = Compass(width=8, heads=2, grid=(3, 3))
+    >>> compass.place(torch.zeros(9, 2)).log_gate(torch.randn(4, 9, 8)).shape
+    torch.Size([4, 2, 9, 9])
+
+    Source: RF-FLAT, CS-beta.
+    """
+
+    def __init__(self, width: int, heads: int, grid: tuple[int, ...], vectors: int = 3):
+        super().__init__()
+        require(heads > 0, "heads", heads, "at least one")
+        require(vectors > 0, "vectors", vectors, "at least one")
+        self.heads, self.grid, self.vectors = heads, tuple(grid), vectors
+        self.W_u = nn.Linear(width, heads * vectors * 3, bias=False)
+        self.W_w = nn.Linear(width, heads * vectors * 3, bias=False)
+        self.W_turn = nn.Linear(width, heads * len(self.grid) * 3)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The compass; all that it adds comes with each layer's input."""
+        check_places(positions, keys, len(self.grid))
+        sizes, cells = counts(positions, keys), math.prod(self.grid)
+        require(sizes[1] == cells, "keys", f"{sizes[1]} rows", f"the grid {self.grid} has {cells} cells")
+        return _Read(self, sizes)
+
+    def turns(self, x: Tensor) -> Tensor:
+        """The turns v that x (batch, cells, width) asks for, (batch, heads, axes, cells, 3), float32 or float64."""
+        v = self.W_turn(x).unflatten(-1, (self.heads, len(self.grid), 3)).permute(0, 2, 3, 1, 4)
+        return v.to(angle_dtype(v))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """What is added to the scores of x (batch, cells, width), (batch, heads, cells, cells)."""
+        u, w = (
+            linear(x).unflatten(-1, (self.heads, self.vectors, 3)).transpose(1, 2) for linear in (self.W_u, self.W_w)
+        )
+        with without_autocast(x.device):
+            v = self.turns(x)
+            return self.transported(u.to(v.dtype), w.to(v.dtype), v)
+
+    def transported(self, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        """u_m^T P_{n->m} w_n along the paths of each head; u, w (batch, heads, cells, vectors, 3), v as ``turns``."""
+        forward = tuple(range(len(self.grid)))
+        u, w = (x.unflatten(2, self.grid) for x in (u, w))
+        entering = cayley_rotation(v.unflatten(3, self.grid))
+        # Axis 0 first in even heads, the last axis first in odd ones; each head keeps its place.
+        scores = [
+            _in_order(u[:, h::2], w[:, h::2], entering[:, h::2], order)
+            for h, order in ((0, forward), (1, forward[::-1]))
+            if h < self.heads
+        ]
+        order = [h // 2 + (h % 2) * ((self.heads + 1) // 2) for h in range(self.heads)]
+        return torch.cat(scores, 1)[:, order]
+
+
+def _in_order(u: Tensor, w: Tensor, entering: Tensor, order: tuple[int, ...]) -> Tensor:
+    """``carried_scores`` along the axes in this order; cells of the result in reading order."""
+    axes = len(order)
+    nodes = [2 + a for a in order]
+    steps = [entering[:, :, a].permute(0, 1, *nodes, -2, -1) for a in order]
+    u, w = (x.permute(0, 1, *nodes, -2, -1) for x in (u, w))
+    scores = carried_scores(u, w, steps).unflatten(-1, u.shape[2:-2]).unflatten(2, u.shape[2:-2])
+    back = [order.index(a) for a in range(axes)]
+    scores = scores.permute(0, 1, *(2 + b for b in back), *(2 + axes + b for b in back))
+    return scores.flatten(2 + axes).flatten(2, 1 + axes)
+
+
+class CommutingCompass(Compass):
+    """A compass that turns about one axis alone: steps commute, and a grid of them is still curved.
+
+    Parameters as of ``Compass``; of each turn the last number alone is used.
+
+    >>> CommutingCompass(width=8, heads=1, grid=(2, 2)).turns(torch.randn(1, 4, 8))[..., :2].abs().max().item()
+    0.0
+
+    Source: CS-beta, RF-FLAT.
+    """
+
+    def turns(self, x: Tensor) -> Tensor:
+        """Turns about the third axis, as ``Compass.turns``."""
+        v = super().turns(x)
+        return torch.cat([torch.zeros_like(v[..., :2]), v[..., 2:]], -1)
+
+
+class FrameCompass(Compass):
+    """A flat compass: each cell has a frame read from its own data, and no way between two cells matters.
+
+    Parameters as of ``Compass``; the frame is the product of the turns of all axes.
+
+    >>> compass, x = FrameCompass(width=8, heads=1, grid=(2, 2)), torch.randn(1, 4, 8)
+    >>> compass.frames(compass.turns(x)).shape
+    torch.Size([1, 1, 4, 3, 3])
+
+    Source: RF-2, RF-FLAT.
+    """
+
+    def frames(self, v: Tensor) -> Tensor:
+        """T (batch, heads, cells, 3, 3) from turns (batch, heads, axes, cells, 3)."""
+        frames, *others = cayley_rotation(v).unbind(2)
+        for other in others:
+            frames = other @ frames
+        return frames
+
+    def transported(self, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        """u_m^T T_m T_n^-1 w_n: one inner product of what both are in the reference space."""
+        frames = self.frames(v)
+        u, w = ((x @ frames).flatten(-2) for x in (u, w))  # rows of T^T x
+        return u @ w.mT
+
+
+class OrderCompass(FrameCompass):
+    """A compass that travels along the cells in reading order, as along a line of text: flat, and not commuting.
+
+    Parameters as of ``Compass``; a step is the product of the turns of all axes.
+
+    >>> compass, x = OrderCompass(width=8, heads=1, grid=(2, 2)), torch.randn(1, 4, 8)
+    >>> compass.frames(compass.turns(x))[0, 0, 0]
+    tensor([[1., 0., 0.],
+            [0., 1., 0.],
+            [0., 0., 1.]], grad_fn=<SelectBackward0>)
+
+    Source: CS-beta, RF-FLAT.
+    """
+
+    def frames(self, v: Tensor) -> Tensor:
+        """Products of the steps from the first cell on, as ``FrameCompass.frames``."""
+        return line_frames(super().frames(v), -3)
+
+
+TRANSPORTS: dict[str, type[Compass]] = {
+    "paths": Compass,
+    "commuting": CommutingCompass,
+    "frames": FrameCompass,
+    "order": OrderCompass,
+}
+"""The ways a compass can travel; only the first two are curved."""
+
+
+class _Read(Placed):
+    """A compass beside queries and keys that stand on its grid."""
+
+    def __init__(self, source: Compass, sizes: tuple[int, int]):
+        self.source, self.sizes = source, sizes
+
+    def log_gate(self, x: Tensor) -> Tensor:
+        """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""
+        queries, keys = self.sizes
+        return self.source.scores(x[:, x.shape[1] - keys :])[..., keys - queries :, :]

@@ -1,0 +1,103 @@
+"""Rendered boards whose answer is an ordered product: a ball is tipped along a way; which way round has it twisted?
+
+A board holds letters: nothing, "tip right" or "tip down". A ball goes from one marked cell to another and obeys the
+letters of the cells between, in the order of its way; a letter tips it by an eighth of a turn about a level axis. Such
+tips do not commute, and what they leave is a twist about the upright axis whose sign is the label. The letters read
+backwards give the opposite twist, so to count them is of no use: the order alone decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+SIDE, LONGEST, DENSITY = 6, 4, 0.7
+"""Cells along a side, the most steps in each direction, and the share of cells with a letter."""
+CLASSES = ("clockwise", "counter-clockwise")
+_C = _S = np.sqrt(0.5)
+# Columns are where x (to the right), y (away from us) and z (up) go: tipped right, the top goes right; tipped down the
+# page, the top comes towards us.
+TIPS = np.array(
+    [
+        np.eye(3),
+        [[_C, 0, _S], [0, 1, 0], [-_S, 0, _C]],
+        [[1, 0, 0], [0, _C, -_S], [0, _S, _C]],
+    ]
+)
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Board:
+    """Letters and a way through them.
+
+    Attributes
+    ----------
+    letters : array of int, (side, side)
+        0: nothing; 1: tip right; 2: tip down.
+    way : list of (row, column)
+        Neighbouring cells, from the first marked one to the last.
+    """
+
+    letters: np.ndarray
+    way: list[Cell]
+
+    def orientation(self) -> np.ndarray:
+        """The rotation (3, 3) of the ball at the end: the tips of the cells between, the latest on the left."""
+        turned = np.eye(3)
+        for cell in self.way[1:-1]:
+            turned = TIPS[self.letters[cell]] @ turned
+        return turned
+
+    def twist(self) -> float:
+        """Twice the sine of the turn times the upright part of its axis; above 0 counter-clockwise from above."""
+        turned = self.orientation()
+        return float(turned[1, 0] - turned[0, 1])
+
+    def picture(self, drawn: bool) -> np.ndarray:
+        """Channels (4 or 5, side, side), uint8: the two letters, the first cell, the last, and the way if drawn."""
+        channels = np.zeros((5, *self.letters.shape), np.uint8)
+        channels[0], channels[1] = 255 * (self.letters == 1), 255 * (self.letters == 2)
+        channels[2][self.way[0]] = channels[3][self.way[-1]] = 255
+        for cell in self.way:
+            channels[4][cell] = 255
+        return channels if drawn else channels[:4]
+
+
+def corner_way(random: np.random.RandomState) -> list[Cell]:
+    """A way to the right along a row and then down a column."""
+    return _way(random, lambda moves: moves)
+
+
+def stairs_way(random: np.random.RandomState) -> list[Cell]:
+    """A way of steps to the right and down in any order."""
+    return _way(random, lambda moves: moves[random.permutation(len(moves))])
+
+
+def _way(random: np.random.RandomState, arrange: Callable[[np.ndarray], np.ndarray]) -> list[Cell]:
+    down, right = random.randint(1, LONGEST + 1, 2)
+    start = random.randint(0, SIDE - down), random.randint(0, SIDE - right)
+    moves = arrange(np.array([(0, 1)] * right + [(1, 0)] * down))
+    cells = np.vstack([start, start + moves.cumsum(0)])
+    return [(int(i), int(j)) for i, j in cells]
+
+
+def boards(count: int, way: Callable[[np.random.RandomState], list[Cell]], seed: int) -> list[Board]:
+    """Boards drawn at random, as many of each class (one more of the first when odd), none without a twist.
+
+    >>> [board.twist() > 0 for board in boards(4, corner_way, seed=0)].count(True)
+    2
+    """
+    random = np.random.RandomState(seed)  # its stream is frozen by NumPy's promise; default_rng's is not
+    room = [count - count // 2, count // 2]
+    kept: list[Board] = []
+    while len(kept) < count:
+        letters = np.where(random.rand(SIDE, SIDE) < DENSITY, random.randint(1, 3, (SIDE, SIDE)), 0)
+        board = Board(letters, way(random))
+        label = int(board.twist() > 0)
+        if abs(board.twist()) > 1e-9 and room[label]:
+            room[label] -= 1
+            kept.append(board)
+    return [kept[i] for i in random.permutation(count)]

@@ -1,0 +1,47 @@
+"""Does a curved transport help where the order of steps along a way decides: boards on which a ball is tipped."""
+
+from __future__ import annotations
+
+from geolib.lab.experiments.plan import Experiment, Variant
+
+SETTINGS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
+_TWO_LAYERS = {scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}
+_CPU = {**SETTINGS, "epochs": 6}
+_ROWS = {
+    "none": "none",
+    "rope-axial": "RoPE, axial",
+    "rope-axial-2": "RoPE, axial, two layers",
+    "compass": "compass along both L-shaped paths (curved)",
+    "compass-2": "the same, two layers",
+    "compass-commuting": "compass about one axis (curved, commuting)",
+    "compass-order": "compass in reading order (flat)",
+    "compass-frames": "compass of frames (flat)",
+}
+
+TURNS = Experiment(
+    name="grid-turns",
+    about="which way a ball twists that is tipped along a row and then a column, or along a drawn staircase",
+    datasets=("turns", "turns-stairs"),
+    methods=_ROWS,
+    variants={
+        "rope-axial-2": Variant("rope-axial", settings=_TWO_LAYERS),
+        "compass-2": Variant("compass", settings=_TWO_LAYERS),
+        "compass-commuting": Variant("compass", {"transport": "commuting"}),
+        "compass-order": Variant("compass", {"transport": "order"}),
+        "compass-frames": Variant("compass", {"transport": "frames"}),
+    },
+    settings={
+        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64},
+        "cpu": _CPU,
+        "full": {**SETTINGS, "epochs": 60},
+    },
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    parts={
+        "cpu": [(row, "turns") for row in _ROWS]
+        + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-frames")]
+    },
+    against=(("compass", "compass-frames"), ("compass", "rope-axial")),
+    importance=3,
+)
+
+EXPERIMENTS = (TURNS,)

@@ -1,0 +1,151 @@
+"""Transport along named paths against products multiplied out, the compass and its relatives, what curvature costs."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from torch.testing import assert_close
+
+from geolib import connection as cn
+from geolib.encodings import build
+from geolib.rotations import grid_positions
+
+torch.set_num_threads(1)
+GRIDS = [(5,), (3, 4), (2, 3, 2)]
+every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def close(a, b, atol=1e-10):
+    assert_close(a, b, atol=atol, rtol=0)
+
+
+def cells_of(grid):
+    return list(itertools.product(*map(range, grid)))
+
+
+def connection_of(turns):
+    """Steps that enter each node, (axes, *grid, d, d), as a connection."""
+    axes = len(turns)
+    return cn.Connection(tuple(turns[a].narrow(a, 1, turns.shape[1 + a] - 1) for a in range(axes)))
+
+
+# Rotations and products ------------------------------------------------------------------------------------------
+
+
+def test_cayley_rotation_is_the_fraction_and_turns_by_twice_the_arc_tangent():
+    v = double(20, 3)
+    K = torch.linalg.cross(v[:, :, None].expand(20, 3, 3), torch.eye(3).double().expand(20, 3, 3), dim=1)
+    one = torch.eye(3).double()
+    close(cn.cayley_rotation(v), torch.linalg.solve(one - K, one + K))
+    for each, turned in zip(v.numpy(), cn.cayley_rotation(v)):
+        angle = 2 * math.atan(np.linalg.norm(each))
+        x, y, z = each / np.linalg.norm(each) * angle
+        close(turned, torch.from_numpy(scipy.linalg.expm(np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]))))
+    close(cn.cayley_rotation(torch.zeros(3).double()), one)
+
+
+def test_frames_of_lines_multiply_up_from_the_first_node():
+    steps = double(2, 4, 3, 2, 2)
+    along = cn.line_frames(steps, 1)
+    close(along[:, 0], torch.eye(2).double().expand(2, 3, 2, 2))
+    close(along[1, 3, 2], steps[1, 3, 2] @ steps[1, 2, 2] @ steps[1, 1, 2])
+
+
+@every_grid
+def test_carried_scores_are_transport_along_straight_paths(grid):  # RF-FLAT
+    turns, u, w = cn.cayley_rotation(double(len(grid), *grid, 3)), double(*grid, 2, 3), double(*grid, 2, 3)
+    got, steps = cn.carried_scores(u, w, turns), connection_of(turns)
+    for (i, m), (j, n) in itertools.product(enumerate(cells_of(grid)), repeat=2):
+        P = cn.transport_along(steps, cn.straight_path(n, m))
+        close(got[i, j], (u[m] * (w[n] @ P.T)).sum())
+
+
+# The compass ----------------------------------------------------------------------------------------------------
+
+
+def compass(transport, grid, heads=3):
+    torch.manual_seed(3)
+    return build("compass", width=12, heads=heads, grid=grid, transport=transport).double()
+
+
+@every_grid
+@pytest.mark.parametrize("transport", cn.TRANSPORTS)
+def test_every_compass_computes_its_row(transport, grid):  # CS-beta, RF-FLAT
+    encoding, positions = compass(transport, grid), grid_positions(*grid).double()
+    x = double(2, len(positions), 12)
+    gates = encoding.place(positions).log_gate(x).detach()
+    for head in range(3):
+        (row,) = cn.rows_of(encoding, 4, head, x[1], positions)
+        for i, j in itertools.product(range(len(positions)), repeat=2):
+            close(gates[1, head, i, j], row.log_gate(positions[i], positions[j]))
+
+
+def test_only_steps_on_a_grid_are_curved():  # RF-FLAT
+    x = double(12, 12)
+    for transport in ("paths", "commuting"):
+        assert cn.flatness_defect(cn.read_compass(compass(transport, (3, 4)), x, 0)) > 0.1
+    for transport in ("frames", "order"):
+        with pytest.raises(ValueError, match="compass: got"):
+            cn.read_compass(compass(transport, (3, 4)), x, 0)
+
+
+def test_the_steps_of_one_axis_commute_and_those_of_three_do_not():  # CS-beta
+    x = double(12, 12)
+    squares = {
+        t: cn.plaquettes(cn.read_compass(compass(t, (3, 4)), x, 1)).flatten(0, 1) for t in ("paths", "commuting")
+    }
+    defect = {t: (s[0] @ s[1] - s[1] @ s[0]).abs().max() for t, s in squares.items()}
+    assert defect["commuting"] < 1e-12 < 1e-2 < defect["paths"]
+
+
+@pytest.mark.parametrize(("transport", "rank"), [("paths", 9), ("frames", 3), ("order", 3)])
+def test_the_way_matters_as_much_as_the_rank_of_all_transports(transport, rank):  # RF-FLAT
+    """One inner product of three numbers for flat compasses; min(rows, columns) times as many for a curved one."""
+    encoding, _positions = compass(transport, (3, 4), heads=1), grid_positions(3, 4).double()
+    x = double(1, 12, 12)
+    basis = torch.eye(3).double().expand(1, 1, 12, 3, 3)
+    scores = torch.zeros(12, 3, 12, 3).double()
+    for a, b in itertools.product(range(3), repeat=2):
+        u, w = basis[..., a : a + 1, :], basis[..., b : b + 1, :]
+        scores[:, a, :, b] = encoding.transported(u, w, encoding.turns(x)).detach()[0, 0]
+    assert torch.linalg.matrix_rank(scores.reshape(36, 36)) == rank
+
+
+def test_unknown_transports_missing_keys_and_no_vectors_are_refused():
+    with pytest.raises(ValueError, match="transport: got 'away'"):
+        build("compass", width=8, heads=2, grid=(3, 3), transport="away")
+    with pytest.raises(ValueError, match="vectors: got 0"):
+        cn.Compass(8, 2, (3, 3), vectors=0)
+    with pytest.raises(ValueError, match="heads: got 0"):
+        cn.Compass(8, 0, (3, 3))
+    with pytest.raises(ValueError, match="keys: got 5 rows"):
+        cn.Compass(8, 2, (3, 3)).place(torch.zeros(5, 2))
+    with pytest.raises(ValueError, match="v: got shape"):
+        cn.cayley_rotation(torch.zeros(2))
+    with pytest.raises(ValueError, match="entering: got 0 axes"):
+        cn.carried_scores(torch.zeros(1, 3), torch.zeros(1, 3), [])
+
+
+# A line with data-dependent steps --------------------------------------------------------------------------------
+
+
+def test_householder_steps_are_flat_reflections_at_two_and_projections_at_one():  # RF-FLAT
+    w, beta = double(6, 4), 2 * torch.rand(6).double()
+    line = cn.householder_steps(w, beta)
+    for m in range(1, 6):
+        y = double(4)
+        along = (y @ w[m]) * w[m] / (w[m] @ w[m])
+        close(line.steps[0][m - 1] @ y, y - beta[m] * along)
+    F = cn.to_frames(line)
+    close(F[5] @ torch.linalg.inv(F[2]), cn.transport_along(line, cn.straight_path((2,), (5,))), 1e-7)
+    mirror = cn.householder_steps(w, torch.full((6,), 2.0).double()).steps[0]
+    close(mirror @ mirror, torch.eye(4).double().expand(5, 4, 4))
+    with pytest.raises(ValueError, match="steps: got a singular matrix"):
+        cn.householder_steps(w, torch.ones(6).double())

@@ -1,0 +1,78 @@
+"""The boards: turns of a ball by SciPy's rotations, letters read backwards, pictures, and the set as it is loaded."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from geolib.lab.data import load, turns
+
+WAYS = {"corner": turns.corner_way, "stairs": turns.stairs_way}
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def test_letters_tip_by_an_eighth_of_a_turn_the_top_right_or_towards_us():
+    np.testing.assert_allclose(turns.TIPS[1], Rotation.from_euler("y", 45, degrees=True).as_matrix(), atol=1e-12)
+    np.testing.assert_allclose(turns.TIPS[2], Rotation.from_euler("x", 45, degrees=True).as_matrix(), atol=1e-12)
+    assert (turns.TIPS[1] @ [0, 0, 1])[0] > 0
+    assert (turns.TIPS[2] @ [0, 0, 1])[1] < 0
+
+
+@every_way
+def test_the_ball_obeys_the_letters_between_the_marks_in_order(way):
+    for board in turns.boards(20, way, seed=5):
+        turned = Rotation.identity()
+        for cell in board.way[1:-1]:
+            axis = {0: [0, 0, 0], 1: [0, 1, 0], 2: [1, 0, 0]}[board.letters[cell]]
+            turned = Rotation.from_rotvec(np.array(axis) * np.pi / 4) * turned
+        np.testing.assert_allclose(board.orientation(), turned.as_matrix(), atol=1e-9)
+        z = turned.as_rotvec()[2]
+        assert np.sign(board.twist()) == np.sign(z)
+
+
+def test_letters_read_backwards_twist_the_other_way():
+    for board in turns.boards(50, turns.stairs_way, seed=6):
+        back = turns.Board(board.letters.copy(), board.way)
+        between = board.way[1:-1]
+        for cell, other in zip(between, reversed(between)):
+            back.letters[cell] = board.letters[other]
+        assert back.twist() == pytest.approx(-board.twist(), abs=1e-9)
+
+
+@every_way
+def test_ways_go_right_and_down_and_stay_on_the_board(way):
+    corners = set()
+    for board in turns.boards(60, way, seed=7):
+        cells = np.array(board.way)
+        moves = np.diff(cells, axis=0)
+        assert set(map(tuple, moves.tolist())) == {(0, 1), (1, 0)}
+        assert cells.min() >= 0
+        assert cells.max() < turns.SIDE
+        assert moves.sum(0).max() <= turns.LONGEST
+        corners.add(int((np.diff(moves, axis=0) != 0).any(1).sum()))
+    assert (corners == {1}) == (way is turns.corner_way)
+
+
+def test_classes_are_even_and_seeds_decide():
+    labels = [board.twist() > 0 for board in turns.boards(31, turns.corner_way, seed=0)]
+    assert (labels.count(False), labels.count(True)) == (16, 15)
+    one, same, other = (turns.boards(5, turns.corner_way, seed=s)[0].letters for s in (0, 0, 1))
+    assert (one == same).all()
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize(("name", "channels"), [("turns", 4), ("turns-stairs", 5)])
+def test_a_picture_shows_letters_and_marks_and_the_way_where_it_is_drawn(name, channels):
+    way = turns.corner_way if name == "turns" else turns.stairs_way
+    data = load(name)
+    board, image = turns.boards(1000, way, seed=1)[3], data.x_test[3].numpy()
+    assert data.shape == (channels, 6, 6)
+    assert len(data.x_train) == 6000
+    assert data.y_test[3] == (board.twist() > 0)
+    assert data.y_train.float().mean() == data.y_test.float().mean() == 0.5
+    assert set(np.unique(image)) == {0, 255}
+    for letter in (1, 2):
+        assert ((image[letter - 1] == 255) == (board.letters == letter)).all()
+    for channel, cell in ((2, board.way[0]), (3, board.way[-1])):
+        assert np.argwhere(image[channel]).tolist() == [list(cell)]
+    if channels == 5:
+        assert sorted(map(tuple, np.argwhere(image[4]).tolist())) == sorted(board.way)
