@@ -111,8 +111,10 @@ def _check_base(beta: float) -> None:
     require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
 
 
-def bounded_law(alpha: float = 0.1) -> ScaleLaw:
-    """s = e^w / (e^w + alpha) < 1, to the power m: the law of the paper's experiments.
+def bounded_law(alpha: float = 0.1, origin: float = 0.0) -> ScaleLaw:
+    """s = e^w / (e^w + alpha) < 1, to the power m - origin: the law of the paper's experiments.
+
+    ``origin`` is the position where the metric is the identity, 0 or any real number.
 
     >>> bounded_law(alpha=1.0).log_scale(torch.tensor(0.0)).exp().item()
     0.5
@@ -120,18 +122,23 @@ def bounded_law(alpha: float = 0.1) -> ScaleLaw:
     Source: RF-6a.
     """
     check_positive(alpha, "alpha")
-    return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), _itself)
+    to_exponent = partial(_from_origin, origin=_real(origin))
+    return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), to_exponent)
 
 
-def free_law() -> ScaleLaw:
-    """s = e^w, above or below 1, to the power m.
+def free_law(origin: float = 0.0) -> ScaleLaw:
+    """s = e^w, above or below 1, to the power m - origin.
 
-    >>> free_law().log_scale(torch.tensor(0.3)).item()
-    0.3
+    ``origin`` is the position where the metric is the identity, 0 or any real number. Counted from the middle of the
+    positions, s tilts the scores and leaves their mean logarithm where it was.
+
+    >>> law = free_law(origin=3.5)
+    >>> law.log_scale(torch.tensor(0.3)).item(), law.exponent(torch.tensor([0.0, 7.0])).tolist()
+    (0.3, [-3.5, 3.5])
 
     Source: RF-6a.
     """
-    return ScaleLaw(_itself, free_raw, _itself)
+    return ScaleLaw(_itself, free_raw, partial(_from_origin, origin=_real(origin)))
 
 
 def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
@@ -152,8 +159,18 @@ def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
 
 
 def _itself(x: Tensor) -> Tensor:
-    """x, where log s is w or the exponent is the position; named, so that a module with a law can be pickled."""
+    """x, where log s is w; named, so that a module with a law can be pickled."""
     return x
+
+
+def _from_origin(positions: Tensor, origin: float) -> Tensor:
+    """m - origin; positions as they came where nothing is to be moved."""
+    return positions - origin if origin else positions
+
+
+def _real(origin: float) -> float:
+    require(math.isfinite(origin), "origin", origin, "it must be a finite number")
+    return origin
 
 
 def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
@@ -309,6 +326,22 @@ def conformal_deviation(matrix: Tensor) -> Tensor:
 
 
 # Scores with scales, far from the origin ----------------------------------------------------------------------------
+
+
+def reach(log_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """How far from the origin s^(m/2) and s^(-m/2) are both normal numbers of a dtype: the largest such m, as a real.
+
+    ``log_scale`` is log s, of any shape; where it is 0 the reach is infinite. Beyond it a query's s^(m/2) and a key's
+    s^(-m/2) are zero and infinity in one order or the other, although their product is 1.
+
+    >>> reach(torch.tensor(1 / 1.1).log(), torch.float16).round().item()
+    204.0
+
+    Source: RF-14.
+    """
+    check_floating(torch.empty(0, dtype=dtype), "dtype")
+    limits = torch.finfo(dtype)
+    return 2 * min(math.log(limits.max), -math.log(limits.tiny)) / log_scale.abs()
 
 
 def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:

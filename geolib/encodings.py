@@ -37,13 +37,16 @@ from geolib.lie import (
     turn_blocks,
     uniform_entries,
 )
-from geolib.locality import precision_matrix, precision_root
+from geolib.locality import MANHATTAN_SLOPES, alibi_slopes, precision_matrix, precision_root
 from geolib.placed import (
+    Attenuated,
     Biased,
     ByLayer,
     Carried,
     Focused,
     FocusedByBlocks,
+    Gated,
+    Together,
     at_both,
     cis,
     counts,
@@ -176,14 +179,43 @@ class ALiBi(Encoding):
     def __init__(self, heads: int):
         super().__init__()
         require(heads > 0, "heads", heads, "at least one")
-        self.register_buffer("slopes", 2.0 ** (-8 * torch.arange(1, heads + 1) / heads), persistent=False)
+        self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        check_places(positions, keys)
-        p, n = at_both(lambda x: for_heads(x.to(angle_dtype(x))), positions, keys)
-        distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
-        return Biased(-self.slopes[:, None, None] * distance)
+        return Biased(_log_decay(self.slopes, positions, keys))
+
+
+class ManhattanDecay(Encoding):
+    """RMT's factor: weights are multiplied, after the softmax, by e^(-a_h) for each step between query and key.
+
+    Distances are sums over the axes, as in ``ALiBi``, which adds the logarithm of the same factor inside the softmax.
+    The slopes a_h, (heads,), are positive: RMT's decay gamma_h is e^(-a_h). Its published code has it inside.
+
+    >>> decay = ManhattanDecay(torch.tensor([0.5])).place(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).attenuation()
+    >>> decay[0, 0]  # e^(-3/2) at three steps
+    tensor([1.0000, 0.2231])
+    """
+
+    slopes: Tensor
+
+    def __init__(self, slopes: Tensor):
+        super().__init__()
+        positive = slopes.is_meta or bool((slopes > 0).all())  # a model built without numbers has none to look at
+        require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
+        self.register_buffer("slopes", slopes, persistent=False)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The factor, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
+        return Attenuated(_log_decay(self.slopes, positions, keys).exp())
+
+
+def _log_decay(slopes: Tensor, positions: Tensor, keys: Tensor | None) -> Tensor:
+    """-a_h times the number of steps between query and key."""
+    check_places(positions, keys)
+    p, n = at_both(lambda x: for_heads(x.to(angle_dtype(x))), positions, keys)
+    distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
+    return -slopes[:, None, None] * distance
 
 
 def _map(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
@@ -356,6 +388,33 @@ class RiemannFormerReflection(RiemannFormer):
     act: Callable[[Tensor, Any], Tensor] = staticmethod(_map)
 
 
+class RiemannFormerRelative(RiemannFormer):
+    """RiemannFormer's turns with s^(m/2) on queries and s^(-n/2) on keys, so that the score stays relative.
+
+    The score carries s^((m-n)/2), the power that xPos and RetNet give it, in place of s^((m+n)/2); s is learned here,
+    one a head and axis, and constant there. A common shift changes nothing under the laws whose exponent is linear.
+    Parameters are those of ``RiemannFormer``.
+
+    Source: RF-6a, CS-1 (constant s).
+
+    >>> method = RiemannFormerRelative(torch.tensor([[0.5]]), heads=1, start=0.25)
+    >>> q = k = torch.ones(1, 1, 2, 2)
+    >>> a, b = method.place(torch.tensor([[1.0], [2.0]])).to_reference(q, k)
+    >>> (a.norm(dim=-1) / q.norm(dim=-1)).detach(), (b.norm(dim=-1) / k.norm(dim=-1)).detach()
+    (tensor([[[0.5000, 0.2500]]]), tensor([[[2.0000, 4.0000]]]))
+    """
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Two maps, one for queries and one for keys, for all layers."""
+        check_places(positions, keys, self.frequencies.shape[-1])
+        at_keys = self.key_table(positions if keys is None else keys)
+        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys))
+
+    def key_table(self, positions: Tensor) -> Tensor:
+        """What keys are multiplied by: the turns of ``table``, the scales inverted."""
+        return (-self.exponents(positions)).exp()[..., None] * cis(-self.angles(positions))
+
+
 class LocalityFocusing(Encoding):
     """Any encoding, its weights multiplied after the softmax by exp(-|p_m - p_n|_A^2 / (2 sigma^2)).
 
@@ -378,6 +437,8 @@ class LocalityFocusing(Encoding):
     """
 
     raw_precision: Tensor
+    form: type[Focused] = Focused
+    """What layers use, where no faster form pays."""
 
     def __init__(
         self,
@@ -423,14 +484,53 @@ class LocalityFocusing(Encoding):
         require(count in (1, rows), "positions", f"{rows} rows", f"there are {count} widths a head")
         u = at_both(self._whitened, positions, keys)
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
-        form = FocusedByBlocks if FocusedByBlocks.pays(u[0], keys) else Focused
-        return form(inner, u, rate)
+        by_blocks = self.form is Focused and FocusedByBlocks.pays(u[0], keys)
+        return (FocusedByBlocks if by_blocks else self.form)(inner, u, rate)
 
     def _whitened(self, positions: Tensor) -> Tensor:
         """u = L^T p with A = L L^T, so that |u_m - u_n| is the distance of A; (..., tokens, axes)."""
         dtype = angle_dtype(positions, self.log_sigma)
         # A sum of products, not a matrix product, keeps its digits under autocast.
         return (positions.to(dtype).unsqueeze(-1) * precision_root(self.raw_precision.to(dtype))).sum(-2)
+
+
+class GaussianGate(LocalityFocusing):
+    """The Gaussian of ``LocalityFocusing`` inside the softmax: -|p_m - p_n|_A^2 / (2 sigma^2) is added to the scores.
+
+    Rows sum to one: what is taken from far keys goes to near ones. Parameters are those of ``LocalityFocusing``.
+
+    >>> gate = GaussianGate(Encoding(), heads=1, axes=1, sigma=1.0).place(torch.arange(3.0)[:, None])
+    >>> gate.log_gate(None)[0, 0].detach(), gate.attenuation() is None
+    (tensor([-0.0000, -0.5000, -2.0000]), True)
+    """
+
+    form: type[Focused] = Gated
+
+
+class Composed(Encoding):
+    """Several encodings at once, as ``geolib.placed.Together``; embeddings by each in turn.
+
+    >>> both = Composed([RoPE(torch.ones(1, 1)), ALiBi(heads=2)]).place(torch.arange(3.0)[:, None])
+    >>> both.log_gate(None).shape
+    torch.Size([2, 3, 3])
+    """
+
+    def __init__(self, parts: Iterable[Encoding]):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x with what each adds."""
+        for part in self._all():
+            x = part.embed(x, positions)
+        return x
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Each of them, placed."""
+        return Together([part.place(positions, keys) for part in self._all()])
+
+    def _all(self) -> list[Encoding]:
+        return list(self.parts)  # type: ignore[arg-type]
 
 
 class PerLayer(Encoding):
@@ -643,17 +743,29 @@ def _focused(
     per_position: bool = False,
     per_layer: bool = False,
     learn_precision: bool = True,
+    method: type[LocalityFocusing] = LocalityFocusing,
 ) -> Encoding:
     """Widths that begin at half of the longest axis."""
     width = max(setting.grid) / 2 if sigma is None else sigma
     tokens = math.prod(setting.grid) if per_position else 1
 
     def focusing(inside: Encoding) -> LocalityFocusing:
-        return LocalityFocusing(inside, setting.heads, setting.axes, width, tokens, learn_precision)
+        return method(inside, setting.heads, setting.axes, width, tokens, learn_precision)
 
     if not per_layer:
         return focusing(encoding)
     return PerLayerFocusing(encoding, [focusing(Encoding()) for _ in range(setting.layers)])
+
+
+def _rope_pair(setting: Setting, turn: float = 0.5) -> RoPE:
+    """One turning pair, the other features still: along each axis half as fast as along the one before."""
+    return RoPE(turn * 0.5 ** torch.arange(float(setting.axes))[None])
+
+
+def _manhattan(setting: Setting, slopes: str = "rmt") -> ManhattanDecay:
+    """RMT's form, with its own slopes or, to compare the place alone, ALiBi's."""
+    require(slopes in MANHATTAN_SLOPES, "slopes", repr(slopes), f"one of {', '.join(MANHATTAN_SLOPES)}")
+    return ManhattanDecay(MANHATTAN_SLOPES[slopes](setting.heads))
 
 
 def _visionllama(setting: Setting, base: float = 10000.0) -> RoPE:
@@ -700,7 +812,11 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "riemannformer-general": lambda setting, **options: _riemannian(RiemannFormerGeneral, setting, **options),
     "riemannformer-diagonal": lambda setting, **options: _riemannian(RiemannFormerDiagonal, setting, **options),
     "riemannformer-reflection": lambda setting, **options: _riemannian(RiemannFormerReflection, setting, **options),
+    "riemannformer-relative": lambda setting, **options: _riemannian(RiemannFormerRelative, setting, **options),
     "lf": lambda setting, **options: _focused(Encoding(), setting, **options),
+    "gauss": lambda setting, **options: _focused(Encoding(), setting, method=GaussianGate, **options),
+    "rmt": _manhattan,
+    "rope-pair": _rope_pair,
     "visionllama": _visionllama,
     "rope-mixed": _rope_mixed,
     "liere": _liere,
@@ -712,13 +828,16 @@ METHODS: dict[str, Callable[..., Encoding]] = {
 WRAPPERS: dict[str, Callable[..., Encoding]] = {
     "lf": _focused,
     "sympow": lambda encoding, setting, **options: PowerScores(encoding, **options),
+    "gauss": lambda encoding, setting, **options: _focused(encoding, setting, method=GaussianGate, **options),
+    "alibi": lambda encoding, setting: Composed([encoding, ALiBi(setting.heads)]),
+    "rmt": lambda encoding, setting, **options: Composed([encoding, _manhattan(setting, **options)]),
 }
 
 
 def is_name(name: str) -> bool:
     """Whether ``build`` knows the name: a key of ``METHODS``, perhaps with keys of ``WRAPPERS`` after plus signs.
 
-    >>> is_name("alibi+lf"), is_name("lf+alibi")
+    >>> is_name("rope+lf"), is_name("lf+rope")
     (True, False)
     """
     method, *wrappers = name.split("+")

@@ -49,11 +49,15 @@ METHOD_STYLES = {
     "riemannformer-general": ("orange", "--"),
     "riemannformer-diagonal": ("orange", "-."),
     "riemannformer-reflection": ("orange", ":"),
+    "riemannformer-relative": ("purple", "-."),
     "liere": ("purple", "-"),
     "lf": ("green", "-"),
     "alibi": ("green", "--"),
     "sympow-gates": ("green", "-."),
     "compass": ("purple", "--"),
+    "gauss": ("purple", ":"),
+    "rmt": ("sky", "-"),
+    "rope-pair": ("sky", "-."),
 }
 
 

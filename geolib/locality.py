@@ -11,7 +11,7 @@ have no position: their rows and columns of Omega are ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -109,6 +109,32 @@ def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = Non
     Source: RF-21.
     """
     return log_attenuation(positions, sigma, precision).exp()
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """ALiBi's slopes a_h = 2^(-8h/H), h = 1 ... H, (heads,): a step costs a score a_h.
+
+    >>> alibi_slopes(4).tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
+
+    Source: CS-A1.
+    """
+    return 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
+
+
+def rmt_slopes(heads: int, first: float = 2.0, span: float = 4.0) -> Tensor:
+    """-log gamma_h for RMT's decays gamma_h = 1 - 2^(-first - span h/H), h = 0 ... H - 1, (heads,).
+
+    First and span are those of the early stages of its smaller models, as published in its code.
+
+    >>> rmt_slopes(4).neg().exp().tolist()
+    [0.75, 0.875, 0.9375, 0.96875]
+    """
+    return -torch.log1p(-(2.0 ** (-first - span * torch.arange(heads) / heads)))
+
+
+MANHATTAN_SLOPES: dict[str, Callable[[int], Tensor]] = {"alibi": alibi_slopes, "rmt": rmt_slopes}
+"""Slopes of penalties that grow with the number of steps, by the method that chose them."""
 
 
 def pad_unplaced(omega: Tensor, tokens: int) -> Tensor:

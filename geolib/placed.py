@@ -6,6 +6,7 @@ Tables have a row for each placed token. A table of queries and keys that stand 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -158,6 +159,53 @@ class Biased(Placed):
         return self.bias
 
 
+class Attenuated(Placed):
+    """An attenuation that depends on positions alone.
+
+    >>> Attenuated(torch.ones(3, 3)).attenuation().shape
+    torch.Size([3, 3])
+    """
+
+    def __init__(self, omega: Tensor):
+        self.omega = omega
+
+    def attenuation(self) -> Tensor:
+        """The factor."""
+        return self.omega
+
+
+class Together(Placed):
+    """Several encodings at once: vectors are carried by one after the other, gates add, attenuations multiply.
+
+    >>> both = Together([Biased(torch.ones(3, 3)), Attenuated(torch.eye(3)), Biased(torch.ones(3, 3))])
+    >>> both.log_gate(None)[0], both.attenuation()[0]
+    (tensor([2., 2., 2.]), tensor([1., 0., 0.]))
+    """
+
+    def __init__(self, parts: Sequence[Placed]):
+        self.parts = parts
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """By each in turn."""
+        for part in self.parts:
+            q, k = part.to_reference(q, k)
+        return q, k
+
+    def log_gate(self, x: Tensor) -> Tensor | None:
+        """The sum of the gates, where there is one."""
+        gates = [gate for part in self.parts if (gate := part.log_gate(x)) is not None]
+        return functools.reduce(torch.add, gates) if gates else None
+
+    def attenuation(self) -> Tensor | None:
+        """The product of the attenuations, where there is one."""
+        factors = [omega for part in self.parts if (omega := part.attenuation()) is not None]
+        return functools.reduce(torch.mul, factors) if factors else None
+
+    def layer(self, index: int) -> Placed:
+        """What each uses in the layer."""
+        return Together([part.layer(index) for part in self.parts])
+
+
 class Focused(Placed):
     """What is placed inside, its weights multiplied after the softmax by the Gaussian of a distance.
 
@@ -183,9 +231,12 @@ class Focused(Placed):
 
     def _gaussian(self) -> Tensor:
         """The factor, (..., heads, queries, keys)."""
+        return self._log_gaussian().exp()
+
+    def _log_gaussian(self) -> Tensor:
         query, key = (for_heads(u) for u in self.u)
         distances = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
-        return (-distances * self.rate.unsqueeze(-1)).exp()
+        return -distances * self.rate.unsqueeze(-1)
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """As inside."""
@@ -208,6 +259,29 @@ class Focused(Placed):
         other = copy.copy(self)
         other.inner = inner
         return other
+
+
+class Gated(Focused):
+    """The same Gaussian inside the softmax: its logarithm is added to the scores, and rows sum to one.
+
+    >>> u = torch.tensor([[0.0], [1.0]])
+    >>> Gated(Placed(), (u, u), torch.tensor([[1.0]])).log_gate(None)
+    tensor([[[-0., -1.],
+             [-1., -0.]]])
+    """
+
+    def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
+        self.inner, self.u, self.rate = inner, u, rate
+        self.gate = self._log_gaussian()
+
+    def log_gate(self, x: Tensor) -> Tensor:
+        """The logarithm of the Gaussian, plus the gate inside where there is one."""
+        inner = self.inner.log_gate(x)
+        return self.gate if inner is None else self.gate + inner
+
+    def attenuation(self) -> Tensor | None:  # type: ignore[override]
+        """As inside."""
+        return self.inner.attenuation()
 
 
 class FocusedByBlocks(Focused):

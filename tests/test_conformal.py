@@ -53,6 +53,32 @@ def test_free_law_is_the_exponential_and_permits_growth():  # RF-6a
     assert (law.exponent(m) * law.log_scale(w)).exp().item() == pytest.approx(math.exp(0.3) ** 5)
 
 
+@pytest.mark.parametrize("law", [conformal.free_law, conformal.bounded_law])
+def test_an_origin_moves_the_place_of_the_identity_and_nothing_else(law):  # RF-6a
+    plain, moved, m = law(), law(origin=3.5), torch.tensor([0.0, 3.5, 7.0], dtype=F64)
+    assert torch.equal(plain.exponent(m), m)
+    assert_close(moved.exponent(m), torch.tensor([-3.5, 0.0, 3.5], dtype=F64))
+    w = torch.randn(4, dtype=F64)
+    assert torch.equal(moved.log_scale(w), plain.log_scale(w))
+    with pytest.raises(ValueError, match=r"^origin: got nan; it must be a finite number"):
+        law(origin=math.nan)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("log_s", [-0.3, 0.002])
+def test_reach_is_the_last_place_with_both_powers_in_range(dtype, log_s):  # RF-14
+    limits, reach = torch.finfo(dtype), float(conformal.reach(torch.tensor(log_s, dtype=F64), dtype))
+    for share, within in ((0.999, True), (1.001, False)):
+        exponent = share * reach / 2 * abs(log_s)
+        assert (exponent < math.log(limits.max) and -exponent > math.log(limits.tiny)) == within
+
+
+def test_reach_without_a_scale_is_infinite_and_whole_numbers_have_none():  # RF-14
+    assert conformal.reach(torch.zeros(2), torch.float32).isinf().all()
+    with pytest.raises(ValueError, match=r"^dtype: got torch.int64"):
+        conformal.reach(torch.ones(()), torch.int64)
+
+
 @pytest.mark.parametrize("beta", [2.0, math.e, 10.0])
 def test_slow_law_is_the_power_log_beta_of_the_position(beta):  # RF-6a
     m = torch.tensor([1.0, 2.0, 7.0, 4096.0], dtype=F64)

@@ -490,7 +490,7 @@ def test_every_method_that_carries_by_frames_is_flat_on_a_grid(name, grid):  # R
         # Flat, and not for want of transport: a step is the identity in the methods that do not turn alone.
         still = (connection.steps[0] - identity).abs().max() < 1e-12
         # The compass carries vectors of its own, inside the softmax: tests/test_compass.py.
-        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf", "compass"))
+        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf", "gauss", "rmt", "compass"))
 
 
 def test_implied_transport_is_that_of_the_frames():  # RF-2, RF-8, RF-A3
@@ -585,6 +585,9 @@ OPTIONS = [
     ("riemannformer+lf", {"lf": {"per_layer": True, "per_position": True}}),
     ("liere+lf", {"lf": {"per_layer": True}}),
     ("alibi+lf+lf", {}),
+    ("rope-axial+gauss", {"gauss": {"per_layer": True, "per_position": True}}),
+    ("rope-axial+alibi", {}),
+    ("liere+rmt+lf", {"rmt": {"slopes": "alibi"}}),
 ]
 CASES = [*((name, {}) for name in METHODS), *((f"{name}+lf", {}) for name in METHODS), *OPTIONS]
 every_method = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{o or ''}" for n, o in CASES])

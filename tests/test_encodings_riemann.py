@@ -11,12 +11,15 @@ from geolib.attention import Encoding, MultiHeadAttention, attention, extended
 from geolib.encodings import (
     METHODS,
     ALiBi,
+    Composed,
     LocalityFocusing,
+    ManhattanDecay,
     PerLayer,
     RiemannFormer,
     RiemannFormerDiagonal,
     RiemannFormerGeneral,
     RiemannFormerReflection,
+    RiemannFormerRelative,
     RoPE,
     build,
 )
@@ -24,8 +27,9 @@ from geolib.rotations import axial_frequencies, grid_positions, language_frequen
 
 F64 = torch.float64
 GRIDS = [(12,), (3, 4), (2, 3, 2)]
-NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf"]
+NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf", "gauss", "rmt", "rope-axial+gauss"]
 NAMES += ["riemannformer", "riemannformer-general", "riemannformer-diagonal", "riemannformer-reflection"]
+NAMES += ["riemannformer-relative"]
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +193,54 @@ def test_reflections_score_as_rotations(grid, options):  # RF-16, RF-REFL
     (a, b), (c, d) = mirrors.place(positions).to_reference(q, k), turns.place(positions).to_reference(q, k)
     assert not torch.allclose(a, c)
     assert_close(a @ b.mT, c @ d.mT)
+
+
+# Scales on one side, and their inverses on the other ----------------------------------------------------------------
+
+
+def _scores(encoding, q, k, positions, keys=None):
+    a, b = encoding.place(positions, keys).to_reference(q, k)
+    return a @ b.mT
+
+
+@pytest.mark.parametrize("law", ["bounded", "free", "slow"])
+def test_scales_apart_multiply_ropes_score_by_s_to_half_the_difference(law):  # RF-8, CS-1
+    made = conformal.SCALE_LAWS[law]()
+    encoding = _stir(RiemannFormerRelative(language_frequencies(8), 3, law=made, start=0.8))
+    positions, keys = torch.tensor([0.0, 1.0, 4.5, 2.0], dtype=F64), torch.tensor([3.0, 0.5], dtype=F64)
+    q, k = torch.randn(2, 3, 4, 8, dtype=F64), torch.randn(2, 3, 2, 8, dtype=F64)
+    found = _scores(encoding, q, k, positions[:, None], keys[:, None])
+    back = RoPE(-language_frequencies(8).double())
+    plain = _scores(back, q, k, positions[:, None], keys[:, None])
+    exponents = (made.exponent(positions)[:, None] - made.exponent(keys)) / 2
+    assert_close(found, plain * (exponents * encoding.log_scale()[:, :, None]).exp())
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("law", ["bounded", "free"])
+def test_scales_apart_leave_the_score_relative(grid, law):  # CS-1 with constant s
+    positions, (q, k) = grid_positions(*grid).double(), torch.randn(2, 1, 2, 12, 12, dtype=F64)
+    apart, both = (_build(name, grid, law=law).double() for name in ("riemannformer-relative", "riemannformer"))
+    both.raw_scale.data = apart.raw_scale.data = apart.raw_scale.detach() + torch.randn_like(apart.raw_scale)
+    assert_close(_scores(apart, q, k, positions + 17.5), _scores(apart, q, k, positions), atol=1e-9, rtol=1e-9)
+    assert not torch.allclose(_scores(both, q, k, positions + 17.5), _scores(both, q, k, positions))
+
+
+def test_a_flip_of_the_axis_inverts_the_scale():  # RF-13
+    positions, (q, k) = torch.arange(8.0, dtype=F64)[:, None], torch.randn(2, 1, 1, 8, 8, dtype=F64)
+    one, other = (RiemannFormer(language_frequencies(8), 1, s, conformal.free_law()).double() for s in (0.9, 1 / 0.9))
+    mirror = torch.tensor([1.0, -1.0], dtype=F64).repeat(4)
+    flipped = _scores(one, q, k, 7 - positions)
+    assert_close(flipped, 0.9**7 * _scores(other, q * mirror, k * mirror, positions), rtol=1e-6, atol=1e-6)
+
+
+def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
+    s = torch.tensor(1 / 1.1)
+    encoding = RiemannFormerRelative(torch.full((1, 1), 1e-9), 1, float(s), conformal.free_law())
+    reach = conformal.reach(s.log(), torch.float32)
+    for position, fine in ((0.99 * reach, True), (1.1 * reach, False)):
+        q, k = encoding.place(position[None, None]).to_reference(*torch.ones(2, 1, 1, 1, 2))
+        assert bool((q @ k.mT - 2).abs() < 1e-2) == fine
 
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "riemannformer-diagonal"])
@@ -446,6 +498,64 @@ def test_focusing_does_not_see_a_common_shift():  # RF-21
     assert_close(
         focusing.place(positions + 50).attenuation(), focusing.place(positions).attenuation(), rtol=1e-9, atol=0
     )
+
+
+# Inside the softmax, and RMT's decay -------------------------------------------------------------------------------
+
+
+def test_a_gaussian_gate_is_locality_focusing_with_its_rows_normalised():  # RF-21, RF-FUSED
+    attend, x, positions = MultiHeadAttention(24, 2).double(), torch.randn(2, 13, 24, dtype=F64), grid_positions(3, 4)
+    after = _stir(_build("rope-axial+lf", lf={"per_position": True}))
+    inside = _stir(_build("rope-axial+gauss", gauss={"per_position": True}))
+    inside.load_state_dict(after.state_dict())
+    kept, gated = (attend.weights(x, encoding.place(positions.to(F64))) for encoding in (after, inside))
+    assert_close(gated, kept / kept.sum(-1, keepdim=True))
+    assert (kept.sum(-1)[..., 1:] < 0.999).all()
+
+
+def test_rmts_decay_is_alibis_gate_after_the_softmax():  # CS-A1
+    positions, q = grid_positions(3, 4).to(F64), torch.zeros(1, 2, 12, 12)
+    slopes = torch.tensor([0.3, 1.5])
+    omega = ManhattanDecay(slopes).place(positions).attenuation()
+    for m, n in ((0, 11), (5, 5), (2, 4)):
+        steps = abs(m // 4 - n // 4) + abs(m % 4 - n % 4)
+        assert_close(omega[:, m, n].float(), (-slopes * steps).exp())
+    placed = _build("rmt", slopes="alibi").place(positions)
+    assert_close(placed.attenuation().log(), _build("alibi").place(positions).log_gate(None))
+    assert placed.log_gate(None) is None
+    assert placed.to_reference(q, q)[0] is q
+
+
+def test_rmts_slopes_are_those_of_its_published_decays():
+    expected = torch.tensor([1 - 2 ** (-2 - 4 * h / 5) for h in range(5)])
+    assert_close(locality.rmt_slopes(5).neg().exp(), expected)
+    with pytest.raises(ValueError, match="slopes: got 'steep'"):
+        _build("rmt", slopes="steep")
+    with pytest.raises(ValueError, match="slopes"):
+        ManhattanDecay(torch.tensor([0.5, -0.5]))
+
+
+def test_composed_encodings_each_do_their_part():
+    positions, x = grid_positions(3, 4), torch.randn(1, 12, 24)
+    q, k = torch.randn(2, 1, 2, 12, 12)
+    parts = [_build("sinusoidal"), _build("riemannformer", layers=2, per_layer=True), ALiBi(2), ALiBi(2), _build("rmt")]
+    placed = Composed(parts).place(positions).layer(1)
+    assert_close(Composed(parts).embed(x, positions), parts[0].embed(x, positions))
+    for mine, alone in zip(placed.to_reference(q, k), parts[1].place(positions).layer(1).to_reference(q, k)):
+        assert_close(mine, alone)
+    assert_close(placed.log_gate(x), 2 * parts[2].place(positions).log_gate(x))
+    assert_close(placed.attenuation(), parts[4].place(positions).attenuation())
+
+
+def test_one_turning_pair_keeps_no_symmetry_of_the_square():  # RF-TURN
+    positions, x = grid_positions(4, 4).to(F64), torch.randn(1, 16, 24, dtype=F64)
+    attend = MultiHeadAttention(24, 2).double()
+    picture = x.unflatten(1, (4, 4))
+    square = [y.rot90(i, (1, 2)).flatten(1, 2) for y in (picture, picture.transpose(1, 2)) for i in range(4)]
+    for name, kept in (("lf", 8), ("rope-pair", 1), ("rope-pair+lf", 1)):
+        placed = _build(name, (4, 4)).double().place(positions)
+        means = [attend(y, placed).mean(1) for y in square]
+        assert sum(torch.allclose(y, means[0], atol=1e-9) for y in means) == kept
 
 
 # Layers, names, errors ----------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from geolib.lab.experiments.papers.riemannformer import (
     distances,
     grid_table,
 )
+from geolib.lab.experiments.papers.scales import SCALE, start_of
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
 from geolib.lab.experiments.plan import Experiment, Stage, Variant
 from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error
@@ -618,6 +619,19 @@ def test_the_table_of_shifts_has_a_column_for_each_power_of_two():
     assert list(rows) == ["RoPE, reading order"]
     planned = len(SHIFT.configs("cpu"))
     assert found.notes[0] == f"{planned - 2} of {planned} runs not run yet."
+
+
+def test_the_table_of_scales_says_where_they_started_and_how_many_went_up():  # RF-6a
+    ends = [[[0.98, 1.2], [0.99, 0.9], [1.0, 1.1], [0.97, 0.96]]]
+    one = replace(record(SCALE.config("cpu", "free-below", "digits", 0), 0.9, SCALE.name), learned={"scales": ends})
+    found = table(SCALE, "cpu", [one])
+    assert found.rows == [["free, from below 1", "0.9851", "0.9000 to 1.2000", "4 of 8", "90.0"]]
+
+
+@pytest.mark.parametrize("row", ["riemannformer", "free-above", "middle-below", "middle-above", "relative-above"])
+def test_a_row_of_scales_starts_where_its_table_says(row):  # RF-6a
+    model = ViT(SCALE.config("cpu", row, "digits", 0), (1, 8, 8), 10)
+    assert learned_scales(model).unique().item() == pytest.approx(start_of(row), rel=1e-5)
 
 
 def test_a_carried_picture_stands_before_moved_positions():

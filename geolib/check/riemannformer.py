@@ -6,36 +6,8 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from geolib.check._register import checker, differs
-
-
-@checker("riemannformer: start of the slow law")
-def _slow_start(answer: Callable[[float, int, float], float]) -> str | None:
-    """answer(share, tokens, beta): the scale whose metric at the last position is the share."""
-    for share, tokens, beta in [(0.9, 64, 2.0), (0.5, 65536, 2.0), (0.9, 1000, math.e)]:
-        metric = float(answer(share, tokens, beta)) ** math.log(tokens, beta)
-        if abs(metric - share) > 1e-6:
-            return f"share {share}, {tokens} tokens, beta {beta:.3g}: at your scale the last metric is {metric:.5g}"
-    return None
-
-
-@checker("riemannformer: symmetries of a distance")
-def _symmetries(answer: Callable[[Tensor], int]) -> str | None:
-    """answer(A): how many of the square's eight symmetries keep |p|_A, by moving the cells of a grid."""
-    cells = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
-    moves: list[Callable[[int, int], tuple[int, int]]] = [
-        lambda i, j: (i, j), lambda i, j: (-i, j), lambda i, j: (i, -j), lambda i, j: (-i, -j),
-        lambda i, j: (j, i), lambda i, j: (-j, i), lambda i, j: (j, -i), lambda i, j: (-j, -i),
-    ]  # fmt: skip
-    for a, b, c in [(1.0, 0.0, 1.0), (1.0, 0.0, 2.0), (1.0, 0.3, 2.0), (1.0, 0.3, 1.0)]:
-        length = {(i, j): a * i * i + 2 * b * i * j + c * j * j for i, j in cells}
-        expected = sum(all(math.isclose(length[move(*cell)], length[cell]) for cell in cells) for move in moves)
-        matrix = torch.tensor([[a, b], [b, c]])
-        if int(answer(matrix)) != expected:
-            return f"for A = {matrix.tolist()} your count is {int(answer(matrix))}, it should be {expected}"
-    return None
 
 
 @checker("riemannformer: paired difference")

@@ -73,6 +73,7 @@ from geolib.connection.rows import (
     none_row,
     riemannformer_diagonal_row,
     riemannformer_general_row,
+    riemannformer_relative_row,
     riemannformer_row,
     rope_row,
 )
@@ -118,6 +119,7 @@ __all__ = [  # noqa: RUF022
     "alibi_row",
     "riemannformer_row",
     "riemannformer_general_row",
+    "riemannformer_relative_row",
     "riemannformer_diagonal_row",
     "locality_row",
     "gated_row",

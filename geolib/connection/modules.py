@@ -18,6 +18,7 @@ from geolib.connection._shared import token_at
 from geolib.connection.lattice import Connection, straight_path, transport_along
 from geolib.connection.paths import cayley_rotation
 from geolib.connection.rows import (
+    AFTER,
     INSIDE,
     Row,
     alibi_row,
@@ -27,6 +28,7 @@ from geolib.connection.rows import (
     none_row,
     riemannformer_diagonal_row,
     riemannformer_general_row,
+    riemannformer_relative_row,
     riemannformer_row,
     rope_row,
 )
@@ -111,6 +113,20 @@ def _alibi_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     return (alibi_row(reading.head_dim, _own(encoding.slopes, reading.head).item()),)
 
 
+def _manhattan_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    (row,) = _alibi_rows(encoding, reading)
+    return (replace(row, method="rmt", acts=AFTER),)
+
+
+def _gate_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    *inner, own = _locality_rows(encoding, reading)
+    return *inner, replace(own, method="gauss", acts=INSIDE)
+
+
+def _composed_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return tuple(row for part in encoding.parts for row in rows_of(part, *reading))
+
+
 def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
     """The frequencies of one head of RiemannFormer and which axes each pair follows, (pairs, axes) both."""
     follows = _read(encoding.follows)
@@ -119,12 +135,17 @@ def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
     return _filled(frequencies * follows, reading.head_dim), _filled(follows, reading.head_dim)
 
 
-def _riemannformer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    theta, follows = _planes(encoding, reading)
-    theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
-    rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
-    generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
-    return (riemannformer_row(generators, lambda p: rates @ encoding.law.exponent(p)),)
+def _one_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
+    """The metrics with one scale for each axis."""
+
+    def rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+        theta, follows = _planes(encoding, reading)
+        theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
+        rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
+        generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
+        return (row(generators, lambda p: rates @ encoding.law.exponent(p)),)
+
+    return rows
 
 
 def _two_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
@@ -160,7 +181,7 @@ def _per_layer_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
 
 
 def _per_layer_focusing_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    return *rows_of(encoding.encoding, *reading), _locality_rows(encoding.layers[reading.layer], reading)[-1]
+    return *rows_of(encoding.encoding, *reading), rows_of(encoding.layers[reading.layer], *reading)[-1]
 
 
 def _liere_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
@@ -247,11 +268,15 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "Learned": _embedded_rows("learned", "a vector for each cell"),
     "RoPE": _rope_rows,
     "ALiBi": _alibi_rows,
-    "RiemannFormer": _riemannformer_rows,
-    "RiemannFormerReflection": _riemannformer_rows,
+    "RiemannFormer": _one_scale_rows(riemannformer_row),
+    "RiemannFormerReflection": _one_scale_rows(riemannformer_row),
+    "RiemannFormerRelative": _one_scale_rows(riemannformer_relative_row),
     "RiemannFormerGeneral": _two_scale_rows(riemannformer_general_row),
     "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,
+    "GaussianGate": _gate_rows,
+    "ManhattanDecay": _manhattan_rows,
+    "Composed": _composed_rows,
     "LieRE": _liere_rows,
     "PerLayer": _per_layer_rows,
     "PerLayerFocusing": _per_layer_focusing_rows,

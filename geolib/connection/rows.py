@@ -171,6 +171,26 @@ def riemannformer_row(generators: Tensor, log_metric: Callable[[Tensor], Tensor]
     return Row("riemannformer", transport, log_scale, SCORE, "s, perhaps theta or X")
 
 
+def riemannformer_relative_row(generators: Tensor, log_metric: Callable[[Tensor], Tensor]) -> Row:
+    """Queries scaled one way and keys the other: exp((m - n) X), scaled by s^{(m-n)/2}.
+
+    Arguments as of ``riemannformer_row``. With a log_metric that is linear the score is relative.
+
+    >>> row = riemannformer_relative_row(torch.zeros(1, 2, 2), lambda p: p[0] * math.log(0.5))
+    >>> row.bilinear_form(torch.tensor([3.0]), torch.tensor([1.0]))  # the square root of 0.5^2
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]], dtype=torch.float64)
+
+    Source: RF-8, CS-1 (constant s).
+    """
+
+    def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
+        return (log_metric(p_m.double()) - log_metric(p_n.double())) / 2
+
+    transport = riemannformer_row(generators, log_metric).transport
+    return Row("riemannformer-relative", transport, log_scale, SCORE, "s, perhaps theta or X")
+
+
 def _itself(p: Tensor) -> Tensor:
     return p
 

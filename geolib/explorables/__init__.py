@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from geolib.explorables.notebook import LabNotebook
     from geolib.explorables.plaquettes import Plaquettes
     from geolib.explorables.powers import EvenPowers
+    from geolib.explorables.scale import ScaleSlider
     from geolib.explorables.skew import SkewExponential
     from geolib.explorables.spaces import ThreeSpaces
     from geolib.explorables.sphere import SphereTransport
@@ -42,6 +43,7 @@ __all__ = [
     "LocalityFocus",
     "Plaquettes",
     "RopeClock",
+    "ScaleSlider",
     "SkewExponential",
     "SphereTransport",
     "ThreeSpaces",
@@ -61,6 +63,7 @@ _MODULES = {
     "LocalityFocus": "locality",
     "Plaquettes": "plaquettes",
     "RopeClock": "clock",
+    "ScaleSlider": "scale",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
     "ThreeSpaces": "spaces",
