@@ -56,7 +56,7 @@ METHOD_STYLES = {
     "sympow-gates": ("green", "-."),
     "compass": ("purple", "--"),
     "gauss": ("purple", ":"),
-    "rmt": ("gold", "-"),
+    "rmt": ("sky", "-"),
     "rope-pair": ("sky", "-."),
 }
 

@@ -103,7 +103,8 @@ function grid(parent, turn) {
       turn(part, Math.atan2(cy - y, x - cx) / DEGREE);
     } });
     return (angle, chosen) => {
-      const [cx, cy] = centre(), x = cx + radius * Math.cos(angle * DEGREE), y = cy - radius * Math.sin(angle * DEGREE);
+      const [cx, cy] = centre(), radians = angle * DEGREE;
+      const [x, y] = [cx + radius * Math.cos(radians), cy - radius * Math.sin(radians)];
       set(ring, { cx: cx.toFixed(1), cy: cy.toFixed(1), class: `dial${chosen ? " chosen" : ""}` });
       set(hand, { x1: cx.toFixed(1), y1: cy.toFixed(1), x2: x.toFixed(1), y2: y.toFixed(1) });
       grip.place(x, y);
@@ -159,14 +160,15 @@ function render({ model, el }) {
   const names = [...LINKS.map((_, l) => `link ${l + 1}`), ...SITES.map((_, s) => `site ${s + 1}`)];
   const part = choice(side, { label: "Move", options: names.map((name) => [name, name]),
     onInput: (value) => change({ part: value }) });
-  const angle = slider(side, { label: "Its own turn", min: -180, max: 180, step: 5,
+  // A half turn either way is one turn: the slider ends before it.
+  const angle = slider(side, { label: "Its own turn", min: -175, max: 175, step: 5,
     onInput: (value) => put(read().part, value) });
   const row = html("div", { class: "row" }, side);
   const any = (count) => Array.from({ length: count }, () => 5 * Math.round(72 * (Math.random() - 0.5)));
   button(row, "Any links", () => change({ links: any(12) }));
   button(row, "Any gauge", () => change({ sites: any(9) }));
   button(row, "All at 0", () => change({ links: Array(12).fill(0), sites: Array(9).fill(0) }));
-  html("p", { class: "geo-note" }, side, "Blue hands: links, each for the step along its arrow. Orange hands: the frames "
+  html("p", { class: "geo-note" }, side, "Blue hands: links, each for the step along its arrow. Orange hands: frames "
     + "at the sites. Colour: what a square turns by, counter-clockwise round it.");
 
   place.start((state) => {
