@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from geolib.check import check
+from geolib.connection import to_frames
 from geolib.lie import exp_skew, log_rotation, upper_entries
 from geolib.rotations import rotate_pairs
 from geolib.sympow import direction_moment, embed
@@ -66,6 +67,7 @@ RIGHT = {
     "riemannformer: paired difference": lambda a, b: paired(a, b, len(a.keys() & b.keys())),
     "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
     "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
+    "connection: comb": lambda steps: torch.linalg.inv(to_frames(steps)),
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -93,6 +95,7 @@ WRONG = {
     "riemannformer: paired difference": lambda a, b: paired(a, b, 1),
     "recurrences: slope": lambda memory: 1 / memory,
     "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
+    "connection: comb": to_frames,
 }
 
 
