@@ -90,7 +90,7 @@ BLOCKS = Experiment(
         "square. The equal start draws them from [0, 2 pi tan(pi / 2b)): then the mean generator's top angle is pi at "
         "every width b, as it is at b = 2."
     ),
-    importance=4,
+    importance=3,
     tabulate=block_table,
 )
 
