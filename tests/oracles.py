@@ -1,0 +1,251 @@
+"""Each registered method again, in float64 NumPy, one query and one key at a time, from the papers' formulas.
+
+Nothing of geolib is used but the numbers that a method has learned, so that an error in it cannot stand on both sides.
+"""
+
+import math
+
+import numpy as np
+import scipy.linalg
+
+
+def number(parameter):
+    """A parameter as float64 numbers."""
+    return parameter.detach().double().numpy()
+
+
+def turn(angle):
+    """Counter-clockwise."""
+    return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+
+
+def mirror(angle):
+    """The reflection about the line at that angle."""
+    return np.array([[math.cos(2 * angle), math.sin(2 * angle)], [math.sin(2 * angle), -math.cos(2 * angle)]])
+
+
+def geometric(count, base):
+    """base^(-i/count), rounded as constants of a model are."""
+    return [float(np.float32(base ** (-i / count))) for i in range(count)]
+
+
+def axial(dim, axes, base):
+    """(theta, axis) of each pair: pairs in as many runs as there are axes, the first ones longer by one."""
+    pairs = dim // 2
+    sizes = [pairs // axes + (axis < pairs % axes) for axis in range(axes)]
+    return [(theta, axis) for axis, size in enumerate(sizes) for theta in geometric(size, base)]
+
+
+def alternating(dim, axes, base):
+    """(theta, axis) of each pair: the axes take turns, and share their frequencies."""
+    rounds = dim // 2 // axes
+    return [(theta, axis) for theta in geometric(rounds, base) for axis in range(axes)]
+
+
+def reading(p, grid):
+    """The index of a cell in reading order."""
+    index = 0.0
+    for cell, size in zip(p, grid):
+        index = index * size + cell
+    return index
+
+
+class Oracle:
+    """One method at work in a layer and head; ``map`` is what T^-1 does to a query or key at p."""
+
+    def __init__(self, encoding, grid, dim, layer=0, head=0):
+        self.encoding, self.grid, self.dim, self.layer, self.head = encoding, grid, dim, layer, head
+
+    def map(self, p):
+        return np.eye(self.dim)
+
+    def gate(self, m, n, positions, x):
+        return 0.0
+
+    def omega(self, p, r, query):
+        return 1.0
+
+    def blocks(self, matrices):
+        """Blocks along the diagonal, and ones below where they do not reach."""
+        whole = np.eye(self.dim)
+        filled = scipy.linalg.block_diag(*matrices)
+        whole[: len(filled), : len(filled)] = filled
+        return whole
+
+
+class Rope(Oracle):
+    def map(self, p):
+        i = reading(p, self.grid)
+        return self.blocks([turn(i * theta) for theta in geometric(self.dim // 2, 10000.0)])
+
+
+class Axial(Oracle):
+    def map(self, p):
+        return self.blocks([turn(p[a] * theta) for theta, a in axial(self.dim, len(self.grid), 100.0)])
+
+
+class Visionllama(Oracle):
+    def map(self, p):
+        whole = self.dim - self.dim % (2 * len(self.grid))
+        return self.blocks([turn(p[a] * theta) for theta, a in alternating(whole, len(self.grid), 10000.0)])
+
+
+class Alibi(Oracle):
+    def gate(self, m, n, positions, x):
+        heads = len(self.encoding.slopes)
+        slope = float(np.float32(2 ** (-8 * (self.head + 1) / heads)))
+        return -slope * float(np.abs(positions[m] - positions[n]).sum())
+
+
+class LieRE(Oracle):
+    def map(self, p):
+        entries = number(self.encoding.generators)
+        entries = entries[min(self.layer, len(entries) - 1)]
+        entries = entries[min(self.head, len(entries) - 1)]  # (blocks, axes, entries)
+        b = self.encoding.width
+        unit = self.unit()
+        matrices = []
+        for block in entries:
+            total = np.zeros((b, b))
+            for axis, upper in enumerate(block):
+                A, at = np.zeros((b, b)), 0
+                for i in range(b):
+                    for j in range(i + 1, b):
+                        A[i, j], A[j, i] = upper[at], -upper[at]
+                        at += 1
+                total += p[axis] / unit[axis] * A
+            matrices.append(scipy.linalg.expm(total))
+        return self.blocks(matrices)
+
+    def unit(self):
+        return [max(cells - 1, 1) for cells in self.grid]
+
+
+class RopeMixed(LieRE):
+    def unit(self):
+        return [1.0] * len(self.grid)
+
+
+class Riemannian(Oracle):
+    half_turns = 1.0
+
+    def scales(self):
+        w = number(self.encoding.raw_scale)
+        s = np.exp(w) / (np.exp(w) + 0.1)
+        return s[min(self.head, len(s) - 1)]
+
+    def pairs(self):
+        return axial(self.dim, len(self.grid), 100.0)
+
+    def map(self, p):
+        s = self.scales()
+        return self.blocks(
+            [
+                self.pair(p[a], theta / self.half_turns, s[a], s[j] if s.ndim == 2 else None)
+                for j, (theta, a) in enumerate(self.pairs())
+            ]
+        )
+
+    def pair(self, m, theta, s, both):
+        return s ** (m / 2) * turn(-m * theta)
+
+
+class RiemannianGeneral(Riemannian):
+    def map(self, p):
+        s = self.scales()
+        return self.blocks([self.pair(p[a], theta, None, s[j]) for j, (theta, a) in enumerate(self.pairs())])
+
+    def pair(self, m, theta, s, both):
+        return np.diag(both ** (m / 2)) @ turn(m * theta)
+
+
+class RiemannianDiagonal(RiemannianGeneral):
+    def pair(self, m, theta, s, both):
+        return turn(-m * theta) @ np.diag(both ** (m / 2))
+
+
+class RiemannianReflection(Riemannian):
+    half_turns = 2.0
+
+    def pair(self, m, theta, s, both):
+        return s ** (m / 2) * mirror(m * theta)
+
+
+class Focused(Oracle):
+    """The Gaussian around another oracle."""
+
+    def __init__(self, inner, encoding, grid, dim, layer=0, head=0):
+        super().__init__(encoding, grid, dim, layer, head)
+        self.inner = inner
+
+    def map(self, p):
+        return self.inner.map(p)
+
+    def gate(self, m, n, positions, x):
+        return self.inner.gate(m, n, positions, x)
+
+    def omega(self, p, r, query):
+        raw = number(self.encoding.raw_precision)
+        root = np.tril(raw, -1) + np.diag(np.exp(np.diag(raw)))
+        widths = np.exp(number(self.encoding.log_sigma))[self.head]
+        sigma = widths[query] if len(widths) > 1 else widths[0]
+        gap = p - r
+        return math.exp(-gap @ (root @ root.T) @ gap / (2 * sigma**2)) * self.inner.omega(p, r, query)
+
+
+class SympowGates(Oracle):
+    def map(self, p):
+        i = reading(p, self.grid)
+        thetas = [float(np.float32(2 * math.pi * 65536.0 ** (-j / (self.dim // 2)))) for j in range(self.dim // 2)]
+        return self.blocks([turn(i * theta) for theta in thetas])
+
+    def gate(self, m, n, positions, x):
+        if n > m:
+            return -math.inf
+        row = number(self.encoding.W_gamma.weight)[self.head]
+        total = 0.0
+        for k in range(n + 1, m + 1):
+            logit = x[k] @ row + self.encoding.gate_bias
+            total += -math.log1p(math.exp(-logit))
+        return total
+
+
+ORACLES = {
+    "none": Oracle,
+    "sinusoidal": Oracle,
+    "learned": Oracle,
+    "rope": Rope,
+    "rope-axial": Axial,
+    "visionllama": Visionllama,
+    "alibi": Alibi,
+    "liere": LieRE,
+    "rope-mixed": RopeMixed,
+    "riemannformer": Riemannian,
+    "riemannformer-general": RiemannianGeneral,
+    "riemannformer-diagonal": RiemannianDiagonal,
+    "riemannformer-reflection": RiemannianReflection,
+    "sympow-gates": SympowGates,
+}
+
+
+def oracle(name, encoding, grid, dim, layer=0, head=0):
+    """The oracle of a name in the registry, with ``+lf`` or without."""
+    method, *wrappers = name.split("+")
+    if method == "lf":
+        return Focused(Oracle(encoding, grid, dim), encoding, grid, dim, layer, head)
+    if wrappers:
+        return Focused(ORACLES[method](encoding.encoding, grid, dim, layer, head), encoding, grid, dim, layer, head)
+    return ORACLES[method](encoding, grid, dim, layer, head)
+
+
+def weights(found, q, k, positions, x):
+    """Attention's weights of one head: q, k (tokens, dim), positions (tokens, axes), x (tokens, width)."""
+    tokens, dim = q.shape
+    scores, omega = np.empty((tokens, tokens)), np.empty((tokens, tokens))
+    for m in range(tokens):
+        for n in range(tokens):
+            a, b = found.map(positions[m]) @ q[m], found.map(positions[n]) @ k[n]
+            scores[m, n] = a @ b / math.sqrt(dim) + found.gate(m, n, positions, x)
+            omega[m, n] = found.omega(positions[m], positions[n], m)
+    e = np.exp(scores - scores.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True) * omega

@@ -1,0 +1,305 @@
+"""Laws that every method of the registry obeys, by hypothesis and by an oracle of its own.
+
+Few examples run in ``make test``; ``HYPOTHESIS_PROFILE=mutants`` runs many.
+"""
+
+import inspect
+import math
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib import encodings
+from geolib.attention import attention, attention_weights, extended
+from geolib.encodings import METHODS, build
+from geolib.rotations import grid_positions
+
+F64 = torch.float64
+GRIDS = [(7,), (3, 2), (2, 2, 2)]
+HEADS, DIM = 2, 12
+JUDGED = [*oracles.ORACLES, "lf"]
+NAMES = [*JUDGED, "riemannformer+lf", "alibi+lf", "liere+lf"]
+every_name = pytest.mark.parametrize("name", NAMES)
+every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
+
+
+def stirred(name, grid, layers=2, **options):
+    """A method in float64 whose parameters have left their start."""
+    encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=grid, layers=layers, **options).double()
+    with torch.no_grad():
+        for p in encoding.parameters():
+            p += 0.2 * torch.randn_like(p)
+    return encoding
+
+
+def drawn(grid, batch=2):
+    """Queries, keys, values and inputs in float64, and where they stand."""
+    tokens = math.prod(grid)
+    q, k, v = torch.randn(3, batch, HEADS, tokens, DIM, dtype=F64)
+    return q, k, v, torch.randn(batch, tokens, HEADS * DIM, dtype=F64), grid_positions(*grid).double()
+
+
+def weights_of(placed, q, k, x):
+    """The weights of a layer, as attention makes them."""
+    a, b = placed.to_reference(q, k)
+    gate, omega = extended(placed.log_gate(x), q, k, 0.0), extended(placed.attenuation(), q, k, 1.0)
+    return attention_weights(a, b, log_gate=gate, attenuation=omega)
+
+
+# The numbers themselves -----------------------------------------------------------------------------------------------
+
+
+@every_grid
+@every_name
+def test_weights_are_those_of_the_oracle(name, grid):
+    encoding = stirred(name, grid)
+    q, k, _, x, cells = drawn(grid)
+    for positions in (cells, cells + 0.37 * torch.randn_like(cells)) if name != "learned" else (cells,):
+        placed = encoding.place(positions)
+        for layer in range(2):
+            got = weights_of(placed.layer(layer), q, k, x).detach().numpy()
+            for head in range(HEADS):
+                expected = oracles.oracle(name, encoding, grid, DIM, layer, head)
+                for b in range(2):
+                    wanted = oracles.weights(
+                        expected, q[b, head].numpy(), k[b, head].numpy(), positions.numpy(), x[b].numpy()
+                    )
+                    np.testing.assert_allclose(got[b, head], wanted, atol=1e-12, rtol=1e-10)
+
+
+@every_grid
+@pytest.mark.parametrize("name", ["sinusoidal", "learned"])
+def test_embeddings_are_those_of_the_oracle(name, grid):
+    encoding, (_, _, _, x, positions) = stirred(name, grid), drawn(grid)
+    got = (encoding.embed(x, positions) - x).detach().numpy()
+    for token, p in enumerate(positions.numpy()):
+        if name == "learned":
+            wanted = oracles.number(encoding.vectors)[tuple(p.astype(int))]
+        else:
+            pairs = oracles.axial(HEADS * DIM, len(grid), 10000.0)
+            wanted = [f(p[a] * theta) for theta, a in pairs for f in (math.sin, math.cos)]
+        np.testing.assert_allclose(got[:, token], np.broadcast_to(wanted, got[:, token].shape), atol=1e-12)
+
+
+# Precision ------------------------------------------------------------------------------------------------------------
+
+
+@every_name
+def test_float64_in_one_place_is_not_lost_to_float32_in_another(name):
+    grid = GRIDS[1]
+    encoding, (q, k, _, x, positions) = stirred(name, grid), drawn(grid)
+    exact = weights_of(encoding.place(positions).layer(0), q, k, x)
+    again = encoding.place(positions).layer(0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a, b = again.to_reference(q, k)
+    assert a.dtype == b.dtype == F64
+    scores = attention_weights(*encoding.place(positions).layer(0).to_reference(q, k))
+    assert_close(attention_weights(a, b), scores, atol=1e-13, rtol=1e-12)
+    # float32 first does not colour what comes after.
+    encoding.place(positions.float()).layer(0).to_reference(q.float(), k.float())
+    assert torch.equal(weights_of(encoding.place(positions).layer(0), q, k, x), exact)
+
+
+@every_name
+def test_float32_is_near_and_keeps_its_dtype(name):
+    grid = GRIDS[1]
+    encoding, (q, k, _, x, positions) = stirred(name, grid), drawn(grid)
+    exact = weights_of(encoding.place(positions).layer(1), q, k, x).detach()
+    narrow = encoding.float().place(positions.float()).layer(1)
+    a, b = narrow.to_reference(q.float(), k.float())
+    assert a.dtype == b.dtype == torch.float32
+    assert_close(weights_of(narrow, q.float(), k.float(), x.float()).detach().double(), exact, atol=2e-5, rtol=2e-4)
+
+
+# One or many, whole or in parts ---------------------------------------------------------------------------------------
+
+
+@every_grid
+@every_name
+def test_a_batch_is_its_samples_and_a_call_leaves_no_trace(name, grid):
+    encoding, (q, k, v, x, positions) = stirred(name, grid), drawn(grid, batch=3)
+    placed = encoding.place(positions).layer(1)
+    whole = placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(x))
+    for b in range(3):
+        one = slice(b, b + 1)
+        alone = placed.attend(*placed.to_reference(q[one], k[one]), v[one], log_gate=placed.log_gate(x[one]))
+        assert_close(whole[one], alone, atol=1e-13, rtol=1e-12)
+    assert_close(placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(x)), whole, atol=0, rtol=0)
+
+
+@every_name
+def test_weights_times_values_are_what_attend_returns(name):
+    encoding, (q, k, v, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
+    for extra in (0, 2):  # tokens in front that have no place
+        more = torch.randn(2, HEADS, extra, DIM, dtype=F64)
+        Q, K, V = (torch.cat([more.roll(i, -1), y], 2) for i, y in enumerate((q, k, v)))
+        X = torch.cat([torch.randn(2, extra, HEADS * DIM, dtype=F64), x], 1)
+        placed = encoding.place(positions).layer(0)
+        got = placed.attend(*placed.to_reference(Q, K), V, log_gate=placed.log_gate(X))
+        assert_close(got, weights_of(placed, Q, K, X) @ V, atol=1e-12, rtol=1e-10)
+
+
+@every_name
+def test_memory_layout_does_not_matter(name):
+    encoding, (q, k, _, x, positions) = stirred(name, GRIDS[2]), drawn(GRIDS[2])
+    wanted = weights_of(encoding.place(positions).layer(0), q, k, x)
+    strided = [y.transpose(1, 3).contiguous().transpose(1, 3) for y in (q, k)]
+    apart = torch.stack([positions, -positions], -1)[..., 0]
+    assert not apart.is_contiguous()
+    got = weights_of(encoding.place(apart).layer(0), *strided, x.mT.contiguous().mT)
+    assert_close(got, wanted, atol=1e-13, rtol=1e-12)
+
+
+# Gradients ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "learned" not in name])
+def test_gradients_are_the_numerical_ones(name):
+    grid = (2, 2)
+    encoding, (q, k, v, x, positions) = (
+        stirred(name, grid, learn_angles=True)
+        if (name.startswith("riemannformer") and "+" not in name)
+        else stirred(name, grid),
+        drawn(grid, batch=1),
+    )
+    positions = positions + 0.1 * torch.rand_like(positions)
+    names, parameters = zip(*encoding.named_parameters()) if list(encoding.parameters()) else ((), ())
+
+    def loss(positions, x, *values):
+        def run(q):
+            placed = encoding.place(positions).layer(1)
+            y = encoding.embed(x, positions)
+            out = placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(y))
+            return out.square().sum() + y.square().sum()
+
+        if not names:
+            return run(q)
+        return torch.func.functional_call(_Runs(encoding, run), {f"encoding.{n}": p for n, p in zip(names, values)}, q)
+
+    leaves = [y.detach().clone().requires_grad_() for y in (positions, x, *parameters)]
+    if name.startswith("alibi"):
+        leaves[0].requires_grad_(False)  # |m - m| has no derivative
+    assert torch.autograd.gradcheck(loss, leaves, atol=1e-6, fast_mode=True)
+
+
+class _Runs(torch.nn.Module):
+    """A function of one argument beside the encoding whose parameters it uses."""
+
+    def __init__(self, encoding, run):
+        super().__init__()
+        self.encoding, self.run = encoding, run
+
+    def forward(self, q):
+        return self.run(q)
+
+
+@every_name
+def test_constants_of_a_method_get_no_gradient(name):
+    encoding = stirred(name, GRIDS[1])
+    for _, buffer in encoding.named_buffers():
+        assert not buffer.requires_grad
+    fixed = build(name, width=HEADS * DIM, heads=HEADS, grid=GRIDS[1])
+    before = {key: value.clone() for key, value in fixed.named_buffers()}
+    q, k, v, x, positions = drawn(GRIDS[1])
+    placed = fixed.double().place(positions).layer(0)
+    loss = placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(x)).square().sum()
+    if list(fixed.parameters()) and loss.requires_grad:
+        loss.backward()
+        torch.optim.SGD(fixed.parameters(), 0.1).step()
+    for key, value in fixed.named_buffers():
+        assert torch.equal(value, before[key].double())
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+# For each option of a registered method, a value away from its default. A new option needs a line here.
+AWAY = {
+    "axes": None,
+    "base": 7.0,
+    "longest": 50.0,
+    "gate_bias": 0.0,
+    "law": "free",
+    "law_options": {"alpha": 0.5},
+    "far": 0.5,
+    "learn_angles": True,
+    "per_head": False,
+    "per_layer": True,
+    "sigma": 0.7,
+    "per_position": True,
+    "learn_precision": False,
+    "share": "all",
+    "block": 4,
+    "scale": 0.5,
+    "std": 0.2,
+}
+
+
+def options_of(name):
+    """The options of a method, from the functions and classes that its line of the registry calls."""
+    makers = {
+        "sinusoidal": [encodings.Sinusoidal],
+        "learned": [encodings.Learned],
+        "rope-axial": [encodings.axial_frequencies],
+        "lf": [encodings._focused],
+    }
+    found = [encodings._riemannian] if name.startswith("riemannformer") else makers.get(name, [METHODS[name]])
+    taken = {"method_class", "setting", "encoding", "width", "grid", "axes", "dim", "options", "method"}
+    return sorted({p for f in found for p in inspect.signature(f).parameters} - taken)
+
+
+OPTIONS = [(name, option) for name in JUDGED for option in options_of(name)]
+
+
+def fingerprint(name, **options):
+    """All that an encoding does and holds: weights of two layers, embeddings, which numbers are learned."""
+    torch.manual_seed(3)
+    encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=GRIDS[1], layers=2, **options).double()
+    learned = sorted((key, tuple(value.shape)) for key, value in encoding.named_parameters())
+    torch.manual_seed(4)
+    q, k, _, x, positions = drawn(GRIDS[1])
+    placed = encoding.place(positions)
+    numbers = [weights_of(placed.layer(i), q, k, x) for i in range(2)] + [encoding.embed(x, positions)]
+    return learned, torch.cat([y.detach().flatten() for y in numbers])
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS, ids=str)
+def test_every_option_of_a_method_makes_a_difference(name, option):
+    assert option in AWAY, f"{name} has a new option {option}: give it a value away from its default in AWAY"
+    learned, numbers = fingerprint(name)
+    learned_away, numbers_away = fingerprint(name, **{option: AWAY[option]})
+    assert learned != learned_away or not torch.equal(numbers, numbers_away)
+    again = fingerprint(name, **{option: AWAY[option]})
+    assert again[0] == learned_away
+    assert torch.equal(again[1], numbers_away)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_option_that_a_method_does_not_have_is_refused(name):
+    with pytest.raises(ValueError, match="options: got"):
+        build(name, width=24, heads=2, grid=(2, 2), colour="red")
+
+
+# Attention's own options ----------------------------------------------------------------------------------------------
+
+
+def test_every_option_of_attention_makes_a_difference_on_every_path():
+    q, k, v = torch.randn(3, 2, 2, 5, 4, dtype=F64)
+    gate, omega = -torch.rand(2, 5, 5, dtype=F64), torch.rand(2, 5, 5, dtype=F64)
+    away = {"log_gate": gate, "attenuation": omega, "causal": True, "scale": 0.9}
+    settings = [{}] + [
+        {key: away[key] for j, key in enumerate(away) if bits >> j & 1} for bits in range(1, 2 ** len(away))
+    ]
+    results = []
+    for setting in settings:
+        got = attention(q, k, v, **setting)
+        scores = q @ k.mT * setting.get("scale", 0.5) + setting.get("log_gate", 0.0)
+        if setting.get("causal"):
+            scores = scores + torch.full((5, 5), -math.inf, dtype=F64).triu(1)
+        wanted = (scores.exp() / scores.exp().sum(-1, keepdim=True) * setting.get("attenuation", 1.0)) @ v
+        assert_close(got, wanted, atol=1e-12, rtol=1e-10)
+        assert_close(attention_weights(q, k, **setting) @ v, wanted, atol=1e-12, rtol=1e-10)
+        assert all((got - other).abs().max() > 1e-3 for other in results)
+        results.append(got)
