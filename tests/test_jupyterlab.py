@@ -107,11 +107,12 @@ def run(page, index):
 def shown(page, index, text):
     """Run a cell again and again until its output holds this text: a slider's message may still be on its way."""
     output = page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-OutputArea")
-    for _ in range(50):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         run(page, index)
         if text in output.text_content():
             return
-        page.wait_for_timeout(100)
+        page.wait_for_timeout(200)
     pytest.fail(f"{output.text_content()!r} does not hold {text!r}")
 
 

@@ -312,6 +312,8 @@ def test_a_link_to_a_state_is_made_without_spamming_the_history(book):
 
 def test_readers_who_asked_for_less_motion_get_the_end_at_once(book):
     page = book(reduced_motion="reduce")
+    page.evaluate("document.querySelectorAll('.explorable')[2].wake()")
+    page.wait_for_selector(".explorable[data-alive=yes] >> nth=2")
     seen = page.evaluate("""async () => {
         const mirror = () => [...document.querySelectorAll(".explorable")][2]?.querySelectorAll("input")[1]?.value;
         document.getElementById("right").click();
@@ -334,7 +336,8 @@ def test_every_link_of_a_page_moves_its_figure_there(browser, tmp_path, path, ca
     file.write_text(page_of([saved(each) for each in widgets], text + "{}" * len(widgets)), "utf-8")
     page = browser.new_context(reduced_motion="reduce").new_page()
     page.goto(file.as_uri())
-    page.wait_for_function(f"document.querySelectorAll('.explorable[data-alive]').length === {len(widgets)}")
+    page.evaluate("Promise.all([...document.querySelectorAll('.explorable')].map((each) => each.wake()))")
+    assert page.locator(".explorable[data-alive]").count() == len(widgets)
     for link, move in zip(moves, call("readMove", [[link] for link in moves]), strict=True):
         page.locator(f'a[href="{link}"]').click()
         shown = page.evaluate(

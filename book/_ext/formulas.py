@@ -64,7 +64,8 @@ class Typesetter:
         files["output/chtml/fonts/tex.js"] = (mathjax() / "output/chtml/fonts/tex.js").read_text("utf-8")
         engine.eval(f"var PARTS = {json.dumps(files)};{START % json.dumps(PARTS)}")
         engine.eval((mathjax() / "startup.js").read_text("utf-8"))
-        engine.eval("MathJax.startup.promise.then(() => true)").get()
+        engine.eval("var ready = false; MathJax.startup.promise.then(() => { ready = true; })")
+        assert engine.eval("ready"), "MathJax has not started"  # nothing of it is fetched, so nothing is left to await
         engine.eval(Path(__file__).with_suffix(".js").read_text("utf-8"))
         self.css = engine.eval("MathJax.startup.adaptor.textContent(MathJax.chtmlStylesheet())")
         return engine

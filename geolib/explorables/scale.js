@@ -1,5 +1,5 @@
 // One scale s and one row of sixteen attention weights: on both sides, or up on one side and down on the other.
-import { choice, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, html, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
 import { softmax } from "./algebra.js";
 
@@ -82,6 +82,7 @@ function bars(parent, what) {
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS);
   const root = html("div", { class: "scale", role: "group", "aria-label": "One scale, one row" }, place.root);
+  ask(root, "Move the shift. Which of the two choices lets the weights change with it?");
   const move = (name) => (value) => place.change({ [name]: value });
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
