@@ -129,17 +129,15 @@ def main() -> None:
     earlier = json.loads(asked.before.read_text("utf-8")) if asked.before else {}
     lines: dict[str, dict[str, Any]] = {}
     print(f"| page | {' | '.join(COLUMNS)} |\n|{'---|' * (1 + len(COLUMNS))}")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *QUIET]
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=browser_on_path(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *QUIET]
-        )
         for name in (each for each in pages(asked.site) if any(part in each for part in asked.pages)):
-            address = f"http://127.0.0.1:{server.server_port}/{name}"
-            lines[name] = measure(browser, address, asked.repeats)
+            browser = playwright.chromium.launch(executable_path=browser_on_path(), args=flags)  # a page a browser
+            lines[name] = measure(browser, f"http://127.0.0.1:{server.server_port}/{name}", asked.repeats)
+            browser.close()
             print(row(name, lines[name], earlier.get(name)), flush=True)
-        browser.close()
-    if asked.json:
-        asked.json.write_text(json.dumps(lines, indent=1), "utf-8")
+            if asked.json:
+                asked.json.write_text(json.dumps(lines, indent=1), "utf-8")
 
 
 if __name__ == "__main__":
