@@ -113,7 +113,7 @@ def test_only_takes_rows_methods_and_data_sets():
     grid = BASELINES.configs("full")
     assert {c.method for c in BASELINES.only(grid, ["rope"])} == {"rope"}
     (one,) = BASELINES.only(grid, ["w192-mlp2.none"])
-    assert (one.method, one.width) == ("none", 96)
+    assert (one.method, one.width) == ("none", 192)
     with pytest.raises(LabError, match=r"--only 'w1': there are w256-mlp4\.none"):
         BASELINES.only(grid, ["w1"])
 
@@ -516,7 +516,7 @@ def test_no_recorded_table_mixes_machines():
     """Numbers of one seed differ between machines, so a paired difference takes both of its runs from one."""
     kept = read_all()
     for experiment in EXPERIMENTS.values():
-        for scale in experiment.settings:
+        for scale in experiment.scales:
             cells = cells_of(experiment, scale, kept)
             assert len({record.device for records in cells.values() for record in records}) <= 1, experiment.name
 
