@@ -220,11 +220,11 @@ def test_the_list_offers_curves_and_says_when_one_is_drawn_by_hand(place):
     gates = place.page.get_by_label("Draw gates γ")
     note = place.page.locator("#one .effect > .geo-note").first
     assert gates.input_value() == "reset"
-    assert note.text_content().startswith("log b bends")
+    assert note.text_content().startswith("log γₘₙ bends")
     gates.select_option("alibi")
     place.settle()
     assert place.values()["gamma"] == pytest.approx([math.exp(-1 / 8)] * 32)
-    assert note.text_content() == "log b is straight: it is ALiBi’s dashed line, m\u00a0=\u00a00.125"
+    assert note.text_content() == "log γₘₙ is straight: it is ALiBi’s dashed line, slope\u00a00.125"
     gates.select_option("half")
     place.settle()
     assert "remembers Σₙ γₘₙ = 2.0 tokens" in sentence(place, 0)

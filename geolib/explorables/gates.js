@@ -34,7 +34,7 @@ export function memory(gamma, token) {
   return logRow(gamma, token).reduce((sum, log) => sum + Math.exp(log), 0);
 }
 
-/** The slope m of ALiBi's line m (j - i) that ends where the row ends, and the row's largest gap to that line. */
+/** The slope of ALiBi's line slope (n - m) that ends where the row ends, and the row's largest gap to that line. */
 export function alibi(gamma, token) {
   const row = logRow(gamma, token), slope = token > 1 ? -row[token - 1] / (token - 1) : 0;
   return { slope, gap: Math.max(...row.map((log, distance) => Math.abs(log + slope * distance))) };
@@ -146,7 +146,7 @@ function map(parent) {
   };
 }
 
-/** log b_ij of one row against distance, and ALiBi's line through its two ends. */
+/** log gamma_mn of one row against distance, and ALiBi's line through its two ends. */
 function fall(parent) {
   const { picture, marks, frame, x, y } = chart(parent);
   const line = svg("path", { class: "line" }, marks), row = svg("path", { class: "geo-line geo-warm" }, marks);
@@ -256,8 +256,8 @@ function render({ model, el }) {
     theta.update(state.theta, `${show(state.theta, 1, true)}°`, 180);
     const { slope, gap } = alibi(gamma, i), mu = angles(beta, state.theta)[i - 1], ahead = mu - i * state.theta;
     say(remembers, `token ${i} remembers Σₙ γₘₙ = `, ["warm", show(memory(gamma, i), 1)], " tokens");
-    say(straight, ["text", gap < 1e-9 ? "log b is straight: " : "log b bends: "],
-      `${gap < 1e-9 ? "it is" : `up to ${show(gap, 2)} from`} ALiBi’s dashed line, m\u00a0=\u00a0${show(slope, 3)}`);
+    say(straight, ["text", gap < 1e-9 ? "log γₘₙ is straight: " : "log γₘₙ bends: "],
+      `${gap < 1e-9 ? "it is" : `up to ${show(gap, 2)} from`} ALiBi’s dashed line, slope\u00a0${show(slope, 3)}`);
     say(turned, "hand at ", ["cool", `${show(mu, 0)}°`], `, RoPE’s at ${show(i * state.theta, 0)}°: `,
       ["join", Math.abs(ahead) < 0.5 ? "level" : `${show(Math.abs(ahead), 0)}° ${ahead > 0 ? "ahead" : "behind"}`]);
     drawGates(state);
