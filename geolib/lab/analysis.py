@@ -22,6 +22,8 @@ from geolib._checks import check_positions, require
 from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.models import ViT, patches
+from geolib.lab.reading import after_reading
+from geolib.lab.training.documents import Reading
 from geolib.lab.training.loop import Run
 from geolib.lie import shift_deviation, spectrum
 
@@ -407,7 +409,7 @@ def carried_accuracy(run: Run, shift: int) -> float:
 
 
 def after_training(run: Run) -> dict[str, Any]:
-    """What a record keeps of a trained model beside its metrics.
+    """What a record keeps of a trained model beside its metrics; of a run on documents, what ``reading`` tells.
 
     Parameters
     ----------
@@ -425,6 +427,8 @@ def after_training(run: Run) -> dict[str, Any]:
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-SHIFT.
     """
+    if isinstance(run, Reading):
+        return after_reading(run)
     learned = {
         "scales": learned_scales(run.model),
         "sigmas": learned_sigmas(run.model),
