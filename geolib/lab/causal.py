@@ -1,9 +1,9 @@
 """Causal attention by name: what a token makes of those before it, and what is carried on to the next ones.
 
 A method is three parts: what turns queries and keys (nothing, positions, the data, a dense rotation), whether gates let
-go of what is old, and what a score becomes (a weight by softmax, by an even power, or as it is). ``CausalAttention`` puts
-them together. Its ``forward`` reads a whole window and carries nothing; its ``resume`` goes on from what is carried:
-for powers and for linear attention a state of constant size, for softmax all keys and values so far.
+go of what is old, and what a score becomes (a weight by softmax, by an even power, or as it is). ``CausalAttention``
+puts them together. Its ``forward`` reads a whole window and carries nothing; its ``resume`` goes on from what is
+carried: for powers and for linear attention a state of constant size, for softmax all keys and values so far.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from geolib.recurrence import (
 from geolib.rotations import document_frequencies
 from geolib.sympow import state_numbers
 
-# On a processor, tokens up to which a window is one chunk, and those of a chunk in a longer one: measured on heads of 16
-# and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
+# On a processor, tokens up to which a window is one chunk, and those of a chunk in a longer one: measured on heads of
+# 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
 ONE_CHUNK, CHUNK = 384, 256
 
 
@@ -194,16 +194,14 @@ class Power:
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
         """The output of a window."""
         if q.device.type != "cpu":
-            short = q.shape[2] <= crossing_length(q.shape[-1], self.power)
-            form = attention_form if short else lambda *given: chunked_form(*given)[0]
-            return form(q, k, v, self.power, gates).output
+            if q.shape[2] <= crossing_length(q.shape[-1], self.power):
+                return attention_form(q, k, v, self.power, gates).output
+            return chunked_form(q, k, v, self.power, gates)[0].output
         if q.shape[2] <= ONE_CHUNK:
             return one_chunk_form(q, k, v, self.power, gates)
         return chunked_form(q, k, v, self.power, gates, chunk=CHUNK)[0].output
 
-    def resume(
-        self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: State | None
-    ) -> tuple[Tensor, State]:
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: State | None) -> tuple[Tensor, State]:
         """The output and the state after it."""
         form = recurrent_form if q.shape[2] == 1 else chunked_form
         attended, state = form(q, k, v, self.power, gates, None, kept)  # type: ignore[operator]
@@ -275,6 +273,12 @@ METHODS: dict[str, Parts] = {
 }
 
 
+def kernel_of(name: str, power: int) -> Softmax | Power | Linear:
+    """What a score becomes, by name."""
+    kernels: dict[str, Softmax | Power | Linear] = {"softmax": Softmax(), "power": Power(power), "linear": Linear()}
+    return kernels[name]
+
+
 class CausalAttention(nn.Module):
     """Multi-head causal attention of one of ``METHODS``.
 
@@ -311,9 +315,7 @@ class CausalAttention(nn.Module):
         check_even(dim, "head_dim")
         parts = METHODS[method]
         self.heads, self.dim, self.gate_bias = heads, dim, gate_bias
-        self.kernel: Softmax | Power | Linear = {"softmax": Softmax(), "power": Power(power), "linear": Linear()}[
-            parts.kernel
-        ]
+        self.kernel = kernel_of(parts.kernel, power)
         self.turning = parts.turning(width, heads, dim, longest)
         self.qkv = nn.Linear(width, 3 * heads * dim, bias=False)
         self.out = nn.Linear(heads * dim, width)

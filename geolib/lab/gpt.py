@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from geolib.lab.causal import Carry, CausalAttention

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab.causal import Rotary, TurnedByData
+from geolib.lab.causal import CausalAttention, Rotary, TurnedByData
 from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.training.documents import Reading
@@ -223,9 +223,11 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
 def layer_inputs(run: Reading, tokens: Tensor) -> list[Tensor]:
     """What the attention of each layer is given, (pieces, tokens, width) each, as the model itself meets it."""
     inputs: list[Tensor] = []
-    handles = [
-        layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0].float())) for layer in run.model.attentions
-    ]
+
+    def note(layer: CausalAttention, given: tuple[Tensor, ...]) -> None:
+        inputs.append(given[0].float())
+
+    handles = [layer.register_forward_pre_hook(note) for layer in run.model.attentions]
     try:
         run.scores(tokens.to(run.device))
     finally:
@@ -255,16 +257,21 @@ def gates_and_rates(run: Reading, tokens: Tensor) -> dict[str, Any]:
             rates.append(layer.turning.rates(x).double().cpu().transpose(0, 1).flatten(1))
     if gates:
         flat = [logs.exp().flatten(1) for logs in gates]
-        levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
         left = [(logs.flip(-1).cumsum(-1) - logs.flip(-1)).exp().sum(-1).mean(-1) for logs in gates]
         kept["gates"] = {
             "mean": [_numbers(g.mean(-1)) for g in flat],
-            "quantiles": [[_numbers(g[:, :: 1 + g.shape[1] // 100_000].quantile(levels, -1)[i]) for i in range(3)] for g in flat],
+            "quantiles": [[_numbers(row) for row in _quantiles(g)] for g in flat],
             "memory": [_numbers(each) for each in left],
         }
     if rates:
         kept["rates"] = {"mean": [_numbers(r.mean(-1)) for r in rates], "std": [_numbers(r.std(-1)) for r in rates]}
     return kept
+
+
+def _quantiles(gates: Tensor) -> Tensor:
+    """The levels 5, 50 and 95 % of each row of (heads, tokens), (3, heads); of every few where there are very many."""
+    few = gates[:, :: 1 + gates.shape[1] // 100_000]
+    return few.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=gates.dtype), -1)
 
 
 def _numbers(values: Tensor) -> list[float]:

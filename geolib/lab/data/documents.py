@@ -28,17 +28,15 @@ STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left ou
 
 
 class Part(Protocol):
-    """Documents that are trained on, or those that are tested on.
+    """Documents that are trained on, or those that are tested on."""
 
-    Attributes
-    ----------
-    titles : sequence of str
-    lengths : sequence of int
-        Tokens of each document.
-    """
+    @property
+    def titles(self) -> Sequence[str]:
+        """One for each document."""
 
-    titles: Sequence[str]
-    lengths: Sequence[int]
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Tokens of each document."""
 
     def cut(self, document: int, start: int, count: int) -> np.ndarray:
         """Tokens start ... start + count - 1 of a document, (count,) of whole numbers."""
@@ -277,8 +275,9 @@ def load_stdlib() -> Documents:
         raise LabError("stdlib: Python's source is not here; take the data set documents and name a directory")
     names = sorted((path.name for path in files), key=_shuffled)
     held = set(names[: max(1, len(names) // HELD_OUT)])
-    parts = [_read([p for p in files if (p.name in held) is part]) for part in (False, True)]
-    return Documents("stdlib", *parts, 256, "the source text of Python's standard library, every tenth module held out")
+    train, test = (_read([p for p in files if (p.name in held) is part]) for part in (False, True))
+    source = "the source text of Python's standard library, every tenth module held out"
+    return Documents("stdlib", train, test, 256, source)
 
 
 def load_documents(data: str | None) -> Documents:

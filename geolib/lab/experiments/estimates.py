@@ -157,8 +157,8 @@ def _narrow(config: Config) -> Config:
     """The configuration's model, made narrow, without what does not change it: equal models are counted once."""
     kept = ("method", "method_options", "heads", "layers", "mlp_ratio", "patch", "pool", "dropout")
     if config.is_read:
-        kept = ("method", "method_options", "heads", "layers", "mlp_ratio")
-        return Config(config.dataset, width=16 * config.heads, context=COUNTED_TOKENS, **{k: vars(config)[k] for k in kept})
+        same = {name: getattr(config, name) for name in ("method", "method_options", "heads", "layers", "mlp_ratio")}
+        return Config(config.dataset, width=16 * config.heads, context=COUNTED_TOKENS, **same)
     block = config.method_options.get("block") or 1
     head = 16 + -16 % block  # blocks must fill it
     return Config(config.dataset, width=head * config.heads, **{name: getattr(config, name) for name in kept})
