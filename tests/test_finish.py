@@ -1,4 +1,4 @@
-"""What is done to finished pages: lines of code that wrap, marks for readers who listen."""
+"""What is done to finished pages: lines of code that wrap, marks for readers who listen, solutions that come last."""
 
 import importlib
 import re
@@ -6,8 +6,11 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "book" / "_ext"))
-listings, landmarks = (importlib.import_module(name) for name in ("listings", "landmarks"))
+from bs4 import BeautifulSoup
+
+BOOK = Path(__file__).resolve().parent.parent / "book"
+sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
+listings, landmarks, pdf = (importlib.import_module(name) for name in ("listings", "landmarks", "pdf"))
 
 CODE = '<span class="k">def</span> f(x):\n    <span class="k">return</span> x\n\n<span class="c">#  end</span>\n'
 
@@ -59,3 +62,13 @@ def test_pages_get_their_landmark_lists_and_signatures():
     parser.feed(page)
     assert parser.open == []
     assert landmarks.mended(page) == page
+
+
+def test_in_print_solutions_stand_at_the_end_under_their_chapters():
+    chapter = '<article><h1>{0}</h1><div class="solution admonition" id="{0}">By {0}.</div><p>More.</p></article>'
+    articles = [BeautifulSoup(chapter.format(name), "html.parser").article for name in ("One", "Two")]
+    end = pdf.solutions([*articles, BeautifulSoup("<article><h1>Three</h1></article>", "html.parser").article])
+    assert re.findall("<h2>(.*?)</h2>.*?(By .*?)<", end) == [("One", "By One."), ("Two", "By Two.")]
+    assert "Three" not in end
+    assert all("By" not in text.get_text() and "More." in text.get_text() for text in articles)
+    assert pdf.solutions(articles) == ""
