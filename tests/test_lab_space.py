@@ -363,7 +363,7 @@ def test_a_share_of_the_data_is_that_share():  # LR-F3b
     data = EXPERIMENTS["liere-data"]
     sizes = [data.config("full", liere.share_row("learned", share), "cifar100", 0).train_size for share in liere.SHARES]
     assert sizes == [10_000, 20_000, 30_000, 35_000, 40_000, None]
-    assert data.config("cpu", "liere-8@20", "cifar100-20", 0).train_size == 800
+    assert data.config("cpu", "liere-8@20", "cifar100-20", 0).train_size == 600
 
 
 def test_what_is_shared_is_what_the_row_says():  # LR-T2, LR-CODE
