@@ -56,10 +56,12 @@ from geolib.recurrence.gates import (
     GATE_BIAS,
     alibi_log_gates,
     cumulative_angles,
+    gate_for_distance,
     log_decay,
     log_gates,
     memory_length,
     rotation_rates,
+    signal_to_noise,
     turns_of,
 )
 from geolib.recurrence.layers import PowerScores, SympowAttention, SympowEncoding
@@ -72,6 +74,8 @@ __all__ = [  # noqa: RUF022
     "State",
     "log_gates",
     "memory_length",
+    "signal_to_noise",
+    "gate_for_distance",
     "log_decay",
     "alibi_log_gates",
     "rotation_rates",
