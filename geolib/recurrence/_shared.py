@@ -61,6 +61,15 @@ def normalised(value: Tensor, normaliser: Tensor, log_scale: Tensor) -> tuple[Te
     return torch.where(nothing[..., None], 0.0, value / divisor[..., None]), logarithm
 
 
+def finite_part(v: Tensor) -> tuple[Tensor, Tensor]:
+    """Values (..., tokens, width) with 0 for what is not finite, and what to add to all tokens that see it.
+
+    In a product with a square of weights NaN and infinity reach every row, through weights of 0 too.
+    """
+    finite = v.isfinite()
+    return torch.where(finite, v, 0.0), torch.where(finite, 0.0, v).cumsum(-2)
+
+
 def power_of(x: Tensor, power: int) -> Tensor:
     """x^p by repeated squaring: exact signs, no logarithm, a derivative at 0."""
     if power == 1:

@@ -12,7 +12,7 @@ from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
 from geolib.recurrence._prepared import prepared
-from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, normalised
+from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, finite_part, normalised
 from geolib.recurrence.costs import practical_chunk
 from geolib.recurrence.state import Attended, State
 
@@ -76,14 +76,16 @@ def chunked_with(
     check_chunk(chunk)
     with full_precision(q.device):
         ready = prepared(state, q, k, v, power, turns)
-        counted = torch.cat([ready.v, torch.ones_like(ready.v[..., :1])], -1)
+        values, spoilt = finite_part(ready.v)
+        counted = torch.cat([values, torch.ones_like(values[..., :1])], -1)
         start = torch.cat([ready.S, ready.Z[:, :, None]], 2) * ready.shift[..., None, None]
         attend = choose(q, k, v, start.dtype)
         sums = attend(ready.q, ready.k, counted, log_gates, start, power, chunk)
         normaliser = above_rounding(sums.total[..., -1], sums.floor)
         value, logarithm = normalised(sums.total[..., :-1], normaliser, ready.log_scale)
-        last = State(sums.last[:, :, :-1], sums.last[:, :, -1], ready.mu, ready.exponent)
-        return Attended(value.to(v.dtype), logarithm), last
+        S = sums.last[:, :, :-1] + spoilt[:, :, -1, :, None]
+        last = State(S, sums.last[:, :, -1], ready.mu, ready.exponent)
+        return Attended((value + spoilt).to(v.dtype), logarithm), last
 
 
 Engine = Callable[..., Sums]
