@@ -184,7 +184,7 @@ def test_shuffling_moves_patches_and_keeps_their_pixels():
     orders = [[b.index(p) for p in a] for b, a in zip(before, after)]
     assert orders[0] != list(range(8))
     assert orders[0] != orders[1]
-    with pytest.raises(ValueError, match="side: got 3"):
+    with pytest.raises(ValueError, match="patch: got 3"):
         shuffle_patches(images, 3)
 
 

@@ -16,14 +16,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib._checks import check_positions, require
 from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
+from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
 from geolib.lab.training.loop import Run
 from geolib.lie import shift_deviation, spectrum
+from geolib.rotations import grid_positions, rescale_positions
 
 BATCH = 500
 
@@ -242,15 +245,15 @@ def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
 # Shuffled patches ---------------------------------------------------------------------------------------------------
 
 
-def shuffle_patches(images: Tensor, side: int, generator: torch.Generator | None = None) -> Tensor:
+def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | None = None) -> Tensor:
     """Each image with its patches in an order of its own, drawn uniformly.
 
     Parameters
     ----------
-    images : Tensor, (batch, channels, height, width)
+    images : Tensor, (batch, channels, *sizes)
         Any dtype.
-    side : int
-        Pixels along a patch's side; it divides height and width.
+    patch : int or tuple of int
+        Pixels along its sides; they divide the sizes.
     generator : torch.Generator or None
         Of the CPU.
 
@@ -261,14 +264,14 @@ def shuffle_patches(images: Tensor, side: int, generator: torch.Generator | None
 
     Source: LR-T3.
     """
-    batch, channels, height, width = images.shape
-    fits = height % side == 0 and width % side == 0
-    require(fits, "side", side, f"it must divide the image, {height}x{width} pixels")
-    cut = patches(images, side)  # (batch, patches, channels * side * side)
+    batch, channels, *sizes = images.shape
+    axes, cells = len(sizes), patch_grid((channels, *sizes), patch)
+    cut = patches(images, patch)  # (batch, patches, channels * pixels of a patch)
     order = torch.rand(cut.shape[:2], generator=generator).argsort(1).to(images.device)
     moved = cut.gather(1, order[..., None].expand_as(cut))
-    moved = moved.reshape(batch, height // side, width // side, channels, side, side)
-    return moved.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
+    moved = moved.reshape(batch, *cells, channels, *patch_sides(patch, axes))
+    along = [dim for axis in range(axes) for dim in (1 + axis, 2 + axes + axis)]  # a cell, then the pixels inside it
+    return moved.permute(0, 1 + axes, *along).reshape(images.shape)
 
 
 def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: int = 0) -> float:
@@ -278,7 +281,7 @@ def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: in
     ----------
     model : ViT or Run
         A model takes images as floats, standardised; a run takes them as they are stored.
-    images : Tensor, (images, channels, height, width)
+    images : Tensor, (images, channels, *sizes)
     labels : Tensor, (images,)
     seed : int
         Decides every image's order.
@@ -339,7 +342,7 @@ def moved_accuracy(run: Run, shift: int) -> float:
 @contextmanager
 def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
     """Inside, each table of learned vectors has more cells along every axis, drawn as the table was at the start."""
-    tables = [module for module in net.modules() if isinstance(module, Learned)]
+    tables = _tables(net)
     trained = [table.vectors for table in tables]
     for table, old in zip(tables, trained):
         generator = torch.Generator().manual_seed(0)
@@ -355,15 +358,15 @@ def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
             table.vectors = old
 
 
-def room(images: Tensor, patch: int = 1) -> int:
+def room(images: Tensor, patch: Patch = 1) -> int:
     """By how many patches the pictures can move right and down before one of them leaves its field.
 
     Parameters
     ----------
     images : Tensor, (images, channels, height, width)
         Blank where 0.
-    patch : int
-        Pixels along a patch's side.
+    patch : int or tuple of int
+        Pixels along its sides.
 
     Returns
     -------
@@ -379,7 +382,8 @@ def room(images: Tensor, patch: int = 1) -> int:
     used = images.flatten(0, 1).ne(0).any(0)  # (height, width)
     below = used.any(1).flip(0).long().argmax() if used.any() else used.shape[0]
     right = used.any(0).flip(0).long().argmax() if used.any() else used.shape[1]
-    return int(min(below, right)) // patch
+    high, wide = patch_sides(patch, 2)
+    return min(int(below) // high, int(right) // wide)
 
 
 def carried_accuracy(run: Run, shift: int) -> float:
@@ -398,9 +402,121 @@ def carried_accuracy(run: Run, shift: int) -> float:
     """
     there = room(run.test_images, run.model.patch)
     require(0 <= shift <= there, "shift", shift, f"the pictures have room for 0 to {there}")
-    step = shift * run.model.patch
-    carried = run.test_images.roll((step, step), (2, 3))
+    steps = tuple(shift * side for side in patch_sides(run.model.patch, 2))
+    carried = run.test_images.roll(steps, (2, 3))
     return _accuracy(run.model, run.scores, run.test_labels, iter(carried.split(BATCH)))
+
+
+# Resized ------------------------------------------------------------------------------------------------------------
+
+
+def extended_accuracy(run: Run, pixels: int) -> float:
+    """Accuracy on the test images resized, when positions count on past the trained grid or stop before its end.
+
+    Parameters
+    ----------
+    run : Run
+    pixels : int
+        Along each side of the resized images; the patch's sides divide it.
+
+    Returns
+    -------
+    float
+        In [0, 1]. Learned vectors of cells beyond the trained grid are drawn as their start was.
+
+    Raises
+    ------
+    ValueError
+        When no whole number of patches fits.
+
+    Source: LR-F2.
+    """
+    net = run.model
+    trained, grid = _grids(run, pixels)
+    more = max(0, *(now - before for before, now in zip(trained, grid)))
+    with larger_tables(net, more, run.config.method_options.get("std", 1.0)), standing_at(net, grid_positions(*grid)):
+        return _accuracy(net, run.scores, run.test_labels, resized(run.test_images, pixels))
+
+
+def rescaled_accuracy(run: Run, pixels: int) -> float:
+    """Accuracy on the test images resized, when positions are squeezed or stretched into the trained range.
+
+    Parameters
+    ----------
+    run : Run
+    pixels : int
+        Along each side of the resized images; the patch's sides divide it.
+
+    Returns
+    -------
+    float
+        In [0, 1]. A table of learned vectors is interpolated linearly between its cells.
+
+    Raises
+    ------
+    ValueError
+        When no whole number of patches fits.
+
+    Source: LR-F2.
+    """
+    net = run.model
+    trained, grid = _grids(run, pixels)
+    cells = grid_positions(*grid)
+    positions = cells if _tables(net) else rescale_positions(cells, trained, grid)
+    with stretched_tables(net, grid), standing_at(net, positions):
+        return _accuracy(net, run.scores, run.test_labels, resized(run.test_images, pixels))
+
+
+def resized(images: Tensor, pixels: int) -> Iterator[Tensor]:
+    """Images with so many pixels a side, interpolated linearly, float32, a few at a time; smaller ones are smoothed.
+
+    >>> next(resized(torch.full((1, 1, 4, 4), 7, dtype=torch.uint8), 2)).tolist()
+    [[[[7.0, 7.0], [7.0, 7.0]]]]
+    """
+    axes = images.dim() - 2
+    smooth = {"antialias": True} if axes == 2 else {}
+    for part in images.split(BATCH):
+        yield F.interpolate(part.float(), (pixels,) * axes, mode=_LINEAR[axes], align_corners=False, **smooth)
+
+
+_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def _grids(run: Run, pixels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Patches along each axis, as trained and of the resized images."""
+    channels, *sizes = run.data.shape
+    return tuple(patch_grid((channels, *each), run.model.patch) for each in (sizes, [pixels] * len(sizes)))  # type: ignore[return-value]
+
+
+@contextmanager
+def standing_at(net: ViT, positions: Tensor) -> Iterator[None]:
+    """Inside, the model's tokens stand at these positions."""
+    before = net.positions
+    net.positions = positions.to(before)
+    try:
+        yield
+    finally:
+        net.positions = before
+
+
+@contextmanager
+def stretched_tables(net: ViT, grid: tuple[int, ...]) -> Iterator[None]:
+    """Inside, each table of learned vectors is interpolated linearly onto a grid of another size."""
+    tables = _tables(net)
+    trained = [table.vectors for table in tables]
+    for table, old in zip(tables, trained):
+        rows = old.detach().movedim(-1, 0)[None]
+        stretched = F.interpolate(rows, grid, mode=_LINEAR[len(grid)], align_corners=False)
+        table.vectors = nn.Parameter(stretched[0].movedim(0, -1))
+    try:
+        yield
+    finally:
+        for table, old in zip(tables, trained):
+            table.vectors = old
+
+
+def _tables(net: ViT) -> list[Learned]:
+    return [module for module in net.modules() if isinstance(module, Learned)]
 
 
 # For the record -----------------------------------------------------------------------------------------------------
@@ -421,9 +537,10 @@ def after_training(run: Run) -> dict[str, Any]:
         nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
         LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For
         a configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that
-        the pictures have room for. JSON can hold all of it.
+        the pictures have room for, and for one with resolutions extended_accuracy and rescaled_accuracy, one number a
+        resolution. JSON can hold all of it.
 
-    Source: RF-T1, RF-6a, RF-21, LR-T3, LR-SHIFT.
+    Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
     learned = {
         "scales": learned_scales(run.model),
@@ -433,8 +550,12 @@ def after_training(run: Run) -> dict[str, Any]:
     kept: dict[str, Any] = {name: _rounded(values) for name, values in learned.items() if values is not None}
     kept |= _of_generators(run)
     kept |= {"moved_accuracy": [moved_accuracy(run, shift) for shift in run.config.shifts]} if run.config.shifts else {}
-    if within := [shift for shift in run.config.shifts if shift <= room(run.test_images, run.model.patch)]:
-        kept["carried_accuracy"] = [carried_accuracy(run, shift) for shift in within]
+    if run.config.shifts and run.test_images.dim() == 4:
+        within = [shift for shift in run.config.shifts if shift <= room(run.test_images, run.model.patch)]
+        kept |= {"carried_accuracy": [carried_accuracy(run, shift) for shift in within]} if within else {}
+    if resolutions := run.config.resolutions:
+        kept["extended_accuracy"] = [extended_accuracy(run, pixels) for pixels in resolutions]
+        kept["rescaled_accuracy"] = [rescaled_accuracy(run, pixels) for pixels in resolutions]
     return {"shuffled_accuracy": shuffled_accuracy(run, run.test_images, run.test_labels)} | kept
 
 

@@ -12,7 +12,7 @@ from geolib._checks import require
 from geolib.encodings import check_name
 from geolib.lab.data.augmentation import AUGMENTATIONS
 from geolib.lab.data.policies import MAGNITUDES
-from geolib.lab.data.sets import DATASETS
+from geolib.lab.data.sets import DATASETS, Patch
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Config:
     width, heads, layers : int
     mlp_ratio : float
         Hidden features of a block's MLP over width.
-    patch : int or None
-        Pixels along a patch's side; None takes the data set's own.
+    patch : int, sequence of int, or None
+        Pixels along a patch's sides, one number for all axes or one for each; None takes the data set's own.
     pool : str
         "mean" (over all tokens) or "cls" (a class token in front, which has no position).
     dropout : float
@@ -56,6 +56,8 @@ class Config:
         Probability that a random rectangle of an image gets the mean colour, after everything else.
     shifts : sequence of int
         The trained model is also tested moved by these many patches along every axis (``geolib.lab.analysis``).
+    resolutions : sequence of int
+        The trained model is also tested on images resized to these many pixels a side (``geolib.lab.analysis``).
     precision : str or None
         Of products: "float32" or "bfloat16", where that is what runs are compared by. None leaves it to
         ``Options.precision`` and so to the scale; the record says which it was.
@@ -78,7 +80,7 @@ class Config:
     heads: int = 4
     layers: int = 2
     mlp_ratio: float = 2.0
-    patch: int | None = None
+    patch: Patch | None = None
     pool: str = "mean"
     dropout: float = 0.0
     epochs: int = 10
@@ -97,13 +99,14 @@ class Config:
     erase: float = 0.0
     shifts: tuple[int, ...] = ()
     precision: str | None = None
+    resolutions: tuple[int, ...] = ()
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
         check_name(self.method, "method")
         for name in ("width", "heads", "layers", "epochs", "batch", "eval_every"):
             require(_whole(getattr(self, name), 1), name, getattr(self, name), "it must be a whole number above 0")
-        for name in ("patch", "train_size", "test_size"):
+        for name in ("train_size", "test_size"):
             came = getattr(self, name)
             require(came is None or _whole(came, 1), name, came, "it must be None or a whole number above 0")
         for name in ("warmup", "seed"):
@@ -124,9 +127,12 @@ class Config:
         meaning = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
         require(holds and pair[1] < MAGNITUDES, "randaugment", repr(pair), meaning)
         require(0 <= self.erase <= 1, "erase", self.erase, "it must be in [0, 1]")
-        shifts = self.shifts
-        counts = isinstance(shifts, list | tuple) and all(_whole(shift, 1) for shift in shifts)
-        require(counts, "shifts", repr(shifts), "it must be a list of whole numbers above 0")
+        for name in ("shifts", "resolutions"):
+            came = getattr(self, name)
+            require(_all_whole(came), name, repr(came), "it must be a list of whole numbers above 0")
+        patch = self.patch
+        sides = patch is None or _whole(patch, 1) or (_all_whole(patch) and patch != () and patch != [])
+        require(sides, "patch", repr(patch), "it must be None or whole numbers above 0, one or one for each axis")
         require(self.seed < 2**63, "seed", self.seed, "it must be below 2^63")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
@@ -135,7 +141,10 @@ class Config:
         for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing", "erase"):
             object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "randaugment", tuple(pair))
-        object.__setattr__(self, "shifts", tuple(shifts))
+        for name in ("shifts", "resolutions"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.patch, list):
+            object.__setattr__(self, "patch", tuple(self.patch))
         try:
             options = json.loads(json.dumps(dict(self.method_options), allow_nan=False))
         except (TypeError, ValueError):
@@ -182,6 +191,10 @@ class Config:
 POOLS = ("mean", "cls")
 SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("float32", "bfloat16")
+
+
+def _all_whole(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(_whole(value, 1) for value in values)
 
 
 def _whole(value: Any, least: int) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +12,7 @@ from geolib import encodings
 from geolib._precision import WideBuffers
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab.config import Config
-from geolib.lab.data.sets import patch_grid
+from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.rotations import grid_positions
 
 
@@ -45,8 +48,8 @@ class ViT(WideBuffers):
     ----------
     config : Config
         Its width, heads, layers, mlp_ratio, patch, pool, dropout, method and method_options are used.
-    shape : tuple of int
-        (channels, height, width) of an image.
+    shape : sequence of int
+        (channels, *sizes) of an image, a volume or a clip; there are as many axes of positions as sizes.
     classes : int
 
     Notes
@@ -57,12 +60,12 @@ class ViT(WideBuffers):
 
     positions: Tensor
 
-    def __init__(self, config: Config, shape: tuple[int, int, int], classes: int):
+    def __init__(self, config: Config, shape: Sequence[int], classes: int):
         super().__init__()
-        self.patch = config.patch or 1
+        self.patch: Patch = config.patch or 1
         grid = patch_grid(shape, self.patch)
         self.register_buffer("positions", grid_positions(*grid), persistent=False)
-        self.embedding = nn.Linear(shape[0] * self.patch**2, config.width)
+        self.embedding = nn.Linear(shape[0] * math.prod(patch_sides(self.patch, len(grid))), config.width)
         self.cls = nn.Parameter(0.02 * torch.randn(1, 1, config.width)) if config.pool == "cls" else None
         self.encoding = encodings.build(
             config.method,
@@ -84,7 +87,7 @@ class ViT(WideBuffers):
 
         Parameters
         ----------
-        images : Tensor, (batch, channels, height, width)
+        images : Tensor, (batch, channels, *sizes)
             Float, standardised.
 
         Returns
@@ -103,18 +106,24 @@ class ViT(WideBuffers):
         return self.head(x.mean(1) if self.cls is None else x[:, 0])
 
 
-def patches(images: Tensor, side: int) -> Tensor:
-    """Cut images into square patches, in reading order.
+def patches(images: Tensor, patch: Patch) -> Tensor:
+    """Cut images into patches, in reading order: the last axis runs fastest.
 
     Parameters
     ----------
-    images : Tensor, (batch, channels, height, width)
-    side : int
-        Pixels along a patch's side; it divides height and width.
+    images : Tensor, (batch, channels, *sizes)
+    patch : int or tuple of int
+        Pixels along its sides; they divide the sizes.
 
     Returns
     -------
-    Tensor, (batch, patches, channels * side * side)
+    Tensor, (batch, patches, channels * pixels of a patch)
+
+    >>> patches(torch.arange(8.0).view(1, 1, 2, 2, 2), (1, 2, 2)).tolist()
+    [[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]]
     """
-    cut = images.unfold(2, side, side).unfold(3, side, side)  # (batch, channels, rows, columns, side, side)
-    return cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+    axes = images.dim() - 2
+    for axis, pixels in enumerate(patch_sides(patch, axes), start=2):
+        images = images.unfold(axis, pixels, pixels)
+    cells, inside = range(2, 2 + axes), range(2 + axes, 2 + 2 * axes)
+    return images.permute(0, *cells, 1, *inside).flatten(1 + axes).flatten(1, axes)

@@ -54,8 +54,10 @@ def augmentation(config: Choice, mean: Tensor, shape: Sequence[int]) -> Callable
     Raises
     ------
     ValueError
-        For a policy on images that are neither grey nor RGB.
+        For a policy on images that are neither grey nor RGB, and for anything but "none" on volumes and clips.
     """
+    flat = len(shape) == 3 or (config.augment == "none" and config.erase == 0)
+    require(flat, "augment", repr(config.augment), "volumes and clips are taken as they are: none, and no erasing")
     steps: list[Callable[[Tensor], Tensor]] = []
     if config.augment == "crop-flip-randaugment":
         ops, magnitude = config.randaugment
@@ -171,12 +173,12 @@ def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
 
     Parameters
     ----------
-    images : Tensor, (images, channels, height, width)
+    images : Tensor, (images, channels, *sizes)
         uint8.
 
     Returns
     -------
-    tuple of Tensor, each (channels, 1, 1)
+    tuple of Tensor, each (channels, 1, ...), a 1 for each of the sizes
         float32. A constant channel has deviation 1.
     """
     values = torch.arange(256, dtype=torch.float64)
@@ -185,5 +187,6 @@ def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
         share = torch.bincount(channel.flatten(), minlength=256) / channel.numel()  # counting is exact, and fast
         mean = (share.double() * values).sum()
         moments.append((mean, ((share.double() * (values - mean) ** 2).sum()).sqrt()))
-    mean, deviation = (torch.stack(m).float()[:, None, None] for m in zip(*moments))
+    ones = (1,) * (images.dim() - 2)
+    mean, deviation = (torch.stack(m).float().view(-1, *ones) for m in zip(*moments))
     return mean, torch.where(deviation > 0, deviation, 1.0)

@@ -1,12 +1,13 @@
-"""Images to train on: scikit-learn's digits, and CIFAR from prepared arrays or from torchvision's download."""
+"""What there is to train on: images, volumes and clips, rendered, downloaded or read from prepared arrays."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,21 +19,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import require
-from geolib.lab.data import turns
+from geolib.lab.data import motion, turns
 from geolib.lab.files import LabError, write_atomically
 
 FOLDER_VARIABLE = "GEOLIB_DATA"
+Patch = int | tuple[int, ...]
+"""Pixels along a patch's sides: one number for all axes, or one for each."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A labelled set of images in two parts.
+    """A labelled set of images, volumes or clips in two parts.
 
     Parameters
     ----------
     name : str
-    x_train, x_test : Tensor, (images, channels, height, width)
-        uint8.
+    x_train, x_test : Tensor, (images, channels, *sizes)
+        uint8; the sizes are height and width, of a volume three numbers of voxels, of a clip frames, height and width.
     y_train, y_test : Tensor, (images,)
         int64, 0 ... len(classes) - 1.
     classes : tuple of str
@@ -49,13 +52,12 @@ class Dataset:
     source: str
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of an image."""
-        channels, height, width = self.x_train.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """(channels, *sizes) of an image."""
+        return tuple(self.x_train.shape[1:])
 
-    def grid(self, patch: int) -> tuple[int, int]:
-        """Rows and columns of square patches with ``patch`` pixels a side; ValueError when they do not fit."""
+    def grid(self, patch: Patch) -> tuple[int, ...]:
+        """Patches along each axis, rows and columns of an image; ValueError when they do not fit."""
         return patch_grid(self.shape, patch)
 
     @cached_property
@@ -69,12 +71,28 @@ class Dataset:
         return digest.hexdigest()
 
 
-def patch_grid(shape: tuple[int, int, int], patch: int) -> tuple[int, int]:
-    """Rows and columns of an image (channels, height, width) cut into square patches; ValueError if they do not fit."""
-    _, height, width = shape
-    fits = height % patch == 0 and width % patch == 0
-    require(fits, "patch", patch, f"it must divide the image, {height}x{width} pixels")
-    return height // patch, width // patch
+def patch_sides(patch: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    """Pixels of a patch along each axis; ValueError where there are not as many as axes.
+
+    >>> patch_sides(4, 2), patch_sides((2, 4, 4), 3)
+    ((4, 4), (2, 4, 4))
+    """
+    sides = (patch,) * axes if isinstance(patch, int) else tuple(patch)
+    require(len(sides) == axes, "patch", patch, f"one number, or one for each of the {axes} axes")
+    return sides
+
+
+def patch_grid(shape: Sequence[int], patch: Patch) -> tuple[int, ...]:
+    """Patches along each axis of an image (channels, *sizes); ValueError if they do not fit.
+
+    >>> patch_grid((1, 8, 32, 32), (2, 16, 16))
+    (4, 2, 2)
+    """
+    sizes = tuple(shape[1:])
+    sides = patch_sides(patch, len(sizes))
+    fits = all(size % side == 0 for size, side in zip(sizes, sides))
+    require(fits, "patch", patch, f"it must divide the image, {'x'.join(map(str, sizes))} pixels")
+    return tuple(size // side for size, side in zip(sizes, sides))
 
 
 @dataclass(frozen=True)
@@ -83,10 +101,14 @@ class Spec:
 
     about: str
     needs: str
-    patch: int
+    patch: Patch
     images: int  # to train on
-    pixels: int  # of an image
+    shape: tuple[int, ...]  # (channels, *sizes) of an image
     load: Callable[[], Dataset]
+
+    def tokens(self, patch: Patch) -> int:
+        """Patches of an image."""
+        return math.prod(patch_grid(self.shape, patch))
 
 
 def load(name: str) -> Dataset:
@@ -195,6 +217,104 @@ def _load_turns(name: str, way: Callable[[Any], list[turns.Cell]], drawn: bool) 
     return Dataset(name, x_train, y_train, x_test, y_test, turns.CLASSES, source)
 
 
+# Motion -------------------------------------------------------------------------------------------------------------
+
+
+def _load_motion() -> Dataset:
+    """Clips of ``geolib.lab.data.motion``: 4,000 to train and 1,000 to test, of digits that are in one part alone."""
+    digits = _load_digits()
+    parts = (digits.x_train, 4000, 0), (digits.x_test, 1000, 1)
+    (x_train, y_train), (x_test, y_test) = (
+        motion.clips(7 * images[:, 0].numpy(), count, seed) for images, count, seed in parts
+    )
+    return Dataset(
+        name="motion",
+        x_train=torch.from_numpy(x_train),
+        y_train=_labels(y_train),
+        x_test=torch.from_numpy(x_test),
+        y_test=_labels(y_test),
+        classes=motion.CLASSES,
+        source="rendered by geolib.lab.data.motion from scikit-learn's digits, seeds 0 (train) and 1 (test)",
+    )
+
+
+# Voxels -------------------------------------------------------------------------------------------------------------
+
+VOXELS = 32  # along a side
+_MODELNET_NEEDS = f"modelnet10.npz in ${FOLDER_VARIABLE}"
+_MODELNET_FILE = (
+    f"it holds voxels, bool (objects, azimuths, {VOXELS}, {VOXELS}, {VOXELS}), label and is_test (objects,) and classes"
+)
+
+
+def _load_modelnet() -> Dataset:
+    """The file that the reader has put into $GEOLIB_DATA."""
+    path = prepared_path("modelnet10")
+    if path is None or not path.is_file():
+        raise LabError(
+            f"modelnet10: no voxels here; put modelnet10.npz into the folder that ${FOLDER_VARIABLE} names; "
+            f"{_MODELNET_FILE}"
+        )
+    return read_voxels(path)
+
+
+def read_voxels(path: Path) -> Dataset:
+    """Read and check voxels of ModelNet10: every azimuth of an object is a volume, and an object is in one part alone.
+
+    Parameters
+    ----------
+    path : Path
+        An npz file with voxels, bool (objects, azimuths, 32, 32, 32), label and is_test (objects,) and classes.
+
+    Returns
+    -------
+    Dataset
+        Volumes (1, 32, 32, 32), 0 or 1.
+
+    Raises
+    ------
+    LabError
+        When the file is cut off, damaged or holds something else; the message names the file and what to do.
+    """
+    keys = ("voxels", "label", "is_test", "classes")
+    arrays = _arrays_of(path, keys, f"put another there: {_MODELNET_FILE}")
+    problem = _problem_of_voxels(**arrays)
+    if problem:
+        raise LabError(f"{path}: {problem}; put another there: {_MODELNET_FILE}")
+    voxels, label, held_out = arrays["voxels"], arrays["label"], arrays["is_test"]
+
+    def part(chosen: np.ndarray) -> tuple[Tensor, Tensor]:
+        volumes = voxels[chosen].reshape(-1, 1, VOXELS, VOXELS, VOXELS).view(np.uint8)
+        return torch.from_numpy(volumes), _labels(np.repeat(label[chosen], voxels.shape[1]))
+
+    (x_train, y_train), (x_test, y_test) = part(~held_out), part(held_out)
+    return Dataset(
+        name="modelnet10",
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        classes=tuple(str(c) for c in arrays["classes"]),
+        source=f"voxels ({path.name} in ${FOLDER_VARIABLE}), {voxels.shape[1]} azimuths an object, split by object",
+    )
+
+
+def _problem_of_voxels(voxels: np.ndarray, label: np.ndarray, is_test: np.ndarray, classes: np.ndarray) -> str | None:
+    """What is wrong with arrays of voxels, or None."""
+    if voxels.dtype != bool or voxels.ndim != 5 or voxels.shape[2:] != (VOXELS,) * 3:
+        return f"voxels is {voxels.dtype} {voxels.shape}, not bool (objects, azimuths, {VOXELS}, {VOXELS}, {VOXELS})"
+    objects = (len(voxels),)
+    if label.shape != objects or label.dtype.kind not in "iu":
+        return f"label is {label.dtype} {label.shape}, not whole numbers {objects}"
+    if is_test.shape != objects or is_test.dtype != bool:
+        return f"is_test is {is_test.dtype} {is_test.shape}, not bool {objects}"
+    if classes.ndim != 1 or not len(label) or label.min() < 0 or label.max() >= len(classes):
+        return f"label has numbers that none of the {classes.size} classes has"
+    if is_test.all() or not is_test.any():
+        return "is_test leaves one of the two parts empty"
+    return None
+
+
 # CIFAR --------------------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +325,25 @@ def _load_cifar(name: str, classes: int) -> Dataset:
         return read_prepared(path, name, classes)
     arrays = _download(name)
     return _cifar(name, arrays, "torchvision's download")
+
+
+TWENTY = 20  # of the 100 classes, first in alphabetical order
+
+
+def _load_twenty() -> Dataset:
+    """The images of CIFAR-100's first classes: enough of each for a small model to tell them apart."""
+    whole = _load_cifar("cifar100", 100)
+    train, test = whole.y_train < TWENTY, whole.y_test < TWENTY
+    return replace(
+        whole,
+        name="cifar100-20",
+        x_train=whole.x_train[train],
+        y_train=whole.y_train[train],
+        x_test=whole.x_test[test],
+        y_test=whole.y_test[test],
+        classes=whole.classes[:TWENTY],
+        source=f"{whole.source}, the first {TWENTY} classes",
+    )
 
 
 def prepared_path(name: str) -> Path | None:
@@ -234,17 +373,22 @@ def read_prepared(path: Path, name: str, classes: int) -> Dataset:
         When the file is cut off, damaged or holds something else; the message names the file and what to do.
     """
     remedy = f"delete it and run `python -m geolib.lab data prepare {name}`, or copy it again"
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in ("x_train", "y_train", "x_test", "y_test", "classes")}
-    except KeyError as error:
-        raise LabError(f"{path}: {str(error.args[0]).split()[0]} is missing from it; {remedy}") from None
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
-        raise LabError(f"{path}: not a whole npz file (cut off or damaged); {remedy}") from None
+    arrays = _arrays_of(path, ("x_train", "y_train", "x_test", "y_test", "classes"), remedy)
     problem = _problem(arrays, classes)
     if problem:
         raise LabError(f"{path}: {problem}; {remedy}")
     return _cifar(name, arrays, f"prepared arrays ({path.name} in ${FOLDER_VARIABLE})")
+
+
+def _arrays_of(path: Path, keys: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
+    """The arrays of an npz file; LabError with the remedy when it is not whole or one of them is missing."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in keys}
+    except KeyError as error:
+        raise LabError(f"{path}: {str(error.args[0]).split()[0]} is missing from it; {remedy}") from None
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
+        raise LabError(f"{path}: not a whole npz file (cut off or damaged); {remedy}") from None
 
 
 def _problem(arrays: dict[str, np.ndarray], classes: int) -> str | None:
@@ -322,7 +466,7 @@ def prepare(name: str) -> str:
     """
     spec(name)
     if name not in _CIFAR_CLASSES:
-        return f"{name}: nothing to prepare, it comes with {DATASETS[name].needs}"
+        return f"{name}: nothing to prepare, it needs {DATASETS[name].needs}"
     path = prepared_path(name)
     if path is None:
         raise LabError(f"set {FOLDER_VARIABLE} to the folder that is to hold {name}.npz, and run this again")
@@ -341,13 +485,13 @@ _CIFAR_CLASSES = {"cifar10": 10, "cifar100": 100}
 _CIFAR_NEEDS = f"prepared arrays in ${FOLDER_VARIABLE}, or torchvision and a network"
 
 DATASETS: dict[str, Spec] = {
-    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, 64, _load_digits),
+    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, (1, 8, 8), _load_digits),
     "digits-field": Spec(
         f"the digits, in the top left corner of a blank field of {FIELD}x{FIELD} pixels",
         "scikit-learn",
         2,
         1438,
-        FIELD**2,
+        (1, FIELD, FIELD),
         _load_field,
     ),
     "turns": Spec(
@@ -355,7 +499,7 @@ DATASETS: dict[str, Spec] = {
         "nothing",
         1,
         6000,
-        turns.SIDE**2,
+        (4, turns.SIDE, turns.SIDE),
         lambda: _load_turns("turns", turns.corner_way, drawn=False),
     ),
     "turns-stairs": Spec(
@@ -363,13 +507,32 @@ DATASETS: dict[str, Spec] = {
         "nothing",
         1,
         6000,
-        turns.SIDE**2,
+        (5, turns.SIDE, turns.SIDE),
         lambda: _load_turns("turns-stairs", turns.stairs_way, drawn=True),
     ),
+    "motion": Spec(
+        f"clips of {motion.FRAMES} frames of {motion.SIDE}x{motion.SIDE} pixels: which way a digit goes, then which",
+        "scikit-learn",
+        (2, 4, 4),
+        4000,
+        (1, motion.FRAMES, motion.SIDE, motion.SIDE),
+        _load_motion,
+    ),
+    "modelnet10": Spec(
+        f"objects of 10 classes as {VOXELS}x{VOXELS}x{VOXELS} voxels from 12 azimuths, objects held out to test",
+        _MODELNET_NEEDS,
+        8,
+        8676,
+        (1, VOXELS, VOXELS, VOXELS),
+        _load_modelnet,
+    ),
+    "cifar100-20": Spec(
+        f"CIFAR-100's first {TWENTY} classes: 12,000 colour images", _CIFAR_NEEDS, 4, 10_000, (3, 32, 32), _load_twenty
+    ),
     "cifar10": Spec(
-        "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar10", 10)
+        "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar10", 10)
     ),
     "cifar100": Spec(
-        "60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, 50_000, 1024, lambda: _load_cifar("cifar100", 100)
+        "60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar100", 100)
     ),
 }

@@ -146,7 +146,7 @@ def flops(config: Config) -> float:
     >>> f"{flops(Config('cifar10', width=256, layers=6, mlp_ratio=4)):.3g}"  # RiemannFormer's table, one step
     '2.42e+11'
     """
-    tokens = DATASETS[config.dataset].pixels // (config.patch or 1) ** 2
+    tokens = DATASETS[config.dataset].tokens(config.patch or 1)
     weights = config.layers * config.width**2 * (4 + 2 * config.mlp_ratio)
     return 6 * tokens * config.batch * (weights + 2 * config.layers * tokens * config.width)
 
@@ -173,11 +173,11 @@ def counted(config: Config) -> tuple[int, int]:
 @cache
 def _counted(canonical: str) -> tuple[int, int]:
     config = Config.from_dict(json.loads(canonical))
-    side = round(DATASETS[config.dataset].pixels ** 0.5)
+    shape = DATASETS[config.dataset].shape
     with torch.random.fork_rng():
-        model = ViT(config, (3, side, side), 10)
+        model = ViT(config, shape, 10)
         with Counting() as counting:
-            model(torch.zeros(1, 3, side, side)).sum().backward()
+            model(torch.zeros(1, *shape)).sum().backward()
     return counting.kernels.total(), counting.numbers
 
 

@@ -1,0 +1,347 @@
+"""LieRE's experiments on images: its table at the tiny size, shares of the data, block widths, sharing, and sizes.
+
+The CPU scale takes CIFAR-100's first twenty classes and a model of three layers whose heads have 24 features, so that
+blocks of 2, 4, 8, 12 and 24 fill them. Its learning rate is that of the digits' experiments; none was tried for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.text import Table, spread
+from geolib.lab.runs.record import Record
+
+SMALL, WHOLE = "cifar100-20", "cifar100"
+"""The data set of the small scales, and that of the full one."""
+
+# Table 4's ViT-Tiny and Table 1's ViT-B, top-1 accuracy in percent on CIFAR-100. Source: LR-T4, LR-T1.
+_ROWS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")
+PAPER_TINY = dict(zip(_ROWS, (57.2, 58.2, 65.4, 65.6, 65.3)))
+PAPER_BASE = dict(zip(_ROWS, (63.9, 65.5, 68.8, 70.3, 70.0)))
+
+# Appendix B, and the authors' code where the appendix is silent. Source: LR-cfg.
+STATED: dict[str, Any] = {
+    "layers": 12,
+    "pool": "cls",
+    "dropout": 0.1,
+    "epochs": 200,
+    "batch": 512,
+    "lr": 1e-4,
+    "schedule": "cosine",
+    "weight_decay": 0.0,
+    "augment": "crop-flip-randaugment",
+}
+TINY: dict[str, Any] = {**STATED, "width": 384, "heads": 6, "mlp_ratio": 2.0, "randaugment": (2, 14), "eval_every": 5}
+BASE: dict[str, Any] = {**TINY, "width": 768, "heads": 12, "mlp_ratio": 4.0}
+# Heads of 24 features; the learning rate and its warm-up are those of the digits' experiments.
+MODEL: dict[str, Any] = {
+    "width": 48,
+    "heads": 2,
+    "layers": 3,
+    "mlp_ratio": 2.0,
+    "pool": "cls",
+    "dropout": 0.1,
+    "lr": 3e-3,
+    "weight_decay": 0.0,
+    "warmup": 60,
+}
+CPU: dict[str, Any] = {**MODEL, "epochs": 6, "batch": 50, "augment": "crop-flip", "train_size": 4000}
+SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64}
+
+CHOSEN = (
+    "The paper gives no padding of its crops and no settings of RandAugment: crops are padded by 4 after RandAugment "
+    "(2, 14), as in the authors' code. Its RoPE-Mixed is LieRE of width 2, started like the other widths; the row of "
+    "RoPE-Mixed's own start is ours. Vectors of absolute positions start normal with deviation 1. VisionLLaMA turns by "
+    "whole positions with base 10000. LieRE64 is one block a head; the CPU scale's heads have 24 features. Nothing was "
+    "tuned on any of these methods: full settings are the paper's, those of the CPU scale the digits' learning rate."
+)
+
+TITLES = {
+    "learned": "absolute, learned",
+    "visionllama": "VisionLLaMA's RoPE",
+    "liere-2": "RoPE-Mixed (LieRE2)",
+    "liere-8": "LieRE8",
+    "liere-64": "LieRE64 (one block a head)",
+    "rope-mixed": "RoPE-Mixed, its own start (ours)",
+    "rope-axial": "RoPE, axial (ours)",
+    "spherical": "Spherical RoPE (ours)",
+    "riemannformer": "RiemannFormer (ours)",
+    "none": "none (ours)",
+}
+
+
+def blocks_of(*widths: int) -> dict[str, Variant]:
+    """Rows of LieRE by block width; 64 is the whole head, whatever its width."""
+    return {f"liere-{b}": Variant("liere", {} if b == 64 else {"block": b}) for b in widths}
+
+
+def everywhere(rows: Iterable[str], small: str = SMALL, whole: str = WHOLE) -> dict[str, list[tuple[str, str]]]:
+    """The parts of an experiment that has one data set at the small scales and another at the full one."""
+    names = list(rows)
+    sets = {"smoke": small, "cpu": small, "full": whole}
+    return {scale: [(row, dataset) for row in names] for scale, dataset in sets.items()}
+
+
+def epochs_to_reach(record: Record, accuracy: float) -> int | None:
+    """The first evaluated epoch at whose end a run is at least that accurate; None where it never is.
+
+    Parameters
+    ----------
+    record : Record
+    accuracy : float
+        In [0, 1].
+
+    Returns
+    -------
+    int or None
+
+    Source: LR-F4b.
+    """
+    reached = (epoch for epoch, value in zip(*record.curve("test_accuracy")) if value >= accuracy)
+    return next(reached, None)
+
+
+# The main table -----------------------------------------------------------------------------------------------------
+
+AGAINST = (
+    ("visionllama", "learned"),
+    ("liere-2", "visionllama"),
+    ("liere-2", "learned"),
+    ("liere-8", "liere-2"),
+    ("liere-64", "liere-8"),
+    ("liere-64", "liere-2"),
+    ("liere-8", "learned"),
+    ("rope-mixed", "liere-2"),
+    ("rope-axial", "liere-2"),
+    ("spherical", "liere-2"),
+    ("riemannformer", "rope-axial"),
+)
+
+CIFAR100 = Experiment(
+    name="liere-cifar100",
+    about="LieRE's table on CIFAR-100 at the tiny size; shuffled, resized and moved patches, spectra of generators",
+    source="LR-T1, LR-T3, LR-T4, LR-T6, LR-F2, LR-F4b",
+    datasets=(SMALL, WHOLE),
+    methods=TITLES,
+    variants=blocks_of(2, 8, 64),
+    against=AGAINST,
+    settings={
+        "smoke": {**SMOKE, "resolutions": (24, 48)},
+        "cpu": {**CPU, "resolutions": (24, 48)},
+        "full": {**TINY, "resolutions": (24, 40, 48, 64)},
+    },
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
+    parts=everywhere(TITLES),
+    paper={(row, WHOLE): number for row, number in PAPER_TINY.items()},
+    paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
+    chosen=CHOSEN,
+    importance=1,
+)
+
+# Shares of the data -------------------------------------------------------------------------------------------------
+
+SHARES = (20, 40, 60, 70, 80, 100)  # percent; 70 is what the paper's sentence is about
+SHARED_ROWS = ("learned", "liere-2", "liere-8")
+IMAGES = {"smoke": 128, "cpu": 4000, "full": 50_000}
+
+
+def share_row(row: str, share: int) -> str:
+    """The name of a row of ``liere-data``; with all data that of the table's own row.
+
+    >>> share_row("learned", 70), share_row("learned", 100)
+    ('learned@70', 'learned')
+    """
+    return row if share == 100 else f"{row}@{share}"
+
+
+def _of_share(row: str, share: int) -> Variant:
+    whole = CIFAR100.variant(row)
+    sizes = {scale: {"train_size": images * share // 100} for scale, images in IMAGES.items()}
+    return Variant(whole.method, whole.options, sizes if share < 100 else {})
+
+
+def share_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Accuracy in percent by method and share of the data.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+
+    Source: LR-F3b.
+    """
+    cells = {row: found for (row, _), found in cells_of(experiment, scale, records).items()}
+    shares = [share for share in SHARES if any(share_row(row, share) in cells for row in SHARED_ROWS)]
+    rows = [
+        [TITLES[row], *(_mean(cells.get(share_row(row, share), [])) for share in shares)]
+        for row in SHARED_ROWS
+        if any(share_row(row, share) in cells for share in shares)
+    ]
+    title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % by share of the training images"
+    header = ["method", *(f"{share} %" for share in shares)]
+    return Table(title, header, rows, provenance(experiment, scale, cells_of(experiment, scale, records)))
+
+
+def _mean(records: Sequence[Record]) -> str:
+    return spread([record.accuracy for record in records]) if records else ""
+
+
+_SHARE_ROWS = {share_row(row, share): (row, share) for share in SHARES for row in SHARED_ROWS}
+
+DATA = Experiment(
+    name="liere-data",
+    about="how much data LieRE saves: shares of CIFAR-100 from 20 to 100 percent",
+    source="LR-F3b",
+    datasets=(SMALL, WHOLE),
+    methods={name: f"{TITLES[row]}, {share} %" for name, (row, share) in _SHARE_ROWS.items()},
+    variants={name: _of_share(*pair) for name, pair in _SHARE_ROWS.items()},
+    settings=CIFAR100.settings,
+    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
+    parts=everywhere(_SHARE_ROWS),
+    chosen=f"{CHOSEN} A smaller share is part of every larger one; epochs stay as many, so steps grow with the share.",
+    importance=2,
+    tabulate=share_table,
+)
+
+# Block widths -------------------------------------------------------------------------------------------------------
+
+WIDTHS: Mapping[str, tuple[int, ...]] = {
+    "smoke": (2, 4, 8, 12, 64),
+    "cpu": (2, 4, 8, 12, 64),
+    "full": (2, 4, 8, 16, 32, 64),
+}
+"""Those that divide a head; 64 is the whole head. The paper's 48 divides none and is left out."""
+
+
+def block_parts(widths: Mapping[str, Sequence[int]], small: str, whole: str) -> dict[str, list[tuple[str, str]]]:
+    """The parts of an experiment over block widths."""
+    sets = {"smoke": small, "cpu": small, "full": whole}
+    return {scale: [(f"liere-{b}", sets[scale]) for b in each] for scale, each in widths.items()}
+
+
+_ALL_WIDTHS = sorted({b for each in WIDTHS.values() for b in each})
+
+
+def deviation_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Accuracy of each row in place and shuffled, its loss, and its shift deviation before and after training.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+        Accuracies in percent, mean ± standard deviation over seeds.
+
+    Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
+    """
+    cells = cells_of(experiment, scale, records)
+    rows = [
+        [experiment.methods[row], *_measured(cells[row, dataset])]
+        for row in experiment.rows(scale)
+        for dataset in experiment.sets(scale)
+        if (row, dataset) in cells
+    ]
+    title = f"{experiment.name} ({scale} scale): test accuracy in %, test loss, and how far rotations are from relative"
+    header = ["row", "in place", "shuffled", "loss", "deviation at the start", "trained"]
+    return Table(title, header, rows, provenance(experiment, scale, cells))
+
+
+def _measured(records: Sequence[Record]) -> list[str]:
+    """What ``deviation_table`` says of one cell."""
+    shuffled = [record.learned["shuffled_accuracy"] for record in records]
+    loss = [record.metrics[-1]["test_loss"] for record in records]
+    deviations = [
+        [record.learned[key] for record in records if key in record.learned]
+        for key in ("shift_deviation_start", "shift_deviation")
+    ]
+    means = [f"{sum(each) / len(each):.3f}" if each else "-" for each in deviations]
+    return [_mean(records), spread(shuffled), f"{sum(loss) / len(loss):.3f}", *means]
+
+
+BLOCKS = Experiment(
+    name="liere-blocks",
+    about="LieRE's block width on CIFAR-100",
+    source="LR-F4a",
+    datasets=(SMALL, WHOLE),
+    methods={f"liere-{b}": f"LieRE, width {b}" if b < 64 else "LieRE, one block a head" for b in _ALL_WIDTHS},
+    variants=blocks_of(*_ALL_WIDTHS),
+    against=tuple((f"liere-{b}", "liere-2") for b in _ALL_WIDTHS[1:]),
+    settings=CIFAR100.settings,
+    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
+    parts=block_parts(WIDTHS, SMALL, WHOLE),
+    chosen=CHOSEN,
+    importance=2,
+    tabulate=deviation_table,
+)
+
+# Sharing, pooling, start --------------------------------------------------------------------------------------------
+
+_SHARING = {"layers": "shared by layers", "heads": "shared by heads", "all": "shared by both"}
+_SHARED = {
+    f"liere-{b}.{share}": (f"{TITLES[f'liere-{b}']}, {words}", Variant("liere", {**block, "share": share}))
+    for b, block in ((2, {"block": 2}), (8, {"block": 8}), (64, {}))
+    for share, words in _SHARING.items()
+}
+_MEAN = {scale: {"pool": "mean"} for scale in ("smoke", "cpu", "full")}
+_STARTED = {
+    "learned.mean": ("absolute, mean pooling", Variant("learned", settings=_MEAN)),
+    "liere-8.mean": ("LieRE8, mean pooling", Variant("liere", {"block": 8}, _MEAN)),
+    "liere-8.start-1": ("LieRE8, entries start below 1", Variant("liere", {"block": 8, "scale": 1.0})),
+    "liere-64.start-1": ("LieRE64, entries start below 1", Variant("liere", {"scale": 1.0})),
+}
+_CHANGED = {**_SHARED, **_STARTED}
+_OWN = ("learned", "liere-2", "liere-8", "liere-64")
+
+SHARING = Experiment(
+    name="liere-sharing",
+    about="LieRE with one choice changed: generators shared over layers and heads, mean pooling, a start nearer to 0",
+    source="LR-T2, LR-CODE",
+    datasets=(SMALL, WHOLE),
+    methods={row: TITLES[row] for row in _OWN} | {row: title for row, (title, _) in _CHANGED.items()},
+    variants=blocks_of(2, 8, 64) | {row: variant for row, (_, variant) in _CHANGED.items()},
+    against=tuple((row, row.split(".")[0]) for row in _CHANGED),
+    settings=CIFAR100.settings,
+    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
+    parts=everywhere([*_OWN, *_CHANGED]),
+    # Table 2 is of the base size, where every row is at most two points from the next.
+    chosen=(
+        f"{CHOSEN} Where nothing is shared every layer and head really has generators of its own. In the authors' code "
+        "all layers turn by the first layer's rotations: what it calls own per layer is our row shared by layers."
+    ),
+    importance=3,
+    tabulate=deviation_table,
+)
+
+# The base size ------------------------------------------------------------------------------------------------------
+
+SIZES = Experiment(
+    name="liere-base",
+    about="LieRE's table on CIFAR-100 at the base size, 85M parameters",
+    source="LR-T1, LR-T4",
+    datasets=(WHOLE,),
+    methods={row: TITLES[row] for row in _ROWS},
+    variants=blocks_of(2, 8, 64),
+    against=AGAINST[:7],
+    settings={"full": BASE},
+    seeds={"full": (0,)},
+    paper={(row, WHOLE): number for row, number in PAPER_BASE.items()},
+    paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
+    chosen=CHOSEN,
+    importance=5,
+)
+
+EXPERIMENTS = (CIFAR100, DATA, BLOCKS, SHARING, SIZES)
