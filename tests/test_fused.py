@@ -1,4 +1,4 @@
-"""The attention form by a fused softmax kernel: uncompiled on the CPU against the plain form; on a GPU where there is one."""
+"""The attention form by a fused softmax kernel: uncompiled on the CPU, and on a GPU where there is one."""
 
 import pytest
 import torch

@@ -40,7 +40,7 @@ def attend_on_cpu(
     inside = _WithinChunks.apply(*columns, decay.sums, power, chunk)
     written = columns[2] * decay.to_end
     older, last = _ThroughState.apply(
-        *columns[:2], written, decay.whole, (start / root)[..., layout.index] * counts, power, chunk
+        *columns[:2], written, decay.whole, (start / root)[..., layout.monomial] * counts, power, chunk
     )
     total = (inside + decay.from_start * older).mT.unflatten(0, leading)
     carried = start[:, -1].detach() @ norm_functional(q.shape[-1], power, q.device).to(q.dtype)
@@ -251,7 +251,7 @@ class _Layout(NamedTuple):
     """
 
     tiles: tuple[_Tile, ...]
-    index: Tensor  # (rows,): the monomial in each row
+    monomial: Tensor  # (rows,): which one stands in each row
     place: Tensor  # (D,): the row in which a monomial counts
     weight: Tensor  # (rows,): its multinomial coefficient, 0 where it does not count
 

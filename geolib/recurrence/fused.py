@@ -12,7 +12,7 @@ from torch import Tensor
 from geolib._checks import angle_dtype
 from geolib._precision import full_precision
 from geolib.recurrence._prepared import turned
-from geolib.recurrence._shared import check_forms, check_power, finite_part
+from geolib.recurrence._shared import check_forms, check_power, finite_part, following, in_parts
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended
 
@@ -36,7 +36,7 @@ def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[...,
     """
     check_power(power)
     sums = None if log_gates is None else log_gates.double().cumsum(-1)
-    parts = () if sums is None else _parts(sums, log_gates.dtype)  # type: ignore[union-attr]
+    parts = () if sums is None else in_parts(sums, log_gates.dtype)  # type: ignore[union-attr]
 
     def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         nothing = score == 0
@@ -46,17 +46,6 @@ def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[...,
         return torch.where(nothing, float("-inf"), powered)
 
     return modify
-
-
-def _parts(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Sums of log gates for a kernel: as they are in float64, else in two parts, since few kernels are fast in float64.
-
-    Near one another the large parts have an exact difference, and the small ones hold what they lack.
-    """
-    if dtype == torch.float64:
-        return (sums,)
-    large = sums.float()
-    return large, (sums - large).float()
 
 
 def fused_form(
@@ -89,7 +78,7 @@ def fused_form(
     with full_precision(q.device):
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), wide)
         if log_gates is not None and log_gates.requires_grad:
-            q, k = _following(q, k, log_gates, power)
+            q, k = following(q, k, log_gates.double().cumsum(-1), power)
         modify = score_modifier(power, None if log_gates is None else log_gates.detach())
         values, spoilt = finite_part(v)
         factors = (t.to(dtype).contiguous() for t in (q, k, values))
@@ -105,13 +94,6 @@ def kernel_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """
     wide_enough = min(q.shape[-1], v.shape[-1]) >= NARROWEST and q.shape[2] >= BLOCK
     return q.device.type == "cuda" and wide_enough and angle_dtype(q, k, v) == torch.float32
-
-
-def _following(q: Tensor, k: Tensor, log_gates: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """The same queries and keys, times factors that are 1 and have the gates' derivative."""
-    sums = log_gates.double().cumsum(-1)
-    rate = ((sums - sums.detach()) / power).to(q.dtype)[..., None]
-    return q * (1 + rate), k * (1 - rate)
 
 
 @cache

@@ -153,9 +153,9 @@ def peak(work: Callable[[], None], device: torch.device) -> float | None:
         Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
     except OSError:
         return None
-    held = _resident("VmRSS:")
+    before = _resident("VmRSS:")
     work()
-    return _resident("VmHWM:") - held
+    return _resident("VmHWM:") - before
 
 
 def _resident(which: str) -> float:
@@ -214,7 +214,14 @@ def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Machine 
     rows = []
     for name, (products, others, moved) in stages.items():
         times = products / machine.products, others / machine.others, moved / machine.bytes
-        row = {"kernel": name, "tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "device": machine.name}
+        row: dict[str, Any] = {
+            "kernel": name,
+            "tokens": tokens,
+            "heads": heads,
+            "dim": dim,
+            "chunk": chunk,
+            "device": machine.name,
+        }
         row |= {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
         rows.append(row)
     rows[-1]["milliseconds"] = sum(row["milliseconds"] for row in rows[:-1])
@@ -226,7 +233,7 @@ class Moved(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.products, self.bytes, self.operations = 0, 0, 0
+        self.products = self.bytes = self.operations = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count and do."""
@@ -348,7 +355,9 @@ def run(
     device = pick_device(None)
     heads = heads or (8 if device.type == "cuda" else 2)
     about = {"heads": heads, "dim": dim, "threads": torch.get_num_threads(), "device": device_name(device)}
-    known, rows, last = forms(device), [], {}
+    known = forms(device)
+    last: dict[tuple[str, str], tuple[int, float]] = {}
+    rows: list[dict[str, Any]] = []
     for tokens in lengths:
         tensors, works = inputs(heads, tokens, dim, device), {}
         for name, form in known.items():
