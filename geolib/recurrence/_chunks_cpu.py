@@ -19,6 +19,9 @@ PARTS = 4
 """Into how many the queries of a chunk are cut: a part sees the keys up to its own end, so that less lies above the
 diagonal."""
 
+NARROW = 128
+"""The fewest queries of a part: narrower products do not pay."""
+
 GENTLE = 16.0
 """The largest sum of log gates whose exponential may stand outside the square of pairs: what it multiplies keeps its
 digits and stays far from the ends of float32's range."""
@@ -46,6 +49,14 @@ def attend_on_cpu(
     carried = start[:, -1].detach() @ norm_functional(q.shape[-1], power, q.device).to(q.dtype)
     floor = torch.finfo(q.dtype).eps * _mass(columns[1], written, decay, carried, power, chunk)
     return Sums(total, (last[..., layout.place] * root).unflatten(0, leading), floor.unflatten(0, leading))
+
+
+@uncompiled
+def attend_in_one_chunk(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, power: int) -> Tensor:
+    """sum_j B_ij V_j over the keys up to the query's, one chunk and no state; (batch, heads, tokens, width of v)."""
+    sums = None if log_gates is None else log_gates.double().cumsum(-1).flatten(0, 1)
+    columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
+    return _WithinChunks.apply(*columns, sums, power, q.shape[2]).mT.unflatten(0, q.shape[:2])
 
 
 class _ChunkDecay(NamedTuple):
@@ -134,9 +145,11 @@ class _Pairs(NamedTuple):
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, chunk: int) -> Iterator[_Pairs]:
     """All pairs of all chunks, tile by tile."""
-    part = max(1, -(-chunk // PARTS))
+    part = max(NARROW, -(-chunk // PARTS))
+    group = max(2, 2**17 // (min(part, chunk) * chunk))  # more heads where chunks are short
+    groups = [slice(start, start + group) for start in range(0, q.shape[0], group)]
     for tokens in _chunks(q, chunk):
-        for heads in _head_groups(q, chunk):
+        for heads in groups:
             for start in range(tokens.start, tokens.stop, part):
                 stop = min(start + part, tokens.stop)
                 rows = (heads, slice(None), slice(start, stop))
