@@ -113,11 +113,9 @@ def _code(trouble: Exception) -> int:
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-<<<<<<< HEAD
-BENCHES = ("augment", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow", "training")
-=======
-BENCHES = ("augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "training")
->>>>>>> main
+BENCHES = (
+    "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow", "training",
+)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
