@@ -68,6 +68,9 @@ RIGHT = {
     "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
     "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
     "connection: comb": lambda steps: torch.linalg.inv(to_frames(steps)),
+    "documents: bits per byte": lambda nats, tokens, size: nats * tokens / size / math.log(2),
+    "documents: second half": lambda short, whole: 2 * whole - short,
+    "documents: gate for a distance": lambda t: (1 - 1 / (t + 1)) ** 0.5,
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -96,6 +99,9 @@ WRONG = {
     "recurrences: slope": lambda memory: 1 / memory,
     "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
     "connection: comb": to_frames,
+    "documents: bits per byte": lambda nats, tokens, size: nats * size / tokens / math.log(2),
+    "documents: second half": lambda short, whole: 2 * short - whole,
+    "documents: gate for a distance": lambda t: t / (t + 1),
 }
 
 
