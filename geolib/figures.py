@@ -52,7 +52,8 @@ GREYS = {
 }
 
 # A method's colour tells its family, its dashes the member: seven colours are too few for all methods and all eyes.
-METHOD_STYLES = {
+DASH_DOT_DOT = (0, (4, 1, 1, 1, 1, 1))  # in matplotlib's numbers: it has no name for it
+METHOD_STYLES: dict[str, tuple[str, Any]] = {
     "none": ("grey", ":"),
     "sinusoidal": ("sky", "--"),
     "learned": ("sky", ":"),
@@ -73,10 +74,11 @@ METHOD_STYLES = {
     "gauss": ("purple", ":"),
     "rmt": ("sky", "-"),
     "rope-pair": ("sky", "-."),
+    "spherical": ("purple", DASH_DOT_DOT),
 }
 
 
-def method_style(name: str) -> dict[str, str]:
+def method_style(name: str) -> dict[str, Any]:
     """How matplotlib draws a method of the registry; what follows a plus sign adds dots to the line.
 
     >>> method_style("rope"), method_style("rope+lf")["marker"]
