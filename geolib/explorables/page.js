@@ -65,7 +65,7 @@ const NAMES = ["gate", "features", "power", "after"];
 const STEPS = 20, NONE = 101; // slider steps for a factor of ten; the step after the last is no gate
 
 const CSS = `
-.geo .page { display: grid; gap: 12px; padding: 14px 16px 18px; }
+.geo .page { display: grid; gap: 12px; padding: 14px 16px 18px; text-align: left; }
 .geo .page .letter { font: 15px/1.55 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; margin: 0;
   max-width: 62ch; }
 .geo .page .name { color: var(--warm); font-weight: 700; }
