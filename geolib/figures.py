@@ -15,6 +15,7 @@ COLOURS = {
     "purple": "#a8508a",
     "sky": "#3a8fc2",
     "gold": "#9a7400",
+    "navy": "#101c66",
     "grey": "#6b6b6b",
 }
 INK, PAPER = "#22252b", "#fdfcfa"
@@ -27,6 +28,7 @@ DARK_COLOURS = {
     "purple": "#dc90c8",
     "sky": "#8cd0f5",
     "gold": "#d8b23c",
+    "navy": "#e9e4ff",
     "grey": "#a0a4ab",
 }
 DARK_INK, NIGHT = "#d9dce1", "#15181d"
@@ -52,8 +54,7 @@ GREYS = {
 }
 
 # A method's colour tells its family, its dashes the member: seven colours are too few for all methods and all eyes.
-DASH_DOT_DOT = (0, (4, 1, 1, 1, 1, 1))  # in matplotlib's numbers: it has no name for it
-METHOD_STYLES: dict[str, tuple[str, Any]] = {
+METHOD_STYLES = {
     "none": ("grey", ":"),
     "sinusoidal": ("sky", "--"),
     "learned": ("sky", ":"),
@@ -74,11 +75,11 @@ METHOD_STYLES: dict[str, tuple[str, Any]] = {
     "gauss": ("purple", ":"),
     "rmt": ("sky", "-"),
     "rope-pair": ("sky", "-."),
-    "spherical": ("purple", DASH_DOT_DOT),
+    "spherical": ("navy", "-"),
 }
 
 
-def method_style(name: str) -> dict[str, Any]:
+def method_style(name: str) -> dict[str, str]:
     """How matplotlib draws a method of the registry; what follows a plus sign adds dots to the line.
 
     >>> method_style("rope"), method_style("rope+lf")["marker"]
