@@ -132,6 +132,8 @@ def test_traits_go_both_ways_between_python_and_the_page(lab):
 
 
 def test_a_shared_name_ties_two_explorables_of_a_notebook_and_their_kernels_values(lab):
+    run(lab, 0)
+    lab.get_by_label("Query position m").first.wait_for()
     run(lab, 3)
     lab.get_by_label("Query position m").nth(1).wait_for()
     run(lab, 4)
@@ -142,6 +144,8 @@ def test_a_shared_name_ties_two_explorables_of_a_notebook_and_their_kernels_valu
 def test_links_and_numbers_of_a_text_cell_move_the_figure_and_python(lab):
     run(lab, 0)
     lab.get_by_label("Query position m").first.wait_for()
+    run(lab, 1)
+    lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '40'")
     lab.get_by_role("button", name="the query at 31").click()
     lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '31'")
     lab.wait_for_timeout(700)
