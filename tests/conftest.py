@@ -12,11 +12,14 @@ import torch
 
 
 def pytest_collection_modifyitems(items):
-    """Keep together, on one worker, the tests of a page of the site, and otherwise the tests of a file."""
-    for item in items:
+    """Keep together, on one worker and one after another, a page's tests on the site, and otherwise a file's tests."""
+    first = {}
+    for place, item in enumerate(items):
         page = getattr(item, "callspec", None) and item.callspec.params.get("name")
-        together = page if item.get_closest_marker("site") and page else item.path.name
-        item.add_marker(pytest.mark.xdist_group(together))
+        item.together = page if item.get_closest_marker("site") and page else item.path.name
+        item.add_marker(pytest.mark.xdist_group(item.together))
+        first.setdefault(item.together, place)
+    items.sort(key=lambda item: first[item.together])
 
 
 @pytest.fixture(autouse=True)

@@ -99,13 +99,32 @@ class Visit:
 
 @pytest.fixture(scope="session")
 def visit(browser, address):
-    """Visits by page and circumstances, each made once."""
+    """Visits by page and circumstances; the last few stay open, for a browser with every page open fills the memory."""
+    opened = {}
 
-    @functools.cache
     def go(name, narrow=False, scheme="light"):
-        return Visit(browser, address, name, PHONE if narrow else DESK, scheme)
+        key = (name, narrow, scheme)
+        if key not in opened:
+            if len(opened) == 4:
+                opened.pop(next(iter(opened))).page.context.close()
+            opened[key] = Visit(browser, address, name, PHONE if narrow else DESK, scheme)
+        return opened[key]
 
     return go
+
+
+@pytest.fixture
+def fresh(browser):
+    """fresh(**circumstances): an empty page, closed after the test."""
+    contexts = []
+
+    def go(**circumstances):
+        contexts.append(browser.new_context(**circumstances))
+        return contexts[-1].new_page()
+
+    yield go
+    for context in contexts:
+        context.close()
 
 
 # What holds of every page ---------------------------------------------------------------------------------------------
@@ -267,8 +286,8 @@ def test_explorables_are_alive_and_their_stills_are_gone(visit, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_explorables_live_without_a_server_too(browser, name):
-    page = browser.new_context().new_page()
+def test_explorables_live_without_a_server_too(fresh, name):
+    page = fresh()
     page.goto((SITE / name).as_uri())
     page.evaluate(WAKE)
     views = page.locator("script[type$='widget-view+json']").count()
@@ -276,8 +295,8 @@ def test_explorables_live_without_a_server_too(browser, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_without_scripts_a_still_stands_in_for_each_explorable(browser, address, name):
-    page = browser.new_context(java_script_enabled=False).new_page()
+def test_without_scripts_a_still_stands_in_for_each_explorable(fresh, address, name):
+    page = fresh(java_script_enabled=False)
     page.goto(address + name)
     stills = page.locator(".explorable-still")
     assert stills.count() == page.locator("script[type$='widget-view+json']").count() > 0
@@ -350,8 +369,8 @@ def test_explorables_fit_a_phone(visit, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_our_own_script_and_style_on_a_page_stay_small(browser, address, name):
-    page = browser.new_context(viewport=DESK).new_page()
+def test_our_own_script_and_style_on_a_page_stay_small(fresh, address, name):
+    page = fresh(viewport=DESK)
     asked = set()
     page.on("request", lambda request: asked.add(request.url))
     page.goto(address + name, wait_until="networkidle")
@@ -377,8 +396,8 @@ def test_our_own_script_and_style_on_a_page_stay_small(browser, address, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_explorables_start_when_they_come_near(browser, address, name):
-    page = browser.new_context(viewport=DESK).new_page()
+def test_explorables_start_when_they_come_near(fresh, address, name):
+    page = fresh(viewport=DESK)
     page.goto(address + name)
     boxes = page.locator(".explorable")
     last = boxes.nth(boxes.count() - 1)
@@ -389,12 +408,12 @@ def test_explorables_start_when_they_come_near(browser, address, name):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_explorables_stand_out_of_the_column_and_have_numbered_captions(browser, address, visit, name):
+def test_explorables_stand_out_of_the_column_and_have_numbered_captions(fresh, address, visit, name):
     page = visit(name).page
     captions = page.locator(".explorable + .explorable-caption .caption-number").all_text_contents()
     assert len(captions) == page.locator(".explorable").count()
     assert all(re.match(r"Fig(ure|\.) \d", each) for each in captions)
-    wide = browser.new_context(viewport={"width": 1680, "height": 900}).new_page()
+    wide = fresh(viewport={"width": 1680, "height": 900})
     wide.goto(address + name)
     box = wide.locator(".explorable").first.bounding_box()
     text = wide.locator("article section > p").first.bounding_box()
@@ -438,8 +457,8 @@ def test_outputs_hold_no_progress_and_no_complaints(name):
     assert re.findall(r"\d+%\||it/s\b|class=\"output stderr", page) == []
 
 
-def test_checks_fold_on_every_page_with_one_switch_that_is_remembered(browser, address):
-    page = browser.new_context().new_page()
+def test_checks_fold_on_every_page_with_one_switch_that_is_remembered(fresh, address):
+    page = fresh()
     first, second = chapters()[:2]
     page.goto(address + first)
     inputs = page.locator(".tag_check > .cell_input")
@@ -455,8 +474,8 @@ def test_checks_fold_on_every_page_with_one_switch_that_is_remembered(browser, a
     assert page.locator(".tag_check > .cell_input").first.is_visible()
 
 
-def test_a_proof_folds_and_is_open_at_first(browser, address):
-    page = browser.new_context().new_page()
+def test_a_proof_folds_and_is_open_at_first(fresh, address):
+    page = fresh()
     page.goto(address + next(name for name in chapters() if "03_" in name))
     proof = page.locator(".proof-body:has(> *:nth-child(2)), .proof-body:has(section > *:nth-child(2))").first
     height = proof.bounding_box()["height"]
@@ -471,8 +490,8 @@ PREVIEWED = {"a[href*='#thm-']": ".proof", "a.internal[href*='#equation-']": "mj
 
 
 @pytest.mark.parametrize(("kind", "shown"), PREVIEWED.items(), ids=["theorem", "equation", "ledger"])
-def test_a_link_shows_what_it_points_to(browser, address, kind, shown):
-    page = browser.new_context().new_page()
+def test_a_link_shows_what_it_points_to(fresh, address, kind, shown):
+    page = fresh()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(address + next(name for name in chapters() if "03_" in name))
@@ -485,8 +504,8 @@ def test_a_link_shows_what_it_points_to(browser, address, kind, shown):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_plot_is_shown_in_the_colours_of_the_page(browser, address, scheme):
-    page = browser.new_context(color_scheme=scheme).new_page()
+def test_a_plot_is_shown_in_the_colours_of_the_page(fresh, address, scheme):
+    page = fresh(color_scheme=scheme)
     page.goto(address + next(name for name in chapters() if "03_" in name))
     plot = page.locator("picture > img").first
     plot.scroll_into_view_if_needed()
@@ -498,8 +517,8 @@ def test_a_plot_is_shown_in_the_colours_of_the_page(browser, address, scheme):
     page.wait_for_function(showing, arg=[plot.element_handle(), ends[other]])
 
 
-def test_on_paper_code_wraps_and_solutions_are_open(browser, address):
-    page = browser.new_context(viewport={"width": 700, "height": 900}).new_page()
+def test_on_paper_code_wraps_and_solutions_are_open(fresh, address):
+    page = fresh(viewport={"width": 700, "height": 900})
     page.goto(address + next(name for name in chapters() if "03_" in name))
     page.emulate_media(media="print")
     assert page.locator(".solution p:not(.admonition-title)").first.is_visible()
@@ -513,8 +532,8 @@ def test_on_paper_code_wraps_and_solutions_are_open(browser, address):
     assert cut == 0
 
 
-def test_the_sites_root_leads_to_the_landing_page(browser, address):
-    page = browser.new_context().new_page()
+def test_the_sites_root_leads_to_the_landing_page(fresh, address):
+    page = fresh()
     page.goto(address)
     page.wait_for_url(address + "book/index.html")
 

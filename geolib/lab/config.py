@@ -131,7 +131,7 @@ class Config:
             came = getattr(self, name)
             require(_all_whole(came), name, repr(came), "it must be a list of whole numbers above 0")
         patch = self.patch
-        sides = patch is None or _whole(patch, 1) or (_all_whole(patch) and patch)
+        sides = patch is None or _whole(patch, 1) or (_all_whole(patch) and patch != () and patch != [])
         require(sides, "patch", repr(patch), "it must be None or whole numbers above 0, one or one for each axis")
         require(self.seed < 2**63, "seed", self.seed, "it must be below 2^63")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")

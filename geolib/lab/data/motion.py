@@ -59,7 +59,7 @@ def clips(digits: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.nda
     labels = np.arange(count) % len(CLASSES)
     for clip, label in zip(video[:, 0], labels):
         digit, turn = digits[random.randint(len(digits))], random.randint(3, 5)
-        way = path(label, turn)
+        way = path(int(label), turn)
         room = np.array([SIDE - height, SIDE - width]) - np.ptp(way, axis=0)
         corners = way - way.min(0) + [random.randint(free + 1) for free in room]
         for frame, (top, left) in zip(clip, corners):

@@ -234,7 +234,7 @@ _CPU = {
     "test_size": 2_000,
 }
 # What a computer without a GPU can do overnight: all images, the paper's depth, fewer epochs and features.
-# Narrow, so that 21 runs end in a night or two on two cores, most of an hour each; matrix units for bfloat16 halve that.
+# Narrow, so that 21 runs end in a night or two on two cores; matrix units for bfloat16 halve that.
 _LAPTOP = {
     **STATED,
     "width": 96,
