@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from geolib._checks import require
@@ -34,6 +35,20 @@ DARK_INK, NIGHT = "#d9dce1", "#15181d"
 ROLES = {
     "light": {"query": "#b34700", "key": "#0067a3", "value": "#7a1f5c", "score": "#00704f"},
     "dark": {"query": "#ffa14d", "key": "#62bdf2", "value": "#ffd0e8", "score": "#3fd0a0"},
+}
+
+QUERY, KEY, VALUE, SCORE = ROLES["light"].values()
+
+# What an explorable's text, lines and grounds are drawn in, by theme; sheet is the ground where a page names none.
+GREYS = {
+    "light": {
+        **{"text": "#1c2430", "soft": "#55606e", "line": "#d5dae1"},
+        **{"rule": "#808b99", "panel": "#f6f7f9", "sheet": "#ffffff"},
+    },
+    "dark": {
+        **{"text": "#e8ebef", "soft": "#a9b4c0", "line": "#343c48"},
+        **{"rule": "#77828f", "panel": "#1c222a", "sheet": "#14181e"},
+    },
 }
 
 # A method's colour tells its family, its dashes the member: seven colours are too few for all methods and all eyes.
@@ -112,13 +127,14 @@ def _light(channels: list[float]) -> float:
 
 
 def roles_css() -> str:
-    """The roles as custom properties of the explorables, light and dark.
+    """The roles and the greys as custom properties of the explorables, light and dark.
 
-    >>> roles_css().splitlines()[0]
-    '.geo { --query: #b34700; --key: #0067a3; --value: #7a1f5c; --score: #00704f; }'
+    >>> roles_css().splitlines()[0][:75]
+    '.geo { --query: #b34700; --key: #0067a3; --value: #7a1f5c; --score: #00704f'
     """
     where = {"light": ".geo", "dark": '.geo[data-theme="dark"]'}
-    rows = {theme: " ".join(f"--{role}: {colour};" for role, colour in ROLES[theme].items()) for theme in where}
+    colours = {theme: (ROLES[theme] | GREYS[theme]).items() for theme in where}
+    rows = {theme: " ".join(f"--{name}: {colour};" for name, colour in colours[theme]) for theme in where}
     return "".join(f"{where[theme]} {{ {row} }}\n" for theme, row in rows.items())
 
 
@@ -196,3 +212,43 @@ def label_lines(axes: Any, gap: float = 0.01) -> None:
             va="center",
             clip_on=False,
         )
+
+
+def forest(axes: Any, differences: Mapping[str, Any], blurs: Mapping[str, float] | None = None) -> None:
+    """Draw paired differences, one a row from top to bottom: dots for seeds, a bar for the interval, a black mean.
+
+    A bar that leaves out zero is blue: that order is seen. One that holds zero is grey.
+
+    Parameters
+    ----------
+    axes : matplotlib Axes
+        Its vertical axis becomes the list of names.
+    differences : mapping from a row's name to geolib.lab.experiments.PairedDifference
+        In percentage points, each with three seeds or more.
+    blurs : mapping from a row's name to a half width, optional
+        Drawn thin about the mean: another kind of chance, such as that of the test images.
+
+    Raises
+    ------
+    ValueError
+        When there is no row, or a row has too few seeds for an interval.
+
+    >>> from matplotlib.figure import Figure
+    >>> from geolib.lab.experiments import PairedDifference
+    >>> axes = Figure().subplots()
+    >>> forest(axes, {"a - b": PairedDifference((0, 1, 2), (1.0, 2.0, 1.5))})
+    >>> axes.get_xlabel()
+    'difference, percentage points'
+    """
+    require(len(differences) > 0, "differences", "no row", "there must be one")
+    axes.axvline(0, color=COLOURS["grey"], lw=0.8)
+    for row, (name, found) in enumerate(differences.items()):
+        require(found.interval is not None, "differences", f"{found.count} seeds of {name}", "there must be three")
+        colour = COLOURS["grey" if found.within_noise else "blue"]
+        if blurs:
+            axes.hlines(row, found.mean - blurs[name], found.mean + blurs[name], color=colour, lw=0.8)
+        axes.hlines(row, *found.interval, color=colour, lw=4, alpha=0.75)
+        axes.plot(found.differences, [row] * found.count, "o", color=PAPER, mec=colour, ms=4, mew=0.9)
+        axes.plot(found.mean, row, "|", color=INK, ms=11, mew=1.8)
+    axes.set_yticks(range(len(differences)), list(differences))
+    axes.set(xlabel="difference, percentage points", ylim=(len(differences) - 0.4, -0.6))

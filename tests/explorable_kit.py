@@ -161,14 +161,18 @@ class Place:
         assert self.wrong == []
 
 
-def axe_violations(page, selector=None):
-    """What axe-core finds against WCAG 2 level A and AA, as (rule, elements)."""
+WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
+
+
+def axe_violations(page, selector=None, tags=WCAG):
+    """What axe-core finds by the rules that have one of the tags, as (rule, elements)."""
     from importlib.resources import files
 
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
-    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
     found = page.evaluate(
-        "([where, tags]) => axe.run(where ?? document, { runOnly: { type: 'tag', values: tags } })", [selector, tags]
+        "([where, tags]) => axe.run(where ?? document, { runOnly: { type: 'tag', values: tags }, "
+        "resultTypes: ['violations'] })",
+        [selector, list(tags)],
     )
     return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found["violations"]]

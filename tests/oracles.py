@@ -56,8 +56,13 @@ class Oracle:
     def __init__(self, encoding, grid, dim, layer=0, head=0):
         self.encoding, self.grid, self.dim, self.layer, self.head = encoding, grid, dim, layer, head
 
+    power = None  # an even power in place of the exponential
+
     def map(self, p):
         return np.eye(self.dim)
+
+    def key_map(self, p):
+        return self.map(p)
 
     def gate(self, m, n, positions, x):
         return 0.0
@@ -84,6 +89,11 @@ class Axial(Oracle):
         return self.blocks([turn(p[a] * theta) for theta, a in axial(self.dim, len(self.grid), 100.0)])
 
 
+class RopePair(Oracle):
+    def map(self, p):
+        return self.blocks([turn(sum(cell * 0.5 / 2**axis for axis, cell in enumerate(p)))])
+
+
 class Visionllama(Oracle):
     def map(self, p):
         whole = self.dim - self.dim % (2 * len(self.grid))
@@ -95,6 +105,12 @@ class Alibi(Oracle):
         heads = len(self.encoding.slopes)
         slope = float(np.float32(2 ** (-8 * (self.head + 1) / heads)))
         return -slope * float(np.abs(positions[m] - positions[n]).sum())
+
+
+class Rmt(Oracle):
+    def omega(self, p, r, query):
+        decay = 1 - 2 ** (-2 - 4 * self.head / len(self.encoding.slopes))
+        return math.exp(float(np.float32(math.log(decay))) * np.abs(p - r).sum())
 
 
 class LieRE(Oracle):
@@ -171,8 +187,14 @@ class RiemannianReflection(Riemannian):
         return s ** (m / 2) * mirror(m * theta)
 
 
-class Focused(Oracle):
-    """The Gaussian around another oracle."""
+class RiemannianRelative(Riemannian):
+    def key_map(self, p):
+        s = self.scales()
+        return self.blocks([s[a] ** (-p[a] / 2) * turn(-p[a] * theta) for theta, a in self.pairs()])
+
+
+class Around(Oracle):
+    """What is added around another oracle."""
 
     def __init__(self, inner, encoding, grid, dim, layer=0, head=0):
         super().__init__(encoding, grid, dim, layer, head)
@@ -181,16 +203,83 @@ class Focused(Oracle):
     def map(self, p):
         return self.inner.map(p)
 
+    def key_map(self, p):
+        return self.inner.key_map(p)
+
     def gate(self, m, n, positions, x):
         return self.inner.gate(m, n, positions, x)
 
     def omega(self, p, r, query):
+        return self.inner.omega(p, r, query)
+
+
+class Powered(Around):
+    power = 2
+
+
+class WithAlibi(Around):
+    def gate(self, m, n, positions, x):
+        found = Alibi(self.encoding.parts[1], self.grid, self.dim, self.layer, self.head)
+        return self.inner.gate(m, n, positions, x) + found.gate(m, n, positions, x)
+
+
+class WithRmt(Around):
+    def omega(self, p, r, query):
+        found = Rmt(self.encoding.parts[1], self.grid, self.dim, self.layer, self.head)
+        return self.inner.omega(p, r, query) * found.omega(p, r, query)
+
+
+class Focused(Around):
+    """The Gaussian after the softmax."""
+
+    def omega(self, p, r, query):
+        return math.exp(self.exponent(p, r, query)) * self.inner.omega(p, r, query)
+
+    def exponent(self, p, r, query):
         raw = number(self.encoding.raw_precision)
         root = np.tril(raw, -1) + np.diag(np.exp(np.diag(raw)))
         widths = np.exp(number(self.encoding.log_sigma))[self.head]
         sigma = widths[query] if len(widths) > 1 else widths[0]
         gap = p - r
-        return math.exp(-gap @ (root @ root.T) @ gap / (2 * sigma**2)) * self.inner.omega(p, r, query)
+        return -gap @ (root @ root.T) @ gap / (2 * sigma**2)
+
+
+class Gauss(Focused):
+    """The Gaussian inside it."""
+
+    def gate(self, m, n, positions, x):
+        return self.inner.gate(m, n, positions, x) + self.exponent(positions[m], positions[n], m)
+
+    def omega(self, p, r, query):
+        return self.inner.omega(p, r, query)
+
+
+class CompassPaths(Oracle):
+    """Vectors carried one step after another along the L-shaped path, the axes in order or, in odd heads, reversed."""
+
+    def gate(self, m, n, positions, x):
+        axes, of = len(self.grid), self.encoding.vectors
+        turns = x @ number(self.encoding.W_turn.weight).T + number(self.encoding.W_turn.bias)
+        turns = turns.reshape(*self.grid, -1, axes, 3)[..., self.head, :, :]
+        u, w = (
+            (number(linear.weight) @ x[token]).reshape(-1, of, 3)[self.head]
+            for linear, token in ((self.encoding.W_u, m), (self.encoding.W_w, n))
+        )
+        goal, here = np.unravel_index(m, self.grid), list(np.unravel_index(n, self.grid))
+        for axis in range(axes)[:: -1 if self.head % 2 else 1]:
+            while here[axis] != goal[axis]:
+                forward = goal[axis] > here[axis]
+                here[axis] += forward
+                step = cayley(turns[(*here, axis)])
+                here[axis] -= not forward
+                w = w @ (step.T if forward else step)
+        return float((u * w).sum())
+
+
+def cayley(v):
+    """(I - K)^-1 (I + K), with K x = v x x."""
+    K = np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
+    return np.linalg.solve(np.eye(3) - K, np.eye(3) + K)
 
 
 class SympowGates(Oracle):
@@ -217,25 +306,32 @@ ORACLES = {
     "rope": Rope,
     "rope-axial": Axial,
     "visionllama": Visionllama,
+    "rope-pair": RopePair,
     "alibi": Alibi,
+    "rmt": Rmt,
     "liere": LieRE,
     "rope-mixed": RopeMixed,
     "riemannformer": Riemannian,
     "riemannformer-general": RiemannianGeneral,
     "riemannformer-diagonal": RiemannianDiagonal,
     "riemannformer-reflection": RiemannianReflection,
+    "riemannformer-relative": RiemannianRelative,
     "sympow-gates": SympowGates,
+    "compass": CompassPaths,
 }
+WRAPPERS = {"lf": Focused, "gauss": Gauss, "sympow": Powered, "alibi": WithAlibi, "rmt": WithRmt}
 
 
 def oracle(name, encoding, grid, dim, layer=0, head=0):
-    """The oracle of a name in the registry, with ``+lf`` or without."""
+    """The oracle of a name in the registry, with wrappers or without."""
     method, *wrappers = name.split("+")
-    if method == "lf":
-        return Focused(Oracle(encoding, grid, dim), encoding, grid, dim, layer, head)
-    if wrappers:
-        return Focused(ORACLES[method](encoding.encoding, grid, dim, layer, head), encoding, grid, dim, layer, head)
-    return ORACLES[method](encoding, grid, dim, layer, head)
+    if method in WRAPPERS and method not in ORACLES:
+        return WRAPPERS[method](Oracle(encoding, grid, dim), encoding, grid, dim, layer, head)
+    if not wrappers:
+        return ORACLES[method](encoding, grid, dim, layer, head)
+    inside = encoding.parts[0] if wrappers[-1] in ("alibi", "rmt") else encoding.encoding
+    inner = oracle("+".join([method, *wrappers[:-1]]), inside, grid, dim, layer, head)
+    return WRAPPERS[wrappers[-1]](inner, encoding, grid, dim, layer, head)
 
 
 def weights(found, q, k, positions, x):
@@ -244,8 +340,12 @@ def weights(found, q, k, positions, x):
     scores, omega = np.empty((tokens, tokens)), np.empty((tokens, tokens))
     for m in range(tokens):
         for n in range(tokens):
-            a, b = found.map(positions[m]) @ q[m], found.map(positions[n]) @ k[n]
-            scores[m, n] = a @ b / math.sqrt(dim) + found.gate(m, n, positions, x)
+            a, b = found.map(positions[m]) @ q[m], found.key_map(positions[n]) @ k[n]
+            scores[m, n], gate = a @ b / math.sqrt(dim), found.gate(m, n, positions, x)
+            if found.power:
+                scores[m, n] = found.power * math.log(abs(scores[m, n])) + gate
+            else:
+                scores[m, n] += gate
             omega[m, n] = found.omega(positions[m], positions[n], m)
     e = np.exp(scores - scores.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True) * omega

@@ -200,34 +200,34 @@ def test_a_finger_draws_rates_and_the_hand_follows(place):
 
 
 def test_the_sliders_set_the_gate_and_the_rate_of_the_chosen_token(place):
-    place.page.get_by_label("Token i", exact=True).focus()
+    place.page.get_by_label("Token m", exact=True).focus()
     place.page.keyboard.press("Home")
     place.page.keyboard.press("ArrowRight")
     assert place.values()["token"] == 2
     place.settle()
-    place.page.get_by_label("Gate γᵢ of token i").focus()
+    place.page.get_by_label("Gate γₘ of token m").focus()
     place.page.keyboard.press("Home")
-    place.page.get_by_label("Rate βᵢ of token i").focus()
+    place.page.get_by_label("Rate βₘ of token m").focus()
     place.page.keyboard.press("End")
     place.settle()
     values, start = place.values(), GateCurves()
     assert values["gamma"] == [*start.gamma[:1], 0.01, *start.gamma[2:]]
     assert values["beta"] == [*start.beta[:1], 2, *start.beta[2:]]
-    assert "token 2 remembers Σⱼ bᵢⱼ = 1.0 tokens" in sentence(place, 0)
+    assert "token 2 remembers Σₙ γₘₙ = 1.0 tokens" in sentence(place, 0)
 
 
 def test_the_list_offers_curves_and_says_when_one_is_drawn_by_hand(place):
     gates = place.page.get_by_label("Draw gates γ")
     note = place.page.locator("#one .effect > .geo-note").first
     assert gates.input_value() == "reset"
-    assert note.text_content().startswith("log b bends")
+    assert note.text_content().startswith("log γₘₙ bends")
     gates.select_option("alibi")
     place.settle()
     assert place.values()["gamma"] == pytest.approx([math.exp(-1 / 8)] * 32)
-    assert note.text_content() == "log b is straight: it is ALiBi’s dashed line, m\u00a0=\u00a00.125"
+    assert note.text_content() == "log γₘₙ is straight: it is ALiBi’s dashed line, slope\u00a00.125"
     gates.select_option("half")
     place.settle()
-    assert "remembers Σⱼ bᵢⱼ = 2.0 tokens" in sentence(place, 0)
+    assert "remembers Σₙ γₘₙ = 2.0 tokens" in sentence(place, 0)
     place.set(gamma=[0.5] * 31 + [0.6])
     assert gates.input_value() == ""
     place.page.get_by_label("Draw rates β").select_option("rope")

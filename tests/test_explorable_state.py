@@ -179,7 +179,7 @@ def test_the_knob_in_the_disk_sets_the_gate_and_the_turn(place, way):
 
 
 def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_tokens(place):
-    note, slider = place.page.locator("#one .settings > .geo-note"), place.page.get_by_label("Token i")
+    note, slider = place.page.locator("#one .settings > .geo-note"), place.page.get_by_label("Token m")
     assert note.text_content().startswith("After token 8 the point and attention’s sum over all keys differ by less")
     slider.focus()
     for token, said in [(8 + 1 / 3, "Token 9 shrinks"), (8 + 2 / 3, "Token 9 turns"), (9, "Token 9")]:

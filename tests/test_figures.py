@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+import pytest
 
 from geolib.encodings import METHODS
 from geolib.explorables.clock import RopeClock
@@ -17,16 +19,19 @@ from geolib.figures import (
     COLOURS,
     DARK_COLOURS,
     DARK_INK,
+    GREYS,
     METHOD_STYLES,
     NIGHT,
     PAPER,
     ROLES,
     dark,
+    forest,
     label_lines,
     method_style,
     roles_css,
     use_house_style,
 )
+from geolib.lab.experiments import PairedDifference
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -86,6 +91,51 @@ def test_the_explorables_wear_the_roles_and_no_colour_of_their_own_for_them():
     assert all(colour not in rest for theme in ROLES.values() for colour in theme.values())
     for alias, role in (("warm", "query"), ("cool", "key"), ("join", "score")):
         assert f"--{alias}: var(--{role});" in rest
+
+
+LITERAL = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl|oklch|lab)a?\(")
+NAMED = re.compile(
+    r"""(?:fill|stroke|color|background)["']?: ?["']?(?!none|var|current|transparent|inherit)[a-z]+["';]"""
+)
+
+
+def test_no_explorable_types_a_colour():
+    """Each takes its colours from ROLES and GREYS, which stand before its style, or from the methods' styles."""
+    folder = REPOSITORY / "geolib" / "explorables"
+    files = [*folder.glob("*.js"), *folder.glob("*.css")]
+    assert len(files) > 20
+    for file in files:
+        text = re.sub(r"//.*|/\*.*?\*/", "", file.read_text("utf-8"), flags=re.DOTALL if file.suffix == ".css" else 0)
+        assert LITERAL.findall(text) == NAMED.findall(text) == [], file.name
+    assert LITERAL.findall("fill: #fff")
+    assert NAMED.findall('fill: "red"')
+
+
+def test_greys_are_read():
+    for colours in GREYS.values():
+        for text, ground in itertools.product(("text", "soft"), ("sheet", "panel")):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+
+
+def test_a_forest_shows_seeds_interval_and_mean_of_each_row():
+    rows = {"seen": PairedDifference((0, 1, 2), (2.0, 2.5, 3.0)), "not": PairedDifference((0, 1, 2), (-2.0, 1.0, 3.0))}
+    axes = plt.figure().subplots()
+    forest(axes, rows, blurs={"seen": 4.0, "not": 1.0})
+    (thin, seen, _, unseen) = axes.collections
+    assert [seen.get_segments()[0][:, 0].tolist()] == [list(rows["seen"].interval)]
+    assert thin.get_segments()[0][:, 0].tolist() == [-1.5, 6.5]
+    colours = [matplotlib.colors.to_hex(each.get_colors()[0]) for each in (seen, unseen)]
+    assert colours == [COLOURS["blue"], COLOURS["grey"]]
+    dots, mean = axes.lines[1:3]
+    assert tuple(dots.get_xdata()) == rows["seen"].differences
+    assert list(mean.get_xdata()) == [2.5]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["seen", "not"]
+    bottom, top = axes.get_ylim()
+    assert bottom > top  # the first row on top
+    with pytest.raises(ValueError, match="must be three"):
+        forest(axes, {"a": PairedDifference((0, 1), (1.0, 2.0))})
+    with pytest.raises(ValueError, match="must be one"):
+        forest(axes, {})
 
 
 def test_every_method_has_a_style_that_is_told_apart():

@@ -1,11 +1,16 @@
 """Formulas typeset when the site is made: by MathJax, for eye and ear, in lines that fit a phone."""
 
 import importlib
+import itertools
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from docutils import nodes
+from test_figures import contrast
+
+from geolib.figures import ROLES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
@@ -93,3 +98,38 @@ def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
     assert glyphs == ["mjx-c.mjx-c7B", "mjx-c.mjx-c1D45E.TEX-I"]
     assert "@font-face" in style
     assert len(style) < 25_000 < len(typeset.css)
+
+
+# Colours ------------------------------------------------------------------------------------------------------------
+
+
+def test_q_and_k_have_their_roles_and_an_index_k_has_none(typeset):
+    html = formulas.in_colour(typeset(r"q_m^\top k_n+\sum_k\Gamma^k_{ij}+\mathbf q", True)["html"])
+    assert re.findall(r"role-(\w+) mjx-c(\w+)", html) == [
+        ("query", "1D45E"),
+        ("key", "1D458"),
+        ("query", "1D42A"),
+    ]
+    assert html.count("1D458") == 3
+    assert formulas.GLYPH.findall(html) == formulas.GLYPH.findall(re.sub(r"role-\w+ ", "", html))
+
+
+def test_formulas_beside_an_explorable_are_coloured_and_no_others():
+    def section(*content):
+        return nodes.section("", nodes.title("", "A title"), *content)
+
+    still = nodes.image(classes=["explorable-still"])
+    near, inner, far = nodes.math("", "q"), nodes.math("", "q"), nodes.math("", "q")
+    statement = nodes.section("", nodes.paragraph("", "", near))  # without a heading, as sphinx-proof makes them
+    section(section(nodes.figure("", still), statement, section(nodes.paragraph("", "", inner))), section(far))
+    assert [formulas.beside_explorable(each) for each in (near, inner, far)] == [True, False, False]
+
+
+def test_coloured_letters_are_read_on_every_ground():
+    style = (REPOSITORY / "book" / "_static" / "house.css").read_text("utf-8")
+    for theme, colours in ROLES.items():
+        rules = re.search(rf'(?s)html\[data-theme="{theme}"\] {{(.*?)}}', style)[1]
+        grounds = re.findall(r"(?:ground|background|surface): (#[0-9a-f]{6})", rules)
+        assert len(grounds) >= 7
+        for role, ground in itertools.product(("query", "key"), grounds):
+            assert contrast(colours[role], ground) >= 4.5, (theme, role, ground)

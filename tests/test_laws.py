@@ -13,15 +13,23 @@ import torch
 from torch.testing import assert_close
 
 from geolib import encodings
-from geolib.attention import attention, attention_weights, extended
-from geolib.encodings import METHODS, build
+from geolib.attention import attention, attention_weights
+from geolib.encodings import METHODS, WRAPPERS, build
 from geolib.rotations import grid_positions
 
 F64 = torch.float64
 GRIDS = [(7,), (3, 2), (2, 2, 2)]
 HEADS, DIM = 2, 12
-JUDGED = [*oracles.ORACLES, "lf"]
-NAMES = [*JUDGED, "riemannformer+lf", "alibi+lf", "liere+lf"]
+JUDGED = [*oracles.ORACLES, "lf", "gauss"]
+WRAPPED = [
+    "alibi+lf",
+    "rope+gauss",
+    "rope-mixed+sympow",
+    "sympow-gates+sympow",
+    "riemannformer-relative+alibi",
+    "liere+rmt",
+]
+NAMES = [*JUDGED, *WRAPPED, "riemannformer+lf", "liere+lf", "rope-axial+lf+alibi"]
 every_name = pytest.mark.parametrize("name", NAMES)
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
 
@@ -45,8 +53,12 @@ def drawn(grid, batch=2):
 def weights_of(placed, q, k, x):
     """The weights of a layer, as attention makes them."""
     a, b = placed.to_reference(q, k)
-    gate, omega = extended(placed.log_gate(x), q, k, 0.0), extended(placed.attenuation(), q, k, 1.0)
-    return attention_weights(a, b, log_gate=gate, attenuation=omega)
+    return placed.weights(a, b, placed.log_gate(x))
+
+
+def test_every_method_and_wrapper_has_an_oracle():
+    assert set(METHODS) == set(JUDGED)
+    assert set(WRAPPERS) == set(oracles.WRAPPERS) == {word for name in NAMES for word in name.split("+")[1:]}
 
 
 # The numbers themselves -----------------------------------------------------------------------------------------------
@@ -180,8 +192,8 @@ def test_gradients_are_the_numerical_ones(name):
         return torch.func.functional_call(_Runs(encoding, run), {f"encoding.{n}": p for n, p in zip(names, values)}, q)
 
     leaves = [y.detach().clone().requires_grad_() for y in (positions, x, *parameters)]
-    if name.startswith("alibi"):
-        leaves[0].requires_grad_(False)  # |m - m| has no derivative
+    if {"alibi", "rmt", "compass"} & set(name.split("+")):
+        leaves[0].requires_grad_(False)  # |m - m| has no derivative, and a compass counts cells
     assert torch.autograd.gradcheck(loss, leaves, atol=1e-6, fast_mode=True)
 
 
@@ -234,6 +246,11 @@ AWAY = {
     "block": 4,
     "scale": 0.5,
     "std": 0.2,
+    "transport": "frames",
+    "vectors": 2,
+    "slopes": "alibi",
+    "turn": 0.9,
+    "power": 4,
 }
 
 
@@ -244,6 +261,8 @@ def options_of(name):
         "learned": [encodings.Learned],
         "rope-axial": [encodings.axial_frequencies],
         "lf": [encodings._focused],
+        "gauss": [encodings._focused],
+        "sympow": [encodings.PowerScores],
     }
     found = [encodings._riemannian] if name.startswith("riemannformer") else makers.get(name, [METHODS[name]])
     taken = {"method_class", "setting", "encoding", "width", "grid", "axes", "dim", "options", "method"}
@@ -274,6 +293,22 @@ def test_every_option_of_a_method_makes_a_difference(name, option):
     again = fingerprint(name, **{option: AWAY[option]})
     assert again[0] == learned_away
     assert torch.equal(again[1], numbers_away)
+
+
+WRAPPER_OPTIONS = [
+    ("lf", "sigma"),
+    ("gauss", "sigma"),
+    ("gauss", "per_position"),
+    ("sympow", "power"),
+    ("rmt", "slopes"),
+]
+
+
+@pytest.mark.parametrize(("wrapper", "option"), WRAPPER_OPTIONS)
+def test_a_wrapper_takes_its_options_under_its_name(wrapper, option):
+    _, numbers = fingerprint(f"rope+{wrapper}")
+    learned, away = fingerprint(f"rope+{wrapper}", **{wrapper: {option: AWAY[option]}})
+    assert not torch.equal(numbers, away) or learned != fingerprint(f"rope+{wrapper}")[0]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -12,7 +12,10 @@ ROOT = Path(geolib.__file__).parents[1]
 LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
-ROOMS = ("files", "data", "config", "models", "counting", "training", "analysis", "runs", "experiments", "benches")
+ROOMS = (
+    "files", "data", "causal", "config", "models", "gpt", "counting", "training", "reading", "analysis", "runs",
+    "experiments", "benches",
+)  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.
 ABOVE = ("", "__main__")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 
 import pytest
-from explorable_kit import axe_violations
+from explorable_kit import WCAG, axe_violations
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SITE = REPOSITORY / "_build" / "html"
@@ -187,6 +187,16 @@ def test_a_page_is_light(visit, name):
 
 
 @pytest.mark.parametrize("name", pages())
+def test_no_line_of_code_is_cut_on_a_phone(visit, name):
+    page = visit(name, narrow=True).page
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll("article pre")].filter((code) => code.scrollWidth > code.clientWidth + 1)
+            .map((code) => code.textContent.slice(0, 80))"""
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("name", pages())
 def test_every_picture_is_there_and_has_a_text_alternative(visit, name):
     pictures = visit(name).page.evaluate(
         """async () => Promise.all([...document.querySelectorAll("article img")].map(async (img) => {
@@ -266,6 +276,18 @@ CONTRAST = """() => {
   }
   return [...faint];
 }"""
+
+
+# A table's head that is a formula: axe-core sees neither glyphs, which a style draws, nor MathML.
+FORMULA_AS_HEAD = "empty-table-header"
+
+
+@pytest.mark.parametrize("name", pages())
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation_on_a_page(visit, name, scheme):
+    found = axe_violations(visit(name, scheme=scheme).page, tags=(*WCAG, "best-practice"))
+    formulas = {rule for rule, nodes in found if rule == FORMULA_AS_HEAD and all("mjx-" in node for node in nodes)}
+    assert [each for each in found if each[0] not in formulas] == []
 
 
 # What holds of chapters -----------------------------------------------------------------------------------------------
@@ -349,12 +371,6 @@ def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
         move(page, slider)
         assert slider.input_value() != value
         assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50)), "no redraw"
-
-
-@pytest.mark.parametrize("name", lively())
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation_in_an_explorable(visit, name, scheme):
-    assert axe_violations(visit(name, scheme=scheme).page, ".explorable") == []
 
 
 @pytest.mark.parametrize("name", lively())

@@ -4,6 +4,8 @@ MathJax, from the package that ships it, runs in V8, from the package mini-racer
 the eye and MathML for the ear. A page then needs neither MathJax nor any other script to show its formulas, no formula
 stops the Tab key, and the style and the fonts hold the glyphs that the book uses. What was typeset once is kept in
 _build/formulas.json. TeX that MathJax cannot read is a warning, and warnings fail the build.
+
+In a section with an explorable, q and k have the colours that the explorable gives to query and key.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from sphinx.search import IndexBuilder
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html import HTMLTranslator
+
+from geolib.figures import ROLES
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +106,8 @@ def formula(translator: HTMLTranslator, node: nodes.Element, display: bool) -> s
     mathml = made["mathml"].replace("<math", '<math display="block"', 1) if display else made["mathml"]
     shown = ' display="true"' if display else ""
     spoken = f"<mjx-assistive-mml>{mathml}</mjx-assistive-mml>"
-    return f'<mjx-container jax="CHTML"{shown}>{made["html"]}{spoken}</mjx-container>'
+    html = in_colour(made["html"]) if beside_explorable(node) else made["html"]
+    return f'<mjx-container jax="CHTML"{shown}>{html}{spoken}</mjx-container>'
 
 
 def block(node: nodes.Element) -> str:
@@ -141,9 +146,49 @@ def visit_display(translator: HTMLTranslator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+# Colours ------------------------------------------------------------------------------------------------------------
+
+ROLE_OF_A_LETTER = {"1D45E": "query", "1D458": "key", "1D42A": "query", "1D424": "key"}  # q and k, also in bold
+# Not in an index, where k may count.
+LETTER = re.compile(rf'(<mjx-m\w+(?![^>]*size="s")[^>]*>)<mjx-c class="mjx-c({"|".join(ROLE_OF_A_LETTER)})\b')
+
+
+def in_colour(html: str) -> str:
+    """The formula with marks on the letters that have a role."""
+    return LETTER.sub(lambda found: f'{found[1]}<mjx-c class="role-{ROLE_OF_A_LETTER[found[2]]} mjx-c{found[2]}', html)
+
+
+def beside_explorable(node: nodes.Node) -> bool:
+    """Whether the formula's section, subsections left out, holds an explorable."""
+    home = section_of(node)
+    if home is None:
+        return False
+    if "explorable" not in home:
+        stills = (image for image in home.findall(nodes.image) if "explorable-still" in image["classes"])
+        home["explorable"] = any(section_of(image) is home for image in stills)
+    return home["explorable"]
+
+
+def section_of(node: nodes.Node) -> nodes.Element | None:
+    """The section with a heading that the node stands in."""
+    parent = node.parent
+    while parent is not None and not (isinstance(parent, nodes.section) and isinstance(parent[0], nodes.title)):
+        parent = parent.parent
+    return parent
+
+
+def role_colours() -> str:
+    """The style of the letters that have a role."""
+    rows = []
+    for theme, colours in ROLES.items():
+        for role in sorted(set(ROLE_OF_A_LETTER.values())):
+            rows.append(f'html[data-theme="{theme}"] .role-{role} {{ color: {colours[role]}; }}\n')
+    return "".join(rows)
+
+
 # Style and fonts ----------------------------------------------------------------------------------------------------
 
-GLYPH = re.compile(r'class="(mjx-c[0-9A-F]+)(?: (TEX-\w+))?"')
+GLYPH = re.compile(r'class="(?:role-\w+ )?(mjx-c[0-9A-F]+)(?: (TEX-\w+))?"')
 RULE = re.compile(r"(?ms)^(\S[^{]*?) \{\n(.*?)^\}$")
 OF_A_GLYPH = re.compile(r"\.(mjx-c[0-9A-F]+)(?:\.(TEX-\w+))?")
 
@@ -167,7 +212,7 @@ def write_style(app: Sphinx, problem: Exception | None) -> None:
         return
     static = Path(app.outdir) / "_static"
     used = {glyph for page in Path(app.outdir).rglob("*.html") for glyph in GLYPH.findall(page.read_text("utf-8"))}
-    (static / "formulas.css").write_text(style(app.typeset.css, used), "utf-8")
+    (static / "formulas.css").write_text(style(app.typeset.css, used) + role_colours(), "utf-8")
     shutil.copytree(mathjax() / "output" / "chtml" / "fonts" / "woff-v2", static / "fonts", dirs_exist_ok=True)
 
 

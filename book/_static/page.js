@@ -21,6 +21,22 @@
   new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   follow();
 
+  // Sections take their true heights when they come near, so what a link leads to moves once more: follow it.
+  addEventListener("hashchange", () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    const end = performance.now() + 600, halt = new AbortController();
+    for (const type of ["wheel", "touchstart", "pointerdown", "keydown"]) {
+      addEventListener(type, () => halt.abort(), { signal: halt.signal, passive: true });
+    }
+    const align = () => {
+      if (halt.signal.aborted || performance.now() > end) return halt.abort();
+      target.scrollIntoView();
+      requestAnimationFrame(align);
+    };
+    align();
+  });
+
   addEventListener("beforeprint", () => document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; }));
 
   // One switch for the whole book, remembered: checks unfolded or folded; what a check found stays.

@@ -14,7 +14,7 @@ export function cumulativeLogs(gamma) {
   return sums;
 }
 
-/** b_ij = gamma_(j+1) ... gamma_i, row by row (query i, key j), 0 where j > i. */
+/** gamma_mn = gamma_(n+1) ... gamma_m, row by row (query m, key n), 0 where n > m. */
 export function decay(gamma) {
   const sums = cumulativeLogs(gamma), size = gamma.length, all = new Array(size * size).fill(0);
   for (let i = 0; i < size; i++) {
@@ -23,24 +23,24 @@ export function decay(gamma) {
   return all;
 }
 
-/** log b_ij of token i (from 1) at the distances i - j = 0, 1, ..., i - 1. */
+/** log gamma_mn of token m (from 1) at the distances m - n = 0, 1, ..., m - 1. */
 export function logRow(gamma, token) {
   const sums = cumulativeLogs(gamma);
   return Array.from({ length: token }, (_, distance) => sums[token] - sums[token - distance]);
 }
 
-/** sum_j b_ij: how many tokens token i remembers, itself among them. */
+/** sum_n gamma_mn: how many tokens token m remembers, itself among them. */
 export function memory(gamma, token) {
   return logRow(gamma, token).reduce((sum, log) => sum + Math.exp(log), 0);
 }
 
-/** The slope m of ALiBi's line m (j - i) that ends where the row ends, and the row's largest gap to that line. */
+/** The slope of ALiBi's line slope (n - m) that ends where the row ends, and the row's largest gap to that line. */
 export function alibi(gamma, token) {
   const row = logRow(gamma, token), slope = token > 1 ? -row[token - 1] / (token - 1) : 0;
   return { slope, gap: Math.max(...row.map((log, distance) => Math.abs(log + slope * distance))) };
 }
 
-/** mu_i = mu_(i-1) + beta_i theta, in degrees, for i = 1, ..., tokens. */
+/** mu_m = mu_(m-1) + beta_m theta, in degrees, for m = 1, ..., tokens. */
 export function angles(beta, theta) {
   let mu = 0;
   return beta.map((rate) => (mu += rate * theta));
@@ -130,7 +130,7 @@ function curve(parent, tone, high, name, onPaint) {
   };
 }
 
-/** b_ij as a map, with a frame around the row of token i. */
+/** gamma_mn as a map, with a frame around the row of token m. */
 function map(parent) {
   const box = html("div", { class: "map" }, parent), { canvas, draw } = raster(box), row = html("span", {}, box);
   row.style.height = `calc(${100 / TOKENS}% + 4px)`;
@@ -146,7 +146,7 @@ function map(parent) {
   };
 }
 
-/** log b_ij of one row against distance, and ALiBi's line through its two ends. */
+/** log gamma_mn of one row against distance, and ALiBi's line through its two ends. */
 function fall(parent) {
   const { picture, marks, frame, x, y } = chart(parent);
   const line = svg("path", { class: "line" }, marks), row = svg("path", { class: "geo-line geo-warm" }, marks);
@@ -155,7 +155,7 @@ function fall(parent) {
     const logs = logRow(gamma, token), { slope, gap } = alibi(gamma, token), end = token - 1;
     let floor = -2;
     while (floor > logs[end]) floor *= 2;
-    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 230, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = i − j",
+    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 230, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = m − n",
       yTicks: [[0, "1"], [floor / 2, `e${raised(floor / 2)}`], [floor, `e${raised(floor)}`]] });
     const xs = logs.map((_, distance) => x(distance)), ys = logs.map(y);
     set(row, { d: path(xs, ys) });
@@ -168,7 +168,7 @@ function fall(parent) {
 
 const raised = (value) => [...show(value, 0)].map((c) => (c === "−" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c])).join("");
 
-/** The hand that has turned by mu_i, RoPE's by i theta, and the hands of the tokens before. */
+/** The hand that has turned by mu_m, RoPE's by m theta, and the hands of the tokens before. */
 function face(parent) {
   const picture = svg("svg", { viewBox: "-75 -75 150 150", role: "img", class: "clock" }, parent), radius = 68;
   svg("circle", { class: "ring", r: radius }, picture);
@@ -207,7 +207,7 @@ function render({ model, el }) {
       return exact < TOKENS;
     },
   });
-  const token = slider(time, { label: "Token i", min: 1, step: 1, onInput: (value) => change({ token: value }) });
+  const token = slider(time, { label: "Token m", min: 1, step: 1, onInput: (value) => change({ token: value }) });
 
   // A drawn curve with the list it can start from, and a slider for the value of token i.
   const editor = (name, options, { tone, label, own, low, high }) => {
@@ -231,33 +231,33 @@ function render({ model, el }) {
       value.update(all[i - 1], show(all[i - 1], 3, true), high);
     };
   };
-  const drawGates = editor("gamma", GATES, { tone: "warm", label: "gates γ", own: "Gate γᵢ of token i", low: LEAST,
+  const drawGates = editor("gamma", GATES, { tone: "warm", label: "gates γ", own: "Gate γₘ of token m", low: LEAST,
     high: 1 });
   const memories = area("effect"), remembers = html("p", { class: "geo-say" }, memories);
   const drawFall = fall(html("div", {}, memories)), straight = html("p", { class: "geo-note" }, memories);
   const two = html("div", { class: "both" }, box.querySelector(".cause")), drawMap = map(html("div", {}, two));
-  html("p", { class: "geo-note" }, two, "All rows: bᵢⱼ of row i, column j, dark where much is kept. Framed: row i.");
+  html("p", { class: "geo-note" }, two, "All rows: γₘₙ of row m, column n, dark where much is kept. Framed: row m.");
 
   const winding = html("details", { class: "geo-more" }, root);
   html("summary", {}, winding, "The rates: a clock that the tokens wind");
   box = html("div", { class: "geo-columns" }, winding);
-  const drawRates = editor("beta", RATES, { tone: "cool", label: "rates β", own: "Rate βᵢ of token i", low: 0,
+  const drawRates = editor("beta", RATES, { tone: "cool", label: "rates β", own: "Rate βₘ of token m", low: 0,
     high: 2 });
   const turning = area("effect"), turned = html("p", { class: "geo-say" }, turning);
   const clock = html("div", { class: "both" }, turning), drawFace = face(html("div", {}, clock));
   const beside = html("div", {}, clock);
   const theta = slider(beside, { label: "Angle θ a token", min: 0, step: 1,
     onInput: (value) => change({ theta: value }) });
-  html("p", { class: "geo-note" }, beside, "Solid: μᵢ = μᵢ₋₁ + βᵢθ. Dashed: RoPE’s iθ. Ticks: the tokens before.");
+  html("p", { class: "geo-note" }, beside, "Solid: μₘ = μₘ₋₁ + βₘθ. Dashed: RoPE’s mθ. Ticks: the tokens before.");
 
   place.start((state) => {
     const { gamma, beta, token: i } = state;
     token.update(i, String(i), TOKENS);
     theta.update(state.theta, `${show(state.theta, 1, true)}°`, 180);
     const { slope, gap } = alibi(gamma, i), mu = angles(beta, state.theta)[i - 1], ahead = mu - i * state.theta;
-    say(remembers, `token ${i} remembers Σⱼ bᵢⱼ = `, ["warm", show(memory(gamma, i), 1)], " tokens");
-    say(straight, ["text", gap < 1e-9 ? "log b is straight: " : "log b bends: "],
-      `${gap < 1e-9 ? "it is" : `up to ${show(gap, 2)} from`} ALiBi’s dashed line, m\u00a0=\u00a0${show(slope, 3)}`);
+    say(remembers, `token ${i} remembers Σₙ γₘₙ = `, ["warm", show(memory(gamma, i), 1)], " tokens");
+    say(straight, ["text", gap < 1e-9 ? "log γₘₙ is straight: " : "log γₘₙ bends: "],
+      `${gap < 1e-9 ? "it is" : `up to ${show(gap, 2)} from`} ALiBi’s dashed line, slope\u00a0${show(slope, 3)}`);
     say(turned, "hand at ", ["cool", `${show(mu, 0)}°`], `, RoPE’s at ${show(i * state.theta, 0)}°: `,
       ["join", Math.abs(ahead) < 0.5 ? "level" : `${show(Math.abs(ahead), 0)}° ${ahead > 0 ? "ahead" : "behind"}`]);
     drawGates(state);

@@ -84,7 +84,7 @@ const CSS = `
 .geo .metric { display: grid; gap: 12px; padding: 14px 16px 18px; }
 .geo .metric > div { min-width: 0; }
 .geo .metric .panels { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 8px 14px; }
-.geo .metric .panels h4 { margin: 0; padding: 0; font: 600 14px/1.4 var(--face); text-align: center; border: 0; }
+.geo .metric .panels .name { margin: 0; padding: 0; font: 600 14px/1.4 var(--face); text-align: center; border: 0; }
 .geo .metric .panels p { text-align: center; font-size: 14px; font-variant-numeric: tabular-nums; }
 .geo .metric .panels span { display: inline-block; margin: 0 7px; }
 .geo .metric .panels svg, .geo .metric .line svg { overflow: hidden; }
@@ -147,7 +147,7 @@ function line(parent, onPlace) {
 
 /** One place seen from its middle: its unit ellipse, its frame, and both vectors; `own` is the one a hand can turn. */
 function panel(parent, title, tone, own, onTurn) {
-  const box = html("div", {}, parent), heading = html("h4", { class: `geo-${tone}` }, box, title);
+  const box = html("div", {}, parent), heading = html("div", { class: `name geo-${tone}` }, box, title);
   const picture = svg("svg", { role: "img" }, box), euclid = svg("circle", { class: "euclid" }, picture);
   const shape = svg("path", { class: `shape here geo-${tone}` }, picture);
   const axes = svg("path", { class: "axes" }, picture);

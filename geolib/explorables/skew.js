@@ -82,7 +82,7 @@ const LINE = "Let t run. About which line does the box turn?", QUESTIONS = { A: 
   square: "A, then B, then both undone in the same order. Does the marked corner come home?" };
 const CSS = `
 .geo .skew > :is(.geo-ask, .geo-say, .geo-pick) { grid-column: 1 / -1; }
-.geo .skew .half h4 { margin: 0; font: 600 14px/1.4 var(--face); text-align: center; border: 0; }
+.geo .skew .half .name { margin: 0; font: 600 14px/1.4 var(--face); text-align: center; border: 0; }
 .geo .skew .side, .geo .skew .part { display: grid; gap: 12px; align-content: center; }
 .geo .skew .scene { touch-action: pan-y; cursor: ew-resize; }
 .geo .skew .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round;
@@ -222,7 +222,7 @@ function render({ model, el }) {
   const sentence = html("p", { class: "geo-say" }, all), toTime = (t) => change({ t: Math.round(100 * t) / 100 });
   const half = (title) => {
     const box = html("div", { class: "half" });
-    return { box, title: html("h4", {}, box, title), holder: html("div", {}, box) };
+    return { box, title: html("div", { class: "name" }, box, title), holder: html("div", {}, box) };
   };
   const [left, right] = [half("First A, then B"), half("First B, then A")];
   left.box.classList.add("geo-stay");

@@ -30,7 +30,7 @@ export function strokes({ example, gamma, turn }) {
   });
 }
 
-/** That point by the attention form, after token i (from 1): sum_j gamma^(i-j) v_j R((i-j) turn)^T k_j. */
+/** That point by the attention form, after token m (from 1): sum_n gamma^(m-n) v_n R((m-n) turn)^T k_n. */
 export function attentionState({ example, gamma, turn }, i) {
   const { k, v } = tokens(example), sum = [0, 0];
   for (let j = 0; j < i; j++) {
@@ -49,7 +49,7 @@ export function moment(state) {
   return pushed > 0 ? turned.map((x, c) => x + pushed * (after[c] - x)) : still;
 }
 
-/** The attention row of token i (from 1) over the keys 1 ... i, by each of the four. */
+/** The attention row of token m (from 1) over the keys 1 ... m, by each of the four. */
 export function rows({ example, gamma, turn, power }, i) {
   const { q, k } = tokens(example), query = q[i - 1], keys = k.slice(0, i);
   const share = (all) => {
@@ -240,7 +240,7 @@ function render({ model, el }) {
       return next < TOKENS;
     },
   });
-  const token = slider(time, { label: "Token i", min: 0, step: 1,
+  const token = slider(time, { label: "Token m", min: 0, step: 1,
     onInput: (thirds) => change({ token: thirds / 3 }) });
 
   const drawPlane = plane(html("div", {}, left));

@@ -106,7 +106,7 @@ def _code(trouble: Exception) -> int:
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-BENCHES = ("augment", "ladder", "lie", "locality", "operations", "recall", "recurrence", "training")
+BENCHES = ("augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "training")
 
 
 class _Parser(argparse.ArgumentParser):

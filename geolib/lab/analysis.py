@@ -24,6 +24,8 @@ from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
+from geolib.lab.reading import after_reading
+from geolib.lab.training.documents import Reading
 from geolib.lab.training.loop import Run
 from geolib.lie import shift_deviation, spectrum
 from geolib.rotations import grid_positions, rescale_positions
@@ -523,7 +525,7 @@ def _tables(net: ViT) -> list[Learned]:
 
 
 def after_training(run: Run) -> dict[str, Any]:
-    """What a record keeps of a trained model beside its metrics.
+    """What a record keeps of a trained model beside its metrics; of a run on documents, what ``reading`` tells.
 
     Parameters
     ----------
@@ -542,6 +544,8 @@ def after_training(run: Run) -> dict[str, Any]:
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
+    if isinstance(run, Reading):
+        return after_reading(run)
     learned = {
         "scales": learned_scales(run.model),
         "sigmas": learned_sigmas(run.model),

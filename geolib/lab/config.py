@@ -10,6 +10,7 @@ from typing import Any
 
 from geolib._checks import require
 from geolib.encodings import check_name
+from geolib.lab import causal
 from geolib.lab.data.augmentation import AUGMENTATIONS
 from geolib.lab.data.policies import MAGNITUDES
 from geolib.lab.data.sets import DATASETS, Patch
@@ -27,7 +28,7 @@ class Config:
     dataset : str
         A key of ``geolib.lab.data.DATASETS``.
     method : str
-        A key of ``geolib.encodings.METHODS``.
+        A key of ``geolib.encodings.METHODS``; for documents one of ``geolib.lab.causal.METHODS``.
     method_options : mapping
         Passed to the method (``{"base": 100.0}``).
     width, heads, layers : int
@@ -62,10 +63,13 @@ class Config:
         Of products: "float32" or "bfloat16", where that is what runs are compared by. None leaves it to
         ``Options.precision`` and so to the scale; the record says which it was.
     train_size, test_size : int or None
-        A fixed random subset of each part; None takes all.
+        A fixed random subset of each part; None takes all. Of documents: windows that an epoch reads, new ones as long
+        as there are any, and windows tested on.
     eval_every : int
         Epochs between evaluations; the last epoch is always evaluated.
     seed : int
+    context : int or None
+        Tokens in a window of documents, of which a step reads ``batch``; None takes 256.
 
     Raises
     ------
@@ -100,10 +104,15 @@ class Config:
     shifts: tuple[int, ...] = ()
     precision: str | None = None
     resolutions: tuple[int, ...] = ()
+    context: int | None = None
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
-        check_name(self.method, "method")
+        if self.is_read:
+            self._check_reading()
+        else:
+            check_name(self.method, "method")
+            require(self.context is None, "context", self.context, "it is for data sets of documents")
         for name in ("width", "heads", "layers", "epochs", "batch", "eval_every"):
             require(_whole(getattr(self, name), 1), name, getattr(self, name), "it must be a whole number above 0")
         for name in ("train_size", "test_size"):
@@ -137,6 +146,8 @@ class Config:
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
             object.__setattr__(self, "patch", DATASETS[self.dataset].patch)
+        if self.is_read and self.context is None:
+            object.__setattr__(self, "context", CONTEXT)
         # One spelling for one value (4 and 4.0, a tuple and a list), so that equal settings have equal hashes.
         for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing", "erase"):
             object.__setattr__(self, name, float(getattr(self, name)))
@@ -152,6 +163,22 @@ class Config:
                 f"method_options: got {self.method_options}; names with values that JSON can hold"
             ) from None
         object.__setattr__(self, "method_options", options)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether documents are read, and not images looked at."""
+        return DATASETS[self.dataset].is_read
+
+    def _check_reading(self) -> None:
+        """A method of documents, a whole context, and none of what is for images alone."""
+        known = ", ".join(causal.METHODS)
+        require(self.method in causal.METHODS, "method", repr(self.method), f"for documents there are {known}")
+        came = self.context
+        require(came is None or _whole(came, 1), "context", came, "it must be None or a whole number above 0")
+        for name in IMAGES_ALONE:
+            came, usual = getattr(self, name), type(self).__dataclass_fields__[name].default
+            same = tuple(came) == usual if isinstance(usual, tuple) and isinstance(came, list) else came == usual
+            require(same, name, came, "it is for images alone")
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them."""
@@ -188,6 +215,8 @@ class Config:
         return cls(**values)
 
 
+CONTEXT = 256
+IMAGES_ALONE = ("pool", "dropout", "label_smoothing", "augment", "randaugment", "erase", "shifts", "resolutions")
 POOLS = ("mean", "cls")
 SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("float32", "bfloat16")

@@ -82,6 +82,10 @@ class ViT(WideBuffers):
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, classes)
         self.dropout = nn.Dropout(config.dropout)
 
+    def undecayed(self) -> list[nn.Parameter]:
+        """Parameters that weight decay spares whatever their shape: the class token and the encoding's."""
+        return [*self.encoding.parameters(), *([] if self.cls is None else [self.cls])]
+
     def forward(self, images: Tensor) -> Tensor:
         """Scores of the classes.
 

@@ -30,7 +30,7 @@ Rooms: ``gates``, ``state``, ``forms`` (attention and recurrent), ``chunks``, ``
 importable from here.
 """
 
-from geolib.recurrence.chunks import by_chunks, by_large_products, chunked_form, chunked_with
+from geolib.recurrence.chunks import by_chunks, by_large_products, chunked_form, chunked_with, one_chunk_form
 from geolib.recurrence.costs import (
     Work,
     attention_work,
@@ -84,6 +84,7 @@ __all__ = [  # noqa: RUF022
     "recurrent_step",
     "recurrent_form",
     "conformal_step",
+    "one_chunk_form",
     "chunked_form",
     "chunked_with",
     "by_chunks",

@@ -37,6 +37,14 @@ def attend_on_cpu(
     return Sums(total, (last / root).unflatten(0, leading), floor.unflatten(0, leading))
 
 
+@uncompiled
+def attend_in_one_chunk(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, power: int) -> Tensor:
+    """sum_j B_ij V_j over the keys up to the query's, one chunk and no state; (batch, heads, tokens, width of v)."""
+    sums = None if log_gates is None else log_gates.double().cumsum(-1).flatten(0, 1)
+    columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
+    return _WithinChunks.apply(*columns, sums, power, q.shape[2]).mT.unflatten(0, q.shape[:2])
+
+
 class _ChunkDecay(NamedTuple):
     """What the gates do within chunks, heads flat: sums of log gates from the chunk's start, and their exponentials."""
 
@@ -273,4 +281,7 @@ def _head_groups(q: Tensor, chunk: int) -> list[slice]:
 
 
 def _tiles(q: Tensor, chunk: int) -> list[tuple[slice, slice]]:
-    return [(heads, tokens) for tokens in _chunks(q, chunk) for heads in _head_groups(q, chunk)]
+    """Heads and tokens whose pairs are made at a time: more heads where chunks are short."""
+    group = max(2, 2**17 // chunk**2)
+    heads = [slice(start, start + group) for start in range(0, q.shape[0], group)]
+    return [(some, tokens) for tokens in _chunks(q, chunk) for some in heads]

@@ -8,12 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from geolib._checks import angle_dtype
 from geolib._precision import full_precision
-from geolib.recurrence._chunks_cpu import attend_on_cpu
+from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
-from geolib.recurrence._prepared import prepared
-from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, normalised
+from geolib.recurrence._prepared import prepared, turned
+from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, exponent_of, normalised, unit
 from geolib.recurrence.costs import practical_chunk
+from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State
 
 
@@ -84,6 +86,31 @@ def chunked_with(
         value, logarithm = normalised(sums.total[..., :-1], normaliser, ready.log_scale)
         last = State(sums.last[:, :, :-1], sums.last[:, :, -1], ready.mu, ready.exponent)
         return Attended(value.to(v.dtype), logarithm), last
+
+
+def one_chunk_form(
+    q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
+) -> Tensor:
+    """The attention form's output for training on short sequences: one chunk of the chunked form, and no state.
+
+    Pairs are made a few heads at a time and again in the backward pass, so that they stay in a processor's cache; it is
+    differentiable once. ValueError as ``attention_form``.
+
+    >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
+    >>> torch.allclose(one_chunk_form(q, q, v, 2), attention_form(q, q, v, 2).output, atol=1e-4)
+    True
+
+    Source: CS-att.
+    """
+    check_forms(q, k, v, power, log_gates, turns)
+    with full_precision(q.device):
+        dtype = angle_dtype(q, k, v)
+        q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)
+        exponent = exponent_of(k, k.new_full(k.shape[:2], float("-inf")), power)
+        q, k = unit(q, power)[0], k / torch.exp2(exponent / power)[..., None, None]
+        counted = torch.cat([v.to(dtype), torch.ones_like(v[..., :1], dtype=dtype)], -1)
+        total = attend_in_one_chunk(q, k, counted, log_gates, power)
+        return normalised(total[..., :-1], total[..., -1], total[..., -1] * 0)[0].to(v.dtype)
 
 
 Engine = Callable[..., Sums]

@@ -1,4 +1,4 @@
-"""What there is to train on: images, volumes and clips, rendered, downloaded or read from prepared arrays."""
+"""What there is to train on by name: images, volumes and clips, rendered, downloaded or read; documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import require
-from geolib.lab.data import motion, turns
+from geolib.lab.data import documents, motion, turns
+from geolib.lab.data.documents import Documents
 from geolib.lab.files import LabError, write_atomically
 
 FOLDER_VARIABLE = "GEOLIB_DATA"
@@ -97,21 +98,27 @@ def patch_grid(shape: Sequence[int], patch: Patch) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Spec:
-    """What the lab knows of a data set before it is loaded."""
+    """What the lab knows of a data set before it is loaded; one of documents has no patches, and tokens for images."""
 
     about: str
     needs: str
     patch: Patch
     images: int  # to train on
     shape: tuple[int, ...]  # (channels, *sizes) of an image
-    load: Callable[[], Dataset]
+    load: Callable[[], Dataset | Documents]
+    vocabulary: int = 0  # of documents: how many tokens there are
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it holds documents."""
+        return self.vocabulary > 0
 
     def tokens(self, patch: Patch) -> int:
         """Patches of an image."""
         return math.prod(patch_grid(self.shape, patch))
 
 
-def load(name: str) -> Dataset:
+def load(name: str) -> Any:
     """A data set by name.
 
     Parameters
@@ -121,12 +128,12 @@ def load(name: str) -> Dataset:
 
     Returns
     -------
-    Dataset
+    Dataset or Documents
 
     Raises
     ------
     LabError
-        For an unknown name, and when the images cannot be had or are not what they should be.
+        For an unknown name, and when the data cannot be had or are not what they should be.
     """
     return spec(name).load()
 
@@ -255,6 +262,12 @@ def _load_modelnet() -> Dataset:
             f"modelnet10: no voxels here; put modelnet10.npz into the folder that ${FOLDER_VARIABLE} names; "
             f"{_MODELNET_FILE}"
         )
+    return _read_once(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _read_once(path: Path, changed: int) -> Dataset:
+    """The volumes of a file, for all runs of a process: to unpack them takes as long as a short training."""
     return read_voxels(path)
 
 
@@ -484,6 +497,15 @@ def prepare(name: str) -> str:
 _CIFAR_CLASSES = {"cifar10": 10, "cifar100": 100}
 _CIFAR_NEEDS = f"prepared arrays in ${FOLDER_VARIABLE}, or torchvision and a network"
 
+
+def _documents(about: str, needs: str, tokens: int, load: Callable[[], Documents], vocabulary: int = 256) -> Spec:
+    return Spec(about, needs, 1, tokens, (1,), load, vocabulary)
+
+
+def _folder() -> str | None:
+    return os.environ.get(FOLDER_VARIABLE)
+
+
 DATASETS: dict[str, Spec] = {
     "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, (1, 8, 8), _load_digits),
     "digits-field": Spec(
@@ -534,5 +556,30 @@ DATASETS: dict[str, Spec] = {
     ),
     "cifar100": Spec(
         "60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar100", 100)
+    ),
+    "books": _documents(
+        "103 books, a token for each byte, authors held out",
+        f"text files in books of ${FOLDER_VARIABLE}",
+        71_964_357,
+        lambda: documents.load_books(_folder()),
+    ),
+    "stdlib": _documents(
+        "the source text of Python's standard library, a token for each byte",
+        "nothing",
+        3_600_000,
+        documents.load_stdlib,
+    ),
+    "documents": _documents(
+        f"any directory of text files that ${documents.DOCUMENTS_VARIABLE} names, else books, else stdlib",
+        "nothing",
+        3_600_000,
+        lambda: documents.load_documents(_folder()),
+    ),
+    "longcrawl64": _documents(
+        "LongCrawl64: documents of 65,536 GPT-2 tokens",
+        f"zarr, and its arrays in LongCrawl64 of ${FOLDER_VARIABLE}",
+        6_609_334 * 65_536,
+        lambda: documents.load_longcrawl(_folder()),
+        50_257,
     ),
 }

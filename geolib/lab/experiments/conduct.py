@@ -282,8 +282,7 @@ class Conduct:
                 continue
             path = store.path_of(config, experiment, self.order.folders.records)
             with contextlib.suppress(LabError):  # named at the end
-                accuracy = store.read(path).accuracy
-                print(f"{config.name}: recorded already, {100 * accuracy:.2f}% ({path}); --again repeats it")
+                print(f"{config.name}: recorded already, {store.read(path).result} ({path}); --again repeats it")
                 self.order.folders.checkpoint(config).unlink(missing_ok=True)
 
     def say_what_was_left_out(self) -> None:
@@ -295,8 +294,8 @@ class Conduct:
 
     def report(self, record: Record, job: Job, say: Callable[[str], object]) -> None:
         """The line of a run that has just been recorded."""
-        speed = f"{record.wall_seconds:.1f} s, {record.images_per_second:.0f} images/s"
-        say(f"{record.name}: {100 * record.accuracy:.2f}%, {speed}; wrote {job.record_path}")
+        speed = f"{record.wall_seconds:.1f} s, {record.speed}"
+        say(f"{record.name}: {record.result}, {speed}; wrote {job.record_path}")
         sys.stdout.flush()
 
     def dry_run(self) -> str:

@@ -15,13 +15,17 @@ from typing import Any
 
 import torch
 
+from geolib.lab.causal import METHODS
 from geolib.lab.config import Config
 from geolib.lab.counting import Counting
 from geolib.lab.data.sets import DATASETS
+from geolib.lab.gpt import GPT
 from geolib.lab.models import ViT
 from geolib.lab.runs.record import Record
+from geolib.sympow import dimension
 
 H100 = "one H100"  # the device of the full runs where there is no GPU at hand
+COUNTED_TOKENS = 256  # of a window in which operations are counted
 TEST_IMAGES = 10_000  # of CIFAR; fewer where the configuration says so
 
 
@@ -116,7 +120,7 @@ def _method(config: Config) -> tuple[Any, ...]:
 
 
 def _size(config: Config) -> tuple[Any, ...]:
-    return tuple(getattr(config, name) for name in ("width", "heads", "layers", "mlp_ratio", "batch"))
+    return tuple(getattr(config, name) for name in ("width", "heads", "layers", "mlp_ratio", "batch", "context"))
 
 
 def _model(config: Config) -> tuple[Any, ...]:
@@ -125,7 +129,7 @@ def _model(config: Config) -> tuple[Any, ...]:
 
 def assumed_seconds(config: Config, speed: Speed) -> float:
     """A run's time under assumed speeds: steps, evaluations (a third of a step's work an image) and preparation."""
-    images = config.train_size or DATASETS[config.dataset].images
+    images = config.train_size or DATASETS[config.dataset].images // (config.context or 1)
     tested = min(config.test_size or TEST_IMAGES, TEST_IMAGES, images)
     evaluations = -(-config.epochs // config.eval_every)
     steps = config.epochs * -(-images // config.batch) + evaluations * tested / config.batch / 3
@@ -146,14 +150,29 @@ def flops(config: Config) -> float:
     >>> f"{flops(Config('cifar10', width=256, layers=6, mlp_ratio=4)):.3g}"  # RiemannFormer's table, one step
     '2.42e+11'
     """
-    tokens = DATASETS[config.dataset].tokens(config.patch or 1)
+    tokens = config.context or DATASETS[config.dataset].tokens(config.patch or 1)
     weights = config.layers * config.width**2 * (4 + 2 * config.mlp_ratio)
-    return 6 * tokens * config.batch * (weights + 2 * config.layers * tokens * config.width)
+    return 6 * tokens * config.batch * (weights + 2 * config.layers * reach(config, tokens) * config.width)
+
+
+def reach(config: Config, tokens: int) -> int:
+    """The keys that a query meets: all tokens; of a power no more than what the state costs, twice its dimension.
+
+    Source: CS-CROSS.
+    """
+    if not config.is_read or METHODS[config.method].kernel != "power":
+        return tokens
+    options = config.method_options
+    dim = options.get("head_dim") or config.width // options.get("heads", config.heads)
+    return min(tokens, 2 * dimension(dim, options.get("power", 2)))
 
 
 def _narrow(config: Config) -> Config:
     """The configuration's model, made narrow, without what does not change it: equal models are counted once."""
     kept = ("method", "method_options", "heads", "layers", "mlp_ratio", "patch", "pool", "dropout")
+    if config.is_read:
+        same = {name: getattr(config, name) for name in ("method", "method_options", "heads", "layers", "mlp_ratio")}
+        return Config(config.dataset, width=16 * config.heads, context=COUNTED_TOKENS, **same)
     block = config.method_options.get("block") or 1
     head = 16 + -16 % block  # blocks must fill it
     return Config(config.dataset, width=head * config.heads, **{name: getattr(config, name) for name in kept})
@@ -167,12 +186,19 @@ def counted(config: Config) -> tuple[int, int]:
     """
     narrow = _narrow(config)
     operations, numbers = _counted(narrow.canonical)
-    return operations, round(numbers * config.width / narrow.width)
+    longer = (config.context or 1) / (narrow.context or 1)  # what a long window writes grows with its tokens
+    return operations, round(numbers * longer * config.width / narrow.width)
 
 
 @cache
 def _counted(canonical: str) -> tuple[int, int]:
     config = Config.from_dict(json.loads(canonical))
+    if config.is_read:
+        with torch.random.fork_rng():
+            reader = GPT(config)
+            with Counting() as counting:
+                reader(torch.zeros(1, config.context or 1, dtype=torch.long)).sum().backward()
+        return counting.kernels.total(), counting.numbers
     shape = DATASETS[config.dataset].shape
     with torch.random.fork_rng():
         model = ViT(config, shape, 10)

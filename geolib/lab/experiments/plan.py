@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geolib.encodings import is_name
+from geolib.lab import causal
 from geolib.lab.config import Config
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments.text import Table
@@ -180,13 +181,14 @@ class Experiment:
 
     def is_known(self, row: str) -> bool:
         """Whether the library has the row's method."""
-        return is_name(self.variant(row).method)
+        method = self.variant(row).method
+        return is_name(method) or method in causal.METHODS
 
     def config(self, scale: str, row: str, dataset: str, seed: int) -> Config:
         """One run."""
         own = self.variant(row)
-        settings = {**self.settings[scale], **own.settings.get(scale, {})}
-        return Config(dataset=dataset, method=own.method, method_options=own.options, seed=seed, **settings)
+        settings = {"method_options": own.options, **self.settings[scale], **own.settings.get(scale, {})}
+        return Config(dataset=dataset, method=own.method, seed=seed, **settings)
 
     def configs(self, scale: str, seeds: Sequence[int] | None = None) -> list[Config]:
         """All runs of a scale whose method exists.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from geolib.lab.config import Config
-from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.runs import place, store
 from geolib.lab.runs.record import Record
@@ -21,7 +20,7 @@ from geolib.lab.training.options import Options
 def run(
     config: Config,
     *,
-    data: Dataset | None = None,
+    data: Any = None,
     out: Path | str | Folders | None = None,
     experiment: str | None = None,
     scale: str | None = None,
@@ -35,7 +34,7 @@ def run(
     Parameters
     ----------
     config : Config
-    data : Dataset or None
+    data : Dataset, Documents or None
         The set that the configuration names when None.
     out : folder, Folders or None
         Where the record is written and the checkpoint is kept until then; with None nothing is written.
@@ -114,8 +113,7 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
             "name": run.data.name,
             "source": run.data.source,
             "fingerprint": run.data.fingerprint,
-            "train_images": len(run.labels),
-            "test_images": len(run.test_labels),
+            **run.sizes,
         },
         started=run.started,
         engine={

@@ -24,11 +24,11 @@ class Record:
         What the run was part of; None for a run of its own.
     metrics : tuple of dict
         One row for each epoch: epoch, train_loss, seconds (since the start) and, where it was evaluated, test_loss and
-        test_accuracy (in [0, 1]).
+        test_accuracy (in [0, 1]), or for documents test_bits (a token).
     wall_seconds : float
         Training and evaluation, over all starts.
     images_per_second : float
-        Training alone.
+        Training alone; of documents, windows.
     peak_memory : dict
         bytes, and of what: "device" (its tensors) or "process" (all its memory).
     device : str
@@ -40,7 +40,7 @@ class Record:
     commit : dict or None
         id, and dirty: whether the library differed from that commit; None where there is no git.
     data : dict
-        name, source, fingerprint, train_images, test_images.
+        name, source, fingerprint, train_images, test_images; of documents train_windows, test_windows and context.
     started : str
         UTC, ISO 8601.
     engine : dict
@@ -76,6 +76,22 @@ class Record:
     def accuracy(self) -> float:
         """Test accuracy after the last epoch, in [0, 1]."""
         return self.metrics[-1]["test_accuracy"]
+
+    @property
+    def bits(self) -> float:
+        """Bits a token after the last epoch, on the windows of documents tested on."""
+        return self.metrics[-1]["test_bits"]
+
+    @property
+    def result(self) -> str:
+        """What the last evaluation came to, in words."""
+        return f"{self.bits:.3f} bits a token" if self.config.is_read else f"{100 * self.accuracy:.2f}%"
+
+    @property
+    def speed(self) -> str:
+        """How fast it trained, in words."""
+        each, unit = (self.config.context or 1, "tokens") if self.config.is_read else (1, "images")
+        return f"{self.images_per_second * each:.0f} {unit}/s"
 
     def curve(self, metric: str) -> tuple[list[int], list[float]]:
         """Epochs and the values of a metric there, ready to plot."""
@@ -142,4 +158,7 @@ def _check_metrics(rows: list[Any], config: Config) -> None:
     numbers = [value for row in rows for value in row.values()]
     finite = all(isinstance(v, int | float) and math.isfinite(v) for v in numbers)
     _require(finite, "metrics hold something that is not a finite number")
-    _require(0 <= rows[-1].get("test_accuracy", -1) <= 1, "metrics: the last test_accuracy is not in [0, 1]")
+    if config.is_read:
+        _require(rows[-1].get("test_bits", -1) >= 0, "metrics: the last test_bits is not a number of at least 0")
+    else:
+        _require(0 <= rows[-1].get("test_accuracy", -1) <= 1, "metrics: the last test_accuracy is not in [0, 1]")

@@ -17,7 +17,7 @@ from geolib.lab.config import Config
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.training.device import isolated, memory_errors_named
-from geolib.lab.training.loop import Run
+from geolib.lab.training.loop import Run, begun
 from geolib.lab.training.options import Options
 from geolib.lab.training.watch import Diverged, Stopped, Watch
 
@@ -83,7 +83,7 @@ def on(stream: torch.cuda.Stream | None) -> AbstractContextManager[object]:
 
 def steps(lane: Lane, watch: Watch, device: torch.device) -> Iterator[Run | None]:
     """The loop of ``train``, which stops after every step; the run itself comes last."""
-    run = Run(lane.config, lane.data, device, options=lane.options)
+    run = begun(lane.config, lane.data, device, None, lane.options)
     if lane.options.checkpoint is not None and lane.options.checkpoint.is_file():
         run.restore(lane.options.checkpoint)
     else:

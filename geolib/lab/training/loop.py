@@ -1,5 +1,8 @@
 """The training loop: ``train``, to be read from top to bottom, and ``Run``, the few steps it is made of.
 
+``Run`` trains on images; ``training.documents.Reading`` is the same run on documents, with other batches, another model
+and another figure of merit. ``KINDS`` says which kind of run a kind of data takes.
+
 A run is decided by its configuration and its data. All randomness comes from (seed, epoch, step) or stands in the
 checkpoint: a run that was killed at any moment and started again ends in the same numbers as one left alone, on the
 same device and with the same number of threads.
@@ -45,13 +48,13 @@ Thing = TypeVar("Thing")
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
 
 
-def train(config: Config, data: Dataset | None = None, options: Options | None = None, **changes: Any) -> Run:
+def train(config: Config, data: Any = None, options: Options | None = None, **changes: Any) -> Run:
     """Train one model.
 
     Parameters
     ----------
     config : Config
-    data : Dataset or None
+    data : Dataset, Documents or None
         The set that the configuration names when None.
     options : Options or None
     **changes
@@ -79,7 +82,7 @@ def train(config: Config, data: Dataset | None = None, options: Options | None =
         isolated(place),
         memory_errors_named(config, place, file),
     ):
-        run = Run(config, load(config.dataset) if data is None else data, place, world, chosen)
+        run = begun(config, load(config.dataset) if data is None else data, place, world, chosen)
         if file is not None and file.is_file():
             run.restore(file)
         else:
@@ -96,7 +99,7 @@ def train(config: Config, data: Dataset | None = None, options: Options | None =
 
 
 class Run:
-    """A model in training: everything that changes, and the steps that change it.
+    """A model in training on images: everything that changes, and the steps that change it.
 
     Parameters
     ----------
@@ -114,34 +117,34 @@ class Run:
         For each finished epoch: epoch, train_loss, seconds and, where it was evaluated, test_loss and test_accuracy.
     epoch, step : int
         Finished epochs, and finished steps of the present one.
+    examples, test_examples : int
+        Images of an epoch and of an evaluation; of documents, windows.
     """
+
+    unit = "images"
+    model: Any
 
     def __init__(
         self,
         config: Config,
-        data: Dataset,
+        data: Any,
         device: torch.device,
         world: World | None = None,
         options: Options | None = None,
     ):
         self.config, self.data, self.device, self.world = config, data, device, world or World()
-        train_rows = subset(len(data.y_train), config.train_size, "train_size")
-        test_rows = subset(len(data.y_test), config.test_size, "test_size")
-        self.mean, self.deviation = (m.to(device) for m in channel_moments(data.x_train[train_rows]))
-        self.images, self.labels = data.x_train[train_rows].to(device), data.y_train[train_rows].to(device)
-        self.test_images, self.test_labels = data.x_test[test_rows].to(device), data.y_test[test_rows].to(device)
+        self.lay_out()
         self.options = options or Options()
         self.asked_precision = precisions.asked(config.precision, self.options.precision)
         self.precision, self.why_precision = precisions.given(self.asked_precision, device), ""
 
         torch.manual_seed(config.seed)
-        self.model = possible(ViT, config, data.shape, len(data.classes)).to(device)
+        self.model = self.made().to(device)
         self.optimizer = adamw(self.model, config, device)
         self.epoch, self.step = 0, 0
-        self.steps = math.ceil(len(self.labels) / config.batch)  # of an epoch
+        self.steps = math.ceil(self.examples / config.batch)  # of an epoch
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
         self.take_step = self.step_of_form(self.options.step)
-        self.augment = possible(augmentation, config, self.mean, data.shape)
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
         self.metrics: list[dict[str, float]] = []
@@ -149,6 +152,25 @@ class Run:
         self.devices = [str(device)]  # of all processes, once it is finished
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.began, self.total_seconds = time.monotonic(), math.nan
+
+    def lay_out(self) -> None:
+        """Put on the device what is trained and tested on."""
+        data, config, device = self.data, self.config, self.device
+        train_rows = subset(len(data.y_train), config.train_size, "train_size")
+        test_rows = subset(len(data.y_test), config.test_size, "test_size")
+        self.mean, self.deviation = (m.to(device) for m in channel_moments(data.x_train[train_rows]))
+        self.images, self.labels = data.x_train[train_rows].to(device), data.y_train[train_rows].to(device)
+        self.test_images, self.test_labels = data.x_test[test_rows].to(device), data.y_test[test_rows].to(device)
+        self.examples, self.test_examples = len(self.labels), len(self.test_labels)
+        self.augment = possible(augmentation, config, self.mean, data.shape)
+
+    def made(self) -> nn.Module:
+        """The model at its start."""
+        return possible(ViT, self.config, self.data.shape, len(self.data.classes))
+
+    def some(self) -> tuple[Tensor, Tensor]:
+        """A batch to measure with."""
+        return self.images[: self.config.batch], self.labels[: self.config.batch]
 
     def settle_precision(self) -> None:
         """Measure which precision is faster here, where that was asked for; on a GPU it is known."""
@@ -161,7 +183,7 @@ class Run:
 
     def measured_precision(self) -> tuple[str, str]:
         """The faster precision, and why; weights, moments and random numbers are as before."""
-        images, labels = self.images[: self.config.batch], self.labels[: self.config.batch]
+        images, labels = self.some()
         alone = EagerStep(self.model, self.loss, self.optimizer)
 
         def step(precision: str) -> Tensor:
@@ -261,8 +283,29 @@ class Run:
 
     @property
     def seen(self) -> int:
-        """Images trained on so far, every one counted each time."""
-        return self.epoch * len(self.labels) + min(self.step * self.config.batch, len(self.labels))
+        """Images (windows) trained on so far, every one counted each time."""
+        return self.epoch * self.examples + min(self.step * self.config.batch, self.examples)
+
+    @property
+    def told(self) -> int:
+        """What the bar counts: images trained on so far."""
+        return self.seen
+
+    @property
+    def tellings(self) -> int:
+        """What the bar counts, of the whole run."""
+        return self.config.epochs * self.examples
+
+    @property
+    def merit(self) -> dict[str, str]:
+        """The last evaluation, as the bar shows it."""
+        accuracy = [row["test_accuracy"] for row in self.metrics if "test_accuracy" in row]
+        return {"accuracy": f"{100 * accuracy[-1]:.1f}%"} if accuracy else {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What the record says of the data's sizes."""
+        return {"train_images": self.examples, "test_images": self.test_examples}
 
     @property
     def seconds(self) -> float:
@@ -271,7 +314,7 @@ class Run:
 
     @property
     def images_per_second(self) -> float:
-        """Training speed, with evaluation and the preparation of the step left out."""
+        """Images (windows) a second of training, with evaluation and the preparation of the step left out."""
         return self.seen / max(self.total_seconds - self.evaluation_seconds - self.preparing_seconds, 1e-9)
 
     @property
@@ -336,6 +379,17 @@ class Run:
             "data": self.data.fingerprint,
             "device": self.device.type,
         }
+
+
+# From a kind of data to the kind of run that trains on it; ``training.documents`` adds its own.
+KINDS: dict[type, type[Run]] = {Dataset: Run}
+
+
+def begun(config: Config, data: Any, device: torch.device, world: World | None, options: Options) -> Run:
+    """The run that trains on such data; LabError where the configuration names another kind of data."""
+    if config.is_read is isinstance(data, Dataset):
+        raise LabError(f"data: got {type(data).__name__} for the data set {config.dataset}, which is of another kind")
+    return KINDS[type(data)](config, data, device, world, options)
 
 
 def possible(make: Callable[..., Thing], *settings: Any) -> Thing:

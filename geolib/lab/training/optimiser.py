@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from geolib.lab.config import Config
-from geolib.lab.models import ViT
+
+
+class Model(Protocol):
+    """What the optimiser asks of a model."""
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...  # noqa: D102
+
+    def undecayed(self) -> Iterable[nn.Parameter]: ...  # noqa: D102
 
 
 def learning_rate(config: Config, step: int, total: int) -> float:
@@ -45,7 +53,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def adamw(model: ViT, config: Config, device: torch.device) -> torch.optim.Optimizer:
+def adamw(model: Model, config: Config, device: torch.device) -> torch.optim.Optimizer:
     """AdamW in one kernel; on a GPU one that a recording can hold, its learning rate in a tensor."""
     groups = parameter_groups(model, config.weight_decay)
     on_gpu = device.type == "cuda"
@@ -56,9 +64,9 @@ def adamw(model: ViT, config: Config, device: torch.device) -> torch.optim.Optim
     return optimizer
 
 
-def parameter_groups(model: ViT, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; vectors (biases, norms), the class token and the encoding's parameters do not."""
-    spared = {id(p) for p in model.encoding.parameters()} | {id(model.cls)}
+def parameter_groups(model: Model, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; vectors (biases, norms) and what the model names do not."""
+    spared = {id(p) for p in model.undecayed()}
     decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in spared]
     others = [p for p in model.parameters() if p.dim() < 2 or id(p) in spared]
     return [{"params": decays, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

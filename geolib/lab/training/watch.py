@@ -52,8 +52,9 @@ class Watched(Protocol):
 
     config: Config
     world: World
-    labels: Tensor
-    test_labels: Tensor
+    unit: str
+    examples: int
+    test_examples: int
     losses: Tensor
     metrics: list[dict[str, float]]
     evaluation_seconds: float
@@ -69,7 +70,13 @@ class Watched(Protocol):
     def total(self) -> int: ...  # noqa: D102
 
     @property
-    def seen(self) -> int: ...  # noqa: D102
+    def told(self) -> int: ...  # noqa: D102
+
+    @property
+    def tellings(self) -> int: ...  # noqa: D102
+
+    @property
+    def merit(self) -> dict[str, str]: ...  # noqa: D102
 
     @property
     def seconds(self) -> float: ...  # noqa: D102
@@ -136,10 +143,9 @@ class Watch:
                 from tqdm import tqdm  # plain text: a widget would be dead on a static page
             except ImportError:
                 raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
-            total = run.config.epochs * len(run.labels)
             label = f"{run.config.dataset} {run.config.method} seed {run.config.seed}"
-            layout = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": " images", "unit_scale": True}
-            self.bar = tqdm(total=total, initial=run.seen, desc=label, mininterval=0, **layout)
+            layout = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": f" {run.unit}", "unit_scale": True}
+            self.bar = tqdm(total=run.tellings, initial=run.told, desc=label, mininterval=0, **layout)
 
     def after_step(self, run: Watched) -> None:
         """Look at the loss, save, or stop, each when it is time."""
@@ -177,11 +183,8 @@ class Watch:
             return
         figures = {"epoch": f"{min(run.epoch + 1, run.config.epochs)}/{run.config.epochs}"}
         figures["loss"] = f"{run.losses[run.step - 1].item():.3f}"  # step 0 is the last of the epoch before
-        accuracy = [row["test_accuracy"] for row in run.metrics if "test_accuracy" in row]
-        if accuracy:
-            figures["accuracy"] = f"{100 * accuracy[-1]:.1f}%"
-        self.bar.set_postfix(figures, refresh=False)
-        self.bar.update(run.seen - self.bar.n)
+        self.bar.set_postfix(figures | run.merit, refresh=False)
+        self.bar.update(run.told - self.bar.n)
         self.bar.refresh()
 
     def save(self, run: Watched) -> None:
@@ -219,6 +222,6 @@ class Watch:
     def reserve(self, run: Watched, step_seconds: float) -> float:
         """Seconds to keep: an evaluation may come next, then a checkpoint, and the process has to end."""
         evaluations = sum("test_loss" in row for row in run.metrics)
-        unmeasured = step_seconds * len(run.test_labels) / run.config.batch  # a forward pass costs less than a step
+        unmeasured = step_seconds * run.test_examples / run.config.batch  # a forward pass costs less than a step
         evaluation = run.evaluation_seconds / evaluations if evaluations else unmeasured
         return MARGIN_SECONDS + 1.5 * evaluation + 2 * self.saving_seconds + 2 * step_seconds

@@ -48,7 +48,14 @@ MODEL: dict[str, Any] = {
     "weight_decay": 0.0,
     "warmup": 60,
 }
-CPU: dict[str, Any] = {**MODEL, "epochs": 6, "batch": 50, "augment": "crop-flip", "train_size": 4000}
+CPU: dict[str, Any] = {
+    **MODEL,
+    "epochs": 5,
+    "batch": 50,
+    "augment": "crop-flip",
+    "train_size": 3000,
+    "test_size": 1000,
+}
 SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64}
 
 CHOSEN = (
@@ -145,7 +152,7 @@ CIFAR100 = Experiment(
 
 SHARES = (20, 40, 60, 70, 80, 100)  # percent; 70 is what the paper's sentence is about
 SHARED_ROWS = ("learned", "liere-2", "liere-8")
-IMAGES = {"smoke": 128, "cpu": 4000, "full": 50_000}
+IMAGES = {"smoke": 128, "cpu": 3000, "full": 50_000}
 
 
 def share_row(row: str, share: int) -> str:

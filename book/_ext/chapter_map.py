@@ -1,0 +1,63 @@
+"""The map of chapters on the landing page, made from the table of contents, so that it cannot lag.
+
+A line of the directive is ``FILE | title while it is unwritten | question``. A chapter that the book holds is linked
+by its own title.
+"""
+
+from __future__ import annotations
+
+from docutils import nodes
+from house import chapter_number
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+HEAD = ("No.", "Chapter", "Question", "State")
+
+
+class ChapterMap(SphinxDirective):
+    """``chapter-map``: a table of chapters, written and planned."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The table."""
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=25) for _ in HEAD), cols=len(HEAD))
+        group += nodes.thead("", self.row([[nodes.Text(word)] for word in HEAD]))
+        group += nodes.tbody("", *(self.row(self.cells(line)) for line in self.content if line.strip()))
+        return [nodes.container("", nodes.table("", group, classes=["colwidths-auto"]), classes=["chapter-map"])]
+
+    def cells(self, line: str) -> list[list[nodes.Node]]:
+        """Number, title, question and state."""
+        parts = [part.strip() for part in line.split("|")]
+        document = f"chapters/{parts[0]}"
+        number = chapter_number(document)
+        if len(parts) != 3 or number is None:
+            raise self.error(f"a line must be FILE | title | question: {line}")
+        written = document in self.env.found_docs
+        title, state = [nodes.Text(parts[1])], "planned"
+        if written:
+            title, state = [self.link(document)], "written"
+        return [[nodes.Text(str(number))], title, self.state.inline_text(parts[2], self.lineno)[0], [nodes.Text(state)]]
+
+    def link(self, document: str) -> nodes.Node:
+        """A link that takes the chapter's own title."""
+        return addnodes.pending_xref(
+            "",
+            nodes.inline("", ""),
+            refdomain="std",
+            reftype="doc",
+            reftarget=f"/{document}",
+            refdoc=self.env.docname,
+            refexplicit=False,
+            refwarn=True,
+        )
+
+    def row(self, cells: list[list[nodes.Node]]) -> nodes.row:
+        """A row."""
+        return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *cell)) for cell in cells))
+
+
+def setup(app: object) -> dict[str, object]:
+    """Register the directive."""
+    app.add_directive("chapter-map", ChapterMap)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

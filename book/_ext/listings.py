@@ -1,0 +1,44 @@
+"""Lines of code that a phone can show whole: each is an element, so that its continuation stands in by two characters.
+
+Pygments closes its spans at the end of a line, so a line is a piece of well-formed text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+LISTING = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
+TAG = re.compile(r"<[^>]+>")
+
+
+def in_lines(listing: str) -> str:
+    """The listing with an element around each line, its line break inside; a line knows its indentation."""
+    return "".join(map(line, listing.splitlines(keepends=True)))
+
+
+def line(text: str) -> str:
+    """One line; ``--in`` counts the spaces it begins with."""
+    plain = TAG.sub("", text)
+    indent = len(plain) - len(plain.lstrip(" "))
+    style = f' style="--in:{indent}"' if indent and plain.strip() else ""
+    return f'<span class="line"{style}>{text}</span>'
+
+
+def rewrite(app: Sphinx, problem: Exception | None) -> None:
+    """Put the lines of all listings into elements."""
+    if problem or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        page = path.read_text("utf-8")
+        lined = LISTING.sub(lambda found: found[1] + in_lines(found[2]) + found[3], page)
+        if lined != page and '<span class="line"' not in page:
+            path.write_text(lined, "utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register the rewriting."""
+    app.connect("build-finished", rewrite)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

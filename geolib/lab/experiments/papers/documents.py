@@ -1,0 +1,301 @@
+"""Symmetric powers, gates and rotations on long documents: bytes of books, read by a small GPT.
+
+``sympow-context`` trains four methods at several contexts with a fixed number of bytes a step; the records carry what
+``sympow-extrapolation`` shows. ``sympow-ablations`` takes the method apart at one context, and ``sympow-long`` trains
+the chunked form where a matrix of all pairs would not fit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from geolib.lab.experiments.plan import Experiment, Variant
+from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.text import Table
+from geolib.lab.runs.record import Record
+
+TITLES = {
+    "softmax": "softmax",
+    "sympow": "sympow",
+    "sympow+gates": "sympow and gates",
+    "conformal-sympow": "conformal-sympow",
+}
+CONTEXTS = {"smoke": (16, 64), "cpu": (64, 256, 1024), "full": (256, 512, 1024, 2048, 4096, 8192)}
+FOURTH = (1024, 2048, 4096, 8192, 16384)  # contexts of p = 4, at full scale
+DATA = "books"
+
+_FIXED: dict[str, Any] = {"weight_decay": 0.0, "schedule": "constant", "mlp_ratio": 4.0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "smoke": {**_FIXED, "width": 32, "heads": 2, "layers": 1, "lr": 3e-3, "epochs": 1},
+    # Adam in steps of 2,048 bytes: half a thousand of them, a megabyte, in about a minute of one core.
+    "cpu": {
+        **_FIXED,
+        "width": 128,
+        "heads": 4,
+        "layers": 2,
+        "lr": 3e-3,
+        "epochs": 10,
+        "eval_every": 10,
+        "precision": "bfloat16",
+    },
+    "full": {**_FIXED, "width": 512, "heads": 8, "layers": 8, "lr": 6e-4, "epochs": 10, "eval_every": 5},
+}
+STEP = {"smoke": 256, "cpu": 2048, "full": 131_072}  # bytes
+EPOCH = {"smoke": 512, "cpu": 102_400, "full": 50 * 131_072}
+TESTED = {"smoke": 256, "cpu": 16_384, "full": 1_048_576}
+OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"head_dim": 16}}  # of every method; a head has width / heads elsewhere
+
+
+def cut(scale: str, context: int, step: int | None = None) -> dict[str, Any]:
+    """The fields of Config that cut a scale's bytes into windows of a context.
+
+    Parameters
+    ----------
+    scale : str
+    context : int
+    step : int or None
+        Bytes of a step, the scale's when None.
+    """
+    return {
+        "context": context,
+        "batch": max(1, (step or STEP[scale]) // context),
+        "train_size": max(1, EPOCH[scale] // context),
+        "test_size": max(1, TESTED[scale] // context),
+    }
+
+
+def at(method: str, contexts: dict[str, int], steps: dict[str, int] | None = None, **options: Any) -> Variant:
+    """A row: a method at a training context at each scale, with options of its own, perhaps in steps of its own."""
+    fields = {}
+    for scale, context in contexts.items():
+        own = {**OPTIONS.get(scale, {}), **options}
+        fields[scale] = cut(scale, context, (steps or {}).get(scale)) | {"method_options": own}
+    return Variant(method, settings=fields)
+
+
+def grid() -> tuple[dict[str, str], dict[str, Variant], dict[str, list[tuple[str, str]]]]:
+    """Titles, variants and parts of every method at every context, METHOD@CONTEXT; short contexts first."""
+    titles, variants, parts = {}, {}, {}
+    for scale, contexts in CONTEXTS.items():
+        parts[scale] = [(f"{method}@{context}", DATA) for context in contexts for method in TITLES]
+        for context in contexts:
+            there = {s: context for s, others in CONTEXTS.items() if context in others}
+            for method, title in TITLES.items():
+                titles[f"{method}@{context}"] = f"{title}, {context:,} bytes"
+                variants[f"{method}@{context}"] = at(method, there)
+    for context in FOURTH:
+        for method in ("sympow", "sympow+gates", "conformal-sympow"):
+            row = f"{method}-4@{context}"
+            titles[row] = f"{TITLES[method]}, p = 4, {context:,} bytes"
+            variants[row] = at(method, {"full": context}, power=4)
+            parts["full"].append((row, DATA))
+        if context not in CONTEXTS["full"]:
+            titles[f"softmax@{context}"] = f"softmax, {context:,} bytes"
+            variants[f"softmax@{context}"] = at("softmax", {"full": context})
+            parts["full"].append((f"softmax@{context}", DATA))
+    return titles, variants, parts
+
+
+def method_and_context(row: str) -> tuple[str, int]:
+    """The two parts of a row's name.
+
+    >>> method_and_context("sympow+gates@256")
+    ('sympow+gates', 256)
+    """
+    method, _, context = row.rpartition("@")
+    return method, int(context)
+
+
+def mean_and_spread(values: Sequence[float], digits: int = 3) -> str:
+    """The mean, ± the standard deviation over seeds where there are two or more; nothing without a value.
+
+    >>> mean_and_spread([2.0, 2.2])
+    '2.100±0.141'
+    """
+    if not values:
+        return ""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean}±{statistics.stdev(values):.{digits}f}"
+
+
+def train_bits(record: Record) -> float:
+    """The training loss over the last epoch in bits a byte: the paper's measure, for no byte is read twice.
+
+    Source: CS-F1.
+    """
+    return record.metrics[-1]["train_loss"] / math.log(2)
+
+
+def at_context(record: Record, context: int) -> float | None:
+    """Bits a byte on the documents tested on, read in windows of a context; None where the record has none.
+
+    All contexts read the same bytes, so the numbers of one record differ by the context alone.
+    """
+    found = record.learned["extrapolation"]
+    return dict(zip(found["contexts"], found["bits"])).get(context)
+
+
+def context_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Bits a byte of each method (rows) by training context (columns), tested at that context, on the same bytes.
+
+    Source: CS-F1.
+    """
+    cells = cells_of(experiment, scale, records)
+    places = [method_and_context(row) for row in experiment.rows(scale)]
+    contexts = sorted({context for _, context in places})
+    rows = []
+    for method in dict.fromkeys(method for method, _ in places):
+        found = [cells.get((f"{method}@{context}", DATA), []) for context in contexts]
+        if any(found):
+            bits = [[b for r in group if (b := at_context(r, c)) is not None] for group, c in zip(found, contexts)]
+            rows.append([method, *(mean_and_spread(each) for each in bits)])
+    title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by training context"
+    notes = ["Each model is tested at the context it was trained at; all of them on the same bytes."]
+    return Table(title, ["method", *map(str, contexts)], rows, notes + provenance(experiment, scale, cells))
+
+
+def extrapolation_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Bits a byte of each trained model (rows) by the context it is read in (columns), on the same bytes.
+
+    Beyond the training context there is a second row, with the frequencies of each longer context.
+
+    Source: CS-F2, CS-N.
+    """
+    cells = cells_of(experiment, scale, records)
+    found = {row: cells[row, DATA] for row in experiment.rows(scale) if (row, DATA) in cells}
+    read = [record.learned["extrapolation"] for group in found.values() for record in group]
+    contexts = sorted({context for each in read for context in each["contexts"]})
+    rows = []
+    for row, group in found.items():
+        for key, name in (("bits", experiment.methods[row]), ("bits_current_N", "    N of each context")):
+            values = []
+            for context in contexts:
+                told = [
+                    dict(zip(r.learned["extrapolation"]["contexts"], r.learned["extrapolation"][key])) for r in group
+                ]
+                values.append([each[context] for each in told if each.get(context) is not None])
+            if any(values):
+                rows.append([name, *map(mean_and_spread, values)])
+    title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by the context that is read"
+    return Table(title, ["trained", *map(str, contexts)], rows, provenance(experiment, scale, cells))
+
+
+def ablation_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Bits a byte of each row: over the first epoch of training, at the training context and at four times it.
+
+    Source: CS-GATE0, LR-lin.
+    """
+    cells = cells_of(experiment, scale, records)
+    rows = []
+    for row in experiment.rows(scale):
+        if not (group := cells.get((row, DATA))):
+            continue
+        context = group[0].config.context or 1
+        first = [record.metrics[0]["train_loss"] / math.log(2) for record in group]
+        own, further = ([b for r in group if (b := at_context(r, c)) is not None] for c in (context, 4 * context))
+        numbers = group[0].learned["state_numbers"]
+        cells_here = [mean_and_spread(values) for values in (first, [train_bits(r) for r in group], own, further)]
+        rows.append([experiment.methods[row], *cells_here, "grows" if numbers is None else f"{numbers:,}"])
+    title = f"{experiment.name} ({scale} scale): bits a byte, and the numbers that are carried from byte to byte"
+    header = ["method", "training, first part", "training, last part", "held out", "at 4 times the context", "state"]
+    return Table(title, header, rows, provenance(experiment, scale, cells))
+
+
+_TITLES, _VARIANTS, _PARTS = grid()
+_SEEDS = {"smoke": (0,), "cpu": (0, 1, 2), "full": (0,)}
+
+CONTEXT = Experiment(
+    name="sympow-context",
+    about="loss against training context: softmax, sympow, gates, rotations; fixed bytes a step, Adam, constant rate",
+    source="CS-F1",
+    datasets=(DATA,),
+    methods=_TITLES,
+    variants=_VARIANTS,
+    settings=SETTINGS,
+    seeds=_SEEDS,
+    parts=_PARTS,
+    importance=1,
+    tabulate=context_table,
+)
+
+_READ = {"smoke": (64,), "cpu": (256, 1024), "full": (2048,)}
+
+EXTRAPOLATION = Experiment(
+    name="sympow-extrapolation",
+    about="loss by the context that is read, up to four times the training context, from the records of sympow-context",
+    source="CS-F2",
+    datasets=(DATA,),
+    methods=_TITLES,
+    variants=_VARIANTS,
+    settings=SETTINGS,
+    seeds=_SEEDS,
+    parts={scale: [(f"{m}@{c}", DATA) for c in contexts for m in TITLES] for scale, contexts in _READ.items()},
+    importance=2,
+    tabulate=extrapolation_table,
+)
+
+_ONE = {"smoke": 16, "cpu": 256, "full": 2048}
+_TAKEN_APART: dict[str, tuple[str, Variant]] = {
+    "softmax": ("softmax", at("softmax", _ONE)),
+    "fox": ("softmax and gates (FoX)", at("fox", _ONE)),
+    "linear+gates": ("linear attention and gates", at("linear+gates", _ONE)),
+    "sympow": ("sympow", at("sympow", _ONE)),
+    "sympow+rotations": ("sympow and rotations by the data", at("sympow+rotations", _ONE)),
+    "sympow+gates": ("sympow and gates", at("sympow+gates", _ONE)),
+    "gates-half": ("sympow and gates that start at 1/2", at("sympow+gates", _ONE, gate_bias=0.0)),
+    "conformal-sympow": ("conformal-sympow", at("conformal-sympow", _ONE)),
+    "conformal-half": ("conformal-sympow, gates start at 1/2", at("conformal-sympow", _ONE, gate_bias=0.0)),
+    "sympow+liere": ("sympow, gates and LieRE's dense rotation", at("sympow+liere", _ONE)),
+}
+# p = 4 in ten heads of 6 features carries 8,820 numbers a layer, p = 2 in four heads of 16 carries 9,248.
+_TAKEN_APART["power-4"] = (
+    "sympow and gates, p = 4, ten heads of 6",
+    Variant(
+        "sympow+gates",
+        settings={"cpu": cut("cpu", 256) | {"method_options": {"power": 4, "heads": 10, "head_dim": 6}}},
+    ),
+)
+_ORDER = ("gates-half", "sympow+rotations", "fox", "power-4", "sympow+liere", "conformal-half", "linear+gates")
+_KNOWN = ("softmax", "sympow", "sympow+gates", "conformal-sympow")
+
+ABLATIONS = Experiment(
+    name="sympow-ablations",
+    about="conformal-sympow taken apart: where gates start, gates or rotations alone, a dense rotation, p = 4, rivals",
+    source="CS-GATE0",
+    datasets=(DATA,),
+    methods={row: title for row, (title, _) in _TAKEN_APART.items()},
+    variants={row: variant for row, (_, variant) in _TAKEN_APART.items()},
+    settings=SETTINGS,
+    seeds=_SEEDS,
+    parts={
+        scale: [(row, DATA) for row in (*_KNOWN, *_ORDER) if scale == "cpu" or row != "power-4"] for scale in SETTINGS
+    },
+    importance=2,
+    tabulate=ablation_table,
+)
+
+_LONG = {"smoke": 64, "cpu": 8192, "full": 65_536}
+_SHORT = {"smoke": 16, "cpu": 1024, "full": 2048}
+_LONG_STEPS = {"cpu": 8192}  # a step holds one window
+
+LONG = Experiment(
+    name="sympow-long",
+    about="the chunked form trains where the matrix of all pairs would not fit: 8,192 bytes, 65,536 at full scale",
+    source="CS-chunk",
+    datasets=(DATA,),
+    methods={"long": "conformal-sympow, long windows", "short": "conformal-sympow, short windows, as many bytes"},
+    variants={
+        "long": at("conformal-sympow", _LONG, _LONG_STEPS),
+        "short": at("conformal-sympow", _SHORT, _LONG_STEPS),
+    },
+    settings=SETTINGS,
+    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
+    parts={scale: [("long", DATA), ("short", DATA)] for scale in SETTINGS},
+    importance=2,
+    tabulate=extrapolation_table,
+)
+
+EXPERIMENTS = (CONTEXT, EXTRAPOLATION, ABLATIONS, LONG)

@@ -1,0 +1,99 @@
+"""A small GPT on bytes or tokens, its attention by name, with one layer norm after the embedding as the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor, nn
+
+from geolib.lab.causal import Carry, CausalAttention
+from geolib.lab.config import Config
+
+
+class Reader(nn.Module):
+    """A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)).
+
+    Parameters
+    ----------
+    attention : CausalAttention
+    width : int
+    hidden : int
+        Features inside the MLP.
+    """
+
+    def __init__(self, attention: CausalAttention, width: int, hidden: int):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = attention
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, width) to the same shape."""
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+    def resume(self, x: Tensor, carry: Carry | None) -> tuple[Tensor, Carry]:
+        """As ``forward``, from what is carried on."""
+        y, carry = self.attention.resume(self.norm1(x), carry)
+        x = x + y
+        return x + self.mlp(self.norm2(x)), carry
+
+
+class GPT(nn.Module):
+    """An embedding, a layer norm, blocks, a norm and a linear head.
+
+    Parameters
+    ----------
+    config : Config
+        Its method, method_options, width, heads, layers, mlp_ratio and context are used. Options of a method are those
+        of ``CausalAttention``; ``heads`` among them is for that method alone, and ``longest`` is the context when it
+        is not given.
+    vocabulary : int
+
+    Source: CS-F1.
+    """
+
+    def __init__(self, config: Config, vocabulary: int = 256):
+        super().__init__()
+        self.embedding, self.entry = nn.Embedding(vocabulary, config.width), nn.LayerNorm(config.width)
+        options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
+        hidden = round(config.mlp_ratio * config.width)
+        self.blocks = nn.ModuleList(
+            Reader(CausalAttention(config.method, config.width, **options), config.width, hidden)
+            for _ in range(config.layers)
+        )
+        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, vocabulary, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the token that follows each, (batch, tokens) to (batch, tokens, vocabulary)."""
+        # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
+        x = self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+    def resume(self, tokens: Tensor, carries: Sequence[Carry | None] | None = None) -> tuple[Tensor, list[Carry]]:
+        """As ``forward``, from what each layer carries (None: nothing), and what each carries on.
+
+        >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
+        >>> whole, carries = model(tokens), None
+        >>> for i in range(6):
+        ...     last, carries = model.resume(tokens[:, i : i + 1], carries)
+        >>> torch.allclose(last[:, 0], whole[:, -1], atol=1e-4)
+        True
+        """
+        x = self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
+        handed: list[Carry] = []
+        for block, carry in zip(self.blocks, carries or [None] * len(self.blocks)):
+            x, after = block.resume(x, carry)  # type: ignore[operator]
+            handed.append(after)
+        return self.head(self.norm(x)), handed
+
+    def undecayed(self) -> Iterable[nn.Parameter]:
+        """Parameters that weight decay spares whatever their shape: none."""
+        return ()
+
+    @property
+    def attentions(self) -> list[CausalAttention]:
+        """The layers' attention."""
+        return [block.attention for block in self.blocks]  # type: ignore[misc]

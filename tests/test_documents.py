@@ -1,0 +1,713 @@
+"""Documents in the lab: data and their errors, attention by name against plain loops, training, what is read out."""
+
+import itertools
+import json
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from geolib.lab import Config, LabError, load, run, train
+from geolib.lab.__main__ import main
+from geolib.lab.causal import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
+from geolib.lab.data import documents as data
+from geolib.lab.data.documents import Bytes, Documents, Rows, pieces, read_windows, windows
+from geolib.lab.experiments.papers import documents as papers
+from geolib.lab.gpt import GPT
+from geolib.lab.reading import (
+    after_reading,
+    bits_of,
+    by_position,
+    contexts_of,
+    frequencies_of,
+    gates_and_rates,
+    generate,
+    layer_inputs,
+    mentions,
+    names,
+    state_numbers_of,
+)
+from geolib.lab.runs import store
+from geolib.lab.training.documents import Reading
+from geolib.lab.training.watch import Stopped, Watch
+from geolib.rotations import document_frequencies
+from geolib.sympow import embed
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = {"width": 16, "heads": 2, "layers": 2, "context": 16, "batch": 4, "train_size": 12, "test_size": 8, "epochs": 3}
+POWERS = [name for name, parts in METHODS.items() if parts.kernel == "power"]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def text(seed, length):
+    draw = random.Random(seed)
+    words = ["the", "cat", "of", "Anna", "and", "saw", "Boris", "in", "a", "house,"]
+    return " ".join(draw.choice(words) for _ in range(length)).encode()
+
+
+@pytest.fixture
+def little():
+    train_part = Bytes([f"book {i}" for i in range(3)], [text(i, 200) for i in range(3)])
+    return Documents("documents", train_part, Bytes(["last"], [text(9, 400)]), 256, "made here")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A directory of two authors' books, in $GEOLIB_DOCUMENTS."""
+    for author, book in itertools.product(("ann", "bob", "cy"), ("one", "two")):
+        path = tmp_path / "library" / author / f"{book}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text(hash((author, book)) % 97, 300))
+    monkeypatch.setenv("GEOLIB_DOCUMENTS", str(tmp_path / "library"))
+    return tmp_path / "library"
+
+
+def timeless(metrics):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in metrics]
+
+
+def wild(module, scale=0.5, seed=0):
+    """The module with large random parameters, so that no path through it is nearly idle."""
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for p in module.parameters():
+            p.normal_(0, scale)
+    return module
+
+
+# Data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_windows_tell_every_token_once_and_never_cross_a_documents_end():
+    part = Bytes(["a", "b"], [bytes(range(100)), bytes(range(100, 140))])
+    places = windows(part, 12)
+    cut = read_windows(part, places, 12)
+    assert cut.shape == (8 + 3, 13)
+    told = cut[:, 1:].flatten().tolist()
+    assert told == [*range(1, 97), *range(101, 137)]
+    assert [row[0] for row in cut[:8].tolist()] == [12 * i for i in range(8)]
+    assert all((row < 100).all() or (row >= 100).all() for row in cut)
+
+
+def test_a_directory_is_split_by_author(folder):
+    found = load("documents")
+    assert (len(found.train.titles), len(found.test.titles)) == (4, 2)
+    texts = {part: set(getattr(found, part).texts) for part in ("train", "test")}
+    held = [author for author in ("ann", "bob", "cy") if (folder / author / "one.txt").read_bytes() in texts["test"]]
+    assert len(held) == 1
+    assert (folder / held[0] / "two.txt").read_bytes() in texts["test"]
+    assert str(folder) not in found.source
+
+
+def test_train_and_heldout_folders_are_the_parts(tmp_path, monkeypatch):
+    for half, name in (("train", "x"), ("heldout", "y")):
+        (tmp_path / "books" / half).mkdir(parents=True)
+        (tmp_path / "books" / half / f"{name}.txt").write_text(name * 50)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
+    monkeypatch.delenv("GEOLIB_DOCUMENTS", raising=False)
+    books = load("books")
+    assert (books.train.titles, books.test.titles) == (["x"], ["y"])
+    assert load("documents").fingerprint == books.fingerprint
+
+
+def test_with_nothing_there_pythons_own_source_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
+    monkeypatch.delenv("GEOLIB_DOCUMENTS", raising=False)
+    with pytest.raises(LabError, match="take the data set documents"):
+        load("books")
+    found = load("documents")
+    assert "standard library" in found.source
+    assert min(found.train.lengths) >= data.STDLIB_BYTES
+    assert not set(found.train.titles) & set(found.test.titles)
+    assert found.fingerprint == load("stdlib").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda f: [p.unlink() for p in f.rglob("*.txt")], "there is no file in it"),
+        (lambda f: (f / "ann" / "one.txt").write_bytes(b"abc\0def"), "one.txt: not a text file, it holds zero bytes"),
+        (
+            lambda f: (f / "ann" / "one.txt").write_bytes("café".encode("latin-1")),
+            "one.txt: not UTF-8 (byte 3 is 0xe9)",
+        ),
+        (lambda f: (f / "ann" / "one.txt").write_bytes(b""), "one.txt: the file is empty"),
+        (lambda f: f.rename(f.with_name("elsewhere")), "there is no such directory"),
+        (lambda f: [p.unlink() for a in ("ann", "bob") for p in (f / a).iterdir()], "all of it is by one author"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_that_names_it(folder, spoil, says, capsys, tmp_path):
+    spoil(folder)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(LabError) as error:
+        load("documents")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_document_shorter_than_the_context_is_named(folder):
+    (folder / "ann" / "short.txt").write_text("too short")
+    with pytest.raises(LabError, match=r"context: got 16; short has 9 tokens, and a window takes 17"):
+        train(Config("documents", "softmax", **TINY), quiet=True)
+    (folder / "ann" / "short.txt").unlink()
+    with pytest.raises(LabError, match="train_size: got 5000; there are only"):
+        train(Config("documents", "softmax", **{**TINY, "train_size": 5000}), quiet=True)
+
+
+def test_a_fingerprint_changes_with_one_byte(little):
+    changed = replace(little, test=Bytes(["last"], [little.test.texts[0][:-1] + b"!"]))
+    assert changed.fingerprint != little.fingerprint
+
+
+def test_longcrawls_layout_is_read_row_by_row(tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    draw = np.random.RandomState(0)
+    arrays = {}
+    for part, rows in (("train", 5), ("heldout", 2)):
+        arrays[part] = draw.randint(0, 50_257, (rows, 40)).astype(np.uint16)
+        path, second = str(tmp_path / "LongCrawl64" / f"{part}.zarr"), {"zarr_format": 2}  # as the original is
+        second = second if int(zarr.__version__.split(".")[0]) > 2 else {}
+        made = zarr.open(path, mode="w", shape=(rows, 40), chunks=(2, 16), dtype="uint16", **second)
+        made[:] = arrays[part]
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
+    found = load("longcrawl64")
+    assert found.vocabulary == 50_257
+    places = windows(found.train, 13)
+    assert len(places) == 5 * 3
+    assert read_windows(found.train, places[7:8], 13)[0].tolist() == arrays["train"][2, 13:27].tolist()
+    done = train(Config("longcrawl64", "sympow+gates", **{**TINY, "epochs": 1, "context": 8}), quiet=True)
+    assert done.model.head.out_features == 50_257
+    (tmp_path / "LongCrawl64" / "train.zarr" / ".zarray").unlink()
+    with pytest.raises(LabError, match=r"train.zarr: zarr cannot read it"):
+        load("longcrawl64")
+
+
+def test_rows_of_an_array_are_documents():
+    array = np.arange(60, dtype=np.uint16).reshape(3, 20)
+    part = Rows(array, "train")
+    assert (part.lengths, part.titles[2]) == ([20, 20, 20], "train 2")
+    assert read_windows(part, windows(part, 6)[4:5], 6).tolist() == [[26, 27, 28, 29, 30, 31, 32]]
+    assert Rows(array + np.uint16(1), "train").digest() != part.digest()
+
+
+def test_without_zarr_longcrawl_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(LabError, match="pip install zarr"):
+        load("longcrawl64")
+
+
+def test_pieces_are_spread_over_every_document(little):
+    found = pieces(little.train, 100, 2)
+    assert found.shape == (6, 101)
+    whole = little.train.texts[1]
+    starts = [whole.find(bytes(row.tolist())) for row in found[2:4]]
+    assert 0 <= starts[0] < starts[1] - 100
+    with pytest.raises(LabError, match="no document has 2 pieces"):
+        pieces(little.train, 10_000, 2)
+
+
+# Configurations -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"method": "riemannformer"}, "method: got 'riemannformer'; for documents there are none, softmax"),
+        ({"context": 0}, "context: got 0"),
+        ({"augment": "crop-flip"}, "augment: got crop-flip; it is for images alone"),
+        ({"dropout": 0.1}, "dropout: got 0.1; it is for images alone"),
+        ({"shifts": (1,)}, "shifts: got (1,); it is for images alone"),
+        ({"dataset": "digits", "context": 8, "method": "rope"}, "context: got 8; it is for data sets of documents"),
+        ({"dataset": "digits", "method": "sympow+gates"}, "method: got 'sympow+gates'"),
+    ],
+)
+def test_a_wrong_setting_is_named(wrong, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        Config(**{"dataset": "documents", "method": "softmax", **wrong})
+
+
+def test_a_configuration_of_images_keeps_its_name():
+    assert "context" not in Config("digits", "rope", epochs=3).canonical
+    assert Config("documents").context == 256
+    assert Config("documents").hash == Config("documents", context=256).hash
+    assert Config("documents", context=64).hash != Config("documents").hash
+    config = Config("books", "conformal-sympow", context=64, randaugment=[2, 9])
+    assert Config.from_dict(config.to_dict()).hash == config.hash
+
+
+def test_images_and_documents_are_not_confused(little):
+    with pytest.raises(LabError, match="data: got Documents for the data set digits"):
+        train(Config("digits", "rope"), little, quiet=True)
+    with pytest.raises(LabError, match="data: got Dataset for the data set documents"):
+        train(Config("documents", "softmax"), load("digits"), quiet=True)
+
+
+# Attention by name --------------------------------------------------------------------------------------------------
+
+
+def by_a_loop(layer, x):
+    """The layer's output for one sequence, (tokens, width) in float64, from its weights alone, one pair at a time."""
+    heads, dim = layer.heads, layer.dim
+    q, k, v = (x @ layer.qkv.weight.T).view(len(x), 3, heads, dim).unbind(1)
+    out = torch.zeros(len(x), heads, dim, dtype=x.dtype)
+    beta_weight = getattr(getattr(layer.turning, "W_beta", None), "weight", None)
+    frequencies = getattr(layer.turning, "frequencies", None)
+    lower = layer.turning.lower.tril(-1) if hasattr(layer.turning, "lower") else None
+    for h in range(heads):
+        gates = torch.ones(len(x), dtype=x.dtype)
+        if layer.W_gamma is not None:
+            gates = torch.sigmoid(x @ layer.W_gamma.weight[h] + layer.gate_bias)
+        rates = torch.ones(len(x), dtype=x.dtype)
+        if beta_weight is not None:
+            rates = 1 + torch.tanh(x @ beta_weight[h])
+        for i in range(len(x)):
+            total, norm = torch.zeros(dim, dtype=x.dtype), torch.zeros((), dtype=x.dtype)
+            for j in range(i + 1):
+                gate, turn = gates[j + 1 : i + 1].prod(), rates[j + 1 : i + 1].sum()
+                key = k[j, h]
+                if frequencies is not None:  # the query meets the key turned back by what lies between
+                    angles = -turn * frequencies[:, 0].to(x.dtype)
+                    a, b = key[0::2], key[1::2]
+                    key = torch.stack([angles.cos() * a - angles.sin() * b, angles.sin() * a + angles.cos() * b], -1)
+                    key = key.flatten()
+                if lower is not None:
+                    key = torch.linalg.matrix_exp(-(i - j) * (lower[h] - lower[h].T)) @ key
+                if type(layer.kernel).__name__ == "Softmax":
+                    weight = (q[i, h] @ key / math.sqrt(dim)).exp() * gate
+                elif type(layer.kernel).__name__ == "Power":
+                    weight = (q[i, h] @ key) ** layer.kernel.power * gate
+                else:
+                    weight = None
+                if weight is None:
+                    continue
+                total, norm = total + weight * v[j, h], norm + weight
+            out[i, h] = total / norm if norm else 0
+    return out.flatten(1) @ layer.out.weight.T + layer.out.bias
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "linear+gates"])
+def test_every_method_is_its_sum_over_pairs(method):  # CS-att, CS-conf, CS-rot, LR-lin
+    layer = wild(CausalAttention(method, 8, 2, longest=32.0, gate_bias=1.0).double())
+    x = torch.randn(2, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = torch.stack([by_a_loop(layer, row) for row in x])
+    torch.testing.assert_close(layer(x), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_linear_attention_is_its_recurrence():
+    layer = wild(CausalAttention("linear+gates", 8, 2, longest=32.0, gate_bias=1.0).double())
+    tokens = LINEAR_CHUNK + 7
+    x = torch.randn(1, tokens, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    q, k, v = layer.heads_of(x)
+    q, k, _ = layer.turning(q, k, x, None)
+    q, k = nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
+    gates = layer.log_gates(x).exp()
+    S, Z, rows = torch.zeros(2, 4, 4, dtype=x.dtype), torch.zeros(2, 4, dtype=x.dtype), []
+    for i in range(tokens):
+        S = gates[0, :, i, None, None] * S + v[0, :, i, :, None] * k[0, :, i, None, :]
+        Z = gates[0, :, i, None] * Z + k[0, :, i]
+        rows.append((S @ q[0, :, i, :, None]).squeeze(-1) / (Z * q[0, :, i]).sum(-1, keepdim=True))
+    expected = layer.out(torch.stack(rows).flatten(1))
+    torch.testing.assert_close(layer(x)[0], expected, rtol=1e-8, atol=1e-10)
+
+
+def test_power_four_is_the_square_of_the_squares():
+    layer = wild(CausalAttention("sympow+gates", 8, 2, longest=32.0, power=4, head_dim=6).double())
+    x = torch.randn(1, 7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(layer(x)[0], by_a_loop(layer, x[0]), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["sympow", "conformal-sympow"])
+def test_a_long_window_takes_chunks_and_a_short_one_none_to_the_same_numbers(method, monkeypatch):  # CS-chunk
+    layer = wild(CausalAttention(method, 8, 2, longest=700.0).double(), 0.3)
+    x = torch.randn(1, ONE_CHUNK + 70, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    calls = []
+    from geolib.lab import causal
+
+    for name in ("one_chunk_form", "chunked_form"):
+        usual = getattr(causal, name)
+        monkeypatch.setattr(causal, name, lambda *a, n=name, f=usual, **o: calls.append(n) or f(*a, **o))
+    x.requires_grad_()
+    chunks = layer(x)
+    (by_chunks,) = torch.autograd.grad(chunks.square().sum(), x)
+    monkeypatch.setattr(causal, "ONE_CHUNK", 10_000)
+    whole = layer(x)
+    (by_one,) = torch.autograd.grad(whole.square().sum(), x)
+    assert calls == ["chunked_form", "one_chunk_form"]
+    torch.testing.assert_close(chunks, whole, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(by_chunks, by_one, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_later_byte_changes_no_earlier_score(method):
+    model = wild(GPT(Config("documents", method, **TINY)), 0.3)
+    tokens = torch.randint(0, 256, (1, 16), generator=torch.Generator().manual_seed(0))
+    before = model(tokens)
+    for place in (15, 9, 3):
+        changed = tokens.clone()
+        changed[0, place] = (changed[0, place] + 1) % 256
+        after = model(changed)
+        torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=1e-5)
+        assert (after[:, place:] - before[:, place:]).abs().amax() > 1e-3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_token_by_token_is_the_parallel_form(method):  # CS-P1, CS-P2, CS-2
+    model = wild(GPT(Config("documents", method, **TINY)).double(), 0.3)
+    tokens = torch.randint(0, 256, (2, 12), generator=torch.Generator().manual_seed(0))
+    whole = model(tokens)
+    for cuts in ([1] * 12, [5, 1, 1, 5], [12]):
+        rows, carries = [], None
+        for part in tokens.split(cuts, 1):
+            scores, carries = model.resume(part, carries)
+            rows.append(scores)
+        torch.testing.assert_close(torch.cat(rows, 1), whole, rtol=1e-7, atol=1e-9)
+
+
+def test_carried_numbers_are_constant_and_counted():  # CS-size
+    for method in POWERS:
+        config = Config("documents", method, **TINY)
+        model = GPT(config)
+        tokens = torch.randint(0, 256, (1, 40), generator=torch.Generator().manual_seed(0))
+        _, carries = model.resume(tokens)
+        numbers = sum(t.kept.S.numel() + t.kept.Z.numel() for t in carries)
+        assert numbers == state_numbers_of(model) == 2 * 2 * (8 + 1) * 36
+    assert state_numbers_of(GPT(Config("documents", "softmax", **TINY))) is None
+    linear = GPT(Config("documents", "linear+gates", **TINY))
+    assert sum(c.kept.numel() for c in linear.resume(tokens)[1]) == state_numbers_of(linear)
+
+
+def test_gates_and_rotations_cost_the_parameters_that_the_paper_counts():  # CS-cost
+    sizes = {m: sum(p.numel() for p in CausalAttention(m, 768, 12, longest=1024.0).parameters()) for m in POWERS}
+    block = 12 * 768 * 12  # numbers of W_gamma, or of W_beta, in 12 layers
+    assert 12 * (sizes["sympow+gates"] - sizes["sympow"]) == block
+    assert 12 * (sizes["conformal-sympow"] - sizes["sympow+gates"]) == block
+    assert (round(100 * block / 124e6, 2), round(100 * 2 * block / 124e6, 2)) == (0.09, 0.18)
+
+
+def test_all_methods_of_a_seed_start_from_the_same_embedding():
+    models = []
+    for method in METHODS:
+        torch.manual_seed(3)
+        models.append(GPT(Config("documents", method, **TINY)))
+    assert all(torch.equal(m.embedding.weight, models[0].embedding.weight) for m in models)
+
+
+def test_a_method_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="method: got 'path'; there are none, softmax"):
+        CausalAttention("path", 8, 2, longest=8.0)
+    with pytest.raises(LabError, match="heads: got 3"):
+        train(Config("stdlib", "sympow", **{**TINY, "method_options": {"heads": 3}}), quiet=True)
+
+
+# Training -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_every_parameter_and_learns(method, little):
+    config = Config("documents", method, **{**TINY, "epochs": 4, "train_size": 40, "lr": 1e-2, "eval_every": 4})
+    done = train(config, little, quiet=True, device="cpu")
+    assert isinstance(done, Reading)
+    assert done.metrics[-1]["test_bits"] < 5.5 < 8
+    assert done.metrics[-1]["test_bits"] == pytest.approx(done.metrics[-1]["test_loss"] / math.log(2))
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in done.model.parameters())
+
+
+def test_an_epoch_reads_new_windows_until_all_are_read(little):
+    config = Config("documents", "softmax", **{**TINY, "train_size": 20, "epochs": 9})
+    fresh = Reading(config, little, torch.device("cpu"))
+    seen = []
+    for epoch in range(9):
+        fresh.epoch = epoch
+        seen.append([tuple(row.tolist()) for x, _ in fresh.begin_epoch() for row in x])
+    count = len(fresh.windows)
+    read = list(itertools.chain(*seen))
+    assert [len(each) for each in seen] == [20] * 9
+    assert len(set(read[:count])) == len(
+        {tuple(r.tolist()) for r in read_windows(little.train, fresh.windows, 16)[:, :-1]}
+    )
+    assert seen[0] != seen[1]
+    again = Reading(replace(config, method="sympow"), little, torch.device("cpu"))
+    assert [tuple(row.tolist()) for x, _ in again.begin_epoch() for row in x] == seen[0]  # all methods read the same
+    other = Reading(replace(config, seed=1), little, torch.device("cpu"))
+    assert [tuple(row.tolist()) for x, _ in other.begin_epoch() for row in x] != seen[0]
+
+
+def test_evaluation_is_the_mean_over_all_windows_tested_on(little, monkeypatch):
+    done = train(Config("documents", "sympow", **TINY), little, quiet=True, device="cpu")
+    rows = read_windows(little.test, done.test_windows, 16)
+    loss = nn.functional.cross_entropy(done.model(rows[:, :-1]).mT, rows[:, 1:])
+    assert done.metrics[-1]["test_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    monkeypatch.setattr("geolib.lab.training.documents.EVALUATION_TOKENS", {"cpu": 48})
+    assert done.evaluate()["test_loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_one_step_is_adam_on_the_mean_cross_entropy(little):
+    settings = {**TINY, "epochs": 1, "train_size": 4, "weight_decay": 0.0, "schedule": "constant", "lr": 0.01}
+    config = Config("documents", "conformal-sympow", **settings)
+    done = train(config, little, quiet=True, device="cpu")
+    fresh = Reading(config, little, torch.device("cpu"))
+    ((x, y),) = fresh.begin_epoch()
+    loss = nn.functional.cross_entropy(fresh.model(x).mT, y)
+    loss.backward()
+    adam = torch.optim.Adam(fresh.model.parameters(), lr=0.01)
+    adam.step()
+    assert done.metrics[0]["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for ours, theirs in zip(done.model.parameters(), fresh.model.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+LONG = {"width": 16, "heads": 2, "layers": 1, "context": ONE_CHUNK + 128, "batch": 1, "epochs": 2, "train_size": 6}
+KILLED = """
+import sys, time
+from pathlib import Path
+from geolib.lab import Config, train
+from geolib.lab.training.watch import Watch
+usual = Watch.after_step
+def after_step(self, run):
+    usual(self, run)
+    time.sleep(0.2)
+Watch.after_step = after_step
+config = Config.from_dict(eval(sys.argv[1]))
+train(config, checkpoint=Path(sys.argv[2]), checkpoint_seconds=0.0, quiet=True, device="cpu")
+"""
+
+
+def test_killed_in_a_long_document_it_ends_in_the_same_numbers(tmp_path):
+    config = Config("stdlib", "conformal-sympow", test_size=2, **LONG)  # windows long enough for the chunked form
+    undisturbed = train(config, quiet=True, device="cpu")
+    checkpoint = tmp_path / "run.pt"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen([sys.executable, "-c", KILLED, repr(config.to_dict()), str(checkpoint)], env=environment)
+    while not checkpoint.is_file():
+        assert child.poll() is None
+    child.send_signal(signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    epoch, step, _ = torch.load(checkpoint, weights_only=True)["progress"]
+    assert 0 < 6 * epoch + step < 12
+    resumed = train(config, quiet=True, device="cpu", checkpoint=checkpoint)
+    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+    for ours, theirs in zip(resumed.model.parameters(), undisturbed.model.parameters()):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_stopped_at_any_step_it_continues_to_the_same_numbers(little, tmp_path, monkeypatch, at):
+    config = Config("documents", "sympow+gates", **{**TINY, "precision": "bfloat16"})
+    undisturbed = train(config, little, quiet=True, device="cpu")
+    usual, count = Watch.after_step, itertools.count(1)
+
+    def after_step(self, run):
+        if next(count) == at:
+            self.asked = signal.SIGTERM
+        usual(self, run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "after_step", after_step)
+        with pytest.raises(Stopped):
+            train(config, little, quiet=True, device="cpu", checkpoint=tmp_path / "run.pt")
+    resumed = train(config, little, quiet=True, device="cpu", checkpoint=tmp_path / "run.pt")
+    assert resumed.precision == "bf16"
+    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+
+
+def test_the_bar_counts_tokens_and_shows_bits(little, capsys):
+    train(Config("documents", "softmax", **TINY), little, device="cpu")
+    shown = capsys.readouterr().err
+    assert "tokens/s" in shown.replace(" tokens/s", "tokens/s")
+    assert "bits=" in shown
+
+
+def test_a_record_comes_back_as_it_was_written(brief, little, tmp_path):
+    record = run(Config("documents", "conformal-sympow", **TINY), data=little, out=tmp_path, quiet=True, device="cpu")
+    (path,) = store.record_files(tmp_path)
+    again = store.read(path)
+    assert again.bits == record.bits == record.metrics[-1]["test_bits"]
+    assert again.data["train_windows"] == 12
+    assert "bits a token" in again.result
+    assert again.speed.endswith("tokens/s")
+    values = json.loads(path.read_text())
+    del values["metrics"][-1]["test_bits"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(LabError, match="the last test_bits is not a number"):
+        store.read(path)
+
+
+# What a trained reader is read out for ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """What is read out of a trained reader, on less text."""
+    for name, value in (("PIECE", 256), ("GENERATED", 20)):
+        monkeypatch.setattr(f"geolib.lab.reading.{name}", value)
+
+
+@pytest.fixture
+def reader(little):
+    config = Config("documents", "conformal-sympow", **{**TINY, "context": 64, "train_size": 10, "test_size": 2})
+    big = replace(little, test=Bytes(["x", "y"], [text(5, 4000), text(6, 4000)]))
+    done = Reading(config, big, torch.device("cpu"))
+    wild(done.model, 0.2)
+    done.model.eval()
+    return done
+
+
+def test_bits_are_those_of_windows_that_see_nothing_before(reader):
+    tokens = pieces(reader.data.test, 128, 1)
+    found = bits_of(reader, tokens, 32)
+    assert found.shape == (2, 128)
+    x, y = tokens[1, 32:64], tokens[1, 33:65]
+    expected = nn.functional.cross_entropy(reader.model(x[None])[0], y, reduction="none") / math.log(2)
+    torch.testing.assert_close(found[1, 32:64], expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(bits_of(reader, tokens, 64)[1, 32:64], expected, atol=1e-3)
+
+
+def test_other_frequencies_last_as_long_as_asked(reader):  # CS-N
+    tokens = pieces(reader.data.test, 128, 1)
+    before = bits_of(reader, tokens, 128)
+    with frequencies_of(reader.model, 1000.0):
+        turning = reader.model.attentions[0].turning
+        assert torch.equal(turning.frequencies, document_frequencies(8, 1000.0))
+        assert not torch.allclose(bits_of(reader, tokens, 128), before, atol=1e-4)
+    assert torch.equal(bits_of(reader, tokens, 128), before)
+    with frequencies_of(reader.model, 64.0):  # N fixed at the training context is what it was trained with
+        assert torch.equal(bits_of(reader, tokens, 128), before)
+
+
+def test_contexts_reach_four_times_as_far_as_training():
+    assert contexts_of(64) == [64, 256]
+    assert contexts_of(1024) == [64, 256, 1024, 4096]
+    assert contexts_of(8192) == [128, 512, 2048, 8192, 32768]
+
+
+def test_positions_are_gathered_in_buckets():
+    bits = torch.arange(16.0).view(2, 8)
+    found = by_position(bits, 4)
+    assert (found["from"], found["count"]) == ([0, 1, 2], [4, 4, 8])
+    assert found["bits"] == [6.0, 7.0, 8.5]
+
+
+def test_names_are_found_with_the_distance_to_their_last_mention():
+    found = mentions(b"He met Emma, and Emma met Mr. Knightley. Emma saw Knightley")
+    words = [(m.start, m.distance) for m in found]
+    assert words == [(7, None), (17, 10), (30, None), (50, 20)]  # a sentence's first word does not count
+
+
+def test_bits_of_names_are_those_after_the_first_letter():
+    window = b"so Emma came, and Emma went. so she and Anna sat with Emma now  "
+    assert len(window) == 64
+    tokens = torch.tensor(list(window + b"!"))[None]
+    bits = torch.arange(64.0)[None]  # the bits of byte i + 1 are i
+    found = names(tokens, bits, 64)
+    assert (found["first_count"], found["count"]) == (2, [1, 0, 1])
+    assert found["distance"] == [1, 16, 32]
+    at = [m.start for m in mentions(window)]
+    assert at == [3, 18, 40, 54]
+    assert found["bits"] == [19.0, None, 55.0]  # letters 2, 3, 4 of Emma at 18 are bytes 19, 20, 21, told at 18, 19, 20
+    assert found["first_bits"] == pytest.approx((4 + 41) / 2)
+
+
+def test_gates_are_read_as_the_layers_meet_them(reader):  # CS-gate, CS-GATE0
+    tokens = pieces(reader.data.test, 64, 1)[:, :64]
+    found = gates_and_rates(reader, tokens)
+    inputs = layer_inputs(reader, tokens)
+    layer = reader.model.attentions[1]
+    gates = torch.sigmoid(inputs[1] @ layer.W_gamma.weight[0] + layer.gate_bias)
+    assert found["gates"]["mean"][1][0] == pytest.approx(gates.mean().item(), rel=1e-4)
+    memory = sum(gates[:, j + 1 :].prod(-1) for j in range(64)).mean().item()
+    assert found["gates"]["memory"][1][0] == pytest.approx(memory, rel=1e-3)
+    assert found["gates"]["quantiles"][1][1][0] == pytest.approx(gates.quantile(0.5).item(), rel=1e-3)
+    rates = 1 + torch.tanh(inputs[0] @ layer_of(reader, 0).turning.W_beta.weight[1])
+    assert found["rates"]["mean"][0][1] == pytest.approx(rates.mean().item(), rel=1e-4)
+    assert found["rates"]["std"][0][1] == pytest.approx(rates.std().item(), rel=1e-3)
+
+
+def layer_of(reader, index):
+    return reader.model.attentions[index]
+
+
+def test_generated_text_is_what_the_parallel_form_would_choose(reader):
+    prompt = torch.tensor(list(b"the cat"))
+    made = generate(reader.model, prompt, 12, temperature=0)
+    so_far = prompt
+    for token in made:
+        assert int(reader.model(so_far[None])[0, -1].argmax()) == int(token)
+        so_far = torch.cat([so_far, token[None]])
+    drawn = [generate(reader.model, prompt, 12, 1.0, seed).tolist() for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize("method", ["none", "softmax", "conformal-sympow", "sympow+liere"])
+def test_what_is_read_out_is_json_and_says_the_same_twice(method, reader, brief):
+    done = Reading(replace(reader.config, method=method), reader.data, torch.device("cpu"))
+    kept = after_reading(done)
+    assert json.loads(json.dumps(kept, allow_nan=False)) == kept == after_reading(done)
+    assert kept["extrapolation"]["contexts"] == [64, 256]
+    assert (kept["extrapolation"]["bits_current_N"][1] is None) == (method in ("none", "sympow+liere"))
+    assert ("gates" in kept) == (method in ("conformal-sympow", "sympow+liere"))
+    assert len(kept["position"]["bits"]) == 9
+    assert sum(kept["names"]["count"]) > 0
+
+
+# The experiments ----------------------------------------------------------------------------------------------------
+
+
+def test_every_run_of_an_experiment_reads_as_many_bytes_in_as_many_steps():  # CS-F1
+    for scale in ("cpu", "full"):
+        configs = papers.CONTEXT.configs(scale)
+        assert {c.batch * c.context for c in configs} == {papers.STEP[scale]}
+        assert {c.train_size * c.context * c.epochs for c in configs} == {papers.EPOCH[scale] * configs[0].epochs}
+        assert {(c.schedule, c.weight_decay, c.warmup) for c in configs} == {("constant", 0.0, 0)}
+    assert {c.hash for c in papers.EXTRAPOLATION.configs("cpu")} <= {c.hash for c in papers.CONTEXT.configs("cpu")}
+
+
+def test_figure_one_fits_an_hour_and_a_run_three_minutes_of_an_h100():
+    from geolib.lab.experiments import h100_seconds
+
+    runs = [c for c in papers.CONTEXT.configs("full") if c.method_options.get("power", 2) == 2 and c.context <= 8192]
+    assert len({c.hash for c in runs}) == 24
+    seconds = [h100_seconds(c) for c in runs]
+    assert max(seconds) <= 180
+    assert sum(seconds) <= 3600
+    assert max(map(h100_seconds, papers.LONG.configs("full"))) <= 180
+
+
+def test_power_four_carries_as_many_numbers_as_power_two():
+    models = {row: GPT(papers.ABLATIONS.config("cpu", row, "books", 0)) for row in ("power-4", "sympow+gates")}
+    numbers = {row: state_numbers_of(model) for row, model in models.items()}
+    assert numbers == {"power-4": 2 * 8820, "sympow+gates": 2 * 9248}
+
+
+def test_the_tables_show_what_is_recorded(brief, tmp_path, monkeypatch, capsys):
+    (tmp_path / "books" / "train").mkdir(parents=True)
+    (tmp_path / "books" / "heldout").mkdir()
+    for i in range(3):
+        (tmp_path / "books" / "train" / f"{i}.txt").write_bytes(text(i, 400))
+        (tmp_path / "books" / "heldout" / f"{i}.txt").write_bytes(text(10 + i, 4000))
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
+    out = tmp_path / "records"
+    words = ["--scale", "smoke", "--out", str(out), "--quiet", "--device", "cpu"]
+    for name in ("sympow-context", "sympow-ablations", "sympow-long"):
+        assert main(["run", name, *words]) == 0
+        shown = capsys.readouterr().out
+        assert "bits a token" in shown
+        assert "All" in shown
+    assert main(["run", "sympow-extrapolation", *words]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("recorded already") == 4
+    assert "N of each context" in shown
+    record = next(r for r in store.read_all(out) if r.config.context == 64 and r.config.method == "sympow")
+    assert f"{papers.at_context(record, 64):.3f}" in shown
+    assert embed(torch.ones(4), 2).shape == (10,)
