@@ -86,6 +86,9 @@ RIGHT = {
     "connection: comb": lambda steps: torch.linalg.inv(to_frames(steps)),
     "liere: blind direction": blind_direction,
     "liere: velocity": lambda vy, vx: [[2 * vy - vx, -2, 1], [-vx - vy, 1, 1]],
+    "documents: bits per byte": lambda nats, tokens, size: nats * tokens / size / math.log(2),
+    "documents: second half": lambda short, whole: 2 * whole - short,
+    "documents: gate for a distance": lambda t: (1 - 1 / (t + 1)) ** 0.5,
 }
 WRONG = {
     "attention: temperature": lambda lead, weight: math.log(weight / (1 - weight)) / lead,
@@ -116,6 +119,9 @@ WRONG = {
     "connection: comb": to_frames,
     "liere: blind direction": lambda X1, X2: torch.tensor([0.6, 0.8]),
     "liere: velocity": lambda vy, vx: [[vy, -1, 0], [2 * vy, -2, 0]],
+    "documents: bits per byte": lambda nats, tokens, size: nats * size / tokens / math.log(2),
+    "documents: second half": lambda short, whole: 2 * short - whole,
+    "documents: gate for a distance": lambda t: t / (t + 1),
 }
 
 

@@ -17,7 +17,7 @@ NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
 ALLOWED |= {"anywidget", "traitlets", "dataclasses"}
 ALLOWED |= {"math", "cmath", "time", "functools", "itertools", "json", "os", "pathlib", "sys", "collections", "random"}
-ALLOWED |= {"tempfile"}
+ALLOWED |= {"tempfile", "textwrap", "zlib"}
 MOST_LINES, MOST_LINES_OF_A_CHECK = 25, 10
 WIDEST = 76  # what the page's column shows without scrolling
 

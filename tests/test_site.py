@@ -361,9 +361,10 @@ def tap_its_far_side(page, slider):
 @pytest.mark.parametrize("name", lively())
 def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
     page = visit(name).page
-    sliders = page.locator(".explorable input[type=range]")
-    for i in range(sliders.count()):
-        slider = sliders.nth(i)
+    page.evaluate("document.querySelectorAll('.explorable details').forEach((more) => { more.open = true; })")
+    sliders = [slider for slider in page.locator(".explorable input[type=range]").all() if slider.is_visible()]
+    assert sliders
+    for slider in sliders:
         page.bring_to_front()
         slider.scroll_into_view_if_needed()
         value, drawing = slider.input_value(), slider.evaluate(DRAWING)
@@ -591,6 +592,11 @@ A statement: RF-10.
 
 ```{ledger-table} RF
 ```
+
+```{chapter-map}
+01_tiny | Another name | What is small?
+99_planned | To come | When?
+```
 """
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([0, 1])\nplt.show()"
 
@@ -632,6 +638,10 @@ def test_a_sound_tiny_book_builds_and_builds_again(tmp_path):
     for _ in range(2):
         status, said = build(tmp_path)
         assert status == 0, said
+    rows = re.findall(r"(?s)<tr.*?</tr>", (tmp_path / "_build" / "html" / "book" / "index.html").read_text("utf-8"))
+    told = [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows]
+    assert "1 Tiny What is small? written" in told
+    assert "99 To come When? planned" in told
 
 
 @pytest.mark.parametrize(

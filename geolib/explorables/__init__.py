@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
+    from geolib.explorables.page import PageLeft
     from geolib.explorables.plaquettes import Plaquettes
     from geolib.explorables.powers import EvenPowers
     from geolib.explorables.scale import ScaleSlider
@@ -41,6 +42,7 @@ __all__ = [
     "LabNotebook",
     "LiereGrid",
     "LocalityFocus",
+    "PageLeft",
     "Plaquettes",
     "RopeClock",
     "ScaleSlider",
@@ -61,6 +63,7 @@ _MODULES = {
     "LabNotebook": "notebook",
     "LiereGrid": "liere",
     "LocalityFocus": "locality",
+    "PageLeft": "page",
     "Plaquettes": "plaquettes",
     "RopeClock": "clock",
     "ScaleSlider": "scale",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_last, require
-from geolib.recurrence._shared import check_gates, decay_of
+from geolib.recurrence._shared import check_count, check_gates, decay_of
+from geolib.sympow import direction_moment
 
 GATE_BIAS = 6.906768
 """The bias with which a gate starts at sigma(6.906768), about 0.999, for a memory of a thousand tokens."""
@@ -34,6 +37,39 @@ def memory_length(gate: float) -> float:
     """
     require(0 < gate < 1, "gate", gate, "it must lie between 0 and 1")
     return 1 / (1 - gate)
+
+
+def signal_to_noise(distance: int, tokens: int, gate: float, dim: int, power: int) -> float:
+    """Squared signal over the variance of the noise when the value stored t tokens back is read with its own key.
+
+    Of ``tokens`` pairs, keys are random directions of ``dim`` features and values random signs; each token multiplies
+    the sum by the gate before it adds v phi(k)^T. The signal is g^t, the noise that of all other pairs:
+    mean of (k . k')^(2p) times the sum of g^(2i) over their distances i. Infinite when there is no other pair.
+
+    >>> signal_to_noise(distance=3, tokens=1409, gate=1.0, dim=64, power=2)  # (d (d + 2) / 3) / 1408
+    1.0
+
+    Source: CS-gate, CS-REACH.
+    """
+    check_count(tokens, "tokens")
+    require(0 <= distance < tokens, "distance", distance, f"there are {tokens} tokens, so 0 to {tokens - 1}")
+    require(0 < gate <= 1, "gate", gate, "it must be above 0 and at most 1")
+    square = gate * gate
+    kept = tokens if square == 1 else (1 - square**tokens) / (1 - square)
+    noise = direction_moment(dim, 2 * power) * (kept - square**distance)
+    return math.inf if tokens == 1 else square**distance / noise
+
+
+def gate_for_distance(distance: float) -> float:
+    """The constant gate with which the token t back is read best in an endless document: sqrt(t / (t + 1)), t above 0.
+
+    >>> round(gate_for_distance(1) ** 2, 12), round(memory_length(gate_for_distance(100)))
+    (0.5, 201)
+
+    Source: CS-REACH.
+    """
+    require(0 < distance < math.inf, "distance", distance, "it must be a finite number above 0")
+    return math.sqrt(distance / (distance + 1))
 
 
 def log_decay(log_gates: Tensor) -> Tensor:
