@@ -1,8 +1,8 @@
 """The whole book as one file: ``python book/pdf.py`` prints _build/html to the-geometry-of-attention.pdf in it.
 
 The articles stand one after another in the order of the table of contents, in one page that a headless Chromium prints:
-$CHROMIUM, or one on the PATH. Explorables are represented by their stills; solutions are open; links lead within the
-file. Where the file is built, the landing page links it.
+$CHROMIUM, or one on the PATH. Explorables are represented by their stills; solutions are open and stand at the end,
+chapter by chapter; links lead within the file. Where the file is built, the landing page links it.
 """
 
 from __future__ import annotations
@@ -65,16 +65,29 @@ def article(site: Path, page: str, known: set[str]) -> Tag:
     return text
 
 
+def solutions(articles: list[Tag]) -> str:
+    """The solutions, taken out of the articles, under their chapters' titles; nothing where there is none."""
+    parts = []
+    for text in articles:
+        taken = [block.extract() for block in text.select(".admonition.solution")]
+        title = text.select_one("h1")
+        if taken and title:
+            parts.append(f"<h2>{title.decode_contents()}</h2>" + "".join(map(str, taken)))
+    return f'<article class="bd-article"><h1>Solutions</h1>{"".join(parts)}</article>' if parts else ""
+
+
 def one_page(site: Path, names: list[str]) -> str:
     """The page that is printed."""
     head = BeautifulSoup((site / f"{names[0]}.html").read_text("utf-8"), "html.parser")
     styles = [urljoin(f"{names[0]}.html", str(link["href"])) for link in head.select("link[rel=stylesheet]")]
     links = "\n".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
-    articles = "\n".join(str(article(site, name, set(names))) for name in names)
+    articles = [article(site, name, set(names)) for name in names]
+    end = solutions(articles)
+    text = "\n".join([*map(str, articles), end])
     return f"""<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8">
 <title>The Geometry of Attention</title>{links}
 <style>article {{ break-before: page; }} body {{ background: #fff; }} @page {{ margin: 18mm 16mm; }}</style></head>
-<body><div class="bd-content">{articles}</div></body></html>"""
+<body><div class="bd-content">{text}</div></body></html>"""
 
 
 def link_from_landing_page(site: Path, landing: str) -> None:

@@ -90,14 +90,14 @@ def wild(module, scale=0.5, seed=0):
 
 
 def test_windows_tell_every_token_once_and_never_cross_a_documents_end():
-    part = Bytes(["a", "b"], [bytes(range(100)), bytes(range(100, 140))])
+    part = Bytes(["a", "b", "c"], [bytes(range(100)), bytes(range(100, 140)), bytes(range(200, 224))])
     places = windows(part, 12)
     cut = read_windows(part, places, 12)
-    assert cut.shape == (8 + 3, 13)
+    assert cut.shape == (8 + 3 + 1, 13)
     told = cut[:, 1:].flatten().tolist()
-    assert told == [*range(1, 97), *range(101, 137)]
+    assert told == [*range(1, 97), *range(101, 137), *range(201, 213)]
     assert [row[0] for row in cut[:8].tolist()] == [12 * i for i in range(8)]
-    assert all((row < 100).all() or (row >= 100).all() for row in cut)
+    assert all(len({(int(token) >= 100) + (int(token) >= 200) for token in row}) == 1 for row in cut)
 
 
 def test_a_directory_is_split_by_author(folder):
@@ -177,9 +177,9 @@ def test_longcrawls_layout_is_read_row_by_row(tmp_path, monkeypatch):
     arrays = {}
     for part, rows in (("train", 5), ("heldout", 2)):
         arrays[part] = draw.randint(0, 50_257, (rows, 40)).astype(np.uint16)
-        made = zarr.open(
-            str(tmp_path / "LongCrawl64" / f"{part}.zarr"), mode="w", shape=(rows, 40), chunks=(2, 16), dtype="uint16"
-        )
+        path, second = str(tmp_path / "LongCrawl64" / f"{part}.zarr"), {"zarr_format": 2}  # as the original is
+        second = second if int(zarr.__version__.split(".")[0]) > 2 else {}
+        made = zarr.open(path, mode="w", shape=(rows, 40), chunks=(2, 16), dtype="uint16", **second)
         made[:] = arrays[part]
     monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
     found = load("longcrawl64")
@@ -189,8 +189,7 @@ def test_longcrawls_layout_is_read_row_by_row(tmp_path, monkeypatch):
     assert read_windows(found.train, places[7:8], 13)[0].tolist() == arrays["train"][2, 13:27].tolist()
     done = train(Config("longcrawl64", "sympow+gates", **{**TINY, "epochs": 1, "context": 8}), quiet=True)
     assert done.model.head.out_features == 50_257
-    (tmp_path / "LongCrawl64" / "train.zarr" / ".zarray").unlink(missing_ok=True)
-    (tmp_path / "LongCrawl64" / "train.zarr" / "zarr.json").unlink(missing_ok=True)
+    (tmp_path / "LongCrawl64" / "train.zarr" / ".zarray").unlink()
     with pytest.raises(LabError, match=r"train.zarr: zarr cannot read it"):
         load("longcrawl64")
 
@@ -558,6 +557,7 @@ def brief(monkeypatch):
 @pytest.fixture
 def reader(little):
     config = Config("documents", "conformal-sympow", **{**TINY, "context": 64, "train_size": 10, "test_size": 2})
+    config = replace(config, method_options={"gate_bias": 0.0})  # gates of all sizes
     big = replace(little, test=Bytes(["x", "y"], [text(5, 4000), text(6, 4000)]))
     done = Reading(config, big, torch.device("cpu"))
     wild(done.model, 0.2)
@@ -682,6 +682,7 @@ def test_figure_one_fits_an_hour_and_a_run_three_minutes_of_an_h100():
     seconds = [h100_seconds(c) for c in runs]
     assert max(seconds) <= 180
     assert sum(seconds) <= 3600
+    assert max(map(h100_seconds, papers.LONG.configs("full"))) <= 180
 
 
 def test_power_four_carries_as_many_numbers_as_power_two():

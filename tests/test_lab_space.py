@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,13 +19,15 @@ from test_experiments import record as a_record
 from geolib.lab import Config, LabError, load, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import extended_accuracy, rescaled_accuracy, resized, shuffle_patches
+from geolib.lab.counting import Products
 from geolib.lab.data import motion
 from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import read_voxels
 from geolib.lab.experiments import EXPERIMENTS
-from geolib.lab.experiments.papers import liere
+from geolib.lab.experiments.papers import liere, liere_flops
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.models import ViT, patches
+from geolib.lie import _TAYLOR, Rays, entry_count, position_rotations, skew_matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 16, "epochs": 2, "dropout": 0.2}
@@ -363,7 +366,7 @@ def test_a_share_of_the_data_is_that_share():  # LR-F3b
     data = EXPERIMENTS["liere-data"]
     sizes = [data.config("full", liere.share_row("learned", share), "cifar100", 0).train_size for share in liere.SHARES]
     assert sizes == [10_000, 20_000, 30_000, 35_000, 40_000, None]
-    assert data.config("cpu", "liere-8@20", "cifar100-20", 0).train_size == 800
+    assert data.config("cpu", "liere-8@20", "cifar100-20", 0).train_size == 600
 
 
 def test_what_is_shared_is_what_the_row_says():  # LR-T2, LR-CODE
@@ -394,11 +397,58 @@ def test_tables_show_what_is_recorded():
         experiment = EXPERIMENTS[name]
         scale = experiment.scales[-1]
         learned = {"shuffled_accuracy": 0.25, "shift_deviation_start": 0.5, "shift_deviation": 0.25}
+        learned |= {"extended_accuracy": [0.4, 0.3, 0.2, 0.1], "rescaled_accuracy": [0.45, 0.35, 0.25, 0.15]}
         found = [
             replace(a_record(config, 0.5, name), learned=learned) for config in experiment.configs(scale, seeds=[0])[:3]
         ]
         text = "\n".join(table.plain() for table in tables_of(experiment, scale, found))
         assert "50.0" in text, name
+        if experiment.tabulate is liere.main_table:
+            assert "40.0 / 45.0" in text
+            assert "200.0 (1 of 1 seeds)" in text
         if experiment.tabulate is liere.deviation_table:
             assert "25.0" in text
             assert "0.500" in text
+
+
+# Table 5 --------------------------------------------------------------------------------------------------------------
+
+
+def test_multiply_adds_are_those_of_the_formula():  # LR-T5
+    for size, width, layers, hidden in (("tiny", 384, 12, 768), ("base", 768, 12, 3072)):
+        attention = 2 * 65**2 * width
+        plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + attention) + 64 * 48 * width + 100 * width
+        assert liere_flops.counted(size, "learned")["products"] == plain
+        for method, block in (("liere-2", 2), ("liere-8", 8), ("liere-64", 64)):
+            found = liere_flops.counted(size, method)
+            assert found["products"] + found["turning"] - plain == layers * 2 * 64 * width * block, method
+
+
+def test_shallow_models_say_what_a_deeper_one_needs():  # LR-T5
+    one, two, three = (liere_flops.shallow("tiny", "liere-8", layers) for layers in (1, 2, 3))
+    for key in ("products", "turning", "exponential", "parameters"):
+        assert three[key] == 2 * two[key] - one[key], key
+    assert 0 < three["exponential"] < three["matrix_exp"]
+
+
+def test_the_exponential_is_counted_by_its_products():  # LR-T5
+    generators = skew_matrix(torch.randn(1, 2, entry_count(8)), 8)
+    positions = torch.tensor([[0.0, 0.0], [1.0, 0.5], [0.3, 0.7]])
+    rays = Rays(positions, (), torch.arange(3))
+    with Products() as products:
+        position_rotations(positions, generators, rays)
+    sums = torch.einsum("ti,ijk->tjk", positions, generators[0])
+    largest = (sums.square().sum((-1, -2)) / 2).sqrt().max().item()
+    degree, reach = _TAYLOR[torch.float32]
+    step = round(degree**0.5)
+    squarings = max(0, math.ceil(math.log2(largest / reach)))
+    # Powers up to the step, then Horner's sums; and the sum over the axes, 2 * 64 numbers a token.
+    powers = (step - 1) + (degree // step - 1)
+    assert products.matrix == 3 * 8**3 * (powers + squarings) + 3 * 2 * 64
+
+
+def test_the_table_of_operations_is_a_command(capsys, monkeypatch):
+    monkeypatch.setattr(liere_flops, "SIZES", {"tiny": liere_flops.SIZES["tiny"]})
+    monkeypatch.setattr(liere_flops.flop_rows, "__defaults__", (("tiny",), ("learned", "liere-8")))
+    assert main(["table", "liere-flops"]) == 0
+    assert "+0.491" in capsys.readouterr().out

@@ -41,7 +41,7 @@ from geolib.recurrence import (
     turns_of,
 )
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
-from geolib.sympow import dimension, lift
+from geolib.sympow import dimension, lift, monomials
 
 
 @pytest.fixture(autouse=True)
@@ -279,6 +279,45 @@ def test_blocks_of_monomials_change_nothing(monkeypatch, numbers, power):  # CS-
     assert_close(ours, wanted, rtol=1e-6, atol=1e-8)
     for a, b in zip(torch.autograd.grad(ours.sin().sum(), args), torch.autograd.grad(wanted.sin().sum(), args)):
         assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("narrow", [1, 2, 128])
+@pytest.mark.parametrize("sharp", [0.01, 1.0, 60.0], ids=["gentle", "as drawn", "sharp"])
+def test_parts_of_a_chunk_and_gates_of_any_strength_change_nothing(monkeypatch, narrow, sharp):  # CS-chunk, CS-gate
+    args = [t.requires_grad_() for t in inputs(tokens=17, dim=6)]
+    gates = sharp * args[3]
+    wanted = attention_form(*args[:3], 4, gates, args[4])
+    monkeypatch.setattr(_chunks_cpu, "NARROW", narrow)
+    grads = [torch.autograd.grad(wanted.output.sin().sum(), args, retain_graph=True)]
+    chunked = chunked_form(*args[:3], 4, gates, args[4], chunk=7)[0].output
+    for ours in (chunked, recurrence.one_chunk_form(*args[:3], 4, gates, args[4])):
+        assert_close(ours, wanted.output, rtol=1e-6, atol=1e-8)
+        grads.append(torch.autograd.grad(ours.sin().sum(), args, retain_graph=True))
+    for found in grads[1:]:
+        for a, b in zip(found, grads[0]):
+            assert (a - b).abs().max() <= 1e-6 * b.abs().max()
+
+
+@pytest.mark.parametrize(("dim", "power", "width"), [(5, 2, 2), (6, 4, 4), (32, 2, 2), (4, 6, 1)])
+def test_tiles_hold_every_monomial_once_with_its_weight(monkeypatch, dim, power, width):  # CS-k
+    tiles = _chunks_cpu._tiles
+    _chunks_cpu._layout.cache_clear()
+    monkeypatch.setattr(_chunks_cpu, "_tiles", lambda d, p, _: tiles(d, p, width))
+    layout = _chunks_cpu._layout(dim, power)
+    _chunks_cpu._layout.cache_clear()
+    x = torch.randn(dim, dtype=torch.float64)
+    table = monomials(dim, power)
+    plain = x
+    for degree in range(2, power + 1):
+        step = monomials(dim, degree)
+        lower, plain = plain, x[step.first] * plain[step.rest]
+    rows = torch.cat([torch.outer(x[t.variables], lower[-t.size :]).flatten() for t in layout.tiles])
+    counts = layout.weight > 0
+    assert_close(rows[layout.place], plain)
+    assert_close(rows[counts], plain[layout.monomial[counts]])
+    assert_close(layout.weight[layout.place], table.weight)
+    assert counts.sum() == len(plain)
+    assert len(rows) > len(plain) or width == 1
 
 
 def test_chunked_form_equals_attention_at_working_size():  # CS-chunk
@@ -592,8 +631,8 @@ def test_a_nan_reaches_every_row_that_sees_it(form, which):
     rows = slice(5, 6) if which == 0 else slice(5, None)  # a query's own row, or all that see the key or the value
     assert attended.output[0, 0, rows].isnan().any(-1).all()
     assert attended.log_normaliser[0, 0, rows].isnan().all() or which == 2
-    if which < 2:
-        assert attended.output[0, 0, :5].isfinite().all()
+    assert attended.output[0, 0, :5].isfinite().all()
+    assert which < 2 or attended.output[0, 0, :, [0, 2]].isfinite().all()  # other features of the value
     assert attended.output[0, 1].isfinite().all()
     assert attended.output[1].isfinite().all()
 

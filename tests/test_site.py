@@ -592,6 +592,11 @@ A statement: RF-10.
 
 ```{ledger-table} RF
 ```
+
+```{chapter-map}
+01_tiny | Another name | What is small?
+99_planned | To come | When?
+```
 """
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([0, 1])\nplt.show()"
 
@@ -633,6 +638,10 @@ def test_a_sound_tiny_book_builds_and_builds_again(tmp_path):
     for _ in range(2):
         status, said = build(tmp_path)
         assert status == 0, said
+    rows = re.findall(r"(?s)<tr.*?</tr>", (tmp_path / "_build" / "html" / "book" / "index.html").read_text("utf-8"))
+    told = [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows]
+    assert "1 Tiny What is small? written" in told
+    assert "99 To come When? planned" in told
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// What is left of a page: a letter in a state of fixed size, each byte as dark as its value can be read back.
+// What is left of a page: a letter in a state of fixed size, each byte as strong as its value can be read back.
 import { ask, button, html, pick, say, set, show, slider, stage } from "./common.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ const NAMES = ["gate", "features", "power", "after"];
 const STEPS = 20, NONE = 101; // slider steps for a factor of ten; the step after the last is no gate
 
 const CSS = `
-.geo .page { display: grid; gap: 12px; padding: 14px 16px 18px; }
+.geo .page { display: grid; gap: 12px; padding: 14px 16px 18px; text-align: left; }
 .geo .page .letter { font: 15px/1.55 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; margin: 0;
   max-width: 62ch; }
 .geo .page .name { color: var(--warm); font-weight: 700; }
@@ -91,8 +91,8 @@ function render({ model, el }) {
   let since = 0;
   button(row, "Best gate for the name", () => place.change({ gate: bestGate(LETTER.length + since - 1 - FIRST) }));
   button(row, "No gates", () => place.change({ gate: 1 }));
-  html("p", { class: "geo-note" }, root, "Keys are random directions, values random signs. Black: every sign comes back "
-    + "right. Palest: half of them, which is guessing.");
+  html("p", { class: "geo-note" }, root, "Keys are random directions, values random signs. Full "
+    + "strength: every sign comes back right. Faintest: half of them, which is guessing.");
 
   place.start((state) => {
     since = state.after;

@@ -1,4 +1,4 @@
-"""What is left of a page: a letter in a state of fixed size, each byte as dark as its value can be read back."""
+"""What is left of a page: a letter in a state of fixed size, each byte as strong as its value can be read back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from geolib.explorables._widget import Explorable, Real, Whole, assemble
 class PageLeft(Explorable):
     """Bytes of a letter stored in one sum of pairs with a constant gate, read back after more bytes have come.
 
-    Keys are random directions, values random signs. A byte is as dark as its signs come back right: half of them is
+    Keys are random directions, values random signs. A byte is as strong as its signs come back right: half of them is
     guessing. The letter is from Wilkie Collins, The Woman in White, 1860.
 
     Parameters

@@ -74,16 +74,23 @@ def _bench(options: argparse.Namespace) -> int:
         raise LabError(f"unknown bench {options.name!r}; there are {', '.join(BENCHES)}")
     device = place.device_name(pick_device(None))
     print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
+    module = importlib.import_module(f"geolib.lab.benches.{options.name}")
+    if options.plot is not None and not hasattr(module, "plot"):
+        raise LabError(f"bench {options.name} draws nothing; leave out --plot")
     rows = []
-    for row in importlib.import_module(f"geolib.lab.benches.{options.name}").run():
+    for row in module.run():
         rows.append(row)
         print(
             ", ".join(
                 f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
             )
         )
+    if hasattr(module, "table"):
+        print(module.table(rows))
     if options.record is not None:
         saved.write(saved.measured(options.name, rows), options.record)
+    if options.plot is not None:
+        module.plot(rows, options.plot)
     return DONE
 
 
@@ -106,7 +113,9 @@ def _code(trouble: Exception) -> int:
     return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
 
 
-BENCHES = ("augment", "ladder", "lie", "locality", "operations", "recall", "recurrence", "training")
+BENCHES = (
+    "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow", "training",
+)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
@@ -181,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("bench", help="measure what a module's fast form gains; minutes")
     command.add_argument("name", metavar="|".join(BENCHES))
     command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
+    command.add_argument("--plot", type=Path, metavar="FILE", help="draw the rows there, where the bench has a picture")
     command.set_defaults(act=_bench)
 
     command = commands.add_parser("data", help="data sets")

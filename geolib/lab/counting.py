@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from geolib.lie import OPERATORS
 
@@ -49,4 +50,40 @@ class Counting(TorchDispatchMode):
         if not func.is_view:
             made = result if isinstance(result, tuple | list) else (result,)
             self.numbers += sum(t.numel() for t in made if isinstance(t, Tensor))
+        return result
+
+
+class Products(TorchDispatchMode):
+    """Counts multiply-adds in products of matrices, by PyTorch's own formulas, and multiplications of complex numbers.
+
+    Attributes
+    ----------
+    matrix : int
+        Multiply-adds in products of matrices and in attention; those of ``geolib.lie`` by what they are made of.
+    turning : int
+        Real multiplications in products of complex numbers, four in each: how pairs of features are turned.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with Products() as products:
+    ...     made = torch.ones(2, 3) @ torch.ones(3, 5)
+    >>> products.matrix
+    30
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = self.turning = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count and do."""
+        if func.name() in OPERATORS:
+            with self:
+                return OPERATORS[func.name()](*args)
+        result = func(*args, **(kwargs or {}))
+        if formula := flop_registry.get(func.overloadpacket):
+            self.matrix += formula(*args, **(kwargs or {}), out_val=result) // 2
+        elif func.name() == "aten::mul.Tensor" and result.is_complex():
+            self.turning += 4 * result.numel()
         return result

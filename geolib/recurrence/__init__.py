@@ -26,8 +26,8 @@ terms: below machine epsilon times its Cauchy-Schwarz bound |Q_i|^p sum_j b_ij |
 and that multiple of the bound takes its place. Outputs and gradients then stay finite. The attention form has no such
 terms and no such limit: there the weights of a nearly orthogonal query are those of its rounded scores.
 
-Rooms: ``gates``, ``state``, ``forms`` (attention and recurrent), ``chunks``, ``costs``, ``layers``. All names are
-importable from here.
+Rooms: ``gates``, ``state``, ``forms`` (attention and recurrent), ``fused`` (attention on a GPU), ``chunks``, ``costs``,
+``layers``. All names are importable from here.
 """
 
 from geolib.recurrence.chunks import by_chunks, by_large_products, chunked_form, chunked_with, one_chunk_form
@@ -49,9 +49,9 @@ from geolib.recurrence.forms import (
     read_state,
     recurrent_form,
     recurrent_step,
-    score_modifier,
     softmax_form,
 )
+from geolib.recurrence.fused import fused_form, kernel_takes, score_modifier
 from geolib.recurrence.gates import (
     GATE_BIAS,
     alibi_log_gates,
@@ -84,6 +84,8 @@ __all__ = [  # noqa: RUF022
     "attention_form",
     "softmax_form",
     "score_modifier",
+    "fused_form",
+    "kernel_takes",
     "empty_state",
     "recurrent_step",
     "recurrent_form",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.recurrence._products import picked, product
-from geolib.recurrence._shared import Sums, decay_of, power_of
+from geolib.recurrence._shared import Sums, decay_of, following, in_parts, power_of
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29
@@ -29,14 +29,17 @@ def attend_on_gpu(
     leading, dtype, chunk = q.shape[:3], q.dtype, min(chunk, q.shape[2])
     start = start.flatten(0, 1)
     lengths = power_of(_cut(k.detach(), chunk).square().sum(-1), power // 2)
-    q, k, v = (_cut(t, chunk).to(products) for t in (q, k, v))
+    q, k, v = (_cut(t, chunk) for t in (q, k, v))
     sums = None if log_gates is None else _cut(log_gates.double()[..., None], chunk).squeeze(-1).cumsum(-1)
+    near_q, near_k = (t.to(products) for t in ((q, k) if sums is None else following(q, k, sums, power)))
+    q, k, v = (t.to(products) for t in (q, k, v))
     steps = torch.zeros(q.shape[:3], dtype=torch.float64, device=q.device) if sums is None else sums
     ends = steps[..., -1]
     from_start, to_end = steps.exp().to(dtype), (ends[..., None] - steps).exp().to(dtype)
     written = (v * to_end[..., None]).to(products)
     reads, last = _through(q, k, written, ends, start, power)
-    total = _inside(q, k, v, sums, power) + from_start[..., None] * reads
+    near = None if sums is None else sums.detach()
+    total = _inside(near_q, near_k, v, near, power) + from_start[..., None] * reads
     with torch.no_grad():
         trace = norm_functional(q.shape[-1], power, q.device).to(dtype)
         mass = (lengths * to_end).sum(-1)[..., None, None]
@@ -74,7 +77,7 @@ def _recomputed(function: Callable[..., Any], *args: Tensor | int | None) -> Any
 
 
 def _inside(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
-    """sum_j B_ij [V_j, 1] over the keys of the query's own chunk."""
+    """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; the gates' derivative is that of q and k."""
     heads = max(1, NUMBERS // (q.shape[1] * q.shape[2] ** 2))
     parts = zip(q.split(heads), k.split(heads), v.split(heads), [None] * len(q) if sums is None else sums.split(heads))
     return torch.cat([_recomputed(_pairs, *part, power) for part in parts])
@@ -82,8 +85,13 @@ def _inside(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) ->
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
     weights = power_of(product(q, k.mT).tril(), power)
-    weights = weights if sums is None else weights * decay_of(sums).exp().to(weights.dtype)
-    return product(weights.to(v.dtype), v)
+    return product((weights if sums is None else weights * _decay(sums, weights.dtype)).to(v.dtype), v)
+
+
+def _decay(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """exp(G_i - G_j) for all pairs, at most 1; what it is above the diagonal does not matter."""
+    large, *small = (part[..., :, None] - part[..., None, :] for part in in_parts(sums, dtype))
+    return sum(small, large).clamp(max=0).exp()
 
 
 def _through(q: Tensor, k: Tensor, written: Tensor, ends: Tensor, start: Tensor, power: int) -> tuple[Tensor, Tensor]:

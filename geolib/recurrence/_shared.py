@@ -28,6 +28,26 @@ def decay_of(sums: Tensor) -> Tensor:
     return (sums[..., :, None] - sums[..., None, :]).masked_fill(future, float("-inf"))
 
 
+def in_parts(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Sums in float64 for computations in a dtype: as they are in float64, else in two parts of float32.
+
+    Near one another the large parts have an exact difference, and the small ones hold what they lack.
+    """
+    if dtype == torch.float64:
+        return (sums,)
+    large = sums.float()
+    return large, (sums - large).float()
+
+
+def following(q: Tensor, k: Tensor, sums: Tensor, power: int) -> tuple[Tensor, Tensor]:
+    """The same queries and keys, times factors that are 1 and have the derivative by sums of log gates.
+
+    b_ij multiplies Q_i by exp(G_i / p) and K_j by exp(-G_j / p): no sum over pairs is needed for it.
+    """
+    rate = ((sums - sums.detach()) / power).to(q.dtype)[..., None]
+    return q * (1 + rate), k * (1 - rate)
+
+
 def unit(q: Tensor, power: int) -> tuple[Tensor, Tensor]:
     """Queries at length 1, and p log of their length: it changes the normaliser and not the output.
 
@@ -59,6 +79,15 @@ def normalised(value: Tensor, normaliser: Tensor, log_scale: Tensor) -> tuple[Te
     divisor = torch.where(nothing, 1.0, normaliser)
     logarithm = torch.where(nothing, float("-inf"), divisor.log() + log_scale)
     return torch.where(nothing[..., None], 0.0, value / divisor[..., None]), logarithm
+
+
+def finite_part(v: Tensor) -> tuple[Tensor, Tensor]:
+    """Values (..., tokens, width) with 0 for what is not finite, and what to add to all tokens that see it.
+
+    In a product with a square of weights NaN and infinity reach every row, through weights of 0 too.
+    """
+    finite = v.isfinite()
+    return torch.where(finite, v, 0.0), torch.where(finite, 0.0, v).cumsum(-2)
 
 
 def power_of(x: Tensor, power: int) -> Tensor:

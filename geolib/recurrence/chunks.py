@@ -13,7 +13,16 @@ from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
 from geolib.recurrence._prepared import prepared, turned
-from geolib.recurrence._shared import Sums, above_rounding, check_chunk, check_forms, exponent_of, normalised, unit
+from geolib.recurrence._shared import (
+    Sums,
+    above_rounding,
+    check_chunk,
+    check_forms,
+    exponent_of,
+    finite_part,
+    normalised,
+    unit,
+)
 from geolib.recurrence.costs import practical_chunk
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State
@@ -78,14 +87,16 @@ def chunked_with(
     check_chunk(chunk)
     with full_precision(q.device):
         ready = prepared(state, q, k, v, power, turns)
-        counted = torch.cat([ready.v, torch.ones_like(ready.v[..., :1])], -1)
+        values, spoilt = finite_part(ready.v)
+        counted = torch.cat([values, torch.ones_like(values[..., :1])], -1)
         start = torch.cat([ready.S, ready.Z[:, :, None]], 2) * ready.shift[..., None, None]
         attend = choose(q, k, v, start.dtype)
         sums = attend(ready.q, ready.k, counted, log_gates, start, power, chunk)
         normaliser = above_rounding(sums.total[..., -1], sums.floor)
         value, logarithm = normalised(sums.total[..., :-1], normaliser, ready.log_scale)
-        last = State(sums.last[:, :, :-1], sums.last[:, :, -1], ready.mu, ready.exponent)
-        return Attended(value.to(v.dtype), logarithm), last
+        S = sums.last[:, :, :-1] + spoilt[:, :, -1, :, None]
+        last = State(S, sums.last[:, :, -1], ready.mu, ready.exponent)
+        return Attended((value + spoilt).to(v.dtype), logarithm), last
 
 
 def one_chunk_form(
@@ -108,9 +119,11 @@ def one_chunk_form(
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)
         exponent = exponent_of(k, k.new_full(k.shape[:2], float("-inf")), power)
         q, k = unit(q, power)[0], k / torch.exp2(exponent / power)[..., None, None]
-        counted = torch.cat([v.to(dtype), torch.ones_like(v[..., :1], dtype=dtype)], -1)
+        values, spoilt = finite_part(v.to(dtype))
+        counted = torch.cat([values, torch.ones_like(values[..., :1])], -1)
         total = attend_in_one_chunk(q, k, counted, log_gates, power)
-        return normalised(total[..., :-1], total[..., -1], total[..., -1] * 0)[0].to(v.dtype)
+        output = normalised(total[..., :-1], total[..., -1], total[..., -1] * 0)[0]
+        return (output + spoilt).to(v.dtype)
 
 
 Engine = Callable[..., Sums]

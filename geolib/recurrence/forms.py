@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -19,10 +19,12 @@ from geolib.recurrence._shared import (
     check_power,
     check_turns,
     decay_of,
+    finite_part,
     normalised,
     power_of,
     unit,
 )
+from geolib.recurrence.fused import fused_form, kernel_takes, score_modifier
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
@@ -34,9 +36,10 @@ from geolib.sympow import act, embed, norm_functional
 def attention_form(
     q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
 ) -> Attended:
-    """Symmetric-power attention by the matrix of all pairs; shapes as in the package's conventions.
+    """Symmetric-power attention by all pairs; shapes as in the package's conventions.
 
-    ValueError for an odd power, whole numbers, shapes that do not agree, and gates above 0 or not finite.
+    ValueError for an odd power, whole numbers, shapes that do not agree, and gates above 0 or not finite. On a GPU
+    ``fused_form`` computes it, without the matrix of pairs in memory, where its kernel takes the tensors.
 
     >>> q = torch.tensor([[[[1.0, 0.0], [0.6, 0.8]]]])
     >>> v = torch.tensor([[[[0.0], [1.0]]]])
@@ -46,9 +49,12 @@ def attention_form(
     Source: CS-att, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
+    if kernel_takes(q, k, v):
+        return fused_form(q, k, v, power, log_gates, turns)
     with full_precision(q.device):
         dtype = angle_dtype(q, k, v)
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)
+        values, spoilt = finite_part(v.to(dtype))
         scores = q @ k.mT
         if log_gates is not None:
             # The decay's p-th root, so that one power takes both.
@@ -59,14 +65,15 @@ def attention_form(
         row = scores.detach().abs().amax(-1, keepdim=True)
         row = torch.where(row == 0, 1.0, row)
         weights = power_of(scores / row, power)
-        value, logarithm = normalised(weights @ v.to(dtype), weights.sum(-1), power * row.squeeze(-1).log())
-        return Attended(value.to(v.dtype), logarithm)
+        value, logarithm = normalised(weights @ values, weights.sum(-1), power * row.squeeze(-1).log())
+        return Attended((value + spoilt).to(v.dtype), logarithm)
 
 
 def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None) -> Tensor:
     """The attention form's output as a softmax: the weights are softmax_j(p log|Q_i . K_j| + log b_ij).
 
-    A row whose scores are all exactly zero is NaN; ``attention_form`` has no such rows.
+    A row whose scores are all exactly zero is NaN; ``attention_form`` has no such rows. It holds all pairs, as the
+    formula stands; ``fused_form`` does not.
 
     >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
     >>> torch.allclose(softmax_form(q, q, v, 2), attention_form(q, q, v, 2).output, atol=1e-5)
@@ -82,27 +89,6 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
     )
     with full_precision(q.device):
         return modify(q @ k.mT, batch, head, i, j).masked_fill(j > i, float("-inf")).softmax(-1) @ v
-
-
-def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[..., Tensor]:
-    """The change of scores, p log|score| + log b_ij, with which a fused softmax kernel computes the attention form.
-
-    A function of (score, batch, head, query index, key index), as ``torch.nn.attention.flex_attention`` takes it;
-    call that with ``scale=1`` and a causal mask.
-
-    >>> score_modifier(2)(torch.tensor(-3.0), 0, 0, 5, 4).exp()
-    tensor(9.)
-
-    Source: CS-FUSED.
-    """
-    check_power(power)
-    sums = None if log_gates is None else log_gates.double().cumsum(-1)
-
-    def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        powered = power * score.abs().log()
-        return powered if sums is None else powered + (sums[batch, head, i] - sums[batch, head, j]).to(score.dtype)
-
-    return modify
 
 
 # The recurrent form -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from geolib.lab.files import LabError, write_atomically
 
 FOLDER_VARIABLE = "GEOLIB_DATA"
 Patch = int | tuple[int, ...]
-"""Pixels along a patch's sides: one number for all axes, or one for each."""
+"""Pixels along a patch's sides, one number for all axes, or one for each."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +262,12 @@ def _load_modelnet() -> Dataset:
             f"modelnet10: no voxels here; put modelnet10.npz into the folder that ${FOLDER_VARIABLE} names; "
             f"{_MODELNET_FILE}"
         )
+    return _read_once(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _read_once(path: Path, changed: int) -> Dataset:
+    """The volumes of a file, for all runs of a process: to unpack them takes as long as a short training."""
     return read_voxels(path)
 
 

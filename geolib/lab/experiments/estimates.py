@@ -15,12 +15,14 @@ from typing import Any
 
 import torch
 
+from geolib.lab.causal import METHODS
 from geolib.lab.config import Config
 from geolib.lab.counting import Counting
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.gpt import GPT
 from geolib.lab.models import ViT
 from geolib.lab.runs.record import Record
+from geolib.sympow import dimension
 
 H100 = "one H100"  # the device of the full runs where there is no GPU at hand
 COUNTED_TOKENS = 256  # of a window in which operations are counted
@@ -150,7 +152,19 @@ def flops(config: Config) -> float:
     """
     tokens = config.context or DATASETS[config.dataset].tokens(config.patch or 1)
     weights = config.layers * config.width**2 * (4 + 2 * config.mlp_ratio)
-    return 6 * tokens * config.batch * (weights + 2 * config.layers * tokens * config.width)
+    return 6 * tokens * config.batch * (weights + 2 * config.layers * reach(config, tokens) * config.width)
+
+
+def reach(config: Config, tokens: int) -> int:
+    """The keys that a query meets: all tokens; of a power no more than what the state costs, twice its dimension.
+
+    Source: CS-CROSS.
+    """
+    if not config.is_read or METHODS[config.method].kernel != "power":
+        return tokens
+    options = config.method_options
+    dim = options.get("head_dim") or config.width // options.get("heads", config.heads)
+    return min(tokens, 2 * dimension(dim, options.get("power", 2)))
 
 
 def _narrow(config: Config) -> Config:

@@ -22,7 +22,7 @@ _FULL: dict[str, Any] = {**TINY, "batch": 64, "augment": "none"}
 
 # Voxels -------------------------------------------------------------------------------------------------------------
 
-_VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500, "test_size": 740}
+_VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500, "test_size": 740, "eval_every": 5}
 _FINE = {scale: {"patch": 4} for scale in ("smoke", "cpu", "full")}
 _FINE_ROWS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64", "none")
 _SWEEP = {"cpu": (4, 12), "full": (4, 16, 32)}

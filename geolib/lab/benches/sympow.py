@@ -1,0 +1,438 @@
+"""Symmetric-power attention against softmax, from 1,024 to 65,536 tokens: time, memory, and what a kernel would need.
+
+All forms of one length take turns in one process, forward alone and forward with backward, with gates near 0.999
+(softmax has none). Times are the best of their repeats, memory is what a pass adds at most. What would take longer than
+a minute, or would not fit, is left out and says why. On a GPU inputs are bfloat16 and large products are compiled; on a
+processor inputs are float32.
+
+The authors' package ``retention`` takes part where it can be imported, its reference in PyTorch and on a GPU its
+kernel: ``pip install retention==1.0.7``. Its authors publish, for one sequence, 8 heads of 64 features, p = 2,
+bfloat16, 65,536 tokens and an H100, 16.8 ms forward with backward, and 49.7 ms for FlashAttention. What a kernel of
+ours could reach there stands in the rows with ``kernel``, by the arithmetic and the bytes that it cannot avoid; the row
+with ``engine`` counts what the large products move, operation by operation. ``python -m geolib.lab bench sympow`` on
+such a machine measures what is reached.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from geolib.lab.benches.timing import in_turns
+from geolib.lab.runs.place import device_name
+from geolib.lab.training.device import pick_device
+from geolib.recurrence import attention_form, by_large_products, chunked_form, chunked_with
+from geolib.sympow import dimension
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
+PATIENCE = 60.0  # seconds that one pass may take
+QUICK = 2.0  # seconds of a pass at the length before, beyond which one turn has to do
+ROOM = 0.5  # of the memory at hand, for the matrices of all pairs
+PASSES = ("forward", "forward and backward")
+
+
+class Form(NamedTuple):
+    """A way to compute attention, and how its time grows when the tokens double."""
+
+    attend: Callable[..., Tensor]
+    growth: int
+
+
+# The forms ----------------------------------------------------------------------------------------------------------
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+    return attention_form(q, k, v, 2, log_gates).output
+
+
+def _chunked(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+    return chunked_form(q, k, v, 2, log_gates)[0].output
+
+
+@cache
+def _graph() -> Callable[..., Tensor]:
+    return torch.compile(_chunked, fullgraph=True)
+
+
+def _compiled(*tensors: Tensor) -> Tensor:
+    return _graph()(*tensors)
+
+
+def _of_the_authors(module: str) -> Callable[..., Tensor]:
+    """A function of their package; it has tokens before heads."""
+    retain = importlib.import_module(module).power_retention
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
+        tensors = (t.transpose(1, 2).contiguous() for t in (q, k, v, log_gates))
+        return retain(*tensors, deg=2, chunk_size=min(1024, q.shape[2])).transpose(1, 2)
+
+    return attend
+
+
+def forms(device: torch.device) -> dict[str, Form]:
+    """What takes part on a device, by name.
+
+    >>> list(forms(torch.device("cpu")))[:3]
+    ['scaled_dot_product_attention', 'attention form', 'chunked form']
+    """
+    found = {
+        "scaled_dot_product_attention": Form(_softmax, 4),
+        "attention form": Form(_attention, 4),
+        "chunked form": Form(_chunked, 2),
+    }
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        found["chunked form, compiled"] = Form(_compiled, 2)
+    if importlib.util.find_spec("retention") is not None:
+        found["retention, reference"] = Form(_of_the_authors("retention.reference"), 2)
+        if on_gpu:
+            found["retention, kernel"] = Form(_of_the_authors("retention"), 2)
+    return found
+
+
+def inputs(heads: int, tokens: int, dim: int, device: torch.device) -> Inputs:
+    """Random queries, keys and values, bfloat16 on a GPU, and log gates near 0.999, all with gradients."""
+    draw, dtype = torch.Generator().manual_seed(0), torch.float32 if device.type == "cpu" else torch.bfloat16
+    q, k, v = (torch.randn(1, heads, tokens, dim, generator=draw).to(device, dtype).requires_grad_() for _ in range(3))
+    return q, k, v, (-0.002 * torch.rand(1, heads, tokens, generator=draw)).to(device).requires_grad_()
+
+
+def passes(form: Form, tensors: Inputs) -> dict[str, Callable[[], None]]:
+    """One pass forward, and one forward and backward; on a processor all pairs are those of one head at a time."""
+    on_cpu = tensors[0].device.type == "cpu"
+    step = 1 if form.attend is _attention and on_cpu else tensors[0].shape[1]
+    parts = [tuple(t[:, h : h + step] for t in tensors) for h in range(0, tensors[0].shape[1], step)]
+
+    def forward() -> None:
+        with torch.no_grad():
+            for part in parts:
+                form.attend(*part)
+        _wait(tensors[0].device)
+
+    def both() -> None:
+        for part in parts:
+            form.attend(*part).sum().backward()
+        for t in tensors:
+            t.grad = None
+        _wait(tensors[0].device)
+
+    return dict(zip(PASSES, (forward, both)))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+# Memory -------------------------------------------------------------------------------------------------------------
+
+
+def peak(work: Callable[[], None], device: torch.device) -> float | None:
+    """MiB that a piece of work adds at most; None where the system does not tell."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        held = torch.cuda.memory_allocated(device)
+        work()
+        return (torch.cuda.max_memory_allocated(device) - held) / 2**20
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # what earlier work has freed goes back first
+        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
+    except OSError:
+        return None
+    before = _resident("VmRSS:")
+    work()
+    return _resident("VmHWM:") - before
+
+
+def _resident(which: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
+
+
+def pairs_fit(heads: int, tokens: int, device: torch.device) -> bool:
+    """Whether the plain attention form's matrices, some ten of one head, fit into the memory at hand."""
+    if device.type == "cuda":
+        return True  # no matrix of all pairs there
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return not free or 10 * 4 * tokens**2 < ROOM * free[0]
+
+
+# What a kernel needs ------------------------------------------------------------------------------------------------
+
+
+class Machine(NamedTuple):
+    """What a device does at most in a second."""
+
+    name: str
+    products: float  # operations of products in bfloat16
+    others: float  # operations in float32
+    bytes: float
+
+
+H100 = Machine("H100 SXM", 989e12, 67e12, 3.35e12)
+
+
+def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Machine = H100) -> list[dict[str, Any]]:
+    """What a kernel for p = 2 with embeddings kept on the chip must do and move, by stages, and how long at least.
+
+    States are kept in bfloat16 between kernels and add up in float32. A multiplication with an addition counts as two
+    operations. ``others`` are those of making embeddings and of their derivative. The time is that of the slowest of
+    the three, as if the others ran beside it.
+
+    >>> rows = kernel_rows(8, 65536, 64, 1024)
+    >>> [row["kernel"] for row in rows][:3], rows[-1]["kernel"]
+    (['update states', 'scan states', 'read states and pairs'], 'all')
+    """
+    every, big = heads * tokens, dimension(dim, 2)
+    through, pairs = 2 * (dim + 1) * big, 2 * dim * chunk / 2  # a product with the state, and one of a chunk's pairs
+    vector, states = 2 * dim * every, 2 * (dim + 1) * big * heads * (tokens / chunk)  # bytes
+    stages = {  # products, others, bytes
+        "update states": (through * every, big * every, 2 * vector + states),
+        "scan states": (0, 2 * states / 2, 2 * states),
+        "read states and pairs": ((through + 2 * pairs) * every, (big + 2 * chunk / 2) * every, 4 * vector + states),
+        "backward: queries": (2 * through * every, 3 * big * every, 3 * vector + 2 * states),
+        "backward: scan states": (0, 2 * states / 2, 3 * states),
+        "backward: keys and values": (2 * through * every, 3 * big * every, 4 * vector + states),
+        "backward: pairs": (5 * pairs * every, 3 * chunk / 2 * every, 8 * vector),
+    }
+    stages["all"] = tuple(map(sum, zip(*stages.values())))  # type: ignore[assignment]
+    rows = []
+    for name, (products, others, moved) in stages.items():
+        times = products / machine.products, others / machine.others, moved / machine.bytes
+        row: dict[str, Any] = {
+            "kernel": name,
+            "tokens": tokens,
+            "heads": heads,
+            "dim": dim,
+            "chunk": chunk,
+            "device": machine.name,
+        }
+        row |= {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
+        rows.append(row)
+    rows[-1]["milliseconds"] = sum(row["milliseconds"] for row in rows[:-1])
+    return rows
+
+
+class Moved(TorchDispatchMode):
+    """Operations of products, and the bytes that operations read and write, each counted as if alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = self.bytes = self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count and do."""
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            read = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+            made = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, Tensor)]
+            self.operations += 1
+            self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
+            if func.name().split("::")[-1] in ("product", "mm", "bmm"):
+                self.products += 2 * made[0].numel() * read[0].shape[-1]
+        return result
+
+
+def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Machine = H100) -> dict[str, Any]:
+    """What the large products do and move uncompiled, forward and backward, in bfloat16; nothing is computed.
+
+    >>> engine_row(1, 2048, 16, 512)["operations"] > 100
+    True
+    """
+    q, k, v = (torch.empty(1, heads, tokens, dim, dtype=torch.bfloat16, device="meta").requires_grad_() for _ in "qkv")
+    gates = torch.empty(1, heads, tokens, device="meta").requires_grad_()
+
+    def both() -> None:
+        chunked_with(by_large_products, q, k, v, 2, gates, chunk=chunk)[0].output.sum().backward()
+
+    both()  # tables are made once
+    with Moved() as moved:
+        both()
+    times = moved.products / machine.products, moved.bytes / machine.bytes
+    about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "device": machine.name}
+    counts = {"operations": moved.operations, "products": moved.products, "bytes": moved.bytes}
+    return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
+
+
+# Agreement ----------------------------------------------------------------------------------------------------------
+
+
+def trained_gates(heads: int, tokens: int, draw: torch.Generator) -> Tensor:
+    """Log gates as trained models have them, (1, heads, tokens): memories of 10 to 10,000 tokens, and some resets.
+
+    >>> trained_gates(2, 5, torch.Generator().manual_seed(0)).shape
+    torch.Size([1, 2, 5])
+    """
+    memory = torch.logspace(1, 4, heads)[:, None]
+    sharp = torch.rand(heads, tokens, generator=draw) < 1 / 4096
+    gates = -(2 * torch.rand(heads, tokens, generator=draw)) / memory
+    return torch.where(sharp, -8.0, gates)[None]
+
+
+def agreement(heads: int, tokens: int, dim: int, device: torch.device, rows: int = 64) -> list[dict[str, Any]]:
+    """Errors of bfloat16 inputs against sums over all pairs in float64, for softmax and for the chunked form.
+
+    Errors are those of ``rows`` queries spread over the sequence, relative, by head; the largest head counts.
+
+    >>> found = agreement(2, 300, 8, torch.device("cpu"), rows=16)
+    >>> [row["agreement"] for row in found]
+    ['scaled_dot_product_attention', 'chunked form']
+    """
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, heads, tokens, dim, generator=draw).to(device, torch.bfloat16) for _ in range(3))
+    log_gates = trained_gates(heads, tokens, draw).to(device)
+    places = torch.linspace(tokens // rows, tokens - 1, rows, device=device).long()
+    sees = torch.arange(tokens, device=device) <= places[:, None]
+    with torch.no_grad():
+        found = {
+            "scaled_dot_product_attention": F.scaled_dot_product_attention(q[:, :, places], k, v, attn_mask=sees),
+            "chunked form": _chunked(q, k, v, log_gates)[:, :, places],
+        }
+        q, k, v = (t.double() for t in (q, k, v))
+        sums = log_gates.double().cumsum(-1)
+        scores = (q[:, :, places] @ k.mT).masked_fill(~sees, 0.0)
+        decay = (sums[:, :, places, None] - sums[:, :, None]).clamp(max=0).exp()
+        weights = {
+            "scaled_dot_product_attention": (scores / dim**0.5).masked_fill(~sees, float("-inf")).softmax(-1),
+            "chunked form": F.normalize(decay * scores**2, p=1, dim=-1),
+        }
+    rows_found = []
+    for name, ours in found.items():
+        wanted = weights[name] @ v
+        error = (ours.double() - wanted).norm(dim=(-2, -1)) / wanted.norm(dim=(-2, -1))
+        rows_found.append(
+            {"agreement": name, "tokens": tokens, "heads": heads, "dim": dim, "error": float(error.max())}
+        )
+    return rows_found
+
+
+# The run ------------------------------------------------------------------------------------------------------------
+
+
+def run(
+    heads: int | None = None,
+    dim: int = 64,
+    lengths: Sequence[int] = LENGTHS,
+    repeats: int = 3,
+    patience: float = PATIENCE,
+) -> list[dict[str, Any]]:
+    """Measure.
+
+    Parameters
+    ----------
+    heads : int or None
+        8 on a GPU and 2 on a processor when None; features a head are ``dim``.
+    lengths : sequence of int
+        Tokens, rising.
+    repeats : int
+        Turns that each form takes at each length, of which the best counts; one where passes take seconds.
+    patience : float
+        Seconds that a pass may take, by what it took at the length before.
+
+    Returns
+    -------
+    list of dict
+        Rows with ``form``, ``pass``, ``tokens`` and either ``seconds``, ``cpu_seconds`` and ``mib``, or ``skipped``;
+        then rows with ``kernel``, ``engine`` and ``agreement``.
+
+    Source: CS-chunk, CS-FUSED, CS-cost.
+    """
+    device = pick_device(None)
+    heads = heads or (8 if device.type == "cuda" else 2)
+    about = {"heads": heads, "dim": dim, "threads": torch.get_num_threads(), "device": device_name(device)}
+    known = forms(device)
+    last: dict[tuple[str, str], tuple[int, float]] = {}
+    rows: list[dict[str, Any]] = []
+    for tokens in lengths:
+        tensors, works = inputs(heads, tokens, dim, device), {}
+        for name, form in known.items():
+            for which, work in passes(form, tensors).items():
+                reason = _reason(form, last.get((name, which)), tokens, heads, device, patience)
+                if reason:
+                    rows.append({"form": name, "pass": which, "tokens": tokens, **about, "skipped": reason})
+                else:
+                    works[name, which] = work
+        slow = any(time > QUICK for _, time in last.values())
+        times = in_turns(list(works.values()), 1 if slow else repeats)
+        for ((name, which), work), took in zip(works.items(), times):
+            last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
+            rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": peak(work, device)})
+    rows += kernel_rows(8, LENGTHS[-1], 64, 1024)
+    rows.append(engine_row(8, LENGTHS[-1], 64, 512))
+    return rows + agreement(heads, lengths[-1], dim, device)
+
+
+def _reason(
+    form: Form, last: tuple[int, float] | None, tokens: int, heads: int, device: torch.device, patience: float
+) -> str | None:
+    """Why a pass is left out, if it is."""
+    if form.attend is _attention and not pairs_fit(heads, tokens, device):
+        return "all pairs do not fit"
+    if last is not None and (expected := last[1] * form.growth ** _doublings(last[0], tokens)) > patience:
+        return f"about {expected:.0f} s"
+    return None
+
+
+def _doublings(before: int, after: int) -> float:
+    return torch.tensor(after / before).log2().item()
+
+
+# What is shown ------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Times forward with backward in milliseconds of the clock, and memory, a line for each length.
+
+    >>> row = {"form": "a", "pass": "forward and backward", "tokens": 8, "seconds": 0.5, "mib": 3.0}
+    >>> print(table([row, {**row, "tokens": 16, "skipped": "about 90 s"}]))
+    tokens                 a
+         8  500.0 ms   3 MiB
+        16        about 90 s
+    """
+    both = [row for row in rows if row.get("pass") == PASSES[1]]
+    names = list(dict.fromkeys(row["form"] for row in both))
+    cells = {(row["form"], row["tokens"]): _cell(row) for row in both}
+    width = max([18, *(2 + len(text) for text in (*cells.values(), *names))])
+    lines = ["tokens" + "".join(name.rjust(width) for name in names)]
+    for tokens in dict.fromkeys(row["tokens"] for row in both):
+        lines.append(f"{tokens:6d}" + "".join(cells.get((name, tokens), "").rjust(width) for name in names))
+    return "\n".join(lines)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if "skipped" in row:
+        return row["skipped"]
+    memory = "" if row["mib"] is None else f"   {row['mib']:.0f} MiB"
+    return f"{1e3 * row['seconds']:.1f} ms{memory}"
+
+
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw time and memory against tokens, forward with backward, and write the picture."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, key, label in zip(figure.subplots(1, 2), ("seconds", "mib"), ("seconds", "MiB")):
+        for name in dict.fromkeys(row["form"] for row in rows if "form" in row):
+            points = [(row["tokens"], row[key]) for row in rows
+                      if row.get("form") == name and row["pass"] == PASSES[1] and row.get(key)]  # fmt: skip
+            if points:
+                axes.loglog(*zip(*points), "o-", base=2, label=name)
+        axes.set(xlabel="tokens", ylabel=f"{label}, forward and backward")
+    figure.axes[0].legend(fontsize="small")
+    figure.savefig(path)

@@ -1,0 +1,210 @@
+"""LieRE's Table 5, counted: the multiply-adds of one image's forward pass, with the exponential and without it.
+
+The paper's 0.963, 5.607 and 19.856 G are multiply-adds, as many profilers count them, of an image of CIFAR-100. What
+PyTorch's own profiler counts is halved for that. All layers are equal, so two shallow models say what a deep one needs.
+Nothing is trained: ``python -m geolib.lab table liere-flops`` counts on any computer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from geolib.encodings import LieRE
+from geolib.lab.config import Config
+from geolib.lab.counting import Products
+from geolib.lab.experiments.papers.liere import BASE, TINY, TITLES, blocks_of
+from geolib.lab.experiments.plan import Course, Variant
+from geolib.lab.experiments.text import Table
+from geolib.lab.models import ViT
+from geolib.lab.runs.record import Record
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {**TINY},
+    "base": {**BASE},
+    "large": {**BASE, "width": 1024, "heads": 16, "layers": 24},
+}
+METHODS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")
+# Table 5: multiply-adds in G, and the percentage printed beside them. Source: LR-T5.
+PAPER = {
+    ("tiny", "learned"): (0.963, None),
+    ("tiny", "visionllama"): (0.963, 0.001),
+    ("tiny", "liere-2"): (0.964, 0.104),
+    ("tiny", "liere-8"): (0.968, 0.519),
+    ("tiny", "liere-64"): (0.970, 0.727),
+    ("base", "learned"): (5.607, None),
+    ("base", "visionllama"): (5.607, 0.002),
+    ("base", "liere-2"): (5.609, 0.036),
+    ("base", "liere-8"): (5.617, 0.178),
+    ("base", "liere-64"): (5.684, 1.375),
+    ("large", "learned"): (19.856, None),
+    ("large", "visionllama"): (19.856, 0.000),
+    ("large", "liere-2"): (19.863, 0.035),
+    ("large", "liere-8"): (19.882, 0.065),
+    ("large", "liere-64"): (20.061, 1.033),
+}
+# Where torch.matrix_exp takes which Taylor polynomial in float32, and the products each needs: the largest 1-norm that
+# degree 1, 2, 4, 8, 12 and 18 serve. Beyond, the matrix is halved and the result squared as often.
+_SERVED = ((1.193e-7, 0), (5.979e-4, 1), (5.117e-2, 2), (0.5801, 3), (1.462, 4), (3.010, 5))
+
+
+def matrix_exp_products(norms: Tensor) -> Tensor:
+    """How many products of matrices ``torch.matrix_exp`` makes for float32 matrices of these 1-norms.
+
+    Parameters
+    ----------
+    norms : Tensor
+
+    Returns
+    -------
+    Tensor, as norms
+        Whole numbers: those of the Taylor polynomial, and one for each squaring.
+
+    >>> matrix_exp_products(torch.tensor([0.0, 1.0, 3.0, 100.0])).tolist()
+    [0, 4, 5, 11]
+    """
+    limits = torch.tensor([limit for limit, _ in _SERVED], dtype=norms.dtype)
+    degree = torch.bucketize(norms, limits).clamp(max=len(_SERVED) - 1)
+    products = torch.tensor([count for _, count in _SERVED])[degree]
+    squarings = (norms / _SERVED[-1][0]).clamp(min=1).log2().ceil().long()
+    return products + squarings
+
+
+def as_matrix_exp(encoding: LieRE, positions: Tensor) -> int:
+    """Multiply-adds of an exponential by ``torch.matrix_exp`` for every token, layer, head and block."""
+    skew = encoding.skew() / encoding.unit[:, None, None]  # (layers, heads, blocks, axes, b, b)
+    sums = torch.tensordot(positions, skew, dims=([1], [3]))
+    products = matrix_exp_products(sums.abs().sum(-2).amax(-1))
+    return int(products.sum()) * encoding.width**3
+
+
+def shallow(size: str, method: str, layers: int) -> dict[str, int]:
+    """What a model of so few layers needs for one image, by part.
+
+    Parameters
+    ----------
+    size, method : str
+        Keys of ``SIZES``; rows of ``METHODS``.
+    layers : int
+
+    Returns
+    -------
+    dict
+        products (of matrices, all but those of the exponential), turning (pairs by complex numbers), exponential (ours)
+        and matrix_exp (PyTorch's, for every token), in multiply-adds; parameters, those of positions.
+    """
+    torch.manual_seed(0)
+    row = blocks_of(2, 8, 64).get(method, Variant(method))
+    config = Config("cifar100", row.method, row.options, **SIZES[size] | {"layers": layers, "dropout": 0.0})
+    model = ViT(config, (3, 32, 32), 100).eval()
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        with Products() as placing:
+            model.encoding.place(model.positions)
+        with Products() as whole:
+            model(torch.zeros(1, 3, 32, 32))
+        wide = isinstance(model.encoding, LieRE) and model.encoding.width > 2
+        by_torch = as_matrix_exp(model.encoding, model.positions) if wide else 0  # type: ignore[arg-type]
+    return {
+        "products": whole.matrix - placing.matrix,
+        "turning": whole.turning,
+        "exponential": placing.matrix,
+        "matrix_exp": by_torch,
+        "parameters": sum(p.numel() for p in model.encoding.parameters()),
+    }
+
+
+@cache
+def counted(size: str, method: str) -> dict[str, int]:
+    """``shallow`` at the depth of the size.
+
+    >>> counted("tiny", "learned")["products"]  # the paper: 0.963 G
+    960281088
+    """
+    one, two = shallow(size, method, 1), shallow(size, method, 2)
+    deeper = SIZES[size]["layers"] - 1
+    return {key: one[key] + deeper * (two[key] - one[key]) for key in one}
+
+
+def flop_rows(sizes: Sequence[str] = tuple(SIZES), methods: Sequence[str] = METHODS) -> list[dict[str, Any]]:
+    """A row for each size and method: what was counted, in percent of absolute positions too, and the paper's numbers.
+
+    Parameters
+    ----------
+    sizes, methods : sequence of str
+
+    Returns
+    -------
+    list of dict
+        size, method, the keys of ``shallow``, percent (products and turning beyond absolute positions),
+        percent_with_exponential (ours), percent_with_matrix_exp, paper_g, paper_percent and paper_percent_of_its_g:
+        what the paper's own G give, as far as their three decimals say.
+
+    Source: LR-T5.
+    """
+    rows = []
+    for size in sizes:
+        plain = counted(size, "learned")["products"]
+        for method in methods:
+            found = counted(size, method)
+            extra = found["products"] + found["turning"] - plain
+            percents = {
+                "percent": extra,
+                "percent_with_exponential": extra + found["exponential"],
+                "percent_with_matrix_exp": extra + found["matrix_exp"],
+            }
+            giga, printed = PAPER[size, method]
+            rows.append(
+                {
+                    "size": size,
+                    "method": method,
+                    **found,
+                    **{name: 100 * value / plain for name, value in percents.items()},
+                    "paper_g": giga,
+                    "paper_percent": printed,
+                    "paper_percent_of_its_g": 100 * (giga / PAPER[size, "learned"][0] - 1),
+                }
+            )
+    return rows
+
+
+def flop_table(scale: str, records: Sequence[Record]) -> list[Table]:
+    """The count beside the paper's percentages."""
+    rows = [
+        [
+            row["size"],
+            TITLES[row["method"]],
+            f"{(row['products'] + row['turning']) / 1e9:.3f}",
+            f"{row['paper_g']:.3f}",
+            f"{row['percent']:+.3f}",
+            "" if row["paper_percent"] is None else f"{row['paper_percent']:+.3f}",
+            f"{row['paper_percent_of_its_g']:+.2f}",
+            f"{row['percent_with_exponential']:+.1f}",
+            f"{row['percent_with_matrix_exp']:+.1f}",
+        ]
+        for row in flop_rows()
+    ]
+    header = ["size", "method", "G", "paper G", "%", "paper %", "% of paper's G", "% with ours", "% with matrix_exp"]
+    notes = [
+        "G: multiply-adds of one image's forward pass, products of matrices and the turning of pairs. %: beyond "
+        "absolute positions; without the exponential, as the paper counts, then with ours (rays) and with "
+        "torch.matrix_exp of every token, both once a pass whatever the batch.",
+    ]
+    return [Table("liere-flops: multiply-adds of inference on an image of CIFAR-100, 65 tokens", header, rows, notes)]
+
+
+FLOPS = Course(
+    name="liere-flops",
+    about="LieRE's Table 5: multiply-adds of inference, the exponential counted and not; nothing is trained",
+    needs="nothing",
+    scales=("full",),
+    course=lambda scale, records: [],
+    tabulate=flop_table,
+)
+
+EXPERIMENTS = ()
+COURSES = (FLOPS,)

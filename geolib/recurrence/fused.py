@@ -1,0 +1,146 @@
+"""The attention form by a fused softmax kernel whose scores can be modified: no matrix of all pairs in memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geolib._checks import angle_dtype
+from geolib._precision import full_precision
+from geolib.recurrence._prepared import turned
+from geolib.recurrence._shared import check_forms, check_power, finite_part, following, in_parts
+from geolib.recurrence.gates import cumulative_angles
+from geolib.recurrence.state import Attended
+
+BLOCK = 128
+"""Tokens in a block of the causal mask, the kernel's own size."""
+
+NARROWEST = 16
+"""The fewest features that the kernel takes."""
+
+TRITON = importlib.util.find_spec("triton") is not None
+"""Whether kernels can be compiled here."""
+
+
+def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[..., Tensor]:
+    """The change of scores, p log|score| + log b_ij, with which a fused softmax kernel computes the attention form.
+
+    A function of (score, batch, head, query index, key index), as ``torch.nn.attention.flex_attention`` takes it;
+    call that with ``scale=1`` and a causal mask. A score of exactly 0 becomes -inf, with derivative 0.
+
+    >>> score_modifier(2)(torch.tensor(-3.0), 0, 0, 5, 4).exp()
+    tensor(9.)
+
+    Source: CS-FUSED.
+    """
+    check_power(power)
+    sums = None if log_gates is None else log_gates.double().cumsum(-1)
+    parts = () if sums is None else in_parts(sums, log_gates.dtype)  # type: ignore[union-attr]
+
+    def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        nothing = score == 0
+        powered = power * torch.where(nothing, 1.0, score.abs()).log()
+        for part in parts:
+            powered = powered + (part[batch, head, i] - part[batch, head, j]).to(score.dtype)
+        return torch.where(nothing, float("-inf"), powered)
+
+    return modify
+
+
+def fused_form(
+    q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
+) -> Attended:
+    """The attention form by PyTorch's FlexAttention, forward and backward, gates and turns included.
+
+    ``attention_form`` comes here by itself where ``kernel_takes`` the tensors. ValueError as there.
+
+    Notes
+    -----
+    On a GPU the kernel is compiled at its first call, and memory grows linearly with the tokens. Factors are in the
+    inputs' dtype when it is one, in float32 otherwise; turned queries and keys are rounded to it. On a CPU the kernel
+    runs uncompiled, holds all pairs, and has no derivative.
+
+    The gates' derivative needs no sum over pairs: b_ij multiplies Q_i by gamma_i^(1/p) and K_j by its inverse, so
+    it is (Q_i . dQ_i - K_i . dK_i) / p.
+
+    >>> q, v = torch.randn(1, 1, 5, 16), torch.randn(1, 1, 5, 16)
+    >>> gates = torch.full((1, 1, 5), 0.9).log()
+    >>> from geolib.recurrence import attention_form
+    >>> torch.allclose(fused_form(q, q, v, 2, gates).output, attention_form(q, q, v, 2, gates).output, atol=1e-5)
+    True
+
+    Source: CS-FUSED, CS-gate, CS-conf.
+    """
+    check_forms(q, k, v, power, log_gates, turns)
+    wide = angle_dtype(q, k, v)
+    dtype = v.dtype if q.dtype == k.dtype == v.dtype else wide
+    with full_precision(q.device):
+        q, k = turned(q, k, None if turns is None else cumulative_angles(turns), wide)
+        if log_gates is not None and log_gates.requires_grad:
+            q, k = following(q, k, log_gates.double().cumsum(-1), power)
+        modify = score_modifier(power, None if log_gates is None else log_gates.detach())
+        values, spoilt = finite_part(v)
+        factors = (t.to(dtype).contiguous() for t in (q, k, values))
+        output, log_normaliser = _kernel(q.device.type)(*factors, modify, _causal(q.shape[2], q.device))
+        return Attended(output.to(v.dtype) + spoilt, log_normaliser.to(wide))
+
+
+def kernel_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the fused kernel computes the attention form of these: on a GPU, in float32 or less, not too narrow.
+
+    >>> kernel_takes(torch.ones(1, 1, 256, 64), torch.ones(1, 1, 256, 64), torch.ones(1, 1, 256, 64))  # on a CPU
+    False
+    """
+    wide_enough = min(q.shape[-1], v.shape[-1]) >= NARROWEST and q.shape[2] >= BLOCK
+    return q.device.type == "cuda" and TRITON and wide_enough and angle_dtype(q, k, v) == torch.float32
+
+
+@cache
+def _kernel(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """FlexAttention with the normaliser's logarithm; importing it loads the compiler, which waits until here."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, modify: Callable[..., Tensor], mask: Any) -> tuple[Tensor, Tensor]:
+        output, more = flex_attention(q, k, v, score_mod=modify, block_mask=mask, scale=1.0, **_with_logarithm())
+        return output, getattr(more, "lse", more)
+
+    # Lengths that vary compile into one kernel: with a kernel for each, the compiler gives up and all pairs are made.
+    return torch.compile(attend) if device == "cuda" else attend
+
+
+def _with_logarithm() -> dict[str, Any]:
+    """How this version of PyTorch is asked for the logarithm of the normaliser."""
+    from torch.nn.attention import flex_attention as module
+
+    return {"return_aux": module.AuxRequest(lse=True)} if hasattr(module, "AuxRequest") else {"return_lse": True}
+
+
+@lru_cache(maxsize=8)
+def _causal(tokens: int, device: torch.device) -> Any:
+    """The causal mask by blocks, found without a matrix of pairs.
+
+    Blocks before the diagonal are full; a last row of blocks that is not whole counts as partial.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    row = torch.arange(-(-tokens // BLOCK), dtype=torch.int32, device=device)
+    whole, blocks = row < tokens // BLOCK, len(row)
+    every = row.repeat(blocks, 1)
+    return BlockMask.from_kv_blocks(
+        torch.where(whole, 1, row + 1).int()[None, None],
+        torch.where(whole[:, None], (row[:, None] + every) % blocks, every).int()[None, None],
+        torch.where(whole, row, 0).int()[None, None],
+        every[None, None],
+        BLOCK_SIZE=BLOCK,
+        mask_mod=_sees,
+        seq_lengths=(tokens, tokens),
+    )
+
+
+def _sees(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    return i >= j

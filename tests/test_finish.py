@@ -1,0 +1,74 @@
+"""What is done to finished pages: lines of code that wrap, marks for readers who listen, solutions that come last."""
+
+import importlib
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+
+BOOK = Path(__file__).resolve().parent.parent / "book"
+sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
+listings, landmarks, pdf = (importlib.import_module(name) for name in ("listings", "landmarks", "pdf"))
+
+CODE = '<span class="k">def</span> f(x):\n    <span class="k">return</span> x\n\n<span class="c">#  end</span>\n'
+
+
+def text(html):
+    """What a copy button copies."""
+    return re.sub("<[^>]+>", "", html)
+
+
+def test_lines_of_code_keep_their_text_and_know_their_indentation():
+    made = listings.in_lines(CODE)
+    assert text(made) == text(CODE)
+    assert made.count('class="line"') == 4
+    assert re.findall(r"--in:(\d+)", made) == ["4"]  # an empty line has none
+
+
+def test_only_listings_are_rewritten():
+    page = f'<pre>{CODE}</pre><div class="highlight"><pre><span></span>{CODE}</pre></div>'
+    found = listings.LISTING.findall(page)
+    assert [body for _, body, _ in found] == [CODE]
+
+
+class Balanced(HTMLParser):
+    """Fails where a tag closes another than the one that is open."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_pages_get_their_landmark_lists_and_signatures():
+    signature = (
+        '<dl class="py"><dt>f(\n<dl>\n<dd><em>a</em>,</dd>\n<dd><em>b</em>,</dd>\n</dl>\n)</dt><dd>Text.</dd></dl>'
+    )
+    work = '<div role="list"><div class="citation" role="doc-biblioentry">A work.</div></div>'
+    page = landmarks.mended(f"{landmarks.SIDE_BAR}{signature}{work}</div>")
+    assert 'role="complementary" aria-label="' in page
+    assert '<span class="sig-line"><em>a</em>,</span>' in page
+    assert "<dd>Text.</dd></dl>" in page
+    assert 'role="listitem"' in page
+    assert "doc-biblioentry" not in page
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert landmarks.mended(page) == page
+
+
+def test_in_print_solutions_stand_at_the_end_under_their_chapters():
+    chapter = '<article><h1>{0}</h1><div class="solution admonition" id="{0}">By {0}.</div><p>More.</p></article>'
+    articles = [BeautifulSoup(chapter.format(name), "html.parser").article for name in ("One", "Two")]
+    end = pdf.solutions([*articles, BeautifulSoup("<article><h1>Three</h1></article>", "html.parser").article])
+    assert re.findall("<h2>(.*?)</h2>.*?(By .*?)<", end) == [("One", "By One."), ("Two", "By Two.")]
+    assert "Three" not in end
+    assert all("By" not in text.get_text() and "More." in text.get_text() for text in articles)
+    assert pdf.solutions(articles) == ""
