@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_places, check_positive, require
+from geolib._precision import full_precision
 from geolib.attention import Encoding, Placed
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.connection.compass import TRANSPORTS, Compass
@@ -662,6 +663,59 @@ class LieRE(Encoding):
         return cis(pair_angles(for_heads(positions), rates))
 
 
+class SphericalRoPE(Encoding):
+    """Spherical RoPE: triples of features turn in space, about one coordinate axis for each axis of positions.
+
+    Triple j turns about its first axis by p_1 theta_j, then about its second by p_2 theta_j, and so on in a circle. The
+    turns do not commute, so from two axes on a score does not depend on n - m alone. Which turn comes first, and that
+    frequencies are fixed, (triples,), is our reading. Features that fill no triple stay as they are.
+
+    Source: LR-T1 (a row of ours).
+
+    >>> quarter = SphericalRoPE(torch.tensor([math.pi / 2]), axes=2)
+    >>> q = torch.tensor([[[[0.0, 1.0, 0.0]]]])  # about the first axis to the third, then about the second to the first
+    >>> quarter.place(torch.tensor([[1.0, 1.0]])).to_reference(q, q)[0].round()
+    tensor([[[[1., 0., 0.]]]])
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, frequencies: Tensor, axes: int):
+        super().__init__()
+        self.axes = axes
+        self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def generators(self) -> Tensor:
+        """The turn of each triple for a step along each axis, as skew matrices, (axes, triples, 3, 3)."""
+        about = torch.zeros(3, 3, 3, dtype=self.frequencies.dtype, device=self.frequencies.device)
+        for axis in range(3):  # about axis 0 from 1 to 2, about axis 1 from 2 to 0, about axis 2 from 0 to 1
+            about[axis, (axis + 2) % 3, (axis + 1) % 3], about[axis, (axis + 1) % 3, (axis + 2) % 3] = 1.0, -1.0
+        return self.frequencies[:, None, None] * about[[a % 3 for a in range(self.axes)], None]
+
+    def rotations(self, positions: Tensor) -> Tensor:
+        """The rotation of each triple, ([batch,] 1, tokens, triples, 3, 3), float32 or float64."""
+        flat = positions.flatten(0, -2)
+        along = self.generators().to(angle_dtype(positions, self.frequencies))
+        with full_precision(flat.device):
+            turned, *others = (placed_rotations(flat[:, a : a + 1], along[a][:, None]) for a in range(self.axes))
+            for other in others:
+                turned = other @ turned
+        return turned.unflatten(0, positions.shape[:-1]).unsqueeze(-5)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The rotations, for all layers."""
+        check_places(positions, keys, self.axes)
+        return Carried(_turn_triples, at_both(self.rotations, positions, keys), counts(positions, keys))
+
+
+def _turn_triples(x: Tensor, rotations: Tensor) -> Tensor:
+    """As ``turn_blocks``; features beyond the last triple stay."""
+    size = 3 * rotations.shape[-3]
+    require(size <= x.shape[-1], "frequencies", f"{size // 3} triples", f"x has {x.shape[-1]} features")
+    turned = turn_blocks(x[..., :size], rotations)
+    return torch.cat([turned, x[..., size:]], -1) if size < x.shape[-1] else turned
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a model tells a method about the place it will work in."""
@@ -786,6 +840,13 @@ def _owners(setting: Setting, share: str) -> tuple[int, int]:
     return setting.layers if by_layer else 1, setting.heads if by_head else 1
 
 
+def _spherical(setting: Setting, base: float = 100.0) -> SphericalRoPE:
+    """Frequencies of axial RoPE's base, one for each triple of features; at least three features a head."""
+    triples = setting.head_dim // 3
+    require(triples > 0, "heads", setting.heads, f"a head has {setting.head_dim} features; it needs at least 3")
+    return SphericalRoPE(language_frequencies(2 * triples, base)[:, 0], setting.axes)
+
+
 def _rope_mixed(setting: Setting, base: float = 10.0, share: str = "none") -> LieRE:
     """Block width 2, started from axial frequencies along one random direction for each layer and head."""
     axial = axial_frequencies(setting.head_dim, setting.axes, base)
@@ -820,6 +881,7 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "visionllama": _visionllama,
     "rope-mixed": _rope_mixed,
     "liere": _liere,
+    "spherical": _spherical,
     "sympow-gates": _sympow_gates,
     "compass": _compass,
 }

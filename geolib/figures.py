@@ -15,6 +15,7 @@ COLOURS = {
     "purple": "#a8508a",
     "sky": "#3a8fc2",
     "gold": "#9a7400",
+    "navy": "#101c66",
     "grey": "#6b6b6b",
 }
 INK, PAPER = "#22252b", "#fdfcfa"
@@ -27,6 +28,7 @@ DARK_COLOURS = {
     "purple": "#dc90c8",
     "sky": "#8cd0f5",
     "gold": "#d8b23c",
+    "navy": "#e9e4ff",
     "grey": "#a0a4ab",
 }
 DARK_INK, NIGHT = "#d9dce1", "#15181d"
@@ -73,6 +75,7 @@ METHOD_STYLES = {
     "gauss": ("purple", ":"),
     "rmt": ("sky", "-"),
     "rope-pair": ("sky", "-."),
+    "spherical": ("navy", "-"),
 }
 
 

@@ -89,6 +89,20 @@ class Axial(Oracle):
         return self.blocks([turn(p[a] * theta) for theta, a in axial(self.dim, len(self.grid), 100.0)])
 
 
+class Spherical(Oracle):
+    def map(self, p):
+        blocks = []
+        for theta in geometric(self.dim // 3, 100.0):
+            R = np.eye(3)
+            for axis, at in enumerate(p):
+                first, then = (axis + 1) % 3, (axis + 2) % 3
+                turned = np.eye(3)
+                turned[np.ix_([first, then], [first, then])] = turn(at * theta)
+                R = turned @ R
+            blocks.append(R)
+        return self.blocks(blocks)
+
+
 class RopePair(Oracle):
     def map(self, p):
         return self.blocks([turn(sum(cell * 0.5 / 2**axis for axis, cell in enumerate(p)))])
@@ -307,6 +321,7 @@ ORACLES = {
     "rope-axial": Axial,
     "visionllama": Visionllama,
     "rope-pair": RopePair,
+    "spherical": Spherical,
     "alibi": Alibi,
     "rmt": Rmt,
     "liere": LieRE,

@@ -21,6 +21,7 @@ from geolib.recurrence import (
     forms,
     read_state,
     recurrent_form,
+    recurrent_step,
 )
 from geolib.sympow import dimension, norm_functional
 
@@ -233,6 +234,19 @@ def test_one_token_through_the_layer_takes_the_recurrent_form(monkeypatch):  # C
         assert_close(one, whole[:, 5:], rtol=1e-9, atol=1e-10)
         assert_close(state.S, last.S, rtol=1e-12, atol=1e-12)
         assert operations(lambda: layer(x[:, :1], state)) < 200
+
+
+def test_a_recurrent_step_takes_few_operations_whatever_came_before():  # CS-rec, CS-cost
+    q, k, v, log_gates, turns = (t.detach() for t in inputs(1, 2, 40, 64, 64, torch.float32))
+    one, counts = [t[:, :, 0] for t in (q, k, v)], []
+    for tokens in (1, 39):
+        state = recurrent_form(*(t[:, :, :tokens] for t in (q, k, v)), 2)[1]
+        counts.append(
+            operations(lambda state=state: recurrent_step(state, *one, 2, log_gates[:, :, 0], turns[:, :, 0]))
+        )
+    assert counts[0] == counts[1] <= 150
+    whole = [t[:, :, :1] for t in (q, k, v)]
+    assert operations(lambda: chunked_form(*whole, 2, log_gates[..., :1], turns[:, :, :1], state)) > 2 * counts[0]
 
 
 @pytest.mark.parametrize(("power", "backend"), [(2, "aot_eager"), (4, "eager")])

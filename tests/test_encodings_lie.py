@@ -408,3 +408,44 @@ def test_what_does_not_fit_is_refused():
         LieRE(torch.zeros(2, 2, 2, 2, 5), 4, layers=2)
     with pytest.raises(ValueError, match="entries"):
         LieRE(torch.zeros(2, 2, 2, 2, 6), 4, layers=3)
+
+
+# Spherical RoPE
+
+
+@pytest.mark.parametrize("grid", [(5,), (3, 4), (2, 3, 2)], ids=["1d", "2d", "3d"])
+def test_spherical_rope_is_relative_along_one_axis_and_on_no_grid(grid):
+    sphere = build("spherical", width=16, heads=2, grid=grid).double()
+    positions = grid_positions(*grid).double()
+    q, k = queries(1, 2, len(positions), 8, dtype=torch.float64)
+    change = (score(sphere, q, k, positions + 1.5) - score(sphere, q, k, positions)).abs().max()
+    assert change < 1e-9 if len(grid) == 1 else change > 0.1
+    turned, _ = sphere.place(positions).to_reference(q, k)
+    assert torch.equal(turned[..., 6:], q[..., 6:])  # two triples of eight features
+    assert_close(turned[..., :3].norm(dim=-1), q[..., :3].norm(dim=-1))
+
+
+def test_spherical_rope_turns_about_the_first_axis_first():
+    sphere = build("spherical", width=3, heads=1, grid=(3, 4)).double()
+    q, k = queries(1, 1, 1, 3, dtype=torch.float64)
+    turned, _ = sphere.place(torch.tensor([[0.4, 1.1]], dtype=torch.float64)).to_reference(q, k)
+    about_x, about_y = np.eye(3), np.eye(3)
+    c, s = np.cos([0.4, 1.1]), np.sin([0.4, 1.1])
+    about_x[1:, 1:] = [[c[0], -s[0]], [s[0], c[0]]]
+    about_y[[0, 0, 2, 2], [0, 2, 0, 2]] = [c[1], s[1], -s[1], c[1]]
+    assert_close(turned[0, 0, 0], torch.from_numpy(about_y @ about_x @ q[0, 0, 0].numpy()))
+
+
+def test_spherical_rope_takes_positions_of_each_sample():
+    sphere = build("spherical", width=16, heads=2, grid=(3, 4))
+    q, k = queries(2, 2, 5, 8)
+    positions = torch.rand(2, 5, 2)
+    both, _ = sphere.place(positions).to_reference(q, k)
+    for sample in range(2):
+        alone, _ = sphere.place(positions[sample]).to_reference(q[sample : sample + 1], k[sample : sample + 1])
+        assert_close(both[sample : sample + 1], alone)
+
+
+def test_spherical_rope_needs_three_features_a_head():
+    with pytest.raises(ValueError, match="heads: got 4; a head has 2 features"):
+        build("spherical", width=8, heads=4, grid=(3, 3))

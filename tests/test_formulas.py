@@ -119,10 +119,11 @@ def test_formulas_beside_an_explorable_are_coloured_and_no_others():
         return nodes.section("", nodes.title("", "A title"), *content)
 
     still = nodes.image(classes=["explorable-still"])
-    near, inner, far = nodes.math("", "q"), nodes.math("", "q"), nodes.math("", "q")
-    statement = nodes.section("", nodes.paragraph("", "", near))  # without a heading, as sphinx-proof makes them
-    section(section(nodes.figure("", still), statement, section(nodes.paragraph("", "", inner))), section(far))
-    assert [formulas.beside_explorable(each) for each in (near, inner, far)] == [True, False, False]
+    near, inner, far, first = (nodes.math("", "q") for _ in range(4))
+    statement = nodes.section("", nodes.paragraph("", "", near))  # without a title, as sphinx-proof makes them
+    hands_on = section(nodes.figure("", still), nodes.paragraph("", "", inner))
+    section(nodes.paragraph("", "", first), section(statement, hands_on), section(far))
+    assert [formulas.beside_explorable(each) for each in (near, inner, far, first)] == [True, True, False, False]
 
 
 def test_coloured_letters_are_read_on_every_ground():

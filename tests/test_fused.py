@@ -147,12 +147,16 @@ def test_the_attention_form_chooses_by_device(monkeypatch):
         (128, 16, 8, torch.float32, False),
     ],
 )
-def test_what_the_kernel_takes_on_a_gpu(tokens, dim, value_dim, dtype, takes):
+def test_what_the_kernel_takes_on_a_gpu(monkeypatch, tokens, dim, value_dim, dtype, takes):
+    monkeypatch.setattr(fused, "TRITON", True)
+
     class There(torch.Tensor):
         device = torch.device("cuda")
 
     q, v = (torch.ones(1, 1, tokens, size, dtype=dtype).as_subclass(There) for size in (dim, value_dim))
     assert kernel_takes(q, q, v) == takes
+    monkeypatch.setattr(fused, "TRITON", False)
+    assert not kernel_takes(q, q, v)
 
 
 def test_bad_input_of_the_fused_form_is_named():

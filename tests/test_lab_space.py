@@ -397,11 +397,15 @@ def test_tables_show_what_is_recorded():
         experiment = EXPERIMENTS[name]
         scale = experiment.scales[-1]
         learned = {"shuffled_accuracy": 0.25, "shift_deviation_start": 0.5, "shift_deviation": 0.25}
+        learned |= {"extended_accuracy": [0.4, 0.3, 0.2, 0.1], "rescaled_accuracy": [0.45, 0.35, 0.25, 0.15]}
         found = [
             replace(a_record(config, 0.5, name), learned=learned) for config in experiment.configs(scale, seeds=[0])[:3]
         ]
         text = "\n".join(table.plain() for table in tables_of(experiment, scale, found))
         assert "50.0" in text, name
+        if experiment.tabulate is liere.main_table:
+            assert "40.0 / 45.0" in text
+            assert "200.0 (1 of 1 seeds)" in text
         if experiment.tabulate is liere.deviation_table:
             assert "25.0" in text
             assert "0.500" in text

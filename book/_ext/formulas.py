@@ -5,7 +5,7 @@ the eye and MathML for the ear. A page then needs neither MathJax nor any other 
 stops the Tab key, and the style and the fonts hold the glyphs that the book uses. What was typeset once is kept in
 _build/formulas.json. TeX that MathJax cannot read is a warning, and warnings fail the build.
 
-In a section with an explorable, q and k have the colours that the explorable gives to query and key.
+In a part of a page with an explorable, q and k have the colours that the explorable gives to query and key.
 """
 
 from __future__ import annotations
@@ -159,22 +159,22 @@ def in_colour(html: str) -> str:
 
 
 def beside_explorable(node: nodes.Node) -> bool:
-    """Whether the formula's section, subsections left out, holds an explorable."""
-    home = section_of(node)
-    if home is None:
+    """Whether the formula's part of the page, a section with its subsections, holds an explorable."""
+    part = part_of(node)
+    if part is None:
         return False
-    if "explorable" not in home:
-        stills = (image for image in home.findall(nodes.image) if "explorable-still" in image["classes"])
-        home["explorable"] = any(section_of(image) is home for image in stills)
-    return home["explorable"]
+    if "explorable" not in part:
+        part["explorable"] = any("explorable-still" in image["classes"] for image in part.findall(nodes.image))
+    return part["explorable"]
 
 
-def section_of(node: nodes.Node) -> nodes.Element | None:
-    """The section with a heading that the node stands in."""
-    parent = node.parent
-    while parent is not None and not (isinstance(parent, nodes.section) and isinstance(parent[0], nodes.title)):
-        parent = parent.parent
-    return parent
+def part_of(node: nodes.Node) -> nodes.Element | None:
+    """The section right under the page's title that the node stands in; statements are sections without a title."""
+    around: list[nodes.Element] = []
+    while (node := node.parent) is not None:
+        if isinstance(node, nodes.section) and isinstance(node[0], nodes.title):
+            around.append(node)
+    return around[-2] if len(around) > 1 else None
 
 
 def role_colours() -> str:

@@ -76,6 +76,7 @@ from geolib.connection.rows import (
     riemannformer_relative_row,
     riemannformer_row,
     rope_row,
+    spherical_row,
 )
 from geolib.connection.steps import (
     conformal_steps,
@@ -115,6 +116,7 @@ __all__ = [  # noqa: RUF022
     "Row",
     "none_row",
     "rope_row",
+    "spherical_row",
     "liere_row",
     "alibi_row",
     "riemannformer_row",

@@ -31,6 +31,7 @@ from geolib.connection.rows import (
     riemannformer_relative_row,
     riemannformer_row,
     rope_row,
+    spherical_row,
 )
 from geolib.rotations import block_diagonal, plane_generator
 
@@ -194,6 +195,12 @@ def _liere_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     return (liere_row(F.pad(whole, (0, still, 0, still))),)
 
 
+def _spherical_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    whole = block_diagonal(_read(encoding.generators()))  # (axes, d, d)
+    still = reading.head_dim - whole.shape[-1]
+    return (spherical_row(F.pad(whole, (0, still, 0, still))),)
+
+
 def _sympow_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
     x, positions = _given(reading.x, "x"), _given(reading.positions, "positions")
     log_gates = F.logsigmoid(_read(x) @ _own(encoding.W_gamma.weight, reading.head) + encoding.gate_bias)
@@ -278,6 +285,7 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "ManhattanDecay": _manhattan_rows,
     "Composed": _composed_rows,
     "LieRE": _liere_rows,
+    "SphericalRoPE": _spherical_rows,
     "PerLayer": _per_layer_rows,
     "PerLayerFocusing": _per_layer_focusing_rows,
     "SympowEncoding": _sympow_rows,

@@ -124,6 +124,26 @@ def liere_row(generators: Tensor) -> Row:
     return Row("liere", transport, _unscaled, SCORE, "generators")
 
 
+def spherical_row(generators: Tensor) -> Row:
+    """Spherical RoPE: R(m)^T R(n), R(p) the product of the turns exp(p_a A_a), the first axis at the right.
+
+    >>> generators = torch.tensor([[[0.0, -0.5], [0.5, 0.0]]])  # (axes, d, d), skew; with one axis a plane will do
+    >>> spherical_row(generators).bilinear_form(torch.tensor([2.0]), torch.tensor([3.0]))
+    tensor([[ 0.8776, -0.4794],
+            [ 0.4794,  0.8776]], dtype=torch.float64)
+
+    Source: LR-T1.
+    """
+
+    def turned(p: Tensor) -> Tensor:
+        whole = torch.eye(generators.shape[-1], dtype=torch.float64)
+        for along, generator in zip(p.double(), generators.double()):
+            whole = exp(along * generator) @ whole
+        return whole
+
+    return Row("spherical", lambda p_m, p_n: turned(p_m).mT @ turned(p_n), _unscaled, SCORE, "nothing")
+
+
 def alibi_row(dim: int, slope: float) -> Row:
     """ALiBi: the identity, and e^{-a |m - n|} inside the softmax, with the slope a of one head.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
@@ -21,6 +22,9 @@ BLOCK = 128
 
 NARROWEST = 16
 """The fewest features that the kernel takes."""
+
+TRITON = importlib.util.find_spec("triton") is not None
+"""Whether kernels can be compiled here."""
 
 
 def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[..., Tensor]:
@@ -57,7 +61,7 @@ def fused_form(
 
     Notes
     -----
-    On a GPU the kernel is compiled once for each shape, and memory grows linearly with the tokens. Factors are in the
+    On a GPU the kernel is compiled at its first call, and memory grows linearly with the tokens. Factors are in the
     inputs' dtype when it is one, in float32 otherwise; turned queries and keys are rounded to it. On a CPU the kernel
     runs uncompiled, holds all pairs, and has no derivative.
 
@@ -87,13 +91,13 @@ def fused_form(
 
 
 def kernel_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether the fused kernel computes the attention form of these: on a GPU, not in float64, and not too narrow.
+    """Whether the fused kernel computes the attention form of these: on a GPU, in float32 or less, not too narrow.
 
     >>> kernel_takes(torch.ones(1, 1, 256, 64), torch.ones(1, 1, 256, 64), torch.ones(1, 1, 256, 64))  # on a CPU
     False
     """
     wide_enough = min(q.shape[-1], v.shape[-1]) >= NARROWEST and q.shape[2] >= BLOCK
-    return q.device.type == "cuda" and wide_enough and angle_dtype(q, k, v) == torch.float32
+    return q.device.type == "cuda" and TRITON and wide_enough and angle_dtype(q, k, v) == torch.float32
 
 
 @cache
@@ -105,7 +109,8 @@ def _kernel(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
         output, more = flex_attention(q, k, v, score_mod=modify, block_mask=mask, scale=1.0, **_with_logarithm())
         return output, getattr(more, "lse", more)
 
-    return torch.compile(attend, dynamic=False) if device == "cuda" else attend
+    # Lengths that vary compile into one kernel: with a kernel for each, the compiler gives up and all pairs are made.
+    return torch.compile(attend) if device == "cuda" else attend
 
 
 def _with_logarithm() -> dict[str, Any]:

@@ -62,7 +62,7 @@ MODULES = {
     "lie": Module(("geolib/lie.py",), ("test_lie",)),
     "locality": Module(("geolib/locality.py",), ("test_locality",)),
     "manifolds": Module(("geolib/manifolds/*.py",), ("test_manifolds",)),
-    "recurrence": Module(("geolib/recurrence/*.py",), ("test_recurrence", "test_chunks")),
+    "recurrence": Module(("geolib/recurrence/*.py",), ("test_recurrence", "test_chunks", "test_fused")),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
     "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments", "test_spread")),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),

@@ -37,6 +37,7 @@ from geolib.sympow import dimension
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 PATIENCE = 60.0  # seconds that one pass may take
+QUICK = 2.0  # seconds of a pass at the length before, beyond which one turn has to do
 ROOM = 0.5  # of the memory at hand, for the matrices of all pairs
 PASSES = ("forward", "forward and backward")
 
@@ -340,7 +341,7 @@ def run(
     lengths : sequence of int
         Tokens, rising.
     repeats : int
-        Turns that each form takes at each length, of which the best counts.
+        Turns that each form takes at each length, of which the best counts; one where passes take seconds.
     patience : float
         Seconds that a pass may take, by what it took at the length before.
 
@@ -367,7 +368,8 @@ def run(
                     rows.append({"form": name, "pass": which, "tokens": tokens, **about, "skipped": reason})
                 else:
                     works[name, which] = work
-        times = in_turns(list(works.values()), repeats)
+        slow = any(time > QUICK for _, time in last.values())
+        times = in_turns(list(works.values()), 1 if slow else repeats)
         for ((name, which), work), took in zip(works.items(), times):
             last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
             rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": peak(work, device)})

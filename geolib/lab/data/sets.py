@@ -25,7 +25,7 @@ from geolib.lab.files import LabError, write_atomically
 
 FOLDER_VARIABLE = "GEOLIB_DATA"
 Patch = int | tuple[int, ...]
-"""Pixels along a patch's sides: one number for all axes, or one for each."""
+"""Pixels along a patch's sides, one number for all axes, or one for each."""
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Reading(Run):
 
     @property
     def told(self) -> int:
-        """What the bar counts: tokens trained on so far."""
+        """What the bar counts, which is tokens trained on so far."""
         return self.seen * self.context
 
     @property

@@ -288,7 +288,7 @@ class Run:
 
     @property
     def told(self) -> int:
-        """What the bar counts: images trained on so far."""
+        """What the bar counts, which is images trained on so far."""
         return self.seen
 
     @property

@@ -7,10 +7,11 @@ blocks of 2, 4, 8, 12 and 24 fill them. Its learning rate is that of the digits'
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.tables import cells_of, provenance, table
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.runs.record import Record
 
@@ -127,6 +128,52 @@ AGAINST = (
     ("riemannformer", "rope-axial"),
 )
 
+BASELINE = "learned"
+
+
+def main_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """The usual table, and beside it what else a record holds of a trained model.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    scale : str
+    records : iterable of Record
+        Those of other configurations are passed over.
+
+    Returns
+    -------
+    Table
+        Further columns: accuracy in percent with shuffled patches; the test loss; accuracy on resized images with
+        positions extended / rescaled; the mean epoch at which the absolute baseline's last accuracy of the same seed
+        is reached, and by how many seeds.
+
+    Source: LR-T1, LR-T3, LR-T6, LR-F2, LR-F4b.
+    """
+    kept = list(records)
+    usual, cells = table(replace(experiment, tabulate=None), scale, kept), cells_of(experiment, scale, kept)
+    by_title = {experiment.methods[row]: found for (row, _), found in cells.items()}
+    goals = {record.config.seed: record.accuracy for record in by_title.get(TITLES[BASELINE], [])}
+    resolutions = experiment.settings[scale]["resolutions"]
+    rows = [[*row, *_beside(by_title[row[0]], len(resolutions), goals)] for row in usual.rows]
+    resized = [f"{pixels} px: extended / rescaled" for pixels in resolutions]
+    return replace(usual, header=[*usual.header, "shuffled", "loss", *resized, "epochs to the baseline"], rows=rows)
+
+
+def _beside(records: Sequence[Record], resolutions: int, goals: Mapping[int, float]) -> list[str]:
+    """The further columns of one row."""
+    read = [record.learned for record in records]
+    loss = [record.metrics[-1]["test_loss"] for record in records]
+    columns = [spread([each["shuffled_accuracy"] for each in read]), f"{sum(loss) / len(loss):.3f}"]
+    for i in range(resolutions):
+        pair = (spread([each[f"{how}_accuracy"][i] for each in read]) for how in ("extended", "rescaled"))
+        columns.append(" / ".join(pair))
+    tried = [record for record in records if record.config.seed in goals]
+    reached = [epoch for record in tried if (epoch := epochs_to_reach(record, goals[record.config.seed])) is not None]
+    mean = f"{sum(reached) / len(reached):.1f} " if reached else ""
+    return [*columns, f"{mean}({len(reached)} of {len(tried)} seeds)"]
+
+
 CIFAR100 = Experiment(
     name="liere-cifar100",
     about="LieRE's table on CIFAR-100 at the tiny size; shuffled, resized and moved patches, spectra of generators",
@@ -146,6 +193,7 @@ CIFAR100 = Experiment(
     paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
     chosen=CHOSEN,
     importance=1,
+    tabulate=main_table,
 )
 
 # Shares of the data -------------------------------------------------------------------------------------------------
