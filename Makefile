@@ -46,7 +46,9 @@ types: $(TEST_READY)
 	$(BIN)/mypy
 
 units: $(TEST_READY)
-	$(BIN)/python -m pytest -m "not site" $(SIDE_BY_SIDE)
+	@rm -rf _build/refusals
+	GEOLIB_REFUSALS=_build/refusals $(BIN)/python -m pytest -m "not site" $(SIDE_BY_SIDE)
+	$(BIN)/python tests/refusals.py _build/refusals
 
 site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)

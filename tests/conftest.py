@@ -6,9 +6,14 @@ The browser is $CHROMIUM, or chromium, chromium-browser or google-chrome on the 
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
+import refusals
 import torch
+
+if "GEOLIB_REFUSALS" in os.environ:
+    refusals.record(Path(os.environ["GEOLIB_REFUSALS"]).resolve())
 
 
 def pytest_collection_modifyitems(items):

@@ -39,6 +39,22 @@ def cayley_back(X):
     return 2 * (R - one) @ torch.linalg.inv(R + one)
 
 
+def blind_direction(X1, X2):
+    """Where the sign of the Pfaffian of width 6 changes: found by bisection over half a circle."""
+
+    def pfaffian(t):
+        X = math.cos(t) * X1 + math.sin(t) * X2
+        four = lambda a, b, c, d: X[a, b] * X[c, d] - X[a, c] * X[b, d] + X[a, d] * X[b, c]  # noqa: E731
+        rest = [[k for k in range(1, 6) if k != j] for j in range(1, 6)]
+        return sum((-1) ** (j + 1) * X[0, j] * four(*rest[j - 1]) for j in range(1, 6))
+
+    low, high = 0.0, math.pi  # of opposite signs: the degree is odd
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if pfaffian(low) * pfaffian(middle) > 0 else (low, middle)
+    return torch.tensor([math.cos(low), math.sin(low)], dtype=torch.float64)
+
+
 RIGHT = {
     "attention: temperature": lambda lead, weight: lead / math.log(weight / (1 - weight)),
     "attention: count": lambda weight, score: math.exp(score) * (1 / weight - 1),
@@ -68,6 +84,8 @@ RIGHT = {
     "recurrences: slope": lambda memory: -math.log(1 - 1 / memory),
     "recurrences: scan": lambda one, two: (one[0] * two[0], two[0] * one[1] + two[1]),
     "connection: comb": lambda steps: torch.linalg.inv(to_frames(steps)),
+    "liere: blind direction": blind_direction,
+    "liere: velocity": lambda vy, vx: [[2 * vy - vx, -2, 1], [-vx - vy, 1, 1]],
     "documents: bits per byte": lambda nats, tokens, size: nats * tokens / size / math.log(2),
     "documents: second half": lambda short, whole: 2 * whole - short,
     "documents: gate for a distance": lambda t: (1 - 1 / (t + 1)) ** 0.5,
@@ -99,6 +117,8 @@ WRONG = {
     "recurrences: slope": lambda memory: 1 / memory,
     "recurrences: scan": lambda one, two: (one[0] * two[0], one[0] * two[1] + one[1]),
     "connection: comb": to_frames,
+    "liere: blind direction": lambda X1, X2: torch.tensor([0.6, 0.8]),
+    "liere: velocity": lambda vy, vx: [[vy, -1, 0], [2 * vy, -2, 0]],
     "documents: bits per byte": lambda nats, tokens, size: nats * size / tokens / math.log(2),
     "documents: second half": lambda short, whole: 2 * short - whole,
     "documents: gate for a distance": lambda t: t / (t + 1),

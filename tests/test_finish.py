@@ -5,12 +5,14 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 from bs4 import BeautifulSoup
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
 listings, landmarks, pdf = (importlib.import_module(name) for name in ("listings", "landmarks", "pdf"))
+house = importlib.import_module("house")
 
 CODE = '<span class="k">def</span> f(x):\n    <span class="k">return</span> x\n\n<span class="c">#  end</span>\n'
 
@@ -72,3 +74,11 @@ def test_in_print_solutions_stand_at_the_end_under_their_chapters():
     assert "Three" not in end
     assert all("By" not in text.get_text() and "More." in text.get_text() for text in articles)
     assert pdf.solutions(articles) == ""
+
+
+def test_a_named_tuples_fields_are_not_documented_twice():
+    class Point(NamedTuple):
+        x: float
+
+    assert house.skip_aliases(None, "class", "x", Point.x, False, None) is True
+    assert house.skip_aliases(None, "class", "_replace", Point._replace, False, None) is None

@@ -6,7 +6,7 @@
 - The ids that statements and exercises repeat are dropped; proofs get a class.
 - A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; bars and asterisks of formulas stay what
-  they are, and examples stand apart.
+  they are, and examples stand apart. A named tuple's fields stand in its docstring alone.
 - ``package-versions`` lists the versions that this build ran with.
 """
 
@@ -125,6 +125,11 @@ def examples_apart(app: Sphinx, what: str, name: str, obj: object, options: obje
         lines[first:first] = ["", ""]
 
 
+def skip_aliases(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leave a named tuple's fields to its docstring; None leaves others to autodoc."""
+    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+
+
 # Statements and exercises --------------------------------------------------------------------------------------------
 
 SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
@@ -194,6 +199,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", collapse_progress)
     app.connect("doctree-read", mark_credits)
     app.connect("doctree-resolved", tidy_statements)
+    app.connect("autodoc-skip-member", skip_aliases)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)
     app.connect("autodoc-process-docstring", examples_apart, priority=120)

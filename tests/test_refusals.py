@@ -1,0 +1,91 @@
+"""Arguments refused that no other test has refused; ``tests/refusals.py`` says which are left."""
+
+import re
+
+import pytest
+import torch
+
+from geolib.attention import attention_weights
+from geolib.conformal import bounded_raw, metric_root, slow_law
+from geolib.encodings import Learned, RoPE, Sinusoidal
+from geolib.lie import (
+    entry_count,
+    exp_pade,
+    find_rays,
+    first_order_defect,
+    initial_top_angle,
+    isoclinic_parts,
+    position_rotations,
+)
+from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
+from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
+from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
+from geolib.rotations import alternating_frequencies, axial_frequencies, rescale_positions
+from geolib.sympow import embed
+from geolib.transport import equivalent_frequencies
+
+ABOVE_0 = "it must be a finite number above 0"
+WHOLE = torch.ones(4, 4, dtype=torch.long)
+PLACES = torch.zeros(3, 2)
+Q = torch.ones(1, 1, 3, 4)
+STATE = empty_state(Q, Q, 2)
+
+REFUSED = {
+    "weights: keys of another size": (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),
+    "bounded_raw": (lambda: bounded_raw(torch.tensor(0.5), alpha=0.0), f"alpha: got 0.0; {ABOVE_0}"),
+    "slow_law": (lambda: slow_law(alpha=-0.1), f"alpha: got -0.1; {ABOVE_0}"),
+    "metric_root": (lambda: metric_root(torch.ones(2, 3)), "metric: got shape (2, 3); it must be (..., d, d)"),
+    "embedding in another space": (
+        lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, :1]),
+        "positions: got shape (3, 1)",
+    ),
+    "learned: no spread": (lambda: Learned(8, (3, 3), std=0.0), f"std: got 0.0; {ABOVE_0}"),
+    "learned in another space": (
+        lambda: Learned(8, (3, 3)).embed(torch.zeros(1, 3, 8), PLACES[:, :1]),
+        "positions: got shape (3, 1)",
+    ),
+    "keys in a list": (lambda: RoPE(torch.ones(1, 2)).place(PLACES, [0.0]), "keys: got list; it must be a tensor"),
+    "entry_count": (lambda: entry_count(1), "width: got 1; a block has at least 2 rows"),
+    "isoclinic_parts: whole numbers": (lambda: isoclinic_parts(WHOLE), "A: got torch.int64"),
+    "isoclinic_parts: a list": (lambda: isoclinic_parts([1.0]), "A: got list; it must be a tensor"),
+    "exp_pade": (lambda: exp_pade(WHOLE, 3, 1), "A: got torch.int64"),
+    "first_order_defect": (lambda: first_order_defect(WHOLE, WHOLE), "V: got torch.int64"),
+    "initial_top_angle: no block": (lambda: initial_top_angle(1), "width: got 1; a block has at least 2 rows"),
+    "initial_top_angle: no range": (lambda: initial_top_angle(4, high=0.0), f"high: got 0.0; {ABOVE_0}"),
+    "find_rays": (lambda: find_rays(torch.ones(3)), "positions: got shape (3,); it must be (tokens, axes)"),
+    "position_rotations": (
+        lambda: position_rotations(PLACES, torch.zeros(2, 2)),
+        "generators: got shape (2, 2); it must be (..., axes, b, b)",
+    ),
+    "sphere": (lambda: sphere_stereographic(radius=0.0), f"radius: got 0.0; {ABOVE_0}"),
+    "torus": (lambda: torus(minor=-1.0), f"minor: got -1.0; {ABOVE_0}"),
+    "conformal_curvature": (lambda: conformal_curvature(lambda x: x[0], torch.ones(3)), "points: got shape (3,)"),
+    "a state of other values": (
+        lambda: recurrent_form(Q, Q, Q[..., :3], 2, state=STATE),
+        "state: got S of shape (1, 1, 4, 10); it must be (1, 1, 3, 10)",
+    ),
+    "a state of whole numbers": (
+        lambda: recurrent_form(Q, Q, Q, 2, state=STATE._replace(Z=STATE.Z.long())),
+        "state: got torch.int64",
+    ),
+    "chunked_with": (lambda: chunked_with(by_chunks, Q, Q, Q, 3), "power: got 3"),
+    "one_chunk_form": (lambda: one_chunk_form(Q, Q, Q, 3), "power: got 3"),
+    "softmax_form": (lambda: softmax_form(Q, Q, Q, 3), "power: got 3"),
+    "score_modifier": (lambda: score_modifier(1), "power: got 1"),
+    "empty_state": (lambda: empty_state(Q, Q, 3), "power: got 3"),
+    "read_state": (lambda: read_state(STATE, Q, 2, log_gates=torch.zeros(1, 1, 2)), "log_gates: got"),
+    "attention_form": (lambda: attention_form(Q, Q, Q, 0), "power: got 0"),
+    "axial_frequencies": (lambda: axial_frequencies(7, 2), "dim: got 7; it must be a positive even number"),
+    "alternating_frequencies": (lambda: alternating_frequencies(7, 2), "dim: got 7; it must be a positive even number"),
+    "rescaling what is no tensor": (lambda: rescale_positions([[1.0]], (8,), (8,)), "positions: got list"),
+    "rescaling by no cells": (lambda: rescale_positions(PLACES, (8, 8), (8, 0)), f"trained and size: got 0; {ABOVE_0}"),
+    "embed": (lambda: embed(torch.tensor(1.0), 2), "v: got shape (); it must be (..., d)"),
+    "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_the_arguments_name(name):
+    call, message = REFUSED[name]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
