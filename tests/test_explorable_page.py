@@ -111,7 +111,7 @@ def test_the_end_is_darker_than_the_beginning_until_the_gates_go(place):
 
 
 def test_the_button_sets_the_best_gate_for_the_name(place):
-    place.page.get_by_role("button", name="Best gate for the name").click()
+    place.page.get_by_role("button", name="Best gate at its distance, in an endless document").click()
     place.settle()
     assert place.values()["gate"] == pytest.approx(gate_for_distance(BYTES - 1 - NAME))
 

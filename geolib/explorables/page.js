@@ -89,7 +89,7 @@ function render({ model, el }) {
     html("span", i >= FIRST && i <= LAST ? { class: "name" } : {}, letter, byte));
   const told = html("p", { class: "geo-say" }, root), row = html("div", { class: "geo-pick" }, root);
   let since = 0;
-  button(row, "Best gate for the name", () => place.change({ gate: bestGate(LETTER.length + since - 1 - FIRST) }));
+  button(row, "Best gate at its distance, in an endless document", () => place.change({ gate: bestGate(LETTER.length + since - 1 - FIRST) }));
   button(row, "No gates", () => place.change({ gate: 1 }));
   html("p", { class: "geo-note" }, root, "Keys are random directions, values random signs. Full "
     + "strength: every sign comes back right. Faintest: half of them, which is guessing.");
