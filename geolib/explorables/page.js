@@ -56,7 +56,7 @@ export function describe(state) {
   const all = shares(state), name = all[FIRST], sure = all.filter((share) => share >= 0.99).length;
   const gates = state.gate === 1 ? "no gates" : `a memory of ${memory(state.gate)}`;
   return `${whole(size(state))} features, ${gates}, ${whole(state.after)} bytes read since: the name’s first letter `
-    + `comes back with ${show(100 * name, 0)} percent of its signs right, ${sure} of ${all.length} bytes with 99 or more`;
+    + `comes back with ${show(100 * name, 0)} percent right signs, ${sure} of ${all.length} bytes with 99 or more`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
