@@ -64,6 +64,7 @@ def test_pages_get_their_landmark_lists_and_signatures():
     parser.feed(page)
     assert parser.open == []
     assert landmarks.mended(page) == page
+    assert landmarks.mended('<th class="head"><p></p></th><th>m</th>') == '<td class="head"></td><th>m</th>'
 
 
 def test_in_print_solutions_stand_at_the_end_under_their_chapters():

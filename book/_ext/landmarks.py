@@ -2,6 +2,7 @@
 
 - The side bar, with the book's name and the search in it, is a landmark.
 - A long signature's parameters are lines, no list of definitions without terms.
+- The empty corner of a table is a cell and no head.
 - A work of the bibliography is an item of its list; its older role is deprecated.
 """
 
@@ -15,11 +16,13 @@ from sphinx.application import Sphinx
 SIDE_BAR = '<div id="pst-primary-sidebar" class="bd-sidebar-primary bd-sidebar">'
 LANDMARK = SIDE_BAR.replace(">", ' role="complementary" aria-label="Contents and search">')
 PARAMETERS = re.compile(r"<dl>\s*((?:<dd>(?:(?!</?d[dl]>).)*</dd>\s*)+)</dl>", re.DOTALL)
+CORNER = re.compile(r"<th([^>]*)>(?:\s|</?p>)*</th>")
 
 
 def mended(page: str) -> str:
     """The page with its marks set."""
     page = page.replace(SIDE_BAR, LANDMARK).replace(' role="doc-biblioentry"', ' role="listitem"')
+    page = CORNER.sub(r"<td\1></td>", page)
     return PARAMETERS.sub(lambda found: f'<span class="sig-lines">{in_lines(found[1])}</span>', page)
 
 

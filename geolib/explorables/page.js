@@ -1,5 +1,5 @@
 // What is left of a page: a letter in a state of fixed size, each byte as strong as its value can be read back.
-import { ask, button, html, pick, say, set, show, slider, stage } from "./common.js";
+import { ask, button, html, path, pick, say, set, show, slider, stage, svg } from "./common.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ export function describe(state) {
   const all = shares(state), name = all[FIRST], sure = all.filter((share) => share >= 0.99).length;
   const gates = state.gate === 1 ? "no gates" : `a memory of ${memory(state.gate)}`;
   return `${whole(size(state))} features, ${gates}, ${whole(state.after)} bytes read since: the name’s first letter `
-    + `comes back with ${show(100 * name, 0)} percent of its signs right, ${sure} of ${all.length} bytes with 99 or more`;
+    + `comes back with ${show(100 * name, 0)} percent right signs, ${sure} of ${all.length} bytes with 99 or more`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -87,9 +87,15 @@ function render({ model, el }) {
   const letter = html("p", { class: "letter", role: "img" }, root);
   const bytes = Array.from(LETTER, (byte, i) =>
     html("span", i >= FIRST && i <= LAST ? { class: "name" } : {}, letter, byte));
+  const strip = svg("svg", { role: "img", class: "strip", height: 64 }, root);
+  const [top, half] = [8, 52].map((y) => svg("line", { class: "geo-axis", x1: 44, y1: y, y2: y }, strip));
+  const line = svg("path", { class: "geo-line geo-join" }, strip);
+  svg("text", { x: 38, y: 12, "text-anchor": "end" }, strip, "100 %");
+  svg("text", { x: 38, y: 56, "text-anchor": "end" }, strip, "50 %");
   const told = html("p", { class: "geo-say" }, root), row = html("div", { class: "geo-pick" }, root);
   let since = 0;
-  button(row, "Best gate at its distance, in an endless document", () => place.change({ gate: bestGate(LETTER.length + since - 1 - FIRST) }));
+  button(row, "Best gate at its distance, in an endless document", () =>
+    place.change({ gate: bestGate(LETTER.length + since - 1 - FIRST) }));
   button(row, "No gates", () => place.change({ gate: 1 }));
   html("p", { class: "geo-note" }, root, "Keys are random directions, values random signs. Full "
     + "strength: every sign comes back right. Faintest: half of them, which is guessing.");
@@ -103,6 +109,11 @@ function render({ model, el }) {
     power.update(state.power);
     const all = shares(state);
     all.forEach((share, i) => { bytes[i].style.opacity = (0.1 + 0.9 * (2 * share - 1) ** 2).toFixed(2); });
+    const wide = Math.max(120, strip.getBoundingClientRect().width);
+    [top, half].forEach((axis) => set(axis, { x2: wide }));
+    const across = all.map((_, i) => 44 + ((wide - 46) * i) / (all.length - 1));
+    set(line, { d: path(across, all.map((share) => 8 + 88 * (1 - share))) });
+    set(strip, { viewBox: `0 0 ${wide} 64`, "aria-label": `Right signs along the letter: ${describe(state)}` });
     const sure = all.filter((share) => share >= 0.99).length;
     say(told, "D = ", ["text", whole(size(state))], ". Of the name’s first letter ", ["warm", percent(all[FIRST])],
       " of the signs come back right; ", ["join", String(sure)], ` of ${all.length} bytes have 99\u00a0% or more.`);
