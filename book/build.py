@@ -91,11 +91,16 @@ def surroundings(root: Path) -> dict[str, str]:
     }
 
 
+def apart(script: Path) -> str:
+    """Python that runs a script in a namespace of its own: its names must not stand beside a chapter's."""
+    return f"exec(compile(open({str(script)!r}).read(), {script.name!r}, 'exec'), {{'__name__': {script.stem!r}}})\n"
+
+
 def run_notebooks(root: Path) -> int:
     """Run the notebooks without outputs, side by side; the exit status is 1 when a cell failed."""
     startup = root / "_build" / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True, exist_ok=True)
-    shutil.copy(EVIDENCE, startup)
+    (startup / EVIDENCE.name).write_text(apart(EVIDENCE), "utf-8")
     command = [sys.executable, str(HERE / "side_by_side.py"), str(root)]
     return subprocess.run(command, env=surroundings(root), check=False).returncode
 

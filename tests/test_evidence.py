@@ -49,3 +49,10 @@ def test_a_difference_that_should_be_large_is_not_told():
 def test_what_fails_still_fails(cell):
     with pytest.raises(AssertionError):
         told(cell)
+
+
+def test_it_leaves_no_name_beside_a_chapters_own():
+    build = importlib.import_module("build")
+    names = {}
+    exec(build.apart(build.EVIDENCE), names)
+    assert set(names) == {"__builtins__"}

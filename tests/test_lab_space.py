@@ -263,7 +263,8 @@ def test_killed_in_the_middle_it_ends_in_the_same_numbers(voxels, tmp_path, data
     undisturbed, out = run(config, quiet=True), tmp_path / "out"
     for at in (2, 6):  # in the first epoch, of four steps, and in the second
         words = [sys.executable, "-c", KILLED, repr(config.to_dict()), str(at), str(out)]
-        done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        alone = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # as the run in this process
+        done = subprocess.run(words, env=alone, capture_output=True, text=True)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert not list(out.glob("*.json"))
         assert (out / "runs" / f"{config.name}.pt").is_file()

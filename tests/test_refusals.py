@@ -7,7 +7,7 @@ import torch
 
 from geolib.attention import attention_weights
 from geolib.conformal import bounded_raw, metric_root, slow_law
-from geolib.encodings import Learned, RoPE, Sinusoidal
+from geolib.encodings import Learned, RoPE, Sinusoidal, SphericalRoPE
 from geolib.lie import (
     entry_count,
     exp_pade,
@@ -45,6 +45,10 @@ REFUSED = {
         "positions: got shape (3, 1)",
     ),
     "keys in a list": (lambda: RoPE(torch.ones(1, 2)).place(PLACES, [0.0]), "keys: got list; it must be a tensor"),
+    "more triples than features": (
+        lambda: SphericalRoPE(torch.ones(2), axes=2).place(PLACES).to_reference(Q, Q),
+        "frequencies: got 2 triples; x has 4 features",
+    ),
     "entry_count": (lambda: entry_count(1), "width: got 1; a block has at least 2 rows"),
     "isoclinic_parts: whole numbers": (lambda: isoclinic_parts(WHOLE), "A: got torch.int64"),
     "isoclinic_parts: a list": (lambda: isoclinic_parts([1.0]), "A: got list; it must be a tensor"),

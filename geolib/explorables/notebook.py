@@ -102,10 +102,13 @@ class LabNotebook(Explorable):
 
 
 def gather(folder: Path | str) -> list[dict[str, Any]]:
-    """What the page needs of every record below a folder, in the order of the experiments and of their methods."""
+    """What the page needs of every record below a folder, in the order of the experiments and of their methods.
+
+    Records without accuracies, those of runs on text, are left out.
+    """
     files = [(path, path.stat()) for path in record_files(folder)]
     rows = [_row(path, status.st_mtime_ns, status.st_size) for path, status in files]
-    return [run for _, run in sorted(rows, key=lambda row: row[0])]
+    return [run for _, run in sorted(rows, key=lambda row: row[0]) if any(x is not None for x in run["test_accuracy"])]
 
 
 @lru_cache(maxsize=4096)
