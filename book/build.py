@@ -93,7 +93,8 @@ def surroundings(root: Path) -> dict[str, str]:
 
 def apart(script: Path) -> str:
     """Python that runs a script in a namespace of its own: its names must not stand beside a chapter's."""
-    return f"exec(compile(open({str(script)!r}).read(), {script.name!r}, 'exec'), {{'__name__': {script.stem!r}}})\n"
+    text = f"__import__('pathlib').Path({str(script)!r}).read_text('utf-8')"
+    return f"exec(compile({text}, {script.name!r}, 'exec'), {{'__name__': {script.stem!r}}})\n"
 
 
 def run_notebooks(root: Path) -> int:
