@@ -192,6 +192,11 @@ class Pairwise:
 
     A matrix is made when it is first asked for and kept for all layers; at once where its gradient will be wanted, or a
     layer that is computed twice (activation checkpointing) would make it inside.
+
+    >>> x = torch.arange(3.0)[:, None]
+    >>> pairs = Steps(torch.tensor([0.5]), x, x)
+    >>> pairs.is_made, pairs.factor() is pairs.factor(), pairs.is_made
+    (False, True, True)
     """
 
     def __init__(self, learned: bool):

@@ -296,7 +296,7 @@ def yarn_frequencies(
 
     >>> slowed = language_frequencies(64) / yarn_frequencies(64, 4.0, trained=2048)
     >>> slowed[[0, 14, 31], 0]
-    tensor([1.0000, 1.4054, 4.0000])
+    tensor([1.0000, 1.5294, 4.0000])
     """
     check_positive(factor, "factor")
     check_positive(trained, "trained")

@@ -48,6 +48,10 @@ class Compass(Encoding):
         self.W_w = nn.Linear(width, heads * vectors * 3, bias=False)
         self.W_turn = nn.Linear(width, heads * len(self.grid) * 3)
 
+    def extra_repr(self) -> str:
+        """What it is, beside its layers."""
+        return f"heads={self.heads}, grid={self.grid}, vectors={self.vectors}"
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The compass; all that it adds comes with each layer's input."""
         positions, keys = as_places(positions, keys, len(self.grid))
