@@ -42,6 +42,8 @@ REGISTRY = ("test_encodings", "test_encodings_lie", "test_encodings_riemann", "t
 # Compiling takes seconds and tells nothing that the eager form does not; the compiler also refuses mutmut's detours.
 UNCOMPILED = "not graph and not compile and not export"
 EAGER = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": "", "HYPOTHESIS_PROFILE": "mutants"}
+# A machine with other work to do is slow; a mutant that it kept waiting must not pass for one that loops for ever.
+PATIENCE = ("timeout_constant = 12", "timeout_multiplier = 15")
 COPIED = ("geolib", "tests", "book", "chapters", "pyproject.toml", "README.md", "_config.yml", "_toc.yml", "Makefile")
 
 
@@ -103,7 +105,7 @@ def settings(module: Module) -> str:
         "pytest_add_cli_args_test_selection": tests,
         "pytest_add_cli_args": ["-m", "not site", "-k", UNCOMPILED, "-p", "no:cacheprovider"],
     }
-    lines = ["[mutmut]", "process_isolation = forkserver", "use_git_change_detection = false"]
+    lines = ["[mutmut]", "process_isolation = forkserver", "use_git_change_detection = false", *PATIENCE]
     for key, values in lists.items():
         lines += [f"{key} =", *(f"    {value}" for value in values)]
     return "\n".join(lines) + "\n"
