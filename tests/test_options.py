@@ -27,11 +27,11 @@ ASIDE = ("lab", "explorables", "check", "figures")  # these have tests of their 
 EXCUSED = {("attention.Encoding.place", "keys"): "the encoding that ignores positions"}
 
 
-def public():
-    """Each public function, class and method of the mathematics, by module and name."""
+def public(kept):
+    """Each public function, class and method of the library's modules that are kept, by module and name."""
     for info in pkgutil.walk_packages(geolib.__path__, "geolib."):
         inside = info.name.split(".")[1:]
-        if inside[0] in ASIDE or any(part.startswith("_") for part in inside):
+        if any(part.startswith("_") for part in inside) or not kept(inside):
             continue
         module = importlib.import_module(info.name)
         for name, thing in vars(module).items():
@@ -44,12 +44,17 @@ def public():
                     yield f"{'.'.join(inside)}.{name}.{method}", function
 
 
-OPTIONAL = {
-    (name, p.name)
-    for name, thing in public()
-    for p in inspect.signature(thing).parameters.values()
-    if p.default is not p.empty
-}
+def optional(kept):
+    """(name, parameter) for each parameter with a default."""
+    return {
+        (name, p.name)
+        for name, thing in public(kept)
+        for p in inspect.signature(thing).parameters.values()
+        if p.default is not p.empty
+    }
+
+
+OPTIONAL = optional(lambda inside: inside[0] not in ASIDE)
 
 
 # What a call gives, as something to compare ---------------------------------------------------------------------------
@@ -473,18 +478,32 @@ ROWS = [
 ]
 
 
-def test_every_option_has_a_row_and_every_row_an_option():
-    rows = {(name, option) for name, _, away in ROWS for option in away}
-    missing, spare = OPTIONAL - rows - set(EXCUSED), (rows | set(EXCUSED)) - OPTIONAL
+def check_rows(rows, options, excused=()):
+    """Each option has a row, and each row an option."""
+    held = {(name, option) for name, _, away in rows for option in away}
+    missing, spare = options - held - set(excused), (held | set(excused)) - options
     assert not missing, f"give these a call and a value away from their defaults: {sorted(missing)}"
     assert not spare, f"no such option: {sorted(spare)}"
 
 
-@pytest.mark.parametrize(("name", "call", "away"), ROWS, ids=[f"{i}-{row[0]}" for i, row in enumerate(ROWS)])
-def test_every_option_makes_a_difference(name, call, away):
+def check_differences(call, away):
+    """Each option makes a difference, the others at their defaults and away from them."""
     plain, all_away = call(), call(**away)
     assert not differ(plain, call()), "the call is not the same twice"
     for option, value in away.items():
         assert differ(plain, call(**{option: value})), f"{option} alone makes no difference"
         others = {key: other for key, other in away.items() if key != option}
         assert differ(all_away, call(**others)), f"{option} makes no difference beside {', '.join(others)}"
+
+
+def ids_of(rows):
+    return [f"{i}-{row[0]}" for i, row in enumerate(rows)]
+
+
+def test_every_option_has_a_row_and_every_row_an_option():
+    check_rows(ROWS, OPTIONAL, EXCUSED)
+
+
+@pytest.mark.parametrize(("name", "call", "away"), ROWS, ids=ids_of(ROWS))
+def test_every_option_makes_a_difference(name, call, away):
+    check_differences(call, away)
