@@ -60,7 +60,10 @@ class Module:
 
 MODULES = {
     "attention": Module(("geolib/attention.py", "geolib/_written.py"), ("test_attention", "test_lab_precision")),
-    "checks": Module(("geolib/_checks.py", "geolib/_precision.py"), ("test_precision", "test_rotations", "test_lie", "test_sympow", "test_refusals")),
+    "checks": Module(
+        ("geolib/_checks.py", "geolib/_precision.py"),
+        ("test_precision", "test_rotations", "test_lie", "test_sympow", "test_refusals"),
+    ),
     "conformal": Module(("geolib/conformal.py",), ("test_conformal",)),
     "connection": Module(("geolib/connection/*.py",), ("test_connection",)),
     "encodings": Module(("geolib/encodings.py", "geolib/placed.py"), ("test_attention",)),
