@@ -74,7 +74,7 @@ pair:
 	@rm -rf $(PAIR)
 	@$(PYTHON) -m venv $(PAIR)
 	@grep -Ev '^(torch|torchvision|sympy)==' constraints.txt > $(PAIR)/others.txt
-	$(PAIR)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(filter newest,$(OTHERS)),,-c $(PAIR)/others.txt) \
+	$(PAIR)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(if $(filter newest,$(OTHERS)),,-c $(PAIR)/others.txt) \
 	  torch$(if $(filter newest,$(TORCH)),,==$(TORCH)) -e ".[test]"
 	$(PAIR)/bin/python -m pytest -m "not site" $(SIDE_BY_SIDE)
 

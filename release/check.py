@@ -81,7 +81,7 @@ def environment(folder: Path, *packages: str) -> Path:
     """A fresh virtual environment with these packages; its Python."""
     call([sys.executable, "-m", "venv", str(folder)])
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-    call([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages])
+    call([python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages])
     return python
 
 
