@@ -88,18 +88,19 @@ def test_a_mask_of_numbers_is_refused():
 # Through a placed encoding -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", ["none", "rope", "alibi", "rmt", "lf", "gauss", "sympow-gates", "riemannformer+lf"])
-def test_padding_changes_nothing(name):
+def test_padding_changes_nothing(name, causal):
     """What padded tokens hold reaches no other token, in any method; each sequence is as it is alone."""
     torch.manual_seed(0)
     encoding, lengths = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double(), torch.tensor([9, 6])
     q, k, v = torch.randn(3, 2, HEADS, 9, DIM, dtype=F64)
     x, positions = torch.randn(2, 9, HEADS * DIM, dtype=F64), torch.arange(9.0, dtype=F64)
     placed = encoding.place(positions)
-    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(x), causal=True, mask=padding_mask(lengths, 9))
+    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(x), causal=causal, mask=padding_mask(lengths, 9))
     alone = encoding.place(positions[:6])
     own = alone.to_reference(q[1:, :, :6], k[1:, :, :6])
-    assert_close(got[1:, :, :6], alone.attend(*own, v[1:, :, :6], alone.log_gate(x[1:, :6]), causal=True))
+    assert_close(got[1:, :, :6], alone.attend(*own, v[1:, :, :6], alone.log_gate(x[1:, :6]), causal=causal))
 
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "lf", "riemannformer", "rope+sympow"])
