@@ -31,7 +31,7 @@ from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass, modules, rows
 from geolib.encodings import build
 from geolib.manifolds import charts
-from geolib.placed import FocusedByBlocks, Gated, Reordered, Together
+from geolib.placed import Carried, FocusedByBlocks, Gated, Reordered, Together, cis, turn_pairs
 from geolib.recurrence import chunks, fused, layers
 
 ASIDE = ("lab", "explorables", "check", "figures")  # these have tests of their own kinds
@@ -448,6 +448,11 @@ ROWS = [
         "placed.Reordered",
         lambda **o: Reordered(encodings.RoPE(TWO_AXES[:1]).place(CELLS), **o).to_reference(Q, K),
         {"turned": 2},
+    ),
+    (
+        "placed.Carried",
+        or_refused(lambda **o: Carried(turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), **o).to_reference(Q, K)),
+        {"heads": 3},
     ),
     ("encodings.check_name", or_refused(lambda **o: encodings.check_name("ropes", **o)), {"argument": "y"}),
     (
