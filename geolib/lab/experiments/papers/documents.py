@@ -164,7 +164,7 @@ def context_table(experiment: Experiment, scale: str, records: Iterable[Record])
     title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by training context"
     notes = ["Each model is tested at the context it was trained at; all of them on the same bytes."]
     if any(row[0].endswith("-4") for row in rows):
-        notes.append("Rows -4 are at p = 4, softmax beside them; they read as many bytes as one another, not as the rest.")
+        notes.append("Rows -4 are at p = 4 and softmax beside them, on equally many bytes, fewer than in the rest.")
     return Table(title, ["method", *map(str, contexts)], rows, notes + provenance(experiment, scale, cells))
 
 
