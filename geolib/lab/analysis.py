@@ -415,21 +415,8 @@ def carried_accuracy(run: Run, shift: int) -> float:
 def extended_accuracy(run: Run, pixels: int) -> float:
     """Accuracy on the test images resized, when positions count on past the trained grid or stop before its end.
 
-    Parameters
-    ----------
-    run : Run
-    pixels : int
-        Along each side of the resized images; the patch's sides divide it.
-
-    Returns
-    -------
-    float
-        In [0, 1]. Learned vectors of cells beyond the trained grid are drawn as their start was.
-
-    Raises
-    ------
-    ValueError
-        When no whole number of patches fits.
+    ``pixels`` is along each side of the resized images; ValueError when no whole number of patches fits.
+    Learned vectors of cells beyond the trained grid are drawn as their start was.
 
     Source: LR-F2.
     """
@@ -443,21 +430,8 @@ def extended_accuracy(run: Run, pixels: int) -> float:
 def rescaled_accuracy(run: Run, pixels: int) -> float:
     """Accuracy on the test images resized, when positions are squeezed or stretched into the trained range.
 
-    Parameters
-    ----------
-    run : Run
-    pixels : int
-        Along each side of the resized images; the patch's sides divide it.
-
-    Returns
-    -------
-    float
-        In [0, 1]. A table of learned vectors is interpolated linearly between its cells.
-
-    Raises
-    ------
-    ValueError
-        When no whole number of patches fits.
+    ``pixels`` is along each side of the resized images; ValueError when no whole number of patches fits.
+    A table of learned vectors is interpolated linearly between its cells.
 
     Source: LR-F2.
     """

@@ -122,7 +122,7 @@ class Experiment:
     importance : int
         Lower comes first among the pending runs.
     tabulate : function of (experiment, scale, records), or None
-        Makes the table when it is not the usual one.
+        Makes the table when it is not the usual one; it passes over records of other configurations.
     """
 
     name: str

@@ -49,16 +49,6 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
 
     Rows and data sets without a record are left out; the first note says how many runs there are to come.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over.
-
-    Returns
-    -------
-    Table
 
     Source: RF-T1.
     """
@@ -83,7 +73,8 @@ def provenance(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     """Notes under a table of means: how many runs are to come, and the seeds and devices of those recorded."""
     runs = [record for group in cells.values() for record in group]
     seeds = sorted({record.config.seed for record in runs})
-    notes = [f"± is over the seeds {seeds}."] if runs else []
+    alone = ", and a number without it is one seed's" if {1} < {len(group) for group in cells.values()} else ""
+    notes = [f"± is over the seeds {seeds}{alone}."] if runs else []
     notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
     return [to_come(experiment, scale, cells), *notes]
 
@@ -131,18 +122,8 @@ def tables_of(what: Experiment | Course, scale: str, records: Iterable[Record]) 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """The experiment's paired differences: each pair of ``against``, on each data set, beside the paper's difference.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over.
-
-    Returns
-    -------
-    Table
-        In percentage points: mean ± standard error over the seeds that both rows have; from three seeds on the paired
-        95 % t interval. Pairs and data sets without a common seed are left out.
+    In percentage points: mean ± standard error over the seeds that both rows have; from three seeds on the paired
+    95 % t interval. Pairs and data sets without a common seed are left out.
 
     Source: RF-T1.
     """

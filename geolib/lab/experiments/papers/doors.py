@@ -14,17 +14,7 @@ from geolib.lab.runs.record import Record
 def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Accuracy of each row with its test images as they are and with their patches shuffled, in percent.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over.
-
-    Returns
-    -------
-    Table
-        Mean ± standard deviation over seeds.
+    Mean ± standard deviation over seeds.
 
     Source: RF-PE.
     """

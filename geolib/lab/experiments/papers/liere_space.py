@@ -10,6 +10,7 @@ from geolib.lab.experiments.papers.liere import (
     MODEL,
     TINY,
     TITLES,
+    block_titles,
     blocks_of,
     deviation_table,
 )
@@ -69,7 +70,7 @@ VOXEL_BLOCKS = Experiment(
     about="LieRE's block width with three axes: ModelNet10's voxels",
     source="LR-F4a",
     datasets=("modelnet10",),
-    methods={f"liere-{b}": f"LieRE, width {b}" if b < 64 else "LieRE, one block a head" for b in (2, 4, 8, 12, 64)},
+    methods=block_titles((2, 4, 8, 12, 64)),
     variants=_VOXEL_VARIANTS,
     against=tuple((f"liere-{b}", "liere-2") for b in (4, 8, 12, 64)),
     settings={scale: VOXELS.settings[scale] for scale in ("smoke", "cpu")},

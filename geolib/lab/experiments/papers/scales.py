@@ -60,17 +60,7 @@ def scales_of(record: Record) -> np.ndarray:
 def scale_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Where s started, where it ended, how many of its numbers went up, and the test accuracy in percent.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over.
-
-    Returns
-    -------
-    Table
-        Accuracies are mean ± standard deviation over seeds.
+    Accuracies are mean ± standard deviation over seeds.
 
     Source: RF-6a.
     """

@@ -35,20 +35,17 @@ def accuracies(record: Record) -> dict[int, float]:
     return {0: record.accuracy} | dict(zip(record.config.shifts, found))
 
 
+def deviations(records: Iterable[Record]) -> list[str]:
+    """The mean shift deviation before training and after it, in words for a table."""
+    kept = list(records)
+    return [
+        f"{sum(each) / len(each):.3f}" if (each := [r.learned[key] for r in kept if key in r.learned]) else "-"
+        for key in ("shift_deviation_start", "shift_deviation")
+    ]
+
+
 def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """Accuracy of each row where nothing moved and at the shifts that are powers of two, in percent.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over.
-
-    Returns
-    -------
-    Table
-    """
+    """Accuracy of each row where nothing moved and at the shifts that are powers of two, in percent."""
     (dataset,) = experiment.datasets
     cells = cells_of(experiment, scale, records)
     shifts = [0, *(shift for shift in experiment.settings[scale]["shifts"] if shift.bit_count() == 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from geolib.lab.experiments.papers.shifts import SHIFT, accuracies
+from geolib.lab.experiments.papers.shifts import SHIFT, accuracies, deviations
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of, provenance
 from geolib.lab.experiments.text import Table, spread
@@ -29,17 +29,7 @@ def equal_start(width: int) -> float:
 def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Accuracy of each row in place and with its positions moved by 4 patches, and its shift deviation.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over.
-
-    Returns
-    -------
-    Table
-        Mean ± standard deviation over seeds; accuracies in percent, shift deviations before and after training.
+    Mean ± standard deviation over seeds; accuracies in percent, shift deviations before and after training.
 
     Source: LR-blk, LR-SHIFT.
     """
@@ -50,12 +40,7 @@ def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
         if not (found := cells.get((name, dataset))):
             continue
         moved = [accuracies(record)[4] for record in found]
-        start, end = (
-            [record.learned[key] for record in found if key in record.learned]
-            for key in ("shift_deviation_start", "shift_deviation")
-        )
-        deviations = [f"{sum(each) / len(each):.3f}" if each else "-" for each in (start, end)]
-        rows.append([title, spread([record.accuracy for record in found]), spread(moved), *deviations])
+        rows.append([title, spread([record.accuracy for record in found]), spread(moved), *deviations(found)])
     title = f"{experiment.name} ({scale} scale): test accuracy in %, and how far the rotations are from relative"
     header = ["method", "in place", "moved by 4", "deviation at the start", "trained"]
     return Table(title, header, rows, provenance(experiment, scale, cells))
