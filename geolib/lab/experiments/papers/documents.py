@@ -78,7 +78,7 @@ def at(
     **options: Any,
 ) -> Variant:
     """A row: a method at a training context at each scale, with options, perhaps steps and a length of its own."""
-    length = {} if epochs is None else {"epochs": epochs, "eval_every": epochs}
+    length: dict[str, Any] = {} if epochs is None else {"epochs": epochs, "eval_every": epochs}
     fields = {}
     for scale, context in contexts.items():
         own = {**OPTIONS.get(scale, {}), **options}
@@ -101,7 +101,8 @@ def grid() -> tuple[dict[str, str], dict[str, Variant], dict[str, list[tuple[str
                 variants[f"{method}@{context}"] = at(method, there)
     for context in FOURTH:
         for method, title in TITLES.items():
-            row, power = f"{method}-4@{context}", {} if method == "softmax" else {"power": 4}
+            row = f"{method}-4@{context}"
+            power: dict[str, Any] = {} if method == "softmax" else {"power": 4}
             titles[row] = f"{title}, {'p = 4' if power else 'beside p = 4'}, {context:,} bytes"
             variants[row] = at(method, {"full": context}, epochs=FOURTH_EPOCHS, **power)
             parts["full"].append((row, DATA))
