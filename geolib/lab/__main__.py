@@ -114,7 +114,8 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow", "training",
+    "agreement", "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow",
+    "training",
 )  # fmt: skip
 
 
