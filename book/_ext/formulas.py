@@ -171,13 +171,16 @@ def in_colour(html: str, roles: set[str]) -> str:
 
 
 def roles_beside(node: nodes.Node) -> set[str]:
-    """The roles with a colour in the formula's part of the page, a section with its subsections."""
+    """The roles with a colour in the formula's part of the page: a section with its subsections, or the opening."""
     part = part_of(node)
     if part is None:
         return set()
     if "roles" not in part:
-        pictures = (image["uri"] for image in part.findall(nodes.image) if "explorable-still" in image["classes"])
-        plots = (block.astext() for block in part.findall(nodes.literal_block))
+        opening = not is_titled(part.parent)
+        near = [each for each in part.children if not (opening and is_titled(each))]
+        images = [each for child in near for each in child.findall(nodes.image)]
+        pictures = [image["uri"] for image in images if "explorable-still" in image["classes"]]
+        plots = [block.astext() for child in near for block in child.findall(nodes.literal_block)]
         part["roles"] = set().union(*map(roles_of_explorable, pictures), *map(roles_of_plot, plots))
     return part["roles"]
 
@@ -190,17 +193,22 @@ def roles_of_explorable(still: str) -> set[str]:
 
 
 def roles_of_plot(code: str) -> set[str]:
-    """The roles by whose names a cell's code colours what it draws."""
-    return {name.lower() for name in re.findall(r"\b(QUERY|KEY|VALUE)\b", code)}
+    """The roles by whose names a cell's code colours what it draws; to import a name is not to draw."""
+    return set() if "import " in code else {name.lower() for name in re.findall(r"\b(QUERY|KEY|VALUE)\b", code)}
+
+
+def is_titled(node: nodes.Node | None) -> bool:
+    """Whether it is a section with a title: statements are sections without one."""
+    return isinstance(node, nodes.section) and isinstance(node[0], nodes.title)
 
 
 def part_of(node: nodes.Node) -> nodes.Element | None:
-    """The section right under the page's title that the node stands in; statements are sections without a title."""
+    """The section right under the page's title that the node stands in; in the page's opening, the page's section."""
     around: list[nodes.Element] = []
     while (node := node.parent) is not None:
-        if isinstance(node, nodes.section) and isinstance(node[0], nodes.title):
+        if is_titled(node):
             around.append(node)
-    return around[-2] if len(around) > 1 else None
+    return around[-2:][0] if around else None
 
 
 def role_colours() -> str:
