@@ -2,6 +2,8 @@
 # make pdf     print the built book into one file, linked from the landing page (needs a Chromium)
 # make serve   show the built site on localhost
 # make test    every check: lint, types, unit tests, the book with warnings as errors, the site in a browser
+# make mutants [MODULES="rotations lie"] [MINUTES=60]   change the library in small places and see that a test fails;
+#              outside make test; goes on where it stopped
 # make stills  photograph the gallery's explorables anew, after a change to any of them
 # make clean   forget what was built (the virtual environment stays)
 #
@@ -16,6 +18,7 @@ ifeq ($(origin BIN), undefined)
 BIN := $(VENV)/bin
 BOOK_READY := $(VENV)/book.stamp
 TEST_READY := $(VENV)/test.stamp
+MUTANTS_READY := $(VENV)/mutants.stamp
 endif
 
 # As many workers as processors; tests/conftest.py says which tests stay together.
@@ -23,7 +26,7 @@ SIDE_BY_SIDE := -n auto --dist loadgroup
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: book pdf serve test lint types units site setup-cells stills clean
+.PHONY: book pdf serve test lint types units site mutants setup-cells stills clean
 
 book: $(BOOK_READY)
 	@$(BIN)/python book/build.py
@@ -53,6 +56,9 @@ units: $(TEST_READY)
 site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)
 
+mutants: $(MUTANTS_READY)
+	nice -n 12 $(BIN)/python tests/mutation/run.py --minutes $(or $(MINUTES),60) $(MODULES)
+
 setup-cells: $(BOOK_READY)
 	@$(BIN)/python book/stamp_setup.py
 
@@ -67,6 +73,11 @@ $(VENV)/test.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
 	@echo "Installing what the book and its tests need into $(VENV) (once; a few minutes) ..."
 	@$(PIP_INSTALL) -e ".[test]"
 	@touch $(VENV)/book.stamp $(VENV)/test.stamp
+
+$(VENV)/mutants.stamp: $(VENV)/test.stamp
+	@echo "Installing mutmut into $(VENV) (once) ..."
+	@$(PIP_INSTALL) -e ".[mutants]"
+	@touch $@
 
 $(VENV)/book.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
 	@echo "Installing what the book needs into $(VENV) (once; a few minutes) ..."
