@@ -557,8 +557,8 @@ def test_a_plot_names_a_method_in_its_own_colour():
 
 def test_tables_of_runs_show_their_methods_strokes():
     page = (SITE / next(name for name in chapters() if "11_" in name)).read_text("utf-8")
-    strokes = re.findall(r'class="method method-(\w+) method-(\w+)( method-more)?"', page)
-    assert {("grey", "dotted", ""), ("orange", "solid", ""), ("orange", "solid", " method-more")} <= set(strokes)
+    strokes = re.findall(r'class="stroke stroke-(\w+) stroke-(\w+)( stroke-more)?"', page)
+    assert {("grey", "dotted", ""), ("orange", "solid", ""), ("orange", "solid", " stroke-more")} <= set(strokes)
 
 
 def test_the_gallery_names_the_chapters_of_each_explorable():
@@ -566,6 +566,15 @@ def test_the_gallery_names_the_chapters_of_each_explorable():
     homes = re.findall(r'(?s)<p class="explorable-home">In the book: (.*?)</p>', page)
     assert len(homes) == page.count('class="explorable-still') > 10
     assert all(re.search(r'href="\.\./chapters/\d\d_', each) for each in homes)
+
+
+COLUMNS = """() => [...document.querySelectorAll("dl.py > dd, dl.py > dt")]
+  .filter((part) => part.getClientRects().length && part.getBoundingClientRect().width < 200).map((part) => part.id)"""
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if "/api/" in name])
+def test_the_librarys_entries_have_room_on_a_phone(visit, name):
+    assert visit(name, narrow=True).page.evaluate(COLUMNS) == []
 
 
 def test_the_librarys_pages_typeset_their_formulas():

@@ -53,14 +53,14 @@ def classes_of(method: str) -> list[str]:
     """The classes of a method's stroke."""
     name, *added = method.split("+")
     colour, dashes = METHOD_STYLES[name]
-    return ["method", f"method-{colour}", f"method-{DASHES[dashes]}", *(["method-more"] if added else [])]
+    return ["stroke", f"stroke-{colour}", f"stroke-{DASHES[dashes]}", *(["stroke-more"] if added else [])]
 
 
 def colours_css() -> str:
     """The style of the strokes, light and dark."""
     themes = {"light": COLOURS, "dark": DARK_COLOURS}
     return "".join(
-        f'html[data-theme="{theme}"] .method-{name} {{ color: {colour}; }}\n'
+        f'html[data-theme="{theme}"] .stroke-{name} {{ color: {colour}; }}\n'
         for theme, colours in themes.items()
         for name, colour in colours.items()
     )
