@@ -175,7 +175,8 @@ class RoPE(Encoding):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Cosines and sines, for all layers."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
-        return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys))
+        heads = self.frequencies.shape[0] if self.frequencies.dim() == 3 else 1
+        return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys), heads)
 
 
 class ALiBi(Encoding):
@@ -338,7 +339,7 @@ class RiemannFormer(Encoding):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The inverse tangent mappings, for all layers."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
-        return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys))
+        return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys), len(self.raw_scale))
 
 
 class RiemannFormerGeneral(RiemannFormer):
@@ -438,7 +439,7 @@ class RiemannFormerRelative(RiemannFormer):
         """Two maps, one for queries and one for keys, for all layers."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         at_keys = self.key_table(positions if keys is None else keys)
-        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys))
+        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys), len(self.raw_scale))
 
     def key_table(self, positions: Tensor) -> Tensor:
         """What keys are multiplied by: the turns of ``table``, the scales inverted."""
@@ -710,7 +711,8 @@ class LieRE(Encoding):
         act, table = (turn_pairs, self._turns) if self.width == 2 else (turn_blocks, self.rotations)
         query, key = at_both(table, positions, keys)
         sizes = counts(positions, keys)
-        own = [Carried(act, tables, sizes) for tables in zip(query.unbind(0), key.unbind(0))]
+        heads = self.generators.shape[1]
+        own = [Carried(act, tables, sizes, heads) for tables in zip(query.unbind(0), key.unbind(0))]
         return own[0] if len(own) == 1 else ByLayer(own)
 
     def skew(self) -> Tensor:

@@ -94,11 +94,14 @@ def cis(angles: Tensor) -> Tensor:
 class Carried(Placed):
     """Queries and keys carried to the reference space by ``act(x, table)``, with a table for each.
 
-    A table may be a tuple of tensors; ``counts`` are the placed queries and keys.
+    A table may be a tuple of tensors; ``counts`` are the placed queries and keys; ``heads`` is how many heads have
+    tables of their own, 1 where all share them.
     """
 
-    def __init__(self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int]):
-        self.act, self.tables, self.counts = act, tables, counts
+    def __init__(
+        self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int], heads: int = 1
+    ):
+        self.act, self.tables, self.counts, self.heads = act, tables, counts, heads
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """The placed queries and keys, each by its table.
@@ -109,6 +112,11 @@ class Carried(Placed):
         (tensor([[0., 1.]]), tensor([[-1.,  0.]]))
         """
         (query, key), (queries, keys) = self.tables, self.counts
+        for argument, x in (("q", q), ("k", k)):
+            own = (
+                f"the encoding has {self.heads} heads of its own; where query heads share keys, repeat_heads(k, heads)"
+            )
+            require(self.heads in (1, x.shape[-3] if x.dim() > 2 else 1), argument, f"shape {tuple(x.shape)}", own)
         a = on_placed(lambda x: self.act(x, query), q, queries)
         b = on_placed(lambda x: self.act(x, key), k, keys)
         for argument, came, carried in (("q", q, a), ("k", k, b)):

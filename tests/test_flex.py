@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 from geolib.encodings import ALiBi, build
 from geolib.flex import flex_attend
@@ -123,6 +124,25 @@ def test_no_matrix_is_made_where_none_is_asked_for(name, monkeypatch):
         monkeypatch.setattr(pairs, "computed", refuse)
     placed = encoding.place(positions)
     assert placed.as_score_mod() or placed.as_attenuation_mod()
+
+
+@pytest.mark.parametrize("name", ["lf", "gauss", "alibi", "rmt"])
+def test_what_is_kept_survives_activation_checkpointing(name):
+    """A block that is computed a second time, for the backward pass, meets what the first pass kept."""
+    encoding = build(name, width=16, heads=1, grid=(4,))
+    q = torch.randn(1, 1, 4, 16, requires_grad=True)
+
+    def gradients(call):
+        placed = encoding.place(torch.arange(4.0))
+        y = q
+        for _ in range(2):
+            y = call(lambda z: placed.attend(z, z, z, placed.log_gate(None)), y)
+        return torch.autograd.grad(y.square().sum(), [q, *encoding.parameters()])
+
+    wanted = gradients(lambda act, z: act(z))
+    got = gradients(lambda act, z: checkpoint(act, z, use_reentrant=False))
+    for a, b in zip(got, wanted):
+        assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
 def test_a_learned_gaussian_has_its_gradient_though_it_is_kept():

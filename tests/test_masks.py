@@ -1,12 +1,13 @@
 """Masks, dropout and shared heads: attention with them is the loop over the pairs that are left."""
 
+import cmath
 import math
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import Placed, attention, attention_weights
+from geolib.attention import Placed, attention, attention_weights, repeat_heads
 from geolib.encodings import ALiBi, Encoding, LocalityFocusing, RoPE, build
 from geolib.masks import document_mask, document_positions, padding_mask
 from geolib.rotations import language_frequencies
@@ -87,18 +88,19 @@ def test_a_mask_of_numbers_is_refused():
 # Through a placed encoding -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", ["none", "rope", "alibi", "rmt", "lf", "gauss", "sympow-gates", "riemannformer+lf"])
-def test_padding_changes_nothing(name):
+def test_padding_changes_nothing(name, causal):
     """What padded tokens hold reaches no other token, in any method; each sequence is as it is alone."""
     torch.manual_seed(0)
     encoding, lengths = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double(), torch.tensor([9, 6])
     q, k, v = torch.randn(3, 2, HEADS, 9, DIM, dtype=F64)
     x, positions = torch.randn(2, 9, HEADS * DIM, dtype=F64), torch.arange(9.0, dtype=F64)
     placed = encoding.place(positions)
-    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(x), causal=True, mask=padding_mask(lengths, 9))
+    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(x), causal=causal, mask=padding_mask(lengths, 9))
     alone = encoding.place(positions[:6])
     own = alone.to_reference(q[1:, :, :6], k[1:, :, :6])
-    assert_close(got[1:, :, :6], alone.attend(*own, v[1:, :, :6], alone.log_gate(x[1:, :6]), causal=True))
+    assert_close(got[1:, :, :6], alone.attend(*own, v[1:, :, :6], alone.log_gate(x[1:, :6]), causal=causal))
 
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "lf", "riemannformer", "rope+sympow"])
@@ -195,6 +197,41 @@ def test_a_cache_gives_token_by_token_what_a_pass_gives(name):
         cache = torch.cat([cache, b], 2)
         y = beside.attend(a, cache, v[:, :, : t + 1], beside.log_gate(x[:, : t + 1]), causal=True)
         assert_close(y, whole[:, :, here])
+
+
+@pytest.mark.parametrize("name", ["liere", "riemannformer", "rope-mixed", "riemannformer-relative"])
+def test_heads_of_an_encodings_own_are_not_shared_by_accident(name):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 4, 5, 8), *torch.randn(2, 1, 2, 5, 8)
+    own = build(name, width=32, heads=4, grid=(5,)).place(torch.arange(5.0)).layer(0)
+    with pytest.raises(ValueError, match=r"k: got shape \(1, 2, 5, 8\); the encoding has 4 heads of its own"):
+        own.to_reference(q, k)
+    a, b = own.to_reference(q, repeat_heads(k, 4))
+    assert own.attend(a, b, repeat_heads(v, 4)).shape == q.shape
+    shared = {"per_head": False} if "riemann" in name else {"share": "heads"}
+    placed = build(name, width=32, heads=4, grid=(5,), **shared).place(torch.arange(5.0)).layer(0)
+    a, b = placed.to_reference(q, k)
+    wide = placed.to_reference(q, repeat_heads(k, 4))
+    assert_close(placed.attend(a, b, v), placed.attend(*wide, repeat_heads(v, 4)))
+
+
+def test_cross_attention_is_the_loop_over_two_texts():
+    """RoPE and ALiBi at real positions of queries and keys, turned and scored pair by pair as complex numbers."""
+    q, k, v = (torch.randn(1, 2, n, 4, dtype=F64) for n in (3, 5, 5))
+    p, n = torch.tensor([0.5, 7.0, 2.25], dtype=F64), torch.tensor([4.0, 0.0, 11.5, 3.0, 8.0], dtype=F64)
+    placed = build("rope+alibi", width=8, heads=2, grid=(12,)).double().place(p, keys=n)
+    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(None))
+    for h in range(2):
+        for i in range(3):
+            scores = []
+            for j in range(5):
+                score = 0.0
+                for pair, theta in enumerate((1.0, 0.01)):
+                    a, b = (complex(*x[2 * pair : 2 * pair + 2]) for x in (q[0, h, i].tolist(), k[0, h, j].tolist()))
+                    score += (a.conjugate() * b * cmath.exp(1j * theta * (n[j] - p[i]).item())).real
+                scores.append(score / 2 - 2.0 ** (-4 * (h + 1)) * abs(p[i] - n[j]).item())
+            weights = torch.tensor(scores, dtype=F64).softmax(0)
+            assert_close(got[0, h, i], weights @ v[0, h], atol=1e-7, rtol=1e-7)
 
 
 def test_a_scale_reaches_the_scores():

@@ -10,21 +10,39 @@ import pkgutil
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import geolib
-from geolib import attention, conformal, connection, encodings, lie, locality, manifolds, recurrence, rotations, sympow
+from geolib import (
+    attention,
+    conformal,
+    connection,
+    encodings,
+    flex,
+    lie,
+    locality,
+    manifolds,
+    recurrence,
+    rotations,
+    sympow,
+)
 from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass, modules, rows
 from geolib.encodings import build
 from geolib.manifolds import charts
-from geolib.placed import FocusedByBlocks
+from geolib.placed import Carried, FocusedByBlocks, Gated, Reordered, Together, cis, turn_pairs
 from geolib.recurrence import chunks, fused, layers
 
 ASIDE = ("lab", "explorables", "check", "figures")  # these have tests of their own kinds
 
 # Parameters that are there so that all of a kind can be called alike.
-EXCUSED = {("attention.Encoding.place", "keys"): "the encoding that ignores positions"}
+EXCUSED = {
+    ("attention.Encoding.place", "keys"): "the encoding that ignores positions",
+    ("placed.Penalised.as_score_mod", "x"): "a gate of positions alone",
+    ("recurrence.layers.Powered.attend", "scale"): "a common factor of the scores cancels",
+    ("recurrence.layers.Powered.weights", "scale"): "a common factor of the scores cancels",
+}
 
 
 def public(kept):
@@ -164,7 +182,10 @@ def weighed(encoding, layer=0):
 
 def placing(name, queries=4, **own):
     """A registered method placed at queries, its keys there or elsewhere."""
-    encoding = seeded(build)(name=name, width=16, heads=2, grid=(2, 2), **own)
+    return placing_of(seeded(build)(name=name, width=16, heads=2, grid=(2, 2), **own), queries)
+
+
+def placing_of(encoding, queries=4):
     torch.manual_seed(6)
     q, k, x = torch.randn(1, 2, queries, 8), torch.randn(1, 2, 4, 8), torch.randn(1, 4, 16)
 
@@ -182,9 +203,12 @@ DOUBLE = torch.float64
 GRID = rotations.grid_positions(2, 2)
 Q, K, V = torch.randn(3, 1, 2, 5, 4, dtype=DOUBLE)
 GATE, OMEGA = -torch.rand(5, 5, dtype=DOUBLE), torch.rand(5, 5, dtype=DOUBLE)
-WEIGHING = {"log_gate": GATE, "attenuation": OMEGA, "causal": True, "scale": 0.9}
+SEEN = torch.rand(5, 5) < 0.6
+SEEN.fill_diagonal_(True)
+WEIGHING = {"log_gate": GATE, "attenuation": OMEGA, "causal": True, "scale": 0.9, "mask": SEEN}
+ATTENDING = WEIGHING | {"dropout": 0.5}
 NARROW = [t.bfloat16() for t in (Q, K, V)]
-ASKED = {"log_gate": GATE, "causal": True}  # of what is placed
+ASKED = {"log_gate": GATE, "causal": True, "mask": SEEN}  # of what is placed
 SHAPE = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=DOUBLE)
 CELLS, WIDTHS = torch.randn(5, 2, dtype=DOUBLE), torch.tensor([[0.7], [1.5]], dtype=DOUBLE)
 GATES, TURNS = -torch.rand(1, 2, 5, dtype=DOUBLE), torch.rand(1, 2, 5, 2, dtype=DOUBLE)
@@ -268,21 +292,72 @@ def chunked(form):
     return worked(lambda **o: form(Q, K, V, 2, **o))
 
 
-POWERED = layers.Powered(Placed(), 2)
+class OfData(Placed):
+    """A gate made of the layer's input, where there is one."""
+
+    def log_gate(self, x):
+        return None if x is None else -(x @ x.mT).abs()[:, None]
+
+
+def scored(placed):
+    """Scores as they leave the modification."""
+
+    def call(**options):
+        i = torch.arange(5)
+        modify = placed.as_score_mod(**options)
+        pairs = torch.meshgrid(torch.arange(1), torch.arange(2), i, i)
+        return Q @ K.mT if modify is None else modify(Q @ K.mT, *pairs)
+
+    return call
+
+
+POWERED, SIGHT = layers.Powered(Placed(), 2), {"mask": SEEN}
+WIDE = torch.randn(3, 1, 2, 5, 16)
+BLOCK_MASK = create_block_mask(lambda b, h, i, j: i >= j, None, None, 5, 5, device="cpu")
 ROWS = [
-    ("attention.attention", lambda **o: attention.attention(Q, K, V, **o), WEIGHING),
-    ("attention.attention", lambda **o: attention.attention(*NARROW, **o), WEIGHING),
+    ("attention.attention", seeded(lambda **o: attention.attention(Q, K, V, **o)), ATTENDING),
+    ("attention.attention", seeded(lambda **o: attention.attention(*NARROW, **o)), ATTENDING),
     ("attention.attention", lambda **o: attention.attention(Q[..., :3, :], K, V, **o), {"causal": True, "scale": 0.9}),
     ("attention.attention_weights", lambda **o: attention.attention_weights(Q, K, **o), WEIGHING),
-    ("attention.Placed.attend", lambda **o: Placed().attend(Q, K, V, **o), ASKED),
-    ("attention.Placed.weights", lambda **o: Placed().weights(Q, K, **o), ASKED),
-    ("placed.FocusedByBlocks.attend", lambda **o: blocks("attend")(Q, K, V, **o), ASKED),
-    ("recurrence.layers.Powered.attend", lambda **o: POWERED.attend(Q, K, V, **o), ASKED),
+    (
+        "attention.Placed.attend",
+        seeded(lambda **o: Placed().attend(Q, K, V, **o)),
+        ASKED | {"scale": 0.9, "dropout": 0.5},
+    ),
+    ("attention.Placed.weights", lambda **o: Placed().weights(Q, K, **o), ASKED | {"scale": 0.9}),
+    (
+        "placed.FocusedByBlocks.attend",
+        seeded(lambda **o: blocks("attend")(Q, K, V, **o)),
+        ASKED | {"scale": 0.9, "dropout": 0.5},
+    ),
+    ("recurrence.layers.Powered.attend", seeded(lambda **o: POWERED.attend(Q, K, V, **o)), ASKED | {"dropout": 0.5}),
+    *(
+        (f"{name}.as_score_mod", scored(placed), {"x": X})
+        for name, placed in {
+            "attention.Placed": OfData(),
+            "placed.Around": Reordered(OfData()),
+            "placed.Together": Together([OfData()]),
+            "placed.Gated": Gated(OfData(), (CELLS, CELLS), WIDTHS),
+            "recurrence.layers.Powered": layers.Powered(OfData(), 2),
+        }.items()
+    ),
+    (
+        "flex.flex_attend",
+        lambda **o: flex.flex_attend(OfData(), *WIDE, **o),
+        {"x": X, "scale": 0.9, "block_mask": BLOCK_MASK},
+    ),
+    ("flex.flex_attend", lambda **o: flex.flex_attend(OfData(), *WIDE, X, **o), {"unplaced": 1}),
     ("recurrence.layers.Powered.weights", lambda **o: POWERED.weights(Q, K, **o), ASKED),
     (
         "attention.MultiHeadAttention",
         seeded(lambda **o: of_layer(lambda m: m(X, Placed()), **o)),
-        {"causal": True},
+        {"causal": True, "dropout": 0.5},
+    ),
+    ("attention.MultiHeadAttention.forward", seeded(lambda **o: MultiHeadAttention(16, 2)(X, Placed(), **o)), SIGHT),
+    (
+        "attention.MultiHeadAttention.weights",
+        seeded(lambda **o: MultiHeadAttention(16, 2).weights(X, Placed(), **o)),
+        SIGHT,
     ),
     (
         "attention.MultiHeadAttention",
@@ -357,6 +432,27 @@ ROWS = [
     *(
         (f"encodings.{kind}.place", placing(name, per_layer=True), {"keys": 0.5 * GRID + 0.3})
         for kind, name in {"PerLayer": "riemannformer", "PerLayerFocusing": "lf"}.items()
+    ),
+    ("encodings.RoPE", fitted(lambda **o: encodings.RoPE(FREQUENCIES, **o)), {"length": 2.0}),
+    (
+        "encodings.HalfSplit",
+        fitted(lambda **o: encodings.HalfSplit(encodings.RoPE(FREQUENCIES[:2]), **o)),
+        {"turned": 4},
+    ),
+    (
+        "encodings.HalfSplit.place",
+        placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
+        {"keys": 0.5 * GRID + 0.3},
+    ),
+    (
+        "placed.Reordered",
+        lambda **o: Reordered(encodings.RoPE(TWO_AXES[:1]).place(CELLS), **o).to_reference(Q, K),
+        {"turned": 2},
+    ),
+    (
+        "placed.Carried",
+        or_refused(lambda **o: Carried(turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), **o).to_reference(Q, K)),
+        {"heads": 3},
     ),
     ("encodings.check_name", or_refused(lambda **o: encodings.check_name("ropes", **o)), {"argument": "y"}),
     (
@@ -469,6 +565,32 @@ ROWS = [
     ("rotations.language_frequencies", lambda **o: rotations.language_frequencies(8, **o), {"base": 7.0}),
     ("rotations.axial_frequencies", lambda **o: rotations.axial_frequencies(8, 2, **o), {"base": 7.0}),
     ("rotations.alternating_frequencies", lambda **o: rotations.alternating_frequencies(8, 2, **o), {"base": 7.0}),
+    (
+        "rotations.ntk_by_parts",
+        lambda **o: rotations.ntk_by_parts(rotations.language_frequencies(16), 8.0, 100, **o),
+        {"slow": 3.0, "fast": 8.0},
+    ),
+    (
+        "rotations.yarn_frequencies",
+        lambda **o: rotations.yarn_frequencies(16, 8.0, 1000, **o),
+        {"base": 500.0, "slow": 12.0, "fast": 60.0},
+    ),
+    *(
+        (
+            f"rotations.to_{order}",
+            lambda f=order, **o: getattr(rotations, f"to_{f}")(CELLS.mT.repeat(1, 2)[:, :8], **o),
+            {"turned": 4},
+        )
+        for order in ("half_split", "interleaved")
+    ),
+    *(
+        (
+            f"rotations.{order}_rows",
+            lambda f=order, **o: getattr(rotations, f"{f}_rows")(torch.arange(16.0), 2, **o),
+            {"turned": 4},
+        )
+        for order in ("half_split", "interleaved")
+    ),
     ("sympow.state_numbers", lambda **o: sympow.state_numbers(4, 2, **o), {"value_dim": 3}),
     ("sympow.state_bytes", lambda **o: sympow.state_bytes(4, 2, 1, 1, **o), {"bytes_per_number": 4}),
     *(
