@@ -446,6 +446,12 @@ class RiemannFormerRelative(RiemannFormer):
         return (-self.exponents(positions)).exp()[..., None] * cis(-self.angles(positions))
 
 
+def _check_inside(encoding: nn.Module, argument: str) -> None:
+    """ValueError where powers stand inside something that would put softmax back in their place."""
+    holds = not any(isinstance(part, PowerScores) for part in encoding.modules())
+    require(holds, argument, "PowerScores inside", "powers of scores go around everything else")
+
+
 class LocalityFocusing(Encoding):
     """Any encoding, its weights multiplied after the softmax by exp(-|p_m - p_n|_A^2 / (2 sigma^2)).
 
@@ -482,6 +488,7 @@ class LocalityFocusing(Encoding):
     ):
         super().__init__()
         check_positive(sigma, "sigma")
+        _check_inside(encoding, "encoding")
         self.encoding = encoding
         self.log_sigma = nn.Parameter(torch.full((heads, tokens), math.log(sigma)))
         if learn_precision:
@@ -555,6 +562,7 @@ class Composed(Encoding):
     def __init__(self, parts: Iterable[Encoding]):
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        _check_inside(self, "parts")
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x with what each adds."""
@@ -639,6 +647,7 @@ class PerLayerFocusing(PerLayer):
 
     def __init__(self, encoding: Encoding, layers: Iterable[LocalityFocusing]):
         super().__init__(layers)
+        _check_inside(encoding, "encoding")
         self.encoding = encoding
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -1001,7 +1010,8 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     Parameters
     ----------
     name : str
-        A key of ``METHODS``; keys of ``WRAPPERS`` may follow after plus signs: ``"riemannformer+lf"``.
+        A key of ``METHODS``; keys of ``WRAPPERS`` may follow after plus signs, the inner first:
+        ``"riemannformer+lf"``. ``sympow`` goes around the others wherever it stands.
     width, heads, layers : int
         The model's.
     grid : tuple of int
@@ -1020,6 +1030,7 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     """
     check_name(name)
     method, *wrappers = name.split("+")
+    wrappers.sort(key=lambda wrapper: wrapper == "sympow")
     require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
     setting = Setting(width, heads, tuple(grid), layers)
     own = {key: value for key, value in options.items() if key not in wrappers}
