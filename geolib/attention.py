@@ -25,8 +25,8 @@ from geolib import _written
 from geolib._checks import angle_dtype, check_last, check_tensor, require
 from geolib._precision import WideBuffers, without_autocast
 
+# A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
 ScoreMod = Callable[..., Tensor]
-"""A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score."""
 
 
 class Placed:
