@@ -245,8 +245,7 @@ function render({ model, el }) {
       return next < TOKENS;
     },
   });
-  const token = slider(time, { label: "Token m", min: 0, step: 1,
-    onInput: (thirds) => change({ token: thirds / 3 }) });
+  const token = slider(time, { label: "Token m", min: 0, step: 1, onInput: (at) => change({ token: at / 3 }) });
 
   const drawPlane = plane(html("div", {}, left));
   const example = choice(settings, { label: "Tokens", options: EXAMPLES,
@@ -294,10 +293,7 @@ function render({ model, el }) {
     drawBars(state);
     place.speak(describe(state));
   });
-  return () => {
-    stop();
-    place.close();
-  };
+  return () => { stop(); place.close(); };
 }
 
 export default { render };
