@@ -1,18 +1,19 @@
 # The chapters in JupyterLab, with everything they import, for whoever prepares no Python of their own:
 #   docker build -t geometry-of-attention . && docker run --rm -p 127.0.0.1:8888:8888 geometry-of-attention
-# A Binder service builds the same file; it names the user and starts JupyterLab by itself.
+# A Binder service builds the same file; it names the user and starts JupyterLab by itself. pip reads PIP_EXTRA_INDEX_URL:
+# with --build-arg and the address of PyTorch's index of CPU builds, what CUDA would need is not downloaded.
 FROM python:3.11-slim-bookworm
 
 ARG NB_USER=reader
 ARG NB_UID=1000
-ENV USER=${NB_USER} HOME=/home/${NB_USER}
-RUN adduser --disabled-password --gecos "A reader" --uid ${NB_UID} ${NB_USER}
+ARG PIP_EXTRA_INDEX_URL
+ENV USER=${NB_USER} HOME=/srv/${NB_USER}
+RUN adduser --home /srv/${NB_USER} --disabled-password --gecos "A reader" --uid ${NB_UID} ${NB_USER}
 
 WORKDIR ${HOME}/geometry-of-attention
 COPY . .
-# torch without CUDA; the other packages in the versions that the book is tested with.
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
-      -c constraints.txt -e ".[chapters]" ipykernel jupyterlab notebook \
+# In the versions that the book is tested with.
+RUN pip install --no-cache-dir -c constraints.txt -e ".[chapters]" ipykernel jupyterlab notebook \
     && chown -R ${NB_USER} ${HOME}
 
 USER ${NB_USER}
