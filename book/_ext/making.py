@@ -111,6 +111,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "mutants found": lambda: total(lambda record: record["killed"] + record["endless"], mutants()),
     "mutants that survive": lambda: total(lambda record: record["survived"], mutants()),
     "mutants that wait": lambda: total(lambda record: record["waits"], mutants()),
+    "mutants' confidence": lambda: round(100 * mutants()[0]["confidence"]),
     "runs": lambda: len(runs()),
     "experiments": lambda: len({run["experiment"] for run in runs()}),
     "hours": lambda: round(sum(run["wall_seconds"] for run in runs()) / 3600),
@@ -143,11 +144,20 @@ def mutant_rows() -> list[Row]:
             str(record["killed"] + record["endless"]),
             str(record["survived"]),
             str(record["changes nothing"]),
-            "-" if record["score"] is None or record["waits"] else f"{100 * record['score']:.1f} %",
+            score(record),
             str(record["waits"]),
         )
         for record in mutants()
     ]
+
+
+def score(record: dict[str, Any]) -> str:
+    """The share found of the mutants that change anything; of a sample, with the interval for the whole module."""
+    if record["score"] is None:
+        return "-"
+    low, high = record["interval"] or (None, None)
+    ends = "" if low is None else f" ({100 * low:.1f} to {100 * high:.1f} %)"
+    return f"{100 * record['score']:.1f} %{ends}"
 
 
 def machine_rows() -> list[Row]:
