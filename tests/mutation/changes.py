@@ -72,9 +72,11 @@ def only_words(old: str, new: str) -> bool:
     True
     >>> only_words('f("s", "a zero matrix")', 'f("S", "a zero matrix")')
     False
+    >>> only_words('f("s", s, "a zero matrix")', 'f("s", s, "A ZERO MATRIX")')
+    True
     """
-    texts = re.compile(r'f?"[^"]* [^"]*"')
-    return texts.sub('""', old) == texts.sub('""', new)
+    without = [re.sub(r'f?"([^"]*)"', lambda text: '""' if " " in text[1] else text[0], line) for line in (old, new)]
+    return without[0] == without[1]
 
 
 def reason(file: str, old: str, new: str, excuses: list[dict[str, str]]) -> str | None:

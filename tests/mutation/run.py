@@ -32,11 +32,8 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-import torch
 from changes import mutants_of
 from modules import MODULES
-
-from geolib.lab.runs.place import device_name
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
@@ -46,9 +43,8 @@ EAGER = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
 COPIED = ("geolib", "tests", "book", "chapters", "pyproject.toml", "README.md", "_config.yml", "_toc.yml", "Makefile")
 
 
-def prepare() -> Path:
-    """A copy of the working tree to mutate, brought up to date where it exists, with mutmut's settings."""
-    copy = REPOSITORY / "_build" / "mutants"
+def prepare(copy: Path) -> None:
+    """Make a copy of the working tree to mutate, or bring it up to date, with mutmut's settings."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", *COPIED], cwd=REPOSITORY, check=True, capture_output=True
     )
@@ -66,7 +62,6 @@ def prepare() -> Path:
             if path.relative_to(copy) not in wanted:
                 path.unlink()
     (copy / "setup.cfg").write_text(settings(), "utf-8")
-    return copy
 
 
 def settings() -> str:
@@ -118,7 +113,7 @@ def report(name: str, copy: Path) -> dict[str, Any]:
     return {
         "module": name,
         "tool": f"mutmut {version('mutmut')}",
-        "machine": device_name(torch.device("cpu")),
+        **json.loads((copy / "machine.json").read_text("utf-8")),
         "mutants": sum(counts.values()),
         **{key: counts[key] for key in ("killed", "endless", "survived", "changes nothing", "waits")},
         "score": round(found / tried, 4) if tried else None,
@@ -152,8 +147,9 @@ def main() -> int:
     if unknown := set(given.modules) - set(MODULES):
         parser.error(f"modules: got {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
     names = given.modules or list(MODULES)
-    copy = prepare()
+    copy = REPOSITORY / "_build" / "mutants"
     if given.minutes > 0:
+        prepare(copy)
         attempt(names, copy, time.time() + 60 * given.minutes, given.sample)
     RECORDS.mkdir(parents=True, exist_ok=True)
     survived = 0

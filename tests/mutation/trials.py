@@ -45,7 +45,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 TURN = 20
-SLOW, ENOUGH = 3.0, 25.0
+SLOW, ENOUGH = 3.0, 6.0
 # An unmutated test takes a second at most, mostly milliseconds; a changed loop that takes this long does not end.
 PATIENCE, TIMES = 6.0, 20.0
 ASLEEP = 1200  # seconds of the clock, for one that waits and computes nothing
@@ -128,25 +128,24 @@ class Trials:
         gc.freeze()
         books = [opened(module) for module in self.given.modules]
         for start in range(0, max(len(book.mutants) for book in books), TURN):
-            for book in books:
+            for book, tests in [(b, MODULES[b.module].tests) for b in books] + [(b, REGISTRY) for b in books]:
                 for mutant in book.mutants[: self.given.most][start : start + TURN]:
                     if time.time() > self.given.until:
                         return True
-                    self.try_one(book, mutant)
+                    self.try_one(book, mutant, tests)
                 write(book.store, book.verdicts)
         return True
 
-    def try_one(self, book: Book, mutant: Mutant) -> None:
-        """Try a mutant against its module's tests, then against the registry's, where there is no verdict on it."""
-        for tests in (MODULES[book.module].tests, REGISTRY):
-            verdict = book.verdicts.get(mutant.name)
-            if verdict is None or verdict["function"] != mutant.function:
-                verdict = {"function": mutant.function, "verdict": "survived", "against": {}, "seconds": 0.0}
-            if verdict["verdict"] != "survived":
-                return
-            texts = {test: self.learn(test) for test in tests}
-            if any(verdict["against"].get(test) != text for test, text in texts.items()):
-                book.verdicts[mutant.name] = self.verdict(book, mutant, verdict, texts)
+    def try_one(self, book: Book, mutant: Mutant, tests: Iterable[str]) -> None:
+        """Try a mutant against the tests of these files, where it has not been found and they are new to it."""
+        verdict = book.verdicts.get(mutant.name)
+        if verdict is None or verdict["function"] != mutant.function:
+            verdict = {"function": mutant.function, "verdict": "survived", "against": {}, "seconds": 0.0}
+        if verdict["verdict"] != "survived":
+            return
+        texts = {test: self.learn(test) for test in tests}
+        if any(verdict["against"].get(test) != text for test, text in texts.items()):
+            book.verdicts[mutant.name] = self.verdict(book, mutant, verdict, texts)
 
     # The tests that reach a function ----------------------------------------------------------------------------------
 
@@ -280,6 +279,15 @@ def arguments(line: Iterable[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(line)
 
 
+def device_name() -> str:
+    """The processor's name, as in the records of runs."""
+    import torch
+
+    from geolib.lab.runs.place import device_name as name_of
+
+    return name_of(torch.device("cpu"))
+
+
 def main() -> int:
     """Make the mutants and try them."""
     given = arguments()
@@ -287,6 +295,7 @@ def main() -> int:
     generate()
     os.chdir("mutants")
     importlib.invalidate_caches()
+    write(Path("..") / "machine.json", {"machine": device_name()})
     sys.path.insert(0, str(Path("tests").resolve()))
     tests = [*(test for module in given.modules for test in MODULES[module].tests), *REGISTRY]
     files = [f"tests/{test}.py" for test in dict.fromkeys(tests)]
