@@ -828,8 +828,8 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         rays = _alone(positions) if alone else find_rays(positions)
     with full_precision(generators.device):
         E = _lean_expm1(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
-        E = E.view(-1, math.prod(lead), b, b)
-        return _OnRays.apply(E, rays.place, *sum(rays.stages, ())).unflatten(1, lead)
+        E = E.view(len(rays.primitives), math.prod(lead), b, b)
+        return _OnRays.apply(E, rays.place, *sum(rays.stages, ())).view(len(rays.place), *lead, b, b)
 
 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
