@@ -849,7 +849,8 @@ class _OnRays(torch.autograd.Function):
     def forward(ctx: Any, E: Tensor, place: Tensor, *sides: Tensor) -> Tensor:
         known = len(E)
         R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
-        torch.add(E, torch.eye(E.shape[-1], dtype=E.dtype, device=E.device), out=R[:known])
+        R[:known] = E
+        R[:known].diagonal(dim1=-2, dim2=-1).add_(1)
         for left, right in zip(sides[::2], sides[1::2]):
             first, second = (R.index_select(0, side).flatten(0, 1) for side in (left, right))
             R[known : known + len(left)] = torch.bmm(first, second).view(-1, *R.shape[1:])
