@@ -2,7 +2,12 @@
 # make pdf     print the built book into one file, linked from the landing page (needs a Chromium)
 # make serve   show the built site on localhost
 # make test    every check: lint, types, unit tests, the book with warnings as errors, the site in a browser
+# make mutants [MODULES="rotations lie"] [MINUTES=60]   change the library in small places and see that a test fails;
+#              outside make test; goes on where it stopped
 # make stills  photograph the gallery's explorables anew, after a change to any of them
+# make pair PYTHON=python3.12 TORCH=2.6.0      the library's tests with another Python and another torch (or TORCH=newest)
+# make release-check   build wheel and source distribution, look them over, install and use both away from this folder
+# make workflows       read .github with zizmor
 # make clean   forget what was built (the virtual environment stays)
 #
 # Another Python: make PYTHON=python3.12 book. An environment of one's own (conda): make BIN="$(dirname $(which python))" ...
@@ -16,6 +21,7 @@ ifeq ($(origin BIN), undefined)
 BIN := $(VENV)/bin
 BOOK_READY := $(VENV)/book.stamp
 TEST_READY := $(VENV)/test.stamp
+MUTANTS_READY := $(VENV)/mutants.stamp
 endif
 
 # As many workers as processors; tests/conftest.py says which tests stay together.
@@ -23,7 +29,15 @@ SIDE_BY_SIDE := -n auto --dist loadgroup
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: book pdf serve test lint types units site setup-cells stills clean
+# Of `make pair`. torch settles the versions of torchvision and SymPy; OTHERS=newest leaves all other packages open too.
+TORCH ?= newest
+OTHERS ?= tested
+PAIR := _build/pair
+# Of `make release-check`: the tag of the release, if there is one, and the tests to run in the source distribution.
+TAG ?=
+TESTS ?= tests/test_rotations.py tests/test_release.py
+
+.PHONY: book pdf serve test lint types units site mutants setup-cells stills pair release-check workflows clean
 
 book: $(BOOK_READY)
 	@$(BIN)/python book/build.py
@@ -53,11 +67,32 @@ units: $(TEST_READY)
 site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)
 
+mutants: $(MUTANTS_READY)
+	nice -n 12 $(BIN)/python tests/mutation/run.py --minutes $(or $(MINUTES),60) $(MODULES)
+
 setup-cells: $(BOOK_READY)
 	@$(BIN)/python book/stamp_setup.py
 
 stills: $(TEST_READY)
 	@$(BIN)/python book/stills.py
+
+pair:
+	@rm -rf $(PAIR)
+	@$(PYTHON) -m venv $(PAIR)
+	@grep -Ev '^(torch|torchvision|sympy)==' constraints.txt > $(PAIR)/others.txt
+	$(PAIR)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(if $(filter newest,$(OTHERS)),,-c $(PAIR)/others.txt) \
+	  torch$(if $(filter newest,$(TORCH)),,==$(TORCH)) -e ".[test]"
+	$(PAIR)/bin/python -m pytest -m "not site" $(SIDE_BY_SIDE)
+
+release-check:
+	@$(PYTHON) release/versions.py $(TAG)
+	@$(PYTHON) release/check.py --torch $(TORCH) --tests $(TESTS)
+
+workflows:
+	@rm -rf _build/zizmor
+	@$(PYTHON) -m venv _build/zizmor
+	@_build/zizmor/bin/python -m pip install --quiet --disable-pip-version-check -r release/tools.txt
+	_build/zizmor/bin/zizmor --offline --persona=pedantic .github
 
 clean:
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -67,6 +102,11 @@ $(VENV)/test.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
 	@echo "Installing what the book and its tests need into $(VENV) (once; a few minutes) ..."
 	@$(PIP_INSTALL) -e ".[test]"
 	@touch $(VENV)/book.stamp $(VENV)/test.stamp
+
+$(VENV)/mutants.stamp: $(VENV)/test.stamp
+	@echo "Installing mutmut into $(VENV) (once) ..."
+	@$(PIP_INSTALL) -e ".[mutants]"
+	@touch $@
 
 $(VENV)/book.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
 	@echo "Installing what the book needs into $(VENV) (once; a few minutes) ..."

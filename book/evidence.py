@@ -55,6 +55,13 @@ def keep_bound(left: Any, sign: str, right: Any) -> Any:
     return left < right if sign == "<" else left > right
 
 
+def wide(numbers: Any) -> np.ndarray:
+    """Numbers as complex ones in double precision; NumPy itself has no bfloat16."""
+    if isinstance(numbers, torch.Tensor):
+        numbers = numbers.detach().cpu().to(torch.complex128).numpy()
+    return np.asarray(numbers, dtype=complex)
+
+
 def watched(agree: Any) -> Any:
     """The comparison of two arrays, which also keeps their largest difference if they agree."""
 
@@ -62,8 +69,7 @@ def watched(agree: Any) -> Any:
         """Compare as ever."""
         answer = agree(left, right, *more, **options)
         if np.all(np.asarray(answer)):
-            both = [each.detach().cpu().numpy() if isinstance(each, torch.Tensor) else each for each in (left, right)]
-            gap = np.abs(np.asarray(both[0], dtype=complex) - np.asarray(both[1], dtype=complex))
+            gap = np.abs(wide(left) - wide(right))
             GAPS.append(float(gap.max()) if gap.size else 0.0)
         return answer
 

@@ -21,6 +21,7 @@ from bs4 import BeautifulSoup, Tag
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAME = "the-geometry-of-attention.pdf"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PATIENCE = 1800  # seconds
 LINK = f'<p class="whole-book"><a href="../{NAME}">The whole book as one file to print</a> (PDF).</p>'
 
 
@@ -111,10 +112,14 @@ def main(arguments: list[str]) -> int:
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=60000"]
     made = site / NAME
     made.unlink(missing_ok=True)
-    subprocess.run(
-        [browser(), *options, f"--print-to-pdf={made}", whole.as_uri()], check=False, capture_output=True, timeout=900
-    )
-    whole.unlink()
+    command = [browser(), *options, f"--print-to-pdf={made}", whole.as_uri()]
+    try:
+        subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        print(f"The browser has not ended after {PATIENCE // 60} minutes: is the machine busy?", file=sys.stderr)
+        return 1
+    finally:
+        whole.unlink()
     if not made.is_file():
         print("The browser printed nothing.", file=sys.stderr)
         return 1

@@ -62,16 +62,30 @@ def check_positions(positions: Tensor, axes: int) -> None:
     require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
 
 
-def check_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> None:
-    """Positions that are placed, (tokens, axes) or (batch, tokens, axes), and those of keys that stand elsewhere."""
-    check_tensor(positions, "positions")
+def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> tuple[Tensor, Tensor | None]:
+    """Positions that are placed and those of keys that stand elsewhere, (tokens, axes) or (batch, tokens, axes).
+
+    One axis may come as a vector, (tokens,).
+
+    >>> as_places(torch.arange(3.0), None)[0].shape
+    torch.Size([3, 1])
+    """
+    positions = _column(positions, "positions", axes)
     axes = positions.shape[-1] if axes is None and positions.dim() else axes
+    keys = None if keys is None else _column(keys, "keys", axes)
     for argument, x in (("positions", positions), ("keys", keys)):
         if x is not None:
-            check_tensor(x, argument)
             holds = x.dim() in (2, 3) and x.shape[-1] == axes
             allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
-            require(holds, argument, f"shape {tuple(x.shape)}", allowed)
+            hint = f"; for one axis and positions of each sample write {argument}[..., None]" if axes == 1 else ""
+            require(holds, argument, f"shape {tuple(x.shape)}", allowed + hint)
+    return positions, keys
+
+
+def _column(x: Any, argument: str, axes: int | None) -> Tensor:
+    """A vector of positions along the only axis as a column; anything else as it came."""
+    check_tensor(x, argument)
+    return x[:, None] if x.dim() == 1 and axes in (None, 1) else x
 
 
 def angle_dtype(*tensors: Tensor) -> torch.dtype:

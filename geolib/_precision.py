@@ -14,32 +14,35 @@ from geolib._checks import angle_dtype
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Inside, operations on the device keep the dtypes of what they are given."""
-    # The meta device has no autocast to turn off.
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+    # The meta device has no autocast to turn off. (Asking torch what a device has breaks a graph in PyTorch 2.6.)
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """Inside, products on the device keep their dtype: no autocast, and no TF32 on a GPU.
 
     Squaring a matrix k times multiplies a product's rounding error by 2^k, and a guard that stands at float32's epsilon
     is a thousand times too small for TF32's ten bits. Autocast is off in a compiled graph too; the TF32 switch is one
     of the process, which a graph meets as it stands when it runs: what must be exact there is one operator of its own.
     """
-    with without_autocast(device):
-        if device.type != "cuda" or torch.compiler.is_compiling():
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return without_autocast(device)  # a generator's context would break a graph in PyTorch 2.6
+    return _without_tf32(device)
+
+
+@contextmanager
+def _without_tf32(device: torch.device) -> Iterator[None]:
+    """Inside, no autocast on the GPU and no TF32."""
+    # From PyTorch 2.9 on the switch has a new name, and reading the old one after the new was set is an error.
+    switch = torch.backends.cuda.matmul
+    name, strict = ("fp32_precision", "ieee") if hasattr(switch, "fp32_precision") else ("allow_tf32", False)
+    before = getattr(switch, name)
+    setattr(switch, name, strict)
+    try:
+        with without_autocast(device):
             yield
-            return
-        # From PyTorch 2.9 on the switch has a new name, and reading the old one after the new was set is an error.
-        switch = torch.backends.cuda.matmul
-        name, strict = ("fp32_precision", "ieee") if hasattr(switch, "fp32_precision") else ("allow_tf32", False)
-        before = getattr(switch, name)
-        setattr(switch, name, strict)
-        try:
-            yield
-        finally:
-            setattr(switch, name, before)
+    finally:
+        setattr(switch, name, before)
 
 
 class WideBuffers(nn.Module):

@@ -14,13 +14,19 @@ extra ones stand in front (a CLS token, registers), have no place, and are left 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib import _written
-from geolib._checks import angle_dtype, check_last, require
+from geolib._checks import angle_dtype, check_last, check_tensor, require
 from geolib._precision import WideBuffers, without_autocast
+
+# A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
+ScoreMod = Callable[..., Tensor]
 
 
 class Placed:
@@ -57,18 +63,58 @@ class Placed:
         """What layer ``index`` uses, where layers have parameters of their own."""
         return self
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_gate: Tensor | None = None,
+        causal: bool = False,
+        *,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor:
         """Attention of queries and keys that are in the reference space already, with the given gate.
 
+        The mask, the dropout and the scale are those of ``attention``; a mask is for all tokens, placed or not.
         Not a hook: a method that knows a faster way to the same numbers takes it here.
         """
         gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
-        return attention(q, k, v, log_gate=gate, attenuation=omega, causal=causal)
+        return attention(
+            q, k, v, log_gate=gate, attenuation=omega, causal=causal, scale=scale, mask=mask, dropout=dropout
+        )
 
-    def weights(self, q: Tensor, k: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        log_gate: Tensor | None = None,
+        causal: bool = False,
+        *,
+        mask: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
         """The weights by which ``attend`` adds up the values, as a matrix; a method that changes one changes both."""
         gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
-        return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=causal)
+        return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=causal, scale=scale, mask=mask)
+
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
+        """``log_gate`` as FlexAttention takes it: a function of (score, batch, head, query index, key index).
+
+        Indices count placed tokens. None where there is no gate. Gates that depend on positions alone, and those of
+        symmetric powers, are computed pair by pair from a few numbers a token; others are looked up in their matrix.
+        """
+        gate = self.log_gate(x)  # type: ignore[arg-type]
+        return None if gate is None else looked_up(gate)
+
+    def as_attenuation_mod(self) -> ScoreMod | None:
+        """The logarithm of ``attenuation`` in the same form; ``geolib.flex.flex_attend`` takes it out of the softmax.
+
+        None where there is no attenuation.
+        """
+        omega = self.attenuation()
+        return None if omega is None else looked_up(omega.log())
 
 
 class Encoding(WideBuffers):
@@ -86,7 +132,8 @@ class Encoding(WideBuffers):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The encoding at these positions, (tokens, axes) or (batch, tokens, axes); once a pass, for all layers.
 
-        ``keys`` are the positions of keys that stand elsewhere than the queries, as in a cache.
+        One axis may come as a vector, (tokens,); that of each sample is ``position_ids[..., None]``. ``keys`` are the
+        positions of keys that stand elsewhere than the queries, as in a cache or in another text.
         """
         return Placed()
 
@@ -109,6 +156,44 @@ def extended(x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | No
     return x if not any(unplaced) else F.pad(x, (unplaced[1], 0, unplaced[0], 0), value=fill)
 
 
+def looked_up(table: Tensor) -> ScoreMod:
+    """A score modification that adds an entry of a table broadcastable to (batch, heads, queries, keys).
+
+    >>> looked_up(torch.tensor([[0.0, 5.0]]))(torch.tensor(1.0), 0, 0, 3, 1)
+    tensor(6.)
+    """
+    table = table.reshape((1,) * (4 - table.dim()) + table.shape)
+    spread = [size == 1 for size in table.shape]
+
+    def modify(score: Tensor, *indices: Tensor) -> Tensor:
+        # Times 0, not a number: inside a kernel all four indices are tensors.
+        return score + table[tuple(i * 0 if one else i for i, one in zip(indices, spread))]
+
+    return modify
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Keys or values (..., own heads, tokens, features) for more query heads, as in grouped-query attention.
+
+    Each head stands for heads / own heads query heads that follow one another. ValueError where that is not whole.
+
+    >>> repeat_heads(torch.tensor([[[1.0]], [[2.0]]]), 4).flatten()
+    tensor([1., 1., 2., 2.])
+    """
+    own = x.shape[-3]
+    require(heads % own == 0, "heads", heads, f"it must be a multiple of the {own} heads of keys and values")
+    return x if own == heads else x.repeat_interleave(heads // own, -3)
+
+
+def is_grouped(q: Tensor, k: Tensor) -> bool:
+    """Whether several query heads share a head of keys.
+
+    >>> is_grouped(torch.zeros(1, 8, 5, 4), torch.zeros(1, 2, 5, 4))
+    True
+    """
+    return q.dim() == k.dim() == 4 and 1 < k.shape[1] < q.shape[1]
+
+
 def attention_weights(
     q: Tensor,
     k: Tensor,
@@ -117,18 +202,23 @@ def attention_weights(
     attenuation: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """The weights of attention, softmax(scale q k^T + log_gate) times attenuation, as a matrix.
 
     Parameters
     ----------
     q, k : Tensor, (..., queries, head_dim) and (..., keys, head_dim)
+        As (batch, heads, tokens, head_dim), keys may have fewer heads: see ``repeat_heads``.
     log_gate, attenuation : Tensor, broadcastable to (..., queries, keys), or None
     causal : bool
         Query i sees keys 0 ... i + keys - queries (the last query sees all of them). ValueError with more queries than
         keys: the first of them would see none.
     scale : float or None
         1 / sqrt(head_dim) when None.
+    mask : Tensor of bool, broadcastable to (..., queries, keys), or None
+        True where a query may see a key, as PyTorch has it; with ``causal``, both must hold. A query that sees nothing
+        has weights 0. A mask of numbers is a gate: add it to ``log_gate``.
 
     Returns
     -------
@@ -143,16 +233,17 @@ def attention_weights(
             [0.5000, 0.5000]])
     """
     check_last(k, q.shape[-1], "k")
-    if causal:
-        check_causal(q, k)
+    seen = visible(q, k, causal, mask)
+    if is_grouped(q, k):
+        k = repeat_heads(k, q.shape[1])
     dtype = angle_dtype(q, k)
     with without_autocast(q.device):
         scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
         scores = scores + log_gate
-    if causal:
-        scores = scores.masked_fill(future(q, k), float("-inf"))
-    weights = scores.softmax(-1)
+    weights = scores.softmax(-1) if seen is None else hidden(scores, seen).softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~seen, 0.0)  # type: ignore[operator]
     return weights if attenuation is None else weights * attenuation
 
 
@@ -165,13 +256,18 @@ def attention(
     attenuation: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Scaled-dot-product attention with a gate inside the softmax and an attenuation after it.
 
-    Arguments are those of ``attention_weights``, with v as (..., keys, value_dim); the result, (..., queries,
-    value_dim), has v's dtype. Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel;
-    with an attenuation, or a gate for narrow q, the weights stand in memory, and so they do where a processor trains in
-    bfloat16, whose fused backward pass is slow.
+    Arguments are those of ``attention_weights``, with v as (..., keys, value_dim), with k's heads; the result, (...,
+    queries, value_dim), has v's dtype. ``dropout`` is the probability with which a weight is set to 0, the others
+    divided by what is left of 1: pass 0 in evaluation, as to PyTorch's function.
+
+    Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel; with an attenuation, or a gate
+    for narrow q, the weights stand in memory, and so they do where a processor trains in bfloat16, whose fused
+    backward pass is slow.
 
     Source: RF-19, RF-20.
 
@@ -181,25 +277,71 @@ def attention(
     """
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
-    if causal:
-        check_causal(q, k)
+    require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
+    grouped = is_grouped(q, k)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     rounded = log_gate is not None and q.dtype != angle_dtype(q)
     literal = attenuation is not None or rounded
-    if not causal and _written.pays(q, k, v, fused=not literal):
+    plain = not causal and mask is None and dropout == 0
+    if plain and _written.pays(q, k, v, fused=not literal):
         factor = q.shape[-1] ** -0.5 if scale is None else scale
         with torch.autocast("cpu", enabled=False):
             return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
     if literal:
-        weights = attention_weights(q, k, log_gate=log_gate, attenuation=attenuation, causal=causal, scale=scale)
-        with without_autocast(v.device):  # as the kernel does: rounded at the end alone
-            return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)
-    if not causal or (log_gate is None and q.shape[-2] == k.shape[-2]):
-        mask = None if log_gate is None else log_gate.to(q.dtype)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
-    bias = torch.zeros((), dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
-    mask = bias.masked_fill(future(q, k), float("-inf"))
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        weights = attention_weights(
+            q, k, log_gate=log_gate, attenuation=attenuation, causal=causal, scale=scale, mask=mask
+        )
+        return add_up(F.dropout(weights, dropout) if dropout else weights, v)
+    fused = partial(F.scaled_dot_product_attention, q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped)
+    if mask is None and (not causal or (log_gate is None and q.shape[-2] == k.shape[-2])):
+        gate = None if log_gate is None else log_gate.to(q.dtype)
+        return fused(attn_mask=gate, is_causal=causal)
+    seen = visible(q, k, causal, mask)
+    gate = torch.zeros((), dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
+    y = fused(attn_mask=hidden(gate, seen))
+    return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
+
+
+def add_up(weights: Tensor, v: Tensor) -> Tensor:
+    """Weights (..., heads, queries, keys) times values (..., heads or fewer, keys, value_dim), in the values' dtype.
+
+    >>> add_up(torch.tensor([[0.5, 0.5]]), torch.tensor([[2.0], [4.0]]))
+    tensor([[3.]])
+    """
+    if is_grouped(weights, v):
+        v = repeat_heads(v, weights.shape[1])
+    with without_autocast(v.device):  # as the fused kernel does: rounded at the end alone
+        return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)
+
+
+def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
+    """True where a query sees a key, broadcastable to (..., queries, keys); None where all see all.
+
+    ValueError for a mask that is not of bool, and where causal with more queries than keys.
+
+    >>> visible(torch.zeros(2, 4), torch.zeros(2, 4), True, torch.tensor([False, True]))
+    tensor([[False, False],
+            [False,  True]])
+    """
+    if mask is not None:
+        check_tensor(mask, "mask")
+        allowed = "it must be of bool, True where a query sees a key; numbers are a gate, to be added to log_gate"
+        require(mask.dtype == torch.bool, "mask", mask.dtype, allowed)
+    if not causal:
+        return mask
+    check_causal(q, k)
+    past = ~future(q, k)
+    return past if mask is None else mask & past
+
+
+def hidden(scores: Tensor, seen: Tensor | None) -> Tensor:
+    """Scores with -inf at keys that are not seen; a row that sees none stays, so that its softmax is finite.
+
+    >>> hidden(torch.zeros(2, 2), torch.tensor([[True, False], [False, False]]))
+    tensor([[0., -inf],
+            [0., 0.]])
+    """
+    return scores if seen is None else scores.masked_fill(~seen & seen.any(-1, keepdim=True), float("-inf"))
 
 
 def check_causal(q: Tensor, k: Tensor) -> None:
@@ -233,27 +375,35 @@ class MultiHeadAttention(nn.Module):
         Features of a token, a multiple of the heads.
     causal : bool
         Whether a token sees only itself and those before it.
+    dropout : float
+        The probability with which a weight is set to 0 in training.
     """
 
-    def __init__(self, width: int, heads: int, causal: bool = False):
+    def __init__(self, width: int, heads: int, causal: bool = False, dropout: float = 0.0):
         super().__init__()
         require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
-        self.heads, self.causal = heads, causal
+        require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
+        self.heads, self.causal, self.dropout = heads, causal, dropout
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, placed: Placed) -> Tensor:
-        """Attend: (batch, tokens, width) to the same shape.
+    def forward(self, x: Tensor, placed: Placed, mask: Tensor | None = None) -> Tensor:
+        """Attend: (batch, tokens, width) to the same shape; the mask as in ``attention``.
 
         >>> layer = MultiHeadAttention(width=8, heads=2)
         >>> layer(torch.randn(1, 5, 8), Placed()).shape
         torch.Size([1, 5, 8])
         """
         q, k, v = self._heads(x, placed)
-        y = placed.attend(q, k, v, log_gate=placed.log_gate(x), causal=self.causal)
+        gate, dropout = placed.log_gate(x), self.dropout if self.training else 0.0
+        y = placed.attend(q, k, v, log_gate=gate, causal=self.causal, mask=mask, dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def weights(self, x: Tensor, placed: Placed) -> Tensor:
+    def extra_repr(self) -> str:
+        """What it is, beside its two layers."""
+        return f"heads={self.heads}, causal={self.causal}, dropout={self.dropout}"
+
+    def weights(self, x: Tensor, placed: Placed, mask: Tensor | None = None) -> Tensor:
         """The weights by which ``forward`` adds up the values, (batch, heads, tokens, tokens); row: query.
 
         Rows sum to 1, or less where the encoding has an attenuation.
@@ -261,7 +411,7 @@ class MultiHeadAttention(nn.Module):
         Source: RF-19, RF-20.
         """
         q, k, _ = self._heads(x, placed)
-        return placed.weights(q, k, log_gate=placed.log_gate(x), causal=self.causal)
+        return placed.weights(q, k, log_gate=placed.log_gate(x), causal=self.causal, mask=mask)
 
     def _heads(self, x: Tensor, placed: Placed) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys in the reference space, and values, (batch, heads, tokens, head_dim) each."""

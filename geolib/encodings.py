@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_places, check_positive, require
+from geolib._checks import angle_dtype, as_places, check_even, check_positive, require
 from geolib._precision import full_precision
 from geolib.attention import Encoding, Placed
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
@@ -40,17 +40,20 @@ from geolib.lie import (
 )
 from geolib.locality import MANHATTAN_SLOPES, alibi_slopes, precision_matrix, precision_root
 from geolib.placed import (
-    Attenuated,
-    Biased,
     ByLayer,
     Carried,
+    Decayed,
     Focused,
     FocusedByBlocks,
     Gated,
+    Penalised,
+    Reordered,
+    Steps,
     Together,
     at_both,
     cis,
     counts,
+    described,
     for_heads,
     map_pairs,
     on_placed,
@@ -85,6 +88,10 @@ class Sinusoidal(Encoding):
         super().__init__()
         self.register_buffer("frequencies", axial_frequencies(width, axes, base), persistent=False)
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        return f"width={2 * len(self.frequencies)}, {described(self.frequencies)}"
+
     def table(self, positions: Tensor) -> Tensor:
         """The vectors that are added, (tokens, width) in float32 or float64."""
         angles = pair_angles(positions, self.frequencies)
@@ -92,7 +99,7 @@ class Sinusoidal(Encoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the table's row at each placed token."""
-        check_places(positions, None, self.frequencies.shape[1])
+        positions, _ = as_places(positions, None, self.frequencies.shape[1])
         table = self.table(positions).to(x.dtype)
         return on_placed(lambda placed: placed + table, x, positions.shape[-2])
 
@@ -117,9 +124,13 @@ class Learned(Encoding):
         self.grid = tuple(grid)
         self.vectors = nn.Parameter(std * torch.randn(*self.grid, width))
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        return f"width={self.vectors.shape[-1]}, grid={self.grid}"
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the learned vector of each placed token's cell."""
-        check_places(positions, None, len(self.grid))
+        positions, _ = as_places(positions, None, len(self.grid))
         cells = positions.round().long()
         if not torch.compiler.is_compiling() and positions.device.type == "cpu" and bool((cells < 0).any()):
             raise IndexError(f"positions: got the cell {cells.amin().item()}; the grid has {self.grid}, from 0 on")
@@ -132,7 +143,7 @@ class RoPE(Encoding):
 
     ``to_reference`` applies R(m theta) to both (the sign of RoPE), so the score depends on n - m alone. Frequencies,
     (pairs, axes) or (heads, pairs, axes), come from ``geolib.rotations``; fewer pairs than head_dim / 2 leave the last
-    features as they are.
+    features as they are. Turned pairs come out ``length`` times as long: 1, or ``yarn_length`` with YaRN's frequencies.
 
     Source: LR-A2, RF-13 with s = 1.
 
@@ -145,18 +156,27 @@ class RoPE(Encoding):
 
     frequencies: Tensor
 
-    def __init__(self, frequencies: Tensor):
+    def __init__(self, frequencies: Tensor, length: float = 1.0):
         super().__init__()
+        check_positive(length, "length")
+        self.length = length
         self.register_buffer("frequencies", frequencies, persistent=False)
+
+    def extra_repr(self) -> str:
+        """What it is."""
+        own = f", heads={self.frequencies.shape[0]}" if self.frequencies.dim() == 3 else ""
+        return described(self.frequencies) + own + (f", length={self.length:g}" if self.length != 1 else "")
 
     def turns(self, positions: Tensor) -> Tensor:
         """The turn of each pair as a complex number, (..., tokens, pairs, 2)."""
-        return cis(pair_angles(for_heads(positions), self.frequencies))
+        turns = cis(pair_angles(for_heads(positions), self.frequencies))
+        return turns if self.length == 1 else self.length * turns
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Cosines and sines, for all layers."""
-        check_places(positions, keys, self.frequencies.shape[-1])
-        return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys))
+        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
+        heads = self.frequencies.shape[0] if self.frequencies.dim() == 3 else 1
+        return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys), heads)
 
 
 class ALiBi(Encoding):
@@ -182,9 +202,13 @@ class ALiBi(Encoding):
         require(heads > 0, "heads", heads, "at least one")
         self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        return f"heads={len(self.slopes)}"
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Biased(_log_decay(self.slopes, positions, keys))
+        return Penalised(_steps(self.slopes, positions, keys))
 
 
 class ManhattanDecay(Encoding):
@@ -206,17 +230,19 @@ class ManhattanDecay(Encoding):
         require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
         self.register_buffer("slopes", slopes, persistent=False)
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        return f"heads={len(self.slopes)}"
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The factor, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Attenuated(_log_decay(self.slopes, positions, keys).exp())
+        return Decayed(_steps(self.slopes, positions, keys))
 
 
-def _log_decay(slopes: Tensor, positions: Tensor, keys: Tensor | None) -> Tensor:
+def _steps(slopes: Tensor, positions: Tensor, keys: Tensor | None) -> Steps:
     """-a_h times the number of steps between query and key."""
-    check_places(positions, keys)
-    p, n = at_both(lambda x: for_heads(x.to(angle_dtype(x))), positions, keys)
-    distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
-    return -slopes[:, None, None] * distance
+    positions, keys = as_places(positions, keys)
+    return Steps(slopes, *at_both(lambda x: x.to(angle_dtype(x)), positions, keys))
 
 
 def _map(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
@@ -283,6 +309,10 @@ class RiemannFormer(Encoding):
         else:
             self.register_buffer("frequencies", frequencies, persistent=False)
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        return f"{described(self.frequencies)}, scales={tuple(self.raw_scale.shape)}"
+
     @staticmethod
     def scale_shape(heads: int, frequencies: Tensor) -> tuple[int, ...]:
         """One scale for each head and axis."""
@@ -308,8 +338,8 @@ class RiemannFormer(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The inverse tangent mappings, for all layers."""
-        check_places(positions, keys, self.frequencies.shape[-1])
-        return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys))
+        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
+        return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys), len(self.raw_scale))
 
 
 class RiemannFormerGeneral(RiemannFormer):
@@ -407,13 +437,19 @@ class RiemannFormerRelative(RiemannFormer):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Two maps, one for queries and one for keys, for all layers."""
-        check_places(positions, keys, self.frequencies.shape[-1])
+        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         at_keys = self.key_table(positions if keys is None else keys)
-        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys))
+        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys), len(self.raw_scale))
 
     def key_table(self, positions: Tensor) -> Tensor:
         """What keys are multiplied by: the turns of ``table``, the scales inverted."""
         return (-self.exponents(positions)).exp()[..., None] * cis(-self.angles(positions))
+
+
+def _check_inside(encoding: nn.Module, argument: str) -> None:
+    """ValueError where powers stand inside something that would put softmax back in their place."""
+    holds = not any(isinstance(part, PowerScores) for part in encoding.modules())
+    require(holds, argument, "PowerScores inside", "powers of scores go around everything else")
 
 
 class LocalityFocusing(Encoding):
@@ -452,12 +488,19 @@ class LocalityFocusing(Encoding):
     ):
         super().__init__()
         check_positive(sigma, "sigma")
+        _check_inside(encoding, "encoding")
         self.encoding = encoding
         self.log_sigma = nn.Parameter(torch.full((heads, tokens), math.log(sigma)))
         if learn_precision:
             self.raw_precision = nn.Parameter(torch.zeros(axes, axes))
         else:
             self.register_buffer("raw_precision", torch.zeros(axes, axes), persistent=False)
+
+    def extra_repr(self) -> str:
+        """What it is, beside what it goes around."""
+        heads, widths = self.log_sigma.shape
+        learned = isinstance(self.raw_precision, nn.Parameter)
+        return f"heads={heads}, axes={len(self.raw_precision)}, widths={widths}, learn_precision={learned}"
 
     def sigma(self) -> Tensor:
         """The widths, (heads, 1) or (heads, placed tokens)."""
@@ -480,7 +523,7 @@ class LocalityFocusing(Encoding):
 
     def around(self, inner: Placed, positions: Tensor, keys: Tensor | None) -> Placed:
         """The Gaussian around an encoding that is placed already."""
-        check_places(positions, keys, self.raw_precision.shape[0])
+        positions, keys = as_places(positions, keys, self.raw_precision.shape[0])
         count, rows = self.log_sigma.shape[1], positions.shape[-2]
         require(count in (1, rows), "positions", f"{rows} rows", f"there are {count} widths a head")
         u = at_both(self._whitened, positions, keys)
@@ -519,6 +562,7 @@ class Composed(Encoding):
     def __init__(self, parts: Iterable[Encoding]):
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        _check_inside(self, "parts")
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x with what each adds."""
@@ -532,6 +576,38 @@ class Composed(Encoding):
 
     def _all(self) -> list[Encoding]:
         return list(self.parts)  # type: ignore[arg-type]
+
+
+class HalfSplit(Encoding):
+    """Any encoding for queries and keys whose pairs are half-split, (i, i + d/2), as "rotate_half" has them.
+
+    They are put in this library's order, carried, and put back. ``turned`` is how many features of a head hold pairs,
+    the others standing behind them (partial rotary); all of them when None. Where weights may change instead,
+    ``interleaved_rows`` converts a checkpoint once.
+
+    >>> placed = HalfSplit(RoPE(torch.tensor([[math.pi / 2], [0.0]]))).place(torch.tensor([1.0]))
+    >>> q = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
+    >>> placed.to_reference(q, q)[0].round()  # 1 and 3 make a pair
+    tensor([[[[-3., 2., 1., 4.]]]])
+    """
+
+    def __init__(self, encoding: Encoding, turned: int | None = None):
+        super().__init__()
+        if turned is not None:
+            check_even(turned, "turned")
+        self.encoding, self.turned = encoding, turned
+
+    def extra_repr(self) -> str:
+        """What it is, beside what it goes around."""
+        return "" if self.turned is None else f"turned={self.turned}"
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the inner encoding does."""
+        return self.encoding.embed(x, positions)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The inner encoding's, between two changes of order."""
+        return Reordered(self.encoding.place(positions, keys), self.turned)
 
 
 class PerLayer(Encoding):
@@ -571,6 +647,7 @@ class PerLayerFocusing(PerLayer):
 
     def __init__(self, encoding: Encoding, layers: Iterable[LocalityFocusing]):
         super().__init__(layers)
+        _check_inside(encoding, "encoding")
         self.encoding = encoding
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -632,13 +709,19 @@ class LieRE(Encoding):
         self.generators = nn.Parameter(entries)
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float32), persistent=False)
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        layers, heads, blocks, axes, _ = self.generators.shape
+        return f"width={self.width}, blocks={blocks}, axes={axes}, layers={self.layers}, own=({layers}, {heads})"
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The rotations of all layers, by one exponential; ``layer(i)`` takes its own."""
-        check_places(positions, keys, self.generators.shape[3])
+        positions, keys = as_places(positions, keys, self.generators.shape[3])
         act, table = (turn_pairs, self._turns) if self.width == 2 else (turn_blocks, self.rotations)
         query, key = at_both(table, positions, keys)
         sizes = counts(positions, keys)
-        own = [Carried(act, tables, sizes) for tables in zip(query.unbind(0), key.unbind(0))]
+        heads = self.generators.shape[1]
+        own = [Carried(act, tables, sizes, heads) for tables in zip(query.unbind(0), key.unbind(0))]
         return own[0] if len(own) == 1 else ByLayer(own)
 
     def skew(self) -> Tensor:
@@ -685,6 +768,10 @@ class SphericalRoPE(Encoding):
         self.axes = axes
         self.register_buffer("frequencies", frequencies, persistent=False)
 
+    def extra_repr(self) -> str:
+        """What it is."""
+        return f"triples={len(self.frequencies)}, axes={self.axes}"
+
     def generators(self) -> Tensor:
         """The turn of each triple for a step along each axis, as skew matrices, (axes, triples, 3, 3)."""
         about = torch.zeros(3, 3, 3, dtype=self.frequencies.dtype, device=self.frequencies.device)
@@ -704,7 +791,7 @@ class SphericalRoPE(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The rotations, for all layers."""
-        check_places(positions, keys, self.axes)
+        positions, keys = as_places(positions, keys, self.axes)
         return Carried(_turn_triples, at_both(self.rotations, positions, keys), counts(positions, keys))
 
 
@@ -923,7 +1010,8 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     Parameters
     ----------
     name : str
-        A key of ``METHODS``; keys of ``WRAPPERS`` may follow after plus signs: ``"riemannformer+lf"``.
+        A key of ``METHODS``; keys of ``WRAPPERS`` may follow after plus signs, the inner first:
+        ``"riemannformer+lf"``. ``sympow`` goes around the others wherever it stands.
     width, heads, layers : int
         The model's.
     grid : tuple of int
@@ -942,6 +1030,7 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     """
     check_name(name)
     method, *wrappers = name.split("+")
+    wrappers.sort(key=lambda wrapper: wrapper == "sympow")
     require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
     setting = Setting(width, heads, tuple(grid), layers)
     own = {key: value for key, value in options.items() if key not in wrappers}

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype, require
-from geolib.attention import Placed
+from geolib.attention import Placed, ScoreMod
 from geolib.locality import fused_focused_attention
+from geolib.rotations import to_half_split, to_interleaved
 
 Map = Callable[[Tensor], Tensor]
 
@@ -93,11 +94,14 @@ def cis(angles: Tensor) -> Tensor:
 class Carried(Placed):
     """Queries and keys carried to the reference space by ``act(x, table)``, with a table for each.
 
-    A table may be a tuple of tensors; ``counts`` are the placed queries and keys.
+    A table may be a tuple of tensors; ``counts`` are the placed queries and keys; ``heads`` is how many heads have
+    tables of their own, 1 where all share them.
     """
 
-    def __init__(self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int]):
-        self.act, self.tables, self.counts = act, tables, counts
+    def __init__(
+        self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int], heads: int = 1
+    ):
+        self.act, self.tables, self.counts, self.heads = act, tables, counts, heads
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """The placed queries and keys, each by its table.
@@ -108,6 +112,11 @@ class Carried(Placed):
         (tensor([[0., 1.]]), tensor([[-1.,  0.]]))
         """
         (query, key), (queries, keys) = self.tables, self.counts
+        for argument, x in (("q", q), ("k", k)):
+            own = (
+                f"the encoding has {self.heads} heads of its own; where query heads share keys, repeat_heads(k, heads)"
+            )
+            require(self.heads in (1, x.shape[-3] if x.dim() > 2 else 1), argument, f"shape {tuple(x.shape)}", own)
         a = on_placed(lambda x: self.act(x, query), q, queries)
         b = on_placed(lambda x: self.act(x, key), k, keys)
         for argument, came, carried in (("q", q, a), ("k", k, b)):
@@ -133,6 +142,15 @@ def counts(positions: Tensor, keys: Tensor | None) -> tuple[int, int]:
     (2, 5)
     """
     return positions.shape[-2], (positions if keys is None else keys).shape[-2]
+
+
+def described(frequencies: Tensor) -> str:
+    """How many pairs turn along how many axes, for what a method prints.
+
+    >>> described(torch.ones(32, 1))
+    'pairs=32, axes=1'
+    """
+    return f"pairs={frequencies.shape[-2]}, axes={frequencies.shape[-1]}"
 
 
 def for_heads(x: Tensor) -> Tensor:
@@ -174,6 +192,161 @@ class Attenuated(Placed):
         return self.omega
 
 
+# Logarithms of pairs of tokens ---------------------------------------------------------------------------------------
+
+
+class Pairwise:
+    """A number <= 0 for each head, query and key, from a few numbers a token: as a matrix, or pair by pair.
+
+    A matrix is made when it is first asked for and kept for all layers; at once where its gradient will be wanted, or a
+    layer that is computed twice (activation checkpointing) would make it inside.
+
+    >>> x = torch.arange(3.0)[:, None]
+    >>> pairs = Steps(torch.tensor([0.5]), x, x)
+    >>> pairs.is_made, pairs.factor() is pairs.factor(), pairs.is_made
+    (False, True, True)
+    """
+
+    def __init__(self, learned: bool):
+        self._log: Tensor | None = None
+        self._factor: Tensor | None = None
+        if learned and torch.is_grad_enabled():
+            self.log()
+
+    def computed(self) -> Tensor:
+        """The matrix, (heads, queries, keys) or (batch, heads, queries, keys)."""
+        raise NotImplementedError
+
+    def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """One number of it."""
+        raise NotImplementedError
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the matrix stands in memory."""
+        return self._log is not None
+
+    def log(self) -> Tensor:
+        """The matrix, made once."""
+        if self._log is None:
+            self._log = self.computed()
+        return self._log
+
+    def factor(self) -> Tensor:
+        """Its exponential, made once."""
+        if self._factor is None:
+            self._factor = self.log().exp()
+        return self._factor
+
+    def add(self, score: Tensor, *indices: Tensor) -> Tensor:
+        """The pair's number added to its score, as FlexAttention takes it."""
+        return score + self.pair(*indices)
+
+
+class Steps(Pairwise):
+    """-a_h times the number of steps between query and key, along all axes together.
+
+    >>> x = torch.arange(3.0)[:, None]
+    >>> steps = Steps(torch.tensor([0.5]), x, x)
+    >>> steps.log()[0, 0], steps.pair(0, torch.tensor(0), torch.tensor(0), torch.tensor(2))
+    (tensor([-0.0000, -0.5000, -1.0000]), tensor(-1.))
+    """
+
+    def __init__(self, slopes: Tensor, query: Tensor, key: Tensor):
+        self.slopes, self.query, self.key = slopes, query, key
+        super().__init__(learned=False)
+
+    def computed(self) -> Tensor:
+        """The matrix."""
+        p, n = for_heads(self.query), for_heads(self.key)
+        distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
+        return -self.slopes[:, None, None] * distance
+
+    def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """One number of it."""
+        return -self.slopes[head] * sum(d.abs() for d in differences(self.query, self.key, batch, i, j))
+
+
+class Gaussian(Pairwise):
+    """-rate |u_m - u_n|^2, with a rate for each head, or for each head and query.
+
+    >>> u = torch.tensor([[0.0], [2.0]])
+    >>> Gaussian(u, u, torch.tensor([[0.5]])).log()
+    tensor([[[-0., -2.],
+             [-2., -0.]]])
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
+        self.query, self.key, self.rate = query, key, rate
+        super().__init__(learned=rate.requires_grad or query.requires_grad)
+
+    def computed(self) -> Tensor:
+        """The matrix."""
+        query, key = for_heads(self.query), for_heads(self.key)
+        distances = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
+        return -distances * self.rate.unsqueeze(-1)
+
+    def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """One number of it."""
+        rate = self.rate[head, i * 0 if self.rate.shape[1] == 1 else i]
+        return -rate * sum(d.square() for d in differences(self.query, self.key, batch, i, j))
+
+
+def differences(query: Tensor, key: Tensor, batch: Tensor, i: Tensor, j: Tensor) -> Iterator[Tensor]:
+    """Along each axis, how far query i stands from key j; coordinates are (tokens, axes) or (batch, tokens, axes).
+
+    >>> list(differences(torch.tensor([[5.0]]), torch.tensor([[2.0], [1.0]]), 0, 0, 1))
+    [tensor(4.)]
+    """
+    for p, n in zip(query.unbind(-1), key.unbind(-1)):
+        yield (p[batch, i] if p.dim() == 2 else p[i]) - (n[batch, j] if n.dim() == 2 else n[j])
+
+
+class Penalised(Placed):
+    """A gate that depends on positions alone, not made for all pairs where it is asked for pair by pair.
+
+    >>> x = torch.arange(2.0)[:, None]
+    >>> Penalised(Steps(torch.tensor([0.5]), x, x)).log_gate(None)
+    tensor([[[-0.0000, -0.5000],
+             [-0.5000, -0.0000]]])
+    """
+
+    def __init__(self, pairs: Pairwise):
+        self.pairs = pairs
+
+    def log_gate(self, x: Tensor) -> Tensor:
+        """The gate."""
+        return self.pairs.log()
+
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
+        """The same, pair by pair."""
+        return self.pairs.add
+
+
+class Decayed(Placed):
+    """An attenuation that depends on positions alone, its logarithm given.
+
+    >>> x = torch.arange(2.0)[:, None]
+    >>> Decayed(Steps(torch.tensor([0.5]), x, x)).attenuation()
+    tensor([[[1.0000, 0.6065],
+             [0.6065, 1.0000]]])
+    """
+
+    def __init__(self, pairs: Pairwise):
+        self.pairs = pairs
+
+    def attenuation(self) -> Tensor:
+        """The factor."""
+        return self.pairs.factor()
+
+    def as_attenuation_mod(self) -> ScoreMod:
+        """Its logarithm, pair by pair."""
+        return self.pairs.add
+
+
+# Around one another --------------------------------------------------------------------------------------------------
+
+
 class Together(Placed):
     """Several encodings at once: vectors are carried by one after the other, gates add, attenuations multiply.
 
@@ -201,12 +374,101 @@ class Together(Placed):
         factors = [omega for part in self.parts if (omega := part.attenuation()) is not None]
         return functools.reduce(torch.mul, factors) if factors else None
 
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
+        """One after the other."""
+        return chained(part.as_score_mod(x) for part in self.parts)
+
+    def as_attenuation_mod(self) -> ScoreMod | None:
+        """One after the other."""
+        return chained(part.as_attenuation_mod() for part in self.parts)
+
     def layer(self, index: int) -> Placed:
         """What each uses in the layer."""
         return Together([part.layer(index) for part in self.parts])
 
 
-class Focused(Placed):
+class Around(Placed):
+    """What is placed inside, as it is; what goes around another overrides what it changes.
+
+    >>> Around(Biased(torch.zeros(3, 3))).log_gate(torch.zeros(1, 3, 8)).shape
+    torch.Size([3, 3])
+    """
+
+    def __init__(self, inner: Placed):
+        self.inner = inner
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """As inside."""
+        return self.inner.to_reference(q, k)
+
+    def log_gate(self, x: Tensor) -> Tensor | None:
+        """As inside."""
+        return self.inner.log_gate(x)
+
+    def attenuation(self) -> Tensor | None:
+        """As inside."""
+        return self.inner.attenuation()
+
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
+        """As inside."""
+        return self.inner.as_score_mod(x)
+
+    def as_attenuation_mod(self) -> ScoreMod | None:
+        """As inside."""
+        return self.inner.as_attenuation_mod()
+
+    def layer(self, index: int) -> Placed:
+        """The same around what the layer uses inside."""
+        inner = self.inner.layer(index)
+        if inner is self.inner:
+            return self
+        other = copy.copy(self)
+        other.inner = inner
+        return other
+
+
+class Reordered(Around):
+    """Queries and keys with half-split pairs, carried by a method that has them interleaved."""
+
+    def __init__(self, inner: Placed, turned: int | None = None):
+        super().__init__(inner)
+        self.turned = turned
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Into the other order, to the reference space, and back.
+
+        >>> Reordered(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
+        tensor([0., 1., 2., 3.])
+        """
+        a, b = self.inner.to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
+        return to_half_split(a, self.turned), to_half_split(b, self.turned)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
+        """As inside."""
+        return self.inner.attend(q, k, v, *given, **options)
+
+    def weights(self, q: Tensor, k: Tensor, *given: Any, **options: Any) -> Tensor:
+        """As inside."""
+        return self.inner.weights(q, k, *given, **options)
+
+
+def chained(mods: Iterable[ScoreMod | None]) -> ScoreMod | None:
+    """Modifications of scores one after the other, those that are None left out; None where all are.
+
+    >>> chained([None, lambda score, *indices: score + 1, lambda score, *indices: 2 * score])(torch.tensor(3.0))
+    tensor(8.)
+    """
+    given = [mod for mod in mods if mod is not None]
+
+    def modify(score: Tensor, *indices: Tensor) -> Tensor:
+        for mod in given:
+            score = mod(score, *indices)
+        return score
+
+    return modify if given else None
+
+
+class Focused(Around):
     """What is placed inside, its weights multiplied after the softmax by the Gaussian of a distance.
 
     Parameters
@@ -227,38 +489,18 @@ class Focused(Placed):
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
         self.inner, self.u, self.rate = inner, u, rate
-        self.omega = self._gaussian()
-
-    def _gaussian(self) -> Tensor:
-        """The factor, (..., heads, queries, keys)."""
-        return self._log_gaussian().exp()
-
-    def _log_gaussian(self) -> Tensor:
-        query, key = (for_heads(u) for u in self.u)
-        distances = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
-        return -distances * self.rate.unsqueeze(-1)
-
-    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As inside."""
-        return self.inner.to_reference(q, k)
-
-    def log_gate(self, x: Tensor) -> Tensor | None:
-        """As inside."""
-        return self.inner.log_gate(x)
+        self.pairs = Gaussian(*u, rate)
+        if self.pairs.is_made:
+            self.pairs.factor()
 
     def attenuation(self) -> Tensor:
         """The Gaussian, times the factor inside where there is one."""
-        inner = self.inner.attenuation()
-        return self.omega if inner is None else self.omega * inner
+        inner, omega = self.inner.attenuation(), self.pairs.factor()
+        return omega if inner is None else omega * inner
 
-    def layer(self, index: int) -> Placed:
-        """The same Gaussian around what the layer uses inside."""
-        inner = self.inner.layer(index)
-        if inner is self.inner:
-            return self
-        other = copy.copy(self)
-        other.inner = inner
-        return other
+    def as_attenuation_mod(self) -> ScoreMod | None:
+        """The Gaussian's logarithm, pair by pair, after what is inside."""
+        return chained([self.inner.as_attenuation_mod(), self.pairs.add])
 
 
 class Gated(Focused):
@@ -272,16 +514,24 @@ class Gated(Focused):
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
         self.inner, self.u, self.rate = inner, u, rate
-        self.gate = self._log_gaussian()
+        self.pairs = Gaussian(*u, rate)
 
     def log_gate(self, x: Tensor) -> Tensor:
         """The logarithm of the Gaussian, plus the gate inside where there is one."""
-        inner = self.inner.log_gate(x)
-        return self.gate if inner is None else self.gate + inner
+        inner, gate = self.inner.log_gate(x), self.pairs.log()
+        return gate if inner is None else gate + inner
 
     def attenuation(self) -> Tensor | None:  # type: ignore[override]
         """As inside."""
         return self.inner.attenuation()
+
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
+        """The Gaussian's logarithm, pair by pair, after what is inside."""
+        return chained([self.inner.as_score_mod(x), self.pairs.add])
+
+    def as_attenuation_mod(self) -> ScoreMod | None:
+        """As inside."""
+        return self.inner.as_attenuation_mod()
 
 
 class FocusedByBlocks(Focused):
@@ -295,17 +545,31 @@ class FocusedByBlocks(Focused):
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
         self.inner, self.u, self.rate = inner, u, rate
+        with torch.no_grad():  # so that no matrix is made here
+            self.pairs = Gaussian(*u, rate)
 
     def attenuation(self) -> Tensor:
-        """The Gaussian, times the factor inside; made when it is asked for."""
-        self.omega = self._gaussian()
-        return super().attenuation()
+        """The Gaussian, times the factor inside; made whenever it is asked for."""
+        inner, omega = self.inner.attenuation(), self.pairs.computed().exp()
+        return omega if inner is None else omega * inner
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
-        """By blocks without a gate and a mask, else as ``Placed.attend``."""
-        if log_gate is None and not causal and self.inner.attenuation() is None:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_gate: Tensor | None = None,
+        causal: bool = False,
+        *,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor:
+        """By blocks where all keys are seen, without gate, dropout and groups, else as ``Placed.attend``."""
+        plain = log_gate is None and mask is None and scale is None and not (causal or dropout)
+        if plain and q.shape == k.shape and self.inner.attenuation() is None:
             return fused_focused_attention(q, k, v, self.u[0], (2 * self.rate).rsqrt())
-        return super().attend(q, k, v, log_gate, causal)
+        return super().attend(q, k, v, log_gate, causal, mask=mask, dropout=dropout, scale=scale)
 
     @staticmethod
     def pays(u: Tensor, keys: Tensor | None) -> bool:

@@ -20,7 +20,7 @@ turned vector comes back in its own dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 
 import torch
@@ -233,6 +233,95 @@ def alternating_frequencies(dim: int, axes: int, base: float = 10000.0) -> Tenso
     return (shared[:, None, None] * torch.eye(axes, dtype=torch.float64)).flatten(0, 1).float()
 
 
+# Longer contexts than trained: the same pairs, turning more slowly --------------------------------------------------
+
+
+def interpolated(frequencies: Tensor, factor: float) -> Tensor:
+    """Position interpolation: all pairs turn ``factor`` times as slowly, as if positions were divided by it.
+
+    Frequencies are (pairs, axes), in radians per unit of position, and so is the result.
+
+    >>> interpolated(torch.tensor([[1.0], [0.1]]), 4.0).flatten()
+    tensor([0.2500, 0.0250])
+    """
+    check_positive(factor, "factor")
+    return frequencies / factor
+
+
+def ntk_aware(frequencies: Tensor, factor: float) -> Tensor:
+    """NTK-aware scaling: the fastest pair stays, the slowest turns ``factor`` times as slowly, geometric between them.
+
+    For ``language_frequencies(d, base)`` it is the base times factor^(d / (d - 2)). Frequencies are (pairs, 1), from
+    the fastest on, at least two. The dynamic variant takes factor * tokens / trained - (factor - 1) in place of the
+    factor once there are more tokens than in training.
+
+    >>> ntk_aware(torch.tensor([[1.0], [0.1], [0.01]]), 4.0).flatten()
+    tensor([1.0000, 0.0500, 0.0025])
+    """
+    check_positive(factor, "factor")
+    pairs, axes = frequencies.shape
+    require(pairs >= 2 and axes == 1, "frequencies", f"shape {(pairs, axes)}", "it must be (pairs, 1), from 2 pairs on")
+    share = torch.arange(pairs, dtype=torch.float64, device=frequencies.device) / (pairs - 1)
+    return (frequencies.double() * factor ** -share[:, None]).to(frequencies.dtype)
+
+
+def ntk_by_parts(frequencies: Tensor, factor: float, trained: int, slow: float = 1.0, fast: float = 32.0) -> Tensor:
+    """Pairs that turn often within the trained context stay, those that turn seldom are slowed by ``factor``.
+
+    ``trained`` is the context of training in tokens. A pair of frequency theta goes around trained theta / (2 pi) times
+    in it: at least ``fast`` times, it stays; at most ``slow`` times, it is interpolated; linear in that number between
+    them. It is the formula of the paper on YaRN; Llama 3.1 has it with ``fast=4``.
+
+    >>> ntk_by_parts(2 * math.pi * torch.tensor([[1.0], [0.025], [0.001]]), 8.0, trained=100, fast=4.0) / (2 * math.pi)
+    tensor([[1.0000e+00],
+            [1.4063e-02],
+            [1.2500e-04]])
+    """
+    check_positive(factor, "factor")
+    require(0 < slow < fast, "slow", slow, f"above 0 and below fast, {fast}")
+    wide = frequencies.double()
+    kept = ((trained * wide / (2 * math.pi) - slow) / (fast - slow)).clamp(0, 1)
+    return (kept * wide + (1 - kept) * wide / factor).to(frequencies.dtype)
+
+
+def yarn_frequencies(
+    dim: int, factor: float, trained: int, base: float = 10000.0, slow: float = 1.0, fast: float = 32.0
+) -> Tensor:
+    """YaRN's frequencies as published models have them, (dim/2, 1): linear in the pair's index between two pairs.
+
+    Where ``ntk_by_parts``, the paper's formula, is linear in how often a pair goes around within ``trained`` tokens,
+    the authors' code, and the checkpoints made with it, are linear in the index, from the last whole index at which
+    pairs go around at least ``fast`` times to the first at which they do so at most ``slow`` times. YaRN also makes
+    queries and keys longer: ``RoPE(yarn_frequencies(...), length=yarn_length(factor))``.
+
+    >>> slowed = language_frequencies(64) / yarn_frequencies(64, 4.0, trained=2048)
+    >>> slowed[[0, 14, 31], 0]
+    tensor([1.0000, 1.5294, 4.0000])
+    """
+    check_positive(factor, "factor")
+    check_positive(trained, "trained")
+    require(0 < slow < fast, "slow", slow, f"above 0 and below fast, {fast}")
+    require(base > 1, "base", base, "above 1, so that later pairs turn more slowly")
+    usual = language_frequencies(dim, base).double()
+    first, last = (dim * math.log(trained / (2 * math.pi * around)) / (2 * math.log(base)) for around in (fast, slow))
+    low, high = max(math.floor(first), 0), min(math.ceil(last), dim - 1)
+    index = torch.arange(dim // 2, dtype=torch.float64)[:, None]
+    slowed = ((index - low) / max(high - low, 1e-3)).clamp(0, 1)
+    return (usual * (1 - slowed) + usual / factor * slowed).float()
+
+
+def yarn_length(factor: float) -> float:
+    """How much longer YaRN makes queries and keys, 0.1 log(factor) + 1, so that scores grow by its square.
+
+    1 for factors up to 1.
+
+    >>> round(yarn_length(4.0), 4)
+    1.1386
+    """
+    check_positive(factor, "factor")
+    return 0.1 * math.log(max(factor, 1.0)) + 1.0
+
+
 # Positions and angles -----------------------------------------------------------------------------------------------
 
 
@@ -321,23 +410,60 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
 # Layouts ------------------------------------------------------------------------------------------------------------
 
 
-def to_half_split(x: Tensor) -> Tensor:
+def to_half_split(x: Tensor, turned: int | None = None) -> Tensor:
     """From interleaved pairs (2i, 2i+1) to half-split pairs (i, i + d/2), on the last dimension.
 
-    For a projection's weight of shape (d, width), pass its transpose and transpose back.
+    With ``turned`` only that many features, the first ones, hold pairs (partial rotary) and the others stay. For a
+    projection's weights see ``half_split_rows``.
 
-    >>> to_half_split(torch.tensor([0, 1, 2, 3])).tolist()
-    [0, 2, 1, 3]
+    >>> to_half_split(torch.tensor([0, 1, 2, 3])).tolist(), to_half_split(torch.tensor([0, 1, 2, 3, 8, 9]), 4).tolist()
+    ([0, 2, 1, 3], [0, 2, 1, 3, 8, 9])
     """
-    check_even(x.shape[-1], "x's last dimension")
-    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+    return _reordered(x, turned, (-1, 2))
 
 
-def to_interleaved(x: Tensor) -> Tensor:
+def to_interleaved(x: Tensor, turned: int | None = None) -> Tensor:
     """From half-split pairs (i, i + d/2) to interleaved pairs (2i, 2i+1): the inverse of ``to_half_split``.
 
     >>> to_interleaved(torch.tensor([0, 2, 1, 3])).tolist()
     [0, 1, 2, 3]
     """
+    return _reordered(x, turned, (2, -1))
+
+
+def _reordered(x: Tensor, turned: int | None, table: tuple[int, int]) -> Tensor:
+    """The first features read as a table of this shape, its rows and columns exchanged."""
+    if turned is not None and turned != x.shape[-1]:
+        require(turned <= x.shape[-1], "turned", turned, f"x has {x.shape[-1]} features")
+        return torch.cat([_reordered(x[..., :turned], None, table), x[..., turned:]], -1)
     check_even(x.shape[-1], "x's last dimension")
-    return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    return x.unflatten(-1, table).transpose(-1, -2).flatten(-2)
+
+
+def half_split_rows(weight: Tensor, heads: int, turned: int | None = None) -> Tensor:
+    """A projection's weight (heads d, width), or its bias (heads d,), so that what it gives has half-split pairs.
+
+    For the projections of queries and of keys, each with its number of heads; those of values and outputs stay.
+
+    >>> half_split_rows(torch.arange(8), heads=2).tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    return _rows(weight, heads, lambda features: to_half_split(features, turned))
+
+
+def interleaved_rows(weight: Tensor, heads: int, turned: int | None = None) -> Tensor:
+    """A projection of a checkpoint with half-split pairs ("rotate_half") for this library's order of pairs.
+
+    The inverse of ``half_split_rows``, and for the same tensors.
+
+    >>> interleaved_rows(torch.arange(8), heads=2).tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    return _rows(weight, heads, lambda features: to_interleaved(features, turned))
+
+
+def _rows(weight: Tensor, heads: int, act: Callable[[Tensor], Tensor]) -> Tensor:
+    """A map of the features of each head, applied to the rows of a weight."""
+    rows = weight.shape[0]
+    require(heads > 0 and rows % heads == 0, "heads", heads, f"it must divide the {rows} rows of the weight")
+    return act(weight.unflatten(0, (heads, -1)).movedim(1, -1)).movedim(-1, 1).flatten(0, 1)

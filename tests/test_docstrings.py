@@ -25,7 +25,8 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 # The mathematics: a module, or a package whose files are its rooms.
 MODULES = [
     "geolib.attention", "geolib.check", "geolib.conformal", "geolib.connection", "geolib.encodings", "geolib.figures",
-    "geolib.lie", "geolib.locality", "geolib.manifolds", "geolib.placed", "geolib.recurrence", "geolib.rotations",
+    "geolib.flex", "geolib.lie", "geolib.locality", "geolib.manifolds", "geolib.masks", "geolib.placed",
+    "geolib.recurrence", "geolib.rotations",
     "geolib.sympow", "geolib.transport",
 ]  # fmt: skip
 

@@ -11,7 +11,9 @@ import torch
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "book"))
-evidence = importlib.import_module("evidence")
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("IPython.get_ipython", lambda: None)  # a shell of this process would stay watched
+    evidence = importlib.import_module("evidence")
 
 AGREE = {"close": evidence.watched(torch.allclose), "near": evidence.watched(np.allclose)}
 KEPT = {"_kept_assertion": evidence.keep_assertion, "_kept_bound": evidence.keep_bound}
@@ -34,6 +36,8 @@ def test_assertions_are_counted_and_their_comments_are_the_clauses():
 def test_the_largest_difference_is_told():
     assert "the largest difference was 0.0002." in told("assert close(torch.ones(2), torch.ones(2) + 2e-4, atol=1e-3)")
     assert "the largest difference was 0.25." in told("assert near([1.0, 2.0], [1.0, 2.25], atol=1)")
+    halves = "assert close(torch.ones(1, dtype=torch.bfloat16), torch.tensor([1.5]).bfloat16(), atol=1)"
+    assert "the largest difference was 0.5." in told(halves)
     assert "the largest difference was 3e-07." in told("assert near(1, 1)\nassert abs(torch.tensor(3e-7)) < 1e-6")
     assert "to the last digit" in told("assert near(1, 1)")
 
@@ -51,7 +55,8 @@ def test_what_fails_still_fails(cell):
         told(cell)
 
 
-def test_it_leaves_no_name_beside_a_chapters_own():
+def test_it_leaves_no_name_beside_a_chapters_own(monkeypatch):
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)  # a shell of this process would stay watched
     build = importlib.import_module("build")
     names = {}
     exec(build.apart(build.EVIDENCE), names)

@@ -14,6 +14,7 @@ from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate, h100_seconds
 from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
 from geolib.lab.experiments.estimates import GPU, counted, flops
+from geolib.lab.experiments.papers.liere import CIFAR100 as LIERE
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
     BASELINES,
@@ -439,6 +440,12 @@ def test_ordering_tells_steps_within_the_noise_from_those_beyond():  # RF-T1
     clear = table1_records({"none": [50, 51, 52], ROPE: [60, 61, 62.1]})
     text = ordering(TABLE1, "cifar10", cells_of(TABLE1, "cpu", clear))
     assert text.endswith("No step is within the seeds' noise.")
+
+
+def test_no_order_is_told_of_a_set_that_the_paper_has_no_numbers_for():  # LR-T1
+    made = [record(LIERE.config("cpu", row, "cifar100-20", 0), 0.3, LIERE.name) for row in ("learned", "liere-8")]
+    shown = table(replace(LIERE, tabulate=None), "cpu", made)
+    assert not any("order" in note for note in shown.notes if note.startswith("cifar100-20"))
 
 
 def test_differences_stand_beside_the_papers():  # RF-T1

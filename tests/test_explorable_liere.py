@@ -166,7 +166,7 @@ def test_commuting_generators_make_both_maps_one_and_the_difference_blank(place)
     here, there, _ = maps(place)
     assert here == there
     (sentence,) = place.page.locator("#one .geo-say").all_text_contents()
-    assert sentence.startswith("Moved together, 8 right and 8 down, the patches change their scores by 0 %.")
+    assert sentence.startswith("Moved together, 8 right and 8 down, the patches change their scores by 0\u00a0%.")
     assert sentence.endswith("Commutator: 0.00")
     blank = """() => { const c = document.querySelectorAll("#one canvas")[2];
         return c.getContext("2d").getImageData(0, 0, c.width, c.height).data.every((shade) => shade === 255); }"""

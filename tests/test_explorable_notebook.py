@@ -337,7 +337,7 @@ def test_another_experiment_brings_its_methods_and_ends_at_its_last_epoch(place,
     place.settle()
     assert place.values()["epoch"] == len(first["train_loss"])
     assert place.page.locator("#one .methods button").all_text_contents()[:2] == ["No-Pos", "Sinusoidal"]
-    assert f"{best['title']}, seed {best['seed']} {100 * best['test_accuracy'][-1]:.1f} %" in sentence(place)
+    assert f"{best['title']}, seed {best['seed']} {100 * best['test_accuracy'][-1]:.1f}\u00a0%" in sentence(place)
 
 
 def test_names_at_the_ends_of_lines_do_not_overlap(place):
@@ -396,7 +396,7 @@ def test_an_epoch_without_evaluation_is_a_gap(browser, call):
     assert line.count("L") == 1 + 1 + 2  # a dash for the value alone, a line of two, a line of three
     assert "not evaluated" in sentence(place)
     place.set(epoch=3)
-    assert "25.0 %" in sentence(place)
+    assert "25.0\u00a0%" in sentence(place)
     place.close()
 
 

@@ -104,26 +104,35 @@ def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
 
 
 def test_q_and_k_have_their_roles_and_an_index_k_has_none(typeset):
-    html = formulas.in_colour(typeset(r"q_m^\top k_n+\sum_k\Gamma^k_{ij}+\mathbf q", True)["html"])
+    made = typeset(r"q_m^\top k_n+\sum_k\Gamma^k_{ij}+\mathbf q+v", True)["html"]
+    html = formulas.in_colour(made, {"query", "key"})
     assert re.findall(r"role-(\w+) mjx-c(\w+)", html) == [
         ("query", "1D45E"),
         ("key", "1D458"),
         ("query", "1D42A"),
     ]
     assert html.count("1D458") == 3
+    assert "role-value mjx-c1D463" in formulas.in_colour(made, {"value"})
     assert formulas.GLYPH.findall(html) == formulas.GLYPH.findall(re.sub(r"role-\w+ ", "", html))
 
 
-def test_formulas_beside_an_explorable_are_coloured_and_no_others():
+def test_formulas_beside_a_picture_have_its_colours_and_no_others():
     def section(*content):
         return nodes.section("", nodes.title("", "A title"), *content)
 
-    still = nodes.image(classes=["explorable-still"])
-    near, inner, far, first = (nodes.math("", "q") for _ in range(4))
+    stills = [
+        nodes.image(uri=f"images/explorables/{name}.png", classes=["explorable-still"]) for name in ("clock", "circle")
+    ]
+    near, inner, far, first, values, plotted = (nodes.math("", "q") for _ in range(6))
     statement = nodes.section("", nodes.paragraph("", "", near))  # without a title, as sphinx-proof makes them
-    hands_on = section(nodes.figure("", still), nodes.paragraph("", "", inner))
-    section(nodes.paragraph("", "", first), section(statement, hands_on), section(far))
-    assert [formulas.beside_explorable(each) for each in (near, inner, far, first)] == [True, True, False, False]
+    hands_on = section(nodes.figure("", stills[0]), nodes.paragraph("", "", inner))
+    section(
+        *(nodes.paragraph("", "", first), section(statement, hands_on), section(far)),
+        *(section(stills[1], values), section(nodes.literal_block(text="bars(row, color=KEY)"), plotted)),
+    )
+    roles = [formulas.roles_beside(each) for each in (near, inner, far, first, values, plotted)]
+    both = {"query", "key"}
+    assert roles == [both, both, set(), set(), both | {"value"}, {"key"}]
 
 
 def test_coloured_letters_are_read_on_every_ground():
@@ -132,5 +141,5 @@ def test_coloured_letters_are_read_on_every_ground():
         rules = re.search(rf'(?s)html\[data-theme="{theme}"\] {{(.*?)}}', style)[1]
         grounds = re.findall(r"(?:ground|background|surface): (#[0-9a-f]{6})", rules)
         assert len(grounds) >= 7
-        for role, ground in itertools.product(("query", "key"), grounds):
+        for role, ground in itertools.product(("query", "key", "value"), grounds):
             assert contrast(colours[role], ground) >= 4.5, (theme, role, ground)

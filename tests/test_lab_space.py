@@ -341,7 +341,8 @@ def test_every_row_can_be_built_at_its_scale(name):
     experiment = EXPERIMENTS[name]
     for scale in experiment.scales:
         for config in {c.cell: c for c in experiment.configs(scale, seeds=[0])}.values():
-            shape = {"motion": (1, 8, 16, 16), "modelnet10": (1, 32, 32, 32)}.get(config.dataset, (3, 32, 32))
+            shapes = {"motion": (1, 8, 16, 16), "modelnet10": (1, 32, 32, 32), "digits": (1, 8, 8)}
+            shape = shapes.get(config.dataset, (3, 32, 32))
             with torch.device("meta"):
                 small = replace(config, layers=1)
                 ViT(small, shape, 10)
@@ -406,7 +407,7 @@ def test_tables_show_what_is_recorded():
         assert "50.0" in text, name
         if experiment.tabulate is liere.main_table:
             assert "40.0 / 45.0" in text
-            assert "200.0 (1 of 1 seeds)" in text
+            assert f"{found[0].config.epochs}.0 (1 of 1 seeds)" in text
         if experiment.tabulate is liere.deviation_table:
             assert "25.0" in text
             assert "0.500" in text

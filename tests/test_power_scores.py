@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention_weights
-from geolib.encodings import METHODS, build
+from geolib.encodings import METHODS, ALiBi, Composed, HalfSplit, LocalityFocusing, PerLayerFocusing, build
 from geolib.recurrence import PowerScores, attention_form
 from geolib.rotations import grid_positions
 
@@ -52,6 +52,28 @@ def test_powers_go_around_every_method_of_the_registry(method):  # CS-att
             omega[..., 2:, 2:] = factor
         expected = literal(q.double(), k.double(), 4, gate.double(), omega.double())
         assert_close(placed.weights(q, k, placed.log_gate(x)).double(), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("wrapper", ["lf", "gauss", "alibi", "rmt"])
+def test_powers_go_around_what_is_named_after_them(wrapper):  # CS-att
+    options = {"width": 16, "heads": 2, "grid": (2, 3), "sympow": {"power": 4}}
+    powers, inner = (build(f"rope-axial+{names}", **options) for names in (f"sympow+{wrapper}", f"{wrapper}+sympow"))
+    softmax = build(f"rope-axial+{wrapper}", width=16, heads=2, grid=(2, 3))
+    q, k = torch.randn(2, 1, 2, 6, 8).unbind(0)
+    placed = [encoding.place(grid_positions(2, 3)) for encoding in (powers, inner, softmax)]
+    found, expected, others = (each.weights(q, k, each.log_gate(torch.zeros(1, 6, 16))) for each in placed)
+    assert_close(found, expected)
+    assert not torch.allclose(found, others, atol=1e-2)
+
+
+def test_powers_inside_something_that_would_take_softmax_are_refused():  # CS-att
+    inside = HalfSplit(PowerScores(Encoding()))
+    with pytest.raises(ValueError, match="encoding: got PowerScores inside"):
+        LocalityFocusing(inside, heads=2, axes=1, sigma=1.0)
+    with pytest.raises(ValueError, match="parts: got PowerScores inside"):
+        Composed([ALiBi(2), inside])
+    with pytest.raises(ValueError, match="encoding: got PowerScores inside"):
+        PerLayerFocusing(inside, [])
 
 
 def test_a_layers_weights_are_those_it_adds_values_by():  # CS-att, RF-19

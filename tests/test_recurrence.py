@@ -981,6 +981,22 @@ def test_layer_is_the_conformal_score_of_its_projections():  # CS-conf, CS-gate,
         assert_close(layer(x)[0], expected)
 
 
+@pytest.mark.parametrize("prompt", [1, 4, 6])
+def test_tokens_one_by_one_after_a_text_are_the_score_of_all_pairs(prompt):  # CS-conf, CS-rec
+    layer, x = SympowAttention(8, 2, longest=50.0, gate_bias=0.0).double(), torch.randn(1, 8, 8).double()
+    with torch.no_grad():
+        q, k, v = (layer.qkv(x)[0].view(8, 3, 2, 4)[:, part].transpose(0, 1).numpy() for part in range(3))
+        gamma = torch.sigmoid(x[0] @ layer.W_gamma.weight.T).T.numpy()
+        beta = (1 + torch.tanh(x[0] @ layer.W_beta.weight.T)).T.numpy()
+        theta = np.array([2 * np.pi / 50 ** (2 * i / 4) for i in range(2)], dtype=np.float32).astype(float)
+        heads = [by_pairs(q[h], k[h], v[h], 2, np.log(gamma[h]), beta[h][:, None] * theta)[0] for h in range(2)]
+        expected = layer.out(torch.tensor(np.concatenate(heads, -1)))[None]
+        _, state = layer(x[:, :prompt])
+        for t in range(prompt, 8):
+            y, state = layer(x[:, t : t + 1], state)
+            assert_close(y, expected[:, t : t + 1])
+
+
 def test_frequencies_from_the_current_length_change_the_past_and_pinned_ones_do_not():  # CS-N
     q, k, v, _, _ = inputs(tokens=64, dim=8)
 

@@ -386,3 +386,91 @@ def test_far_positions_hold_as_far_as_the_docstring_says():
         assert (rot.rope(x, at, theta) - exact).abs().max() < bound * x.norm()
         assert (rot.rope(x, at.long(), theta) - exact).abs().max() < 2e-7 * x.norm()
         assert (rot.rope(x, at.double(), theta) - exact).abs().max() < 2e-7 * x.norm()
+
+
+# Longer contexts, each frequency by itself in Python's own numbers -------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [2.0, 8.0])
+def test_ntk_aware_scaling_is_a_larger_base(factor):
+    dim, base = 64, 500.0
+    wanted = [(base * factor ** (dim / (dim - 2))) ** (-2 * i / dim) for i in range(dim // 2)]
+    got = rot.ntk_aware(rot.language_frequencies(dim, base), factor)
+    assert_close(got.flatten().double(), torch.tensor(wanted, dtype=torch.float64), atol=0, rtol=1e-6)
+    assert_close(got[-1], rot.interpolated(rot.language_frequencies(dim, base), factor)[-1])
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(1.0, 32.0), (1.0, 4.0), (2.0, 3.0)])
+def test_scaling_by_parts_looks_at_how_often_a_pair_goes_around(slow, fast):
+    dim, base, factor, trained = 64, 10000.0, 8.0, 512
+    got = rot.ntk_by_parts(rot.language_frequencies(dim, base), factor, trained, slow, fast).flatten().tolist()
+    kinds = set()
+    for i, scaled in enumerate(got):
+        theta = base ** (-2 * i / dim)
+        around = trained / (2 * math.pi / theta)  # wavelengths that fit into the trained context
+        if around < slow:
+            kind, wanted = "interpolated", theta / factor
+        elif around > fast:
+            kind, wanted = "kept", theta
+        else:
+            share = (around - slow) / (fast - slow)
+            kind, wanted = "between", (1 - share) * theta / factor + share * theta
+        kinds.add(kind)
+        assert math.isclose(scaled, wanted, rel_tol=1e-5), i
+    assert kinds == {"interpolated", "kept", "between"}
+
+
+@pytest.mark.parametrize(("dim", "base", "trained"), [(64, 10000.0, 2048), (128, 1e6, 32768), (32, 500.0, 100)])
+def test_yarn_is_linear_between_two_indices(dim, base, trained):
+    factor = 4.0
+    got = rot.yarn_frequencies(dim, factor, trained, base).flatten().tolist()
+
+    def around(i):  # how often the pair of a real index goes around within the trained context
+        return trained * base ** (-2 * i / dim) / (2 * math.pi)
+
+    low = max([i for i in range(-dim, dim) if around(i) >= 32 and i >= 0], default=0)
+    high = min(i for i in range(-dim, 2 * dim) if around(i) <= 1)
+    for i, scaled in enumerate(got):
+        share = min(max((i - low) / (high - low), 0), 1)
+        theta = base ** (-2 * i / dim)
+        assert math.isclose(scaled, (1 - share) * theta + share * theta / factor, rel_tol=1e-5), i
+
+
+def test_yarn_lengthens_queries_and_keys():
+    assert math.isclose(rot.yarn_length(16.0), 0.1 * math.log(16) + 1)
+    assert rot.yarn_length(0.5) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rot.ntk_aware(torch.ones(4, 2), 2.0), r"frequencies: got shape \(4, 2\)"),
+        (lambda: rot.ntk_aware(torch.ones(4, 1), -1.0), "factor: got -1.0"),
+        (lambda: rot.interpolated(torch.ones(4, 1), 0.0), "factor: got 0.0"),
+        (lambda: rot.ntk_by_parts(torch.ones(4, 1), 2.0, 8, slow=4.0, fast=4.0), "slow: got 4.0"),
+        (lambda: rot.yarn_frequencies(8, 2.0, 8, base=1.0), "base: got 1.0"),
+        (lambda: rot.to_interleaved(torch.ones(4), 6), "turned: got 6"),
+        (lambda: rot.half_split_rows(torch.ones(6, 2), 4), "heads: got 4; it must divide the 6 rows"),
+    ],
+)
+def test_bad_scalings_and_layouts_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# Checkpoints ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turned", [None, 4])
+def test_converted_rows_project_to_the_other_order(turned):
+    heads, dim, width = 3, 8, 5
+    weight, bias, x = torch.randn(heads * dim, width), torch.randn(heads * dim), torch.randn(7, width)
+    usual = (x @ weight.T + bias).unflatten(-1, (heads, dim))
+    half = x @ rot.half_split_rows(weight, heads, turned).T + rot.half_split_rows(bias, heads, turned)
+    last = dim if turned is None else turned
+    for j in range(last // 2):  # pair j is (j, j + last/2) in the one order and (2j, 2j + 1) in the other
+        assert torch.equal(half.unflatten(-1, (heads, dim))[..., j], usual[..., 2 * j])
+        assert torch.equal(half.unflatten(-1, (heads, dim))[..., j + last // 2], usual[..., 2 * j + 1])
+    assert torch.equal(half.unflatten(-1, (heads, dim))[..., last:], usual[..., last:])
+    assert torch.equal(rot.interleaved_rows(rot.half_split_rows(weight, heads, turned), heads, turned), weight)
+    assert torch.equal(rot.interleaved_rows(rot.half_split_rows(bias, heads, turned), heads, turned), bias)

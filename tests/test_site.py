@@ -15,6 +15,8 @@ from urllib.parse import urldefrag, urljoin
 import pytest
 from explorable_kit import WCAG, axe_violations
 
+from geolib.figures import INK, METHOD_STYLES, method_style
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SITE = REPOSITORY / "_build" / "html"
 # Pages that Sphinx makes by itself, and the redirection to the landing page.
@@ -536,6 +538,49 @@ def test_a_plot_is_shown_in_the_colours_of_the_page(fresh, address, scheme):
     other = "dark" if scheme == "light" else "light"
     page.evaluate("(theme) => document.documentElement.dataset.theme = theme", other)
     page.wait_for_function(showing, arg=[plot.element_handle(), ends[other]])
+
+
+LABEL = re.compile(r"<!-- ([\w+-]+) -->\s*<g([^>]*)>")
+
+
+def test_a_plot_names_a_method_in_its_own_colour():
+    """Where a label is a method's name in the registry, it is written in ink or in the method's colour."""
+    seen = 0
+    for path in (SITE / "_images").glob("*.svg"):
+        for name, style in [] if path.stem.endswith("-dark") else LABEL.findall(path.read_text("utf-8")):
+            if name.split("+")[0] in METHOD_STYLES:
+                fill = re.search(r"fill: (#\w+)", style)
+                seen += bool(fill)
+                assert fill is None or fill[1] in (INK, method_style(name)["color"]), (path.name, name)
+    assert seen >= 5
+
+
+def test_tables_of_runs_show_their_methods_strokes():
+    page = (SITE / next(name for name in chapters() if "11_" in name)).read_text("utf-8")
+    strokes = re.findall(r'class="stroke stroke-(\w+) stroke-(\w+)( stroke-more)?"', page)
+    assert {("grey", "dotted", ""), ("orange", "solid", ""), ("orange", "solid", " stroke-more")} <= set(strokes)
+
+
+def test_the_gallery_names_the_chapters_of_each_explorable():
+    page = (SITE / "book" / "gallery.html").read_text("utf-8")
+    homes = re.findall(r'(?s)<p class="explorable-home">In the book: (.*?)</p>', page)
+    assert len(homes) == page.count('class="explorable-still') > 10
+    assert all(re.search(r'href="\.\./chapters/\d\d_', each) for each in homes)
+
+
+COLUMNS = """() => [...document.querySelectorAll("dl.py > dd, dl.py > dt")]
+  .filter((part) => part.getClientRects().length && part.getBoundingClientRect().width < 200).map((part) => part.id)"""
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if "/api/" in name])
+def test_the_librarys_entries_have_room_on_a_phone(visit, name):
+    assert visit(name, narrow=True).page.evaluate(COLUMNS) == []
+
+
+def test_the_librarys_pages_typeset_their_formulas():
+    page = (SITE / "book" / "api" / "transport.html").read_text("utf-8")
+    assert page.count('class="math notranslate') > 20
+    assert "T_n^-1" not in re.sub(r"(?s)<pre.*?</pre>", "", page)
 
 
 def test_on_paper_code_wraps_and_solutions_are_open(fresh, address):

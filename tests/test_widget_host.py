@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,11 @@ def test_every_explorable_stands_in_the_gallery():
 
     shown = [type(widget).__name__ for widget in stills().explorables().values()]
     assert sorted(shown) == sorted(geolib.explorables.__all__)
+
+
+def test_every_explorable_stands_on_a_page_of_the_library():
+    import geolib.explorables
+
+    page = (REPOSITORY / "book" / "api" / "companions.md").read_text("utf-8")
+    named = re.findall(r"autoclass:: geolib\.explorables\.\w+\.(\w+)", page)
+    assert sorted(named) == sorted(geolib.explorables.__all__)

@@ -2,7 +2,7 @@
 
 A widget's code, what all of them share of it, and long lists travel in scripts of their own,
 ``_static/explorables/NAME-HASH.js``, which the page's host asks for when the explorable comes into view; a style that
-several widgets of a page share stands there once.
+several widgets of a page share stands there once. In the gallery a line says in which chapters an explorable stands.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
+from geolib.explorables import _MODULES
+
 WIDGETS = re.compile(r'(<script type="application/vnd\.jupyter\.widget-state\+json">)(.*?)(</script>)', re.DOTALL)
+GALLERY = "book/gallery"
+MADE_BY = {module: name for name, module in _MODULES.items()}  # from a still's name to its explorable's
 LONG = 4000  # characters of a value that travels apart
 
 
@@ -92,7 +98,31 @@ def stem(state: dict[str, Any], key: str) -> str:
     return module if key == "_esm" else f"{module}-{key.strip('_')}"
 
 
+def name_chapters(app: Sphinx, document: nodes.document) -> None:
+    """Under each explorable of the gallery, the chapters that show it too."""
+    if app.env.docname != GALLERY:
+        return
+    chapters = {
+        f"chapters/{path.stem}": path.read_text("utf-8")
+        for path in sorted((Path(app.srcdir) / "chapters").glob("*.ipynb"))
+    }
+    for figure in [each for each in document.findall(nodes.figure) if "explorable-still" in each[0]["classes"]]:
+        name = MADE_BY[Path(figure[0]["uri"]).stem]
+        homes = [page for page, source in chapters.items() if f"{name}(" in source]
+        line = nodes.paragraph("", "In the book: " if homes else "", classes=["explorable-home"])
+        for i, page in enumerate(homes):
+            line += [nodes.Text(" and " if i else ""), link_to(page, app.env.docname)]
+        figure.parent.insert(figure.parent.index(figure), line)
+
+
+def link_to(page: str, here: str) -> addnodes.pending_xref:
+    """A reference to a page, by its title."""
+    options = {"reftype": "doc", "refdomain": "std", "reftarget": f"/{page}", "refdoc": here}
+    return addnodes.pending_xref("", nodes.inline("", page), refexplicit=False, refwarn=True, **options)
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the above."""
+    app.connect("doctree-read", name_chapters)
     app.connect("build-finished", lighten_pages)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,7 +5,8 @@ the eye and MathML for the ear. A page then needs neither MathJax nor any other 
 stops the Tab key, and the style and the fonts hold the glyphs that the book uses. What was typeset once is kept in
 _build/formulas.json. TeX that MathJax cannot read is a warning, and warnings fail the build.
 
-In a part of a page with an explorable, q and k have the colours that the explorable gives to query and key.
+In a part of a page with a picture that gives query, key or value a colour, an explorable or a plot, q, k or v have that
+colour too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib.util
 import json
 import re
 import shutil
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html import HTMLTranslator
 
+from geolib import explorables
 from geolib.figures import ROLES
 
 log = logging.getLogger(__name__)
@@ -106,7 +109,7 @@ def formula(translator: HTMLTranslator, node: nodes.Element, display: bool) -> s
     mathml = made["mathml"].replace("<math", '<math display="block"', 1) if display else made["mathml"]
     shown = ' display="true"' if display else ""
     spoken = f"<mjx-assistive-mml>{mathml}</mjx-assistive-mml>"
-    html = in_colour(made["html"]) if beside_explorable(node) else made["html"]
+    html = in_colour(made["html"], roles_beside(node))
     return f'<mjx-container jax="CHTML"{shown}>{html}{spoken}</mjx-container>'
 
 
@@ -148,33 +151,64 @@ def visit_display(translator: HTMLTranslator, node: nodes.math_block) -> None:
 
 # Colours ------------------------------------------------------------------------------------------------------------
 
-ROLE_OF_A_LETTER = {"1D45E": "query", "1D458": "key", "1D42A": "query", "1D424": "key"}  # q and k, also in bold
+ROLE_OF_A_LETTER = {  # q, k and v, also in bold
+    **{"1D45E": "query", "1D458": "key", "1D463": "value"},
+    **{"1D42A": "query", "1D424": "key", "1D42F": "value"},
+}
 # Not in an index, where k may count.
 LETTER = re.compile(rf'(<mjx-m\w+(?![^>]*size="s")[^>]*>)<mjx-c class="mjx-c({"|".join(ROLE_OF_A_LETTER)})\b')
+WIDGETS = Path(explorables.__file__).parent
 
 
-def in_colour(html: str) -> str:
-    """The formula with marks on the letters that have a role."""
-    return LETTER.sub(lambda found: f'{found[1]}<mjx-c class="role-{ROLE_OF_A_LETTER[found[2]]} mjx-c{found[2]}', html)
+def in_colour(html: str, roles: set[str]) -> str:
+    """The formula with marks on the letters of these roles."""
+
+    def mark(found: re.Match[str]) -> str:
+        role = ROLE_OF_A_LETTER[found[2]]
+        return f'{found[1]}<mjx-c class="role-{role} mjx-c{found[2]}' if role in roles else found[0]
+
+    return LETTER.sub(mark, html) if roles else html
 
 
-def beside_explorable(node: nodes.Node) -> bool:
-    """Whether the formula's part of the page, a section with its subsections, holds an explorable."""
+def roles_beside(node: nodes.Node) -> set[str]:
+    """The roles with a colour in the formula's part of the page: a section with its subsections, or the opening."""
     part = part_of(node)
     if part is None:
-        return False
-    if "explorable" not in part:
-        part["explorable"] = any("explorable-still" in image["classes"] for image in part.findall(nodes.image))
-    return part["explorable"]
+        return set()
+    if "roles" not in part:
+        opening = not is_titled(part.parent)
+        near = [each for each in part.children if not (opening and is_titled(each))]
+        images = [each for child in near for each in child.findall(nodes.image)]
+        pictures = [image["uri"] for image in images if "explorable-still" in image["classes"]]
+        plots = [block.astext() for child in near for block in child.findall(nodes.literal_block)]
+        part["roles"] = set().union(*map(roles_of_explorable, pictures), *map(roles_of_plot, plots))
+    return part["roles"]
+
+
+@cache
+def roles_of_explorable(still: str) -> set[str]:
+    """The roles that an explorable, told by its still, shows: query and key all, value the one that names it."""
+    code = WIDGETS / f"{Path(still).stem}.js"  # of a plot that is a still there is none
+    return {"query", "key"} | ({"value"} if code.is_file() and "--value" in code.read_text("utf-8") else set())
+
+
+def roles_of_plot(code: str) -> set[str]:
+    """The roles by whose names a cell's code colours what it draws; to import a name is not to draw."""
+    return set() if "import " in code else {name.lower() for name in re.findall(r"\b(QUERY|KEY|VALUE)\b", code)}
+
+
+def is_titled(node: nodes.Node | None) -> bool:
+    """Whether it is a section with a title: statements are sections without one."""
+    return isinstance(node, nodes.section) and isinstance(node[0], nodes.title)
 
 
 def part_of(node: nodes.Node) -> nodes.Element | None:
-    """The section right under the page's title that the node stands in; statements are sections without a title."""
+    """The section right under the page's title that the node stands in; in the page's opening, the page's section."""
     around: list[nodes.Element] = []
     while (node := node.parent) is not None:
-        if isinstance(node, nodes.section) and isinstance(node[0], nodes.title):
+        if is_titled(node):
             around.append(node)
-    return around[-2] if len(around) > 1 else None
+    return around[-2:][0] if around else None
 
 
 def role_colours() -> str:

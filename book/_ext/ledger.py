@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -194,7 +195,16 @@ class LedgerTable(SphinxDirective):
         for name in named(row, "tests"):
             yield link_to_test(self.config, name)
         if "record" in row:
-            yield nodes.Text("record planned" if row["record"] == PLANNED else f"record: {row['record']}")
+            yield from self.records(row["record"])
+
+    def records(self, record: str | list[str]) -> Iterator[nodes.Node]:
+        """Each folder of records, with how many of its runs are named; or why there is none."""
+        if isinstance(record, str) and not record.endswith(".json"):
+            yield nodes.Text("record planned" if record == PLANNED else f"record: {record}")
+            return
+        runs = counted_runs(ledger_path(self.env).parent / "results", [record] if isinstance(record, str) else record)
+        for folder, count in runs.items():
+            yield link_to_records(self.config, folder, count)
 
     def chapter(self, row: dict[str, Any]) -> nodes.Node:
         """The section that derives the statement, or its chapter alone."""
@@ -211,13 +221,38 @@ class LedgerTable(SphinxDirective):
         return link
 
 
+def counted_runs(results: Path, names: list[str]) -> dict[str, int]:
+    """From each folder among the records' names to how many of its records these are; a folder's name means them all.
+
+    Parameters
+    ----------
+    results : Path
+    names : list of str
+        ``folder/file.json`` or ``folder``.
+    """
+    runs: set[Path] = set()
+    for name in names:
+        runs.update([results / name] if name.endswith(".json") else (results / name).glob("*.json"))
+    return Counter(path.parent.name for path in sorted(runs))
+
+
+def link_to_records(config: Config, folder: str, count: int) -> nodes.Node:
+    """The folder that holds records, in the repository."""
+    shown = f"{folder}: {count} {'record' if count == 1 else 'records'}"
+    return nodes.reference("", shown, refuri=in_repository(config, "tree", f"book/results/{folder}"), internal=False)
+
+
 def link_to_test(config: Config, name: str) -> nodes.Node:
     """The file that holds a test, in the repository."""
-    options = config.html_theme_options
     file, _, function = name.partition("::")
-    address = f"{options['repository_url']}/blob/{options['repository_branch']}/{file}"
     shown = f"{Path(file).name}: {function.replace('_', ' ')}"
-    return nodes.reference("", shown, refuri=address, internal=False)
+    return nodes.reference("", shown, refuri=in_repository(config, "blob", file), internal=False)
+
+
+def in_repository(config: Config, kind: str, path: str) -> str:
+    """The address of a file (``blob``) or folder (``tree``) of the repository."""
+    options = config.html_theme_options
+    return f"{options['repository_url']}/{kind}/{options['repository_branch']}/{path}"
 
 
 def named(row: dict[str, Any], field: str) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_places, require
+from geolib._checks import angle_dtype, as_places, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
@@ -48,9 +48,13 @@ class Compass(Encoding):
         self.W_w = nn.Linear(width, heads * vectors * 3, bias=False)
         self.W_turn = nn.Linear(width, heads * len(self.grid) * 3)
 
+    def extra_repr(self) -> str:
+        """What it is, beside its layers."""
+        return f"heads={self.heads}, grid={self.grid}, vectors={self.vectors}"
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The compass; all that it adds comes with each layer's input."""
-        check_places(positions, keys, len(self.grid))
+        positions, keys = as_places(positions, keys, len(self.grid))
         sizes, cells = counts(positions, keys), math.prod(self.grid)
         require(sizes[1] == cells, "keys", f"{sizes[1]} rows", f"the grid {self.grid} has {cells} cells")
         return _Read(self, sizes)

@@ -107,12 +107,10 @@ function plane(parent, { onQuery, onToken }) {
     });
     const round = [...state.tokens].sort((a, b) => a - b).map((each) => at(point(each)));
     set(hull, { d: `${path(round.map(([x]) => x), round.map(([, y]) => y))}Z` });
-    const [qx, qy] = at(point(state.query), OUT), [lx, ly] = at(point(state.query), 0.4);
+    const [qx, qy] = at(point(state.query), OUT), up = state.query >= 0;
     set(query, { d: path([size / 2, qx], [size / 2, qy]) });
     tip.place(qx, qy);
-    // Beside the arrow, on the side away from the mean's label.
-    const [dx, dy] = [Math.sin(state.query * RADIANS), Math.cos(state.query * RADIANS)];
-    set(label, { x: (lx - 22 * dx).toFixed(1), y: (ly - 14 * dy).toFixed(1) });
+    set(label, { x: qx.toFixed(1), y: (qy + (up ? -13 : 22)).toFixed(1) }); // outside the circle, where no mean can be
     set(mean, { cx: mx.toFixed(1), cy: my.toFixed(1) });
     set(found, { x: mx.toFixed(1), y: (my + 21).toFixed(1) });
   };

@@ -66,7 +66,7 @@ export function describe(state) {
 
 const NAMES = ["unfold", "law", "w", "alpha", "query", "tokens"];
 const LAWS = [["bounded", "sᵐ with s = eʷ / (eʷ + α)"], ["free", "sᵐ with s = eʷ"],
-  ["slow", "s^log(1+m), s = eʷ / (eʷ + α)"]];
+  ["slow", "s^log(1+m), same s"]];
 const ALPHAS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 // The slider of w goes by steps: [lowest w, step, steps]; a free w only stays near 0.
 const REACH = { bounded: [-2, 0.05, 160], slow: [-2, 0.05, 160], free: [-0.4, 0.005, 120] };

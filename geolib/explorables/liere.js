@@ -187,7 +187,7 @@ function render({ model, el }) {
     const before = unmoved(state.mix, state.size), after = moved(state.mix, state.size, state.shift);
     const found = compare(before, after, state), spoken = describe(state, found);
     say(sentence, "Moved together, ", ["text", `${t} right and ${t} down`], ", the patches change their scores by ",
-      ["join", `${show(100 * found.change, 0)} %`], ". Commutator: ", ["warm", show(found.order)]);
+      ["join", `${show(100 * found.change, 0)}\u00a0%`], ". Commutator: ", ["warm", show(found.order)]);
     note.textContent = "Orange is +1, blank 0, blue −1. The change: the third map over the first, both as root mean "
       + `squares; it depends on the patch, the shift and q. R(p)ᵀR(k) changes by ${show(found.deviation)} of its size. `
       + "The commutator is |[X₁, X₂]| / |X₁||X₂|, of the generators alone: a larger one may go with a smaller change.";

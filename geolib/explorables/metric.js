@@ -116,7 +116,7 @@ function line(parent, onPlace) {
   }
   return (state, width) => {
     const wide = width > 560, height = wide ? 196 : 140;
-    edge = wide ? 48 : 26;
+    edge = wide ? 56 : 30;
     gap = (width - 2 * edge) / LAST;
     const x = (p) => edge + p * gap, unit = 0.3 * gap, middle = (height - 14) / 2, rail = { m: 18, n: height - 34 };
     if (drawn !== String(width)) {

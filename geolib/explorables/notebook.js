@@ -77,6 +77,8 @@ const CSS = `
 .geo .notebook .lead { stroke-width: 1; }
 .geo .notebook .bead { fill: currentColor; } .geo .notebook .stem { stroke: var(--rule); stroke-dasharray: 2 3; }
 .geo .notebook .point { fill: var(--ground); stroke: currentColor; stroke-width: 2; }
+.geo .notebook .geo-controls > :last-child { grid-column: 1 / -1; }
+.geo .notebook select { font-weight: 500; font-size: 14px; }
 .geo .notebook table { border-collapse: collapse; width: 100%; margin: 4px 0 0; font: inherit; color: inherit; }
 .geo .notebook caption { caption-side: top; text-align: left; color: var(--soft); font-size: 13px; padding: 0 0 4px; }
 .geo .notebook :is(th, td) { padding: 3px 0 3px 12px; border: 0; border-top: 1px solid var(--line); background: none;
@@ -99,7 +101,7 @@ export function looks(all) {
   });
 }
 
-const spell = (metric, value, unit = " %") => {
+const spell = (metric, value, unit = "\u00a0%") => {
   if (value === null || value === undefined) return "not evaluated";
   return metric === "test_accuracy" ? show(100 * value, 1) + unit : show(value, 3);
 };

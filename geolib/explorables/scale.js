@@ -47,7 +47,7 @@ export function describe(state) {
 // Drawing -------------------------------------------------------------------------------------------------------------
 
 const NAMES = ["scale", "query", "shift", "sides"];
-const SIDES = [["both", "on both sides: s^(m/2) and s^(n/2)"], ["apart", "apart: s^(m/2) and s^(−n/2)"]];
+const SIDES = [["both", "both sides: s^((m+n)/2)"], ["apart", "apart: s^((m−n)/2)"]];
 
 const CSS = `
 .geo .scale { display: grid; gap: 12px; padding: 14px 16px 18px; }

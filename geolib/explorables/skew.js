@@ -269,7 +269,7 @@ function render({ model, el }) {
     } else if (square) {
       const turn = squareTurn(state.first, state.second, state.e);
       size.update(state.e, show(state.e, 2));
-      say(sentence, "The square leaves a turn of ", ["join", small(turn.left)], "; ε² |[A,\u00a0B]| = ",
+      say(sentence, "The square leaves a turn of ", ["join", small(turn.left)], "; ε²\u00a0|\u2060[A,\u00a0B]| = ",
         ["text", small(turn.foretold)], ": ", ["text", quotient(turn)]);
       drawCurve(state);
     } else {

@@ -97,6 +97,11 @@ function phase(token) {
 
 const NAMES = ["example", "gamma", "turn", "token", "power"];
 const EXAMPLES = [["wander", "keys that wander"], ["same", "the same key each time"], ["once", "one push at token 1"]];
+const QUESTIONS = {
+  once: "One push at token 1, and no other. Press Run: where does the point go, and where does it end?",
+  same: "The same push at each token. Press Run: does the point ever stop growing?",
+  wander: "Each token pushes in another direction. Press Run: what is left of the first push at the end?",
+};
 const KINDS = [["softmax", "soft"], ["sympow", "text"], ["gated", "text"], ["conformal", "join"]];
 
 const CSS = `
@@ -228,7 +233,7 @@ function render({ model, el }) {
   const named = { class: "state geo-columns", role: "group", "aria-label": "The conformal state" };
   const box = html("div", named, place.root);
   const area = (name) => html("div", { class: name }, box);
-  ask(box, "One push at token 1, and no other. Press Run: where does the point go, and where does it end?");
+  const question = ask(box, "");
   const time = area("time geo-time geo-panel"), what = html("p", { class: "geo-say" }, box);
   const left = area("plane geo-stay"), settings = area("settings");
 
@@ -240,8 +245,7 @@ function render({ model, el }) {
       return next < TOKENS;
     },
   });
-  const token = slider(time, { label: "Token m", min: 0, step: 1,
-    onInput: (thirds) => change({ token: thirds / 3 }) });
+  const token = slider(time, { label: "Token m", min: 0, step: 1, onInput: (at) => change({ token: at / 3 }) });
 
   const drawPlane = plane(html("div", {}, left));
   const example = choice(settings, { label: "Tokens", options: EXAMPLES,
@@ -271,6 +275,7 @@ function render({ model, el }) {
     gamma.update(state.gamma, show(state.gamma, 3, true), 1);
     turn.update(state.turn, `${show(state.turn, 1, true)}°`, 180);
     example.update(state.example);
+    question.textContent = QUESTIONS[state.example];
     power.update(state.power);
     const finished = Math.floor(state.token + 1e-9), i = atWork(state.token);
     const [x, y] = moment(state), apart = gap(state);
@@ -288,10 +293,7 @@ function render({ model, el }) {
     drawBars(state);
     place.speak(describe(state));
   });
-  return () => {
-    stop();
-    place.close();
-  };
+  return () => { stop(); place.close(); };
 }
 
 export default { render };

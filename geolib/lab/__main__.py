@@ -29,7 +29,7 @@ from geolib.lab.experiments.conduct import Conduct, Order
 from geolib.lab.experiments.plan import MEASURED, SCALES
 from geolib.lab.experiments.registry import COURSES, EXPERIMENTS, find_runnable
 from geolib.lab.experiments.tables import tables_of
-from geolib.lab.files import LabError
+from geolib.lab.files import RECORDED, LabError, checkout
 from geolib.lab.runs import place, store
 from geolib.lab.runs.claims import Claimed
 from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job
@@ -114,7 +114,8 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow", "training",
+    "agreement", "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow",
+    "training",
 )  # fmt: skip
 
 
@@ -179,12 +180,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", metavar="|".join(SCALES), help="full, and what else has records")
     command.add_argument("--format", choices=("plain", "markdown"), default="plain")
-    command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
     command.set_defaults(act=_table)
 
     command = commands.add_parser("pending", help="runs without a record, most important first")
     command.add_argument("--scale", default="full", metavar="|".join(SCALES), help="full when not given")
-    command.add_argument("--out", type=Path, metavar="DIR", help="where the records are")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
     command.set_defaults(act=_pending)
 
     command = commands.add_parser("bench", help="measure what a module's fast form gains; minutes")
@@ -230,8 +231,11 @@ def _seconds(word: str) -> float:
     return seconds
 
 
-def _folders(out: Path | None) -> Folders:
-    return Folders.usual() if out is None else Folders.below(out)
+def _folders(options: argparse.Namespace) -> Folders:
+    """Where a run reads and writes; a plan alone writes nothing, so the records that ship will do."""
+    if options.out is None and options.dry_run and checkout() is None:
+        return Folders.below(RECORDED)
+    return Folders.usual() if options.out is None else Folders.below(options.out)
 
 
 # The commands -------------------------------------------------------------------------------------------------------
@@ -280,7 +284,7 @@ def _order(options: argparse.Namespace, chosen: torch.device, devices: int) -> O
     return Order(
         what=find_runnable(options.name),
         scale=known_scale(options.scale),
-        folders=_folders(options.out),
+        folders=_folders(options),
         machine=Machine.h100(at_a_time) if planned_for_a_gpu else here,
         seeds=options.seeds,
         words=options.only,
@@ -314,8 +318,8 @@ def _job(options: argparse.Namespace) -> int:
 
 
 def _table(options: argparse.Namespace) -> int:
-    experiment, folders = find_runnable(options.name), _folders(options.out)
-    kept, problems = store.sift(folders.records)
+    experiment = find_runnable(options.name)
+    kept, problems = store.sift(options.out or RECORDED)
     if options.scale is not None:
         scales = [options.scale]
     else:
@@ -330,7 +334,7 @@ def _table(options: argparse.Namespace) -> int:
 
 def _pending(options: argparse.Namespace) -> int:
     scale, chosen = known_scale(options.scale), pick_device(None)
-    kept, problems = store.sift(_folders(options.out).records)
+    kept, problems = store.sift(options.out or RECORDED)
     done = {record.name for record in kept}
     # The full runs are planned for a GPU; where there is none, for the one that is assumed.
     machine = Machine.h100() if scale == "full" and chosen.type == "cpu" else Machine.at_hand(chosen)

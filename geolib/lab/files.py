@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-# The records of the book, in a checkout (a link to book/results) and in an installed library alike.
-RECORDED = Path(__file__).parent / "results"
 BENCHES = "bench"  # the folder in it that holds measurements of speed, which are no runs
 
 
@@ -59,4 +57,14 @@ def _umask() -> int:
 def checkout() -> Path | None:
     """The root of the checkout that geolib is imported from, or None when geolib is an installed package."""
     root = Path(__file__).resolve().parents[2]
-    return root if (root / "pyproject.toml").is_file() else None
+    # Other packages have been seen to leave a pyproject.toml among the installed ones.
+    return root if (root / "pyproject.toml").is_file() and (root / "book" / "results").is_dir() else None
+
+
+def recorded() -> Path:
+    """The folder of the book's records: in a checkout the book's own, else what setup.py copied beside the lab."""
+    root = checkout()
+    return Path(__file__).parent / "results" if root is None else root / "book" / "results"
+
+
+RECORDED = recorded()

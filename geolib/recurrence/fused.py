@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from geolib._checks import angle_dtype
 from geolib._precision import full_precision
+from geolib.flex import flex_kernel
 from geolib.recurrence._prepared import turned
 from geolib.recurrence._shared import check_forms, check_power, finite_part, following, in_parts
 from geolib.recurrence.gates import cumulative_angles
@@ -86,7 +87,8 @@ def fused_form(
         modify = score_modifier(power, None if log_gates is None else log_gates.detach())
         values, spoilt = finite_part(v)
         factors = (t.to(dtype).contiguous() for t in (q, k, values))
-        output, log_normaliser = _kernel(q.device.type)(*factors, modify, _causal(q.shape[2], q.device))
+        kernel, mask = flex_kernel(q.device.type, 1.0, False), _causal(q.shape[2], q.device)
+        output, log_normaliser = kernel(*factors, modify, mask)
         return Attended(output.to(v.dtype) + spoilt, log_normaliser.to(wide))
 
 
@@ -98,26 +100,6 @@ def kernel_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """
     wide_enough = min(q.shape[-1], v.shape[-1]) >= NARROWEST and q.shape[2] >= BLOCK
     return q.device.type == "cuda" and TRITON and wide_enough and angle_dtype(q, k, v) == torch.float32
-
-
-@cache
-def _kernel(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """FlexAttention with the normaliser's logarithm; importing it loads the compiler, which waits until here."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, modify: Callable[..., Tensor], mask: Any) -> tuple[Tensor, Tensor]:
-        output, more = flex_attention(q, k, v, score_mod=modify, block_mask=mask, scale=1.0, **_with_logarithm())
-        return output, getattr(more, "lse", more)
-
-    # Lengths that vary compile into one kernel: with a kernel for each, the compiler gives up and all pairs are made.
-    return torch.compile(attend) if device == "cuda" else attend
-
-
-def _with_logarithm() -> dict[str, Any]:
-    """How this version of PyTorch is asked for the logarithm of the normaliser."""
-    from torch.nn.attention import flex_attention as module
-
-    return {"return_aux": module.AuxRequest(lse=True)} if hasattr(module, "AuxRequest") else {"return_lse": True}
 
 
 @lru_cache(maxsize=8)

@@ -7,13 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_places, require
+from geolib._checks import angle_dtype, as_places, check_tensor, require
 from geolib._precision import WideBuffers, without_autocast
-from geolib.attention import Encoding, Placed, check_causal, extended, future
-from geolib.placed import Carried, at_both, cis, counts, for_heads, turn_pairs
-from geolib.recurrence._shared import check_chunk, check_power, decay_of, power_of
+from geolib.attention import Encoding, Placed, ScoreMod, add_up, extended, is_grouped, repeat_heads, visible
+from geolib.placed import Around, Carried, at_both, cis, counts, described, for_heads, turn_pairs
+from geolib.recurrence._shared import check_chunk, check_power, decay_of, in_parts, power_of
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
+from geolib.recurrence.fused import score_modifier
 from geolib.recurrence.gates import GATE_BIAS, log_gates, rotation_rates, turns_of
 from geolib.recurrence.state import State
 from geolib.rotations import document_frequencies, pair_angles
@@ -70,6 +71,10 @@ class SympowAttention(WideBuffers):
         self.W_gamma = nn.Linear(width, heads, bias=False)
         self.W_beta = nn.Linear(width, heads, bias=False)
 
+    def extra_repr(self) -> str:
+        """What it is, beside its layers."""
+        return f"heads={self.heads}, power={self.power}, gate_bias={self.gate_bias}, chunk={self.chunk}"
+
     def log_gates(self, x: Tensor) -> Tensor:
         """log gamma of x (batch, tokens, width) for each head and token, (batch, heads, tokens)."""
         return log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
@@ -115,9 +120,13 @@ class SympowEncoding(Encoding):
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.W_gamma = nn.Linear(width, heads, bias=False)
 
+    def extra_repr(self) -> str:
+        """What it is, beside its gates."""
+        return f"{described(self.frequencies)}, gate_bias={self.gate_bias}"
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Cosines and sines, for all layers; the gates come with each layer's input."""
-        check_places(positions, keys, self.frequencies.shape[-1])
+        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         tables = at_both(lambda p: cis(pair_angles(for_heads(p), self.frequencies)), positions, keys)
         return _Gated(self, tables, counts(positions, keys))
 
@@ -132,8 +141,26 @@ class _Gated(Carried):
     def log_gate(self, x: Tensor) -> Tensor:
         """log b_ij, (batch, heads, queries, keys); the last query stands beside the last key."""
         queries, keys = self.counts
-        gates = log_gates(self.source.W_gamma(x[:, x.shape[1] - keys :]).transpose(1, 2), self.source.gate_bias)
+        gates = self._gates(x)
         return decay_of(gates.double().cumsum(-1)).to(gates.dtype)[..., keys - queries :, :]
+
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
+        """The same from sums of log gates, one number for each head and token."""
+        check_tensor(x, "x")
+        gates, later = self._gates(x), self.counts[1] - self.counts[0]  # type: ignore[arg-type]
+        parts = in_parts(gates.double().cumsum(-1), gates.dtype)
+
+        def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            for part in parts:
+                score = score + (part[batch, head, i + later] - part[batch, head, j])
+            return torch.where(j > i + later, float("-inf"), score)
+
+        return modify
+
+    def _gates(self, x: Tensor) -> Tensor:
+        """log gates of the placed keys, (batch, heads, keys)."""
+        placed = x[:, x.shape[1] - self.counts[1] :]
+        return log_gates(self.source.W_gamma(placed).transpose(1, 2), self.source.gate_bias)
 
 
 class PowerScores(Encoding):
@@ -155,6 +182,10 @@ class PowerScores(Encoding):
         check_power(power)
         self.encoding, self.power = encoding, power
 
+    def extra_repr(self) -> str:
+        """What it is, beside what it goes around."""
+        return f"power={self.power}"
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """What the inner encoding does."""
         return self.encoding.embed(x, positions)
@@ -164,7 +195,7 @@ class PowerScores(Encoding):
         return Powered(self.encoding.place(positions, keys), self.power)
 
 
-class Powered(Placed):
+class Powered(Around):
     """What is placed inside, its scores raised to an even power where softmax would take their exponential.
 
     Weights are (q . k)^p times the gate, divided by their sum over the keys, times the attenuation. A row whose scores
@@ -179,35 +210,30 @@ class Powered(Placed):
     """
 
     def __init__(self, inner: Placed, power: int):
-        self.inner, self.power = inner, power
+        super().__init__(inner)
+        self.power = power
 
-    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As inside."""
-        return self.inner.to_reference(q, k)
-
-    def log_gate(self, x: Tensor) -> Tensor | None:
-        """As inside."""
-        return self.inner.log_gate(x)
-
-    def attenuation(self) -> Tensor | None:
-        """As inside."""
-        return self.inner.attenuation()
-
-    def layer(self, index: int) -> Placed:
-        """The same power of what the layer uses inside."""
-        return Powered(self.inner.layer(index), self.power)
-
-    def weights(self, q: Tensor, k: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The weights, (batch, heads, queries, keys), in float32 or float64."""
-        dtype = angle_dtype(q, k)
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        log_gate: Tensor | None = None,
+        causal: bool = False,
+        *,
+        mask: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """The weights, (batch, heads, queries, keys), in float32 or float64; a scale cancels."""
+        dtype, seen = angle_dtype(q, k), visible(q, k, causal, mask)
+        if is_grouped(q, k):
+            k = repeat_heads(k, q.shape[1])
         with without_autocast(q.device):
             scores = q.to(dtype) @ k.to(dtype).mT
         if (gate := extended(log_gate, q, k, 0.0)) is not None:
             # The p-th root of the gate, so that one power takes both.
             scores = scores * (gate / self.power).exp()
-        if causal:
-            check_causal(q, k)
-            scores = scores.masked_fill(future(q, k), 0.0)
+        if seen is not None:
+            scores = scores.masked_fill(~seen, 0.0)
         # A common factor of a row cancels; this one keeps its powers from overflow and underflow.
         row = scores.detach().abs().amax(-1, keepdim=True)
         powers = power_of(scores / torch.where(row == 0, 1.0, row), self.power)
@@ -215,8 +241,23 @@ class Powered(Placed):
         omega = extended(self.attenuation(), q, k, 1.0)
         return weights if omega is None else weights * omega
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        log_gate: Tensor | None = None,
+        causal: bool = False,
+        *,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor:
         """The weights times the values, in the values' dtype."""
-        weights = self.weights(q, k, log_gate, causal)
-        with without_autocast(v.device):
-            return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)
+        weights = self.weights(q, k, log_gate, causal, mask=mask)
+        return add_up(nn.functional.dropout(weights, dropout) if dropout else weights, v)
+
+    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
+        """p log|score| plus the gate; a score of exactly 0 becomes -inf."""
+        power, gate = score_modifier(self.power), self.inner.as_score_mod(x)
+        return power if gate is None else lambda score, *indices: gate(power(score, *indices), *indices)

@@ -181,8 +181,7 @@ def in_copy(cells: list[Cell], label: str, plant: dict[str, str] | None) -> dict
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / "geolib", copy / "geolib", ignore=ignored, symlinks=True)
-        (copy / "geolib" / "lab" / "results").unlink(missing_ok=True)
+        shutil.copytree(REPOSITORY / "geolib", copy / "geolib", ignore=ignored)
         (copy / "geolib" / "lab" / "results").symlink_to(REPOSITORY / "book" / "results")
         if plant:
             break_library(copy, plant)

@@ -180,8 +180,9 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
         )
     if experiment.chosen:
         notes.append(experiment.chosen)
-    if experiment.paper:
-        notes += [ordering(experiment, dataset, cells) for dataset in _recorded_sets(experiment, scale, cells)]
+    printed = [dataset for _, dataset in experiment.paper]
+    compared = [dataset for dataset in _recorded_sets(experiment, scale, cells) if printed.count(dataset) > 1]
+    notes += [ordering(experiment, dataset, cells) for dataset in compared]
     notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
     if devices:

@@ -31,7 +31,8 @@ class Folders:
         root = checkout()
         if root is None:
             raise LabError(
-                "geolib is not imported from a checkout, so there is no place for records: name one with --out DIR"
+                "geolib is an installed package here, and new records do not belong among its files: "
+                "name a folder for them with --out DIR"
             )
         return cls(root / "book" / "results", root / "runs")
 

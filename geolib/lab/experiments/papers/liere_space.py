@@ -80,6 +80,24 @@ VOXEL_BLOCKS = Experiment(
     tabulate=deviation_table,
 )
 
+_BOTH = [f"{row}{fine}" for row in ("liere-8", "learned", "none") for fine in ("@4", "")]
+
+VOXEL_PATCHES = Experiment(
+    name="liere-voxel-patches",
+    about="voxels in patches of 4 beside patches of 8: 512 tokens an object beside 64",
+    source="LR-3D",
+    datasets=("modelnet10",),
+    methods={row: VOXELS.methods[row] for row in _BOTH},
+    variants=VOXELS.variants,
+    against=tuple((f"{row}@4", row) for row in ("liere-8", "learned", "none")),
+    settings={scale: VOXELS.settings[scale] for scale in ("smoke", "cpu")},
+    seeds={"smoke": (0,), "cpu": (0,)},
+    parts={scale: [(row, "modelnet10") for row in _BOTH] for scale in ("smoke", "cpu")},
+    chosen=VOXELS.chosen,
+    importance=4,
+    tabulate=deviation_table,
+)
+
 # Motion -------------------------------------------------------------------------------------------------------------
 
 _MOTION: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1600, "test_size": 1000}
@@ -103,4 +121,4 @@ MOTION = Experiment(
     tabulate=deviation_table,
 )
 
-EXPERIMENTS = (VOXELS, VOXEL_BLOCKS, MOTION)
+EXPERIMENTS = (VOXELS, VOXEL_BLOCKS, VOXEL_PATCHES, MOTION)

@@ -1,0 +1,198 @@
+"""What the page "How this was built" tells in numbers, counted while the site is made.
+
+- The role ``counted`` puts a number into a sentence: ``{counted}`planted errors` ``; the names are those of ``COUNTS``.
+- ``made-table`` is one of the tables of ``TABLES``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst.states import Inliner
+from ledger import rows
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TESTS = REPOSITORY / "tests"
+STATEMENT = re.compile(r"\{prf:(?:theorem|proposition|lemma|corollary)\}")
+Row = Sequence[str]
+
+# What there is to count -----------------------------------------------------------------------------------------------
+
+
+@cache
+def notebooks() -> dict[str, list[dict[str, Any]]]:
+    """The cells of each page whose checks have planted errors."""
+    pages = {path.stem: REPOSITORY / "chapters" / f"{path.stem}.ipynb" for path in (TESTS / "planted").glob("*.json")}
+    found = {name: path if path.exists() else REPOSITORY / "book" / path.name for name, path in pages.items()}
+    return {name: json.loads(found[name].read_text("utf-8"))["cells"] for name in sorted(found)}
+
+
+def statements(cells: list[dict[str, Any]]) -> int:
+    """The numbered statements of a page that have a proof."""
+    return sum(len(STATEMENT.findall("".join(c["source"]))) for c in cells if c["cell_type"] == "markdown")
+
+
+def checks(cells: list[dict[str, Any]]) -> int:
+    """The cells of a page that check one of them."""
+    return sum("check" in cell["metadata"].get("tags", []) for cell in cells)
+
+
+@cache
+def planted(name: str) -> list[dict[str, Any]]:
+    """The errors planted for a page, each with the assertion that caught it."""
+    return json.loads((TESTS / "planted" / f"{name}.json").read_text("utf-8"))
+
+
+@cache
+def mutants() -> list[dict[str, Any]]:
+    """The records of mutation testing, a module each."""
+    return [json.loads(p.read_text("utf-8")) for p in sorted((TESTS / "mutation" / "records").glob("*.json"))]
+
+
+@cache
+def runs() -> list[dict[str, Any]]:
+    """The records of training runs."""
+    paths = sorted((REPOSITORY / "book" / "results").glob("*/*.json"))
+    return [json.loads(path.read_text("utf-8")) for path in paths if path.parent.name != "bench"]
+
+
+@cache
+def functions(pattern: str) -> int:
+    """The test functions in files of that name."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in TESTS.glob(pattern)]
+    return sum(isinstance(n, ast.FunctionDef) and n.name.startswith("test_") for tree in trees for n in ast.walk(tree))
+
+
+def refusals() -> int:
+    """The checks of arguments in the library's mathematics."""
+    sys.path.insert(0, str(TESTS))
+    try:
+        import refusals
+
+        return len(refusals.checks())
+    finally:
+        sys.path.remove(str(TESTS))
+
+
+def methods() -> int:
+    """Methods and wrappers of the registry."""
+    from geolib.encodings import METHODS, WRAPPERS
+
+    return len(METHODS) + len(WRAPPERS)
+
+
+def total(of: Callable[[Any], int], things: Sequence[Any] | dict[str, Any]) -> int:
+    """The sum over things, or over the values of a dictionary."""
+    return sum(map(of, things.values() if isinstance(things, dict) else things))
+
+
+COUNTS: dict[str, Callable[[], int]] = {
+    "statements": lambda: total(statements, notebooks()),
+    "checks": lambda: total(checks, notebooks()),
+    "planted errors": lambda: total(lambda name: len(planted(name)), list(notebooks())),
+    "planted errors caught": lambda: total(lambda name: sum(bool(e["caught"]) for e in planted(name)), [*notebooks()]),
+    "ledger rows": lambda: len(rows(REPOSITORY / "book" / "ledger.yml")),
+    "tests": lambda: functions("test_*.py"),
+    "tests of pages": lambda: functions("test_site.py"),
+    "methods": methods,
+    "refusals": refusals,
+    "mutants": lambda: total(lambda record: record["mutants"] - record["waits"], mutants()),
+    "mutants found": lambda: total(lambda record: record["killed"] + record["endless"], mutants()),
+    "mutants that survive": lambda: total(lambda record: record["survived"], mutants()),
+    "mutants that wait": lambda: total(lambda record: record["waits"], mutants()),
+    "runs": lambda: len(runs()),
+    "experiments": lambda: len({run["experiment"] for run in runs()}),
+    "hours": lambda: round(sum(run["wall_seconds"] for run in runs()) / 3600),
+}
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def planted_rows() -> list[Row]:
+    """A row for each page: statements, cells that check, errors planted, and how many a check caught."""
+    return [
+        (
+            re.sub("[_-]", " ", name.removeprefix("0")),
+            str(statements(cells)),
+            str(checks(cells)),
+            str(len(planted(name))),
+            str(sum(bool(error["caught"]) for error in planted(name))),
+        )
+        for name, cells in notebooks().items()
+    ]
+
+
+def mutant_rows() -> list[Row]:
+    """A row for each module whose mutants have been worked on."""
+    return [
+        (
+            record["module"],
+            str(record["mutants"] - record["waits"]),
+            str(record["killed"] + record["endless"]),
+            str(record["survived"]),
+            str(record["changes nothing"]),
+            "-" if record["score"] is None or record["waits"] else f"{100 * record['score']:.1f} %",
+            str(record["waits"]),
+        )
+        for record in mutants()
+    ]
+
+
+def machine_rows() -> list[Row]:
+    """A row for each machine that made records of runs."""
+    count, seconds = Counter(run["device"] for run in runs()), Counter[str]()
+    for run in runs():
+        seconds[run["device"]] += run["wall_seconds"]
+    return [(device, str(number), f"{seconds[device] / 3600:.1f}") for device, number in count.most_common()]
+
+
+TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
+    "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
+    "mutants": (("module", "mutants tried", "found", "survive", "change nothing", "score", "wait"), mutant_rows),
+    "machines": (("machine", "runs", "hours"), machine_rows),
+}
+
+
+class MadeTable(SphinxDirective):
+    """One of ``TABLES``, by name."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The table, with its numbers."""
+        self.env.note_reread()
+        head, lines = TABLES[self.arguments[0]]
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=20) for _ in head), cols=len(head))
+        group += nodes.thead("", _row(head))
+        group += nodes.tbody("", *map(_row, lines()))
+        return [nodes.table("", group, classes=["colwidths-auto"])]
+
+
+def _row(cells: Row) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph(text=cell)) for cell in cells))
+
+
+def counted(
+    name: str, rawtext: str, text: str, lineno: int, inliner: Inliner, options: object = None, content: object = None
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    """The number of that name, with thin gaps between thousands."""
+    return [nodes.Text(f"{COUNTS[text]():,}".replace(",", "\u202f"))], []
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register the role and the directive."""
+    app.add_role("counted", counted)
+    app.add_directive("made-table", MadeTable)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,125 @@
+"""Attention of any placed encoding by PyTorch's FlexAttention, without a matrix of all pairs where none is needed.
+
+``placed.as_score_mod(x)`` is the gate in the form that ``torch.nn.attention.flex_attention`` takes; it can be handed to
+that function directly. What multiplies weights after the softmax has no place there. With lse(S) = log sum_n e^(S_mn),
+however, softmax(S) Omega V is softmax(S + log Omega) V with row m scaled by e^(lse(S + log Omega) - lse(S)): two runs
+of the kernel and their two log-sum-exps (RF-FUSED). ``flex_attend`` does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geolib._checks import require
+from geolib.attention import Placed, ScoreMod, is_grouped
+
+
+def flex_attend(
+    placed: Placed,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    x: Tensor | None = None,
+    *,
+    block_mask: Any = None,
+    scale: float | None = None,
+    unplaced: int = 0,
+) -> Tensor:
+    """What ``placed.attend`` computes of queries and keys in the reference space, (batch, heads, tokens, value_dim).
+
+    Parameters
+    ----------
+    q, k, v : Tensor, (batch, heads, tokens, features)
+        Keys and values may have fewer heads, which query heads share. Powers of 2 as numbers of features on a GPU.
+    x : Tensor, (batch, tokens, width), or None
+        The layer's input, for gates that depend on the data.
+    block_mask : BlockMask or None
+        From ``torch.nn.attention.flex_attention.create_block_mask``: which pairs are seen.
+    scale : float or None
+        1 / sqrt(head_dim) when None.
+    unplaced : int
+        How many queries, and as many keys, stand in front without a place.
+
+    Notes
+    -----
+    On a GPU the kernel is compiled at its first call. On a CPU PyTorch runs it uncompiled, holds all pairs, and has no
+    derivative; there it serves to try a model out.
+
+    >>> from geolib.encodings import ALiBi
+    >>> placed, q = ALiBi(heads=2).place(torch.arange(5.0)), torch.randn(1, 2, 5, 16)
+    >>> torch.allclose(flex_attend(placed, q, q, q), placed.attend(q, q, q, placed.log_gate(None)), atol=1e-5)
+    True
+
+    Source: RF-FUSED, CS-FUSED.
+    """
+    require(unplaced >= 0, "unplaced", unplaced, "at least 0")
+    kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
+    gate, far = (behind(mod, unplaced) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
+    if far is None:
+        return kernel(q, k, v, gate, block_mask)[0]
+    usual = gate or unchanged
+    near, log_near = kernel(q, k, v, lambda score, *pair: far(usual(score, *pair), *pair), block_mask)
+    _, log_all = kernel(q, k, v, gate, block_mask)
+    kept = (log_near - log_all).exp().nan_to_num(0.0)  # a query that sees nothing: -inf less -inf
+    return (near * kept[..., None]).to(v.dtype)
+
+
+def unchanged(score: Tensor, *pair: Tensor) -> Tensor:
+    """The modification that modifies nothing.
+
+    >>> unchanged(torch.tensor(2.0), 0, 0, 0, 0)
+    tensor(2.)
+    """
+    return score
+
+
+def behind(mod: ScoreMod | None, unplaced: int) -> ScoreMod | None:
+    """A modification for placed tokens behind some without a place, whose scores stay as they are.
+
+    >>> mod = behind(lambda score, batch, head, i, j: score + 10 * i + j, 1)
+    >>> mod(torch.tensor(0.5), 0, 0, torch.tensor(3), torch.tensor(2))
+    tensor(21.5000)
+    """
+    if mod is None or unplaced == 0:
+        return mod
+
+    def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        placed = (i >= unplaced) & (j >= unplaced)
+        p, n = (torch.where(placed, index - unplaced, 0) for index in (i, j))
+        return torch.where(placed, mod(score, batch, head, p, n), score)
+
+    return modify
+
+
+@cache
+def flex_kernel(device: str, scale: float, grouped: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    """FlexAttention, and the logarithm of its normaliser; importing it loads the compiler, which waits until here.
+
+    Called with q, k, v, a score modification or None, and a block mask or None.
+
+    >>> q = torch.zeros(1, 1, 2, 16)
+    >>> flex_kernel("cpu", 1.0, False)(q, q, q, None, None)[1].exp()  # two scores of 0
+    tensor([[[2., 2.]]])
+    """
+    from torch.nn.attention.flex_attention import flex_attention
+
+    options = {"scale": scale, "enable_gqa": grouped, **_with_logarithm()}
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, modify: ScoreMod | None, mask: Any) -> tuple[Tensor, Tensor]:
+        output, more = flex_attention(q, k, v, score_mod=modify, block_mask=mask, **options)
+        return output, getattr(more, "lse", more)
+
+    # Lengths that vary compile into one kernel: with a kernel for each, the compiler gives up and all pairs are made.
+    return torch.compile(attend) if device == "cuda" else attend
+
+
+def _with_logarithm() -> dict[str, Any]:
+    """How this version of PyTorch is asked for the logarithm of the normaliser."""
+    from torch.nn.attention import flex_attention as module
+
+    return {"return_aux": module.AuxRequest(lse=True)} if hasattr(module, "AuxRequest") else {"return_lse": True}

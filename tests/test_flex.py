@@ -1,0 +1,154 @@
+"""Score modifications for FlexAttention: pair by pair what the gates' and attenuations' matrices hold."""
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+from geolib.encodings import ALiBi, build
+from geolib.flex import flex_attend
+from geolib.placed import Steps
+
+HEADS, DIM, TOKENS = 2, 16, 12
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_graphs():
+    """On a CPU FlexAttention traces what it is called with, and does not always survive the next shape."""
+    torch._dynamo.reset()
+
+
+NAMES = [
+    "none", "rope", "alibi", "rmt", "lf", "gauss", "sympow-gates", "compass", "riemannformer+lf", "rope+alibi",
+    "gauss+lf", "rmt+lf", "rope+sympow", "sympow-gates+sympow",
+]  # fmt: skip
+
+
+def setting(name, batch=2, **options):
+    torch.manual_seed(0)
+    encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=(3, 4), layers=1, **options)
+    for p in encoding.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    encoding.requires_grad_(False)
+    q, k, v = torch.randn(3, batch, HEADS, TOKENS, DIM)
+    positions = torch.rand(batch, TOKENS, 2) * 3
+    return encoding, q, k, v, torch.randn(batch, TOKENS, HEADS * DIM), positions
+
+
+def everywhere(mod, scores):
+    """A modification at all pairs at once: FlexAttention's kernel calls it with one pair, or with a block of them."""
+    indices = [
+        torch.arange(size).view([-1 if axis == place else 1 for place in range(4)])
+        for axis, size in enumerate(scores.shape)
+    ]
+    return mod(scores, *indices)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize("queries", [TOKENS, 3])
+def test_score_modifications_are_the_matrices(name, samples, queries):
+    if name == "compass" and queries < TOKENS:
+        pytest.skip("a compass reads queries where keys are")
+    encoding, q, k, _, x, positions = setting(name)
+    positions = positions if samples else positions[0]
+    placed = encoding.place(positions[..., -queries:, :], keys=positions)
+    scores = q[:, :, -queries:] @ k.mT
+    gate, omega = placed.log_gate(x), placed.attenuation()
+    wanted = scores if gate is None else scores + gate
+    if "sympow" in name.split("+"):
+        wanted = 2 * scores.abs().log() + (0 if gate is None else gate)
+    mod, far = placed.as_score_mod(x), placed.as_attenuation_mod()
+    assert (mod is None) == (wanted is scores)
+    assert (far is None) == (omega is None)
+    if mod is not None:
+        assert_close(everywhere(mod, scores), wanted, atol=1e-5, rtol=1e-5)
+    if far is not None:
+        assert_close(everywhere(far, torch.zeros_like(scores)).exp(), omega.expand_as(scores), atol=1e-6, rtol=1e-5)
+
+
+# Through FlexAttention itself, which traces each modification that it meets: a second each -------------------------
+
+
+@pytest.mark.parametrize("name", ["rope", "sympow-gates+sympow", "rmt+lf"])
+def test_flex_attention_is_attention(name):
+    encoding, q, k, v, x, positions = setting(name)
+    placed = encoding.place(positions)
+    a, b = placed.to_reference(q, k)
+    wanted = placed.attend(a, b, v, placed.log_gate(x))
+    assert_close(flex_attend(placed, a, b, v, x), wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_a_causal_block_mask_a_scale_and_shared_heads():
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6, device="cpu")
+    q, k, v = torch.randn(1, 8, 6, DIM), torch.randn(1, 2, 6, DIM), torch.randn(1, 2, 6, DIM)
+    placed = ALiBi(8).place(torch.arange(6.0))
+    wanted = placed.attend(q, k, v, placed.log_gate(None), causal=True, scale=0.4)
+    assert_close(flex_attend(placed, q, k, v, block_mask=mask, scale=0.4), wanted, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gauss+lf"])
+def test_tokens_without_a_place_stay_as_they_are(name):
+    encoding, q, k, v, x, positions = setting(name)
+    placed = encoding.place(positions[:, 2:])
+    wanted = placed.attend(q, k, v, placed.log_gate(x))
+    assert_close(flex_attend(placed, q, k, v, x, unplaced=2), wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_the_modification_goes_into_flex_attention_by_hand():
+    placed, (q, k, v) = ALiBi(HEADS).place(torch.arange(5.0)), torch.randn(3, 1, HEADS, 5, DIM)
+    got = flex_attention(q, k, v, score_mod=placed.as_score_mod())
+    i, j, slopes = torch.arange(5.0)[:, None], torch.arange(5.0), torch.tensor([2.0**-4, 2.0**-8])
+    scores = q @ k.mT / DIM**0.5 - slopes[:, None, None] * (i - j).abs()
+    assert_close(got, scores.softmax(-1) @ v, atol=1e-5, rtol=1e-4)
+
+
+def test_locality_is_the_two_log_sum_exps():  # RF-FUSED
+    encoding, q, k, v, _, positions = setting("lf")
+    placed = encoding.place(positions[0])
+    scores, log_omega = (q @ k.mT / DIM**0.5).double(), placed.attenuation().double().log()
+    row = ((scores + log_omega).logsumexp(-1) - scores.logsumexp(-1)).exp()
+    wanted = row[..., None] * ((scores + log_omega).softmax(-1) @ v.double())
+    assert_close(flex_attend(placed, q, k, v).double(), wanted, atol=2e-5, rtol=1e-4)
+    assert not torch.allclose(row, torch.ones_like(row))
+
+
+@pytest.mark.parametrize("name", ["alibi", "rmt", "lf", "gauss"])
+def test_no_matrix_is_made_where_none_is_asked_for(name, monkeypatch):
+    def refuse(self):
+        raise AssertionError("a matrix of all pairs")
+
+    encoding, *_, positions = setting(name)
+    for pairs in (Steps, type(setting("lf")[0].place(positions).pairs)):
+        monkeypatch.setattr(pairs, "computed", refuse)
+    placed = encoding.place(positions)
+    assert placed.as_score_mod() or placed.as_attenuation_mod()
+
+
+@pytest.mark.parametrize("name", ["lf", "gauss", "alibi", "rmt"])
+def test_what_is_kept_survives_activation_checkpointing(name):
+    """A block that is computed a second time, for the backward pass, meets what the first pass kept."""
+    encoding = build(name, width=16, heads=1, grid=(4,))
+    q = torch.randn(1, 1, 4, 16, requires_grad=True)
+
+    def gradients(call):
+        placed = encoding.place(torch.arange(4.0))
+        y = q
+        for _ in range(2):
+            y = call(lambda z: placed.attend(z, z, z, placed.log_gate(None)), y)
+        return torch.autograd.grad(y.square().sum(), [q, *encoding.parameters()])
+
+    wanted = gradients(lambda act, z: act(z))
+    got = gradients(lambda act, z: checkpoint(act, z, use_reentrant=False))
+    for a, b in zip(got, wanted):
+        assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_a_learned_gaussian_has_its_gradient_though_it_is_kept():
+    encoding = build("lf", width=16, heads=1, grid=(4,))
+    placed, q = encoding.place(torch.arange(4.0)), torch.randn(1, 1, 4, 16)
+    with torch.no_grad():
+        placed.attend(q, q, q)
+    placed.attend(q, q, q).sum().backward()
+    assert encoding.log_sigma.grad.abs().sum() > 0

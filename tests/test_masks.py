@@ -1,0 +1,240 @@
+"""Masks, dropout and shared heads: attention with them is the loop over the pairs that are left."""
+
+import cmath
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from geolib.attention import Placed, attention, attention_weights, repeat_heads
+from geolib.encodings import ALiBi, Encoding, LocalityFocusing, RoPE, build
+from geolib.masks import document_mask, document_positions, padding_mask
+from geolib.rotations import language_frequencies
+
+F64 = torch.float64
+BATCH, HEADS, GROUPS, QUERIES, KEYS, DIM = 2, 4, 2, 5, 7, 6
+
+
+def case(seed=0, dtype=F64):
+    g = torch.Generator().manual_seed(seed)
+    shapes = ((HEADS, QUERIES), (GROUPS, KEYS), (GROUPS, KEYS))
+    q, k, v = (torch.randn(BATCH, heads, tokens, DIM, generator=g, dtype=dtype) for heads, tokens in shapes)
+    gate = torch.randn(HEADS, QUERIES, KEYS, generator=g, dtype=dtype)
+    omega = torch.rand(HEADS, QUERIES, KEYS, generator=g, dtype=dtype)
+    mask = torch.rand(BATCH, 1, QUERIES, KEYS, generator=g) < 0.6
+    mask[1, 0, 2] = False  # a query that sees nothing
+    return q, k, v, gate, omega, mask
+
+
+def loop(q, k, v, gate, omega, mask, causal):
+    """One query at a time, in Python's own numbers; query head h reads the keys of head h GROUPS / HEADS."""
+    y = torch.zeros(*q.shape[:-1], v.shape[-1], dtype=F64)
+    for b in range(BATCH):
+        for h in range(HEADS):
+            shared = h * k.shape[1] // HEADS
+            for i in range(QUERIES):
+                last = i + KEYS - QUERIES if causal else KEYS - 1
+                seen = [j for j in range(last + 1) if mask is None or mask[b, 0, i, j]]
+                scores = [
+                    math.fsum((q[b, h, i] * k[b, shared, j]).tolist()) / math.sqrt(DIM)
+                    + (0 if gate is None else gate[h, i, j].item())
+                    for j in seen
+                ]
+                total = math.fsum(math.exp(s) for s in scores)
+                for s, j in zip(scores, seen):
+                    y[b, h, i] += math.exp(s) / total * (1 if omega is None else omega[h, i, j]) * v[b, shared, j]
+    return y
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("attenuated", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_masked_attention_with_shared_heads_is_the_loop(causal, gated, attenuated, masked):
+    q, k, v, gate, omega, mask = case()
+    gate, omega, mask = gate if gated else None, omega if attenuated else None, mask if masked else None
+    got = attention(q, k, v, log_gate=gate, attenuation=omega, causal=causal, mask=mask)
+    assert_close(got, loop(q, k, v, gate, omega, mask, causal), atol=1e-12, rtol=1e-10)
+    weights = attention_weights(q, k, log_gate=gate, attenuation=omega, causal=causal, mask=mask)
+    assert_close(weights @ v.repeat_interleave(HEADS // GROUPS, 1), got, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("attenuated", [False, True])
+def test_gradients_are_finite_where_a_query_sees_nothing(attenuated):
+    q, k, v, gate, omega, mask = case()
+    parts = [x.requires_grad_() for x in (q, k, v, gate)]
+    y = attention(q, k, v, log_gate=gate, attenuation=omega if attenuated else None, mask=mask, causal=True)
+    gradients = torch.autograd.grad(y.square().sum(), parts)
+    assert all(g.isfinite().all() for g in gradients)
+    assert (y[1, :, 2] == 0).all()
+    assert (gradients[0][1, :, 2] == 0).all()
+
+
+def test_gradients_of_shared_heads_and_masks_are_those_of_the_loop():
+    q, k, v, gate, omega, mask = case()
+    parts = [x.requires_grad_() for x in (q, k, v, gate, omega)]
+    assert torch.autograd.gradcheck(lambda *x: attention(*x[:3], log_gate=x[3], attenuation=x[4], mask=mask), parts)
+
+
+def test_a_mask_of_numbers_is_refused():
+    q, k, v, gate, _, _ = case()
+    with pytest.raises(ValueError, match=r"mask: got torch.float64; it must be of bool"):
+        attention(q, k, v, mask=gate)
+    with pytest.raises(ValueError, match="heads: got 4; it must be a multiple of the 3"):
+        attention_weights(q, k[:, :1].expand(-1, 3, -1, -1))
+
+
+# Through a placed encoding -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ["none", "rope", "alibi", "rmt", "lf", "gauss", "sympow-gates", "riemannformer+lf"])
+def test_padding_changes_nothing(name, causal):
+    """What padded tokens hold reaches no other token, in any method; each sequence is as it is alone."""
+    torch.manual_seed(0)
+    encoding, lengths = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double(), torch.tensor([9, 6])
+    q, k, v = torch.randn(3, 2, HEADS, 9, DIM, dtype=F64)
+    x, positions = torch.randn(2, 9, HEADS * DIM, dtype=F64), torch.arange(9.0, dtype=F64)
+    placed = encoding.place(positions)
+    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(x), causal=causal, mask=padding_mask(lengths, 9))
+    alone = encoding.place(positions[:6])
+    own = alone.to_reference(q[1:, :, :6], k[1:, :, :6])
+    assert_close(got[1:, :, :6], alone.attend(*own, v[1:, :, :6], alone.log_gate(x[1:, :6]), causal=causal))
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "lf", "riemannformer", "rope+sympow"])
+def test_packed_documents_are_as_they_are_alone(name):
+    torch.manual_seed(0)
+    encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double()
+    documents = torch.tensor([3, 3, 3, 3, 8, 8, 1, 1, 1])
+    q, k, v = torch.randn(3, 1, HEADS, 9, DIM, dtype=F64)
+    placed = encoding.place(document_positions(documents).double())
+    got = placed.attend(
+        *placed.to_reference(q, k), v, placed.log_gate(None), causal=True, mask=document_mask(documents)
+    )
+    for document in (3, 8, 1):
+        at = documents == document
+        one = encoding.place(torch.arange(float(at.sum()), dtype=F64))
+        own = (t[:, :, at] for t in (q, k))
+        assert_close(got[:, :, at], one.attend(*one.to_reference(*own), v[:, :, at], one.log_gate(None), causal=True))
+
+
+def test_documents_of_each_sample_have_their_own_positions():
+    documents = torch.tensor([[0, 0, 1, 1, 1], [5, 5, 5, 5, 2]])
+    assert document_positions(documents).tolist() == [[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]]
+    for row, mask in zip(documents.tolist(), document_mask(documents)):
+        assert mask[0].tolist() == [[a == b for b in row] for a in row]
+
+
+def test_bad_lengths_and_documents_are_refused():
+    with pytest.raises(ValueError, match="lengths: got 4; there are 3 tokens"):
+        padding_mask(torch.tensor([4]), 3)
+    with pytest.raises(ValueError, match=r"lengths: got shape \(1, 1\)"):
+        padding_mask(torch.tensor([[4]]), 5)
+    with pytest.raises(ValueError, match=r"documents: got shape \(1, 1, 2\)"):
+        document_mask(torch.zeros(1, 1, 2))
+
+
+# Dropout -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", [Encoding(), ALiBi(2), LocalityFocusing(Encoding(), 2, 1, 2.0)])
+def test_dropout_keeps_or_drops_each_weight_and_keeps_the_mean(encoding):
+    """With the identity for values the output is the weights: each is 0 or, of probability 3/4, 4/3 of what it was."""
+    torch.manual_seed(0)
+    tokens, draws = 6, 2000
+    q, placed = torch.randn(1, 2, tokens, 4), encoding.place(torch.arange(float(tokens)))
+    eye, gate = torch.eye(tokens).expand(draws, 2, tokens, tokens), placed.log_gate(None)
+    many = q.expand(draws, -1, -1, -1)
+    usual = placed.weights(q, q, gate).detach()
+    got = placed.attend(many, many, eye, gate, dropout=0.25).detach()
+    zero = got == 0
+    assert_close(torch.where(zero, 0.0, got), torch.where(zero, 0.0, usual / 0.75).expand_as(got))
+    assert_close(zero.float().mean(0), torch.full_like(usual[0], 0.25), atol=0.05, rtol=0)  # five standard errors
+    with pytest.raises(ValueError, match=r"dropout: got 1.0; a probability"):
+        Placed().attend(q, q, q, dropout=1.0)
+
+
+# Positions, heads and scales of others' models ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "riemannformer", "lf", "liere", "sympow-gates", "spherical"])
+def test_one_axis_may_come_as_a_vector(name):
+    torch.manual_seed(0)
+    encoding = build(name, width=24, heads=2, grid=(9,), layers=1)
+    q, k, v = torch.randn(3, 1, 2, 9, 12)
+    x, column = torch.randn(1, 9, 24), torch.arange(9.0)[:, None]
+    results = []
+    for own, others in ((column[-4:], column), (column[-4:, 0], column[:, 0])):
+        placed = encoding.place(own, keys=others).layer(0)
+        a, b = placed.to_reference(q[:, :, -4:], k)
+        results.append(placed.attend(a, b, v, placed.log_gate(x)))
+    assert torch.equal(*results)
+
+
+def test_position_ids_of_samples_are_refused_with_what_to_write():
+    with pytest.raises(ValueError, match=r"positions: got shape \(2, 7\).*write positions\[..., None\]"):
+        RoPE(language_frequencies(8)).place(torch.zeros(2, 7))
+    with pytest.raises(ValueError, match=r"keys: got shape \(2, 7\).*write keys\[..., None\]"):
+        RoPE(language_frequencies(8)).place(torch.zeros(7), keys=torch.zeros(2, 7))
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "rope+lf", "sympow-gates"])
+def test_a_cache_gives_token_by_token_what_a_pass_gives(name):
+    """Keys are carried once, when they come, and stay in the cache so; gates and Gaussians look at all of them."""
+    torch.manual_seed(0)
+    encoding, positions = build(name, width=24, heads=2, grid=(9,)).double(), torch.arange(9.0, dtype=F64)
+    q, k, v = torch.randn(3, 2, 2, 9, 12, dtype=F64)
+    x = torch.randn(2, 9, 24, dtype=F64)
+    placed = encoding.place(positions)
+    whole = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(x), causal=True)
+    cache = k[:, :, :0]
+    for t in range(9):
+        here = slice(t, t + 1)
+        beside = encoding.place(positions[here], keys=positions[: t + 1])
+        a, b = encoding.place(positions[here]).to_reference(q[:, :, here], k[:, :, here])
+        cache = torch.cat([cache, b], 2)
+        y = beside.attend(a, cache, v[:, :, : t + 1], beside.log_gate(x[:, : t + 1]), causal=True)
+        assert_close(y, whole[:, :, here])
+
+
+@pytest.mark.parametrize("name", ["liere", "riemannformer", "rope-mixed", "riemannformer-relative"])
+def test_heads_of_an_encodings_own_are_not_shared_by_accident(name):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 4, 5, 8), *torch.randn(2, 1, 2, 5, 8)
+    own = build(name, width=32, heads=4, grid=(5,)).place(torch.arange(5.0)).layer(0)
+    with pytest.raises(ValueError, match=r"k: got shape \(1, 2, 5, 8\); the encoding has 4 heads of its own"):
+        own.to_reference(q, k)
+    a, b = own.to_reference(q, repeat_heads(k, 4))
+    assert own.attend(a, b, repeat_heads(v, 4)).shape == q.shape
+    shared = {"per_head": False} if "riemann" in name else {"share": "heads"}
+    placed = build(name, width=32, heads=4, grid=(5,), **shared).place(torch.arange(5.0)).layer(0)
+    a, b = placed.to_reference(q, k)
+    wide = placed.to_reference(q, repeat_heads(k, 4))
+    assert_close(placed.attend(a, b, v), placed.attend(*wide, repeat_heads(v, 4)))
+
+
+def test_cross_attention_is_the_loop_over_two_texts():
+    """RoPE and ALiBi at real positions of queries and keys, turned and scored pair by pair as complex numbers."""
+    q, k, v = (torch.randn(1, 2, n, 4, dtype=F64) for n in (3, 5, 5))
+    p, n = torch.tensor([0.5, 7.0, 2.25], dtype=F64), torch.tensor([4.0, 0.0, 11.5, 3.0, 8.0], dtype=F64)
+    placed = build("rope+alibi", width=8, heads=2, grid=(12,)).double().place(p, keys=n)
+    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(None))
+    for h in range(2):
+        for i in range(3):
+            scores = []
+            for j in range(5):
+                score = 0.0
+                for pair, theta in enumerate((1.0, 0.01)):
+                    a, b = (complex(*x[2 * pair : 2 * pair + 2]) for x in (q[0, h, i].tolist(), k[0, h, j].tolist()))
+                    score += (a.conjugate() * b * cmath.exp(1j * theta * (n[j] - p[i]).item())).real
+                scores.append(score / 2 - 2.0 ** (-4 * (h + 1)) * abs(p[i] - n[j]).item())
+            weights = torch.tensor(scores, dtype=F64).softmax(0)
+            assert_close(got[0, h, i], weights @ v[0, h], atol=1e-7, rtol=1e-7)
+
+
+def test_a_scale_reaches_the_scores():
+    q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=F64)
+    assert_close(Placed().attend(q, k, v, scale=0.3), (0.3 * q @ k.mT).softmax(-1) @ v)
+    assert_close(Placed().weights(q, k, scale=0.3), (0.3 * q @ k.mT).softmax(-1))

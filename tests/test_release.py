@@ -1,0 +1,145 @@
+"""What is published: one version everywhere, records that ship, and a library that reads them away from a checkout."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from geolib.lab.__main__ import main
+from geolib.lab.files import RECORDED, checkout
+from geolib.lab.runs import record_files
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+NAMED = ("geolib/__init__.py", "CITATION.cff", "CHANGELOG.md")
+
+
+@pytest.fixture
+def versions(tmp_path, monkeypatch):
+    """release/versions.py, on a copy of the files that it reads."""
+    spec = importlib.util.spec_from_file_location("versions", REPOSITORY / "release" / "versions.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in NAMED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    return module
+
+
+def replace(path, old, new):
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
+
+
+def test_library_citation_and_changelog_have_one_version(versions):
+    assert versions.problems() == []
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_version_changed_in_one_place_alone_is_noticed(versions, name):
+    replace(versions.REPOSITORY / name, versions.library(), "99.0.0")
+    assert versions.problems()
+    assert versions.main([]) == 1
+
+
+def test_a_release_needs_its_tag_a_day_and_the_same_day_in_the_citation(versions):
+    version, (_, date) = versions.library(), versions.newest()
+    if date != versions.UNRELEASED:
+        replace(versions.REPOSITORY / "CHANGELOG.md", f"({date})", f"({versions.UNRELEASED})")
+        replace(versions.REPOSITORY / "CITATION.cff", f"date-released: {date}\n", "")
+    assert "unreleased" in " ".join(versions.problems(f"v{version}"))
+    replace(versions.REPOSITORY / "CHANGELOG.md", f"({versions.UNRELEASED})", "(2026-12-31)")
+    assert "date-released: 2026-12-31" in " ".join(versions.problems(f"v{version}"))
+    with (versions.REPOSITORY / "CITATION.cff").open("a") as citation:
+        citation.write("date-released: 2026-12-31\n")
+    assert versions.problems(f"v{version}") == []
+    assert f"the tag is {version}" in versions.problems(version)[0]  # a tag starts with v
+
+
+def test_the_citation_has_what_the_format_asks_for():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["repository-code"] == address()
+
+
+def address():
+    return yaml.safe_load((REPOSITORY / "_config.yml").read_text("utf-8"))["repository"]["url"]
+
+
+def test_the_package_page_links_to_the_book_s_repository():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["urls"]["Source"] == address()
+    assert all(url.startswith(address()) for url in project["urls"].values())
+
+
+def test_the_classifiers_name_the_pythons_that_are_tried():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [line.removeprefix("Programming Language :: Python :: ") for line in project["classifiers"]]
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "tests.yml").read_text("utf-8"))
+    assert [line for line in named if line[:2] == "3." and line[2:].isdigit()] == (
+        workflow["jobs"]["pair"]["strategy"]["matrix"]["python"]
+    )
+    assert (
+        f"torch>={workflow['jobs']['pair']['strategy']['matrix']['torch'][0].removesuffix('.0')}"
+        in (project["dependencies"])
+    )
+
+
+def test_the_library_has_no_links():
+    """A link is a line of text in a zip on Windows."""
+    assert [path for path in (REPOSITORY / "geolib").rglob("*") if path.is_symlink()] == []
+
+
+def test_in_a_checkout_the_records_are_the_book_s():
+    assert checkout() == REPOSITORY
+    assert REPOSITORY / "book" / "results" == RECORDED
+    assert record_files()
+
+
+# Installed -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder that holds geolib as an installation lays it out, beside a pyproject.toml that another package left."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    shutil.copytree(REPOSITORY / "geolib", folder / "geolib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "book" / "results", folder / "geolib" / "lab" / "results")
+    (folder / "pyproject.toml").write_text("")
+    return folder
+
+
+@pytest.fixture
+def lab(installed, tmp_path):
+    """lab(words...): the installed lab's command line in an empty folder."""
+
+    def call(*words):
+        environment = os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "geolib.lab", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    return call
+
+
+def test_an_installed_library_prints_the_tables_of_a_checkout(lab, capsys):
+    assert main(["table", "digits-encodings"]) == 0
+    here = capsys.readouterr().out
+    there = lab("table", "digits-encodings")
+    assert (there.returncode, there.stdout) == (0, here)
+    assert "±" in here
+
+
+def test_an_installed_library_plans_a_run_but_asks_where_its_records_go(lab, tmp_path):
+    plan = lab("run", "digits-encodings", "--dry-run")
+    assert plan.returncode == 0, plan.stderr
+    refused = lab("run", "digits-encodings", "--scale", "smoke")
+    assert refused.returncode == 2
+    assert "--out DIR" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
