@@ -292,7 +292,7 @@ OPERATORS: dict[str, Callable[..., Tensor]] = {
 
 
 def _piece(A: Tensor) -> int:
-    """How many matrices to carry through all steps at once: about 1 MiB of them on a CPU, 64 MiB on a GPU."""
+    """How many matrices to carry through all steps at once: about 128 KiB of them on a CPU, 64 MiB on a GPU."""
     limit = 2**26 if A.device.type == "cuda" else 2**17
     return max(1, limit // (A.element_size() * A.shape[-1] ** 2))
 
@@ -829,7 +829,8 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
     with full_precision(generators.device):
         E = _lean_expm1(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
         E = E.view(len(rays.primitives), math.prod(lead), b, b)
-        return _OnRays.apply(E, rays.place, *sum(rays.stages, ())).view(len(rays.place), *lead, b, b)
+        R, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
+        return R.view(len(rays.place), *lead, b, b)
 
 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
@@ -840,37 +841,47 @@ def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
 
 
 class _OnRays(torch.autograd.Function):
-    """The rotations of all tokens, (tokens, n, b, b), from exp - I at the primitives; sides are left, right, left, ...
+    """Rotations of all tokens, (tokens, n, b, b), and of all slots, from exp - I at the primitives.
 
-    By hand, so that all slots share one tensor, and their gradients another: copies would take longer than products.
+    ``sides`` are left, right, left, ... of the stages. By hand, so that all slots share one tensor, and their gradients
+    another: copies would take longer than products.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, E: Tensor, place: Tensor, *sides: Tensor) -> Tensor:
+    def forward(E: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
         known = len(E)
         R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
         R[:known] = E
         R[:known].diagonal(dim1=-2, dim2=-1).add_(1)
         for left, right in zip(sides[::2], sides[1::2]):
-            first, second = (R.index_select(0, side).flatten(0, 1) for side in (left, right))
-            R[known : known + len(left)] = torch.bmm(first, second).view(-1, *R.shape[1:])
+            R[known : known + len(left)] = R.index_select(0, left) @ R.index_select(0, right)
             known += len(left)
-        ctx.save_for_backward(R, place, *sides)
+        return R.index_select(0, place), R
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        E, *indices = inputs
         ctx.primitives = len(E)
-        return R.index_select(0, place)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1], *indices)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         R, place, *sides = ctx.saved_tensors
-        total = torch.zeros_like(R).index_add_(0, place, gradient)
-        known = len(R)
-        for left, right in zip(sides[-2::-2], sides[::-2]):
-            known -= len(left)
-            g = total[known : known + len(left)].flatten(0, 1)
-            first, second = (R.index_select(0, side).flatten(0, 1) for side in (left, right))
-            total.index_add_(0, left, torch.bmm(g, second.mT).view(-1, *R.shape[1:]))
-            total.index_add_(0, right, torch.bmm(first.mT, g).view(-1, *R.shape[1:]))
+        if gradient is None:
+            return (None,) * (2 + len(sides))
+        with full_precision(R.device):
+            total = torch.zeros_like(R).index_add_(0, place, gradient)
+            known = len(R)
+            for left, right in zip(sides[-2::-2], sides[::-2]):
+                known -= len(left)
+                g = total[known : known + len(left)]
+                total.index_add_(0, left, g @ R.index_select(0, right).mT)
+                total.index_add_(0, right, R.index_select(0, left).mT @ g)
         return total[: ctx.primitives], None, *(None for _ in sides)
 
 
