@@ -292,8 +292,8 @@ OPERATORS: dict[str, Callable[..., Tensor]] = {
 
 
 def _piece(A: Tensor) -> int:
-    """How many matrices to carry through all steps at once: about 128 KiB of them on a CPU, 64 MiB on a GPU."""
-    limit = 2**26 if A.device.type == "cuda" else 2**17
+    """How many matrices to carry through all steps at once: about 256 KiB of them on a CPU, 64 MiB on a GPU."""
+    limit = 2**26 if A.device.type == "cuda" else 2**18
     return max(1, limit // (A.element_size() * A.shape[-1] ** 2))
 
 
@@ -790,7 +790,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
 
     Notes
     -----
-    Memory for the backward pass is one matrix a ray and generator, not one for each step of the exponential;
+    Memory for the backward pass is one matrix a point of a ray and generator, not one for each step of the exponential;
     differentiable once. On a ray the k-th power stands for exp(k u): for positions that are a grid's in float32 the two
     differ by the rounding of p. On a GPU the squarings are as many as serve up to 14,000 rad; beyond, it is NaN.
 
