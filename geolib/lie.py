@@ -218,12 +218,16 @@ def _taylor(B: Tensor) -> Tensor:
     powers = [B]
     while len(powers) < step:
         powers.append(_product(powers[-1], B))
-    total: Tensor | None = None
-    for start in range(degree - step, -1, -step):
-        group = powers[0] * (1 / math.factorial(start + 1))
+
+    def group(start: int) -> Tensor:
+        total = powers[0] * (1 / math.factorial(start + 1))
         for j, power in enumerate(powers[1:], start=2):
-            group = group.add_(power, alpha=1 / math.factorial(start + j))
-        total = group if total is None else _product(powers[-1], total, 1, group)
+            total = total.add_(power, alpha=1 / math.factorial(start + j))
+        return total
+
+    total = group(degree - step)
+    for start in range(degree - 2 * step, -1, -step):
+        total = _product(powers[-1], total, 1, group(start))
     return total
 
 
