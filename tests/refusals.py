@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import FrameType
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHECKS = REPOSITORY / "geolib" / "_checks.py"
@@ -24,8 +25,6 @@ EXCUSED = {
     ("geolib/manifolds/_solver.py", "flat_rate"): "a solver that takes thousands of steps without stopping by itself",
     ("geolib/manifolds/geodesics.py", "logarithm"): "a polygon that gets shorter for ever",
 }
-
-WORDS = ["and", "of", "last", "dimension", "s"]
 
 
 def record(folder: Path) -> None:
@@ -57,8 +56,8 @@ def record(folder: Path) -> None:
 
 
 def names() -> set[str]:
-    """Every parameter and every field of the library, and the words that stand beside them in refusals."""
-    found = set(WORDS)
+    """Every parameter and every field of the library."""
+    found = set()
     for path in (REPOSITORY / "geolib").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.arg):
@@ -66,6 +65,13 @@ def names() -> set[str]:
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 found.add(node.target.id)
     return found
+
+
+def is_aside(frame: FrameType) -> bool:
+    """Whether the check that was called from there is one outside the mathematics."""
+    while frame.f_back and frame.f_code.co_filename == str(CHECKS):
+        frame = frame.f_back
+    return any(f"geolib/{aside}" in frame.f_code.co_filename for aside in ASIDE)
 
 
 def watch() -> None:
@@ -77,10 +83,10 @@ def watch() -> None:
     plain, known, seen = _checks.require, names(), set()
 
     def require(holds, argument, came, allowed):
-        if not is_compiling() and (argument, type(allowed)) not in seen:
+        if not is_compiling() and (argument, type(allowed)) not in seen and not is_aside(sys._getframe(1)):
             assert isinstance(allowed, str), f"{argument}: {allowed} does not say what is allowed"
-            strange = set(re.findall(r"[^\W\d]\w*", str(argument))) - known
-            assert not strange, f"{argument}: the library has no such argument"
+            named = set(re.findall(r"[^\W\d]\w*", str(argument))) & known
+            assert named, f"{argument}: the library has no such argument"
             seen.add((argument, type(allowed)))
         return plain(holds, argument, came, allowed)
 

@@ -142,6 +142,7 @@ def mutant_rows() -> list[Row]:
             record["module"],
             str(record["mutants"] - record["waits"]),
             str(record["killed"] + record["endless"]),
+            str(record["survived at first"]),
             str(record["survived"]),
             str(record["changes nothing"]),
             score(record),
@@ -152,12 +153,11 @@ def mutant_rows() -> list[Row]:
 
 
 def score(record: dict[str, Any]) -> str:
-    """The share found of the mutants that change anything; of a sample, with the interval for the whole module."""
-    if record["score"] is None:
-        return "-"
-    low, high = record["interval"] or (None, None)
-    ends = "" if low is None else f" ({100 * low:.1f} to {100 * high:.1f} %)"
-    return f"{100 * record['score']:.1f} %{ends}"
+    """The share found of the mutants that change anything; of a sample, the range for the whole module."""
+    if record["interval"] is None:
+        return f"{100 * record['score']:.1f} %"
+    low, high = record["interval"]
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def machine_rows() -> list[Row]:
@@ -170,7 +170,10 @@ def machine_rows() -> list[Row]:
 
 TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
     "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
-    "mutants": (("module", "mutants tried", "found", "survive", "change nothing", "score", "wait"), mutant_rows),
+    "mutants": (
+        ("module", "mutants tried", "found", "survived at first", "survive", "change nothing", "score", "wait"),
+        mutant_rows,
+    ),
     "machines": (("machine", "runs", "hours"), machine_rows),
 }
 

@@ -48,10 +48,11 @@ def of_file(path: Path, excuses: list[dict[str, str]]) -> list[Mutant]:
     for name in known["exit_code_by_key"]:
         short = name.rpartition(".")[2]
         function = short.partition("__mutmut_")[0]
+        plain = function.rpartition("ǁ")[2] if "ǁ" in function else function.removeprefix("x_")
         texts = []
         for key in (f"{function}__mutmut_orig", short):
             start, end = spans[key]
-            texts.append([line.replace(key, function) for line in lines[start - 1 : end]])
+            texts.append([line.replace(key, plain) for line in lines[start - 1 : end]])
         old, new = difference(*texts)
         why = reason(str(path), old, new, excuses)
         found.append(Mutant(name, str(path), old, new, known["hash_by_function_name"][function], why))

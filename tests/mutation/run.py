@@ -5,8 +5,9 @@ named, or of all, and writes what it found to ``tests/mutation/records/MODULE.js
 detours that switch one on; ``trials.py`` tries them, first against the module's own tests, then the survivors against
 those that run over the registry of methods. Interrupted, or out of time, it goes on where it stopped: verdicts and the
 map from functions to tests lie in ``_build/mutants``, until the function or the tests change. A record is written
-either way. It says how many mutants wait; those tried are a random sample of the module's, drawn by its name, and the
-score of a part comes with an interval for the whole's.
+either way. It says how many mutants wait; those tried are a random sample of the module's, drawn by its name. Of a part
+there is an interval for the whole's score, by what was found at the first try: tests written for the survivors of a
+sample say nothing about the rest.
 
 mutmut and not cosmic-ray: it writes all mutants of a file at once and switches between them in a running process; to
 import PyTorch anew for each would take four seconds a mutant. Its own loop collected the tests anew for each mutant and
@@ -106,19 +107,22 @@ def report(name: str, copy: Path) -> dict[str, Any]:
         else:
             counts[verdict["verdict"]] += 1
             seconds += verdict["seconds"]
+            counts["survived at first"] += "at first" in verdict or verdict["verdict"] == "survived"
             if verdict["verdict"] == "survived":
                 survivors.append({"file": mutant.file, "old": mutant.old, "new": mutant.new})
     found = counts["killed"] + counts["endless"]
     tried = found + counts["survived"]
+    at_first = tried - counts["survived at first"]
     return {
         "module": name,
         "tool": f"mutmut {version('mutmut')}",
         **json.loads((copy / "machine.json").read_text("utf-8")),
-        "mutants": sum(counts.values()),
+        "mutants": len(mutants),
         **{key: counts[key] for key in ("killed", "endless", "survived", "changes nothing", "waits")},
+        "survived at first": counts["survived at first"],
         "score": round(found / tried, 4) if tried else None,
         "confidence": CONFIDENCE,
-        "interval": [round(end, 4) for end in interval(found, tried)] if counts["waits"] and tried else None,
+        "interval": [round(end, 4) for end in interval(at_first, tried)] if counts["waits"] and tried else None,
         "seconds": round(seconds, 1),
         "survivors": survivors,
         "harmless": harmless,
@@ -155,10 +159,13 @@ def main() -> int:
     survived = 0
     for name in names:
         record = report(name, copy)
+        if record["score"] is None:
+            print(f"{name}: none of {record['mutants']} mutants has been tried")
+            continue
         (RECORDS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
         survived += record["survived"]
-        score = "-" if record["score"] is None else f"{100 * record['score']:.1f} %"
-        print(f"{name}: {score} of {record['mutants']} mutants, {record['survived']} survive, {record['waits']} wait")
+        waiting = f"{record['survived']} survive, {record['waits']} wait"
+        print(f"{name}: {100 * record['score']:.1f} % of {record['mutants']} mutants, {waiting}")
         for mutant in record["survivors"]:
             print(f"  {mutant['file']}\n    - {mutant['old']}\n    + {mutant['new']}")
     return int(survived > 0)

@@ -145,7 +145,9 @@ class Trials:
             return
         texts = {test: self.learn(test) for test in tests}
         if any(verdict["against"].get(test) != text for test, text in texts.items()):
-            book.verdicts[mutant.name] = self.verdict(book, mutant, verdict, texts)
+            verdict = book.verdicts[mutant.name] = self.verdict(book, mutant, verdict, texts)
+            if verdict["verdict"] == "survived" and tests is REGISTRY:
+                verdict["at first"] = "survived"  # that stays when a test written for it finds it
 
     # The tests that reach a function ----------------------------------------------------------------------------------
 
