@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from geolib._checks import angle_dtype, check_floating, check_positions, check_positive, require
@@ -831,10 +832,19 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         alone = positions.requires_grad or not _readable(positions)
         rays = _alone(positions) if alone else find_rays(positions)
     with full_precision(generators.device):
-        E = _lean_expm1(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
-        E = E.view(len(rays.primitives), math.prod(lead), b, b)
+        elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
+        _refuse_tangents(elements)
+        E = _lean_expm1(elements).view(len(rays.primitives), math.prod(lead), b, b)
         R, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
         return R.view(len(rays.place), *lead, b, b)
+
+
+def _refuse_tangents(A: Tensor) -> None:
+    """An operator loses the tangents of forward-mode differentiation without a word."""
+    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(A).tangent is not None:
+        raise NotImplementedError(
+            "rotations of positions have derivatives in reverse mode only; in forward mode exp_skew has one"
+        )
 
 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:

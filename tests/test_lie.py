@@ -497,6 +497,18 @@ def test_many_sets_of_generators_may_be_mapped_over():  # LR-A1
     assert_close(mapped, torch.stack([placed_rotations(positions, A, rays) for A in generators]), atol=1e-12, rtol=0)
 
 
+def test_forward_mode_is_refused_and_not_answered_by_zero():  # LR-A1
+    generators, tangents = random_skew(6, 2, 2, seed=18)
+    positions = grid_positions(2, 2)
+    rays = find_rays(positions)
+    with pytest.raises(NotImplementedError, match="reverse mode only; in forward mode exp_skew has one"):
+        torch.func.jvp(lambda A: placed_rotations(positions, A, rays), (generators,), (tangents,))
+    step = 1e-6
+    _, tangent = torch.func.jvp(exp_skew, (generators,), (tangents,))
+    between = exp_skew(generators + step * tangents) - exp_skew(generators - step * tangents)
+    assert_close(tangent, between / (2 * step), atol=1e-8, rtol=0)
+
+
 def test_no_unwritten_memory_shows():
     """Fresh memory is filled with NaN."""
     torch.use_deterministic_algorithms(True)
