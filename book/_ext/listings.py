@@ -1,6 +1,8 @@
-"""Lines of code that a phone can show whole: each is an element, so that its continuation stands in by two characters.
+"""Code that fits its place.
 
-Pygments closes its spans at the end of a line, so a line is a piece of well-formed text.
+Each line of a listing is an element, so that its continuation stands in by two characters where a phone cannot show it
+whole. Pygments closes its spans at the end of a line, so a line is a piece of well-formed text. A long name in a line
+of text may go on in the next line behind a dot, an underscore or a slash.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from sphinx.application import Sphinx
 
 LISTING = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
+NAME = re.compile(r'(<code class="[^"]*\bliteral\b[^"]*">)(.*?)(</code>)', re.DOTALL)
+JOINT = re.compile(r"(?<=[^\W\d_][._/])(?=\w)(?![^<]*>)")  # between tags
 
 
 def in_lines(listing: str) -> str:
@@ -27,15 +31,22 @@ def line(text: str) -> str:
     return f'<span class="line"{style}>{text}</span>'
 
 
+def with_joints(name: str) -> str:
+    """The name, marked where a line may end."""
+    return JOINT.sub("<wbr>", name)
+
+
 def rewrite(app: Sphinx, problem: Exception | None) -> None:
-    """Put the lines of all listings into elements."""
+    """Put the lines of all listings into elements, and mark the joints of names."""
     if problem or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
         page = path.read_text("utf-8")
-        lined = LISTING.sub(lambda found: found[1] + in_lines(found[2]) + found[3], page)
-        if lined != page and '<span class="line"' not in page:
-            path.write_text(lined, "utf-8")
+        better = NAME.sub(lambda found: found[1] + with_joints(found[2]) + found[3], page)
+        if '<span class="line"' not in page:
+            better = LISTING.sub(lambda found: found[1] + in_lines(found[2]) + found[3], better)
+        if better != page:
+            path.write_text(better, "utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, object]:
