@@ -62,6 +62,7 @@ def pages(site: Path) -> list[str]:
 def load(browser: Browser, address: str, width: int) -> tuple[Page, dict[str, Any]]:
     """The page, open, and what its loading cost."""
     page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme="light").new_page()
+    page.set_default_timeout(300_000)
     host, seen = "/".join(address.split("/")[:3]), {"kB": 0.0, "requests": 0, "foreign": 0}
 
     def let_through(route: Any) -> None:
