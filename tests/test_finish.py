@@ -43,6 +43,13 @@ def test_a_name_in_a_line_of_text_may_end_a_line_at_its_joints_alone():
     assert listings.with_joints(made) == made
 
 
+def test_the_option_of_a_command_stays_in_one_piece():
+    made = listings.in_lines("geolib run --jobs 3 # --, a--b\n")
+    assert made.count('class="option"') == 1
+    assert '<span class="option">--jobs</span> 3' in made
+    assert '"pre"><span class="option">--dry-run</span><' in listings.with_joints('<span class="pre">--dry-run</span>')
+
+
 class Balanced(HTMLParser):
     """Fails where a tag closes another than the one that is open."""
 

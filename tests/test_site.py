@@ -684,8 +684,8 @@ def test_a_sound_tiny_book_builds_and_builds_again(tmp_path):
         assert status == 0, said
     rows = re.findall(r"(?s)<tr.*?</tr>", (tmp_path / "_build" / "html" / "book" / "index.html").read_text("utf-8"))
     told = [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows]
-    assert "1 Tiny What is small? written" in told
-    assert "99 To come When? planned" in told
+    assert "1 Tiny What is small?" in told
+    assert "99 To come (planned) When?" in told
 
 
 @pytest.mark.parametrize(
