@@ -8,6 +8,11 @@ import os
 import shutil
 from pathlib import Path
 
+# Workers side by side leave no processor idle: threads of their own would wait for one another, up to a hundred times
+# as long. Before torch is imported, so that the processes that tests start inherit it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import refusals
 import torch

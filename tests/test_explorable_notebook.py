@@ -8,6 +8,8 @@ import re
 import shutil
 import statistics
 import time
+from collections import defaultdict
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -42,6 +44,18 @@ def with_accuracies():
     return [record for record in read_all() if any("test_accuracy" in row for row in record.metrics)]
 
 
+def by_group_and_title():
+    """The records of runs on images, by what the notebook calls their group and their method."""
+    cells = cache(lambda experiment, scale: find(experiment).cells(scale))
+    grouped = defaultdict(list)
+    for record in with_accuracies():
+        if record.experiment:
+            method, _ = cells(record.experiment, record.scale)[record.config.cell]
+            group = f"{record.experiment}/{record.config.dataset}/{record.scale}"
+            grouped[group, find(record.experiment).methods[method]].append(record)
+    return grouped
+
+
 def made_up(count, seed=0):
     """Runs that nobody made: methods a, b, ... with some epochs not evaluated."""
     draw = random.Random(seed)
@@ -74,16 +88,10 @@ def test_mean_and_deviation_are_those_of_the_sample_without_what_is_missing(call
 def test_final_values_are_the_mean_and_deviation_of_the_records(call, runs, metric):
     groups = list(dict.fromkeys(run["group"] for run in runs))
     assert call("groups", [[runs]]) == [groups]
-    records = with_accuracies()
+    grouped = by_group_and_title()
     for group, rows in zip(groups, call("finals", [[runs, group, metric] for group in groups])):
-        experiment, dataset, scale = group.split("/")
         for row in rows:
-            own = [
-                record
-                for record in records
-                if (record.experiment, record.config.dataset, record.scale) == (experiment, dataset, scale)
-                and find(experiment).methods[find(experiment).cells(scale)[record.config.cell][0]] == row["title"]
-            ]
+            own = grouped[group, row["title"]]
             last = [record.curve(metric)[1][-1] for record in own]
             assert row["count"] == len(last) >= 1
             # The page has five significant digits of each value; from those the arithmetic is exact.
@@ -353,10 +361,10 @@ def test_names_at_the_ends_of_lines_do_not_overlap(place):
 
 
 def test_a_run_has_the_look_of_its_method_in_every_figure():
+    looks = {run["name"]: run["look"] for run in LabNotebook().runs}
     for record in with_accuracies():
         style = method_style(record.config.method)
-        look = [style["color"], style["linestyle"], bool(style["marker"])]
-        assert next(run["look"] for run in LabNotebook().runs if run["name"] == record.name) == look
+        assert looks[record.name] == [style["color"], style["linestyle"], bool(style["marker"])]
     assert notebook.look("nobody's+lf") == [COLOURS["gold"], "-", False]
 
 

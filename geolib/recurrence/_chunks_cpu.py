@@ -218,7 +218,7 @@ class _ThroughState(torch.autograd.Function):
         with full_precision(q.device):
             for index, tokens in reversed(list(enumerate(_chunks(q, ctx.chunk)))):
                 old, dnew = before[index], flow * weight
-                dwhole[:, index] = (flow.flatten(1)[:, None] @ old.flatten(1)[..., None]).flatten()
+                dwhole[:, index] = torch.linalg.vecdot(flow.flatten(1), old.flatten(1))
                 flow *= whole[:, index, None, None]
                 for heads in _head_groups(q, ctx.chunk):
                     here = (heads, slice(None), tokens)
