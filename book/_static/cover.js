@@ -16,6 +16,11 @@
   const wheel = arrows.map(({ turn, colour }) => [near(turn), colour]).sort(([a], [b]) => a - b);
   const colourAt = (turn) => (wheel.find(([angle]) => angle >= near(turn)) ?? wheel[0])[1];
   const columns = [8, 14];
+  // On a phone half of the columns are shown, at twice the size.
+  const whole = svg.getAttribute("viewBox"), phone = matchMedia("(max-width: 576px)");
+  const crop = () => svg.setAttribute("viewBox", phone.matches ? "0 0 540 290" : whole);
+  phone.addEventListener("change", crop);
+  crop();
 
   const panel = document.createElement("div");
   panel.className = "cover-panel";
