@@ -95,6 +95,7 @@ REFUSED = {
     ),
     "turned_embedding": (lambda: turned_embedding([1.0], PLACES, 2), "v: got list; it must be a tensor"),
     "a width without a dimension": (lambda: log_attenuation(PLACES, torch.tensor(1.0)), "sigma: got shape ()"),
+    "no width": (lambda: log_attenuation(PLACES, torch.zeros(1)), "sigma: got a width that is not"),
     "embed": (lambda: embed(torch.tensor(1.0), 2), "v: got shape (); it must be (..., d)"),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
 }
