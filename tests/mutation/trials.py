@@ -125,6 +125,7 @@ class Trials:
         if session.testsfailed:
             raise session.Interrupted("the tests could not be collected")
         self.items = {item.nodeid: item for item in session.items}
+        write(Path("..") / "machine.json", {"machine": device_name()})  # not before the tests have set up their watch
         gc.freeze()
         books = [opened(module) for module in self.given.modules]
         for book in books:
@@ -303,7 +304,6 @@ def main() -> int:
     generate()
     os.chdir("mutants")
     importlib.invalidate_caches()
-    write(Path("..") / "machine.json", {"machine": device_name()})
     sys.path.insert(0, str(Path("tests").resolve()))
     tests = [*(test for module in given.modules for test in MODULES[module].tests), *REGISTRY]
     files = [f"tests/{test}.py" for test in dict.fromkeys(tests)]
