@@ -111,6 +111,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "mutants found": lambda: total(lambda record: record["killed"] + record["endless"], mutants()),
     "mutants that survive": lambda: total(lambda record: record["survived"], mutants()),
     "mutants that wait": lambda: total(lambda record: record["waits"], mutants()),
+    "mutants' confidence": lambda: round(100 * mutants()[0]["confidence"]),
     "runs": lambda: len(runs()),
     "experiments": lambda: len({run["experiment"] for run in runs()}),
     "hours": lambda: round(sum(run["wall_seconds"] for run in runs()) / 3600),
@@ -141,13 +142,22 @@ def mutant_rows() -> list[Row]:
             record["module"],
             str(record["mutants"] - record["waits"]),
             str(record["killed"] + record["endless"]),
+            str(record["survived at first"]),
             str(record["survived"]),
             str(record["changes nothing"]),
-            "-" if record["score"] is None or record["waits"] else f"{100 * record['score']:.1f} %",
+            score(record),
             str(record["waits"]),
         )
         for record in mutants()
     ]
+
+
+def score(record: dict[str, Any]) -> str:
+    """The share found of the mutants that change anything; of a sample, the range for the whole module."""
+    if record["interval"] is None:
+        return f"{100 * record['score']:.1f} %"
+    low, high = record["interval"]
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def machine_rows() -> list[Row]:
@@ -160,7 +170,10 @@ def machine_rows() -> list[Row]:
 
 TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
     "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
-    "mutants": (("module", "mutants tried", "found", "survive", "change nothing", "score", "wait"), mutant_rows),
+    "mutants": (
+        ("module", "mutants tried", "found", "survived at first", "survive", "change nothing", "score", "wait"),
+        mutant_rows,
+    ),
     "machines": (("machine", "runs", "hours"), machine_rows),
 }
 
