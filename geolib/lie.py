@@ -17,10 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from geolib._checks import angle_dtype, check_floating, check_positions, check_positive, require
 from geolib._precision import full_precision
@@ -176,7 +179,7 @@ def _readable(x: Tensor) -> bool:
 def _size(A: Tensor) -> Tensor:
     """A bound of the largest |eigenvalue| of each matrix, (N,)."""
     # Eigenvalues come in pairs +-i lambda, so lambda_max^2 <= |A|_F^2 / 2.
-    return (A.detach().square().sum((-1, -2)) / 2).sqrt()
+    return torch.linalg.vector_norm(A.detach(), dim=(-2, -1)) / math.sqrt(2)
 
 
 def _squarings(A: Tensor) -> int:
@@ -187,54 +190,64 @@ def _squarings(A: Tensor) -> int:
     return max(0, math.ceil(math.log2(largest / reach))) if reach < largest < math.inf else 0
 
 
-def _taylor_sums(B: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Powers B, B^2, ... and Horner's sums over them for exp(B) - I, (N, b, b), the last sum the whole.
+def _product(X: Tensor, Y: Tensor, beta: float = 0.0, plus: Tensor | None = None) -> Tensor:
+    """X Y + beta plus, for matrices (N, b, b), or for matrices above their derivatives, (N, 2b, b).
 
-    Taylor's polynomial in Paterson and Stockmeyer's grouping: step terms at a time, each group times B^step below it.
+    [x; dx] [y; dy] = [xy; dx y + x dy].
+    """
+    b = X.shape[-1]
+    Z = _sum_with_product(plus, X, Y[:, :b], beta)
+    if X.shape[1] > b:
+        Z[:, b:].add_(torch.bmm(X[:, :b], Y[:, b:]))
+    return Z
+
+
+def _sum_with_product(S: Tensor | None, X: Tensor, Y: Tensor, beta: float) -> Tensor:
+    """beta S + X Y: a GPU adds for nothing; on a CPU small products that add take twice as long as others."""
+    if S is None:
+        return torch.bmm(X, Y)
+    return torch.baddbmm(S, X, Y, beta=beta) if S.is_cuda else torch.bmm(X, Y).add_(S, alpha=beta)
+
+
+def _taylor(B: Tensor) -> Tensor:
+    """exp(B) - I by Taylor's polynomial in Paterson and Stockmeyer's grouping: ``step`` terms at a time.
+
+    Each group is multiplied by B^step as often as there are groups below it.
     """
     degree = _TAYLOR[B.dtype][0]
     step = math.isqrt(degree)
     powers = [B]
     while len(powers) < step:
-        powers.append(torch.bmm(powers[-1], B))
-    sums: list[Tensor] = []
-    for start in range(degree - step, -1, -step):
-        group = powers[0] / math.factorial(start + 1)
+        powers.append(_product(powers[-1], B))
+
+    def group(start: int) -> Tensor:
+        total = powers[0] * (1 / math.factorial(start + 1))
         for j, power in enumerate(powers[1:], start=2):
-            group = group.add_(power, alpha=1 / math.factorial(start + j))
-        sums.append(torch.baddbmm(group, powers[-1], sums[-1]) if sums else group)
-    return powers, sums
+            total = total.add_(power, alpha=1 / math.factorial(start + j))
+        return total
 
-
-def _taylor_adjoint(powers: list[Tensor], sums: list[Tensor], gradient: Tensor) -> Tensor:
-    """The gradient in B, from that in exp(B) - I: the steps of ``_taylor_sums`` backwards."""
-    step = len(powers)
-    grads = [torch.zeros_like(power) for power in powers]
-    for i in range(len(sums)):
-        for j, into in enumerate(grads, start=1):
-            into.add_(gradient, alpha=1 / math.factorial(i * step + j))
-        if i + 1 < len(sums):
-            grads[-1].baddbmm_(gradient, sums[-2 - i].mT)
-            gradient = torch.bmm(powers[-1].mT, gradient)
-    for j in range(step - 1, 0, -1):
-        grads[j - 1].baddbmm_(grads[j], powers[0].mT)
-        grads[0].baddbmm_(powers[j - 1].mT, grads[j])
-    return grads[0]
+    total = group(degree - step)
+    for start in range(degree - 2 * step, -1, -step):
+        total = _product(powers[-1], total, 1, group(start))
+    return total
 
 
 def _double(E: Tensor) -> Tensor:
     """From exp(B) - I to exp(2B) - I: carrying E, not I + E, keeps the digits of small rotations."""
-    return torch.baddbmm(E, E, E, beta=2)
+    return _product(E, E, 2, E)
 
 
 def _expm1(A: Tensor, squarings: int) -> Tensor:
-    """exp(A) - I for (N, b, b), by scaling and squaring; NaN where the squarings do not reach."""
-    E = _taylor_sums(A * 0.5**squarings)[1][-1]
+    """exp(A) - I for (N, b, b), by scaling and squaring; NaN where the squarings do not reach.
+
+    For A above a direction D, (N, 2b, b): exp(A) - I above the derivative of exp at A along D.
+    """
+    E = _taylor(A * 0.5**squarings)
     for _ in range(squarings):
         E = _double(E)
     if _readable(A):
         return E
-    far = _size(A) > _TAYLOR[A.dtype][1] * 2**squarings
+    far = _size(A[:, : A.shape[-1]]) > _TAYLOR[A.dtype][1] * 2**squarings
     return E.masked_fill(far[:, None, None], math.nan)
 
 
@@ -242,14 +255,24 @@ def _expm1_in_pieces(A: Tensor) -> Tensor:
     """exp(A) - I, (N, b, b), in pieces that fit a cache."""
     with full_precision(A.device):
         # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
-        return torch.cat([_expm1(piece, _squarings(piece)) for piece in A.split(_piece(A))])
+        result = torch.empty_like(A, memory_format=torch.contiguous_format)
+        for piece, into in zip(A.split(_piece(A)), result.split(_piece(A))):
+            into.copy_(_expm1(piece, _squarings(piece)))
+        return result
 
 
 def _expm1_backward_in_pieces(A: Tensor, gradient: Tensor) -> Tensor:
     """The gradient in A, from A alone: nothing else is kept."""
     with full_precision(A.device):
-        pieces = zip(A.split(_piece(A)), gradient.contiguous().split(_piece(A)))
-        return torch.cat([_expm1_adjoint(piece, g, _squarings(piece)) for piece, g in pieces])
+        result = torch.empty_like(A, memory_format=torch.contiguous_format)
+        for piece, g, into in zip(*(t.split(_piece(A)) for t in (A, gradient, result))):
+            into.copy_(_expm1_adjoint(piece, g, _squarings(piece)))
+        return result
+
+
+def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
+    """The gradient of <gradient, exp(A)> in A, (N, b, b): the derivative of exp at A^T along the gradient."""
+    return _expm1(torch.cat([A.mT, gradient], 1), squarings)[:, A.shape[-1] :]
 
 
 # One operator: a compiled or exported graph holds it whole, and it runs with TF32 and autocast off.
@@ -273,21 +296,9 @@ OPERATORS: dict[str, Callable[..., Tensor]] = {
 """The operators that this module adds to PyTorch's, and what each is made of."""
 
 
-def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
-    """The gradient of <gradient, exp(A)> in A, (N, b, b): the forward steps again, then their adjoints in turn."""
-    powers, sums = _taylor_sums(A * 0.5**squarings)
-    chain = [sums[-1]]
-    for _ in range(squarings - 1):
-        chain.append(_double(chain[-1]))
-    for E in reversed(chain[:squarings]):
-        # d(2E + EE) = 2 dE + dE E + E dE.
-        gradient = torch.baddbmm(torch.baddbmm(gradient, gradient, E.mT, beta=2), E.mT, gradient)
-    return _taylor_adjoint(powers, sums, gradient) * 0.5**squarings
-
-
 def _piece(A: Tensor) -> int:
-    """How many matrices to carry through all steps at once: about 1 MiB of them on a CPU, 64 MiB on a GPU."""
-    limit = 2**26 if A.device.type == "cuda" else 2**20
+    """How many matrices to carry through all steps at once: about 256 KiB of them on a CPU, 64 MiB on a GPU."""
+    limit = 2**26 if A.device.type == "cuda" else 2**18
     return max(1, limit // (A.element_size() * A.shape[-1] ** 2))
 
 
@@ -784,7 +795,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
 
     Notes
     -----
-    Memory for the backward pass is one matrix a ray and generator, not one for each step of the exponential;
+    Memory for the backward pass is one matrix a point of a ray and generator, not one for each step of the exponential;
     differentiable once. On a ray the k-th power stands for exp(k u): for positions that are a grid's in float32 the two
     differ by the rounding of p. On a GPU the squarings are as many as serve up to 14,000 rad; beyond, it is NaN.
 
@@ -821,11 +832,19 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         alone = positions.requires_grad or not _readable(positions)
         rays = _alone(positions) if alone else find_rays(positions)
     with full_precision(generators.device):
-        E = _lean_expm1(_algebra_element(rays.primitives, generators).reshape(-1, b, b))
-        for left, right in rays.stages:
-            E = _append_products(E, left, right, math.prod(lead))
-        E = E.view(-1, *lead, b, b).index_select(0, rays.place)
-        return E + torch.eye(b, dtype=E.dtype, device=E.device)
+        elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
+        _refuse_tangents(elements)
+        E = _lean_expm1(elements).view(len(rays.primitives), math.prod(lead), b, b)
+        R, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
+        return R.view(len(rays.place), *lead, b, b)
+
+
+def _refuse_tangents(A: Tensor) -> None:
+    """An operator loses the tangents of forward-mode differentiation without a word."""
+    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(A).tangent is not None:
+        raise NotImplementedError(
+            "rotations of positions have derivatives in reverse mode only; in forward mode exp_skew has one"
+        )
 
 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
@@ -835,12 +854,49 @@ def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
         return torch.tensordot(positions.to(dtype), generators.to(dtype), dims=([1], [generators.dim() - 3]))
 
 
-def _append_products(E: Tensor, left: Tensor, right: Tensor, lead: int) -> Tensor:
-    """E = R - I, (slots * lead, b, b), followed by R_left R_right - I for the given slots."""
-    b = E.shape[-1]
-    slots = E.view(-1, lead, b, b)
-    first, second = (slots.index_select(0, side).flatten(0, 1) for side in (left, right))
-    return torch.cat([E, torch.baddbmm(first + second, first, second)])
+class _OnRays(torch.autograd.Function):
+    """Rotations of all tokens, (tokens, n, b, b), and of all slots, from exp - I at the primitives.
+
+    ``sides`` are left, right, left, ... of the stages. By hand, so that all slots share one tensor, and their gradients
+    another: copies would take longer than products.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(E: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
+        known = len(E)
+        R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
+        R[:known] = E
+        R[:known].diagonal(dim1=-2, dim2=-1).add_(1)
+        for left, right in zip(sides[::2], sides[1::2]):
+            R[known : known + len(left)] = R.index_select(0, left) @ R.index_select(0, right)
+            known += len(left)
+        return R.index_select(0, place), R
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        E, *indices = inputs
+        ctx.primitives = len(E)
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1], *indices)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        R, place, *sides = ctx.saved_tensors
+        if gradient is None:
+            return (None,) * (2 + len(sides))
+        with full_precision(R.device):
+            total = torch.zeros_like(R).index_add_(0, place, gradient)
+            known = len(R)
+            for left, right in zip(sides[-2::-2], sides[::-2]):
+                known -= len(left)
+                g = total[known : known + len(left)]
+                total.index_add_(0, left, g @ R.index_select(0, right).mT)
+                total.index_add_(0, right, R.index_select(0, left).mT @ g)
+        return total[: ctx.primitives], None, *(None for _ in sides)
 
 
 def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from test_experiments import record as a_record
 
+from geolib.encodings import build
 from geolib.lab import Config, LabError, load, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import extended_accuracy, rescaled_accuracy, resized, shuffle_patches
@@ -426,11 +427,14 @@ def test_multiply_adds_are_those_of_the_formula():  # LR-T5
             assert found["products"] + found["turning"] - plain == layers * 2 * 64 * width * block, method
 
 
-def test_shallow_models_say_what_a_deeper_one_needs():  # LR-T5
-    one, two, three = (liere_flops.shallow("tiny", "liere-8", layers) for layers in (1, 2, 3))
-    for key in ("products", "turning", "exponential", "parameters"):
-        assert three[key] == 2 * two[key] - one[key], key
-    assert 0 < three["exponential"] < three["matrix_exp"]
+def test_the_exponential_of_all_layers_is_counted():  # LR-T5
+    encoding = build("liere", width=384, heads=12, grid=(8, 8), layers=12, block=8)
+    found = liere_flops.counted("tiny", "liere-8")
+    assert found["parameters"] == sum(p.numel() for p in encoding.parameters()) == 12 * 12 * 4 * 2 * 28
+    # Powers and sums need 4 products, the longest rays 6 squarings; a grid of 8 x 8 has 64 - 26 rays, and 26 products.
+    largest = 12 * 12 * 4 * 8**3 * (38 * (4 + 6) + 26) + 38 * 2 * 12 * 12 * 4 * 64
+    assert 0.8 * largest < found["exponential"] <= largest
+    assert found["exponential"] < found["matrix_exp"]
 
 
 def test_the_exponential_is_counted_by_its_products():  # LR-T5

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from geolib.lie import (
+    _OnRays,
     bch,
     cayley,
     commutator,
@@ -475,6 +476,37 @@ def test_autocast_does_not_touch_exponentials():  # LR-B5
     assert R.dtype == one.dtype == torch.float32
     assert_close(R.double(), expm_at(grid_positions(4, 4), generators), atol=1e-4, rtol=0)
     assert_close(one.double(), expm(generators), atol=1e-5, rtol=0)
+
+
+def test_autocast_does_not_touch_gradients_along_rays():  # LR-B5
+    rays = find_rays(grid_positions(4, 4))
+    R = exp_skew(random_skew(8, len(rays.primitives), 1, size=6.0, seed=15)).float()
+    E = (R - torch.eye(8)).requires_grad_()
+    along, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
+    weights = torch.randn(along.shape, generator=torch.Generator().manual_seed(7))
+    (wanted,) = torch.autograd.grad(along, E, weights, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        (got,) = torch.autograd.grad(along, E, weights)
+    assert torch.equal(got, wanted)
+
+
+def test_many_sets_of_generators_may_be_mapped_over():  # LR-A1
+    generators, positions = random_skew(6, 3, 2, seed=17), grid_positions(3, 3)
+    rays = find_rays(positions)
+    mapped = torch.func.vmap(lambda A: placed_rotations(positions, A, rays))(generators)
+    assert_close(mapped, torch.stack([placed_rotations(positions, A, rays) for A in generators]), atol=1e-12, rtol=0)
+
+
+def test_forward_mode_is_refused_and_not_answered_by_zero():  # LR-A1
+    generators, tangents = random_skew(6, 2, 2, seed=18)
+    positions = grid_positions(2, 2)
+    rays = find_rays(positions)
+    with pytest.raises(NotImplementedError, match="reverse mode only; in forward mode exp_skew has one"):
+        torch.func.jvp(lambda A: placed_rotations(positions, A, rays), (generators,), (tangents,))
+    step = 1e-6
+    _, tangent = torch.func.jvp(exp_skew, (generators,), (tangents,))
+    between = exp_skew(generators + step * tangents) - exp_skew(generators - step * tangents)
+    assert_close(tangent, between / (2 * step), atol=1e-8, rtol=0)
 
 
 def test_no_unwritten_memory_shows():

@@ -1,8 +1,8 @@
 """LieRE's Table 5, counted: the multiply-adds of one image's forward pass, with the exponential and without it.
 
 The paper's 0.963, 5.607 and 19.856 G are multiply-adds, as many profilers count them, of an image of CIFAR-100. What
-PyTorch's own profiler counts is halved for that. All layers are equal, so two shallow models say what a deep one needs.
-Nothing is trained: ``python -m geolib.lab table liere-flops`` counts on any computer.
+PyTorch's own profiler counts is halved for that. Nothing is trained: ``python -m geolib.lab table liere-flops`` counts
+on any computer.
 """
 
 from __future__ import annotations
@@ -83,24 +83,28 @@ def as_matrix_exp(encoding: LieRE, positions: Tensor) -> int:
     return int(products.sum()) * encoding.width**3
 
 
-def shallow(size: str, method: str, layers: int) -> dict[str, int]:
-    """What a model of so few layers needs for one image, by part.
+@cache
+def counted(size: str, method: str) -> dict[str, int]:
+    """What one image needs, by part.
 
     Parameters
     ----------
     size, method : str
         Keys of ``SIZES``; rows of ``METHODS``.
-    layers : int
 
     Returns
     -------
     dict
         products (of matrices, all but those of the exponential), turning (pairs by complex numbers), exponential (ours)
         and matrix_exp (PyTorch's, for every token), in multiply-adds; parameters, those of positions.
+
+    >>> counted("tiny", "learned")["products"]  # the paper: 0.963 G
+    960281088
     """
     torch.manual_seed(0)
     row = blocks_of(2, 8, 64).get(method, Variant(method))
-    config = Config("cifar100", row.method, row.options, **SIZES[size] | {"layers": layers, "dropout": 0.0})
+    config = Config("cifar100", row.method, row.options, **SIZES[size] | {"dropout": 0.0})
+    # All layers are built: how often a generator is halved depends on its numbers, so no layer speaks for another.
     model = ViT(config, (3, 32, 32), 100).eval()
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         with Products() as placing:
@@ -118,18 +122,6 @@ def shallow(size: str, method: str, layers: int) -> dict[str, int]:
     }
 
 
-@cache
-def counted(size: str, method: str) -> dict[str, int]:
-    """``shallow`` at the depth of the size.
-
-    >>> counted("tiny", "learned")["products"]  # the paper: 0.963 G
-    960281088
-    """
-    one, two = shallow(size, method, 1), shallow(size, method, 2)
-    deeper = SIZES[size]["layers"] - 1
-    return {key: one[key] + deeper * (two[key] - one[key]) for key in one}
-
-
 def flop_rows(sizes: Sequence[str] = tuple(SIZES), methods: Sequence[str] = METHODS) -> list[dict[str, Any]]:
     """A row for each size and method: what was counted, in percent of absolute positions too, and the paper's numbers.
 
@@ -140,7 +132,7 @@ def flop_rows(sizes: Sequence[str] = tuple(SIZES), methods: Sequence[str] = METH
     Returns
     -------
     list of dict
-        size, method, the keys of ``shallow``, percent (products and turning beyond absolute positions),
+        size, method, the keys of ``counted``, percent (products and turning beyond absolute positions),
         percent_with_exponential (ours), percent_with_matrix_exp, paper_g, paper_percent and paper_percent_of_its_g:
         what the paper's own G give, as far as their three decimals say.
 
