@@ -87,7 +87,8 @@ def one_page(site: Path, names: list[str]) -> str:
     text = "\n".join([*map(str, articles), end])
     return f"""<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8">
 <title>The Geometry of Attention</title>{links}
-<style>article {{ break-before: page; }} body {{ background: #fff; }} @page {{ margin: 18mm 16mm; }}</style></head>
+<style>@page {{ size: A4; margin: 18mm 20mm; }} article {{ break-before: page; }} body {{ background: #fff; }}</style>
+</head>
 <body><div class="bd-content">{text}</div></body></html>"""
 
 

@@ -282,7 +282,7 @@ def conformal_map(x: Tensor, log_scale: Tensor, angles: Tensor) -> Tensor:
     Source: CS-1.
     """
     check_floating(x, "x")
-    dtype = angle_dtype(x, log_scale)
+    dtype = angle_dtype(x, log_scale, angles)
     return (rotate_pairs(x.to(dtype), angles) * log_scale.to(dtype).exp().unsqueeze(-1)).to(x.dtype)
 
 

@@ -19,6 +19,7 @@ import torch
 
 if "GEOLIB_REFUSALS" in os.environ:
     refusals.record(Path(os.environ["GEOLIB_REFUSALS"]).resolve())
+refusals.watch()
 
 
 def pytest_collection_modifyitems(items):

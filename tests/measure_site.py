@@ -4,7 +4,8 @@
 SITE with a headless Chromium and prints one line a page: bytes as served, requests (and those to other hosts), seconds
 of the main thread's own processor time while the page loads (the least of some repeats), stops of the Tab key, formulas
 and blocks of code that are cut at 390 and 1440 pixels, and kinds of violations that axe-core finds, light and
-dark together. ``--before`` puts an earlier run's numbers before the new ones.
+dark together. ``--before`` puts an earlier run's numbers before the new ones. The records in tests/site, which the page
+"How this was built" shows, were made with ``--json``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import torch
 from conftest import QUIET, browser_on_path
 from explorable_kit import WCAG, axe_violations
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from geolib.lab.runs.place import device_name
 
 SKIPPED = {"index.html", "genindex.html", "py-modindex.html", "prf-prf.html"}
 DESK, PHONE = 1440, 390
@@ -30,10 +34,10 @@ TABS = """() => [...document.querySelectorAll("a[href], button, input, select, t
 
 # A formula whose glyphs leave its place or run under its number, and has no cue that it scrolls.
 FORMULAS = """() => [...document.querySelectorAll("article div.math")].filter((formula) => {
-  const place = formula.querySelector(".formula")?.getBoundingClientRect();
+  const place = (formula.querySelector(".formula") ?? formula).getBoundingClientRect();
   const number = formula.querySelector(".eqno")?.getBoundingClientRect();
   const glyphs = [...formula.querySelectorAll("mjx-c")].map((glyph) => glyph.getBoundingClientRect());
-  return place?.width && glyphs.some((glyph) => glyph.right > place.right + 1 || glyph.left < place.left - 1
+  return place.width && glyphs.some((glyph) => glyph.right > place.right + 1 || glyph.left < place.left - 1
     || (number && glyph.right > number.left && glyph.bottom > number.top + 2 && glyph.top < number.bottom - 2));
 }).length"""
 
@@ -58,6 +62,7 @@ def pages(site: Path) -> list[str]:
 def load(browser: Browser, address: str, width: int) -> tuple[Page, dict[str, Any]]:
     """The page, open, and what its loading cost."""
     page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme="light").new_page()
+    page.set_default_timeout(300_000)
     host, seen = "/".join(address.split("/")[:3]), {"kB": 0.0, "requests": 0, "foreign": 0}
 
     def let_through(route: Any) -> None:
@@ -101,7 +106,10 @@ def measure(browser: Browser, address: str, repeats: int) -> dict[str, Any]:
         page.wait_for_timeout(300)
         line[f"cut_{width}"], line[f"code_{width}"] = page.evaluate(FORMULAS), page.evaluate(CODE)
     page.context.close()
-    return line | {"axe": sum(map(len, found.values())), "axe_found": found}
+    return line | {
+        "axe": sum(map(len, found.values())),
+        "rules": sorted({rule for each in found.values() for rule, _ in each}),
+    }
 
 
 def row(name: str, line: dict[str, Any], before: dict[str, Any] | None) -> str:
@@ -126,18 +134,21 @@ def main() -> None:
     asked = words.parse_args()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(asked.site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    earlier = json.loads(asked.before.read_text("utf-8")) if asked.before else {}
+    earlier = json.loads(asked.before.read_text("utf-8"))["pages"] if asked.before else {}
     lines: dict[str, dict[str, Any]] = {}
+    record = {"device": device_name(torch.device("cpu")), "repeats": asked.repeats, "pages": lines}
     print(f"| page | {' | '.join(COLUMNS)} |\n|{'---|' * (1 + len(COLUMNS))}")
     flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *QUIET]
     with sync_playwright() as playwright:
         for name in (each for each in pages(asked.site) if any(part in each for part in asked.pages)):
             browser = playwright.chromium.launch(executable_path=browser_on_path(), args=flags)  # a page a browser
-            lines[name] = measure(browser, f"http://127.0.0.1:{server.server_port}/{name}", asked.repeats)
+            record["browser"] = f"Chromium {browser.version}"
+            line = measure(browser, f"http://127.0.0.1:{server.server_port}/{name}", asked.repeats)
+            lines[name] = line | {key: round(line[key], 2) for key in ("kB", "work")}
             browser.close()
             print(row(name, lines[name], earlier.get(name)), flush=True)
             if asked.json:
-                asked.json.write_text(json.dumps(lines, indent=1), "utf-8")
+                asked.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

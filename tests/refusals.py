@@ -3,14 +3,18 @@
 ``make units`` sets $GEOLIB_REFUSALS to a folder; the workers' tests then note there where a check said no, and
 ``python tests/refusals.py FOLDER`` compares that with all the checks that the library's source holds. A check that no
 test has seen refuse is printed with its line, and the exit status is 1.
+
+``watch`` has every check, also one that holds, say whose argument it looks at and what would be allowed.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from pathlib import Path
+from types import FrameType
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHECKS = REPOSITORY / "geolib" / "_checks.py"
@@ -32,6 +36,8 @@ def record(folder: Path) -> None:
 
     def note() -> None:
         frame = sys._getframe(2)
+        while frame.f_code.co_filename == __file__:  # where they are watched, too
+            frame = frame.f_back
         while frame and Path(frame.f_code.co_filename).is_relative_to(REPOSITORY / "geolib"):
             where = f"{Path(frame.f_code.co_filename).relative_to(REPOSITORY)}:{frame.f_lineno}"
             if where not in seen:
@@ -47,6 +53,44 @@ def record(folder: Path) -> None:
 
     _checks.__dict__["_refused"] = note
     _checks.require.__code__ = require.__code__  # other modules hold this very function
+
+
+def names() -> set[str]:
+    """Every parameter and every field of the library."""
+    found = set()
+    for path in (REPOSITORY / "geolib").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.arg):
+                found.add(node.arg)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    return found
+
+
+def is_aside(frame: FrameType) -> bool:
+    """Whether the check that was called from there is one outside the mathematics."""
+    while frame.f_back and frame.f_code.co_filename == str(CHECKS):
+        frame = frame.f_back
+    return any(f"geolib/{aside}" in frame.f_code.co_filename for aside in ASIDE)
+
+
+def watch() -> None:
+    """From now on a check fails that names no argument or does not say what is allowed, whether it holds or not."""
+    from torch.compiler import is_compiling
+
+    from geolib import _checks
+
+    plain, known, seen = _checks.require, names(), set()
+
+    def require(holds, argument, came, allowed):
+        if not is_compiling() and (argument, type(allowed)) not in seen and not is_aside(sys._getframe(1)):
+            assert isinstance(allowed, str), f"{argument}: {allowed} does not say what is allowed"
+            named = set(re.findall(r"[^\W\d]\w*", str(argument))) & known
+            assert named, f"{argument}: the library has no such argument"
+            seen.add((argument, type(allowed)))
+        return plain(holds, argument, came, allowed)
+
+    _checks.require = require  # before any other module takes it
 
 
 def checks() -> dict[str, range]:

@@ -35,6 +35,21 @@ def test_only_listings_are_rewritten():
     assert [body for _, body, _ in found] == [CODE]
 
 
+def test_a_name_in_a_line_of_text_may_end_a_line_at_its_joints_alone():
+    name = '<span class="pre">geolib.lie_re/x</span> <span class="pre">a_b.c</span> <span class="pre">1.5</span>'
+    made = listings.with_joints(name)
+    assert re.findall("(..)<wbr>", made) == ["b.", "e_", "e/", "a_", "b."]
+    assert text(made) == text(name)
+    assert listings.with_joints(made) == made
+
+
+def test_the_option_of_a_command_stays_in_one_piece():
+    made = listings.in_lines("geolib run --jobs 3 # --, a--b\n")
+    assert made.count('class="option"') == 1
+    assert '<span class="option">--jobs</span> 3' in made
+    assert '"pre"><span class="option">--dry-run</span><' in listings.with_joints('<span class="pre">--dry-run</span>')
+
+
 class Balanced(HTMLParser):
     """Fails where a tag closes another than the one that is open."""
 

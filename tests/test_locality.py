@@ -306,3 +306,11 @@ def test_fused_locality_of_nothing_is_nothing(shape):
 
 def _two():
     return torch.zeros(2, 1), torch.tensor([1.0])
+
+
+def test_unplaced_tokens_are_padded_whatever_stands_in_front():  # RF-22
+    omega = torch.rand(2, 1, 3, 3)
+    padded = locality.pad_unplaced(omega, 5)
+    assert_close(padded[..., 2:, 2:], omega)
+    assert padded.shape == (2, 1, 5, 5)
+    assert bool((padded[..., :2, :] == 1).all() and (padded[..., :2] == 1).all())

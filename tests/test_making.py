@@ -43,6 +43,19 @@ def test_planted_errors_are_counted_where_they_are_caught(making):
     assert sum(int(row[4]) for row in rows) == making.COUNTS["planted errors caught"]()
 
 
+def test_every_page_of_the_contents_was_measured():
+    measured = json.loads((REPOSITORY / "tests" / "site" / "now.json").read_text("utf-8"))["pages"]
+    contents = re.findall(r"(?m)^\s*- file: (\S+)", (REPOSITORY / "_toc.yml").read_text("utf-8"))
+    missing = {f"{page}.html" for page in contents} - set(measured)
+    assert not missing, "measure the site anew: python tests/measure_site.py _build/html --json tests/site/now.json"
+
+
+def test_a_page_measured_twice_shows_both_numbers_and_one_where_they_agree(making):
+    now = dict(zip(("kB", "work", "tabs", *making.CUT, "requests", "foreign", "axe"), range(10, 20), strict=True))
+    assert making.page_cells(None, now) == ["10", "17", "18", "11.00", "12", "58", "19"]
+    assert making.page_cells(now | {"tabs": 90}, now)[4:6] == ["90 → 12", "58"]
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_the_records_of_mutants_add_up_and_name_what_survives(path):
     record = json.loads(path.read_text("utf-8"))

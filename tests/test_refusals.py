@@ -17,11 +17,12 @@ from geolib.lie import (
     isoclinic_parts,
     position_rotations,
 )
+from geolib.locality import log_attenuation
 from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
 from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
 from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
 from geolib.rotations import alternating_frequencies, axial_frequencies, rescale_positions
-from geolib.sympow import embed
+from geolib.sympow import embed, turned_embedding
 from geolib.transport import equivalent_frequencies
 
 ABOVE_0 = "it must be a finite number above 0"
@@ -83,6 +84,17 @@ REFUSED = {
     "alternating_frequencies": (lambda: alternating_frequencies(7, 2), "dim: got 7; it must be a positive even number"),
     "rescaling what is no tensor": (lambda: rescale_positions([[1.0]], (8,), (8,)), "positions: got list"),
     "rescaling by no cells": (lambda: rescale_positions(PLACES, (8, 8), (8, 0)), f"trained and size: got 0; {ABOVE_0}"),
+    "positions on too many axes": (
+        lambda: rescale_positions(PLACES, (8,), (8,)),
+        "positions: got shape (3, 2); it must be (tokens, axes) with axes = 1",
+    ),
+    "a vector of places in a plane": (lambda: RoPE(torch.ones(2, 2)).place(PLACES[:, 0]), "positions: got shape (3,)"),
+    "complex numbers": (
+        lambda: embed(torch.ones(2, dtype=torch.complex64), 2),
+        "v: got torch.complex64; it must hold real numbers",
+    ),
+    "turned_embedding": (lambda: turned_embedding([1.0], PLACES, 2), "v: got list; it must be a tensor"),
+    "a width without a dimension": (lambda: log_attenuation(PLACES, torch.tensor(1.0)), "sigma: got shape ()"),
     "embed": (lambda: embed(torch.tensor(1.0), 2), "v: got shape (); it must be (..., d)"),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
 }

@@ -436,6 +436,17 @@ def test_yarn_is_linear_between_two_indices(dim, base, trained):
         assert math.isclose(scaled, (1 - share) * theta + share * theta / factor, rel_tol=1e-5), i
 
 
+def test_between_one_and_thirty_two_turns_frequencies_are_slowed_in_part():  # the paper's numbers for Llama
+    f = rot.language_frequencies(64).double()
+    turns = 2048 * f / (2 * math.pi)
+    part = (turns > 1) & (turns < 32)
+    kept = (turns - 1) / 31
+    got = rot.ntk_by_parts(f, 4.0, 2048)
+    assert_close(got[part], (kept * f + (1 - kept) * f / 4)[part], rtol=1e-14, atol=0)
+    assert_close(got[~part], torch.where(turns >= 32, f, f / 4)[~part], rtol=1e-14, atol=0)
+    assert 0 < part.sum() < len(f)
+
+
 def test_yarn_lengthens_queries_and_keys():
     assert math.isclose(rot.yarn_length(16.0), 0.1 * math.log(16) + 1)
     assert rot.yarn_length(0.5) == 1

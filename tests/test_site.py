@@ -280,14 +280,9 @@ CONTRAST = """() => {
 }"""
 
 
-# Of a table's head that is a formula, axe-core sees neither the glyphs, which a style draws, nor the MathML.
-FORMULA_AS_HEAD = "empty-table-header"
-
-
 @pytest.mark.parametrize("name", pages())
 def test_axe_finds_no_violation_on_a_page(visit, name):
-    found = axe_violations(visit(name).page, tags=(*WCAG, "best-practice"), without=CONTRAST_RULES)
-    assert [(rule, nodes) for rule, nodes in found if rule != FORMULA_AS_HEAD] == []
+    assert axe_violations(visit(name).page, tags=(*WCAG, "best-practice"), without=CONTRAST_RULES) == []
 
 
 @pytest.mark.parametrize("name", pages())
@@ -704,8 +699,8 @@ def test_a_sound_tiny_book_builds_and_builds_again(tmp_path):
         assert status == 0, said
     rows = re.findall(r"(?s)<tr.*?</tr>", (tmp_path / "_build" / "html" / "book" / "index.html").read_text("utf-8"))
     told = [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows]
-    assert "1 Tiny What is small? written" in told
-    assert "99 To come When? planned" in told
+    assert "1 Tiny What is small?" in told
+    assert "99 To come (planned) When?" in told
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The map of chapters on the landing page, made from the table of contents, so that it cannot lag.
 
 A line of the directive is ``FILE | title while it is unwritten | question``. A chapter that the book holds is linked
-by its own title.
+by its own title; another one says that it is planned.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from house import chapter_number
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-HEAD = ("No.", "Chapter", "Question", "State")
+HEAD = ("No.", "Chapter", "Question")
 
 
 class ChapterMap(SphinxDirective):
@@ -27,17 +27,15 @@ class ChapterMap(SphinxDirective):
         return [nodes.container("", nodes.table("", group, classes=["colwidths-auto"]), classes=["chapter-map"])]
 
     def cells(self, line: str) -> list[list[nodes.Node]]:
-        """Number, title, question and state."""
+        """Number, title and question."""
         parts = [part.strip() for part in line.split("|")]
         document = f"chapters/{parts[0]}"
         number = chapter_number(document)
         if len(parts) != 3 or number is None:
             raise self.error(f"a line must be FILE | title | question: {line}")
         written = document in self.env.found_docs
-        title, state = [nodes.Text(parts[1])], "planned"
-        if written:
-            title, state = [self.link(document)], "written"
-        return [[nodes.Text(str(number))], title, self.state.inline_text(parts[2], self.lineno)[0], [nodes.Text(state)]]
+        title = [self.link(document) if written else nodes.Text(f"{parts[1]} (planned)")]
+        return [[nodes.Text(str(number))], title, self.state.inline_text(parts[2], self.lineno)[0]]
 
     def link(self, document: str) -> nodes.Node:
         """A link that takes the chapter's own title."""

@@ -1,6 +1,8 @@
-"""Lines of code that a phone can show whole: each is an element, so that its continuation stands in by two characters.
+"""Code that fits its place.
 
-Pygments closes its spans at the end of a line, so a line is a piece of well-formed text.
+Each line of a listing is an element, so that its continuation stands in by two characters where a phone cannot show it
+whole. Pygments closes its spans at the end of a line, so a line is a piece of well-formed text. A long name in a line
+of text may go on in the next line behind a dot, an underscore or a slash. The option of a command stays in one piece.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from sphinx.application import Sphinx
 
 LISTING = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
+NAME = re.compile(r'(<code class="[^"]*\bliteral\b[^"]*">)(.*?)(</code>)', re.DOTALL)
+OPTION = re.compile(r"(?<=[\s>])--[a-z][a-z-]*")
+JOINT = re.compile(r"(?<=[^\W\d_][._/])(?=\w)(?![^<]*>)")  # between tags
 
 
 def in_lines(listing: str) -> str:
@@ -24,18 +29,30 @@ def line(text: str) -> str:
     plain = TAG.sub("", text)
     indent = len(plain) - len(plain.lstrip(" "))
     style = f' style="--in:{indent}"' if indent and plain.strip() else ""
-    return f'<span class="line"{style}>{text}</span>'
+    return f'<span class="line"{style}>{with_options(text)}</span>'
+
+
+def with_joints(name: str) -> str:
+    """The name, marked where a line may end."""
+    return JOINT.sub("<wbr>", with_options(name))
+
+
+def with_options(code: str) -> str:
+    """The code with an element around each option of a command."""
+    return code if 'class="option"' in code else OPTION.sub(r'<span class="option">\g<0></span>', code)
 
 
 def rewrite(app: Sphinx, problem: Exception | None) -> None:
-    """Put the lines of all listings into elements."""
+    """Put the lines of all listings into elements, and mark the joints of names."""
     if problem or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
         page = path.read_text("utf-8")
-        lined = LISTING.sub(lambda found: found[1] + in_lines(found[2]) + found[3], page)
-        if lined != page and '<span class="line"' not in page:
-            path.write_text(lined, "utf-8")
+        better = NAME.sub(lambda found: found[1] + with_joints(found[2]) + found[3], page)
+        if '<span class="line"' not in page:
+            better = LISTING.sub(lambda found: found[1] + in_lines(found[2]) + found[3], better)
+        if better != page:
+            path.write_text(better, "utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, object]:

@@ -111,6 +111,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "mutants found": lambda: total(lambda record: record["killed"] + record["endless"], mutants()),
     "mutants that survive": lambda: total(lambda record: record["survived"], mutants()),
     "mutants that wait": lambda: total(lambda record: record["waits"], mutants()),
+    "mutants' confidence": lambda: round(100 * mutants()[0]["confidence"]),
     "runs": lambda: len(runs()),
     "experiments": lambda: len({run["experiment"] for run in runs()}),
     "hours": lambda: round(sum(run["wall_seconds"] for run in runs()) / 3600),
@@ -141,13 +142,22 @@ def mutant_rows() -> list[Row]:
             record["module"],
             str(record["mutants"] - record["waits"]),
             str(record["killed"] + record["endless"]),
+            str(record["survived at first"]),
             str(record["survived"]),
             str(record["changes nothing"]),
-            "-" if record["score"] is None or record["waits"] else f"{100 * record['score']:.1f} %",
+            score(record),
             str(record["waits"]),
         )
         for record in mutants()
     ]
+
+
+def score(record: dict[str, Any]) -> str:
+    """The share found of the mutants that change anything; of a sample, the range for the whole module."""
+    if record["interval"] is None:
+        return f"{100 * record['score']:.1f} %"
+    low, high = record["interval"]
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def machine_rows() -> list[Row]:
@@ -158,9 +168,42 @@ def machine_rows() -> list[Row]:
     return [(device, str(number), f"{seconds[device] / 3600:.1f}") for device, number in count.most_common()]
 
 
+@cache
+def measured(site: str) -> dict[str, Any]:
+    """What tests/measure_site.py found: of the site now, and of the site as it was before."""
+    return json.loads((TESTS / "site" / f"{site}.json").read_text("utf-8"))
+
+
+def page_rows() -> list[Row]:
+    """A row for each page of the site, with what an earlier state of it had before the arrow."""
+    earlier, lines = measured("before")["pages"], measured("now")["pages"]
+    return [(name.removesuffix(".html"), *page_cells(earlier.get(name), now)) for name, now in lines.items()]
+
+
+def page_cells(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str]:
+    """A page's numbers as they are shown."""
+    states = [{**each, "cut": sum(each[key] for key in CUT)} for each in (before, now) if each]
+    return [" → ".join(dict.fromkeys(form.format(each[key]) for each in states)) for key, form in SHOWN.items()]
+
+
+CUT = ("cut_390", "cut_1440", "code_390", "code_1440")
+SHOWN = {"kB": "{:.0f}", "requests": "{}", "foreign": "{}", "work": "{:.2f}", "tabs": "{}", "cut": "{}", "axe": "{}"}
+
+
+def site_rows() -> list[Row]:
+    """A row for each of the two states that were measured."""
+    states = {site: measured(site) for site in ("before", "now")}
+    return [(site, str(len(made["pages"])), made["device"], made["browser"]) for site, made in states.items()]
+
+
 TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
     "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
-    "mutants": (("module", "mutants tried", "found", "survive", "change nothing", "score", "wait"), mutant_rows),
+    "mutants": (
+        ("module", "mutants tried", "found", "survived at first", "survive", "change nothing", "score", "wait"),
+        mutant_rows,
+    ),
+    "pages": (("page", "kB", "requests", "foreign", "seconds", "tab stops", "cut", "axe"), page_rows),
+    "sites": (("site", "pages measured", "machine", "browser"), site_rows),
     "machines": (("machine", "runs", "hours"), machine_rows),
 }
 

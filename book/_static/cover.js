@@ -16,6 +16,16 @@
   const wheel = arrows.map(({ turn, colour }) => [near(turn), colour]).sort(([a], [b]) => a - b);
   const colourAt = (turn) => (wheel.find(([angle]) => angle >= near(turn)) ?? wheel[0])[1];
   const columns = [8, 14];
+  // On a phone half of the columns are shown, at twice the size.
+  const whole = svg.viewBox.baseVal.width, phone = matchMedia("(max-width: 576px)");
+  const crop = () => {
+    const width = phone.matches ? 540 : whole, height = svg.viewBox.baseVal.height;
+    for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width, height })) {
+      svg.setAttribute(name, value);
+    }
+  };
+  phone.addEventListener("change", crop);
+  crop();
 
   const panel = document.createElement("div");
   panel.className = "cover-panel";

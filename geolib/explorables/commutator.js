@@ -78,7 +78,8 @@ const CSS = `
 .geo .commutator .side { display: grid; gap: 10px; align-content: center; }
 .geo .commutator .run { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
 .geo .commutator .run button { min-width: 84px; }
-.geo .commutator .foretold { stroke-dasharray: 5 4; }`;
+.geo .commutator .foretold { stroke-dasharray: 5 4; }
+.geo .commutator .charts text.geo-text { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; }`;
 
 // The view, from 35 degrees to the right of axis 1 and 24 above the ground: to the right, up, towards the eye.
 const [C, S, C2, S2] = [35, 24].flatMap((angle) => [Math.cos(angle * DEGREE), Math.sin(angle * DEGREE)]);
@@ -87,8 +88,8 @@ const VIEW = [[-S, C, 0], [-C * S2, -S * S2, C2], [C * C2, S * C2, S2]];
 /** One die with its two axes: `draw(rotation, ghost, generators, turning, spoken)`. */
 function die(parent, order) {
   const picture = svg("svg", { role: "img", viewBox: "-100 -112 200 212" }, parent);
-  const behind = svg("g", {}, picture), faces = svg("g", {}, picture), before = svg("g", {}, picture);
-  const ghost = svg("path", { class: "ghost" }, picture);
+  const behind = svg("g", {}, picture), faces = svg("g", {}, picture);
+  const ghost = svg("path", { class: "ghost" }, picture), before = svg("g", {}, picture);
   const title = svg("text", { class: "geo-text name", x: 0, y: 96, "text-anchor": "middle" }, picture);
   title.textContent = `first ${order[0]}, then ${order[1]}`;
   const flat = (p) => [92 * dot(p, VIEW[0]), -92 * dot(p, VIEW[1]) - 8];
@@ -161,8 +162,9 @@ function curves(parent) {
       set(missed, { d: path(sizes.map(x), found.map((each) => y(each.missed / DEGREE))) });
       set(line, { d: path(sizes.slice(0, last + 1).map(x), foretold.slice(0, last + 1).map(y)) });
       set(words[0], { x: x(120) + 6, y: (y(found.at(-1).missed / DEGREE) + 4).toFixed(1) });
-      const left = { x: (x(sizes[last]) - 8).toFixed(1), y: (y(foretold[last]) + 4).toFixed(1), "text-anchor": "end" };
-      set(words[1], left);
+      const out = last < sizes.length - 1; // beside a curve that leaves the frame, above one that ends in it
+      set(words[1], { "text-anchor": "end", x: (x(sizes[last]) - (out ? 20 : 0)).toFixed(1),
+        y: (y(foretold[last]) + (out ? 4 : -8)).toFixed(1) });
       drawn = between;
     }
     set(mark, { cx: x(size).toFixed(1), cy: y(gaps({ size, between }).missed / DEGREE).toFixed(1) });

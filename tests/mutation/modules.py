@@ -1,0 +1,45 @@
+"""The modules whose mutants are tried, and the tests of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Those that run over all methods: for what a module's own tests let pass.
+REGISTRY = (
+    *("test_encodings", "test_encodings_lie", "test_encodings_riemann", "test_placed"),
+    *("test_batches", "test_options", "test_refusals", "test_widths", "test_laws"),
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """Files of the library, as patterns, and the tests of their own."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+MODULES = {
+    "attention": Module(
+        ("geolib/attention.py", "geolib/_written.py"),
+        ("test_attention", "test_masks", "test_flex", "test_lab_precision"),
+    ),
+    "checks": Module(
+        ("geolib/_checks.py", "geolib/_precision.py"),
+        ("test_precision", "test_rotations", "test_lie", "test_sympow", "test_refusals"),
+    ),
+    "conformal": Module(("geolib/conformal.py",), ("test_conformal",)),
+    "connection": Module(("geolib/connection/*.py",), ("test_connection", "test_compass")),
+    "encodings": Module(("geolib/encodings.py", "geolib/placed.py"), ("test_placed", "test_encodings")),
+    "lie": Module(("geolib/lie.py",), ("test_lie",)),
+    "locality": Module(("geolib/locality.py",), ("test_locality",)),
+    "manifolds": Module(("geolib/manifolds/*.py",), ("test_manifolds",)),
+    "recurrence": Module(
+        ("geolib/recurrence/*.py",),
+        ("test_recurrence", "test_chunks", "test_fused", "test_forgetting", "test_power_scores"),
+    ),
+    "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
+    "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
+    "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
+    "transport": Module(("geolib/transport.py",), ("test_transport",)),
+}
