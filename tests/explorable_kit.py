@@ -164,17 +164,54 @@ class Place:
 WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 
 
-def axe_violations(page, selector=None, tags=WCAG):
+CONTRAST_RULES = ("color-contrast", "link-in-text-block")
+
+
+def axe_violations(page, selector=None, tags=WCAG, without=()):
     """What axe-core finds by the rules that have one of the tags, as (rule, elements)."""
+    options = {"runOnly": {"type": "tag", "values": list(tags)}}
+    options["rules"] = {rule: {"enabled": False} for rule in without}
+    return axe(page, "(options, where) => axe.run(where ?? document, options)", options, selector)
+
+
+def axe_contrast(page, selector="body"):
+    """What axe-core finds of contrast, as (rule, elements): of each kind of text it sees one element.
+
+    A chapter has thousands of coloured words of code; to look at all of them takes half a minute.
+    """
+    return axe(page, ONE_OF_EACH_KIND, {"runOnly": {"type": "rule", "values": list(CONTRAST_RULES)}}, selector)
+
+
+# Alike are elements of one tag, class, colour, size and weight on one ground. A formula's glyphs, which a style draws,
+# are no text to axe-core, and where it looks for what lies over what they are half of all elements.
+ONE_OF_EACH_KIND = """(options, where) => {
+  const ground = (node) => {
+    const clear = (n) => /^rgba\\(.*, 0\\)$/.test(getComputedStyle(n).backgroundColor);
+    while (node.parentElement && clear(node)) node = node.parentElement;
+    return getComputedStyle(node).backgroundColor;
+  };
+  const kinds = new Map();
+  for (const node of document.querySelectorAll(`${where} *`)) {
+    const speaks = [...node.childNodes].some((each) => each.nodeType === Node.TEXT_NODE && each.data.trim());
+    if (!speaks || !node.checkVisibility() || node.closest("mjx-container")) continue;
+    const { color, fontSize, fontWeight } = getComputedStyle(node);
+    const kind = [node.tagName, node.getAttribute("class"), color, fontSize, fontWeight, ground(node)].join();
+    if (!kinds.has(kind)) kinds.set(kind, node);
+  }
+  const hidden = document.body.appendChild(document.createElement("style"));
+  hidden.textContent = "mjx-container { display: none !important }";
+  return axe.run({ include: [...kinds.values()] }, options).finally(() => hidden.remove());
+}"""
+
+
+def axe(page, script, options, selector):
+    """The violations that a script finds with axe-core, as (rule, elements)."""
     from importlib.resources import files
 
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
         # What waits with its layout has no true place yet: targets of two sections would seem to overlap.
         page.add_style_tag(content="* { content-visibility: visible !important }")
-    found = page.evaluate(
-        "([where, tags]) => axe.run(where ?? document, { runOnly: { type: 'tag', values: tags }, "
-        "resultTypes: ['violations'] })",
-        [selector, list(tags)],
-    )
+    options = options | {"resultTypes": ["violations"]}
+    found = page.evaluate(f"([options, where]) => ({script})(options, where)", [options, selector])
     return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found["violations"]]

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 
 import pytest
-from explorable_kit import WCAG, axe_violations
+from explorable_kit import CONTRAST_RULES, WCAG, axe_contrast, axe_violations
 
 from geolib.figures import INK, METHOD_STYLES, method_style
 
@@ -281,9 +281,24 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("name", pages())
+def test_axe_finds_no_violation_on_a_page(visit, name):
+    assert axe_violations(visit(name).page, tags=(*WCAG, "best-practice"), without=CONTRAST_RULES) == []
+
+
+@pytest.mark.parametrize("name", pages())
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation_on_a_page(visit, name, scheme):
-    assert axe_violations(visit(name, scheme=scheme).page, tags=(*WCAG, "best-practice")) == []
+def test_axe_finds_enough_contrast_in_each_kind_of_text(visit, name, scheme):
+    assert axe_contrast(visit(name, scheme=scheme).page) == []
+
+
+def test_one_faint_kind_of_text_among_many_is_found(fresh):
+    page = fresh()
+    page.set_content(
+        "<body style='background: #fff'><p>well</p><p>well</p><div style='background: #222'><p>dark</p></div>"
+        "<p><span style='color: #ccc'>faint</span> <i style='color: #ccc; display: none'>not there</i></p>"
+    )
+    (rule, nodes), *more = axe_contrast(page)
+    assert (rule, len(nodes), more) == ("color-contrast", 2, [])
 
 
 @pytest.mark.parametrize("name", pages())
