@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import MultiHeadAttention, extended
-from geolib.encodings import METHODS, Learned, RoPE, build
+from geolib.attention import Encoding, MultiHeadAttention, extended
+from geolib.encodings import METHODS, HalfSplit, Learned, LocalityFocusing, RoPE, build
 from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
 
 WIDTH, HEADS, HEAD_DIM = 48, 2, 24
@@ -175,3 +175,22 @@ def test_a_learned_position_off_the_grid_is_refused(cell):
         table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, cell]]))
     inside = 0.4 if cell < 0 else 2.4
     assert table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, -inside if cell < 0 else inside]])).isfinite().all()
+
+
+def test_parts_of_a_composed_method_embed_at_the_positions_given():
+    x, at = torch.zeros(1, 3, 8), torch.tensor([[2.0], [0.0], [1.0]])
+    together, alone = (build(name, width=8, heads=2, grid=(4,)) for name in ("sinusoidal+alibi", "sinusoidal"))
+    assert_close(together.embed(x, at), alone.embed(x, at))
+    assert not torch.equal(together.embed(x, at), x)
+
+
+def test_a_precision_that_is_not_learned_is_not_saved():
+    kept = LocalityFocusing(Encoding(), heads=1, axes=2, sigma=1.0, learn_precision=False)
+    assert "raw_precision" not in kept.state_dict()
+    assert "raw_precision" in LocalityFocusing(Encoding(), heads=1, axes=2, sigma=1.0).state_dict()
+
+
+def test_a_half_split_method_says_how_much_of_a_head_turns():
+    rope = RoPE(torch.ones(2, 1))
+    assert HalfSplit(rope, turned=4).extra_repr() == "turned=4"
+    assert HalfSplit(rope).extra_repr() == ""

@@ -637,3 +637,9 @@ def test_hooks_without_a_layer_are_refused_where_layers_differ():
 def test_bad_input_names_the_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_scores_of_all_kinds_turn_alike_at_first():  # a mirror's score turns by twice the angle of its line
+    theta = axial_frequencies(12, 2)
+    for name, share in {"": 1.0, "-general": 1.0, "-diagonal": 1.0, "-relative": 1.0, "-reflection": 0.5}.items():
+        assert_close(_build(f"riemannformer{name}").frequencies, share * theta)

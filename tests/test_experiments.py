@@ -479,6 +479,9 @@ def test_blur_of_a_difference_is_that_of_all_test_sets():
     both_errors = math.hypot(sampling_error(a, 500), sampling_error(b, 500))
     assert difference_error(a, b, 500) == pytest.approx(both_errors)  # independent models
     assert difference_error(1.0, 0.0, 9, 1.0) == 0  # always the first
+    assert difference_error(0.5, 0.5, 1, 1.0) == 100  # one image: the one or the other
+    with pytest.raises(ValueError, match="images: got 0; it must be above 0"):
+        difference_error(0.5, 0.5, 0)
     for u in (0.09, 0.51):
         with pytest.raises(ValueError, match=r"disagreement: got .*between 0.1 and 0.5"):
             difference_error(a, b, 500, u)

@@ -13,7 +13,7 @@ from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
 from geolib.lab.models import ViT
-from geolib.placed import map_pairs, turn_pairs
+from geolib.placed import Focused, FocusedByBlocks, map_pairs, turn_pairs
 from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
 
 GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
@@ -371,3 +371,18 @@ def test_heads_are_not_made_by_broadcasting(name):
         placed.to_reference(one, two)
     with pytest.raises(ValueError, match="k: got shape"):
         placed.to_reference(two, one)
+
+
+@pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale"])
+def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
+    u, rate = (torch.randn(6, 2, dtype=torch.float64),) * 2, torch.tensor([[0.3], [0.7]], dtype=torch.float64)
+    q, k, v = torch.randn(3, 1, 2, 6, 4, dtype=torch.float64)
+    given = {
+        "log_gate": torch.randn(1, 2, 6, 6, dtype=torch.float64),
+        "causal": True,
+        "mask": torch.ones(6, 6, dtype=torch.bool).tril(1),
+        "scale": 0.1,
+    }
+    options = {option: given[option]}
+    literal = Focused(Placed(), u, rate).attend(q, k, v, **options)
+    assert_close(FocusedByBlocks(Placed(), u, rate).attend(q, k, v, **options), literal)

@@ -1109,3 +1109,11 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
 def test_bad_input_is_named(call, named):
     with pytest.raises(ValueError, match=f"^{named}: got "):
         call()
+
+
+@pytest.mark.parametrize(("k", "v"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
+def test_an_empty_state_is_as_wide_as_the_widest_of_keys_and_values(k, v):
+    state = empty_state(torch.zeros(1, 2, 3, 4, dtype=k), torch.zeros(1, 2, 3, 5, dtype=v), 2)
+    assert state.S.dtype == state.Z.dtype == torch.float64
+    narrow = empty_state(torch.zeros(1, 2, 3, 4).half(), torch.zeros(1, 2, 3, 5).half(), 2)
+    assert narrow.S.dtype == narrow.Z.dtype == torch.float32

@@ -5,10 +5,11 @@ import re
 import pytest
 import torch
 
-from geolib.attention import attention_weights
+from geolib.attention import attention, attention_weights, extended
 from geolib.conformal import bounded_raw, metric_root, slow_law
 from geolib.encodings import Learned, RoPE, Sinusoidal, SphericalRoPE
 from geolib.lie import (
+    bch,
     entry_count,
     exp_pade,
     find_rays,
@@ -16,6 +17,7 @@ from geolib.lie import (
     initial_top_angle,
     isoclinic_parts,
     position_rotations,
+    skew_matrix,
 )
 from geolib.locality import log_attenuation
 from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
@@ -95,6 +97,17 @@ REFUSED = {
     ),
     "turned_embedding": (lambda: turned_embedding([1.0], PLACES, 2), "v: got list; it must be a tensor"),
     "a width without a dimension": (lambda: log_attenuation(PLACES, torch.tensor(1.0)), "sigma: got shape ()"),
+    "no width": (lambda: log_attenuation(PLACES, torch.zeros(1)), "sigma: got a width that is not"),
+    "a series of four terms": (lambda: bch(torch.zeros(3, 3), torch.zeros(3, 3), order=4), "order: got 4; it must be"),
+    "too many entries": (
+        lambda: skew_matrix(torch.ones(4), 3),
+        "entries: got shape (4,)",
+    ),
+    "a mask of numbers": (lambda: attention(Q, Q, Q, mask=torch.ones(3, 3)), "mask: got torch.float32"),
+    "more places than tokens": (
+        lambda: extended(torch.zeros(4, 4), Q, Q, 0.0),
+        "positions: got 4 rows; there are 3 tokens",
+    ),
     "embed": (lambda: embed(torch.tensor(1.0), 2), "v: got shape (); it must be (..., d)"),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
 }

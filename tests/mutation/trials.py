@@ -4,9 +4,10 @@
 changed function and stops at the first that fails: those first that have found a mutant of the same function, then the
 quickest. The module's own tests come first, and those over the registry of methods see what these let pass. A test that
 takes longer than ``SLOW`` seconds is not run, nor any after ``ENOUGH`` seconds: what only such a test would notice
-counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Mutants are tried in an order
-drawn once by the module's name, so those tried so far are a random sample, and the modules take turns. All times are
-seconds of processor, not of the clock: another's work on the machine makes no mutant endless.
+counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Those that survived are tried
+again first, where tests are new; the others in the order of their names' fingerprints, so that those tried are a random
+sample, and the modules take turns. All times are seconds of processor, not of the clock: another's work on the machine
+makes no mutant endless.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import hashlib
 import importlib
 import json
 import os
-import random
 import resource
 import signal
 import sys
@@ -90,9 +90,9 @@ class Book:
 
 def opened(module: str) -> Book:
     """A module's book, its mutants in their drawn order."""
-    mutants = sorted((m for m in mutants_of(MODULES[module].files) if not m.harmless), key=lambda m: m.name)
-    random.Random(module).shuffle(mutants)
-    book = Book(module, mutants, {}, {})
+    # A fingerprint is as good as a lot, and another mutant more or less leaves the order of the others alone.
+    mutants = sorted(mutants_of(MODULES[module].files), key=lambda m: hashlib.sha256(m.name.encode()).digest())
+    book = Book(module, [mutant for mutant in mutants if not mutant.harmless], {}, {})
     book.verdicts = read(book.store)
     for name, verdict in book.verdicts.items():
         if verdict.get("by"):
@@ -125,8 +125,15 @@ class Trials:
         if session.testsfailed:
             raise session.Interrupted("the tests could not be collected")
         self.items = {item.nodeid: item for item in session.items}
+        write(Path("..") / "machine.json", {"machine": device_name()})  # not before the tests have set up their watch
         gc.freeze()
         books = [opened(module) for module in self.given.modules]
+        for book in books:
+            for mutant in book.mutants:
+                if book.verdicts.get(mutant.name, {}).get("verdict") == "survived" and time.time() < self.given.until:
+                    self.try_one(book, mutant, MODULES[book.module].tests)
+                    self.try_one(book, mutant, REGISTRY)
+            write(book.store, book.verdicts)
         for start in range(0, max(len(book.mutants) for book in books), TURN):
             for book, tests in [(b, MODULES[b.module].tests) for b in books] + [(b, REGISTRY) for b in books]:
                 for mutant in book.mutants[: self.given.most][start : start + TURN]:
@@ -297,7 +304,6 @@ def main() -> int:
     generate()
     os.chdir("mutants")
     importlib.invalidate_caches()
-    write(Path("..") / "machine.json", {"machine": device_name()})
     sys.path.insert(0, str(Path("tests").resolve()))
     tests = [*(test for module in given.modules for test in MODULES[module].tests), *REGISTRY]
     files = [f"tests/{test}.py" for test in dict.fromkeys(tests)]
