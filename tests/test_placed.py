@@ -232,10 +232,10 @@ def test_places_along_one_axis_may_be_a_vector_and_keys_stand_elsewhere():
     for axes in (None, 1):
         m, n = as_places(torch.arange(3.0), torch.arange(4.0), axes)
         assert (m.shape, n.shape) == ((3, 1), (4, 1))
-    samples = torch.zeros(2, 3, 4)
+    samples, keys = torch.zeros(2, 3, 4), torch.zeros(5, 4)
     for axes in (None, 4):
         assert as_places(samples, None, axes) == (samples, None)
-        assert as_places(samples, samples[0], axes) == (samples, samples[0])
+        assert as_places(samples, keys, axes) == (samples, keys)
 
 
 def test_a_rotation_at_token_4096_is_right_in_bfloat16():

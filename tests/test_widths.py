@@ -27,7 +27,7 @@ def widths(*shape):
 MIXED = {
     "conformal_map": (conformal.conformal_map, lambda: [plain(5, 6), plain(5), plain(5, 3)], (0, 1, 2)),
     "scale_features": (transport.scale_features, lambda: [plain(5, 6), plain(5, 1)], (0, 1)),
-    "scale_features, one factor": (transport.scale_features, lambda: [plain(5, 6), plain()], (0, 1)),
+    "scale_features, one factor": (transport.scale_features, lambda: [plain(5, 6), plain(1)[0]], (0, 1)),
     "rotate_pairs": (rotations.rotate_pairs, lambda: [plain(5, 6), plain(5, 3)], (0, 1)),
     "rope": (rotations.rope, lambda: [plain(5, 6), plain(5, 2), plain(3, 2)], (1, 2)),
     "whiten": (locality.whiten, lambda: [plain(5, 2), torch.eye(2, dtype=F64) * widths(1)], (0, 1)),
