@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -264,15 +263,15 @@ def _compass_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
 
 ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "Encoding": lambda encoding, reading: (none_row(reading.head_dim),),
-    "Sinusoidal": partial(_embedded_rows, "sinusoidal", "nothing"),
-    "Learned": partial(_embedded_rows, "learned", "a vector for each cell"),
+    "Sinusoidal": functools.partial(_embedded_rows, "sinusoidal", "nothing"),
+    "Learned": functools.partial(_embedded_rows, "learned", "a vector for each cell"),
     "RoPE": _rope_rows,
     "ALiBi": _alibi_rows,
-    "RiemannFormer": partial(_one_scale_rows, riemannformer_row),
-    "RiemannFormerReflection": partial(_one_scale_rows, riemannformer_row),
-    "RiemannFormerRelative": partial(_one_scale_rows, riemannformer_relative_row),
-    "RiemannFormerGeneral": partial(_two_scale_rows, riemannformer_general_row),
-    "RiemannFormerDiagonal": partial(_two_scale_rows, riemannformer_diagonal_row),
+    "RiemannFormer": functools.partial(_one_scale_rows, riemannformer_row),
+    "RiemannFormerReflection": functools.partial(_one_scale_rows, riemannformer_row),
+    "RiemannFormerRelative": functools.partial(_one_scale_rows, riemannformer_relative_row),
+    "RiemannFormerGeneral": functools.partial(_two_scale_rows, riemannformer_general_row),
+    "RiemannFormerDiagonal": functools.partial(_two_scale_rows, riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,
     "GaussianGate": _gate_rows,
     "ManhattanDecay": _manhattan_rows,
