@@ -638,6 +638,47 @@ def test_every_method_computes_its_rows(name, options, grid):  # RF-9, RF-13, RF
     assert adds == (rows[0][0].method in ("sinusoidal", "learned"))
 
 
+# What a row is called, and what a method learns; RiemannFormer's mirrors have the row of its rotations.
+LEARNED = {
+    "none": [("none", "nothing")],
+    "sinusoidal": [("sinusoidal", "nothing")],
+    "learned": [("learned", "a vector for each cell")],
+    **{name: [("rope", "nothing")] for name in ("rope", "rope-axial", "rope-pair", "visionllama")},
+    "rope-mixed": [("rope-mixed", "frequencies")],
+    "alibi": [("alibi", "nothing")],
+    "riemannformer": [("riemannformer", "s, perhaps theta or X")],
+    "riemannformer-reflection": [("riemannformer", "s, perhaps theta or X")],
+    "riemannformer-relative": [("riemannformer-relative", "s, perhaps theta or X")],
+    "riemannformer-general": [("riemannformer-general", "S and theta")],
+    "riemannformer-diagonal": [("riemannformer-diagonal", "S and theta")],
+    "lf": [("none", "nothing"), ("locality", "sigma, A")],
+    "gauss": [("none", "nothing"), ("gauss", "sigma, A")],
+    "rmt": [("rmt", "nothing")],
+    "liere": [("liere", "generators")],
+    "spherical": [("spherical", "nothing")],
+    "sympow-gates": [("sympow-gates", "gates, from the data on the path")],
+    "compass": [("compass", "vectors and turns, from the data along the path")],
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_says_its_method_and_what_is_learned(name):
+    encoding, (x, positions) = build(name, width=WIDTH, heads=HEADS, grid=(2, 3)), document((2, 3))
+    rows = cn.rows_of(encoding, HEAD_DIM, 0, x, positions)
+    assert [(row.method, row.learned.removesuffix("; the frequencies in RoPE-Mixed")) for row in rows] == LEARNED[name]
+    assert any(row[1] != "nothing" for row in LEARNED[name]) == any(True for _ in encoding.parameters())
+
+
+def test_rows_of_documents_say_their_method_and_what_is_learned():
+    data = conformal_data()
+    for row, method in (
+        (cn.conformal_row(*data), "conformal-sympow"),
+        (cn.lifted_conformal_row(*data, 2), "conformal-sympow, lifted"),
+    ):
+        assert (row.method, row.acts) == (method, cn.SCORE)
+        assert row.learned == "gates and rates, from the data along the path"
+
+
 @every_grid
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("sympow-gates", "compass")])
 def test_gates_and_attenuations_of_a_pair_are_those_of_its_document(name, grid):  # CS-A1, RF-19
@@ -743,5 +784,13 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
     ],
 )
 def test_bad_input_is_named(call, argument):
-    with pytest.raises(ValueError, match=f"^{argument}: got "):
+    with pytest.raises(ValueError, match=f"^{argument}: got ") as error:
         call()
+    assert ("got None" in str(error.value)) == (argument in ("x", "positions"))  # it tells what came
+
+
+def test_a_connection_without_steps_and_a_loop_without_nodes_are_named_by_a_word():
+    with pytest.raises(ValueError, match=r"^steps: got none; one tensor for each axis of the grid$"):
+        cn.Connection(())
+    with pytest.raises(ValueError, match=r"^loop: got no node; it must have at least one$"):
+        cn.holonomy(GRID, [])

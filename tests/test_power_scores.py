@@ -118,6 +118,14 @@ def test_gradients_of_power_scores():  # CS-att
     assert torch.autograd.gradcheck(lambda q, k, v: placed.attend(*placed.to_reference(q, k), v), parts)
 
 
+def test_weights_are_as_precise_as_the_finer_of_queries_and_keys():  # CS-att
+    q, k = normal(2, 1, 1, 4, 8).float().unbind(0)
+    placed = PowerScores(Encoding(), 2).place(torch.zeros(4, 1))
+    expected = literal(q.double(), k.double(), 2)
+    for pair in ((q.double(), k), (q, k.double())):
+        assert_close(placed.weights(*pair), expected, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_outputs_have_the_values_dtype(dtype):  # CS-att
     q, k, v = torch.randn(3, 1, 1, 4, 8).to(dtype).unbind(0)

@@ -248,6 +248,13 @@ def test_one_step_at_a_time_is_the_recurrent_form():  # CS-rec
     assert_close(state.mu, last.mu)
 
 
+@pytest.mark.parametrize(("keys", "values"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
+def test_an_empty_state_is_as_precise_as_the_finer_of_keys_and_values(keys, values):  # CS-rec
+    state = empty_state(torch.ones(1, 2, 3, 4, dtype=keys), torch.ones(1, 2, 3, 3, dtype=values), 2)
+    assert [part.dtype for part in state] == 4 * [torch.float64]
+    assert [tuple(part.shape) for part in state] == [(1, 2, 3, 10), (1, 2, 10), (1, 2, 2), (1, 2)]
+
+
 def test_the_carried_state_has_minimal_dimension():  # CS-k, CS-rec
     q, k, v, _, _ = inputs(dim=6)
     for form in (recurrent_form, chunked_form):

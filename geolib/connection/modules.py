@@ -102,8 +102,8 @@ def _filled(per_pair: Tensor, head_dim: int) -> Tensor:
     return F.pad(per_pair, (0, 0, 0, head_dim // 2 - len(per_pair)))
 
 
-def _embedded_rows(method: str, learned: str) -> Callable[[Any, Reading], tuple[Row, ...]]:
-    return lambda encoding, reading: (replace(none_row(reading.head_dim), method=method, learned=learned),)
+def _embedded_rows(method: str, learned: str, encoding: Any, reading: Reading) -> tuple[Row, ...]:
+    return (replace(none_row(reading.head_dim), method=method, learned=learned),)
 
 
 def _rope_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
@@ -136,28 +136,20 @@ def _planes(encoding: Any, reading: Reading) -> tuple[Tensor, Tensor]:
     return _filled(frequencies * follows, reading.head_dim), _filled(follows, reading.head_dim)
 
 
-def _one_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
+def _one_scale_rows(row: Callable[..., Row], encoding: Any, reading: Reading) -> tuple[Row, ...]:
     """The metrics with one scale for each axis."""
-
-    def rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-        theta, follows = _planes(encoding, reading)
-        theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
-        rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
-        generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
-        return (row(generators, lambda p: rates @ encoding.law.exponent(p)),)
-
-    return rows
+    theta, follows = _planes(encoding, reading)
+    theta = encoding.turns * theta  # mirrors turn the score twice as far as themselves
+    rates = (follows * _own(encoding.log_scale(), reading.head)).repeat_interleave(2, 0)
+    generators = torch.stack([plane_generator(along) for along in theta.unbind(-1)])
+    return (row(generators, lambda p: rates @ encoding.law.exponent(p)),)
 
 
-def _two_scale_rows(row: Callable[..., Row]) -> Callable[[Any, Reading], tuple[Row, ...]]:
+def _two_scale_rows(row: Callable[..., Row], encoding: Any, reading: Reading) -> tuple[Row, ...]:
     """The metrics with two scales for each plane."""
-
-    def rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-        theta, follows = _planes(encoding, reading)
-        scales = _filled(_own(encoding.log_scale(), reading.head), reading.head_dim).flatten()[:, None]
-        return (row(theta, scales * follows.repeat_interleave(2, 0), encoding.law.exponent),)
-
-    return rows
+    theta, follows = _planes(encoding, reading)
+    scales = _filled(_own(encoding.log_scale(), reading.head), reading.head_dim).flatten()[:, None]
+    return (row(theta, scales * follows.repeat_interleave(2, 0), encoding.law.exponent),)
 
 
 def _given(part: Tensor | None, argument: str) -> Tensor:
@@ -271,15 +263,15 @@ def _compass_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
 
 ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "Encoding": lambda encoding, reading: (none_row(reading.head_dim),),
-    "Sinusoidal": _embedded_rows("sinusoidal", "nothing"),
-    "Learned": _embedded_rows("learned", "a vector for each cell"),
+    "Sinusoidal": functools.partial(_embedded_rows, "sinusoidal", "nothing"),
+    "Learned": functools.partial(_embedded_rows, "learned", "a vector for each cell"),
     "RoPE": _rope_rows,
     "ALiBi": _alibi_rows,
-    "RiemannFormer": _one_scale_rows(riemannformer_row),
-    "RiemannFormerReflection": _one_scale_rows(riemannformer_row),
-    "RiemannFormerRelative": _one_scale_rows(riemannformer_relative_row),
-    "RiemannFormerGeneral": _two_scale_rows(riemannformer_general_row),
-    "RiemannFormerDiagonal": _two_scale_rows(riemannformer_diagonal_row),
+    "RiemannFormer": functools.partial(_one_scale_rows, riemannformer_row),
+    "RiemannFormerReflection": functools.partial(_one_scale_rows, riemannformer_row),
+    "RiemannFormerRelative": functools.partial(_one_scale_rows, riemannformer_relative_row),
+    "RiemannFormerGeneral": functools.partial(_two_scale_rows, riemannformer_general_row),
+    "RiemannFormerDiagonal": functools.partial(_two_scale_rows, riemannformer_diagonal_row),
     "LocalityFocusing": _locality_rows,
     "GaussianGate": _gate_rows,
     "ManhattanDecay": _manhattan_rows,

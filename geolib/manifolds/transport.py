@@ -215,7 +215,7 @@ def rotation_angle(chart: Chart, point: Tensor, turn: Tensor) -> Tensor:
     Source: RF-10.
     """
     require(chart.dim == 2, "chart", f"dimension {chart.dim}", "one angle describes a rotation in dimension 2 only")
-    frame = orthonormal_frame(chart, point)
+    frame, turn = orthonormal_frame(chart, point), coordinates(turn, 2, "turn")
     matrix = torch.linalg.solve(frame, turn @ frame)
     return torch.atan2(matrix[..., 1, 0] - matrix[..., 0, 1], matrix[..., 0, 0] + matrix[..., 1, 1])
 

@@ -111,7 +111,7 @@ class Trials:
 
     def __init__(self, given: argparse.Namespace):
         self.given = given
-        self.failed = False
+        self.failed, self.why = False, ""
         self.reach: dict[str, dict[str, Any]] = {}
         self.noted: dict[str, str] = {}
         self.passed: dict[str, bool] = {}
@@ -119,6 +119,7 @@ class Trials:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Remember that a test failed."""
         self.failed |= report.failed
+        self.why = report.longreprtext or self.why
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Try the mutants that wait, by turns twenty of each module."""
@@ -182,6 +183,8 @@ class Trials:
             start, self.failed = time.process_time(), False
             self.run(item, following)
             seconds = time.process_time() - start
+            if self.failed:
+                print(f"{item.nodeid} fails on the library as it is: {self.why}", flush=True)
             tests[item.nodeid] = {
                 "seconds": seconds,
                 "passes": not self.failed,
