@@ -31,7 +31,11 @@ def kept(size: int) -> Callable[[Function], Function]:
     """Keep the last few results of a function of sizes and devices; a compiled graph holds them as constants."""
 
     def decorate(function: Function) -> Function:
-        cached = functools.lru_cache(maxsize=size)(function)
+        @functools.lru_cache(maxsize=size)
+        def cached(*args: Any) -> Any:
+            # A table made in inference must serve training later, and one made on a default device any other.
+            with torch.inference_mode(False), torch.device("cpu"):
+                return function(*args)
 
         def constant(*args: Any) -> tuple[Any]:
             return (cached(*args),)  # a tensor alone would stand in the graph under one name for all tables

@@ -156,8 +156,7 @@ def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) 
     if device.type != "cpu":
         table = monomials(dim, power)
         return Monomials(table.first.to(device), table.rest.to(device), table.weight.to(device), table.starts)
-    with torch.inference_mode(False):  # a table made in inference must serve training later
-        return _table(dim, power)
+    return _table(dim, power)
 
 
 def _table(dim: int, power: int) -> Monomials:
@@ -184,8 +183,7 @@ def _multiplicity(dim: int, power: int, first: Tensor, rest: Tensor) -> Tensor:
 @kept(32)
 def _root_weights(dim: int, power: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The roots of the multinomial coefficients: the weights of an embedding's coordinates."""
-    with torch.inference_mode(False):
-        return monomials(dim, power, device).weight.sqrt().to(dtype)
+    return monomials(dim, power, device).weight.sqrt().to(dtype)
 
 
 @kept(32)
@@ -213,10 +211,9 @@ def halves(dim: int, power: int, device: torch.device) -> tuple[Tensor, Tensor, 
     >>> left.tolist(), right.tolist(), weight.tolist()
     ([0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [1.0, 4.0, 6.0, 4.0, 1.0])
     """
-    with torch.inference_mode(False):
-        rows, half = variables(dim, power), power // 2
-        left, right = _place(rows[:, :half], dim), _place(rows[:, half:], dim)
-        return left.to(device), right.to(device), monomials(dim, power, device).weight
+    rows, half = variables(dim, power), power // 2
+    left, right = _place(rows[:, :half], dim), _place(rows[:, half:], dim)
+    return left.to(device), right.to(device), monomials(dim, power, device).weight
 
 
 def _place(rows: Tensor, dim: int) -> Tensor:
@@ -243,13 +240,12 @@ def norm_functional(dim: int, power: int, device: torch.device = torch.device("c
     """
     even = isinstance(power, int) and power >= 2 and power % 2 == 0
     require(even, "power", power, "it must be a whole number, even and at least 2")
-    with torch.inference_mode(False):
-        half, whole = monomials(dim, power // 2), monomials(dim, power)
-        # The square of a monomial of degree p/2 is a monomial of degree p.
-        squares = _place(variables(dim, power // 2).repeat_interleave(2, -1), dim)
-        functional = torch.zeros(len(whole.first), dtype=torch.float64)
-        functional[squares] = half.weight / whole.weight[squares].sqrt()
-        return functional.to(device)
+    half, whole = monomials(dim, power // 2), monomials(dim, power)
+    # The square of a monomial of degree p/2 is a monomial of degree p.
+    squares = _place(variables(dim, power // 2).repeat_interleave(2, -1), dim)
+    functional = torch.zeros(len(whole.first), dtype=torch.float64)
+    functional[squares] = half.weight / whole.weight[squares].sqrt()
+    return functional.to(device)
 
 
 # The embedding ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 ``python tests/refusals.py FOLDER`` compares that with all the checks that the library's source holds. A check that no
 test has seen refuse is printed with its line, and the exit status is 1.
 
-``watch`` has every check, also one that holds, say whose argument it looks at and what would be allowed.
+``watch`` has every check, also one that holds, say whose argument it looks at, what came and what would be allowed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def is_aside(frame: FrameType) -> bool:
 
 
 def watch() -> None:
-    """From now on a check fails that names no argument or does not say what is allowed, whether it holds or not."""
+    """From now on a check fails that names no argument, or does not say what came and what is allowed.
+
+    Whether it holds or not.
+    """
     from torch.compiler import is_compiling
 
     from geolib import _checks
@@ -83,11 +86,12 @@ def watch() -> None:
     plain, known, seen = _checks.require, names(), set()
 
     def require(holds, argument, came, allowed):
-        if not is_compiling() and (argument, type(allowed)) not in seen and not is_aside(sys._getframe(1)):
+        if not is_compiling() and (argument, type(came), type(allowed)) not in seen and not is_aside(sys._getframe(1)):
             assert isinstance(allowed, str), f"{argument}: {allowed} does not say what is allowed"
             named = set(re.findall(r"[^\W\d]\w*", str(argument))) & known
             assert named, f"{argument}: the library has no such argument"
-            seen.add((argument, type(allowed)))
+            assert came is not None, f"{argument}: it does not say what came"
+            seen.add((argument, type(came), type(allowed)))
         return plain(holds, argument, came, allowed)
 
     _checks.require = require  # before any other module takes it

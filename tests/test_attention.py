@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights
+from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, is_grouped
 from geolib.placed import on_placed
 from geolib.rotations import grid_positions
 
@@ -40,6 +40,53 @@ def test_attention_is_the_loop(causal, gated, attenuated, queries):  # RF-19, RF
     attenuation = double(queries, 5).abs() if attenuated else None
     got = attention(q, k, v, log_gate=log_gate, attenuation=attenuation, causal=causal)
     assert_close(got, loop(q, k, v, log_gate, attenuation, causal))
+
+
+def test_heads_are_repeated_where_some_are_shared_and_not_where_one_is_or_none():
+    q, one, two = torch.zeros(1, 4, 5, 8), torch.zeros(1, 1, 5, 8), torch.zeros(1, 2, 5, 8)
+    assert [is_grouped(q, k) for k in (one, two, q, two[0])] == [False, True, False, False]
+    assert not is_grouped(q[0], two[0])
+
+
+NARROW = {
+    "plain": {},
+    "scaled": {"scale": 0.9},
+    "gated": {"log_gate": -torch.linspace(0, 2, 30).reshape(5, 6)},
+    "attenuated": {"attenuation": torch.linspace(1, 0.1, 60).reshape(2, 5, 6)},
+    "both": {"log_gate": -torch.linspace(0, 2, 60).reshape(2, 1, 5, 6), "attenuation": torch.linspace(1, 0, 6)},
+    "causal": {"causal": True},
+    "masked": {"mask": torch.arange(30).reshape(5, 6) % 4 > 0},
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_bfloat16_is_trained_as_float64_but_for_its_digits(name):
+    options = NARROW[name]
+    given = [torch.randn(2, 3, n, d).bfloat16() for n, d in ((5, 4), (6, 4), (6, 3))]
+    tensors = [key for key in ("log_gate", "attenuation") if key in options]
+    given += [options[key].expand((2, 1, 5, 6)) if name == "both" else options[key] for key in tensors]
+    toward = torch.randn(2, 3, 5, 3)
+    if name == "attenuated":
+        given = [x[0] if x.dim() == 4 else x for x in given]
+        given[:3], toward = [x[:2] for x in given[:3]], toward[0, :2]
+
+    def run(dtype=None):
+        leaves = [x.to(dtype or x.dtype).requires_grad_() for x in given]
+        y = attention(*leaves[:3], **options | dict(zip(tensors, leaves[3:])))
+        return y, torch.autograd.grad((y.double() * toward.double()).sum(), leaves)
+
+    (y, gradients), (exact, wanted) = run(), run(torch.float64)
+    assert y.dtype == torch.bfloat16
+    assert ("WrittenOut" in y.grad_fn.name()) == (name not in ("causal", "masked"))
+    for a, b, x in zip((y, *gradients), (exact, *wanted), (y, *given)):
+        assert a.dtype == x.dtype
+        assert (a - b).abs().max() <= 0.02 * b.abs().max()
+
+
+def test_narrow_weights_are_dropped_as_wide_ones_are():
+    q = torch.zeros(1, 1, 4, 8, dtype=torch.bfloat16, requires_grad=True)
+    y = attention(q, q, torch.eye(4, dtype=torch.bfloat16)[None, None], dropout=0.5)
+    assert set(y.flatten().tolist()) == {0.0, 0.5}
 
 
 def test_weights_are_what_attention_applies():

@@ -233,6 +233,40 @@ def test_balance_changes_no_score_and_no_gradient():  # RF-14, RF-A5
         assert_close(got, expected)
 
 
+def test_without_being_asked_the_laws_and_the_ball_take_what_their_signatures_say():
+    s = torch.tensor(0.5, dtype=F64)
+    for raw in (conformal.bounded_raw(s), conformal.bounded_law().raw(s), conformal.slow_law().raw(s)):
+        assert_close(raw, torch.tensor(math.log(0.1), dtype=F64))  # e^w = alpha at s = 1/2
+        assert_close(conformal.slow_law().log_scale(raw), s.log())
+    assert conformal.unit_ball(torch.eye(2)).shape == (200, 2)
+    assert_close(conformal.unit_ball(torch.eye(2), samples=2), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+
+
+def test_positions_that_nothing_moves_come_as_they_are():
+    whole = torch.tensor([2**60 + 1])  # minus 0.0 it would be a float, and another number
+    assert conformal.free_law().exponent(whole) is whole
+
+
+def test_each_metric_is_judged_by_its_own_entries():
+    rounded = torch.tensor([[1e6, 0.5], [0.0, 1e6]])  # half a unit beside a million is rounding
+    root = conformal.metric_root(torch.stack([rounded, torch.eye(2)]))
+    assert_close(root[1], torch.eye(2))
+
+
+def test_an_asymmetry_of_a_hundred_roundings_is_let_pass_and_no_more():
+    eps = torch.finfo(F64).eps
+    nearly = torch.tensor([[1.0, 99.5 * eps], [0.0, 1.0]], dtype=F64)
+    assert conformal.metric_root(nearly).isfinite().all()
+    nearly[0, 1] += eps
+    with pytest.raises(ValueError, match="it must be symmetric"):
+        conformal.metric_root(nearly)
+
+
+def test_a_half_precision_vector_is_mapped_to_one():  # CS-1
+    x = torch.randn(3, 4).half()
+    assert conformal.conformal_map(x, torch.zeros(()), torch.zeros(2)).dtype == torch.float16
+
+
 def test_scaled_scores_are_right_wherever_the_score_is_a_number():  # RF-13
     log_s = math.log(0.97)
     m = torch.linspace(-6000, 6000, 61)

@@ -161,9 +161,10 @@ def test_fused_values_are_the_bilateral_sum():  # RF-FUSED, RF-21
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_fused_gradients_are_the_numerical_ones():  # RF-FUSED
+@pytest.mark.parametrize("metrics", [(), (2,)], ids=["one for all", "one for each head"])
+def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
     inputs = [_random(1, 2, 5, 2), _random(1, 2, 5, 2), _random(1, 2, 5, 3), _random(4, 2), 1 + _random(2, 1) / 9]
-    inputs = [x.requires_grad_() for x in [*inputs, _random(2, 2)]]
+    inputs = [x.requires_grad_() for x in [*inputs, _random(*metrics, 2, 2)]]
 
     def call(q, k, v, positions, sigma, raw):
         return locality.fused_focused_attention(q, k, v, positions, sigma, locality.precision_matrix(raw))

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib import lie
+from geolib._checks import as_places
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, extended
 from geolib.encodings import METHODS, RoPE, build
 from geolib.lab import counting
@@ -212,6 +213,29 @@ def test_narrow_models_keep_the_digits_of_their_constants(name, options, narrow)
         assert torch.equal(x, before[key]), key
     assert all(x.dtype == torch.float64 for x in net.double().buffers() if x.is_floating_point())
     assert all(x.is_meta for x in net.to("meta", torch.bfloat16).buffers())
+
+
+def test_buffers_that_were_float64_are_float32_where_the_parameters_are_half():
+    net = build("rope", width=16, heads=2, grid=(2, 2)).double().half()
+    assert {x.dtype for x in net.buffers()} == {torch.float32}
+
+
+def test_what_stands_inside_is_left_alone_where_only_the_outside_is_moved():
+    net = build("rope+lf", width=16, heads=2, grid=(2, 2))
+    net.to_empty(device="meta", recurse=False)
+    assert any(x.is_meta for x in net.parameters(recurse=False))
+    for child in net.children():
+        assert not any(x.is_meta for x in (*child.parameters(), *child.buffers()))
+
+
+def test_places_along_one_axis_may_be_a_vector_and_keys_stand_elsewhere():
+    for axes in (None, 1):
+        m, n = as_places(torch.arange(3.0), torch.arange(4.0), axes)
+        assert (m.shape, n.shape) == ((3, 1), (4, 1))
+    samples, keys = torch.zeros(2, 3, 4), torch.zeros(5, 4)
+    for axes in (None, 4):
+        assert as_places(samples, None, axes) == (samples, None)
+        assert as_places(samples, keys, axes) == (samples, keys)
 
 
 def test_a_rotation_at_token_4096_is_right_in_bfloat16():

@@ -5,8 +5,9 @@ import re
 import pytest
 import torch
 
-from geolib.attention import attention, attention_weights, extended
-from geolib.conformal import bounded_raw, metric_root, slow_law
+from geolib._checks import as_places
+from geolib.attention import MultiHeadAttention, attention, attention_weights, extended
+from geolib.conformal import bounded_raw, free_raw, metric_root, slow_law
 from geolib.encodings import Learned, RoPE, Sinusoidal, SphericalRoPE
 from geolib.lie import (
     bch,
@@ -23,9 +24,17 @@ from geolib.locality import log_attenuation
 from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
 from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
 from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
-from geolib.rotations import alternating_frequencies, axial_frequencies, rescale_positions
-from geolib.sympow import embed, turned_embedding
-from geolib.transport import equivalent_frequencies
+from geolib.rotations import (
+    alternating_frequencies,
+    axial_frequencies,
+    block_diagonal,
+    language_frequencies,
+    ntk_by_parts,
+    rescale_positions,
+    yarn_frequencies,
+)
+from geolib.sympow import embed, from_tensor, lift, state_bytes, turned_embedding
+from geolib.transport import check_frames, equivalent_frequencies
 
 ABOVE_0 = "it must be a finite number above 0"
 WHOLE = torch.ones(4, 4, dtype=torch.long)
@@ -109,8 +118,47 @@ REFUSED = {
         "positions: got 4 rows; there are 3 tokens",
     ),
     "embed": (lambda: embed(torch.tensor(1.0), 2), "v: got shape (); it must be (..., d)"),
+    "frames that are not square": (lambda: check_frames(torch.ones(2, 3, 4)), "frames: got shape (2, 3, 4)"),
+    "a state of nothing": (lambda: state_bytes(4, 2, layers=0, heads=1), "layers: got 0; it must be at least 1"),
+    "a power that is no number": (lambda: embed(torch.ones(2), True), "power: got True; it must be a whole number"),
+    "a tensor of other sides": (lambda: from_tensor(torch.ones(2, 3), 2), "tensor: got shape (2, 3)"),
+    "a matrix that is not square": (lambda: lift(torch.ones(2, 3), 2), "matrix: got shape (2, 3)"),
+    "certain dropout": (lambda: attention(Q, Q, Q, dropout=1.0), "dropout: got 1.0; a probability"),
+    "less than no dropout": (lambda: attention(Q, Q, Q, dropout=-0.1), "dropout: got -0.1; a probability"),
+    "a layer's certain dropout": (lambda: MultiHeadAttention(4, 2, dropout=1.0), "dropout: got 1.0; a probability"),
+    "a scale of 0 by the bounded law": (lambda: bounded_raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
+    "a scale of 1 by the bounded law": (lambda: bounded_raw(torch.tensor(1.0)), "s: got values from 1 to 1"),
+    "a scale of 0 by the free law": (lambda: free_raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
+    "no dimension": (lambda: language_frequencies(0), "dim: got 0; it must be a positive even number"),
+    "a matrix for blocks": (lambda: block_diagonal(torch.ones(2, 2)), "blocks: got shape (2, 2)"),
+    "blocks that are not square": (lambda: block_diagonal(torch.ones(2, 3, 4)), "blocks: got shape (2, 3, 4)"),
+    "parts: nothing between slow and fast": (
+        lambda: ntk_by_parts(torch.ones(2, 1), 2.0, 100, slow=4.0, fast=4.0),
+        "slow: got 4.0; above 0 and below fast, 4.0",
+    ),
+    "yarn: nothing between slow and fast": (
+        lambda: yarn_frequencies(8, 2.0, 100, slow=4.0, fast=4.0),
+        "slow: got 4.0; above 0 and below fast, 4.0",
+    ),
+    "one small metric that is not symmetric": (
+        lambda: metric_root(torch.stack([1e6 * torch.eye(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]])])),
+        "metric: got an asymmetry of 0.5; it must be symmetric",
+    ),
+    "a vector of keys in a plane": (
+        lambda: as_places(PLACES, PLACES[:, 0], 2),
+        "keys: got shape (3,); it must be (tokens, axes) or (batch, tokens, axes) with axes = 2",
+    ),
+    "positions of each sample": (
+        lambda: as_places(torch.zeros(2, 3), None, 1),
+        "with axes = 1; for one axis and positions of each sample write positions[..., None]",
+    ),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
 }
+
+
+def test_the_hint_for_one_axis_is_for_one_axis():
+    with pytest.raises(ValueError, match=r"with axes = 2$"):
+        as_places(PLACES[:, :1], None, 2)
 
 
 @pytest.mark.parametrize("name", REFUSED)

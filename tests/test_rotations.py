@@ -436,6 +436,11 @@ def test_yarn_is_linear_between_two_indices(dim, base, trained):
         assert math.isclose(scaled, (1 - share) * theta + share * theta / factor, rel_tol=1e-5), i
 
 
+def test_yarn_with_one_step_between_keeps_or_slows_in_full():
+    share = rot.language_frequencies(64) / rot.yarn_frequencies(64, 4.0, 2048, slow=1.0, fast=1.01)
+    assert_close(share.unique(), torch.tensor([1.0, 4.0]), rtol=1e-6, atol=0)
+
+
 def test_between_one_and_thirty_two_turns_frequencies_are_slowed_in_part():  # the paper's numbers for Llama
     f = rot.language_frequencies(64).double()
     turns = 2048 * f / (2 * math.pi)

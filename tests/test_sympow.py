@@ -90,13 +90,28 @@ def test_embedding_is_differentiable_at_zero_too():  # CS-k
         assert torch.autograd.gradcheck(lambda x, p=power: embed(x, p), v.clone().requires_grad_())
 
 
-def test_tables_are_kept_for_the_last_pairs_only_and_serve_training_after_inference():
-    sympow.monomials.cache_clear()
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: embed(x[0], 3),
+        lambda x: sympow.lift(x, 2),
+        lambda x: sympow.act(x, torch.ones(28), 2),
+        lambda x: sympow.to_tensor(x.flatten()[:28], 7, 2),
+        lambda x: sympow.from_tensor(x, 2),
+    ],
+    ids=["embed", "lift", "act", "to_tensor", "from_tensor"],
+)
+def test_tables_made_in_inference_serve_training(use):
+    for table in (sympow.monomials, sympow.variables, sympow._root_weights, sympow._raised, sympow._entries):
+        table.cache_clear()
     with torch.inference_mode():
-        embed(torch.randn(7), 3)
-    x = torch.randn(7, dtype=torch.float64, requires_grad=True)
-    embed(x, 3).sum().backward()
-    assert x.grad is not None
+        use(torch.randn(7, 7))
+    x = torch.randn(7, 7, requires_grad=True)
+    use(x).square().sum().backward()
+    assert x.grad.any()
+
+
+def test_tables_are_kept_for_the_last_pairs_only():
     for dim in range(1, 100):
         sympow.monomials(dim, 2)
     assert sympow.monomials.cache_info().currsize <= 32

@@ -389,6 +389,11 @@ def test_pull_back_returns_the_dtype_it_was_given():
             assert preset.pull_back(torch.ones(3, 4, dtype=dtype), m).dtype == dtype
 
 
+def test_a_frame_among_a_thousand_has_the_condition_that_it_has_alone():  # RF-5
+    frames = torch.tensor([1.0, 1e-5]).diag().expand(1, 1000, 2, 2)
+    assert_close(transport.tangent_mappings(frames) @ frames, torch.eye(2).expand(1, 1000, 2, 2))
+
+
 def test_small_frames_are_not_singular():  # RF-5
     frames = torch.eye(3).expand(2, -1, -1) * 1e-30
     assert transport.tangent_mappings(frames).isfinite().all()

@@ -27,6 +27,7 @@ def widths(*shape):
 MIXED = {
     "conformal_map": (conformal.conformal_map, lambda: [plain(5, 6), plain(5), plain(5, 3)], (0, 1, 2)),
     "scale_features": (transport.scale_features, lambda: [plain(5, 6), plain(5, 1)], (0, 1)),
+    "scale_features, one factor": (transport.scale_features, lambda: [plain(5, 6), plain(1)[0]], (0, 1)),
     "rotate_pairs": (rotations.rotate_pairs, lambda: [plain(5, 6), plain(5, 3)], (0, 1)),
     "rope": (rotations.rope, lambda: [plain(5, 6), plain(5, 2), plain(3, 2)], (1, 2)),
     "whiten": (locality.whiten, lambda: [plain(5, 2), torch.eye(2, dtype=F64) * widths(1)], (0, 1)),
@@ -35,6 +36,11 @@ MIXED = {
         locality.fused_focused_attention,
         lambda: [plain(1, 5, 4), plain(1, 5, 4), plain(1, 5, 3), plain(5, 2), widths(5)],
         (3, 4),
+    ),
+    "fused_focused_attention, a precision": (
+        locality.fused_focused_attention,
+        lambda: [*(plain(1, 5, 4) for _ in range(3)), plain(5, 2), widths(1), torch.eye(2, dtype=F64) * widths(1)],
+        (3, 4, 5),
     ),
     "position_rotations": (lie.position_rotations, lambda: [plain(5, 3), skew(4)], (0, 1)),
     "attention_weights": (attention.attention_weights, lambda: [plain(5, 4), plain(6, 4)], (0, 1)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 # Those that run over all methods: for what a module's own tests let pass.
 REGISTRY = (
     *("test_encodings", "test_encodings_lie", "test_encodings_riemann", "test_placed"),
-    *("test_batches", "test_options", "test_refusals", "test_widths", "test_laws"),
+    *("test_batches", "test_defaults", "test_options", "test_refusals", "test_widths", "test_laws"),
 )
 
 
