@@ -35,7 +35,8 @@ class Keep(ast.NodeTransformer):
             sign = "<" if isinstance(test.ops[0], ast.Lt) else ">"
             node.test = self.call("_kept_bound", test.left, ast.Constant(sign), test.comparators[0])
         comment = re.search(r"#\s*(.+)", self.lines[(node.end_lineno or node.lineno) - 1])
-        note = ast.Expr(self.call("_kept_assertion", ast.Constant(comment[1].strip() if comment else "")))
+        clause = re.split(r"#|fmt:", comment[1])[0].strip(" ,;:") if comment else ""
+        note = ast.Expr(self.call("_kept_assertion", ast.Constant(clause)))
         return [ast.copy_location(ast.fix_missing_locations(each), node) for each in (node, note)]
 
     def call(self, name: str, *arguments: ast.expr) -> ast.expr:

@@ -33,6 +33,11 @@ def test_assertions_are_counted_and_their_comments_are_the_clauses():
     assert said == "4 assertions held when this page was built. Clauses: rule 1; rule 2."
 
 
+def test_what_is_said_to_tools_is_no_clause():
+    said = told("assert True  # 3  # fmt: skip\nassert (1 ==\n        1)  # fmt: skip\nassert True  # skew,")
+    assert said == "3 assertions held when this page was built. Clauses: 3; skew."
+
+
 def test_the_largest_difference_is_told():
     assert "the largest difference was 0.0002." in told("assert close(torch.ones(2), torch.ones(2) + 2e-4, atol=1e-3)")
     assert "the largest difference was 0.25." in told("assert near([1.0, 2.0], [1.0, 2.25], atol=1)")

@@ -481,6 +481,10 @@ def test_blur_of_a_difference_is_that_of_all_test_sets():
     assert difference_error(a, b, 500) == pytest.approx(both_errors)  # independent models
     assert difference_error(1.0, 0.0, 9, 1.0) == 0  # always the first
     assert difference_error(0.5, 0.5, 1, 1.0) == 100  # one image: the one or the other
+    for u in (-1e-9, 1 + 1e-9):  # so much may be lost to rounding, and no more
+        assert difference_error(0.5, 0.5, 1, u) == pytest.approx(100 * (u > 0.5))
+        with pytest.raises(ValueError, match=r"^disagreement: got "):
+            difference_error(0.5, 0.5, 1, u + math.copysign(1e-11, u - 0.5))
     for u in (0.09, 0.51):
         with pytest.raises(ValueError, match=f"^disagreement: got {u}; between 0.1 and 0.5 for these accuracies$"):
             difference_error(a, b, 500, u)

@@ -21,7 +21,7 @@ from geolib.lab import Config, LabError, causal, load, read_all, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.experiments import EXPERIMENTS, h100_seconds, table
-from geolib.lab.files import write_atomically
+from geolib.lab.files import remove, write_atomically
 from geolib.lab.models import ViT, patches
 from geolib.lab.runs import store as lab_records
 from geolib.lab.training import Run, learning_rate, pick_device
@@ -687,6 +687,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
         write_atomically(path, half)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_removed_file_takes_what_killed_writers_left_of_it(tmp_path):
+    kill = "file.write(b'half'), file.flush(), os.kill(os.getpid(), 9)"
+    script = f"import os; from geolib.lab.files import *; write_atomically(Path('run-1.pt'), lambda file: ({kill}))"
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False).returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".run-1.pt.")
+    others = {tmp_path / name for name in ("run-10.pt", ".run-10.pt.abc", ".run-1.abc")}
+    for path in (tmp_path / "run-1.pt", *others):
+        path.touch()
+    remove(tmp_path / "run-1.pt")
+    assert set(tmp_path.iterdir()) == others
 
 
 @pytest.mark.parametrize(

@@ -390,6 +390,24 @@ def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
         assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50)), "no redraw"
 
 
+def test_an_address_of_a_state_brings_its_figure_into_view(fresh, address):
+    page = fresh(viewport=DESK)
+    page.goto(f"{address}chapters/03_rotations.html#move-mirrors?mirrors=2&n=20&m=80")
+    box = page.locator('[data-explorable="mirrors"] svg').first
+    box.wait_for(state="visible")
+    page.wait_for_timeout(2500)
+    where = box.bounding_box()
+    assert -50 < where["y"] < DESK["height"] - 100
+
+
+def test_only_what_asks_a_figure_for_something_is_a_button(fresh, address):
+    page = fresh(viewport=DESK)
+    page.goto(f"{address}chapters/03_rotations.html")
+    page.locator('[data-explorable="mirrors"]').first.scroll_into_view_if_needed()
+    page.wait_for_selector('a[href^="#move-"][href*="?"][role="button"]')
+    assert page.locator('a[role="button"]:not([href*="?"]):not([data-geo-drag])[href^="#"]').count() == 0
+
+
 @pytest.mark.parametrize("name", lively())
 def test_explorables_fit_a_phone(visit, name):
     page = visit(name, narrow=True).page

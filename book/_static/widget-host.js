@@ -142,7 +142,7 @@
   };
   const press = (event) => {
     if (event.type === "keydown" && event.key !== " ") return;
-    const link = event.target.closest?.('a[href^="#move-"]'), sleeping = link ? called(link.hash) : [];
+    const link = event.target.closest?.('a[href^="#move-"][href*="?"]'), sleeping = link ? called(link.hash) : [];
     if (!sleeping.length) return;
     event.preventDefault();
     event.stopImmediatePropagation();

@@ -144,7 +144,7 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change } = place;
   const root = html("div", { class: "circle geo-columns", role: "group", "aria-label": "Attention on a circle" },
     place.root);
-  ask(root, "Draw the temperature down, then up. Where does the mean go?");
+  ask(root, "Drag the temperature down, then up. Where does the mean go?");
   const left = html("div", { class: "geo-stay" }, root), right = html("div", { class: "side" }, root);
   const draw = plane(left, {
     onQuery: (query) => change({ query }),

@@ -58,7 +58,8 @@ export function address(name, copy, values, start) {
   return `#move-${name}${copy > 1 ? `.${copy}` : ""}?${pieces.join("&")}`;
 }
 
-const MOVES = 'a[href^="#move-"]', DRAGS = "[data-geo-drag]", ASIDE = "geo-aside";
+// A heading may begin with the same word; what asks a figure for something has a question mark.
+const MOVES = 'a[href^="#move-"][href*="?"]', DRAGS = "[data-geo-drag]", ASIDE = "geo-aside";
 
 /** The explorable that a link means: the one it counts, or else the nearest of that name in the same notebook. */
 function meant(list, { name, copy }, link) {
@@ -153,8 +154,26 @@ function listen(list) {
   });
   window.addEventListener("hashchange", () => {
     const move = readMove(location.hash);
-    if (move?.kind === "move") meant(list, move, null)?.go(move.asked);
+    const entry = move?.kind === "move" && meant(list, move, null);
+    if (entry) {
+      entry.go(move.asked);
+      arrive(entry.view);
+    }
   });
+}
+
+/** Keep a figure in view while what stands above it takes its true height; the reader's hand ends that. */
+function arrive(view) {
+  const end = performance.now() + 1500, halt = new AbortController();
+  for (const type of ["wheel", "touchstart", "pointerdown", "keydown"]) {
+    addEventListener(type, () => halt.abort(), { signal: halt.signal, passive: true });
+  }
+  const align = () => {
+    if (halt.signal.aborted || performance.now() > end) return halt.abort();
+    view("instant");
+    requestAnimationFrame(align);
+  };
+  align();
 }
 
 /** To other values within half a second, so that the eye can follow; at once for readers who asked for less motion. */
@@ -211,10 +230,10 @@ export function answerText({ model, root, names, change, speak }) {
     if (!shown) speak(text);
   };
   const said = footer({ root, box, name, start: read(), read, glide, tell });
-  const view = () => {
+  const view = (behavior = calm() ? "auto" : "smooth") => {
     const picture = [...root.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60);
     const shown = (box.offsetHeight > innerHeight && picture) || box;
-    shown.scrollIntoView({ block: "nearest", behavior: calm() ? "auto" : "smooth" });
+    shown.scrollIntoView({ block: "nearest", behavior });
   };
   const go = (asked, now) => {
     const { good, bad } = sift(asked, rules);
@@ -233,6 +252,7 @@ export function answerText({ model, root, names, change, speak }) {
   if (asked?.kind === "move" && list.done !== location.hash && meant(list, asked, null) === entry) {
     list.done = location.hash;
     go(asked.asked, true);
+    arrive(view);
   }
   dress(list);
   let due = 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 from collections.abc import Callable
@@ -45,6 +46,12 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise LabError(f"{path}: could not be written ({error.strerror or error}); nothing was changed") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, where it is there, and what processes killed while they wrote it have left."""
+    for each in (path, *path.parent.glob(f".{glob.escape(path.name)}.*")):
+        each.unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -16,7 +16,7 @@ from geolib.lab.experiments.budget import Machine, Planned, packed
 from geolib.lab.experiments.estimates import Estimate
 from geolib.lab.experiments.plan import Course, Experiment, Stage
 from geolib.lab.experiments.tables import tables_of
-from geolib.lab.files import LabError
+from geolib.lab.files import LabError, remove
 from geolib.lab.runs import store
 from geolib.lab.runs.claims import Claimed, is_claimed
 from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job, abreast_of, side_by_side
@@ -283,7 +283,7 @@ class Conduct:
             path = store.path_of(config, experiment, self.order.folders.records)
             with contextlib.suppress(LabError):  # named at the end
                 print(f"{config.name}: recorded already, {store.read(path).result} ({path}); --again repeats it")
-                self.order.folders.checkpoint(config).unlink(missing_ok=True)
+                remove(self.order.folders.checkpoint(config))
 
     def say_what_was_left_out(self) -> None:
         """A line for each run that the time budget did not hold."""

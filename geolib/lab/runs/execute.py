@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from geolib.lab.config import Config
-from geolib.lab.files import LabError
+from geolib.lab.files import LabError, remove
 from geolib.lab.runs import place, store
 from geolib.lab.runs.record import Record
 from geolib.lab.runs.store import Folders
@@ -83,7 +83,7 @@ def kept(
     if folders is not None and finished.world.first:
         store.write(record, folders.records)
         # Only now: killed before this line, the run is at worst finished twice.
-        folders.checkpoint(finished.config).unlink(missing_ok=True)
+        remove(folders.checkpoint(finished.config))
     return record
 
 
