@@ -67,6 +67,7 @@ CASES = {
     "plane_weights": (lie.plane_weights, lambda: [plain(4), skew(4)]),
     "relativity_defect": (lie.relativity_defect, lambda: [skew(4), skew(4)]),
     "first_order_defect": (lie.first_order_defect, lambda: [skew(4), skew(4)]),
+    "focus_one_query": (locality.focus_one_query, lambda: [plain(5), plain(5), plain(5, 3)]),
     "precision_root": (locality.precision_root, lambda: [plain(2, 2)]),
     "precision_matrix": (locality.precision_matrix, lambda: [plain(2, 2)]),
     "attention_weights": (attention.attention_weights, lambda: [plain(5, 4), plain(6, 4)]),

@@ -160,10 +160,18 @@ def test_fused_values_are_the_bilateral_sum():  # RF-FUSED, RF-21
     assert_close(locality.fused_focused_attention(q, k, v, positions, sigma, precision), expected)
 
 
+def test_one_feature_and_one_width_with_a_dimension_for_heads_are_enough():  # RF-FUSED
+    q, v, positions, sigma = _random(1, 3, 5, 1), _random(1, 3, 5, 2), _random(5, 2), torch.ones(1, 1, dtype=F64)
+    fused = locality.fused_focused_attention(q, q, v, positions, sigma)
+    assert_close(fused, locality.focused_attention(q, q, v, positions, sigma))
+    narrow = locality.focused_attention(q.float(), q.float(), v.float(), positions, sigma)
+    assert_close(narrow, fused.float())
+
+
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("metrics", [(), (2,)], ids=["one for all", "one for each head"])
+@pytest.mark.parametrize("metrics", [(), (3,)], ids=["one for all", "one for each head"])
 def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
-    inputs = [_random(1, 2, 5, 2), _random(1, 2, 5, 2), _random(1, 2, 5, 3), _random(4, 2), 1 + _random(2, 1) / 9]
+    inputs = [_random(1, 3, 5, 2), _random(1, 3, 5, 2), _random(1, 3, 5, 3), _random(4, 2), 1 + _random(3, 1) / 9]
     inputs = [x.requires_grad_() for x in [*inputs, _random(*metrics, 2, 2)]]
 
     def call(q, k, v, positions, sigma, raw):

@@ -28,6 +28,7 @@ from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
     block_diagonal,
+    half_split_rows,
     language_frequencies,
     ntk_by_parts,
     rescale_positions,
@@ -130,6 +131,7 @@ REFUSED = {
     "a scale of 1 by the bounded law": (lambda: bounded_raw(torch.tensor(1.0)), "s: got values from 1 to 1"),
     "a scale of 0 by the free law": (lambda: free_raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
     "no dimension": (lambda: language_frequencies(0), "dim: got 0; it must be a positive even number"),
+    "rows of no heads": (lambda: half_split_rows(torch.ones(4, 2), 0), "heads: got 0; it must divide the 4 rows"),
     "a matrix for blocks": (lambda: block_diagonal(torch.ones(2, 2)), "blocks: got shape (2, 2)"),
     "blocks that are not square": (lambda: block_diagonal(torch.ones(2, 3, 4)), "blocks: got shape (2, 3, 4)"),
     "parts: nothing between slow and fast": (

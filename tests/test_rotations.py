@@ -441,6 +441,20 @@ def test_yarn_with_one_step_between_keeps_or_slows_in_full():
     assert_close(share.unique(), torch.tensor([1.0, 4.0]), rtol=1e-6, atol=0)
 
 
+def test_yarn_goes_on_to_the_last_index_where_no_pair_is_slow_enough():
+    share = torch.arange(4) / 7  # from the first pair to index 7 of 8, beyond the last of the four pairs
+    got = rot.yarn_frequencies(8, 4.0, 1_000_000, base=100.0, fast=1e5) / rot.language_frequencies(8, 100.0)
+    assert_close(got.flatten(), 1 - share + share / 4)
+
+
+def test_two_pairs_are_enough_for_ntk_aware_scaling():
+    assert_close(rot.ntk_aware(torch.tensor([[1.0], [0.1]]), 4.0), torch.tensor([[1.0], [0.025]]))
+
+
+def test_an_axis_may_have_one_cell():
+    assert rot.grid_positions(1, 2).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
 def test_between_one_and_thirty_two_turns_frequencies_are_slowed_in_part():  # the paper's numbers for Llama
     f = rot.language_frequencies(64).double()
     turns = 2048 * f / (2 * math.pi)

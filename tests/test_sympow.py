@@ -111,6 +111,11 @@ def test_tables_made_in_inference_serve_training(use):
     assert x.grad.any()
 
 
+def test_the_table_of_single_variables_follows_that_of_nothing():  # one monomial of degree 0, which ends every list
+    table = sympow.monomials(3, 1)
+    assert (table.rest.dtype, table.rest.tolist(), table.starts) == (torch.int64, [0, 0, 0], (0, 0, 0))
+
+
 def test_tables_are_kept_for_the_last_pairs_only():
     for dim in range(1, 100):
         sympow.monomials(dim, 2)
