@@ -278,6 +278,7 @@ def ntk_by_parts(frequencies: Tensor, factor: float, trained: int, slow: float =
             [1.2500e-04]])
     """
     check_positive(factor, "factor")
+    check_positive(trained, "trained")
     require(0 < slow < fast, "slow", slow, f"above 0 and below fast, {fast}")
     wide = frequencies.double()
     kept = ((trained * wide / (2 * math.pi) - slow) / (fast - slow)).clamp(0, 1)

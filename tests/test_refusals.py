@@ -8,7 +8,8 @@ import torch
 from geolib._checks import as_places
 from geolib.attention import MultiHeadAttention, attention, attention_weights, extended
 from geolib.conformal import bounded_raw, free_raw, metric_root, slow_law
-from geolib.encodings import Learned, RoPE, Sinusoidal, SphericalRoPE
+from geolib.encodings import ALiBi, HalfSplit, Learned, RoPE, Sinusoidal, SphericalRoPE
+from geolib.flex import flex_attend
 from geolib.lie import (
     bch,
     entry_count,
@@ -22,8 +23,10 @@ from geolib.lie import (
 )
 from geolib.locality import log_attenuation
 from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
+from geolib.masks import document_mask, padding_mask
 from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
 from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
+from geolib.recurrence.layers import SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
@@ -33,6 +36,7 @@ from geolib.rotations import (
     ntk_by_parts,
     rescale_positions,
     yarn_frequencies,
+    yarn_length,
 )
 from geolib.sympow import embed, from_tensor, lift, state_bytes, turned_embedding
 from geolib.transport import check_frames, equivalent_frequencies
@@ -154,6 +158,35 @@ REFUSED = {
         lambda: as_places(torch.zeros(2, 3), None, 1),
         "with axes = 1; for one axis and positions of each sample write positions[..., None]",
     ),
+    "a mask in a list": (lambda: attention(Q, Q, Q, mask=[True]), "mask: got list; it must be a tensor"),
+    "lengths in a list": (lambda: padding_mask([1], 3), "lengths: got list; it must be a tensor"),
+    "documents in a list": (lambda: document_mask([0, 1]), "documents: got list; it must be a tensor"),
+    "queries of no length": (lambda: RoPE(torch.ones(2, 2), length=0.0), f"length: got 0.0; {ABOVE_0}"),
+    "half of a pair": (
+        lambda: HalfSplit(RoPE(torch.ones(2, 2)), turned=3),
+        "turned: got 3; it must be a positive even number",
+    ),
+    "fewer than no tokens unplaced": (
+        lambda: flex_attend(ALiBi(heads=1).place(PLACES[:, :1]), Q, Q, Q, unplaced=-1),
+        "unplaced: got -1; at least 0",
+    ),
+    "queries of fewer samples than positions": (
+        lambda: RoPE(torch.ones(2, 2)).place(torch.zeros(2, 3, 2)).to_reference(Q, Q.expand(2, 1, 3, 4)),
+        "q: got shape (1, 1, 3, 4); the encoding has heads, or positions of samples, for (2, 1, 3, 4)",
+    ),
+    "keys of fewer samples than positions": (
+        lambda: RoPE(torch.ones(2, 2)).place(torch.zeros(2, 3, 2)).to_reference(Q.expand(2, 1, 3, 4), Q),
+        "k: got shape (1, 1, 3, 4); the encoding has heads, or positions of samples, for (2, 1, 3, 4)",
+    ),
+    "gates of no input": (
+        lambda: SympowEncoding(4, 1, torch.ones(2, 1)).place(PLACES[:, :1]).as_score_mod(),
+        "x: got NoneType; it must be a tensor",
+    ),
+    "parts slowed by nothing": (lambda: ntk_by_parts(torch.ones(2, 1), 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
+    "parts never trained": (lambda: ntk_by_parts(torch.ones(2, 1), 2.0, 0), f"trained: got 0; {ABOVE_0}"),
+    "yarn slowed by nothing": (lambda: yarn_frequencies(8, 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
+    "yarn never trained": (lambda: yarn_frequencies(8, 2.0, 0), f"trained: got 0; {ABOVE_0}"),
+    "the length of no factor": (lambda: yarn_length(0.0), f"factor: got 0.0; {ABOVE_0}"),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
 }
 
