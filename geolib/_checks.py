@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import torch
@@ -91,3 +92,14 @@ def _column(x: Any, argument: str, axes: int | None) -> Tensor:
 def angle_dtype(*tensors: Tensor) -> torch.dtype:
     """float64 when any tensor is float64, float32 otherwise: the precision of angles, exponentials and logarithms."""
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the widest of their dtypes, so that no digit of any is lost on the way.
+
+    >>> a, b = as_widest(torch.ones(1), torch.ones(1, dtype=torch.float64))
+    >>> a.dtype, b.dtype
+    (torch.float64, torch.float64)
+    """
+    dtype = reduce(torch.promote_types, (t.dtype for t in tensors))
+    return tuple(t.to(dtype) for t in tensors)

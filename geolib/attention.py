@@ -236,7 +236,7 @@ def attention_weights(
     seen = visible(q, k, causal, mask)
     if is_grouped(q, k):
         k = repeat_heads(k, q.shape[1])
-    dtype = angle_dtype(q, k)
+    dtype = angle_dtype(q, k, *(x for x in (log_gate, attenuation) if x is not None))
     with without_autocast(q.device):
         scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
@@ -289,7 +289,13 @@ def attention(
             return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
     if literal:
         weights = attention_weights(
-            q, k, log_gate=log_gate, attenuation=attenuation, causal=causal, scale=scale, mask=mask
+            q.to(angle_dtype(q, v)),
+            k,
+            log_gate=log_gate,
+            attenuation=attenuation,
+            causal=causal,
+            scale=scale,
+            mask=mask,
         )
         return add_up(F.dropout(weights, dropout) if dropout else weights, v)
     fused = partial(F.scaled_dot_product_attention, q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped)
@@ -311,7 +317,8 @@ def add_up(weights: Tensor, v: Tensor) -> Tensor:
     if is_grouped(weights, v):
         v = repeat_heads(v, weights.shape[1])
     with without_autocast(v.device):  # as the fused kernel does: rounded at the end alone
-        return (weights @ v.to(angle_dtype(weights, v))).to(v.dtype)
+        dtype = angle_dtype(weights, v)
+        return (weights.to(dtype) @ v.to(dtype)).to(v.dtype)
 
 
 def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:

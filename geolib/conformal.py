@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_floating, check_last, check_positive, require
+from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_positive, require
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
 
 # Scale laws ---------------------------------------------------------------------------------------------------------
@@ -191,6 +191,7 @@ def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
 
     Source: RF-6.
     """
+    positions, log_scale = as_widest(positions, log_scale)
     return (positions * log_scale).exp()[:, None, None] * torch.eye(dim, dtype=positions.dtype, device=positions.device)
 
 
@@ -218,6 +219,7 @@ def general_metric(positions: Tensor, log_scales: Tensor, frequencies: Tensor) -
     Source: RF-A1, RF-A2.
     """
     check_last(log_scales, 2 * frequencies.shape[-1], "log_scales")
+    positions, log_scales, frequencies = as_widest(positions, log_scales, frequencies)
     turn = block_diagonal(rotation_matrix(positions[:, None] * frequencies))
     return turn.mT @ diagonal_metric(positions, log_scales) @ turn
 
@@ -294,6 +296,7 @@ def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
 
     Source: CS-1.
     """
+    log_scale, rotation = as_widest(log_scale, rotation)
     return log_scale.exp()[..., None, None] * rotation
 
 
@@ -359,6 +362,7 @@ def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
     """
     if 0 in (log_q.shape[-2], log_k.shape[-2]):  # without a score there is nothing to balance
         return log_q, log_k
+    log_q, log_k = as_widest(log_q, log_k)
     # No gradient through c: the score does not depend on it.
     middles = [(x.amax(-2, keepdim=True) + x.amin(-2, keepdim=True)).detach() / 2 for x in (log_q, log_k)]
     shift = (middles[0] - middles[1]) / 2
@@ -377,6 +381,7 @@ def scaled_scores(q: Tensor, k: Tensor, log_q: Tensor, log_k: Tensor) -> Tensor:
 
     Source: RF-13.
     """
+    q, k, log_q, log_k = as_widest(q, k, log_q, log_k)
     # In two halves: their product with a small inner product can be a number where the whole exponential is not.
     half = ((log_q[..., :, None] + log_k[..., None, :]) / 2).exp()
     return (q @ k.mT) * half * half

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
-from geolib._checks import angle_dtype, check_floating, check_positions, check_positive, require
+from geolib._checks import angle_dtype, as_widest, check_floating, check_positions, check_positive, require
 from geolib._precision import full_precision
 from geolib.rotations import rotation_matrix
 
@@ -135,6 +135,7 @@ def commutator(X: Tensor, Y: Tensor) -> Tensor:
     >>> upper_entries(commutator(X, Y))  # turns of different planes do not commute
     tensor([ 0.,  0., -1.])
     """
+    X, Y = as_widest(X, Y)
     return X @ Y - Y @ X
 
 
@@ -595,6 +596,7 @@ def relativity_defect(U: Tensor, V: Tensor) -> Tensor:
     >>> torch.allclose(relativity_defect(U, 3 * U), torch.zeros(4, 4, dtype=torch.float64))
     True
     """
+    U, V = as_widest(U, V)
     return exp_skew(V).mT @ exp_skew(U) - exp_skew(U - V)
 
 
@@ -830,7 +832,8 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
     if rays is None:
         # Rays are made of numbers: a gradient in the positions would end there.
         alone = positions.requires_grad or not _readable(positions)
-        rays = _alone(positions) if alone else find_rays(positions)
+        places = positions.to(angle_dtype(positions, generators))
+        rays = _alone(places) if alone else find_rays(places)
     with full_precision(generators.device):
         elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
         _refuse_tangents(elements)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib._checks import angle_dtype, require
+from geolib._checks import angle_dtype, as_widest, require
 from geolib.attention import attention_weights
 from geolib.conformal import metric_root
 
@@ -97,6 +97,7 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
 
     Source: RF-21.
     """
+    positions = positions.to(_wide(positions, sigma, precision))
     return -squared_distances(positions, precision) * _rate(sigma, positions).unsqueeze(-1)
 
 
@@ -164,6 +165,11 @@ def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
     return 0.5 * sigma.to(angle_dtype(sigma, positions)) ** -2
 
 
+def _wide(*tensors: Tensor | None) -> torch.dtype:
+    """The precision of what is computed from them."""
+    return angle_dtype(*(t for t in tensors if t is not None))
+
+
 # Three literal forms ------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +183,7 @@ def focus_one_query(weights: Tensor, decay: Tensor, v: Tensor) -> Tensor:
 
     Source: RF-19, RF-20.
     """
+    weights, decay, v = as_widest(weights, decay, v)
     return (weights.unsqueeze(-2) @ (decay.unsqueeze(-1) * v)).squeeze(-2)
 
 
@@ -191,6 +198,7 @@ def bilateral_filter(range_kernel: Tensor, spatial_kernel: Tensor, v: Tensor) ->
 
     Source: RF-21.
     """
+    range_kernel, spatial_kernel, v = as_widest(range_kernel, spatial_kernel, v)
     return torch.einsum("...mn,...mn,...nd->...md", range_kernel, spatial_kernel.expand_as(range_kernel), v)
 
 
@@ -208,8 +216,10 @@ def focused_attention(
 
     Source: RF-22.
     """
+    positions = positions.to(_wide(q, k, v, positions, sigma, precision))
     omega = pad_unplaced(attenuation(positions, sigma, precision), q.shape[-2])
-    return (attention_weights(q, k) * omega.to(q.dtype)) @ v
+    weights, wide = as_widest(attention_weights(q, k, attenuation=omega), v)
+    return (weights @ wide).to(q.dtype)
 
 
 def focused_attention_by_lse(q: Tensor, k: Tensor, v: Tensor, log_omega: Tensor) -> Tensor:
@@ -224,6 +234,7 @@ def focused_attention_by_lse(q: Tensor, k: Tensor, v: Tensor, log_omega: Tensor)
 
     Source: RF-FUSED.
     """
+    q, k, v, log_omega = as_widest(q, k, v, log_omega)
     scores = q @ k.mT * q.shape[-1] ** -0.5
     gated = scores + log_omega
     row_factor = (gated.logsumexp(-1) - scores.logsumexp(-1)).exp()
@@ -267,15 +278,16 @@ def fused_focused_attention(
     require(v.shape[:-1] == q.shape[:-1], "v", f"shape {tuple(v.shape)}", f"q and k have shape {tuple(q.shape)}")
     tokens, placed = q.shape[-2], positions.shape[0]
     require(placed <= tokens, "positions", f"{placed} rows", f"q has {tokens} tokens, so at most {tokens}")
+    dtype = _wide(q, k, v, positions, sigma, precision)
+    positions = positions.to(dtype)
     rate, u = _rate(sigma, positions), whiten(positions, precision)
     _check_heads(rate, 1, q, "sigma")
     _check_heads(u, 2, q, "precision")
     require(q.shape[-1] > 0, "q", f"shape {tuple(q.shape)}", "a query has at least one feature")
     if v.numel() == 0:
         return v.to(q.dtype)
-    dtype = angle_dtype(q, rate, u)
-    u = (u if u.dim() == 3 else u.unsqueeze(0)).to(dtype)
-    rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).to(dtype).expand(-1, placed)
+    u = u if u.dim() == 3 else u.unsqueeze(0)
+    rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).expand(-1, placed)
     y = _Focused.apply(*(x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v)), u, rate)
     return y.reshape(*v.shape).to(q.dtype)
 

@@ -401,6 +401,7 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
 
     Source: LR-A2, CS-rot, RF-13 with s = 1 (there with the opposite sign of theta).
     """
+    frequencies = frequencies.to(angle_dtype(x, frequencies))
     angles = pair_angles(positions, frequencies)
     turned = rotate_pairs(x, angles)
     there = f"one vector for each head and position, {tuple(angles.shape[:-1])} and the features"

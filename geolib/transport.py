@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_even, check_floating, check_last, require
+from geolib._checks import angle_dtype, as_widest, check_even, check_floating, check_last, require
 from geolib.conformal import diagonal_metric, general_metric, metric_root, scalar_metric
 from geolib.lie import exp_skew
 from geolib.rotations import (
@@ -86,6 +86,7 @@ def squared_length(x: Tensor, metric: Tensor) -> Tensor:
 
     Source: RF-1.
     """
+    x, metric = as_widest(x, metric)
     return torch.einsum("...i,...ij,...j->...", x, metric, x)
 
 
@@ -100,6 +101,7 @@ def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 
     Source: RF-3, RF-4.
     """
+    metrics, frames = as_widest(metrics, frames)
     p = transports(frames)
     return p.mT @ metrics[:, None] @ p
 
@@ -112,6 +114,7 @@ def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 
     Source: RF-5.
     """
+    metrics, frames = as_widest(metrics, frames)
     return frames.mT @ metrics @ frames
 
 
@@ -130,6 +133,7 @@ def compatibility(metrics: Tensor, frames: Tensor) -> Tensor:
     """
     shapes = f"shapes {tuple(metrics.shape)} and {tuple(frames.shape)}"
     require(metrics.dim() == 3 and metrics.shape == frames.shape, "metrics and frames", shapes, "both (tokens, d, d)")
+    metrics, frames = as_widest(metrics, frames)
     metric_root(metrics)
     check_frames(frames)
     common = reference_metrics(metrics, frames)
@@ -148,6 +152,7 @@ def compatible_frames(metrics: Tensor, orthogonals: Tensor) -> Tensor:
 
     Source: RF-5.
     """
+    metrics, orthogonals = as_widest(metrics, orthogonals)
     metric_root(metrics)
     values, axes = torch.linalg.eigh(metrics)
     return axes @ (values.rsqrt().unsqueeze(-1) * axes.mT) @ orthogonals
@@ -164,6 +169,7 @@ def literal_scores(q: Tensor, k: Tensor, metrics: Tensor, frames: Tensor) -> Ten
 
     Source: RF-9, RF-13.
     """
+    q, k, metrics, frames = as_widest(q, k, metrics, frames)
     return torch.einsum("...mi,mij,mnjl,...nl->...mn", q, metrics, transports(frames), k)
 
 
@@ -375,6 +381,7 @@ def transposed_scores(q: Tensor, k: Tensor, frames: Tensor) -> Tensor:
 
     Source: RF-INV.
     """
+    q, k, frames = as_widest(q, k, frames)
     return _act(frames.mT, q) @ _act(frames.mT, k).mT
 
 

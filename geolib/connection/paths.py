@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from geolib._checks import check_last, require
+from geolib._checks import as_widest, check_last, require
 
 _AT, _FROM = "ABCDEFGH", "abcdefgh"  # the query's coordinates and the key's, in Einstein sums
 
@@ -81,6 +81,7 @@ def carried_scores(u: Tensor, w: Tensor, entering: Sequence[Tensor]) -> Tensor:
     """
     axes = len(entering)
     require(0 < axes <= len(_AT), "entering", f"{axes} axes", f"it must have 1 to {len(_AT)}")
+    u, w, *entering = as_widest(u, w, *entering)
     at, start = _AT[:axes], _FROM[:axes]
     for a, steps in enumerate(entering):
         frames = line_frames(steps, a - axes - 2)

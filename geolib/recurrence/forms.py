@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_floating, require
+from geolib._checks import angle_dtype, as_widest, check_floating, require
 from geolib._compile import uncompiled
 from geolib._precision import full_precision
 from geolib.recurrence._prepared import check_state, prepared, turned
@@ -82,7 +82,8 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
     Source: CS-FUSED.
     """
     check_forms(q, k, v, power, log_gates, None)
-    modify = score_modifier(power, log_gates)
+    q, k, v, *gates = as_widest(q, k, v, *(() if log_gates is None else (log_gates,)))
+    modify = score_modifier(power, *gates)
     batch, head, i, j = (
         torch.arange(size, device=q.device).view([-1 if axis == place else 1 for place in range(4)])
         for axis, size in enumerate((*q.shape[:3], k.shape[2]))

@@ -78,13 +78,13 @@ def fused_form(
     Source: CS-FUSED, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
-    wide = angle_dtype(q, k, v)
+    wide = angle_dtype(q, k, v) if log_gates is None else angle_dtype(q, k, v, log_gates)
     dtype = v.dtype if q.dtype == k.dtype == v.dtype else wide
     with full_precision(q.device):
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), wide)
         if log_gates is not None and log_gates.requires_grad:
             q, k = following(q, k, log_gates.double().cumsum(-1), power)
-        modify = score_modifier(power, None if log_gates is None else log_gates.detach())
+        modify = score_modifier(power, None if log_gates is None else log_gates.detach().to(wide))
         values, spoilt = finite_part(v)
         factors = (t.to(dtype).contiguous() for t in (q, k, values))
         kernel, mask = flex_kernel(q.device.type, 1.0, False), _causal(q.shape[2], q.device)
