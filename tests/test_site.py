@@ -419,6 +419,16 @@ def test_explorables_fit_a_phone(visit, name):
     assert wide == []
 
 
+@pytest.mark.parametrize("width", [390, DESK["width"]])
+def test_a_page_is_about_as_high_at_first_as_when_all_of_it_is_laid_out(fresh, address, width):
+    for name in ("book/how-to-read.html", "chapters/03_rotations.html", "chapters/13_documents.html"):
+        page = fresh(viewport={"width": width, "height": 900})
+        page.goto(address + name)
+        guessed = page.evaluate("document.documentElement.scrollHeight")
+        page.add_style_tag(content="* { content-visibility: visible !important }")
+        assert 0.75 < guessed / page.evaluate("document.documentElement.scrollHeight") < 1.35, name
+
+
 @pytest.mark.parametrize("name", lively())
 def test_our_own_script_and_style_on_a_page_stay_small(fresh, address, name):
     page = fresh(viewport=DESK)
