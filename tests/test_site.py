@@ -651,6 +651,18 @@ def test_the_search_finds_words_of_the_text_and_shows_them(browser, address):
     assert re.findall(r"\\\\[a-zA-Z]+|Contents|Print to PDF|Skip to main", shown) == []
 
 
+def test_a_search_shows_the_word_and_leads_to_its_section(fresh, address):
+    page = fresh(viewport=DESK)
+    for word in ("holonomy", "symmetric power"):  # the index has a stem that is no word, and no pair of words
+        page.goto(f"{address}search.html?q={word}")
+        chapter = page.locator("#search-results li", has=page.locator('a[href*="chapters/"]')).first
+        chapter.locator("p.context a").wait_for()
+        assert word in chapter.locator("p.context").text_content()
+        page.goto(chapter.locator("p.context a").get_attribute("href"))
+        section = page.locator(f"section#{page.url.partition('#')[2]}")
+        assert word in section.text_content().lower()
+
+
 def test_the_search_index_holds_no_tex():
     index = (SITE / "searchindex.js").read_text("utf-8")
     assert '"commut"' in index or "commut:" in index
