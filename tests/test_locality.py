@@ -180,6 +180,17 @@ def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
     assert torch.autograd.gradcheck(call, inputs)
 
 
+def test_gradients_of_a_metric_for_each_head_in_one_block_are_those_of_the_literal_form():  # RF-FUSED
+    inputs = [_random(1, 2, 5, 4), _random(1, 2, 5, 4), _random(1, 2, 5, 3), _random(5, 3), 1 + _random(2, 1) / 9]
+    inputs = [x.requires_grad_() for x in [*inputs, _random(2, 3, 3)]]
+
+    def gradients(form):
+        y = form(*inputs[:5], locality.precision_matrix(inputs[5]))
+        return torch.autograd.grad(y.square().sum(), inputs)
+
+    assert_close(gradients(locality.fused_focused_attention), gradients(locality.focused_attention))
+
+
 @given(batch=st.integers(1, 3), heads=st.integers(1, 3), tokens=st.integers(1, 37), axes=st.integers(1, 3))
 @settings(deadline=None, max_examples=15)
 def test_fused_equals_literal_for_any_shape(batch, heads, tokens, axes):  # RF-FUSED
@@ -309,6 +320,7 @@ def test_fused_locality_of_nothing_is_nothing(shape):
     y = locality.fused_focused_attention(q, q, q, positions, torch.tensor([1.0]))
     assert y.shape == shape
     y.sum().backward()
+    assert locality.fused_focused_attention(q, q, q.double(), positions, torch.tensor([1.0])).dtype == q.dtype
     with pytest.raises(ValueError, match=r"q: got shape .*at least one feature"):
         locality.fused_focused_attention(torch.ones(1, 2, 0), torch.ones(1, 2, 0), torch.ones(1, 2, 3), *_two())
 

@@ -419,6 +419,16 @@ def test_explorables_fit_a_phone(visit, name):
     assert wide == []
 
 
+@pytest.mark.parametrize("width", [390, DESK["width"]])
+def test_a_page_is_about_as_high_at_first_as_when_all_of_it_is_laid_out(fresh, address, width):
+    for name in ("book/how-to-read.html", "chapters/03_rotations.html", "chapters/13_documents.html"):
+        page = fresh(viewport={"width": width, "height": 900})
+        page.goto(address + name)
+        guessed = page.evaluate("document.documentElement.scrollHeight")
+        page.add_style_tag(content="* { content-visibility: visible !important }")
+        assert 0.75 < guessed / page.evaluate("document.documentElement.scrollHeight") < 1.35, name
+
+
 @pytest.mark.parametrize("name", lively())
 def test_our_own_script_and_style_on_a_page_stay_small(fresh, address, name):
     page = fresh(viewport=DESK)
@@ -639,6 +649,18 @@ def test_the_search_finds_words_of_the_text_and_shows_them(browser, address):
     shown = " ".join(seen.page.locator("#search-results p.context").all_text_contents())
     assert "commut" in shown.lower()
     assert re.findall(r"\\\\[a-zA-Z]+|Contents|Print to PDF|Skip to main", shown) == []
+
+
+def test_a_search_shows_the_word_and_leads_to_its_section(fresh, address):
+    page = fresh(viewport=DESK)
+    for word in ("holonomy", "symmetric power"):  # the index has a stem that is no word, and no pair of words
+        page.goto(f"{address}search.html?q={word}")
+        chapter = page.locator("#search-results li", has=page.locator('a[href*="chapters/"]')).first
+        chapter.locator("p.context a").wait_for()
+        assert word in chapter.locator("p.context").text_content()
+        page.goto(chapter.locator("p.context a").get_attribute("href"))
+        section = page.locator(f"section#{page.url.partition('#')[2]}")
+        assert word in section.text_content().lower()
 
 
 def test_the_search_index_holds_no_tex():

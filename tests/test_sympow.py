@@ -264,6 +264,30 @@ def test_the_wider_of_two_float_dtypes_decides():  # CS-P3
     assert_close(act(P.float(), s.double(), 2), act(P.float().double(), s.double(), 2))
 
 
+def made_on_meta():
+    """Everything that looks into a table, on the meta device."""
+    v, A, s = (torch.empty(*shape, device="meta") for shape in [(5, 3), (3, 3), (5, 6)])
+    made = [embed(v, 2), sympow.turned_embedding(v[..., :2], v[..., :1], 2), lift(A, 2), act(A, s, 2)]
+    return [*made, sympow.to_tensor(s, 3, 2), sympow.from_tensor(v[..., None] * v[:, None], 2)]
+
+
+def test_tables_are_made_on_the_device_of_the_arguments(monkeypatch):  # CS-k, CS-P3
+    made = made_on_meta()
+    assert [tuple(x.shape) for x in made] == [(5, 6), (5, 3), (6, 6), (5, 6), (5, 3, 3), (5, 6)]
+    assert all(x.is_meta for x in made)
+
+    # A table from elsewhere does as well, but a GPU waits for it each time. They are kept, so nothing is made below.
+    def watched(make):
+        return lambda *given: devices.append(given[2]) or make(*given)
+
+    devices = []
+    for name in ("monomials", "_entries", "_root_weights"):
+        monkeypatch.setattr(sympow, name, watched(getattr(sympow, name)))
+    made_on_meta()
+    assert len(devices) > 4
+    assert set(devices) == {torch.device("meta")}
+
+
 @pytest.mark.parametrize(("dim", "degree"), [(1, 2), (2, 2), (2, 4), (3, 6), (5, 4), (16, 8)])
 def test_direction_moment_is_the_mean_power_of_one_coordinate_of_a_direction(dim, degree):  # CS-k
     # A coordinate of a direction has the density (1 - x^2)^((d-3)/2); in one dimension it is 1 or -1.

@@ -1,5 +1,15 @@
 // What the page does besides showing itself; without it, all text, formulas, proofs and pictures are there.
 (() => {
+  // A section that waits with its layout is taken to be as high as its words and pictures ask for, so that the scrollbar
+  // tells how much there is to read. Pixels a letter, a picture and a heading, fitted to the book's own sections.
+  const narrow = Math.max(1, Math.sqrt(620 / (innerWidth - 40)));  // formulas, code and pictures grow less than text
+  for (const section of document.querySelectorAll(".bd-article > section > section")) {
+    const folded = [...section.querySelectorAll("details:not([open])")].map((box) => box.textContent.length);
+    const letters = section.textContent.length - folded.reduce((sum, count) => sum + count, 0);
+    const height = 200 + 0.46 * narrow * letters + 460 * section.querySelectorAll("img").length;
+    section.style.setProperty("--guessed-height", `${Math.round(height)}px`);
+  }
+
   // What is wider than its place scrolls: then a key can reach it, and its end fades while more is to come.
   function mark(box) {
     const hidden = box.scrollWidth - box.clientWidth;
