@@ -137,6 +137,7 @@ def test_small_normalisers_of_large_products_stay_finite(large_products):
     q[:, :, 7] = 0
     args = [t.requires_grad_() for t in (q, k, v, log_gates)]
     attended = chunked_form(*args[:3], 4, args[3], chunk=8)[0]
+    assert attended.log_normaliser.dtype == torch.float32
     assert attended.output.isfinite().all()
     assert (attended.output[:, :, 7] == 0).all()
     assert attended.output.abs().max() < 200 * v.abs().max()

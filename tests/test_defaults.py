@@ -13,10 +13,18 @@ import test_laws
 import torch
 from torch.testing import assert_close
 
-from geolib import attention, conformal, lie, locality, rotations, sympow, transport
+from geolib import attention, conformal, connection, lie, locality, recurrence, rotations, sympow, transport
 from geolib.encodings import build
+from geolib.recurrence import _chunks_cpu
 
-TABLES = (sympow.monomials, sympow.variables, sympow._root_weights, sympow._raised, sympow._entries)
+TABLES = (
+    sympow.monomials,
+    sympow.variables,
+    sympow._root_weights,
+    sympow._raised,
+    sympow._entries,
+    _chunks_cpu._layout,
+)
 PLACES = torch.tensor([[0.0, 1.0], [2.0, 0.5], [1.0, 3.0]])
 M = PLACES[:, 0]
 CELLS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
@@ -46,6 +54,49 @@ def scale():
 
 def speeds():
     return 0.1 + torch.rand(4)
+
+
+def attended(form):
+    """A form's output and normaliser, and what it carries on from a state of keys before."""
+
+    def call(q, k, v, gates, turns, *before):
+        result = form(q, k, v, 4, gates, turns, *([recurrence.State(*before)] if before else []))
+        return result if isinstance(result, recurrence.Attended) else [*result[0], *result[1]]
+
+    return call
+
+
+def texts(*more):
+    """Queries, keys, values, gates and turns of seven tokens."""
+    return [plain(1, 2, 7, 4), plain(1, 2, 7, 4), plain(1, 2, 7, 3), -torch.rand(1, 2, 7), plain(1, 2, 7, 2), *more]
+
+
+def earlier():
+    """A state."""
+    q, k, v, gates, turns = texts()
+    return list(recurrence.recurrent_form(q, k, v, 4, gates, turns)[1])
+
+
+def in_chunks(*arguments):
+    return recurrence.chunked_form(*arguments, chunk=3)
+
+
+def in_large_products(*arguments):
+    return recurrence.chunks.chunked_with(recurrence.chunks.by_large_products, *arguments, chunk=3)
+
+
+def of_connection(function):
+    """A function of the connection with these steps."""
+
+    def call(*steps):
+        result = function(connection.Connection(steps))
+        return result.steps if isinstance(result, connection.Connection) else result
+
+    return call
+
+
+def steps_of_a_grid():
+    return [torch.eye(3) + 0.3 * plain(2, 3, 3, 3), torch.eye(3) + 0.3 * plain(3, 2, 3, 3)]
 
 
 # Beside the functions that take a batch: (function, arguments).
@@ -106,6 +157,54 @@ CASES = {name: case for name, case in test_batches.CASES.items() if name != "tur
         lambda q, k, v: attention.attention(q, k, v, causal=True, mask=k[..., 0] < 9),
         lambda: [plain(2, 3, 4), plain(3, 4), plain(2, 3, 4)],
     ),
+    "empty_state": (lambda k, v: recurrence.empty_state(k, v, 2), lambda: [plain(1, 2, 3, 4), plain(1, 2, 3, 5)]),
+    "attention_form": (attended(recurrence.attention_form), texts),
+    "softmax_form": (lambda q, k, v, gates, turns: recurrence.softmax_form(q, k, v, 4, gates), texts),
+    "one_chunk_form": (lambda *a: recurrence.one_chunk_form(*a[:3], 4, *a[3:]), texts),
+    "recurrent_form": (attended(recurrence.recurrent_form), texts),
+    "recurrent_form, a state": (attended(recurrence.recurrent_form), lambda: texts(*earlier())),
+    "chunked_form": (attended(in_chunks), texts),
+    "chunked_form, a state": (attended(in_chunks), lambda: texts(*earlier())),
+    "large products": (attended(in_large_products), texts),
+    "large products, a state": (attended(in_large_products), lambda: texts(*earlier())),
+    "read_state": (
+        lambda q, *state: recurrence.read_state(recurrence.State(*state), q, 4),
+        lambda: [plain(1, 2, 7, 4), *earlier()],
+    ),
+    "cayley_rotation": (connection.cayley_rotation, lambda: [plain(5, 3)]),
+    "line_frames": (lambda steps: connection.line_frames(steps, 1), lambda: [plain(2, 4, 3, 3)]),
+    "carried_scores": (
+        lambda u, w, *entering: connection.carried_scores(u, w, entering),
+        lambda: [plain(2, 3, 1, 3), plain(2, 3, 1, 3), plain(2, 3, 3, 3), plain(2, 3, 3, 3)],
+    ),
+    "transport_along": (
+        of_connection(lambda grid: connection.transport_along(grid, [(0, 0), (1, 0), (1, 1)])),
+        steps_of_a_grid,
+    ),
+    "plaquettes": (of_connection(connection.plaquettes), steps_of_a_grid),
+    "flatness_defect": (of_connection(connection.flatness_defect), steps_of_a_grid),
+    "to_frames": (of_connection(connection.to_frames), steps_of_a_grid),
+    "from_frames": (
+        lambda frames: connection.from_frames(frames, 2).steps,
+        lambda: [torch.eye(3) + 0.3 * plain(3, 4, 3, 3)],
+    ),
+    "gauge_transform": (
+        lambda change, *steps: of_connection(lambda grid: connection.gauge_transform(grid, change))(*steps),
+        lambda: [torch.eye(3) + 0.3 * plain(3, 3, 3, 3), *steps_of_a_grid()],
+    ),
+    "turning_steps": (
+        lambda a, b, theta: connection.turning_steps([a, b], theta).steps,
+        lambda: [plain(2, 3), plain(3, 2), plain(2)],
+    ),
+    "conformal_steps": (
+        lambda *data: connection.conformal_steps(*data).steps,
+        lambda: [plain(3, 3), plain(3, 3), plain(2)],
+    ),
+    "householder_steps": (
+        lambda w, beta: connection.householder_steps(w, beta).steps,
+        lambda: [plain(5, 3), 0.3 * torch.rand(5)],
+    ),
+    "generator_steps": (lambda A: connection.generator_steps(A, (3, 3)).steps, lambda: [skew(3, 2)]),
 }
 # These look at the numbers they are given, and the meta device has none.
 LOOKING = {
@@ -115,7 +214,9 @@ LOOKING = {
     *("position_rotations", "position_rotations, lines", "placed_rotations", "placed_rotations, planes"),
     *("shift_deviation", "decorrelation_length", "skew_preset", "whiten", "log_attenuation", "focused_attention"),
     *("attenuation, each query its own", "fused_focused_attention", "rotation_preset", "diagonal_preset"),
-    *("reflection_preset", "mixed_preset", "general_preset"),
+    *("reflection_preset", "mixed_preset", "general_preset", "one_chunk_form", "transport_along", "plaquettes"),
+    *("flatness_defect", "to_frames", "from_frames", "gauge_transform", "turning_steps", "conformal_steps"),
+    *("householder_steps", "generator_steps"),
 }
 
 

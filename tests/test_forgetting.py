@@ -60,6 +60,7 @@ def test_what_cannot_be_is_refused(argument, values):
         signal_to_noise(*values, 8, 2)
 
 
-def test_a_distance_is_above_zero():
-    with pytest.raises(ValueError, match=r"^distance: got 0"):
-        gate_for_distance(0)
+@pytest.mark.parametrize("distance", [0, math.inf])
+def test_a_distance_is_above_zero_and_finite(distance):
+    with pytest.raises(ValueError, match=f"^distance: got {distance}"):
+        gate_for_distance(distance)

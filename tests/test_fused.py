@@ -111,6 +111,15 @@ def test_float32_gates_keep_small_differences_of_large_sums():  # CS-gate
         assert i < 2000 or (rounded.double() - ours).abs() > 1e-3  # what one part alone would give
 
 
+def test_a_mask_made_in_inference_serves_training(differentiable):
+    fused._causal.cache_clear()
+    with torch.inference_mode():
+        fused_form(*detached(inputs(tokens=20))[:3], 2)
+    args = inputs(tokens=20)[:3]
+    fused_form(*args, 2).output.square().sum().backward()
+    assert all(t.grad.any() for t in args)
+
+
 @pytest.mark.parametrize("form", [fused_form, attention_form])
 def test_a_nan_among_the_values_reaches_no_earlier_token(form):
     q, k, v, log_gates, turns = detached(inputs(tokens=10))

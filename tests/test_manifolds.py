@@ -1,5 +1,6 @@
 """Christoffel symbols, geodesics, transport and holonomy against closed forms, R^3 and conserved quantities."""
 
+import itertools
 import math
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from torch.func import jacfwd
 from torch.testing import assert_close
 
 from geolib import manifolds as mf
-from geolib.manifolds._shortest import exact_velocity
+from geolib.manifolds._shortest import exact_velocity, first_velocity, shortened
+from geolib.manifolds._solver import pull
 from geolib.rotations import rotation_matrix
 from geolib.transport import rotation_preset, transports
 
@@ -115,6 +117,7 @@ POINTWISE = {
     "conformal sectional": lambda x: mf.conformal_sectional_curvature(bump_in_space, x, x.roll(1, -1) + 1, x.cos()),
     "conformal curvature": lambda x: mf.conformal_curvature(bumpy, x[..., :2]),
     "angle": lambda x: mf.rotation_angle(mf.torus(), x[..., :2], rotation_matrix(x[..., 2])),
+    "latitude transport": lambda x: mf.latitude_transport(x[..., 0], x[..., 1]),
     "power transport": lambda x: mf.power_transport(-0.3, x[..., 0], x[..., 1]),
     "spherical area": lambda x: mf.spherical_area(*(F.normalize(x.roll(i, -1) + i, dim=-1) for i in range(3))),
 }
@@ -571,6 +574,10 @@ def test_sectional_curvature_depends_on_the_plane_alone():  # RF-FLAT
     point, u, v = vec(0.2, 0.3, -0.1), double(3), double(3)
     first = mf.sectional_curvature(SKEWED, point, u, v)
     close(first, mf.sectional_curvature(SKEWED, point, 2 * v - u, 3 * u + v))
+    long = vec(1e-9, 1, 1e9)[:, None]  # and not on lengths, each vector's own
+    close(mf.sectional_curvature(SKEWED, point, long * u, long.flip(0) * v), first.expand(3))
+    again = mf.conformal_sectional_curvature(bump_in_space, point, long * u, long.flip(0) * v)
+    close(again, mf.conformal_sectional_curvature(bump_in_space, point, u, v).expand(3))
     assert (first - mf.sectional_curvature(SKEWED, point, u, v + vec(1, 0, 0))).abs() > 1e-3
 
 
@@ -661,11 +668,30 @@ def test_polynomials_and_shooting_find_the_same_velocity(monkeypatch, chart, sta
     close(polynomial, mf.logarithm(chart, start, end), 0)
 
 
+def test_shooting_finds_near_and_far_points_of_the_half_plane(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
+    speed = vec(0.1, 0.6)
+    ends = torch.stack([speed.tanh(), 1 / speed.cosh()], -1)  # the unit half-circle
+    velocities = mf.logarithm(mf.half_plane().within(1e-10, 1e-12), vec(0, 1), ends)
+    close(velocities, torch.stack([speed, 0 * speed], -1), 1e-8)
+
+
 def test_a_polynomial_near_a_saddle_of_the_energy_is_refused():
     sphere, times = mf.sphere_spherical(), torch.linspace(0, 4, 25, dtype=torch.float64)
     equator = torch.stack([torch.full_like(times, math.pi / 2), times], -1)  # longer than half a great circle
     assert exact_velocity(sphere, equator[None]) is None
     close(exact_velocity(sphere, 0.75 * equator[None] + vec(math.pi / 8, 0)), vec(0, 3)[None])
+
+
+@pytest.mark.parametrize(
+    ("chart", "start", "velocity"), [(mf.half_plane(), vec(0, 1), vec(1.8, 0)), (POLAR, vec(1, 2), vec(0.2, 0))]
+)
+def test_the_polygon_begins_with_nearly_the_velocity(chart, start, velocity):
+    end = mf.exponential(chart, start, velocity)
+    polygon, shortest = shortened(chart, start[None], end[None])
+    assert shortest
+    close(first_velocity(polygon), velocity[None], 0.02)
+    close(exact_velocity(chart, polygon), velocity[None])  # polynomials begin where the polygon lies
 
 
 def test_a_way_that_leaves_the_chart_is_refused():
@@ -680,6 +706,17 @@ def test_far_points_of_the_half_plane_have_their_distance():
     turns = torch.arange(4) * math.pi / 2 + 0.2
     ends = mf.exponential(chart, start, 1.2 * 4 * torch.stack([turns.cos(), turns.sin()], -1))
     close(mf.distance(chart, start, ends), vec(4, 4, 4, 4), 1e-4)
+
+
+def test_the_shortest_way_takes_the_same_steps_in_any_unit():
+    unit, counts, found = mf.sphere_spherical(), [], []
+    for scale in (2.0**-12, 1.0, 2.0**12):
+        calls = itertools.count()
+        chart = mf.Chart(2, lambda x, s=scale, n=calls: (next(n), s * unit.metric(x))[1], unit.margin)
+        found.append(mf.logarithm(chart, vec(1.1, 0.2), vec(0.7, 1.3)))
+        counts.append(next(calls))
+    assert counts == [counts[0]] * 3
+    close(torch.stack(found), found[1].expand(3, 2), 0)
 
 
 @pytest.mark.parametrize("radius", [1e-3, 1e3])
@@ -710,6 +747,9 @@ def test_a_point_is_at_no_distance_from_itself(chart, point):  # RF-PT
 def test_the_shorter_way_round_is_taken():
     equator = torch.stack([vec(math.pi / 2, 0.1), vec(math.pi / 2, 6.2)])
     close(mf.distance(mf.sphere_spherical(), *equator), vec(2 * math.pi - 6.1)[0])
+    inner, meridian = torch.stack([vec(math.pi, 0.1), vec(math.pi, 6.2)]), torch.stack([vec(0.1, 2), vec(6.2, 2)])
+    close(mf.distance(mf.torus(3.0, 1.2), *inner), vec(1.8 * (2 * math.pi - 6.1))[0])
+    close(mf.distance(mf.torus(3.0, 1.2), *meridian), vec(1.2 * (2 * math.pi - 6.1))[0])
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------
@@ -755,7 +795,16 @@ def test_an_excursion_between_the_samples_is_caught_by_the_solver():
         return torch.stack([t, 1 - 1.01 * torch.exp(-(((t - 0.5078) / 0.05) ** 2))])
 
     with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.502"):
-        mf.parallel_transport(mf.half_plane().within(1e-5, 1e-6), dip, vec(1, 0))
+        mf.parallel_transport(mf.half_plane().within(1e-3, 1e-3), dip, vec(1, 0))
+
+
+def test_where_the_solver_stops_the_curve_has_left_the_chart(monkeypatch):
+    rows = torch.eye(2).double()
+    assert pull(mf.half_plane(), vec(0, -1), vec(1, 0), rows).isnan().all()
+    monkeypatch.setattr("geolib.manifolds.transport.solve", lambda chart, rate, rows, times: (rows[None], 0.25))
+    left = "path, piece 0: got a curve that leaves the chart at t = 0.25; it must stay inside 'half-plane'"
+    with pytest.raises(ValueError, match=f"^{left}$"):
+        mf.transport_matrix(mf.half_plane(), mf.segment(vec(0, 1), vec(1, 1)))
 
 
 def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
@@ -843,8 +892,13 @@ def test_a_point_outside_is_told_with_its_chart(chart, name):
     complaint = rf"^points: got \[\[-1.0, -2.0\]\]; all points must lie inside the chart '{name}'$"
     with pytest.raises(ValueError, match=complaint):
         mf.christoffel(chart, torch.stack([vec(0.5, 0.5), vec(-1, -2)][name == "chart" :]))
-    assert mf.sphere_stereographic().name == "sphere, stereographic"
-    assert (mf.torus().name, mf.conformally_flat(bumpy).name) == ("torus", "conformally flat")
+
+
+def test_charts_have_names():
+    made = mf.sphere_spherical, mf.sphere_stereographic, mf.half_plane, mf.poincare_disk, mf.torus
+    names = ["sphere, spherical coordinates", "sphere, stereographic", "half-plane", "Poincare disk", "torus"]
+    assert [chart().name for chart in made] == names
+    assert mf.conformally_flat(bumpy).name == "conformally flat"
 
 
 def test_a_slanted_line_through_flat_planes_carries_as_riemannformer_does():  # RF-8

@@ -76,6 +76,12 @@ def test_powers_inside_something_that_would_take_softmax_are_refused():  # CS-at
         PerLayerFocusing(inside, [])
 
 
+def test_query_heads_share_the_keys_of_fewer_heads():  # CS-att
+    q, k = normal(1, 4, 3, 6), normal(1, 2, 5, 6)
+    placed = PowerScores(Encoding(), 2).place(torch.zeros(3, 1), torch.zeros(5, 1))
+    assert_close(placed.weights(q, k), literal(q, k[:, [0, 0, 1, 1]], 2))
+
+
 def test_a_layers_weights_are_those_it_adds_values_by():  # CS-att, RF-19
     layer, x = MultiHeadAttention(16, 2).double(), normal(2, 6, 16)
     for name in ("rope-axial+sympow", "lf+sympow", "rope-axial+lf", "none"):

@@ -28,6 +28,7 @@ from geolib.recurrence import (
     crossing_length,
     cumulative_angles,
     empty_state,
+    forms,
     ideal_chunk,
     log_decay,
     log_gates,
@@ -41,7 +42,7 @@ from geolib.recurrence import (
     turns_of,
 )
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
-from geolib.sympow import dimension, lift, monomials
+from geolib.sympow import dimension, lift, monomials, norm_functional
 
 
 @pytest.fixture(autouse=True)
@@ -276,6 +277,17 @@ def test_no_form_reads_unwritten_memory(power):
             assert_close(ours, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_made_in_inference_serve_training(form):
+    for table in (_chunks_cpu._layout, monomials, norm_functional):
+        table.cache_clear()
+    args = [t.requires_grad_() for t in inputs()]
+    with torch.inference_mode():
+        form(*args[:3], 2, *args[3:])
+    form(*args[:3], 2, *args[3:]).output.square().sum().backward()
+    assert all(t.grad.any() for t in args)
+
+
 @pytest.mark.parametrize("numbers", [1, 100, 2**20])
 @pytest.mark.parametrize("power", [2, 4])
 def test_blocks_of_monomials_change_nothing(monkeypatch, numbers, power):  # CS-chunk
@@ -507,6 +519,15 @@ def test_a_fused_kernel_with_a_modified_score_computes_the_attention_form():  # 
     assert_close(ours, attention_form(q, k, v, 2, log_g).output, rtol=1e-4, atol=1e-5)
 
 
+def test_a_token_alone_is_left_to_the_compiler_and_a_loop_over_several_is_not(monkeypatch):  # CS-rec
+    args, seen = inputs(tokens=3), []
+    monkeypatch.setattr(forms, "uncompiled", lambda loop: seen.append(loop) or loop)
+    recurrent_form(*(t[:, :, :1] for t in args[:3]), 2)
+    assert not seen
+    recurrent_form(*args[:3], 2)
+    assert len(seen) == 1
+
+
 # Parts ---------------------------------------------------------------------------------------------------------------
 
 
@@ -666,9 +687,10 @@ def well_conditioned(**shape):
 def test_keys_of_any_size_give_the_same_output(form, size, power):  # CS-att
     q, k, v, log_g, turns = well_conditioned(tokens=12)
     exact = attention_form(q, k, v, power, log_g, turns)
-    ours = form(q.float(), (size * k).float(), v.float(), power, log_g.float(), turns.float())
+    sizes = torch.tensor([[1.0, size], [size, 1.0]], dtype=torch.float64)  # each head's keys have a size of their own
+    ours = form(q.float(), (sizes[..., None, None] * k).float(), v.float(), power, log_g.float(), turns.float())
     assert_close(ours.output, exact.output.float(), rtol=1e-4, atol=1e-5)
-    logs = exact.log_normaliser + power * math.log(size)
+    logs = exact.log_normaliser + power * sizes.log()[..., None]
     assert_close(ours.log_normaliser, logs.float(), rtol=1e-4, atol=1e-2)
 
 
@@ -754,9 +776,11 @@ def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
     for form in FORMS:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert_close(form(q, k, v, 2, log_g, turns).output, expected, rtol=1e-4, atol=1e-5)
-        low = form(q.bfloat16(), k.bfloat16(), v.bfloat16(), 2, log_g, turns)
-        assert low.output.dtype == torch.bfloat16
-        assert low.log_normaliser.dtype == torch.float32
+        half = [t.bfloat16() for t in (q, k, v)]
+        for more in ((), (log_g, turns)):  # products of bfloat16 add up in float32, and are rounded at the end alone
+            low, exact = form(*half, 2, *more), form(*(t.float() for t in half), 2, *more)
+            assert_close(low.output, exact.output.bfloat16(), rtol=0, atol=0)
+            assert_close(low.log_normaliser, exact.log_normaliser)
 
 
 def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
@@ -1026,6 +1050,11 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     for h, i, j in np.ndindex(2, 5, 5):
         expected = g[h, j + 1 : i + 1].log().sum() if j <= i else torch.tensor(float("-inf"))
         assert_close(bias[0, h, i, j], expected, rtol=1e-5, atol=1e-6)
+    # And so for the last queries, as a change of scores.
+    late = encoding.place(positions[3:], positions)
+    head, i, j = torch.meshgrid(torch.arange(2), torch.arange(2), torch.arange(5), indexing="ij")
+    assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias[0, :, 3:], rtol=1e-5, atol=1e-6)
+    assert_close(late.log_gate(x), bias[:, :, 3:])
     layer, changed = MultiHeadAttention(16, 2, causal=True), x.clone()
     changed[:, -1] += 1
     assert_close(layer(changed, placed)[:, :-1], layer(x, placed)[:, :-1])

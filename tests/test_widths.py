@@ -50,6 +50,17 @@ def along(u, w, *entering):
     return connection.carried_scores(u, w, entering)
 
 
+def pairs():
+    """Queries, keys and values of five tokens; no score is near 0, where a state has fewer digits."""
+    return [widths(1, 1, 5, 4), widths(1, 1, 5, 4), plain(1, 1, 5, 3)]
+
+
+def after(form, q, k, v, before):
+    """A form's output from a state on, whose last row counts."""
+    state = recurrence.State(before[:, :, :-1], before[:, :, -1], torch.zeros(1, 1, 2, dtype=F64))
+    return form(q, k, v, 2, state=state)[0].output
+
+
 # Functions whose arguments may differ in precision, with arguments drawn in float64: any of them may be the widest.
 MIXED = {
     "conformal_map": (conformal.conformal_map, lambda: [plain(5, 6), plain(5), plain(5, 3)]),
@@ -99,6 +110,13 @@ MIXED = {
     "add_up": (attention.add_up, lambda: [plain(5, 6), plain(6, 4)]),
     "carried_scores": (along, lambda: [plain(2, 2, 1, 3), plain(2, 2, 1, 3), turns(2, 2), turns(2, 2)]),
     "attention, attenuated": (attenuated, lambda: [plain(5, 4), plain(6, 4), plain(6, 3), widths(5, 6)]),
+    "attention_form": (lambda *qkv: recurrence.attention_form(*qkv, 2).output, lambda: pairs()),
+    "one_chunk_form": (lambda *qkv: recurrence.one_chunk_form(*qkv, 2), lambda: pairs()),
+    "recurrent_form": (
+        lambda *given: after(recurrence.recurrent_form, *given),
+        lambda: [*pairs(), widths(1, 1, 4, 10)],
+    ),
+    "chunked_form": (lambda *given: after(recurrence.chunked_form, *given), lambda: [*pairs(), widths(1, 1, 4, 10)]),
     "softmax_form": (
         lambda q, k, v, gates: recurrence.softmax_form(q, k, v, 2, gates),
         lambda: [*(x[None] for x in apart(4, 4, 3)), -widths(1, 1, 5)],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from geolib._compile import uncompiled
+from geolib._compile import kept, uncompiled
 from geolib._precision import full_precision
 from geolib.recurrence._shared import Sums, power_of
 from geolib.sympow import dimension, monomials, norm_functional
@@ -275,7 +275,7 @@ def _tiles(dim: int, power: int, width: int) -> tuple[_Tile, ...]:
     return tuple(_Tile(slice(i, min(i + width, dim)), lower - starts[i]) for i in range(0, dim, width))
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def _layout(dim: int, power: int) -> _Layout:
     """The layout of the state: tiles of a sixteenth of the variables, to double as few monomials."""
     table, lower = monomials(dim, power), dimension(dim, power - 1)

@@ -65,7 +65,8 @@ def exponent_of(k: Tensor, before: Tensor, power: int) -> Tensor:
     """
     largest = torch.linalg.vector_norm(k.detach(), float("inf"), dim=(-2, -1))
     binade = torch.frexp(largest).exponent - 1  # floor of log2
-    return torch.maximum(before, UNIT * ((binade * power + SMALL) / UNIT).floor())
+    # In whole numbers: divided, they would come in the dtype of new tensors, and take K with them.
+    return torch.maximum(before, UNIT * ((binade * power + SMALL) // UNIT))
 
 
 def above_rounding(normaliser: Tensor, floor: Tensor) -> Tensor:

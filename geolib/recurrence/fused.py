@@ -103,6 +103,7 @@ def kernel_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)  # a mask made in inference must serve training later
 def _causal(tokens: int, device: torch.device) -> Any:
     """The causal mask by blocks, found without a matrix of pairs.
 
