@@ -32,9 +32,9 @@ from geolib.lab.experiments.papers.riemannformer import (
 )
 from geolib.lab.experiments.papers.scales import SCALE, start_of
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
-from geolib.lab.experiments.plan import Experiment, Stage, Variant
+from geolib.lab.experiments.plan import Course, Experiment, Stage, Variant
 from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error
-from geolib.lab.experiments.tables import cells_of, difference_table, ordering, table
+from geolib.lab.experiments.tables import cells_of, difference_table, ordering, provenance, table, tables_of
 from geolib.lab.models import ViT
 from geolib.lab.runs import Record
 
@@ -458,6 +458,140 @@ def test_differences_stand_beside_the_papers():  # RF-T1
     assert shown.header == ["difference", "cifar10, paper", "cifar10, ours"]
     assert shown.notes == [f"{len(TABLE1.against) - 1} of {len(TABLE1.against)} pairs have no common seed yet."]
     assert PAPER["rope", "cifar10"] - PAPER["none", "cifar10"] == pytest.approx(8.30)
+
+
+# A table by hand: two methods with numbers in a paper, one without; digits and CIFAR-10 at two scales.
+SMALL = Experiment(
+    name="small",
+    about="a table small enough to write down",
+    datasets=("digits", "cifar10"),
+    methods={"none": "No-Pos", "rope": "RoPE", "lf": "LF"},
+    settings={"smoke": {"epochs": 1}, "cpu": {"epochs": 2, "test_size": 400}},
+    seeds={"smoke": (0,), "cpu": (0, 1)},
+    against=(("rope", "none"), ("lf", "rope")),
+    source="RF-T1",
+    paper={("none", "digits"): 20.0, ("rope", "digits"): 90.5},
+    paper_setting={"epochs": 2, "train_size": 7, "test_size": None},
+    chosen="The rest is ours.",
+    parts={"smoke": (("none", "digits"), ("rope", "digits"))},
+)
+ORDER = (
+    "digits: the paper's order holds (none < rope). Too few common seeds (fewer than 3) to know the noise: none < rope."
+)
+
+
+def small_records(accuracies, scale="cpu", **data):
+    """Records of the small table from {(row, data set): accuracies in %, one a seed}."""
+    return [
+        replace(record(SMALL.config(scale, *cell, seed), a / 100, "small"), data=data)
+        for cell, values in accuracies.items()
+        for seed, a in enumerate(values)
+    ]
+
+
+def test_a_table_is_what_one_would_write_down():  # RF-T1
+    made = small_records({("none", "digits"): [20, 22], ("rope", "digits"): [90, 92], ("lf", "cifar10"): [41.234]})
+    shown = table(SMALL, "cpu", made)
+    assert shown.title == "small (cpu scale): top-1 test accuracy in % after the last epoch"
+    assert shown.header == ["method", "digits, paper", "digits, ours", "cifar10, paper", "cifar10, ours"]
+    assert shown.rows == [
+        ["No-Pos", "20.00", "21.00 ± 1.41 (2 seeds)", "-", ""],
+        ["RoPE", "90.50", "91.00 ± 1.41 (2 seeds)", "-", ""],
+        ["LF", "-", "", "-", "41.23 (1 seed)"],
+    ]
+    assert shown.notes == [
+        "7 of 12 runs not run yet.",
+        "RF-T1. Where the settings differ, paper: train_size 7, ours all; test_size all, ours 400.",
+        "The rest is ours.",
+        ORDER,
+        "Ran on a device (float32).",
+    ]
+
+
+def test_the_last_notes_tell_of_the_test_images_and_of_all_devices():  # RF-T1
+    made = small_records({("none", "digits"): [20, 50]}, test_images=400)
+    notes = table(SMALL, "cpu", [made[0], replace(made[1], device="another", precision="bf16")]).notes
+    assert notes[-2].startswith("± is over seeds alone")
+    assert notes[-2].endswith("each accuracy by about 2.25 points.")
+    assert notes[-1] == "Ran on a device (float32); another (bf16)."
+
+
+def test_a_table_without_a_paper_has_a_column_for_each_set_and_no_word_of_settings():
+    ours = replace(SMALL, paper={}, paper_setting={}, chosen="")
+    shown = table(ours, "cpu", small_records({("none", "digits"): [20, 22], ("rope", "cifar10"): [30]}))
+    assert shown.header == ["method", "digits", "cifar10"]
+    assert shown.rows == [["No-Pos", "21.00 ± 1.41 (2 seeds)", ""], ["RoPE", "", "30.00 (1 seed)"]]
+    assert shown.notes == ["9 of 12 runs not run yet.", "Ran on a device (float32)."]
+    assert table(ours, "cpu", []).notes == ["None of the 12 runs is recorded yet."]
+
+
+def test_a_scale_shows_its_own_rows_and_sets_and_what_they_lack():  # RF-T1
+    every = [(row, data) for row in SMALL.methods for data in SMALL.datasets]
+    made = [*small_records({cell: [50, 60] for cell in every}), *small_records({("none", "digits"): [20]}, "smoke")]
+    shown = table(SMALL, "smoke", made)
+    assert (shown.header[1:], [row[0] for row in shown.rows]) == (["digits, paper", "digits, ours"], ["No-Pos"])
+    assert shown.notes[:2] == [
+        "1 of 2 runs not run yet.",
+        "RF-T1. Where the settings differ, paper: epochs 2, ours 1; train_size 7, ours all.",
+    ]
+    assert "digits: too few records to compare the order of methods." in shown.notes
+    agreed = replace(SMALL, paper_setting={"epochs": 2})
+    assert table(agreed, "cpu", made).notes[1] == "RF-T1. Where the settings differ, paper: nowhere it states one."
+
+
+def test_differences_are_what_one_would_write_down():  # RF-T1
+    made = small_records(
+        {
+            ("none", "digits"): [20, 22],
+            ("rope", "digits"): [90, 94],
+            ("rope", "cifar10"): [50, 51],
+            ("lf", "cifar10"): [49.5],
+        }
+    )
+    shown = difference_table(SMALL, "cpu", made)
+    assert shown.title == "small (cpu scale): differences over common seeds, in percentage points"
+    assert shown.header == ["difference", "digits, paper", "digits, ours", "cifar10, paper", "cifar10, ours"]
+    assert shown.rows == [
+        ["RoPE - No-Pos", "+70.50", "+71.00 ± 1.00 (2 seeds)", "-", ""],
+        ["LF - RoPE", "-", "", "-", "-0.50 (1 seed)"],
+    ]
+    assert shown.notes == []
+    none = difference_table(SMALL, "smoke", made)
+    assert (none.header, none.rows) == (["difference"], [])
+    assert none.notes == ["1 of 1 pairs have no common seed yet."]
+    assert [t.title for t in tables_of(SMALL, "cpu", iter(made))] == [table(SMALL, "cpu", made).title, shown.title]
+    alone = small_records({("none", "digits"): [20]})
+    assert [t.title for t in tables_of(SMALL, "cpu", alone)] == [
+        shown.title.replace(
+            "differences over common seeds, in percentage points", "top-1 test accuracy in % after the last epoch"
+        )
+    ]
+
+
+def test_provenance_says_which_seeds_and_where_one_stands_alone():
+    two, one = {("none", "digits"): [20, 22]}, {("rope", "digits"): [90]}
+
+    def notes(accuracies):
+        return provenance(SMALL, "cpu", cells_of(SMALL, "cpu", small_records(accuracies)))
+
+    assert notes({}) == ["None of the 12 runs is recorded yet."]
+    assert notes(two) == ["10 of 12 runs not run yet.", "± is over the seeds [0, 1].", "Ran on a device (float32)."]
+    assert notes(two | one)[1] == "± is over the seeds [0, 1], and a number without it is one seed's."
+    assert notes(one)[1] == "± is over the seeds [0]."
+    a, b = small_records(two)
+    uneven = provenance(SMALL, "cpu", {("none", "digits"): [a, b], ("rope", "digits"): [a, b, b]})
+    assert uneven[1] == "± is over the seeds [0, 1]."
+
+
+def test_a_course_makes_its_own_tables():
+    seen = []
+    course = Course(
+        *("c", "c", "nothing", ("cpu",)),
+        course=lambda scale, records: [],
+        tabulate=lambda scale, records: seen.append((scale, len(records))) or [],
+    )
+    assert tables_of(course, "cpu", iter(small_records({("none", "digits"): [20]}))) == []
+    assert seen == [("cpu", 1)]
 
 
 def test_sampling_error_is_the_spread_over_test_sets():

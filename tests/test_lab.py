@@ -24,7 +24,7 @@ from geolib.lab.experiments import EXPERIMENTS, h100_seconds, table
 from geolib.lab.files import remove, write_atomically
 from geolib.lab.models import ViT, patches
 from geolib.lab.runs import store as lab_records
-from geolib.lab.training import Run, learning_rate, pick_device
+from geolib.lab.training import Run, learning_rate, optimiser, pick_device
 from geolib.lab.training.loop import subset
 from geolib.lab.training.watch import Diverged, Stopped, Watch
 
@@ -367,6 +367,64 @@ def test_learning_rate_is_the_closed_form():
     assert all(a > b for a, b in itertools.pairwise(rates[10:]))
     constant = Config("digits", lr=0.5, schedule="constant")
     assert {learning_rate(constant, step, 110) for step in range(110)} == {0.5}
+
+
+class Small(torch.nn.Module):
+    """A matrix, a vector, and two parameters that the model names."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"matrix": (2, 3), "vector": (3,), "spared_matrix": (2, 2), "spared_number": ()}
+        for name, shape in shapes.items():
+            setattr(self, name, torch.nn.Parameter(torch.ones(shape)))
+
+    def undecayed(self):
+        return [self.spared_matrix, self.spared_number]
+
+
+def test_matrices_decay_and_vectors_and_what_the_model_names_do_not():
+    model = Small()
+    decays, others = optimiser.adamw(
+        model, Config("digits", lr=0.1, weight_decay=0.5), torch.device("cpu")
+    ).param_groups
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert [names[id(p)] for p in decays["params"]] == ["matrix"]
+    assert [names[id(p)] for p in others["params"]] == ["vector", "spared_matrix", "spared_number"]
+    assert (decays["weight_decay"], others["weight_decay"]) == (0.5, 0.0)
+
+
+def test_a_step_takes_the_rate_that_was_set_for_it():
+    model = Small()
+    made = optimiser.adamw(model, Config("digits", lr=0.1, weight_decay=0.5), torch.device("cpu"))
+    assert [group["lr"] for group in made.param_groups] == [0.1, 0.1]
+    optimiser.set_rate(made, 0.01)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    made.step()  # Adam's first step is the rate, whatever the gradient
+    assert model.vector[0].item() == pytest.approx(0.99)
+    assert model.matrix[0, 0].item() == pytest.approx(1 - 0.01 * 0.5 - 0.01)
+    assert model.spared_number.item() == pytest.approx(0.99)
+
+
+def test_on_a_gpu_the_rate_is_a_number_in_its_memory_that_a_recording_reads(monkeypatch):
+    given = []
+
+    def full(size, value, *, dtype, device):  # what a GPU would hold, here
+        given.append((device, dtype))
+        return filled(size, value, dtype=dtype)
+
+    filled = torch.full
+    monkeypatch.setattr(torch, "full", full)
+    made = optimiser.adamw(Small(), Config("digits", lr=0.1), torch.device("cuda"))
+    rates = [group["lr"] for group in made.param_groups]
+    assert given == [(torch.device("cuda"), torch.float32)] * 2
+    assert [(rate.shape, rate.dtype, rate.item()) for rate in rates] == [((), torch.float32, pytest.approx(0.1))] * 2
+    assert made.defaults["capturable"]
+    optimiser.set_rate(made, 0.25)
+    assert [rate.item() for rate in rates] == [0.25, 0.25]
+    assert all(group["lr"] is rate for group, rate in zip(made.param_groups, rates))
+    here = optimiser.adamw(Small(), Config("digits", lr=0.1), torch.device("cpu"))
+    assert not here.defaults["capturable"]
 
 
 def test_an_unknown_device_is_an_error():

@@ -21,8 +21,12 @@ class Module:
 
 MODULES = {
     "attention": Module(
-        ("geolib/attention.py", "geolib/_written.py"),
+        ("geolib/attention.py", "geolib/_written.py", "geolib/masks.py", "geolib/flex.py"),
         ("test_attention", "test_masks", "test_flex", "test_lab_precision"),
+    ),
+    "augmentation": Module(
+        ("geolib/lab/data/augmentation.py", "geolib/lab/data/policies.py", "geolib/lab/data/batches.py"),
+        ("test_augment", "test_lab"),
     ),
     "checks": Module(
         ("geolib/_checks.py", "geolib/_precision.py"),
@@ -31,7 +35,8 @@ MODULES = {
     "conformal": Module(("geolib/conformal.py",), ("test_conformal",)),
     "connection": Module(("geolib/connection/*.py",), ("test_connection", "test_compass")),
     "encodings": Module(
-        ("geolib/encodings.py", "geolib/placed.py"), ("test_placed", "test_encodings", "test_masks", "test_flex")
+        ("geolib/encodings.py", "geolib/placed.py"),
+        ("test_placed", "test_encodings", "test_masks", "test_flex", "test_saved"),
     ),
     "lie": Module(("geolib/lie.py",), ("test_lie",)),
     "locality": Module(("geolib/locality.py",), ("test_locality",)),
@@ -41,7 +46,9 @@ MODULES = {
         ("test_recurrence", "test_chunks", "test_fused", "test_forgetting", "test_power_scores"),
     ),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
+    "schedule": Module(("geolib/lab/training/optimiser.py",), ("test_lab",)),
     "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
+    "tables": Module(("geolib/lab/experiments/tables.py",), ("test_experiments",)),
     "transport": Module(("geolib/transport.py",), ("test_transport",)),
 }

@@ -62,7 +62,11 @@ def prepare(copy: Path) -> None:
         for path in (copy / folder).rglob("*.py"):
             if path.relative_to(copy) not in wanted:
                 path.unlink()
-    (copy / "setup.cfg").write_text(settings(), "utf-8")
+    config = copy / "setup.cfg"
+    if not config.exists() or config.read_text("utf-8") != settings():
+        config.write_text(settings(), "utf-8")
+        for path in (copy / "geolib").rglob("*.py"):
+            path.touch()  # mutmut has copied files that it is now to mutate
 
 
 def settings() -> str:

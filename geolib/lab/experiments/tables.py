@@ -55,14 +55,14 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
     if experiment.tabulate is not None:
         return experiment.tabulate(experiment, scale, records)
     cells = cells_of(experiment, scale, records)
-    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, scale, cells)
+    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, cells)
     rows = []
-    for name in [name for name in experiment.rows(scale) if any((name, dataset) in cells for dataset in datasets)]:
+    for name in [name for name in experiment.methods if any((name, dataset) in cells for dataset in datasets)]:
         row = [experiment.methods[name]]
         for dataset in datasets:
             number = experiment.paper.get((name, dataset))
             row += ["-" if number is None else f"{number:.2f}"] if by_paper else []
-            row.append(_ours(cells.get((name, dataset), [])))
+            row.append(_ours(cells.get((name, dataset))))
         rows.append(row)
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
     notes = [to_come(experiment, scale, cells), *(_notes(experiment, scale, cells) if cells else [])]
@@ -101,8 +101,8 @@ def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
     return f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."
 
 
-def _recorded_sets(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
-    return [dataset for dataset in experiment.sets(scale) if any(data == dataset for _, data in cells)]
+def _recorded_sets(experiment: Experiment, cells: Cells) -> list[str]:
+    return [dataset for dataset in experiment.datasets if any(data == dataset for _, data in cells)]
 
 
 def _header(first: str, datasets: Iterable[str], by_paper: bool) -> list[str]:
@@ -128,7 +128,7 @@ def difference_table(experiment: Experiment, scale: str, records: Iterable[Recor
     Source: RF-T1.
     """
     cells = cells_of(experiment, scale, records)
-    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, scale, cells)
+    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, cells)
     rows_here = set(experiment.rows(scale))
     pairs = [pair for pair in experiment.against if rows_here.issuperset(pair)]
     rows = []
@@ -155,7 +155,7 @@ def _difference(cells: Cells, a: str, b: str, dataset: str) -> PairedDifference:
     return paired_differences(cells.get((a, dataset), ()), cells.get((b, dataset), ()))
 
 
-def _ours(records: Sequence[Record]) -> str:
+def _ours(records: Sequence[Record] | None) -> str:
     """Mean and standard deviation over seeds, in percent; nothing without a record."""
     if not records:
         return ""
@@ -181,7 +181,7 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     if experiment.chosen:
         notes.append(experiment.chosen)
     printed = [dataset for _, dataset in experiment.paper]
-    compared = [dataset for dataset in _recorded_sets(experiment, scale, cells) if printed.count(dataset) > 1]
+    compared = [dataset for dataset in _recorded_sets(experiment, cells) if printed.count(dataset) > 1]
     notes += [ordering(experiment, dataset, cells) for dataset in compared]
     notes += _sampling(cells)
     devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
