@@ -164,8 +164,14 @@ def _itself(x: Tensor) -> Tensor:
 
 
 def _from_origin(positions: Tensor, origin: float) -> Tensor:
-    """m - origin; positions as they came where nothing is to be moved."""
+    """m - origin; the positions themselves where nothing is to be moved."""
+    positions = _wide(positions)
     return positions - origin if origin else positions
+
+
+def _wide(positions: Tensor) -> Tensor:
+    """Positions with room for the digits of what is computed from them: types narrower than float32 as float32."""
+    return positions.to(angle_dtype(positions)) if positions.is_floating_point() else positions
 
 
 def _real(origin: float) -> float:
@@ -175,6 +181,7 @@ def _real(origin: float) -> float:
 
 def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
     """log_beta(1 + m); NaN at m <= -1, where a step on a GPU could not stop to look."""
+    positions = _wide(positions)
     return positions.log1p() / math.log(beta)
 
 

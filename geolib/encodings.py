@@ -734,7 +734,7 @@ class LieRE(Encoding):
         Float32 or float64.
         """
         dtype = angle_dtype(positions, self.generators)
-        skew = self.skew().to(dtype) / self.unit.to(dtype)[:, None, None]
+        skew = self.skew().to(dtype) / self.unit[:, None, None]
         flat = placed_rotations(positions.flatten(0, -2), skew).permute(1, 2, 0, 3, 4, 5)
         return flat if positions.dim() == 2 else flat.unflatten(2, positions.shape[:2]).transpose(1, 2)
 
@@ -846,9 +846,9 @@ def _compass(setting: Setting, transport: str = "paths", vectors: int = 3) -> Co
     return TRANSPORTS[transport](setting.width, setting.heads, setting.grid, vectors)
 
 
-def _own_layers(make: Callable[[int], Encoding], setting: Setting, per_layer: bool) -> Encoding:
+def _own_layers(make: Callable[[], Encoding], setting: Setting, per_layer: bool) -> Encoding:
     """One encoding shared by all layers, or one for each."""
-    return PerLayer(make(i) for i in range(setting.layers)) if per_layer else make(0)
+    return PerLayer(make() for _ in range(setting.layers)) if per_layer else make()
 
 
 def _riemannian(
@@ -873,7 +873,7 @@ def _riemannian(
     heads = setting.heads if per_head else 1
     start = far ** (1 / float(scale_law.exponent(torch.tensor(max(max(setting.grid) - 1.0, 1.0), device="cpu"))))
     return _own_layers(
-        lambda i: method(frequencies, heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
+        lambda: method(frequencies, heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
     )
 
 

@@ -283,8 +283,8 @@ _operator = torch.library.custom_op(
     "geolib::expm1_backward", mutates_args=(), schema="(Tensor A, Tensor gradient) -> Tensor"
 )
 _lean_expm1_backward = _operator(_expm1_backward_in_pieces)
-_lean_expm1.register_fake(lambda A: torch.empty_like(A))
-_lean_expm1_backward.register_fake(lambda A, gradient: torch.empty_like(A))
+_lean_expm1.register_fake(lambda A: torch.empty_like(A, memory_format=torch.contiguous_format))
+_lean_expm1_backward.register_fake(lambda A, _: torch.empty_like(A, memory_format=torch.contiguous_format))
 _lean_expm1.register_autograd(
     lambda ctx, gradient: _lean_expm1_backward(*ctx.saved_tensors, gradient),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from geolib._written import LONGEST, pays
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, is_grouped
 from geolib.placed import on_placed
 from geolib.rotations import grid_positions
@@ -87,6 +88,22 @@ def test_narrow_weights_are_dropped_as_wide_ones_are():
     q = torch.zeros(1, 1, 4, 8, dtype=torch.bfloat16, requires_grad=True)
     y = attention(q, q, torch.eye(4, dtype=torch.bfloat16)[None, None], dropout=0.5)
     assert set(y.flatten().tolist()) == {0.0, 0.5}
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "short"), [(LONGEST, LONGEST, True), (LONGEST + 1, 2, False), (2, LONGEST + 1, False)]
+)
+def test_long_sequences_are_left_to_the_fused_kernel(queries, keys, short):
+    q, k = (torch.zeros(2, tokens, 4, dtype=torch.bfloat16) for tokens in (queries, keys))
+    assert pays(q, k, k, fused=True) == short
+    assert pays(q, k, k, fused=False)  # the other choice has a matrix of weights as well
+
+
+def test_a_layer_drops_weights_in_training_alone():
+    layer, plain, x = MultiHeadAttention(16, 2, dropout=0.5), MultiHeadAttention(16, 2), torch.randn(1, 9, 16)
+    plain.load_state_dict(layer.state_dict())
+    assert not torch.allclose(layer(x, Placed()), plain(x, Placed()))
+    assert_close(layer.eval()(x, Placed()), plain(x, Placed()))
 
 
 def test_weights_are_what_attention_applies():

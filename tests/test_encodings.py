@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib.attention import Encoding, MultiHeadAttention, extended
-from geolib.encodings import METHODS, HalfSplit, Learned, LocalityFocusing, RoPE, build
+from geolib.encodings import METHODS, HalfSplit, Learned, LocalityFocusing, PerLayer, RoPE, Sinusoidal, build
 from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
 
 WIDTH, HEADS, HEAD_DIM = 48, 2, 24
@@ -140,6 +140,14 @@ def test_rope_scores_survive_a_common_shift(name, grid):  # RF-13 with s = 1
     assert_close(scores(positions + 17.5), scores(positions), atol=1e-9, rtol=0)
 
 
+def test_turned_pairs_come_out_as_long_as_is_said_and_others_stay():
+    usual, longer = (RoPE(language_frequencies(8), length).place(torch.arange(5.0)) for length in (1.0, 1.5))
+    q = torch.randn(1, 1, 5, 12)
+    a, b = (placed.to_reference(q, q)[0] for placed in (usual, longer))
+    assert_close(b[..., :8], 1.5 * a[..., :8])
+    assert torch.equal(b[..., 8:], q[..., 8:])
+
+
 def test_rope_on_a_grid_places_cells_by_reading_order():
     encoding, line = method("rope", (3, 4)), RoPE(language_frequencies(HEAD_DIM))
     q = heads_of(12)
@@ -182,6 +190,12 @@ def test_parts_of_a_composed_method_embed_at_the_positions_given():
     together, alone = (build(name, width=8, heads=2, grid=(4,)) for name in ("sinusoidal+alibi", "sinusoidal"))
     assert_close(together.embed(x, at), alone.embed(x, at))
     assert not torch.equal(together.embed(x, at), x)
+
+
+def test_layers_of_their_own_embed_as_the_first():
+    x, at = torch.zeros(1, 3, 8), torch.arange(3.0)[:, None]
+    first, second = Sinusoidal(8), Sinusoidal(8, base=10.0)
+    assert torch.equal(PerLayer([first, second]).embed(x, at), first.embed(x, at))
 
 
 def test_a_precision_that_is_not_learned_is_not_saved():

@@ -85,13 +85,16 @@ def test_liere_turns_queries_and_keys_by_the_exponential_of_their_position(width
             assert_close(turned[:, :, extra:], expected, atol=2e-5, rtol=0)
 
 
-def test_in_float64_liere_is_exact():  # LR-A1
-    lie = small(width=8).double()
+@pytest.mark.parametrize("width", [2, 3, 4, 8])
+@pytest.mark.parametrize("learned", [torch.float32, torch.float64])
+def test_at_positions_in_float64_liere_is_exact(width, learned):  # LR-A1
+    lie = small(width=width, unit=[3.0, 7.0]).to(learned)
     positions = grid_positions(3, 3).double()
-    q, k = queries(1, 2, 9, 8, dtype=torch.float64)
+    q, k = queries(1, 2, 9, 8 // width * width, dtype=torch.float64)
     turned, _ = lie.place(positions).layer(1).to_reference(q, k)
     assert turned.dtype == torch.float64
-    assert_close(turned, literal_turn(q, lie.generators[1], positions, 8), atol=1e-11, rtol=0)
+    unit = torch.tensor([3.0, 7.0], dtype=torch.float64)
+    assert_close(turned, literal_turn(q, lie.generators[1], positions / unit, width), atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize("width", [2, 4])

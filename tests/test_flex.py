@@ -6,9 +6,9 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from geolib.encodings import ALiBi, build
+from geolib.encodings import ALiBi, ManhattanDecay, build
 from geolib.flex import flex_attend
-from geolib.placed import Steps
+from geolib.placed import Attenuated, Biased, Steps, Together
 
 HEADS, DIM, TOKENS = 2, 16, 12
 
@@ -68,6 +68,14 @@ def test_score_modifications_are_the_matrices(name, samples, queries):
         assert_close(everywhere(far, torch.zeros_like(scores)).exp(), omega.expand_as(scores), atol=1e-6, rtol=1e-5)
 
 
+def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
+    gate, omega, scores = torch.randn(HEADS, 1, 5), torch.rand(2, 1, 4, 5), torch.randn(2, HEADS, 4, 5)
+    placed = Together([Biased(gate), Attenuated(omega)])
+    assert_close(everywhere(placed.as_score_mod(), scores), scores + gate)
+    assert_close(everywhere(placed.as_attenuation_mod(), scores), scores + omega.log())
+    assert Attenuated(omega).as_score_mod() is Biased(gate).as_attenuation_mod() is None
+
+
 # Through FlexAttention itself, which traces each modification that it meets: a second each -------------------------
 
 
@@ -80,10 +88,11 @@ def test_flex_attention_is_attention(name):
     assert_close(flex_attend(placed, a, b, v, x), wanted, atol=2e-5, rtol=1e-4)
 
 
-def test_a_causal_block_mask_a_scale_and_shared_heads():
+@pytest.mark.parametrize("method", [ALiBi(8), ManhattanDecay(torch.linspace(0.1, 1, 8))])
+def test_a_causal_block_mask_a_scale_and_shared_heads(method):
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6, device="cpu")
     q, k, v = torch.randn(1, 8, 6, DIM), torch.randn(1, 2, 6, DIM), torch.randn(1, 2, 6, DIM)
-    placed = ALiBi(8).place(torch.arange(6.0))
+    placed = method.place(torch.arange(6.0))
     wanted = placed.attend(q, k, v, placed.log_gate(None), causal=True, scale=0.4)
     assert_close(flex_attend(placed, q, k, v, block_mask=mask, scale=0.4), wanted, atol=2e-5, rtol=1e-4)
 

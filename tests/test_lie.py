@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -348,6 +349,38 @@ def test_the_first_order_defect_is_the_derivative_and_the_series_of_ad():  # LR-
         assert_close(first_order_defect(far, change), (plus - minus) / (2 * step), atol=1e-7, rtol=0)
 
 
+class Elsewhere(torch.Tensor):
+    """Says that it lies on a GPU."""
+
+    is_cuda = True
+
+
+def test_a_gpus_form_of_sums_and_products_gives_the_same():
+    A = random_skew(6, 3, size=3.0, seed=36)
+    assert_close(exp_skew(A.as_subclass(Elsewhere)).as_subclass(Tensor), expm(A), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("exponential", [exp_skew, exp_isoclinic, exp_pade, cayley])
+def test_rotations_come_in_the_generators_dtype_and_for_none_there_are_none(exponential):
+    A = random_skew(4, 2, seed=37)
+    for dtype in (torch.bfloat16, torch.half, torch.float32, torch.float64):
+        assert exponential(A.to(dtype)).dtype == dtype
+    assert exponential(A[:0]).shape == (0, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(exp_skew, exp_pade, cayley, exp_isoclinic, isoclinic_parts, spectrum, small_rotation_error),
+        lambda A: plane_weights(torch.ones(len(A)), A),
+    ],
+)
+def test_what_is_not_skew_is_refused_by_its_name(function):
+    for wrong, came in ((torch.eye(4), "|A + A^T| up to 2"), (torch.ones(4, 3), "shape (4, 3)")):
+        with pytest.raises(ValueError, match=f"^A: got {re.escape(came)}"):
+            function(wrong)
+
+
 def test_the_new_functions_refuse_what_they_cannot_use():
     with pytest.raises(ValueError, match=r"A: got shape \(3, 3\); it must be \(\.\.\., 4, 4\)"):
         exp_isoclinic(torch.zeros(3, 3))
@@ -441,6 +474,9 @@ def test_an_8x8_grid_lies_on_37_rays_and_the_origin():  # LR-A1
     coprime = {(i, j) for i in range(8) for j in range(8) if math.gcd(i, j) == 1}
     assert len(coprime) == 37
     assert {tuple(int(c) for c in p) for p in rays.primitives.tolist()} == coprime | {(0, 0)}
+    for grid in (grid_positions(8, 8), grid_positions(8, 8).double()):
+        assert len(find_rays(grid / 7).primitives) == 38
+    assert len(find_rays(grid_positions(1000)).primitives) == 2
     assert len(find_rays(off_grid(5, 2)).primitives) == 5
     assert len(find_rays(torch.tensor([[1000.0], [7000.0]])).primitives) == 2  # powers would cost more than they save
 
@@ -545,6 +581,8 @@ def test_mixed_frequencies_are_axial_ones_along_one_random_direction_a_head(axes
         assert_close(block, magnitudes[:, None] * directions[:, :, axis, None])
     assert_close(directions @ directions.mT, torch.eye(axes).expand(2, 5, axes, axes))
     assert_close(torch.det(directions), torch.ones(2, 5))  # turned, not mirrored
+    exact = mixed_frequencies(axial.double(), 5)
+    assert_close(exact.norm(dim=-1), axial.double().norm(dim=-1).expand(5, 12), atol=1e-14, rtol=0)
     if axes > 1:
         assert len({tuple(d) for d in directions[:, :, 0].flatten(0, 1).tolist()}) == 10
 

@@ -60,12 +60,14 @@ def test_masked_attention_with_shared_heads_is_the_loop(causal, gated, attenuate
     assert_close(weights @ v.repeat_interleave(HEADS // GROUPS, 1), got, atol=1e-12, rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("attenuated", [False, True])
 def test_gradients_are_finite_where_a_query_sees_nothing(attenuated):
     q, k, v, gate, omega, mask = case()
     parts = [x.requires_grad_() for x in (q, k, v, gate)]
     y = attention(q, k, v, log_gate=gate, attenuation=omega if attenuated else None, mask=mask, causal=True)
-    gradients = torch.autograd.grad(y.square().sum(), parts)
+    with torch.autograd.detect_anomaly():  # not even on the way, where a zero would hide it
+        gradients = torch.autograd.grad(y.square().sum(), parts)
     assert all(g.isfinite().all() for g in gradients)
     assert (y[1, :, 2] == 0).all()
     assert (gradients[0][1, :, 2] == 0).all()
@@ -197,6 +199,12 @@ def test_a_cache_gives_token_by_token_what_a_pass_gives(name):
         cache = torch.cat([cache, b], 2)
         y = beside.attend(a, cache, v[:, :, : t + 1], beside.log_gate(x[:, : t + 1]), causal=True)
         assert_close(y, whole[:, :, here])
+
+
+def test_frequencies_of_each_head_are_not_shared_by_accident():
+    q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8)
+    with pytest.raises(ValueError, match=r"k: got shape \(1, 2, 5, 8\); the encoding has 4 heads of its own"):
+        RoPE(torch.randn(4, 4, 1)).place(torch.arange(5.0)).to_reference(q, k)
 
 
 @pytest.mark.parametrize("name", ["liere", "riemannformer", "rope-mixed", "riemannformer-relative"])

@@ -14,7 +14,7 @@ from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
 from geolib.lab.models import ViT
-from geolib.placed import Focused, FocusedByBlocks, map_pairs, turn_pairs
+from geolib.placed import Focused, FocusedByBlocks, Reordered, map_pairs, turn_pairs
 from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
 
 GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
@@ -178,6 +178,20 @@ def test_positions_may_be_whole_numbers(name, options):
         assert_close(a, b)
 
 
+FAR = ("riemannformer", {"law": "free", "law_options": {"origin": 0.3}})
+
+
+@pytest.mark.parametrize(("name", "options"), [*CASES, FAR], ids=str)
+def test_positions_in_narrow_types_are_worked_with_in_float32(name, options):
+    """Only the rounding of the positions themselves is left."""
+    encoding, positions, q = stirred(name, options), (7.3 * grid_positions(*GRID)).bfloat16(), heads_of(1, TOKENS)
+    if name != "learned":  # which has no vectors there
+        x = torch.randn(1, TOKENS, WIDTH)
+        assert torch.equal(encoding.embed(x, positions), encoding.embed(x, positions.float()))
+        for a, b in zip(*(scores(encoding.place(p).layer(1), q, q, x) for p in (positions, positions.float()))):
+            assert torch.equal(a, b)
+
+
 def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
     encoding, q = RoPE(torch.ones(1, 1)), torch.randn(1, 1, 2, 2)
     turned, _ = encoding.place(torch.tensor([[2**24], [2**24 + 1]])).to_reference(q, q)
@@ -288,11 +302,14 @@ def test_gated_and_attenuated_rows_are_as_exact_as_the_others_under_autocast(hoo
     assert errors[1] < 1.05 * errors[0]
 
 
-def test_a_gate_is_not_rounded_to_the_queries_dtype():
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_gate_is_not_rounded_to_the_queries_dtype(trained):
     q = torch.zeros(1, 2, 8, dtype=torch.bfloat16)
     v = torch.eye(2, dtype=torch.bfloat16)[None]
     gate = torch.tensor([[100.0, 100.3], [0.0, 0.0]])  # the steps of bfloat16 there are half a unit
-    assert_close(attention(q, q, v, log_gate=gate)[0, 0].float(), gate[0].softmax(-1), atol=2e-3, rtol=0)
+    with torch.set_grad_enabled(trained):
+        got = attention(q, q, v, log_gate=gate)[0, 0]
+    assert_close(got.float(), gate[0].softmax(-1), atol=2e-3, rtol=0)
 
 
 # The maps -------------------------------------------------------------------------------------------------------------
@@ -316,11 +333,35 @@ def test_turned_pairs_are_rotations_however_x_lies_in_memory(dtype, shape):
     assert_close(map_pairs(x, own.flatten(-2), other.flatten(-2)), reflect_pairs(x, angles / 2))
 
 
+def test_the_form_for_compilers_is_the_same_map(monkeypatch):
+    x, angles = torch.randn(2, 7, 8), torch.randn(7, 4)
+    turns = torch.stack([angles.cos(), angles.sin()], -1)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert_close(turn_pairs(x, turns), rotate_pairs(x, angles))
+
+
 def test_pairs_beyond_the_table_stay_and_missing_features_are_an_error():
     x, turns = torch.randn(1, 3, 8), torch.randn(3, 2, 2)
     assert torch.equal(turn_pairs(x, turns)[..., 4:], x[..., 4:])
     with pytest.raises(ValueError, match="frequencies: got 2 pairs; x has 2 features"):
         turn_pairs(x[..., :2], turns)
+
+
+def test_gates_of_parts_add_though_they_read_different_things():
+    """The one the layer's input, the other the positions."""
+    parts = "sympow-gates", "alibi"
+    x, cells = torch.randn(1, TOKENS, WIDTH), grid_positions(*GRID)
+    together, one, other = (stirred(name, {}).place(cells).log_gate(x) for name in ("+".join(parts), *parts))
+    assert_close(together, one + other)
+
+
+def test_half_split_heads_attend_as_those_inside():
+    q, k, v = torch.randn(3, 1, HEADS, 5, 8)
+    gate, mask = torch.randn(HEADS, 5, 5), torch.rand(5, 5) < 0.7
+    inside = stirred("lf", {}).place(grid_positions(*GRID)[:5])
+    around = Reordered(inside)
+    assert_close(around.attend(q, k, v, gate, True, mask=mask), inside.attend(q, k, v, gate, True, mask=mask))
+    assert_close(around.weights(q, k, gate, True, mask=mask), inside.weights(q, k, gate, True, mask=mask))
 
 
 def test_a_method_of_ones_own_is_one_class():
@@ -378,12 +419,16 @@ def test_gradients_of_the_fixed_squarings_are_those_of_matrix_exp(unread):
 
     A = lie.skew_matrix(entries, 4)
     literal = torch.matrix_exp(torch.einsum("ta,haij->thij", positions, A))
-    assert_close(gradient(lie.position_rotations(positions, A)), gradient(literal), atol=1e-10, rtol=1e-9)
+    wanted = gradient(literal)
+    assert_close(gradient(lie.position_rotations(positions, A)), wanted, atol=1e-10, rtol=1e-9)
+    weights = 1e9 * weights  # it is the angles that must be within reach, not the gradient
+    assert_close(gradient(lie.position_rotations(positions, A)), 1e9 * wanted, atol=1e-1, rtol=1e-9)
 
 
-def test_the_exponential_is_a_lawful_operator():
-    A = lie.skew_matrix(torch.randn(3, 6, dtype=torch.float64), 4).requires_grad_()
-    torch.library.opcheck(torch.ops.geolib.expm1.default, (A,))
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_exponential_is_a_lawful_operator_however_matrices_lie_in_memory(turned):
+    A = lie.skew_matrix(torch.randn(3, 6, dtype=torch.float64), 4)
+    torch.library.opcheck(torch.ops.geolib.expm1.default, ((A.mT if turned else A).requires_grad_(),))
 
 
 @pytest.mark.parametrize("name", ["liere", "rope-mixed", "riemannformer", "riemannformer-general"])
@@ -395,6 +440,13 @@ def test_heads_are_not_made_by_broadcasting(name):
         placed.to_reference(one, two)
     with pytest.raises(ValueError, match="k: got shape"):
         placed.to_reference(two, one)
+
+
+def test_heads_may_come_without_samples():
+    placed = RoPE(torch.randn(3, 4, 1)).place(torch.arange(5.0))
+    q, k = torch.randn(2, 2, 3, 5, 8)
+    for whole, one in zip(placed.to_reference(q, k), placed.to_reference(q[1], k[1])):
+        assert_close(one, whole[1])
 
 
 @pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale"])

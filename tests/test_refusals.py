@@ -104,6 +104,10 @@ REFUSED = {
         lambda: rescale_positions(PLACES, (8,), (8,)),
         "positions: got shape (3, 2); it must be (tokens, axes) with axes = 1",
     ),
+    "a vector of places for sines in a plane": (
+        lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, 0]),
+        "positions: got shape (3,)",
+    ),
     "a vector of places in a plane": (lambda: RoPE(torch.ones(2, 2)).place(PLACES[:, 0]), "positions: got shape (3,)"),
     "complex numbers": (
         lambda: embed(torch.ones(2, dtype=torch.complex64), 2),

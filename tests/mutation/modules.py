@@ -35,7 +35,8 @@ MODULES = {
     "conformal": Module(("geolib/conformal.py",), ("test_conformal",)),
     "connection": Module(("geolib/connection/*.py",), ("test_connection", "test_compass")),
     "encodings": Module(
-        ("geolib/encodings.py", "geolib/placed.py"), ("test_placed", "test_encodings", "test_masks", "test_flex")
+        ("geolib/encodings.py", "geolib/placed.py"),
+        ("test_placed", "test_encodings", "test_masks", "test_flex", "test_saved"),
     ),
     "lie": Module(("geolib/lie.py",), ("test_lie",)),
     "locality": Module(("geolib/locality.py",), ("test_locality",)),
