@@ -159,6 +159,12 @@ def test_products_of_bfloat16_keep_its_precision(large_products, power, dim):
         assert (a.double() - b).norm() < 0.08 * b.norm()  # few keys count here: small normalisers make large gradients
 
 
+def test_factors_are_in_bfloat16_where_all_that_comes_is():
+    half, single = torch.ones(1, dtype=torch.bfloat16), torch.ones(1)
+    for given, products in (((half, half, half), torch.bfloat16), ((half, half, single), torch.float32)):
+        assert chunks.by_large_products(*given, torch.float32).keywords["products"] == products
+
+
 def test_what_is_nearly_orthogonal_in_bfloat16_stays_of_the_size_of_the_values(large_products):
     q, k, v, _, _ = (t.detach().clone() for t in inputs(1, 1, 64, 8, 2, dtype=torch.float32))
     basis, _ = torch.linalg.qr(torch.randn(8, 8))

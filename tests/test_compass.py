@@ -87,6 +87,11 @@ def test_every_compass_computes_its_row(transport, grid):  # CS-beta, RF-FLAT
             close(gates[1, head, i, j], row.log_gate(positions[i], positions[j]))
 
 
+def test_what_half_precision_reads_is_carried_in_float32():
+    encoding, x = compass("paths", (3, 4)).bfloat16(), double(1, 12, 12).bfloat16()
+    assert encoding.turns(x).dtype == encoding.scores(x).dtype == torch.float32
+
+
 def test_only_steps_on_a_grid_are_curved():  # RF-FLAT
     x = double(12, 12)
     for transport in ("paths", "commuting"):

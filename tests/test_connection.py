@@ -120,6 +120,7 @@ def test_plaquettes_of_any_two_axes():  # RF-FLAT
     grid = random_grid(2, 3, 3, d=2)
     loop = [(1, 1, 0), (1, 1, 1), (1, 2, 1), (1, 2, 0), (1, 1, 0)]  # axis 2, then axis 1
     close(cn.plaquettes(grid, 2, 1)[1, 1, 0], cn.holonomy(grid, loop))
+    close(cn.plaquettes(grid, 2, 0) @ cn.plaquettes(grid, 0, 2), torch.eye(2).double().expand(1, 3, 2, 2, 2))
     close(cn.plaquettes(grid, 2, 1) @ cn.plaquettes(grid, 1, 2), torch.eye(2).double().expand(2, 2, 2, 2, 2))
 
 
@@ -778,6 +779,9 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
         (lambda: measured_bilinear_form(Encoding(), vec(1, 2), vec(1), 4), "p_m"),
         (lambda: cn.rows_of(Novel(), 8), "encoding"),
         (lambda: cn.rows_of(build("sympow-gates", width=8, heads=1, grid=(4,)), 8), "x"),
+        (lambda: cn.rows_of(build("sympow-gates", width=8, heads=1, grid=(4,)), 8, 0, double(4, 8)), "positions"),
+        (lambda: cn.rows_of(build("compass", width=8, heads=1, grid=(4,)), 8, 0, double(4, 8)), "positions"),
+        (lambda: cn.rows_of(build("compass", width=8, heads=1, grid=(4,)), 8), "x"),
         (lambda: cn.rows_of(build("lf", width=8, heads=1, grid=(4,), per_position=True), 8), "positions"),
         (lambda: cn.gated_row(double(2), double(4, 1), vec(1, 2)[:, None]).log_gate(vec(1), vec(3)), "p"),
         (lambda: cn.gated_row(double(2), double(4, 1), vec(1, 1)[:, None]).log_gate(vec(1), vec(1)), "p"),

@@ -85,6 +85,16 @@ def in_large_products(*arguments):
     return recurrence.chunks.chunked_with(recurrence.chunks.by_large_products, *arguments, chunk=3)
 
 
+def derivative(form):
+    """The derivative of a form's output by all that it takes."""
+
+    def call(*given):
+        q, k, v, gates, turns = given = [t.detach().requires_grad_() for t in given]
+        return torch.autograd.grad(form(q, k, v, 4, gates, turns)[0].output.sum(), given)
+
+    return call
+
+
 def of_connection(function):
     """A function of the connection with these steps."""
 
@@ -169,6 +179,9 @@ CASES = {name: case for name, case in test_batches.CASES.items() if name != "tur
     "chunked_form": (attended(in_chunks), texts),
     "chunked_form, a state": (attended(in_chunks), lambda: texts(*earlier())),
     "large products": (attended(in_large_products), texts),
+    "large products, neither gates nor turns": (lambda *qkv: in_large_products(*qkv, 4)[0], lambda: texts()[:3]),
+    "large products, their derivative": (derivative(in_large_products), texts),
+    "chunked_form, its derivative": (derivative(in_chunks), texts),
     "large products, a state": (attended(in_large_products), lambda: texts(*earlier())),
     "read_state": (
         lambda q, *state: recurrence.read_state(recurrence.State(*state), q, 4),

@@ -83,6 +83,17 @@ def test_the_causal_mask_is_that_of_all_pairs_without_making_them(tokens):
             assert torch.equal(found.sort().values, expected.sort().values)
 
 
+@pytest.mark.parametrize("wide", [0, 1, 2, 3])
+def test_the_fused_form_computes_in_the_widest_of_its_arguments(wide):
+    args = [t.double() if i == wide else t.float() for i, t in enumerate(detached(inputs(tokens=20))[:4])]
+    for gates in (args[3:], []):
+        if gates or wide < 3:
+            ours, exact = fused_form(*args[:3], 2, *gates), attention_form(*(t.double() for t in args[:3]), 2, *gates)
+            assert ours.output.dtype == args[2].dtype
+            error = 1e-11 if wide < 3 else 1e-5  # the kernel's factors follow queries, keys and values alone
+            assert_close(ours.log_normaliser, exact.log_normaliser, rtol=error, atol=error)
+
+
 def test_a_zero_score_has_weight_0_and_derivative_0(differentiable):  # CS-FUSED
     args = inputs(tokens=20)
     keys = args[1].detach().clone()
@@ -140,7 +151,7 @@ def test_the_attention_form_chooses_by_device(monkeypatch):
     q, k, v, log_gates, turns = detached(inputs(tokens=128, dtype=torch.float32))
     assert not kernel_takes(q, k, v)
     wanted, seen = attention_form(q, k, v, 2, log_gates, turns), []
-    monkeypatch.setattr(forms, "kernel_takes", lambda *tensors: True)
+    monkeypatch.setattr(forms, "kernel_takes", lambda *tensors: all(a is b for a, b in zip(tensors, (q, k, v))))
     monkeypatch.setattr(forms, "fused_form", lambda *args: seen.append(args) or fused_form(*args))
     assert_close(attention_form(q, k, v, 2, log_gates, turns), wanted, rtol=1e-4, atol=1e-5)
     assert len(seen) == 1

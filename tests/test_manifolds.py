@@ -4,6 +4,7 @@ import itertools
 import math
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -118,6 +119,8 @@ POINTWISE = {
     "conformal curvature": lambda x: mf.conformal_curvature(bumpy, x[..., :2]),
     "angle": lambda x: mf.rotation_angle(mf.torus(), x[..., :2], rotation_matrix(x[..., 2])),
     "latitude transport": lambda x: mf.latitude_transport(x[..., 0], x[..., 1]),
+    "great circle": lambda x: mf.great_circle(x, x.roll(1, -1) - 1, x[..., :1]),
+    "hyperbola": lambda x: mf.hyperbola(x, x + vec(2, 1, 0).to(x), x[..., :1]),
     "power transport": lambda x: mf.power_transport(-0.3, x[..., 0], x[..., 1]),
     "spherical area": lambda x: mf.spherical_area(*(F.normalize(x.roll(i, -1) + i, dim=-1) for i in range(3))),
 }
@@ -131,7 +134,13 @@ def test_many_points_at_once_are_what_each_is_alone(name, given):
     assert together.shape[:2] == (2, 4)
     for i, j in ((0, 0), (0, 3), (1, 2)):
         assert_close(together[i, j], at(points[i, j]), rtol=1e-6, atol=1e-12)
-    if name not in ("angle", "power transport", "spherical area"):  # closed forms keep the dtype that came
+    if name not in (
+        "angle",
+        "power transport",
+        "spherical area",
+        "great circle",
+        "hyperbola",
+    ):  # closed forms keep the dtype that came
         assert together.dtype == torch.float64
 
 
@@ -262,6 +271,7 @@ def test_logarithm_undoes_the_exponential_map_in_a_batch():  # RF-PT
     ends = mf.exponential(chart, starts, velocities)
     close(mf.logarithm(chart, starts, ends), velocities, 1e-7)
     close(ends[1], mf.exponential(chart, starts[1], velocities[1]))
+    close(mf.exponential(chart, starts, velocities[1])[1], ends[1])  # one velocity for all
 
 
 @pytest.mark.parametrize("name", ["sphere", "disk", "half-plane"])
@@ -670,10 +680,31 @@ def test_polynomials_and_shooting_find_the_same_velocity(monkeypatch, chart, sta
 
 def test_shooting_finds_near_and_far_points_of_the_half_plane(monkeypatch):
     monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
-    speed = vec(0.1, 0.6)
+    speed = vec(0.1, 0.4, 0.6)
     ends = torch.stack([speed.tanh(), 1 / speed.cosh()], -1)  # the unit half-circle
     velocities = mf.logarithm(mf.half_plane().within(1e-10, 1e-12), vec(0, 1), ends)
     close(velocities, torch.stack([speed, 0 * speed], -1), 1e-8)
+
+
+def test_shooting_goes_back_by_half_where_a_step_leaves_the_chart_and_gives_up_after_two(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
+    tries = itertools.count(1)
+
+    def leaving(*args, at):
+        if next(tries) in at:
+            raise ValueError
+        return mf.exponential(*args)
+
+    chart, end = mf.half_plane().within(1e-10, 1e-12), vec(math.tanh(0.5), 1 / math.cosh(0.5))
+    monkeypatch.setattr("geolib.manifolds.geodesics.exponential", partial(leaving, at=[2]))
+    close(mf.logarithm(chart, vec(0, 1), end), vec(0.5, 0))
+    assert next(tries) > 3
+    for at, last in (([1], 1), ([2, 4], 4)):
+        tries = itertools.count(1)
+        monkeypatch.setattr("geolib.manifolds.geodesics.exponential", partial(leaving, at=at))
+        with pytest.raises(ValueError, match="no shortest geodesic"):
+            mf.logarithm(chart, vec(0, 1), end)
+        assert next(tries) == last + 1
 
 
 def test_a_polynomial_near_a_saddle_of_the_energy_is_refused():
@@ -709,14 +740,15 @@ def test_far_points_of_the_half_plane_have_their_distance():
 
 
 def test_the_shortest_way_takes_the_same_steps_in_any_unit():
-    unit, counts, found = mf.sphere_spherical(), [], []
-    for scale in (2.0**-12, 1.0, 2.0**12):
+    unit, counts, found = mf.conformally_flat(sharply_bumped), [], []
+    for metre, step in ((1.0, 1.0), (2.0**-12, 1.0), (2.0**12, 1.0), (1.0, 2.0**12)):  # of lengths, of coordinates
         calls = itertools.count()
-        chart = mf.Chart(2, lambda x, s=scale, n=calls: (next(n), s * unit.metric(x))[1], unit.margin)
-        found.append(mf.logarithm(chart, vec(1.1, 0.2), vec(0.7, 1.3)))
+        chart = mf.Chart(2, lambda x, m=metre, s=step, n=calls: (next(n), m * unit.metric(x / s))[1])
+        found.append(mf.logarithm(chart, step * vec(-0.5, 0), step * vec(0.5, 0)) / step)
         counts.append(next(calls))
-    assert counts == [counts[0]] * 3
-    close(torch.stack(found), found[1].expand(3, 2), 0)
+    assert found[0][1].abs() > 0.1  # the straight line, over the summit, is a saddle: the way goes round
+    assert counts == [counts[0]] * 4
+    close(torch.stack(found), found[0].expand(4, 2), 0)
 
 
 @pytest.mark.parametrize("radius", [1e-3, 1e3])
@@ -744,12 +776,29 @@ def test_a_point_is_at_no_distance_from_itself(chart, point):  # RF-PT
     close(mf.distance(chart, point, point), vec(0)[0])
 
 
+def test_a_batch_of_pairs_has_the_distance_of_each():  # at one place, near and far, in lengths of many sizes
+    start = torch.stack([vec(0, 1), vec(0, 1), vec(0, 1e-5), vec(0, 1)])
+    end = torch.stack([vec(0, 1), vec(4, 1), vec(3e-5, 2e-5), vec(0.1, 1)])
+    expected = (1 + (end - start).square().sum(-1) / (2 * start[:, 1] * end[:, 1])).acosh()
+    close(mf.distance(mf.half_plane(), start, end), expected)
+
+
+def test_a_line_has_the_distance_of_its_ruler():
+    ruler = mf.Chart(1, lambda x: (2 * x).exp()[:, None])
+    close(mf.distance(ruler, vec(0), vec(1)), vec(math.e - 1)[0])
+
+
 def test_the_shorter_way_round_is_taken():
     equator = torch.stack([vec(math.pi / 2, 0.1), vec(math.pi / 2, 6.2)])
     close(mf.distance(mf.sphere_spherical(), *equator), vec(2 * math.pi - 6.1)[0])
     inner, meridian = torch.stack([vec(math.pi, 0.1), vec(math.pi, 6.2)]), torch.stack([vec(0.1, 2), vec(6.2, 2)])
     close(mf.distance(mf.torus(3.0, 1.2), *inner), vec(1.8 * (2 * math.pi - 6.1))[0])
     close(mf.distance(mf.torus(3.0, 1.2), *meridian), vec(1.2 * (2 * math.pi - 6.1))[0])
+
+
+def test_a_square_is_of_the_side_that_is_given():
+    corners = torch.stack([edge(vec(0)[0]) for edge in mf.square_loop(vec(1, 2), 0.1)])
+    close(corners, torch.stack([vec(0.95, 1.95), vec(1.05, 1.95), vec(1.05, 2.05), vec(0.95, 2.05)]), 1e-15)
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------
@@ -891,7 +940,7 @@ def test_bad_input_is_named(call, argument):
 def test_a_point_outside_is_told_with_its_chart(chart, name):
     complaint = rf"^points: got \[\[-1.0, -2.0\]\]; all points must lie inside the chart '{name}'$"
     with pytest.raises(ValueError, match=complaint):
-        mf.christoffel(chart, torch.stack([vec(0.5, 0.5), vec(-1, -2)][name == "chart" :]))
+        mf.christoffel(chart, torch.stack([vec(0.5, 0.5), vec(-1, -2), vec(-3, -2)][name == "chart" :]))
 
 
 def test_charts_have_names():

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 from geolib import recurrence
 from geolib.attention import MultiHeadAttention, attention_weights
@@ -24,6 +25,7 @@ from geolib.recurrence import (
     best_chunk,
     chunked_form,
     chunked_work,
+    chunks,
     conformal_step,
     crossing_length,
     cumulative_angles,
@@ -762,6 +764,7 @@ def test_a_float64_state_makes_the_computation_float64():
         assert last.S.dtype == attended.log_normaliser.dtype == torch.float64
         assert_close(attended.output, whole.output[:, :, 5:].float(), rtol=1e-5, atol=1e-5)
     part = read_state(state, late[0], 2, *late[3:])
+    assert part.log_normaliser.dtype == torch.float64
     merged = merge([part, attention_form(*late[:3], 2, *late[3:])])
     assert_close(merged.output, whole.output[:, :, 5:].float(), rtol=1e-4, atol=1e-5)
     one = [t[:, :, 0] for t in late]
@@ -781,6 +784,29 @@ def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
             low, exact = form(*half, 2, *more), form(*(t.float() for t in half), 2, *more)
             assert_close(low.output, exact.output.bfloat16(), rtol=0, atol=0)
             assert_close(low.log_normaliser, exact.log_normaliser)
+
+
+def test_the_work_of_the_chunked_form_is_linear_in_the_tokens():  # CS-chunk
+    def work(tokens):
+        with FlopCounterMode(display=False) as counted:
+            chunked_form(*inputs(batch=1, heads=1, tokens=tokens)[:3], 2, chunk=8)
+        return counted.get_total_flops()
+
+    assert work(64) - work(32) == 2 * (work(32) - work(16)) > 0
+
+
+def test_a_chunk_is_as_long_as_features_and_power_have_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr(chunks, "practical_chunk", lambda *sizes: seen.append(sizes) or 5)
+    args = inputs(tokens=7, dim=6)
+    assert_close(chunked_form(*args[:3], 4)[1], chunked_form(*args[:3], 4, chunk=5)[1], rtol=0, atol=0)
+    assert seen == [(6, 4)]
+
+
+def test_an_infinite_value_is_infinite_in_the_state():
+    k = torch.ones(1, 1, 3, 2)
+    for form in (recurrent_form, chunked_form):
+        assert form(k, k, math.inf * k, 2)[1].S.isposinf().all()
 
 
 def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
@@ -931,7 +957,7 @@ def test_work_of_the_chunked_form_is_what_a_loop_over_numbers_counts(chunk):  # 
         assert counts_of(chunk_by_scalars, tokens, dim, power, chunk) == chunked_work(tokens, dim, power, chunk)
 
 
-@pytest.mark.parametrize(("dim", "power"), [(4, 2), (8, 2), (3, 4), (64, 2)])
+@pytest.mark.parametrize(("dim", "power"), [(1, 2), (4, 2), (8, 2), (3, 4), (64, 2)])
 def test_best_chunk_has_the_least_work_of_all(dim, power):  # CS-CROSS
     for tokens in (1, 7, 100, 999, 12_000):
         work = [chunked_work(tokens, dim, power, chunk).total for chunk in range(1, tokens + 1)]
@@ -1140,6 +1166,10 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: best_chunk(0, 4, 2), "tokens"),
         (lambda: crossing_length(4, 2, ("time",)), "parts"),
         (lambda: SympowEncoding(16, 3, document_frequencies(8, 64)), "heads"),
+        (lambda: SympowEncoding(16, 0, document_frequencies(8, 64)), "heads"),
+        (lambda: SympowAttention(16, 0), "heads"),
+        (lambda: SympowEncoding(8, 1, document_frequencies(8, 64)).place(torch.zeros(3, 2)), "positions"),
+        (lambda: softmax_form(*bad(log_gates=torch.full((2, 2, 3), 0.1))[:5]), "log_gates"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call, named):

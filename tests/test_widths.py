@@ -61,6 +61,13 @@ def after(form, q, k, v, before):
     return form(q, k, v, 2, state=state)[0].output
 
 
+def one_step(q, k, v, before):
+    """The first token's output by the conformal form, from a state on."""
+    state = recurrence.State(before[:, :, :-1], before[:, :, -1], torch.zeros(1, 1, 2, dtype=F64))
+    still = torch.zeros(1, 1), torch.zeros(1, 1, 2)
+    return recurrence.conformal_step(state, *(t[:, :, 0] for t in (q, k, v)), 2, *still)[0]
+
+
 # Functions whose arguments may differ in precision, with arguments drawn in float64: any of them may be the widest.
 MIXED = {
     "conformal_map": (conformal.conformal_map, lambda: [plain(5, 6), plain(5), plain(5, 3)]),
@@ -117,6 +124,7 @@ MIXED = {
         lambda: [*pairs(), widths(1, 1, 4, 10)],
     ),
     "chunked_form": (lambda *given: after(recurrence.chunked_form, *given), lambda: [*pairs(), widths(1, 1, 4, 10)]),
+    "conformal_step": (one_step, lambda: [*pairs(), widths(1, 1, 4, 10)]),
     "softmax_form": (
         lambda q, k, v, gates: recurrence.softmax_form(q, k, v, 2, gates),
         lambda: [*(x[None] for x in apart(4, 4, 3)), -widths(1, 1, 5)],
