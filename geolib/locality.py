@@ -216,7 +216,7 @@ def focused_attention(
 
     Source: RF-22.
     """
-    positions = positions.to(_wide(q, k, v, positions, sigma, precision))
+    positions = positions.to(_wide(q, k, v, positions))
     omega = pad_unplaced(attenuation(positions, sigma, precision), q.shape[-2])
     weights, wide = as_widest(attention_weights(q, k, attenuation=omega), v)
     return (weights @ wide).to(q.dtype)

@@ -303,10 +303,11 @@ def yarn_frequencies(
     check_positive(trained, "trained")
     require(0 < slow < fast, "slow", slow, f"above 0 and below fast, {fast}")
     require(base > 1, "base", base, "above 1, so that later pairs turn more slowly")
-    usual = language_frequencies(dim, base).double()
+    check_even(dim, "dim")
+    usual = _geometric(dim // 2, base)[:, None]
     first, last = (dim * math.log(trained / (2 * math.pi * around)) / (2 * math.log(base)) for around in (fast, slow))
     low, high = max(math.floor(first), 0), min(math.ceil(last), dim - 1)
-    index = torch.arange(dim // 2, dtype=torch.float64)[:, None]
+    index = torch.arange(dim / 2, dtype=torch.float64)[:, None]
     slowed = ((index - low) / max(high - low, 1e-3)).clamp(0, 1)
     return (usual * (1 - slowed) + usual / factor * slowed).float()
 

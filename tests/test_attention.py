@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from geolib._written import LONGEST, pays
@@ -97,6 +98,43 @@ def test_long_sequences_are_left_to_the_fused_kernel(queries, keys, short):
     q, k = (torch.zeros(2, tokens, 4, dtype=torch.bfloat16) for tokens in (queries, keys))
     assert pays(q, k, k, fused=True) == short
     assert pays(q, k, k, fused=False)  # the other choice has a matrix of weights as well
+    y = attention(q.requires_grad_(), k, k)
+    assert ("WrittenOut" in y.grad_fn.name()) == short
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_without_gates_it_is_the_fused_kernel_itself(dtype):
+    q, k, v = torch.randn(3, 1, 2, 70, 8).to(dtype)
+    with torch.no_grad():
+        for causal in (False, True):
+            wanted = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            assert torch.equal(attention(q, k, v, causal=causal), wanted)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_gate_may_have_fewer_digits_than_the_queries(causal):
+    q, k, v, gate = double(2, 5, 6), double(2, 5, 6), double(2, 5, 3), torch.randn(5, 5)
+    wanted = attention(q, k, v, log_gate=gate.double(), causal=causal)
+    assert_close(attention(q, k, v, log_gate=gate, causal=causal), wanted)
+
+
+def test_a_layer_of_nothing_gives_its_last_bias():
+    layer = MultiHeadAttention(16, 2)
+    assert torch.equal(layer(torch.zeros(1, 3, 16), Placed()), layer.out.bias.expand(1, 3, 16))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_weights_of_a_layer_are_those_it_adds_values_up_by(causal):
+    class Reading(Placed):
+        """A gate that depends on the data."""
+
+        def log_gate(self, x):
+            return x.mean(-1)[:, None, None]
+
+    layer, x, mask = MultiHeadAttention(8, 2, causal).double(), double(2, 5, 8), torch.rand(2, 1, 5, 5) < 0.7
+    v = (x @ layer.qkv.weight[16:].mT).unflatten(-1, (2, 4)).transpose(1, 2)
+    added = layer.weights(x, Reading(), mask) @ v
+    assert_close(layer(x, Reading(), mask), layer.out(added.transpose(1, 2).flatten(2)))
 
 
 def test_a_layer_drops_weights_in_training_alone():

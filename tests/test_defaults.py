@@ -13,7 +13,7 @@ import test_laws
 import torch
 from torch.testing import assert_close
 
-from geolib import attention, conformal, connection, lie, locality, recurrence, rotations, sympow, transport
+from geolib import attention, conformal, connection, lie, locality, masks, recurrence, rotations, sympow, transport
 from geolib.encodings import build
 from geolib.recurrence import _chunks_cpu
 
@@ -163,6 +163,9 @@ CASES = {name: case for name, case in test_batches.CASES.items() if name != "tur
     ),
     "extended": (lambda x, q: attention.extended(x, q, q, 1.0), lambda: [plain(3, 3), plain(5, 4)]),
     "future": (attention.future, lambda: [plain(3, 4), plain(5, 4)]),
+    "document_mask": (masks.document_mask, lambda: [M]),
+    "document_positions": (masks.document_positions, lambda: [M]),
+    "padding_mask": (lambda lengths: masks.padding_mask(lengths, 5), lambda: [M]),
     "attention, a mask": (
         lambda q, k, v: attention.attention(q, k, v, causal=True, mask=k[..., 0] < 9),
         lambda: [plain(2, 3, 4), plain(3, 4), plain(2, 3, 4)],

@@ -7,7 +7,18 @@ import torch
 from torch.testing import assert_close
 
 from geolib.attention import Encoding, MultiHeadAttention, extended
-from geolib.encodings import METHODS, HalfSplit, Learned, LocalityFocusing, PerLayer, RoPE, Sinusoidal, build
+from geolib.encodings import (
+    METHODS,
+    WRAPPERS,
+    HalfSplit,
+    Learned,
+    LocalityFocusing,
+    PerLayer,
+    RoPE,
+    Sinusoidal,
+    build,
+    is_name,
+)
 from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
 
 WIDTH, HEADS, HEAD_DIM = 48, 2, 24
@@ -208,3 +219,28 @@ def test_a_half_split_method_says_how_much_of_a_head_turns():
     rope = RoPE(torch.ones(2, 1))
     assert HalfSplit(rope, turned=4).extra_repr() == "turned=4"
     assert HalfSplit(rope).extra_repr() == ""
+
+
+def test_a_focusing_method_says_what_it_learns():
+    for learned in (True, False):
+        method = LocalityFocusing(Encoding(), heads=3, axes=2, sigma=1.0, tokens=5, learn_precision=learned)
+        assert method.extra_repr() == f"heads=3, axes=2, widths=5, learn_precision={learned}"
+
+
+def test_half_split_heads_are_reordered_as_far_as_they_turn():
+    rope, at, order = RoPE(torch.tensor([[1.0], [0.3]])), torch.arange(5.0), [0, 2, 1, 3, 4, 5, 6, 7]
+    q, k = torch.randn(2, 1, 1, 5, 8)
+    got = HalfSplit(rope, turned=4).place(at).to_reference(q, k)
+    for a, b in zip(got, rope.place(at).to_reference(q[..., order], k[..., order])):
+        assert_close(a[..., order], b)
+
+
+def test_half_split_methods_embed_as_those_inside():
+    x, at, inside = torch.randn(1, 3, 8), torch.arange(3.0)[:, None], Sinusoidal(8)
+    assert torch.equal(HalfSplit(inside).embed(x, at), inside.embed(x, at))
+
+
+def test_powers_of_scores_go_around_the_others_wherever_they_stand_in_the_name():
+    first, last = (method(f"rope+{after}", (9,)) for after in ("sympow+alibi", "alibi+sympow"))
+    assert repr(first) == repr(last)
+    assert is_name("+".join(["rope", *WRAPPERS]))

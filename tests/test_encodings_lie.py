@@ -107,6 +107,15 @@ def test_narrow_inputs_keep_their_dtype_and_the_exponential_its_digits(width):  
     assert_close(turned.float(), exact, atol=0.05, rtol=0)
 
 
+def test_units_are_no_wider_than_positions_whatever_the_default():
+    torch.set_default_dtype(torch.float64)
+    try:
+        lie = LieRE(torch.zeros(1, 1, 1, 1, 1, dtype=torch.float32), 2, unit=[3.0])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert lie.unit.dtype == torch.float32
+
+
 def test_width_2_is_rope_with_learned_frequencies():  # LR-blk
     lie = small(width=2)
     positions = grid_positions(3, 4)

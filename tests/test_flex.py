@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention as module
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from geolib.encodings import ALiBi, ManhattanDecay, build
-from geolib.flex import flex_attend
+from geolib.flex import _with_logarithm, flex_attend
 from geolib.placed import Attenuated, Biased, Steps, Together
 
 HEADS, DIM, TOKENS = 2, 16, 12
@@ -74,6 +75,13 @@ def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
     assert_close(everywhere(placed.as_score_mod(), scores), scores + gate)
     assert_close(everywhere(placed.as_attenuation_mod(), scores), scores + omega.log())
     assert Attenuated(omega).as_score_mod() is Biased(gate).as_attenuation_mod() is None
+
+
+def test_each_version_of_pytorch_is_asked_in_its_own_words(monkeypatch):
+    monkeypatch.setattr(module, "AuxRequest", dict, raising=False)
+    assert _with_logarithm() == {"return_aux": {"lse": True}}
+    monkeypatch.delattr(module, "AuxRequest")
+    assert _with_logarithm() == {"return_lse": True}
 
 
 # Through FlexAttention itself, which traces each modification that it meets: a second each -------------------------

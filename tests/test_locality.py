@@ -212,7 +212,8 @@ def test_fused_form_returns_the_dtype_of_its_queries(dtype):  # RF-FUSED
 
 def test_fused_form_keeps_its_digits_in_float32_far_from_the_origin():  # RF-FUSED
     # An expansion of |p_m - p_n|^2 into inner products would be wrong by whole units in the exponent here.
-    positions = 4000 + torch.arange(64.0)[:, None]
+    along = torch.arange(64.0)
+    positions = torch.stack([4000 + along, along / 2 - 4000], -1)
     q, k, v = torch.randn(3, 1, 64, 8).unbind(0)
     sigma = torch.tensor([0.8], requires_grad=True)
     exact_sigma = torch.tensor([0.8], dtype=F64, requires_grad=True)
@@ -327,6 +328,20 @@ def test_fused_locality_of_nothing_is_nothing(shape):
 
 def _two():
     return torch.zeros(2, 1), torch.tensor([1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
+def test_whitened_positions_are_never_narrower_than_float32(dtype):  # RF-21
+    positions = torch.arange(6).view(3, 2).to(dtype)
+    for whitened in (locality.whiten(positions), locality.whiten(positions, torch.eye(2))):
+        assert_close(whitened, torch.arange(6.0).view(3, 2))
+
+
+def test_a_gpu_takes_its_own_size_of_blocks():  # RF-FUSED
+    q, u, rate = (torch.empty(shape, device="meta") for shape in [(1, 2, 9, 4), (1, 9, 2), (1, 9)])
+    ((rows, group, samples, _),) = locality._blocks(q, u, rate)
+    at_once = 2**25 // (256 * 9)  # heads, in blocks of 256 queries at most
+    assert (rows, group, samples) == (slice(0, 9), slice(0, at_once), [slice(0, at_once // 2)])
 
 
 def test_unplaced_tokens_are_padded_whatever_stands_in_front():  # RF-22

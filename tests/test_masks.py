@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import Placed, attention, attention_weights, repeat_heads
+from geolib.attention import Placed, attention, attention_weights, hidden, repeat_heads
 from geolib.encodings import ALiBi, Encoding, LocalityFocusing, RoPE, build
 from geolib.masks import document_mask, document_positions, padding_mask
 from geolib.rotations import language_frequencies
@@ -79,6 +79,12 @@ def test_gradients_of_shared_heads_and_masks_are_those_of_the_loop():
     assert torch.autograd.gradcheck(lambda *x: attention(*x[:3], log_gate=x[3], attenuation=x[4], mask=mask), parts)
 
 
+def test_where_all_keys_are_seen_none_is_hidden():
+    scores = torch.randn(3, 4)
+    assert hidden(scores, None) is scores
+    assert torch.equal(hidden(scores, torch.ones(3, 4, dtype=torch.bool)), scores)
+
+
 def test_a_mask_of_numbers_is_refused():
     q, k, v, gate, _, _ = case()
     with pytest.raises(ValueError, match=r"mask: got torch.float64; it must be of bool"):
@@ -127,6 +133,11 @@ def test_documents_of_each_sample_have_their_own_positions():
     assert document_positions(documents).tolist() == [[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]]
     for row, mask in zip(documents.tolist(), document_mask(documents)):
         assert mask[0].tolist() == [[a == b for b in row] for a in row]
+
+
+def test_no_sequences_have_no_mask_and_empty_ones_hide_all():
+    assert padding_mask(torch.zeros(0, dtype=torch.long), 3).shape == (0, 1, 1, 3)
+    assert not padding_mask(torch.tensor([0]), 3).any()
 
 
 def test_bad_lengths_and_documents_are_refused():

@@ -8,7 +8,7 @@ import torch
 from geolib._checks import as_places
 from geolib.attention import MultiHeadAttention, attention, attention_weights, extended
 from geolib.conformal import bounded_raw, free_raw, metric_root, slow_law
-from geolib.encodings import ALiBi, HalfSplit, Learned, RoPE, Sinusoidal, SphericalRoPE
+from geolib.encodings import ALiBi, HalfSplit, Learned, ManhattanDecay, RoPE, Sinusoidal, SphericalRoPE
 from geolib.flex import flex_attend
 from geolib.lie import (
     bch,
@@ -103,6 +103,10 @@ REFUSED = {
     "positions on too many axes": (
         lambda: rescale_positions(PLACES, (8,), (8,)),
         "positions: got shape (3, 2); it must be (tokens, axes) with axes = 1",
+    ),
+    "a decay that does not decay": (
+        lambda: ManhattanDecay(torch.tensor([0.5, 0.0])),
+        "slopes: got tensor([0.5000, 0.0000]); one number above 0 for each head",
     ),
     "a vector of places for sines in a plane": (
         lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, 0]),

@@ -196,10 +196,12 @@ def test_axial_rope_is_one_dimensional_rope_along_each_axis():  # RF-S
 
 def test_alternating_pairs_share_a_frequency_between_axes():  # LR-T1, VisionLLaMA
     frequencies = rot.alternating_frequencies(16, 2)
+    slower = rot.alternating_frequencies(8, 1, base=500.0).flatten()
+    assert torch.equal(slower, torch.tensor([500.0 ** (-i / 4) for i in range(4)], dtype=torch.float64).float())
     for pair in range(8):
         expected = torch.zeros(2)
         expected[pair % 2] = 10000 ** (-4 * (pair // 2) / 16)
-        assert_close(frequencies[pair], expected)
+        assert_close(frequencies[pair], expected, rtol=1e-7, atol=0)
 
 
 # Positions -----------------------------------------------------------------------------------------------------------
@@ -400,6 +402,25 @@ def test_ntk_aware_scaling_is_a_larger_base(factor):
     assert_close(got[-1], rot.interpolated(rot.language_frequencies(dim, base), factor)[-1])
 
 
+def test_scaling_in_float64_keeps_its_digits_and_in_float32_its_dtype():
+    theta = rot.language_frequencies(64).double()
+    share = torch.arange(32, dtype=torch.float64)[:, None] / 31
+    assert_close(rot.ntk_aware(theta, 8.0), theta * torch.exp(-math.log(8.0) * share), rtol=1e-14, atol=0)
+    around = 512 * theta / (2 * math.pi)
+    kept = ((around - 1) / 31).clamp(0, 1)
+    assert_close(rot.ntk_by_parts(theta, 8.0, 512), theta * (1 + 7 * kept) / 8, rtol=1e-14, atol=0)
+    assert rot.ntk_by_parts(theta.float(), 8.0, 512).dtype == torch.float32
+
+
+def test_yarn_is_rounded_once():
+    index = torch.arange(32, dtype=torch.float64)
+    ends = [32 * math.log(2048 / (2 * math.pi * around)) / math.log(10000) for around in (32, 1)]
+    slowed = ((index - math.floor(ends[0])) / (math.ceil(ends[1]) - math.floor(ends[0]))).clamp(0, 1)
+    theta = 10000 ** (-index / 32)
+    wanted = (theta * (1 - slowed) + theta * slowed / 4).float()
+    assert_close(rot.yarn_frequencies(64, 4.0, 2048).flatten(), wanted, rtol=7e-8, atol=0)
+
+
 @pytest.mark.parametrize(("slow", "fast"), [(1.0, 32.0), (1.0, 4.0), (2.0, 3.0)])
 def test_scaling_by_parts_looks_at_how_often_a_pair_goes_around(slow, fast):
     dim, base, factor, trained = 64, 10000.0, 8.0, 512
@@ -478,7 +499,10 @@ def test_yarn_lengthens_queries_and_keys():
         (lambda: rot.ntk_aware(torch.ones(4, 1), -1.0), "factor: got -1.0"),
         (lambda: rot.interpolated(torch.ones(4, 1), 0.0), "factor: got 0.0"),
         (lambda: rot.ntk_by_parts(torch.ones(4, 1), 2.0, 8, slow=4.0, fast=4.0), "slow: got 4.0"),
+        (lambda: rot.ntk_by_parts(torch.ones(4, 1), 2.0, 8, slow=0.0), "slow: got 0.0"),
+        (lambda: rot.yarn_frequencies(8, 2.0, 8, slow=0.0), "slow: got 0.0"),
         (lambda: rot.yarn_frequencies(8, 2.0, 8, base=1.0), "base: got 1.0"),
+        (lambda: rot.half_split_rows(torch.ones(6, 2), 0), "heads: got 0"),
         (lambda: rot.to_interleaved(torch.ones(4), 6), "turned: got 6"),
         (lambda: rot.half_split_rows(torch.ones(6, 2), 4), "heads: got 4; it must divide the 6 rows"),
     ],
@@ -486,6 +510,11 @@ def test_yarn_lengthens_queries_and_keys():
 def test_bad_scalings_and_layouts_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_scalings_and_layouts_take_what_is_just_allowed():
+    assert rot.yarn_frequencies(8, 2.0, 8, base=1.5).shape == (4, 1)
+    assert torch.equal(rot.half_split_rows(torch.arange(4.0), 1), torch.tensor([0.0, 2.0, 1.0, 3.0]))
 
 
 # Checkpoints ---------------------------------------------------------------------------------------------------------
