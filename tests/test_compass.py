@@ -67,6 +67,12 @@ def test_carried_scores_are_transport_along_straight_paths(grid):  # RF-FLAT
         close(got[i, j], (u[m] * (w[n] @ P.T)).sum())
 
 
+def test_as_many_as_eight_axes_have_paths_and_one_vector_is_enough():
+    one = torch.ones(*[1] * 8, 1, 3)
+    assert cn.carried_scores(one, one, [torch.eye(3).expand(*[1] * 8, 3, 3)] * 8).item() == 3
+    assert cn.Compass(8, 1, (2, 2), vectors=1).scores(torch.ones(1, 4, 8)).shape == (1, 1, 4, 4)
+
+
 # The compass ----------------------------------------------------------------------------------------------------
 
 
@@ -87,8 +93,9 @@ def test_every_compass_computes_its_row(transport, grid):  # CS-beta, RF-FLAT
             close(gates[1, head, i, j], row.log_gate(positions[i], positions[j]))
 
 
-def test_what_half_precision_reads_is_carried_in_float32():
-    encoding, x = compass("paths", (3, 4)).bfloat16(), double(1, 12, 12).bfloat16()
+@pytest.mark.parametrize("transport", cn.TRANSPORTS)
+def test_what_half_precision_reads_is_carried_in_float32(transport):
+    encoding, x = compass(transport, (3, 4)).bfloat16(), double(1, 12, 12).bfloat16()
     assert encoding.turns(x).dtype == encoding.scores(x).dtype == torch.float32
 
 

@@ -782,7 +782,7 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
         (lambda: cn.rows_of(build("sympow-gates", width=8, heads=1, grid=(4,)), 8, 0, double(4, 8)), "positions"),
         (lambda: cn.rows_of(build("compass", width=8, heads=1, grid=(4,)), 8, 0, double(4, 8)), "positions"),
         (lambda: cn.rows_of(build("compass", width=8, heads=1, grid=(4,)), 8), "x"),
-        (lambda: cn.rows_of(build("lf", width=8, heads=1, grid=(4,), per_position=True), 8), "positions"),
+        (lambda: cn.rows_of(build("lf", width=8, heads=1, grid=(2,), per_position=True), 8), "positions"),
         (lambda: cn.gated_row(double(2), double(4, 1), vec(1, 2)[:, None]).log_gate(vec(1), vec(3)), "p"),
         (lambda: cn.gated_row(double(2), double(4, 1), vec(1, 1)[:, None]).log_gate(vec(1), vec(1)), "p"),
     ],

@@ -422,7 +422,8 @@ def test_transport_along_a_great_circle_is_the_rotation_of_space():  # RF-PT
 
 def test_geodesic_transport_carries_the_velocity_to_the_velocity():  # RF-PT
     chart, point, velocity = mf.torus(), vec(0.7, 0.2), vec(0.8, 0.5)
-    _, velocities = mf.geodesic(chart, point, velocity, vec(0, 1))
+    positions, velocities = mf.geodesic(chart, point, velocity, vec(0, 1))
+    close(positions[0], point)
     close(mf.geodesic_transport(chart, point, velocity) @ velocity, velocities[-1])
 
 
@@ -438,6 +439,7 @@ def test_a_batch_of_curves_gives_what_each_gives_alone():  # RF-PT
     chart, starts, ends = mf.poincare_disk(), 0.3 * double(2, 3, 2), 0.3 * double(2, 3, 2)
     together = mf.transport_matrix(chart, mf.segment(starts, ends))
     assert together.shape == (2, 3, 2, 2)
+    close(mf.parallel_transport(chart, mf.segment(starts, ends), vec(1, 2)), together @ vec(1, 2))
     close(together[1, 2], mf.transport_matrix(chart, mf.segment(starts[1, 2], ends[1, 2])))
 
 
@@ -941,6 +943,11 @@ def test_a_point_outside_is_told_with_its_chart(chart, name):
     complaint = rf"^points: got \[\[-1.0, -2.0\]\]; all points must lie inside the chart '{name}'$"
     with pytest.raises(ValueError, match=complaint):
         mf.christoffel(chart, torch.stack([vec(0.5, 0.5), vec(-1, -2), vec(-3, -2)][name == "chart" :]))
+
+
+def test_a_chart_has_no_boundary_and_a_point_is_outside_alone():
+    points = torch.stack([vec(0, 0), vec(0, 1), vec(0, math.inf)])
+    assert mf.half_plane().contains(points).tolist() == [False, True, False]
 
 
 def test_charts_have_names():

@@ -456,6 +456,7 @@ def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1
     q, k, _, _, _ = inputs(batch=1, heads=2, tokens=6)
     slopes = torch.tensor([0.5, 0.125]).double()
     gates = recurrence.alibi_log_gates(slopes, 6)
+    assert gates.shape == (1, 2, 6)
     weights = attention_weights(q, k, log_gate=log_decay(gates), scale=1.0)
     for h, i in np.ndindex(2, 6):
         B = [torch.exp(q[0, h, i] @ k[0, h, j] + slopes[h] * (j - i)) for j in range(i + 1)]
@@ -803,10 +804,12 @@ def test_a_chunk_is_as_long_as_features_and_power_have_it(monkeypatch):
     assert seen == [(6, 4)]
 
 
-def test_an_infinite_value_is_infinite_in_the_state():
+def test_an_infinite_value_is_infinite_in_the_output_and_in_the_state():
     k = torch.ones(1, 1, 3, 2)
     for form in (recurrent_form, chunked_form):
         assert form(k, k, math.inf * k, 2)[1].S.isposinf().all()
+    for form in FORMS:
+        assert form(k, k, math.inf * k, 2).output.isposinf().all()
 
 
 def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
@@ -1017,6 +1020,20 @@ def test_gates_and_rotations_add_the_printed_share_of_parameters():  # CS-cost
     assert layer.W_gamma.weight.shape == layer.W_beta.weight.shape == (12, 768)
 
 
+def test_a_layer_without_options_is_as_documented():  # CS-N
+    layer = SympowAttention(16, 2)
+    assert layer.qkv.bias is None
+    assert_close(layer.frequencies, document_frequencies(8, 65536.0), rtol=0, atol=0)
+    assert not layer.state_dict().keys() & {"frequencies"}
+
+
+def test_a_state_that_does_not_fit_is_told_by_its_part():
+    wide = empty_state(torch.ones(2, 2, 3, 6), torch.ones(2, 2, 3, 3), 2)
+    for state, part in ((wide, "Z"), (STATE._replace(mu=wide.mu), "mu")):
+        with pytest.raises(ValueError, match=f"^state: got {part} of shape"):
+            read_state(state, torch.ones(2, 2, 3, 4), 2)
+
+
 def test_layer_continues_from_its_state():
     layer, x = SympowAttention(16, 2, power=2, longest=100.0, chunk=3).double(), torch.randn(2, 10, 16).double()
     whole, last = layer(x)
@@ -1165,6 +1182,9 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: recurrent_work(2.0, 4, 2), "tokens"),
         (lambda: best_chunk(0, 4, 2), "tokens"),
         (lambda: crossing_length(4, 2, ("time",)), "parts"),
+        (lambda: crossing_length(4, 2, ()), "parts"),
+        (lambda: recurrence.one_chunk_form(*bad(log_gates=torch.full((2, 2, 3), 0.1))), "log_gates"),
+        (lambda: recurrence.fused_form(*bad(log_gates=torch.full((2, 2, 3), 0.1))), "log_gates"),
         (lambda: SympowEncoding(16, 3, document_frequencies(8, 64)), "heads"),
         (lambda: SympowEncoding(16, 0, document_frequencies(8, 64)), "heads"),
         (lambda: SympowAttention(16, 0), "heads"),
