@@ -307,7 +307,7 @@ def yarn_frequencies(
     usual = _geometric(dim // 2, base)[:, None]
     first, last = (dim * math.log(trained / (2 * math.pi * around)) / (2 * math.log(base)) for around in (fast, slow))
     low, high = max(math.floor(first), 0), min(math.ceil(last), dim - 1)
-    index = torch.arange(dim / 2, dtype=torch.float64)[:, None]
+    index = torch.arange(dim // 2, dtype=torch.float64)[:, None]
     slowed = ((index - low) / max(high - low, 1e-3)).clamp(0, 1)
     return (usual * (1 - slowed) + usual / factor * slowed).float()
 
