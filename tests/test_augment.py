@@ -437,6 +437,16 @@ def test_settings_that_cannot_be_are_named(settings, message):
         (lambda: move("Blur", 1.0, (3, 8, 8)), "name: got 'Blur'; it is one of Identity, ShearX"),
         (lambda: move("Color", 1.0, (4, 8, 8)), r"shape: got \(4, 8, 8\); .* 1 or 3 channels"),
         (lambda: rand_augment_moves((3, 8, 8), 31), "magnitude: got 31; it must be a whole number, 0 ... 30"),
+        (
+            lambda: augmentation(Config("cifar10", augment="crop-flip"), PICTURE, (1, 8, 8, 8)),
+            "augment: got 'crop-flip'",
+        ),
+        (lambda: augmentation(Config("cifar10", erase=0.5), PICTURE, (1, 8, 8, 8)), "augment: got 'none'"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, -0.1), r"probability: got -0.1"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, scale=(-0.1, 0.2)), r"scale: got \(-0.1, 0.2\)"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.1, 1.2)), r"scale: got \(0.1, 1.2\)"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(3.0, 2.0)), r"ratio: got \(3.0, 2.0\)"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(1.0, math.inf)), r"ratio: got \(1.0, inf\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, 1.1), r"probability: got 1.1; it must be in \[0, 1\]"),
         (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.3, 0.2)), r"scale: got \(0.3, 0.2\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(0.0, 2.0)), r"ratio: got \(0.0, 2.0\)"),
@@ -445,3 +455,23 @@ def test_settings_that_cannot_be_are_named(settings, message):
 def test_arguments_that_cannot_be_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_two_operations_are_usual_and_bounds_are_allowed():
+    images, moves = PICTURE[None].repeat(9, 1, 1, 1), rand_augment_moves(PICTURE.shape)
+    drawn = []
+    for ops in ((), (2,)):
+        torch.manual_seed(3)
+        drawn.append(rand_augment(images, moves, *ops))
+    assert torch.equal(*drawn)
+    mean = torch.zeros(3, 1, 1)
+    assert torch.equal(random_erasing(images, mean, 0.0), images.float())
+    same = random_erasing(images, mean, 1.0, scale=(0.0, 0.0), ratio=(2.0, 2.0))
+    assert torch.equal(same, images.float())
+    whole = random_erasing(images, mean, 1.0, scale=(1.0, 1.0), ratio=(1.0, 1.0))  # as high as the image: never
+    assert torch.equal(whole, images.float())
+
+
+def test_volumes_and_clips_are_left_as_they_are():
+    clips = torch.randint(0, 256, (2, 1, 3, 8, 8), dtype=torch.uint8)
+    assert augmentation(Config("cifar10"), torch.zeros(1, 1, 1, 1), clips.shape[1:])(clips) is clips

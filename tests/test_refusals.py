@@ -193,6 +193,7 @@ REFUSED = {
     "parts slowed by nothing": (lambda: ntk_by_parts(torch.ones(2, 1), 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
     "parts never trained": (lambda: ntk_by_parts(torch.ones(2, 1), 2.0, 0), f"trained: got 0; {ABOVE_0}"),
     "yarn slowed by nothing": (lambda: yarn_frequencies(8, 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
+    "yarn for half of a pair": (lambda: yarn_frequencies(7, 2.0, 100), "dim: got 7; it must be a positive even number"),
     "yarn never trained": (lambda: yarn_frequencies(8, 2.0, 0), f"trained: got 0; {ABOVE_0}"),
     "the length of no factor": (lambda: yarn_length(0.0), f"factor: got 0.0; {ABOVE_0}"),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),

@@ -26,7 +26,7 @@ MODULES = {
     ),
     "augmentation": Module(
         ("geolib/lab/data/augmentation.py", "geolib/lab/data/policies.py", "geolib/lab/data/batches.py"),
-        ("test_augment", "test_lab"),
+        ("test_augment", "test_engine", "test_lab"),
     ),
     "checks": Module(
         ("geolib/_checks.py", "geolib/_precision.py"),
