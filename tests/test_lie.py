@@ -462,6 +462,7 @@ POSITIONS = {
     "a grid squeezed": grid_positions(6, 6) * (4 / 6),
     "both signs": grid_positions(7, 7) - 3,
     "away from the origin": grid_positions(3, 3) + 5,
+    "close to the origin": grid_positions(3, 3) / 10_000,
     "off any grid": off_grid(11, 2),
     "one token": torch.tensor([[3.0, 6.0]]),
     "the origin": torch.zeros(2, 3),
