@@ -361,7 +361,7 @@ def test_turned_pairs_are_rotations_however_x_lies_in_memory(dtype, shape):
     assert_close(map_pairs(x, own.flatten(-2), other.flatten(-2)), reflect_pairs(x, angles / 2))
 
 
-def test_the_form_for_compilers_is_the_same_map(monkeypatch):
+def test_the_form_in_real_numbers_is_the_same_map(monkeypatch):
     x, angles = torch.randn(2, 7, 8), torch.randn(7, 4)
     turns = torch.stack([angles.cos(), angles.sin()], -1)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
