@@ -112,10 +112,19 @@ def test_without_gates_it_is_the_fused_kernel_itself(dtype):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_gate_may_have_fewer_digits_than_the_queries(causal):
-    q, k, v, gate = double(2, 5, 6), double(2, 5, 6), double(2, 5, 3), torch.randn(5, 5)
-    wanted = attention(q, k, v, log_gate=gate.double(), causal=causal)
-    assert_close(attention(q, k, v, log_gate=gate, causal=causal), wanted)
+@pytest.mark.parametrize(("wide", "narrow"), [(torch.float64, torch.float32), (torch.float32, torch.bfloat16)])
+def test_a_gate_may_have_fewer_or_more_digits_than_the_queries(causal, wide, narrow):
+    q, k, v, gate = (torch.randn(*shape).to(narrow) for shape in ((2, 5, 6), (2, 5, 6), (2, 5, 3), (5, 5)))
+    wanted = attention(*(x.to(wide) for x in (q, k, v)), log_gate=gate.to(wide), causal=causal)
+    assert_close(attention(*(x.to(wide) for x in (q, k, v)), log_gate=gate, causal=causal), wanted)
+    if narrow == torch.float32:
+        assert_close(attention(q, k, v, log_gate=gate.to(wide), causal=causal), wanted.to(narrow))
+
+
+def test_what_is_added_up_has_the_dtype_of_the_values():
+    q, v = torch.randn(2, 4, 6)
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        assert attention(q, q, v.to(dtype), attenuation=torch.ones(4, 4)).dtype == dtype
 
 
 def test_a_layer_of_nothing_gives_its_last_bias():
@@ -160,8 +169,9 @@ def test_a_scale_replaces_the_default():
     assert_close(attention(q, k, v, scale=1.0), attention(q * math.sqrt(6), k, v))
 
 
-def test_attention_without_positions_is_permutation_equivariant():  # RF-PE
-    layer, x, order = MultiHeadAttention(24, 3).double(), double(2, 9, 24), torch.randperm(9)
+@pytest.mark.parametrize("heads", [1, 3])
+def test_attention_without_positions_is_permutation_equivariant(heads):  # RF-PE
+    layer, x, order = MultiHeadAttention(24, heads).double(), double(2, 9, 24), torch.randperm(9)
     assert_close(layer(x[:, order], Placed()), layer(x, Placed())[:, order])
 
 
@@ -224,6 +234,7 @@ def test_on_placed_acts_behind_the_tokens_without_a_place():
         (lambda: attention(torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 5)), "k: got shape"),
         (lambda: attention(torch.ones(3, 4), torch.ones(3, 4), torch.ones(2, 4)), "v: got 2 tokens"),
         (lambda: MultiHeadAttention(10, 3), "heads: got 3"),
+        (lambda: MultiHeadAttention(10, 0), "heads: got 0"),
     ],
 )
 def test_bad_input_names_the_argument_and_what_came(call, message):

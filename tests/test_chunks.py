@@ -178,16 +178,30 @@ def test_both_engines_give_the_floor_of_the_same_bound(power):
     q, k, v, log_gates, _ = (t.detach() for t in inputs(tokens=13, dim=4))
     v[..., 2] = 1  # the column that counts
     start = torch.rand(2, 2, 3, dimension(4, power), dtype=torch.float64)
-    wanted = _chunks_cpu.attend_on_cpu(q, k, v, log_gates, start, power, 4)
-    ours = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 4, torch.float64)
+    wanted = _chunks_cpu.attend_on_cpu(q, k, v, log_gates, start, power, 5)
+    ours = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 5, torch.float64)
     for a, b in zip(ours, wanted):
         assert_close(a, b, rtol=1e-12, atol=1e-15)
     mass = start[:, :, 2] @ norm_functional(4, power)  # the first chunk sees the carried state alone
     eps = torch.finfo(torch.float64).eps
     assert_close(ours.floor[:, :, 2], eps * mass * log_gates[:, :, :3].sum(-1).exp(), rtol=1e-12, atol=0)
-    half = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 4, torch.bfloat16)
+    half = _chunks_gpu.attend_on_gpu(q, k, v, log_gates, start, power, 5, torch.bfloat16)
     rounding = torch.finfo(torch.bfloat16).eps / dimension(4, power) ** 0.5
     assert_close(half.floor / rounding, ours.floor / eps)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_large_products_and_their_tables_stand_where_the_queries_are(monkeypatch, gated):
+    places = []
+    for name in ("monomials", "halves", "norm_functional"):
+        table = getattr(_chunks_gpu, name)
+        monkeypatch.setattr(_chunks_gpu, name, lambda *args, table=table: places.append(args[2:]) or table(*args))
+    q, k, v, log_gates, _ = inputs(1, 2, 7, 4, 3, torch.float32, "meta")
+    start = torch.empty(1, 2, 3, dimension(4, 4), device="meta")
+    sums = _chunks_gpu.attend_on_gpu(q, k, v, log_gates if gated else None, start, 4, 3, torch.float32)
+    assert {(t.device, t.dtype) for t in sums} == {(q.device, torch.float32)}
+    assert len(places) >= 4
+    assert set(places) == {(q.device,)}
 
 
 def test_embeddings_of_large_products_are_made_again_and_not_stored(large_products):  # CS-chunk
@@ -285,6 +299,7 @@ def test_the_product_of_exact_sums_is_the_product():
     torch.library.opcheck(_products.product, (a, b))
     assert_close(_products.product(a, b.mT), a @ b.mT)
     assert torch.autograd.gradcheck(_products.product, (a, b))
+    assert torch.autograd.gradcheck(_products.product, (a, b.detach()))
     half = _products.product(a.bfloat16(), b.bfloat16())
     assert half.dtype == torch.float32
     assert_close(half, (a.bfloat16().float() @ b.bfloat16().float()), rtol=0.01, atol=0.05)

@@ -96,6 +96,7 @@ def test_a_path_taken_backwards_gives_the_inverse():  # RF-2
     grid, path = random_grid(3, 3, 2, d=2), [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 1, 1), (2, 1, 1)]
     close(cn.transport_along(grid, path[::-1]) @ cn.transport_along(grid, path), torch.eye(2).double())
     close(cn.transport_along(grid, path[:1]), torch.eye(2).double())
+    close(cn.holonomy(grid, path[:1]), torch.eye(2).double())
 
 
 def test_a_batch_of_connections_gives_what_each_gives_alone():
@@ -105,7 +106,23 @@ def test_a_batch_of_connections_gives_what_each_gives_alone():
     close(cn.holonomy(batch, loop)[3, 1], cn.holonomy(one, loop))
     close(cn.plaquettes(batch)[3, 1], cn.plaquettes(one))
     close(cn.to_frames(batch)[3, 1], cn.to_frames(one))
+    change = invertible(5, 2, 3, 3, d=2)
+    for many, alone in zip(cn.gauge_transform(batch, change).steps, cn.gauge_transform(one, change[3, 1]).steps):
+        close(many[3, 1], alone)
     assert batch.shape == one.shape == (3, 3)
+
+
+def test_what_is_made_stands_where_the_steps_are():
+    grid, w, strength = random_grid(3, 3, d=2), double(4, 2), torch.rand(4).double()
+
+    def made():
+        line = cn.householder_steps(w, strength)
+        return cn.transport_along(grid, [(0, 0)]), cn.to_frames(grid), cn.line_frames(grid.steps[0], 0), *line.steps
+
+    with torch.device("meta"):  # where new tensors are, unless they are told
+        found = made()
+    for ours, expected in zip(found, made()):
+        close(ours, expected, 0)
 
 
 def test_plaquettes_are_the_holonomies_of_the_unit_squares():  # RF-FLAT
@@ -770,6 +787,7 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
         (lambda: cn.gauge_transform(GRID, torch.eye(2, dtype=torch.long).expand(3, 3, 2, 2)), "change"),
         (lambda: cn.plaquettes(GRID, 0, 0), "axes"),
         (lambda: cn.plaquettes(GRID, 0, 2), "axes"),
+        (lambda: cn.plaquettes(GRID, 2, 0), "axes"),
         (lambda: cn.generator_steps(skew(2, d=2), (3,)), "shape"),
         (lambda: cn.levi_civita(mf.torus(), vec(0, 1)), "coordinates"),
         (lambda: cn.levi_civita(mf.half_plane(), vec(0, 1), vec(-1, 1)), "points"),

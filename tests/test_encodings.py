@@ -10,6 +10,7 @@ from geolib.attention import Encoding, MultiHeadAttention, extended
 from geolib.encodings import (
     METHODS,
     WRAPPERS,
+    Composed,
     HalfSplit,
     Learned,
     LocalityFocusing,
@@ -133,6 +134,13 @@ def test_learned_vectors_belong_to_cells():
     assert_close(got, torch.stack([encoding.vectors[2, 1], encoding.vectors[0, 3]]))
 
 
+def test_learned_vectors_start_with_the_deviation_asked_for_or_one():
+    for asked, deviation in (({}, 1.0), ({"std": 0.02}, 0.02)):
+        vectors = Learned(64, (16, 16), **asked).vectors
+        assert vectors.std().item() == pytest.approx(deviation, rel=0.05)
+        assert vectors.mean().abs() < 0.05 * deviation
+
+
 def test_learned_vectors_end_at_the_grid():
     with pytest.raises(IndexError, match="out of bounds"):
         method("learned", (3, 4)).embed(torch.zeros(1, 1, WIDTH), torch.tensor([[0.0, 4.0]]))
@@ -177,6 +185,8 @@ def test_rope_axial_sees_rows_and_columns_apart():
     [
         ({"name": "ropé"}, "name: got 'ropé'; the methods are none, sinusoidal"),
         ({"name": "rope", "heads": 5}, "heads: got 5"),
+        ({"name": "rope", "heads": 0}, "heads: got 0"),
+        ({"name": "compass", "transport": "roads"}, "transport: got 'roads'; the transports are"),
         ({"name": "rope", "bass": 3}, "options: got {'bass': 3}; rope does not take them"),
         ({"name": "rope-axial", "grid": (2,) * 30}, "axes: got 30"),
         ({"name": "rope", "width": 6}, "dim: got 3"),
@@ -190,7 +200,7 @@ def test_bad_input_names_the_argument_and_what_came(arguments, message):
 @pytest.mark.parametrize("cell", [-1.0, -0.6, 3.0, 2.6])
 def test_a_learned_position_off_the_grid_is_refused(cell):
     table = Learned(width=4, grid=(3, 3))
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="got the cell -1; the grid has" if cell < 0 else "out of bounds"):
         table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, cell]]))
     inside = 0.4 if cell < 0 else 2.4
     assert table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, -inside if cell < 0 else inside]])).isfinite().all()
@@ -243,4 +253,6 @@ def test_half_split_methods_embed_as_those_inside():
 def test_powers_of_scores_go_around_the_others_wherever_they_stand_in_the_name():
     first, last = (method(f"rope+{after}", (9,)) for after in ("sympow+alibi", "alibi+sympow"))
     assert repr(first) == repr(last)
+    assert isinstance(method("rope+lf+alibi", (9,)), Composed)  # the others in the order of the name
+    assert isinstance(method("rope+alibi+lf", (9,)), LocalityFocusing)
     assert is_name("+".join(["rope", *WRAPPERS]))

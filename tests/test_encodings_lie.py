@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 import geolib.encodings
-from geolib.encodings import LieRE, build
+from geolib.encodings import LieRE, SphericalRoPE, build
 from geolib.lie import entry_count, turn_blocks, uniform_entries
 from geolib.placed import Carried
 from geolib.rotations import grid_positions, rescale_positions, rope, rotation_matrix
@@ -446,6 +446,13 @@ def test_spherical_rope_turns_about_the_first_axis_first():
     about_x[1:, 1:] = [[c[0], -s[0]], [s[0], c[0]]]
     about_y[[0, 0, 2, 2], [0, 2, 0, 2]] = [c[1], s[1], -s[1], c[1]]
     assert_close(turned[0, 0, 0], torch.from_numpy(about_y @ about_x @ q[0, 0, 0].numpy()))
+
+
+def test_spherical_rope_turns_about_the_first_axis_again_for_the_fourth():
+    sphere, x = SphericalRoPE(torch.tensor([0.7]), axes=4), queries(1, 1, 1, 3)[0]
+    first, fourth = (sphere.place(p[None]).to_reference(x, x)[0] for p in 2.0 * torch.eye(4)[[0, 3]])
+    assert_close(fourth, first)
+    assert not torch.allclose(fourth, x)
 
 
 def test_spherical_rope_takes_positions_of_each_sample():

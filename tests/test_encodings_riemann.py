@@ -335,7 +335,7 @@ def test_general_metric_with_s_one_does_not_see_a_common_shift():  # RF-A5
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general"])
 @pytest.mark.parametrize("law", ["bounded", "free", "slow"])
-@pytest.mark.parametrize("grid", [(64,), (8, 8), (65536,)], ids=str)
+@pytest.mark.parametrize("grid", [(64,), (8, 8), (65536,), (2, 2)], ids=str)
 def test_far_tokens_do_not_vanish_at_the_start(name, law, grid):  # RF-6a
     encoding = _build(name, grid, law=law)
     last = torch.tensor(max(grid) - 1.0)

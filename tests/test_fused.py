@@ -142,6 +142,11 @@ def test_a_nan_among_the_values_reaches_no_earlier_token(form):
     assert output[1].isfinite().all()
 
 
+def test_an_infinite_value_is_infinite_in_the_output_of_the_fused_form():
+    k = torch.ones(1, 1, 3, 16)
+    assert fused_form(k, k, float("inf") * k, 2).output.isposinf().all()
+
+
 def test_the_fused_form_is_the_softmax_that_it_stands_for():  # CS-FUSED
     q, k, v, log_gates, _ = detached(inputs(tokens=40))
     assert_close(fused_form(q, k, v, 4, log_gates).output, softmax_form(q, k, v, 4, log_gates))
@@ -181,7 +186,13 @@ def test_what_the_kernel_takes_on_a_gpu(monkeypatch, tokens, dim, value_dim, dty
 
 def test_bad_input_of_the_fused_form_is_named():
     q = torch.ones(1, 1, 3, 16)
-    for args, named in (((q, q, q, 3), "power"), ((q, q[:, :, :2], q, 2), "k"), ((q, q, q.long(), 2), "v")):
+    for args, named in (
+        ((q, q, q, 3), "power"),
+        ((q, q[:, :, :2], q, 2), "k"),
+        ((q, q, q.long(), 2), "v"),
+        ((q, q, q, 2, q[..., 0]), "log_gates"),
+        ((q, q, q, 2, None, q), "turns"),
+    ):
         with pytest.raises(ValueError, match=f"^{named}: got "):
             fused_form(*args)
 

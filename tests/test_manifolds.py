@@ -762,14 +762,16 @@ def test_a_larger_sphere_has_the_same_geodesics_and_larger_distances(radius):  #
 
 
 def test_the_parameter_of_a_curve_is_in_double_precision():  # a float32 parameter would round the curve
-    given = set()
+    given, times = set(), []
 
     def curve(t):
         given.add(t.dtype)
+        times.append(float(t.detach()))
         return torch.stack([t, 1 + t])
 
     mf.transport_matrix(mf.half_plane().within(1e-3, 1e-3), curve)
     assert given == {torch.float64}
+    assert (min(times), max(times)) == (0, 1)
 
 
 @every_surface
@@ -796,6 +798,70 @@ def test_the_shorter_way_round_is_taken():
     inner, meridian = torch.stack([vec(math.pi, 0.1), vec(math.pi, 6.2)]), torch.stack([vec(0.1, 2), vec(6.2, 2)])
     close(mf.distance(mf.torus(3.0, 1.2), *inner), vec(1.8 * (2 * math.pi - 6.1))[0])
     close(mf.distance(mf.torus(3.0, 1.2), *meridian), vec(1.2 * (2 * math.pi - 6.1))[0])
+
+
+def test_a_coarse_polygon_leaves_a_summit_by_the_same_steps_in_any_unit(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds._shortest.PIECES", 6)
+    found = []
+    for unit in (1.0, 2.0**-24, 2.0**24):
+        chart = mf.Chart(2, lambda x, u=unit: u * mf.conformally_flat(sharply_bumped).metric(x))
+        polygon, shortest = shortened(chart, vec(-0.5, 0)[None], vec(0.5, 0)[None])
+        assert shortest
+        found.append(polygon)
+    assert found[0].shape == (1, 7, 2)
+    assert found[0][..., 1].abs().max() > 0.1  # the straight line, over the summit, is a saddle
+    close(torch.cat(found), found[0].expand(3, 7, 2), 0)
+
+
+def test_a_polynomial_is_found_in_any_unit_of_the_coordinates():
+    flat, line = mf.Chart(2, lambda x: torch.eye(2, dtype=x.dtype) + 0 * x[0]), torch.linspace(0, 1, 25).double()
+    for unit in (1e-6, 1e6):
+        close(exact_velocity(flat, unit * torch.stack([line, 2 * line], -1)[None]) / unit, vec(1, 2)[None])
+
+
+def test_shooting_finds_several_points_of_space_at_once(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds._shortest.PIECES", 6)
+    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
+    space, speed = mf.conformally_flat(lambda x: -x[2].log(), 3).within(1e-6, 1e-8), vec(0.4, 0.2)  # hyperbolic
+    away, up = speed.tanh(), 1 / speed.cosh()
+    ends = torch.stack([torch.stack([away[0], 0 * up[0], up[0]]), torch.stack([0 * up[1], away[1], up[1]])])
+    close(mf.logarithm(space, vec(0, 0, 1), ends), torch.stack([vec(0.4, 0, 0), vec(0, 0.2, 0)]), 1e-3)
+
+
+def test_one_velocity_serves_many_points_and_one_vector_many_curves():  # RF-PT
+    chart, points = mf.half_plane().within(1e-3, 1e-3), torch.stack([vec(0, 1), vec(2, 1)])  # moved along
+    ends = mf.exponential(chart, points, vec(0.3, 0.2))
+    close(ends[1] - ends[0], vec(2, 0))
+    carried = mf.parallel_transport(chart, mf.segment(points, points + vec(0.3, 0.2)), vec(1, 0))
+    close(carried[0], carried[1])
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e9])
+def test_planes_are_spanned_by_vectors_of_any_length(size):  # RF-FLAT
+    point, u = vec(0.1, 0.4, 0.2), torch.stack([vec(1, 2, 0), vec(0, 1, 1)])
+    v = torch.stack([vec(0, 1, 3), vec(1, 0, 2)])
+    longer = v * vec(size, 1)[:, None]
+    for curvature in (partial(mf.sectional_curvature, SKEWED), partial(mf.conformal_sectional_curvature, bumpy)):
+        assert_close(curvature(point, u, longer), curvature(point, u, v), rtol=1e-7, atol=0)
+    with pytest.raises(ValueError, match="v: got a multiple of u"):
+        mf.sectional_curvature(SKEWED, point, u[0], 0 * u[0])
+
+
+def test_the_angle_of_a_holonomy_is_told_by_its_trace():  # RF-FLAT
+    sphere = mf.sphere_spherical().within(1e-5, 1e-7)
+    triangle = mf.polygon(torch.stack([vec(0.6, 0), vec(1.4, 0.1), vec(1.1, 1.2)]))
+    close(2 * mf.holonomy_angle(sphere, triangle).cos(), mf.holonomy(sphere, triangle).trace(), 1e-4)
+
+
+def test_what_has_a_gradient_is_followed_as_numbers():
+    point, velocity = vec(0.1, 1.2), vec(0.3, 0.2).requires_grad_()
+    chart = mf.half_plane().within(1e-3, 1e-3)
+    close(mf.exponential(chart, point, velocity), mf.exponential(chart, point, velocity.detach()))
+
+
+def test_a_curve_that_returns_no_tensor_is_told_by_what_it_returns():
+    with pytest.raises(ValueError, match=r"^path, piece 0: got list; a curve returns a tensor$"):
+        mf.transport_matrix(mf.half_plane(), lambda t: [t, t])
 
 
 def test_a_square_is_of_the_side_that_is_given():
@@ -955,6 +1021,12 @@ def test_charts_have_names():
     names = ["sphere, spherical coordinates", "sphere, stereographic", "half-plane", "Poincare disk", "torus"]
     assert [chart().name for chart in made] == names
     assert mf.conformally_flat(bumpy).name == "conformally flat"
+
+
+def test_angles_of_charts_come_round_after_a_whole_turn():
+    round_once = 2 * math.pi
+    assert mf.sphere_spherical().periods == (0, round_once)
+    assert mf.torus().periods == (round_once, round_once)
 
 
 def test_a_slanted_line_through_flat_planes_carries_as_riemannformer_does():  # RF-8

@@ -10,12 +10,22 @@ from torch.testing import assert_close
 from geolib import lie
 from geolib._checks import as_places
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, extended
-from geolib.encodings import METHODS, RoPE, build
+from geolib.encodings import METHODS, LieRE, RoPE, SphericalRoPE, build
 from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
 from geolib.lab.models import ViT
-from geolib.placed import Attenuated, Focused, FocusedByBlocks, Reordered, map_pairs, turn_pairs
+from geolib.placed import (
+    Attenuated,
+    Biased,
+    ByLayer,
+    Focused,
+    FocusedByBlocks,
+    Gaussian,
+    Reordered,
+    map_pairs,
+    turn_pairs,
+)
 from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
 
 GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
@@ -200,6 +210,23 @@ def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
     assert_close(turned, rotate_pairs(q.double(), angles).float())
 
 
+@pytest.mark.parametrize(
+    ("make", "features"),
+    [
+        (lambda x: RoPE(x[:, None]), 12),
+        (lambda x: LieRE(x.view(1, 1, 6, 1, 1), 2), 12),
+        (lambda x: LieRE(x.view(1, 1, 1, 1, 6), 4), 4),
+        (lambda x: SphericalRoPE(x, axes=1), 18),
+    ],
+    ids=["rope", "planes", "blocks", "triples"],
+)
+def test_positions_with_few_digits_cost_angles_in_float64_none(make, features):
+    encoding, q = make(torch.rand(6, dtype=torch.float64)), torch.randn(1, 1, 5, features, dtype=torch.float64)
+    exact, _ = encoding.place(torch.arange(5.0).double()).to_reference(q, q)
+    for positions in (torch.arange(5), torch.arange(5.0)):
+        assert_close(encoding.place(positions).to_reference(q, q)[0], exact, atol=1e-13, rtol=0)
+
+
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
 def test_positions_of_another_shape_are_refused(name):
     encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2)
@@ -334,7 +361,7 @@ def test_turned_pairs_are_rotations_however_x_lies_in_memory(dtype, shape):
     assert_close(map_pairs(x, own.flatten(-2), other.flatten(-2)), reflect_pairs(x, angles / 2))
 
 
-def test_the_form_for_compilers_is_the_same_map(monkeypatch):
+def test_the_form_in_real_numbers_is_the_same_map(monkeypatch):
     x, angles = torch.randn(2, 7, 8), torch.randn(7, 4)
     turns = torch.stack([angles.cos(), angles.sin()], -1)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
@@ -354,6 +381,35 @@ def test_gates_of_parts_add_though_they_read_different_things():
     x, cells = torch.randn(1, TOKENS, WIDTH), grid_positions(*GRID)
     together, one, other = (stirred(name, {}).place(cells).log_gate(x) for name in ("+".join(parts), *parts))
     assert_close(together, one + other)
+
+
+def test_attenuations_of_parts_multiply():
+    parts, cells = ("lf", "rmt"), grid_positions(*GRID)
+    together, one, other = (stirred(name, {}).place(cells).attenuation() for name in ("+".join(parts), *parts))
+    assert_close(together, one * other)
+
+
+def test_layers_inside_layers_are_those_of_the_same_index():
+    gates = torch.randn(2, 3, 3)
+    inside = ByLayer([Biased(gate) for gate in gates])
+    for index, gate in enumerate(gates):
+        assert torch.equal(ByLayer([inside, inside]).layer(index).log_gate(None), gate)
+
+
+@pytest.mark.parametrize("widths", [1, 3])
+def test_a_gaussian_pair_by_pair_is_its_matrix(widths):
+    pairs = Gaussian(torch.randn(3, 2), torch.randn(4, 2), torch.rand(2, widths))
+    head, i, j = torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(4)).unbind(-1)
+    assert_close(pairs.pair(torch.tensor(0), head, i, j).view(2, 3, 4), pairs.log())
+
+
+@pytest.mark.parametrize("of_places", [False, True])
+@pytest.mark.parametrize("of_widths", [False, True])
+def test_a_gaussian_is_made_at_once_where_anything_in_it_is_learned(of_places, of_widths):
+    u, rate = torch.zeros(3, 1, requires_grad=of_places), torch.ones(1, 1, requires_grad=of_widths)
+    assert Gaussian(u, u.detach(), rate).is_made == (of_places or of_widths)
+    with torch.no_grad():
+        assert not Gaussian(u, u, rate).is_made
 
 
 def test_half_split_heads_attend_as_those_inside():
@@ -446,14 +502,15 @@ def test_heads_are_not_made_by_broadcasting(name):
 
 
 def test_heads_may_come_without_samples():
-    own, shared = (RoPE(torch.randn(*heads, 4, 1)).place(torch.arange(5.0)) for heads in ((3,), ()))
+    own, two, shared = (RoPE(torch.randn(*heads, 4, 1)).place(torch.arange(5.0)) for heads in ((3,), (2,), ()))
     q, k = torch.randn(2, 2, 3, 5, 8)
     for whole, one in zip(own.to_reference(q, k), own.to_reference(q[1], k[1])):
         assert_close(one, whole[1])
     for whole, one in zip(shared.to_reference(q, k), shared.to_reference(q[1, 2], k[1, 2])):
         assert_close(one, whole[1, 2])
-    with pytest.raises(ValueError, match=r"q: got shape \(5, 8\); the encoding has 3 heads of its own"):
-        own.to_reference(q[1, 2], k[1, 2])
+    for heads, placed in ((3, own), (2, two)):
+        with pytest.raises(ValueError, match=rf"q: got shape \(5, 8\); the encoding has {heads} heads of its own"):
+            placed.to_reference(q[1, 2], k[1, 2])
 
 
 @pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale"])

@@ -35,6 +35,7 @@ from geolib.recurrence import (
     log_decay,
     log_gates,
     merge,
+    one_chunk_form,
     read_state,
     recurrent_form,
     recurrent_step,
@@ -551,6 +552,7 @@ def test_a_part_that_attended_to_nothing_changes_nothing():
     part = attention_form(q, k, v, 2, log_g)
     nothing = Attended(torch.zeros_like(v), torch.full_like(log_g, float("-inf")))
     assert_close(merge([part, nothing]).output, part.output)
+    assert_close(merge([part]), part)
     assert_close(merge([nothing, nothing]).output, nothing.output)
     state = empty_state(k, v, 2)
     assert_close(read_state(state, q, 2), nothing)
@@ -651,6 +653,30 @@ def test_a_sharp_gate_among_slow_ones_keeps_its_neighbours_exact():  # CS-gate
     expected = (expected * weights.sum() + math.exp(-3.0) * 299) / (weights.sum() + math.exp(-3.0))
     for form in FORMS:
         assert_close(form(q, k, v, 2, log_g).output[0, 0, -1, 0].double(), expected, rtol=1e-5, atol=0)
+
+
+def test_sharp_gates_in_one_chunk_leave_the_others_exact():  # CS-gate
+    q, k, v, log_g, _ = well_conditioned(batch=1, heads=1, tokens=12, dtype=torch.float32)
+    log_g = 0.01 * log_g
+    log_g[..., 1] = -200  # exp(200) is no number of float32
+    ours, exact = chunked_form(q, k, v, 2, log_g, chunk=4)[0], attention_form(q, k, v, 2, log_g)
+    assert_close(ours.output, exact.output, rtol=1e-4, atol=1e-5)
+    assert_close(ours.log_normaliser, exact.log_normaliser, rtol=1e-4, atol=1e-5)
+
+
+def test_a_state_of_small_keys_reads_as_one_of_large():  # CS-att
+    q, k, v, log_g, _ = well_conditioned(tokens=5, dtype=torch.float32)
+    large, small = (read_state(recurrent_form(q, size * k, v, 2, log_g)[1], q, 2) for size in (1.0, 2.0**-7))
+    assert_close(small.output, large.output, rtol=1e-5, atol=1e-6)
+    assert_close(small.log_normaliser, large.log_normaliser - 14 * math.log(2), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_queries_of_any_size_give_the_same_output(form):  # CS-att
+    q, k, v, log_g, _ = well_conditioned(dtype=torch.float32)
+    plain = form(q, k, v, 2, log_g)
+    for exponent in (-70, 70):  # the squares of the lengths leave the range of float32
+        assert_close(form(2.0**exponent * q, k, v, 2, log_g).output, plain.output, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -765,13 +791,44 @@ def test_a_float64_state_makes_the_computation_float64():
         assert last.S.dtype == attended.log_normaliser.dtype == torch.float64
         assert_close(attended.output, whole.output[:, :, 5:].float(), rtol=1e-5, atol=1e-5)
     part = read_state(state, late[0], 2, *late[3:])
-    assert part.log_normaliser.dtype == torch.float64
+    wide = read_state(state, late[0].double(), 2, *late[3:])
+    assert_close(part.log_normaliser, wide.log_normaliser, rtol=1e-13, atol=1e-13)
     merged = merge([part, attention_form(*late[:3], 2, *late[3:])])
     assert_close(merged.output, whole.output[:, :, 5:].float(), rtol=1e-4, atol=1e-5)
     one = [t[:, :, 0] for t in late]
     output, turned = conformal_step(state, *one[:3], 2, *one[3:])
     assert output.dtype == torch.float32
     assert turned.S.dtype == torch.float64
+
+
+@pytest.mark.parametrize("wide", [0, 1, 2])
+def test_every_form_computes_in_the_widest_of_queries_keys_and_values(wide):
+    args = [t.double() if i == wide else t.float() for i, t in enumerate(inputs()[:3])]
+    log_g = inputs(dtype=torch.float32)[3]
+    exact = attention_form(*(t.double() for t in args), 2, log_g)
+    for form in FORMS:
+        ours = form(*args, 2, log_g)
+        assert ours.output.dtype == args[2].dtype
+        assert_close(ours.log_normaliser, exact.log_normaliser, rtol=1e-11, atol=1e-11)
+    narrow = empty_state(args[0].float(), args[2].float(), 2)
+    for form in (recurrent_form, chunked_form):
+        assert form(*args, 2, log_g, state=narrow)[1].S.dtype == torch.float64
+    output = one_chunk_form(*args, 2, log_g)
+    assert_close(output, exact.output.to(args[2].dtype), rtol=1e-6, atol=1e-6)
+
+
+def test_gates_of_any_precision_leave_the_state_in_that_of_the_keys():
+    q, k, v, log_g, _ = inputs(dtype=torch.float32)
+    for gates in (log_g.double(), log_g.bfloat16()):
+        ours = attention_form(q, k, v, 2, gates)
+        for form in (recurrent_form, chunked_form):
+            attended, state = form(q, k, v, 2, gates)
+            assert state.S.dtype == state.Z.dtype == torch.float32
+            assert_close(attended.output, ours.output, rtol=1e-4, atol=1e-5)
+    assert log_decay(log_g).dtype == torch.float32
+    one = [t[:, :, 0] for t in (q, k, v, log_g)]
+    state = empty_state(q, v, 2)
+    assert conformal_step(state, *one[:3], 2, one[3], torch.zeros(2, 2, 2).double())[1].S.dtype == torch.float32
 
 
 def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
@@ -785,6 +842,9 @@ def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
             low, exact = form(*half, 2, *more), form(*(t.float() for t in half), 2, *more)
             assert_close(low.output, exact.output.bfloat16(), rtol=0, atol=0)
             assert_close(low.log_normaliser, exact.log_normaliser)
+    for more in ((), (log_g, turns)):
+        low, exact = one_chunk_form(*half, 2, *more), one_chunk_form(*(t.float() for t in half), 2, *more)
+        assert_close(low, exact.bfloat16(), rtol=0, atol=0)
 
 
 def test_the_work_of_the_chunked_form_is_linear_in_the_tokens():  # CS-chunk
@@ -802,6 +862,10 @@ def test_a_chunk_is_as_long_as_features_and_power_have_it(monkeypatch):
     args = inputs(tokens=7, dim=6)
     assert_close(chunked_form(*args[:3], 4)[1], chunked_form(*args[:3], 4, chunk=5)[1], rtol=0, atol=0)
     assert seen == [(6, 4)]
+
+
+def test_alibis_gates_have_a_row_for_each_head():
+    assert recurrence.alibi_log_gates(torch.ones(2), 3).shape == (1, 2, 3)
 
 
 def test_an_infinite_value_is_infinite_in_the_output_and_in_the_state():
@@ -990,6 +1054,7 @@ def test_crossing_length_is_the_first_by_brute_force():  # CS-CROSS
     for dim, power in ((1, 2), (2, 2), (3, 4), (8, 2)):
         first = next(t for t in itertools.count(1) if attention_work(t, dim, power).total >= recurrent_work(t, dim, power).total)  # fmt: skip  # noqa: E501
         assert crossing_length(dim, power) == first
+    assert crossing_length(4, 2, ("gates",)) == 1  # before the second token nothing is gated
 
 
 def test_chunked_form_costs_least_of_the_three_beyond_the_crossing():  # CS-CROSS
@@ -1098,6 +1163,10 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(2), torch.arange(5), indexing="ij")
     assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias[0, :, 3:], rtol=1e-5, atol=1e-6)
     assert_close(late.log_gate(x), bias[:, :, 3:])
+    wide = encoding.double().place(positions[3:], positions)  # as many digits as the gates have
+    scores = wide.as_score_mod(x.double())(torch.zeros((), dtype=torch.float64), 0, head, i, j)
+    assert_close(scores, wide.log_gate(x.double())[0], rtol=0, atol=1e-14)
+    encoding.float()
     layer, changed = MultiHeadAttention(16, 2, causal=True), x.clone()
     changed[:, -1] += 1
     assert_close(layer(changed, placed)[:, :-1], layer(x, placed)[:, :-1])
@@ -1203,3 +1272,8 @@ def test_an_empty_state_is_as_wide_as_the_widest_of_keys_and_values(k, v):
     assert state.S.dtype == state.Z.dtype == torch.float64
     narrow = empty_state(torch.zeros(1, 2, 3, 4).half(), torch.zeros(1, 2, 3, 5).half(), 2)
     assert narrow.S.dtype == narrow.Z.dtype == torch.float32
+
+
+def test_an_empty_state_stands_where_the_keys_are():
+    k = torch.zeros(1, 2, 3, 4, device="meta")
+    assert {part.device for part in empty_state(k, k, 2)} == {k.device}
