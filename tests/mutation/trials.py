@@ -5,9 +5,9 @@ changed function and stops at the first that fails: those first that have found 
 quickest. The module's own tests come first, and those over the registry of methods see what these let pass. A test that
 takes longer than ``SLOW`` seconds is not run, nor any after ``ENOUGH`` seconds: what only such a test would notice
 counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Those that survived are tried
-again first, where tests are new; the others in the order of their names' fingerprints, so that those tried are a random
-sample, and the modules take turns. All times are seconds of processor, not of the clock: another's work on the machine
-makes no mutant endless.
+again first, where tests are new, against tests that they have not met; the others in the order of their names'
+fingerprints, so that those tried are a random sample, and the modules take turns. All times are seconds of processor,
+not of the clock: another's work on the machine makes no mutant endless.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import gc
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -59,6 +60,15 @@ UNCOMPILED = "not graph and not compile and not export and not has_a_row"
 def digest(path: Path) -> str:
     """A short fingerprint of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def fingerprint(item: Any) -> str:
+    """A short fingerprint of a test's name and text."""
+    try:
+        text = inspect.getsource(item.function)
+    except OSError:
+        text = ""
+    return hashlib.sha256(f"{item.nodeid}\n{text}".encode()).hexdigest()[:8]
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -126,6 +136,7 @@ class Trials:
         if session.testsfailed:
             raise session.Interrupted("the tests could not be collected")
         self.items = {item.nodeid: item for item in session.items}
+        self.prints = {name: fingerprint(item) for name, item in self.items.items()}
         write(Path("..") / "machine.json", {"machine": device_name()})  # not before the tests have set up their watch
         gc.freeze()
         books = [opened(module) for module in self.given.modules]
@@ -193,10 +204,14 @@ class Trials:
         write(path, {"text": text, "tests": tests})
         return SURVIVED
 
-    def ordered(self, function: str, tests: Iterable[str], killers: Counter[str]) -> list[str]:
-        """The tests of these files that reach a function: those that have found its mutants, then the quickest."""
+    def ordered(self, function: str, tests: Iterable[str], killers: Counter[str], met: set[str]) -> list[str]:
+        """The tests of these files that reach a function: those that have found its mutants, then the quickest.
+
+        Those that the mutant has met are left out.
+        """
         files = {f"tests/{test}.py" for test in tests}
         names = [n for n, t in self.reach.items() if function in t["reaches"] and n.partition("::")[0] in files]
+        names = [name for name in names if self.prints[name] not in met]
         names.sort(key=lambda name: (-killers[name], self.reach[name]["seconds"]))
         total = accumulate(self.reach[name]["seconds"] for name in names)
         return [name for name, seconds in zip(names, total) if seconds <= ENOUGH]
@@ -208,14 +223,16 @@ class Trials:
         function = mutant.name.partition("__mutmut_")[0]
         killers = book.killers.setdefault(function, Counter())
         found = before | {"against": before["against"] | texts}
-        names = self.ordered(function, texts, killers)
+        met = set(before.get("met", ()))
+        names = self.ordered(function, texts, killers, met)
         if not names:
             return found
         spent = processor_of_children()
         status, by = self.in_child(lambda: self.attempt(mutant.name, names))
         found["seconds"] = round(before["seconds"] + processor_of_children() - spent, 3)
         if status == SURVIVED:
-            return found
+            return found | {"met": sorted(met.union(self.prints[name] for name in names))}
+        found.pop("met", None)
         if by is not None:
             if not self.sound(by):
                 del self.reach[by]
