@@ -89,9 +89,9 @@ def _column(x: Any, argument: str, axes: int | None) -> Tensor:
     return x[:, None] if x.dim() == 1 and axes in (None, 1) else x
 
 
-def angle_dtype(*tensors: Tensor) -> torch.dtype:
+def angle_dtype(*tensors: Tensor | None) -> torch.dtype:
     """float64 when any tensor is float64, float32 otherwise: the precision of angles, exponentials and logarithms."""
-    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+    return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
 def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -236,7 +236,7 @@ def attention_weights(
     seen = visible(q, k, causal, mask)
     if is_grouped(q, k):
         k = repeat_heads(k, q.shape[1])
-    dtype = angle_dtype(q, k, *(x for x in (log_gate, attenuation) if x is not None))
+    dtype = angle_dtype(q, k, log_gate, attenuation)
     with without_autocast(q.device):
         scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:

@@ -97,7 +97,7 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
 
     Source: RF-21.
     """
-    positions = positions.to(_wide(positions, sigma, precision))
+    positions = positions.to(angle_dtype(positions, sigma, precision))
     return -squared_distances(positions, precision) * _rate(sigma, positions).unsqueeze(-1)
 
 
@@ -165,11 +165,6 @@ def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
     return 0.5 * sigma.to(angle_dtype(sigma, positions)) ** -2
 
 
-def _wide(*tensors: Tensor | None) -> torch.dtype:
-    """The precision of what is computed from them."""
-    return angle_dtype(*(t for t in tensors if t is not None))
-
-
 # Three literal forms ------------------------------------------------------------------------------------------------
 
 
@@ -216,7 +211,7 @@ def focused_attention(
 
     Source: RF-22.
     """
-    positions = positions.to(_wide(q, k, v, positions))
+    positions = positions.to(angle_dtype(q, k, v, positions))
     omega = pad_unplaced(attenuation(positions, sigma, precision), q.shape[-2])
     weights, wide = as_widest(attention_weights(q, k, attenuation=omega), v)
     return (weights @ wide).to(q.dtype)
@@ -278,7 +273,7 @@ def fused_focused_attention(
     require(v.shape[:-1] == q.shape[:-1], "v", f"shape {tuple(v.shape)}", f"q and k have shape {tuple(q.shape)}")
     tokens, placed = q.shape[-2], positions.shape[0]
     require(placed <= tokens, "positions", f"{placed} rows", f"q has {tokens} tokens, so at most {tokens}")
-    dtype = _wide(q, k, v, positions, sigma, precision)
+    dtype = angle_dtype(q, k, v, positions, sigma, precision)
     positions = positions.to(dtype)
     rate, u = _rate(sigma, positions), whiten(positions, precision)
     _check_heads(rate, 1, q, "sigma")

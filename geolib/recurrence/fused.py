@@ -78,7 +78,7 @@ def fused_form(
     Source: CS-FUSED, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
-    wide = angle_dtype(q, k, v) if log_gates is None else angle_dtype(q, k, v, log_gates)
+    wide = angle_dtype(q, k, v, log_gates)
     dtype = v.dtype if q.dtype == k.dtype == v.dtype else wide
     with full_precision(q.device):
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), wide)
