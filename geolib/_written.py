@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+_PIECE = 2**16  # weights that are worked on at a time, where several float32 copies of them are made
 LONGEST = 512  # tokens; from about twice as many on the fused kernel, which makes no matrix of weights, is faster
 
 
@@ -46,28 +47,42 @@ class WrittenOut(torch.autograd.Function):
         exact = (scores if gate is None else scores + gate).softmax(-1)
         ctx.scale, ctx.gate_shape = scale, None if gate is None else gate.shape
         weights = exact.to(v.dtype)
-        ctx.save_for_backward(q, k, v, weights, omega)
-        used = weights if omega is None else (exact * omega).to(v.dtype)
+        used = weights if omega is None else exact.mul_(omega).to(v.dtype)
+        ctx.save_for_backward(q, k, v, weights, used, omega)
         return (used.flatten(0, -3) @ v).unflatten(0, leading)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, weights, omega = ctx.saved_tensors
+        q, k, v, weights, used, omega = ctx.saved_tensors
         leading, gradient = weights.shape[:-2], gradient.flatten(0, -3)
-        used = weights if omega is None else (weights * omega).to(v.dtype)
         of_v = used.flatten(0, -3).mT @ gradient
         of_weights, of_omega, of_gate = (gradient @ v.mT).unflatten(0, leading), None, None
         if omega is not None:
-            if ctx.needs_input_grad[5]:
-                of_omega = (of_weights.float() * weights).sum_to_size(omega.shape)
-            of_weights = (of_weights * omega).to(v.dtype)
+            of_omega = _attenuate(of_weights, weights, omega)
         of_scores = torch._softmax_backward_data(of_weights, weights, -1, v.dtype)
         if ctx.needs_input_grad[4]:
             of_gate = of_scores.float().sum_to_size(ctx.gate_shape)
         of_scores = of_scores.flatten(0, -3)
         of_q, of_k = _product(of_scores, k, ctx.scale), _product(of_scores.mT, q, ctx.scale)
         return *(x.unflatten(0, leading) for x in (of_q, of_k, of_v)), None, of_gate, of_omega
+
+
+def _attenuate(of_used: Tensor, weights: Tensor, omega: Tensor) -> Tensor:
+    """Multiply the gradient of omega times the weights by omega, where it stands; the gradient of omega.
+
+    A few samples at a time: in float32, as the products are made, they stay in the cache.
+    """
+    of_omega = torch.zeros_like(omega)
+    size = max(1, _PIECE // max(1, weights[:1].numel()))
+    shared = omega.dim() < weights.dim() or len(omega) == 1
+    for first in range(0, len(weights), size):
+        piece = slice(first, first + size)
+        own = slice(None) if shared else piece
+        wide = of_used[piece].float()
+        of_omega[own] += weights[piece].float().mul_(wide).sum_to_size(omega[own].shape)
+        of_used[piece] = wide.mul_(omega[own])
+    return of_omega
 
 
 def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:

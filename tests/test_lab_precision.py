@@ -276,6 +276,38 @@ def test_written_out_it_is_attention_with_all_its_gradients(gated, attenuated, s
         assert (x - y).norm() < (2**-8 if name == "output" else 2**-6.5) * y.norm(), name
 
 
+@pytest.mark.parametrize("piece", [1, 2 * 2 * 7 * 7])  # a sample at a time; two, and one is left
+@pytest.mark.parametrize("attenuated", [(7, 7), (1, 2, 1, 7), (2, 7, 7), (3, 1, 7, 7)])
+def test_written_out_in_pieces_nothing_changes(monkeypatch, attenuated, piece):
+    tensors = [*parts(), torch.rand(*attenuated)]
+
+    def act(q, k, v, omega):
+        return attention(q, k, v, attenuation=omega)
+
+    whole = results(act, tensors, torch.bfloat16)
+    monkeypatch.setattr(_written, "_PIECE", piece)
+    for x, y in zip(results(act, tensors, torch.bfloat16), whole):
+        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_written_out_without_samples_gradients_are_zero():
+    q, k, v, omega = *(part[:0].requires_grad_() for part in parts()), torch.rand(7, 7, requires_grad=True)
+    attention(q, k, v, attenuation=omega).sum().backward()
+    assert q.grad.shape == q.shape
+    assert not omega.grad.any()
+
+
+def test_written_out_heads_without_samples_have_an_attenuation_each():
+    q, k, v = (part[0] for part in parts())
+    omega = torch.rand(2, 7, 7)
+
+    def act(q, k, v, omega):
+        return attention(q, k, v, attenuation=omega)
+
+    for x, y in zip(results(act, [q, k, v, omega], torch.bfloat16), results(act, [q, k, v, omega], torch.float64)):
+        assert (x - y).norm() < 2**-6.5 * y.norm()
+
+
 def test_written_out_scores_are_not_rounded():
     # Scores near 300 have a unit of 2 in bfloat16: rounded ones would give other weights altogether.
     q = torch.tensor([[[1.0, 16.0]]]).bfloat16().requires_grad_()
