@@ -104,9 +104,31 @@ def test_only_steps_on_a_grid_are_curved():  # RF-FLAT
     x = double(12, 12)
     for transport in ("paths", "commuting"):
         assert cn.flatness_defect(cn.read_compass(compass(transport, (3, 4)), x, 0)) > 0.1
-    for transport in ("frames", "order"):
+    for transport in ("frames", "order", "comb"):
         with pytest.raises(ValueError, match="compass: got"):
             cn.read_compass(compass(transport, (3, 4)), x, 0)
+
+
+def test_on_its_comb_the_flat_compass_has_the_steps_of_the_curved_one():  # RF-FLAT
+    curved, flat = (compass(transport, (3, 4), heads=2) for transport in ("paths", "comb"))
+    x, vectors = double(1, 12, 12), double(2, 1, 2, 12, 3, 3)
+    ways, comb = (
+        c.transported(*vectors, c.turns(x)).detach()[0].unflatten(1, (3, 4)).unflatten(3, (3, 4))
+        for c in (curved, flat)
+    )
+    close(comb[0].diagonal(dim1=0, dim2=2), ways[0].diagonal(dim1=0, dim2=2))  # along rows
+    close(comb[0, :, 0, :, 0], ways[0, :, 0, :, 0])  # and down the first column, in even heads
+    close(comb[1].diagonal(dim1=1, dim2=3), ways[1].diagonal(dim1=1, dim2=3))  # in odd heads along columns
+    close(comb[1, 0, :, 0], ways[1, 0, :, 0])  # and along the first row
+    assert (comb - ways).abs().max() > 0.1
+
+
+def test_frames_of_cells_alone_do_not_know_where_they_stand():  # RF-FLAT
+    x, other = double(1, 12, 12), torch.randperm(12)
+    for transport in cn.TRANSPORTS:
+        scores = compass(transport, (3, 4)).scores
+        blind = (scores(x)[..., other, :][..., other] - scores(x[:, other])).abs().max() < 1e-12
+        assert blind == (transport == "frames")
 
 
 def test_the_steps_of_one_axis_commute_and_those_of_three_do_not():  # CS-beta
@@ -118,7 +140,7 @@ def test_the_steps_of_one_axis_commute_and_those_of_three_do_not():  # CS-beta
     assert defect["commuting"] < 1e-12 < 1e-2 < defect["paths"]
 
 
-@pytest.mark.parametrize(("transport", "rank"), [("paths", 9), ("frames", 3), ("order", 3)])
+@pytest.mark.parametrize(("transport", "rank"), [("paths", 9), ("frames", 3), ("order", 3), ("comb", 3)])
 def test_the_way_matters_as_much_as_the_rank_of_all_transports(transport, rank):  # RF-FLAT
     """One inner product of three numbers for flat compasses; min(rows, columns) times as many for a curved one."""
     encoding, _positions = compass(transport, (3, 4), heads=1), grid_positions(3, 4).double()

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from geolib.connection.compass import (
     TRANSPORTS,
+    CombCompass,
     CommutingCompass,
     Compass,
     FrameCompass,
@@ -133,6 +134,7 @@ __all__ = [  # noqa: RUF022
     "read_conformal",
     "Compass",
     "CommutingCompass",
+    "CombCompass",
     "FrameCompass",
     "OrderCompass",
     "TRANSPORTS",

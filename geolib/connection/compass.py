@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -75,17 +77,15 @@ class Compass(Encoding):
 
     def transported(self, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
         """u_m^T P_{n->m} w_n along the paths of each head; u, w (batch, heads, cells, vectors, 3), v as ``turns``."""
-        forward = tuple(range(len(self.grid)))
         u, w = (x.unflatten(2, self.grid) for x in (u, w))
         entering = cayley_rotation(v.unflatten(3, self.grid))
-        # Axis 0 first in even heads, the last axis first in odd ones; each head keeps its place.
-        scores = [
-            _in_order(u[:, h::2], w[:, h::2], entering[:, h::2], order)
-            for h, order in ((0, forward), (1, forward[::-1]))
-            if h < self.heads
-        ]
-        order = [h // 2 + (h % 2) * ((self.heads + 1) // 2) for h in range(self.heads)]
-        return torch.cat(scores, 1)[:, order]
+        return self.by_head(lambda h, order: _in_order(u[:, h], w[:, h], entering[:, h], order))
+
+    def by_head(self, made: Callable[[slice, tuple[int, ...]], Tensor]) -> Tensor:
+        """Made of the even heads with axis 0 first, of the odd ones with the last axis first, each in its place."""
+        forward, heads = tuple(range(len(self.grid))), range(self.heads)
+        parts = [made(slice(h, None, 2), order) for h, order in zip(heads, (forward, forward[::-1]))]
+        return torch.cat(parts, 1)[:, [h // 2 + (h % 2) * ((self.heads + 1) // 2) for h in heads]]
 
 
 def _in_order(u: Tensor, w: Tensor, entering: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -162,11 +162,45 @@ class OrderCompass(FrameCompass):
         return line_frames(super().frames(v), -3)
 
 
+class CombCompass(FrameCompass):
+    """The compass made flat: steps along one axis count in the first line alone, and all transport goes round by it.
+
+    Parameters as of ``Compass``. In even heads the frame of a cell is the transport from the first cell along axis 0
+    first, in odd heads along the last axis first. On these paths, a comb, steps are those of ``Compass``; the others
+    are as if they closed every square.
+
+    >>> compass, x = CombCompass(width=8, heads=1, grid=(2, 2)), torch.randn(1, 4, 8)
+    >>> frames, (down, right) = compass.frames(compass.turns(x)), cayley_rotation(compass.turns(x))[0, 0]
+    >>> torch.allclose(frames[0, 0, 3], right[3] @ down[2], atol=1e-6)
+    True
+
+    Source: RF-2, RF-FLAT.
+    """
+
+    def frames(self, v: Tensor) -> Tensor:
+        """Products of the steps along the comb, as ``FrameCompass.frames``."""
+        entering = cayley_rotation(v.unflatten(3, self.grid))
+        return self.by_head(lambda h, order: _along_comb(entering[:, h], order))
+
+
+def _along_comb(entering: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Frames (batch, heads, cells, 3, 3) of cells reached from the first one along the axes in this order."""
+    lines = []
+    for done, axis in enumerate(order, 1):
+        steps = entering[:, :, axis]
+        for later in order[done:]:
+            steps = steps.narrow(2 + later, 0, 1)
+        lines.append(line_frames(steps, 2 + axis))
+    frames = functools.reduce(lambda before, line: line @ before, lines)
+    return frames.flatten(2, 1 + len(order))
+
+
 TRANSPORTS: dict[str, type[Compass]] = {
     "paths": Compass,
     "commuting": CommutingCompass,
     "frames": FrameCompass,
     "order": OrderCompass,
+    "comb": CombCompass,
 }
 """The ways a compass can travel; only the first two are curved."""
 

@@ -202,7 +202,7 @@ def _sympow_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
 def read_compass(compass: nn.Module, x: Tensor, head: int) -> Connection:
     """The steps of one head of a ``Compass`` for the cells' features x (cells, width), in float64.
 
-    With ``CommutingCompass`` as well; the two flat compasses have no grid of steps: a ValueError.
+    With ``CommutingCompass`` as well; the flat compasses have frames in place of steps: a ValueError.
 
     >>> from geolib.connection import Compass, plaquettes
     >>> steps = read_compass(Compass(8, heads=1, grid=(3, 4)), torch.randn(12, 8), head=0)
@@ -214,8 +214,13 @@ def read_compass(compass: nn.Module, x: Tensor, head: int) -> Connection:
     module: Any = compass
     name, curved = type(compass).__name__, ("Compass", "CommutingCompass")
     require(name in curved, "compass", name, f"one whose steps stand on a grid: {', '.join(curved)}")
-    turns = cayley_rotation(_turns(module, x, head).unflatten(1, module.grid))
-    return Connection(tuple(turn.narrow(a, 1, module.grid[a] - 1) for a, turn in enumerate(turns)))
+    return _steps(module, x, head)
+
+
+def _steps(compass: Any, x: Tensor, head: int) -> Connection:
+    """The steps that one head of a compass reads from x (cells, width)."""
+    turns = cayley_rotation(_turns(compass, x, head).unflatten(1, compass.grid))
+    return Connection(tuple(turn.narrow(a, 1, compass.grid[a] - 1) for a, turn in enumerate(turns)))
 
 
 def _turns(compass: Any, x: Tensor, head: int) -> Tensor:
@@ -228,11 +233,20 @@ def _turns(compass: Any, x: Tensor, head: int) -> Tensor:
 
 def _frames(compass: Any, x: Tensor, head: int) -> list[Tensor]:
     """Frames (3, 3) of the cells of a flat compass."""
+    if type(compass).__name__ == "CombCompass":
+        steps, cells = _steps(compass, x, head), list(itertools.product(*map(range, compass.grid)))
+        return [_carried(steps, cells[0], cell, head) for cell in cells]
     turns = cayley_rotation(_turns(compass, x, head)).unbind(1)
     own = [functools.reduce(lambda done, turn: turn @ done, each) for each in turns]
     if type(compass).__name__ == "FrameCompass":
         return own
     return list(itertools.accumulate(own[1:], lambda done, turn: turn @ done, initial=torch.eye(3).double()))
+
+
+def _carried(steps: Connection, start: tuple[int, ...], end: tuple[int, ...], head: int) -> Tensor:
+    """Transport along axis 0 first in even heads, along the last axis first in odd ones."""
+    way = 1 if head % 2 == 0 else -1
+    return transport_along(steps, [c[::way] for c in straight_path(start[::way], end[::way])])
 
 
 def _compass_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
@@ -241,17 +255,16 @@ def _compass_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
         (_read(x) @ _read(linear.weight).T).unflatten(-1, (encoding.heads, encoding.vectors, 3))[:, head]
         for linear in (encoding.W_u, encoding.W_w)
     )
-    if type(encoding).__name__ in ("FrameCompass", "OrderCompass"):
+    if type(encoding).__name__ in ("FrameCompass", "OrderCompass", "CombCompass"):
         frames = _frames(encoding, x, head)
 
         def transport(m: int, n: int) -> Tensor:
             return frames[m] @ frames[n].T
     else:
         steps, cells = read_compass(encoding, x, head), list(itertools.product(*map(range, encoding.grid)))
-        way = 1 if head % 2 == 0 else -1  # axis 0 first, or the last axis first
 
         def transport(m: int, n: int) -> Tensor:
-            return transport_along(steps, [c[::way] for c in straight_path(cells[n][::way], cells[m][::way])])
+            return _carried(steps, cells[n], cells[m], head)
 
     def log_scale(p_m: Tensor, p_n: Tensor) -> Tensor:
         m, n = token_at(positions, p_m), token_at(positions, p_n)
@@ -285,6 +298,7 @@ ROWS: dict[str, Callable[[Any, Reading], tuple[Row, ...]]] = {
     "CommutingCompass": _compass_rows,
     "FrameCompass": _compass_rows,
     "OrderCompass": _compass_rows,
+    "CombCompass": _compass_rows,
 }
 """For each class of ``geolib.encodings``, by name, how its rows are read; a method of one's own is one line more."""
 

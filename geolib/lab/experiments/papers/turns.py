@@ -14,8 +14,9 @@ _ROWS = {
     "compass": "compass along both L-shaped paths (curved)",
     "compass-2": "the same, two layers",
     "compass-commuting": "compass about one axis (curved, commuting)",
+    "compass-comb": "compass made flat: the same steps along a comb",
     "compass-order": "compass in reading order (flat)",
-    "compass-frames": "compass of frames (flat)",
+    "compass-frames": "compass of frames (flat; no places)",
 }
 
 TURNS = Experiment(
@@ -27,6 +28,7 @@ TURNS = Experiment(
         "rope-axial-2": Variant("rope-axial", settings=_TWO_LAYERS),
         "compass-2": Variant("compass", settings=_TWO_LAYERS),
         "compass-commuting": Variant("compass", {"transport": "commuting"}),
+        "compass-comb": Variant("compass", {"transport": "comb"}),
         "compass-order": Variant("compass", {"transport": "order"}),
         "compass-frames": Variant("compass", {"transport": "frames"}),
     },
@@ -38,9 +40,9 @@ TURNS = Experiment(
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
     parts={
         "cpu": [(row, "turns") for row in _ROWS]
-        + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-frames")]
+        + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-comb", "compass-frames")]
     },
-    against=(("compass", "compass-frames"), ("compass", "rope-axial")),
+    against=(("compass", "compass-comb"), ("compass", "rope-axial")),
     importance=3,
 )
 
