@@ -147,8 +147,7 @@ class CapturedStep:
 
     The recording is made at the first full batch. What cannot be recorded (a model that reads numbers back from the
     GPU) or compiled (no compiler for C on the machine) is found out there: the step then takes the next slower form and
-    keeps the reason. LieRE with blocks wider than 2 is such a model: how often its exponential squares follows from the
-    largest generator, and the host asks the GPU for that number in each forward pass.
+    keeps the reason. No method of the registry is such a model.
 
     Parameters
     ----------
