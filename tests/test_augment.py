@@ -148,6 +148,7 @@ def test_pixels_darker_than_each_level_are_counted():
     expected = (images.numpy().reshape(24, 3, 1, -1) < np.arange(256)[:, None]).sum(3)
     np.testing.assert_array_equal(_darker(pixels), expected)
     np.testing.assert_array_equal(_darker_by_sorting(pixels), expected)
+    assert _darker_by_sorting(pixels.to("meta")).device.type == "meta"
 
 
 # Distributions. Each possible outcome on one image is made with torchvision's operations, so its probability is known;

@@ -256,3 +256,15 @@ def test_powers_of_scores_go_around_the_others_wherever_they_stand_in_the_name()
     assert isinstance(method("rope+lf+alibi", (9,)), Composed)  # the others in the order of the name
     assert isinstance(method("rope+alibi+lf", (9,)), LocalityFocusing)
     assert is_name("+".join(["rope", *WRAPPERS]))
+
+
+def test_one_focus_a_layer_embeds_as_the_encoding_inside():
+    encoding = build("sinusoidal+lf", width=16, heads=2, grid=(4, 4), layers=2, lf={"per_layer": True})
+    x, places = torch.zeros(1, 3, 16), torch.tensor([[3.0, 1.0], [0.0, 2.0], [1.0, 1.0]])
+    alone = build("sinusoidal", width=16, heads=2, grid=(4, 4)).embed(x, places)
+    assert alone.abs().sum() > 1
+    assert_close(encoding.embed(x, places), alone)
+
+
+def test_which_axis_a_pair_follows_is_a_number_of_the_frequencies_precision():
+    assert build("riemannformer", width=16, heads=2, grid=(4, 4)).follows.dtype == torch.float32

@@ -118,6 +118,16 @@ def test_an_epoch_that_goes_on_inside_a_block_draws_the_same_images(first):
     assert all(a.equal(b) for a, b in zip(rest, everything[first:]))
 
 
+def test_a_stream_keeps_the_state_of_its_gpu_and_puts_it_back(monkeypatch):
+    gpu, put = torch.device("cuda", 1), []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.tensor([device.index]))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: put.append((state.item(), device)))
+    stream = Stream(gpu)
+    assert len(stream.states) == 2
+    stream.resume(stream.states)
+    assert put == [(1, gpu)]
+
+
 def test_drawing_from_a_stream_leaves_the_default_generator_alone():
     stream = Stream(CPU)
     stream.seed(5)

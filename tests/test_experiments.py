@@ -522,7 +522,16 @@ def test_a_table_without_a_paper_has_a_column_for_each_set_and_no_word_of_settin
     assert shown.header == ["method", "digits", "cifar10"]
     assert shown.rows == [["No-Pos", "21.00 ± 1.41 (2 seeds)", ""], ["RoPE", "", "30.00 (1 seed)"]]
     assert shown.notes == ["9 of 12 runs not run yet.", "Ran on a device (float32)."]
-    assert table(ours, "cpu", []).notes == ["None of the 12 runs is recorded yet."]
+    for nothing_yet in (ours, SMALL):
+        assert table(nothing_yet, "cpu", []).notes == ["None of the 12 runs is recorded yet."]
+
+
+def test_differences_without_a_paper_have_a_column_for_each_set():
+    ours = replace(SMALL, paper={}, paper_setting={}, chosen="")
+    shown = difference_table(ours, "cpu", small_records({("none", "digits"): [20, 22], ("rope", "digits"): [30, 34]}))
+    assert shown.header == ["difference", "digits"]
+    assert [row[0] for row in shown.rows] == ["RoPE - No-Pos"]
+    assert [len(row) for row in shown.rows] == [2]
 
 
 def test_a_scale_shows_its_own_rows_and_sets_and_what_they_lack():  # RF-T1
