@@ -12,6 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from vision import import_torchvision
 
 from geolib.lab import Config
@@ -151,6 +153,19 @@ def test_pixels_darker_than_each_level_are_counted():
     assert _darker_by_sorting(pixels.to("meta")).device.type == "meta"
 
 
+class OnGpu(torch.Tensor):
+    """Says that it lies on a GPU."""
+
+    is_cuda = True
+
+
+def test_on_a_gpu_they_are_counted_by_sorting(monkeypatch):
+    pixels = pictures((3, 9, 11)).flatten(2).long()
+    expected = _darker(pixels)
+    monkeypatch.setattr(torch.Tensor, "scatter_add_", None)  # what adds atomically there
+    assert torch.equal(_darker(pixels.as_subclass(OnGpu)), expected)
+
+
 # Distributions. Each possible outcome on one image is made with torchvision's operations, so its probability is known;
 # images that agree are one outcome.
 
@@ -238,6 +253,13 @@ def test_autoaugment_draws_as_torchvision_does():
     policy = auto_augment_moves(PICTURE.shape)
     assert surprise(many(lambda images: auto_augment(images, *policy)), probabilities) > 1e-4
     assert surprise([AUTO_AUGMENT(PICTURE) for _ in range(300)], probabilities) > 1e-4
+
+
+def test_what_has_no_probability_never_happens(monkeypatch):
+    images, (moves, probabilities) = pictures((3, 8, 8)), auto_augment_moves((3, 8, 8))
+    assert (probabilities == 0).any()
+    monkeypatch.setattr(torch, "rand", lambda *shape, device: torch.zeros(shape, device=device))  # the least draw
+    assert torch.equal(auto_augment(images, moves, torch.zeros_like(probabilities)), images)
 
 
 def test_autoaugments_policy_is_torchvisions():
@@ -341,11 +363,11 @@ def test_each_name_has_its_order():
         torch.manual_seed(3)
         assert torch.equal(came, expected())
         assert came.dtype == torch.uint8
-        erase = augmentation(Config("cifar10", augment=name, randaugment=(3, 14), erase=0.5), mean, shape)
+        erase = augmentation(Config("cifar10", augment=name, randaugment=(3, 14), erase=0.9), mean, shape)
         torch.manual_seed(3)
         came = erase(images)
         torch.manual_seed(3)
-        assert torch.equal(came, random_erasing(expected(), mean, 0.5))
+        assert torch.equal(came, random_erasing(expected(), mean, 0.9))
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
@@ -365,12 +387,30 @@ def test_a_generators_state_brings_the_same_images_back(name):
     assert torch.equal(images, before)
 
 
+class StaysOn(TorchDispatchMode):
+    """Raises as soon as a tensor is made on another device, or from one."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device = device
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        came = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, kwargs, came)):
+            if isinstance(tensor, torch.Tensor):
+                assert tensor.device.type == self.device, func
+        return came
+
+
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_no_step_asks_for_a_value_on_the_device(name):
+def test_no_step_leaves_the_device_or_asks_for_a_value_there(name):
     # Tensors on "meta" have shapes alone: whatever needs a number on the host raises.
     augment = augmentation(Config("cifar10", augment=name, erase=0.5), torch.zeros(3, 1, 1, device="meta"), (3, 32, 32))
     images = torch.zeros(7, 3, 32, 32, dtype=torch.uint8, device="meta")
-    assert augment(images).shape == images.shape
+    with StaysOn("meta"):
+        assert augment(images).shape == images.shape
+    with StaysOn("meta"), pytest.raises(AssertionError):
+        images + torch.zeros((), dtype=torch.uint8)
     assert _darker_by_sorting(images.flatten(2).long()).shape == (7, 3, 256)
     with pytest.raises(RuntimeError):
         images.sum().item()
@@ -440,13 +480,13 @@ def test_settings_that_cannot_be_are_named(settings, message):
         (lambda: rand_augment_moves((3, 8, 8), 31), "magnitude: got 31; it must be a whole number, 0 ... 30"),
         (
             lambda: augmentation(Config("cifar10", augment="crop-flip"), PICTURE, (1, 8, 8, 8)),
-            "augment: got 'crop-flip'",
+            "augment: got 'crop-flip'; volumes and clips are taken as they are",
         ),
         (lambda: augmentation(Config("cifar10", erase=0.5), PICTURE, (1, 8, 8, 8)), "augment: got 'none'"),
         (lambda: random_erasing(PICTURE[None], PICTURE, -0.1), r"probability: got -0.1"),
         (lambda: random_erasing(PICTURE[None], PICTURE, scale=(-0.1, 0.2)), r"scale: got \(-0.1, 0.2\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.1, 1.2)), r"scale: got \(0.1, 1.2\)"),
-        (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(3.0, 2.0)), r"ratio: got \(3.0, 2.0\)"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(3.0, 2.0)), r"ratio: got \(3.0, 2.0\); it must be two numbers above 0"),
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(1.0, math.inf)), r"ratio: got \(1.0, inf\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, 1.1), r"probability: got 1.1; it must be in \[0, 1\]"),
         (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.3, 0.2)), r"scale: got \(0.3, 0.2\)"),

@@ -526,6 +526,12 @@ def test_a_table_without_a_paper_has_a_column_for_each_set_and_no_word_of_settin
         assert table(nothing_yet, "cpu", []).notes == ["None of the 12 runs is recorded yet."]
 
 
+def test_no_order_is_told_where_the_paper_has_one_number_alone():
+    ours = replace(SMALL, paper={("none", "digits"): 20.0})
+    notes = table(ours, "cpu", small_records({("none", "digits"): [20, 22], ("rope", "digits"): [30, 34]})).notes
+    assert not [note for note in notes if "order" in note]
+
+
 def test_differences_without_a_paper_have_a_column_for_each_set():
     ours = replace(SMALL, paper={}, paper_setting={}, chosen="")
     shown = difference_table(ours, "cpu", small_records({("none", "digits"): [20, 22], ("rope", "digits"): [30, 34]}))

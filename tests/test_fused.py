@@ -94,6 +94,17 @@ def test_the_fused_form_computes_in_the_widest_of_its_arguments(wide):
             assert_close(ours.log_normaliser, exact.log_normaliser, rtol=error, atol=error)
 
 
+@pytest.mark.parametrize(("given", "taken"), [(torch.bfloat16, torch.bfloat16), (torch.float64, torch.float64)])
+def test_the_kernel_multiplies_in_the_dtype_that_queries_keys_and_values_share(monkeypatch, given, taken):
+    q, k, v = (t.to(given) for t in detached(inputs(tokens=20))[:3])
+    kernel, seen = fused.flex_kernel("cpu", 1.0, False), []
+    spying = lambda *args: (seen.extend(t.dtype for t in args[:3]), kernel(*args))[1]  # noqa: E731
+    monkeypatch.setattr(fused, "flex_kernel", lambda *args: spying)
+    fused_form(q, k, v, 2)
+    fused_form(q, k.float(), v, 2)
+    assert seen == 3 * [taken] + 3 * [torch.promote_types(taken, torch.float32)]
+
+
 def test_a_zero_score_has_weight_0_and_derivative_0(differentiable):  # CS-FUSED
     args = inputs(tokens=20)
     keys = args[1].detach().clone()

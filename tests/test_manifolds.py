@@ -531,6 +531,12 @@ def test_holonomy_of_a_small_loop_is_curvature_times_area_to_second_order(name):
     assert ((orders > 1.9) & (orders < 2.1)).all(), orders
 
 
+def test_a_large_loop_of_the_half_plane_turns_by_its_area_to_all_digits():  # RF-FLAT, Gauss-Bonnet
+    sides = vec(0.5, 1)  # the area of a square about (0, 1): the integral of 1/y^2 dx dy
+    exact = -1 / (1 - sides**2 / 4)
+    close(mf.curvature_from_holonomy(mf.half_plane(), vec(0, 1), sides), exact, 1e-9)
+
+
 def test_holonomy_of_a_small_loop_is_the_curvature_tensor_to_first_order():  # RF-FLAT
     point, a, b = vec(0.3, -0.2, 0.5), vec(1, 0, 0), vec(0, 0, 1)
     curvature = mf.riemann(SKEWED, point)[:, :, 0, 2]
@@ -732,6 +738,17 @@ def test_a_way_that_leaves_the_chart_is_refused():
     close(mf.distance(holed, vec(-2, 1.5), vec(2, 1.5)), vec(4)[0])
     with pytest.raises(ValueError, match=r"end: got .*start = .*no shortest geodesic"):
         mf.distance(holed, vec(-2, 0.1), vec(2, 0.1))
+
+
+def test_a_way_that_is_shortest_in_a_narrow_chart_alone_is_refused():
+    # A strip along the equator, which is longer than half a great circle there: it can be left on either side.
+    strip = mf.Chart(2, mf.sphere_spherical().metric, lambda x: 1e-3 - (x[..., 0] - math.pi / 2).abs(), name="strip")
+    start, end = vec(math.pi / 2, 0), vec(math.pi / 2, 4)
+    polygon, shortest = shortened(strip, start[None], end[None])
+    assert not shortest
+    assert (polygon[..., 0] - math.pi / 2).abs().max() < 1e-3
+    with pytest.raises(ValueError, match="no shortest geodesic"):
+        mf.distance(strip, start, end)
 
 
 def test_far_points_of_the_half_plane_have_their_distance():
