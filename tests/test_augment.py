@@ -39,6 +39,7 @@ from torchvision.transforms import v2  # noqa: E402
 
 SHAPES = ((3, 32, 32), (1, 8, 8), (3, 17, 24), (3, 2, 5))
 STEPS = (31, 10)  # of RandAugment's and of AutoAugment's magnitudes
+UNSIZED = ("Identity", "AutoContrast", "Equalize", "Invert")
 AUTO_AUGMENT = v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10)
 
 
@@ -140,8 +141,8 @@ def test_magnitudes_and_signs_are_torchvisions(shape):
     for name, steps in itertools.product(OPERATIONS, STEPS):
         magnitudes, signed = torchvision_magnitudes(name, steps, shape)
         assert signed == (name in SIGNED)
-        if len(magnitudes) > 1:
-            assert [size_of(name, step, steps, shape) for step in range(steps)] == magnitudes
+        if len(magnitudes) > 1 or name in UNSIZED:
+            assert [size_of(name, step, steps, shape) for step in range(steps)] == magnitudes * (steps // len(magnitudes))
 
 
 def test_pixels_darker_than_each_level_are_counted():
@@ -260,6 +261,7 @@ def test_what_has_no_probability_never_happens(monkeypatch):
     assert (probabilities == 0).any()
     monkeypatch.setattr(torch, "rand", lambda *shape, device: torch.zeros(shape, device=device))  # the least draw
     assert torch.equal(auto_augment(images, moves, torch.zeros_like(probabilities)), images)
+    assert torch.equal(random_erasing(images, torch.zeros(3, 1, 1), 0.0, (0.1, 0.1), (1.0, 1.0)), images.float())
 
 
 def test_autoaugments_policy_is_torchvisions():
@@ -428,6 +430,14 @@ def test_any_shape_and_a_batch_of_one(name, shape):
         assert came.max() <= 255
 
 
+@pytest.mark.parametrize("first", ["Equalize", "AutoContrast"])
+def test_a_move_with_a_table_and_a_blend_does_one_after_the_other(first):
+    images, shape = pictures((3, 32, 32)), (3, 32, 32)
+    both = move("Brightness", -0.5, shape)._replace(**{first.lower(): 1.0})
+    ours = apply_moves(images, torch.tensor([both]).expand(len(images), -1))
+    assert torch.equal(ours, by_torchvision(by_torchvision(images, first, None), "Brightness", -0.5))
+
+
 def test_a_move_changes_nothing_by_default():
     images = pictures((3, 32, 32))
     assert torch.equal(apply_moves(images, torch.tensor([Move()]).expand(len(images), -1)), images)
@@ -489,7 +499,7 @@ def test_settings_that_cannot_be_are_named(settings, message):
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(3.0, 2.0)), r"ratio: got \(3.0, 2.0\); it must be two numbers above 0"),
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(1.0, math.inf)), r"ratio: got \(1.0, inf\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, 1.1), r"probability: got 1.1; it must be in \[0, 1\]"),
-        (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.3, 0.2)), r"scale: got \(0.3, 0.2\)"),
+        (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.3, 0.2)), r"scale: got \(0.3, 0.2\); it must be two shares"),
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(0.0, 2.0)), r"ratio: got \(0.0, 2.0\)"),
     ],
 )
@@ -501,6 +511,7 @@ def test_arguments_that_cannot_be_are_named(call, message):
 def test_two_operations_are_usual_and_bounds_are_allowed():
     images, moves = PICTURE[None].repeat(9, 1, 1, 1), rand_augment_moves(PICTURE.shape)
     drawn = []
+    assert torch.equal(moves, rand_augment_moves(PICTURE.shape, 9))
     for ops in ((), (2,)):
         torch.manual_seed(3)
         drawn.append(rand_augment(images, moves, *ops))

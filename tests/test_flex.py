@@ -8,7 +8,8 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from geolib.encodings import ALiBi, ManhattanDecay, build
-from geolib.flex import _with_logarithm, flex_attend
+from geolib import flex
+from geolib.flex import _with_logarithm, behind, flex_attend, flex_kernel
 from geolib.placed import Attenuated, Biased, Steps, Together
 
 HEADS, DIM, TOKENS = 2, 16, 12
@@ -111,6 +112,24 @@ def test_tokens_without_a_place_stay_as_they_are(name):
     placed = encoding.place(positions[:, 2:])
     wanted = placed.attend(q, k, v, placed.log_gate(x))
     assert_close(flex_attend(placed, q, k, v, x, unplaced=2), wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_one_placed_token_alone_is_looked_up_where_it_is():
+    table = torch.tensor([[5.0]])
+    modify = behind(lambda score, batch, head, i, j: score + table[i, j], 2)
+    i, j = torch.arange(3)[:, None], torch.arange(3)
+    wanted = torch.zeros(3, 3)
+    wanted[2, 2] = 5
+    assert torch.equal(modify(torch.zeros(3, 3), 0, 0, i, j), wanted)
+
+
+@pytest.mark.parametrize("name", ["rope", "lf"])
+def test_values_decide_the_dtype_and_the_device_chooses_the_kernel(name, monkeypatch):
+    encoding, q, k, v, x, positions = setting(name)
+    placed, chosen = encoding.place(positions), []
+    monkeypatch.setattr(flex, "flex_kernel", lambda *args: (chosen.append(args), flex_kernel(*args))[1])
+    assert flex_attend(placed, q.bfloat16(), k.bfloat16(), v.bfloat16(), x).dtype == torch.bfloat16
+    assert chosen == [("cpu", DIM**-0.5, False)]
 
 
 def test_the_modification_goes_into_flex_attention_by_hand():

@@ -53,7 +53,7 @@ def test_the_best_gate_remembers_about_twice_the_distance():
 
 @pytest.mark.parametrize(
     ("argument", "values"),
-    [("distance", (5, 5, 0.9)), ("distance", (-1, 5, 0.9)), ("gate", (1, 5, 0.0)), ("tokens", (0, 0, 0.9))],
+    [("distance", (5, 5, 0.9)), ("distance", (-1, 5, 0.9)), ("gate", (1, 5, 0.0)), ("gate", (1, 5, 1.001)), ("tokens", (0, 0, 0.9))],
 )
 def test_what_cannot_be_is_refused(argument, values):
     with pytest.raises(ValueError, match=rf"^{argument}: got"):

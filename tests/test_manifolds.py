@@ -501,6 +501,37 @@ def test_areas_are_the_excess_and_the_defect_of_the_angles():  # RF-PT
     close(mf.spherical_area(*mf.embed_stereographic(corners)), excess, 1e-6)
     defect = math.pi - interior_angles(mf.poincare_disk(), corners).sum()
     close(mf.hyperbolic_area(*mf.embed_disk(corners)), defect, 1e-6)
+    shrunk = torch.tensor([1.0, 0.9, 0.8, 0.7]).double().view(2, 2, 1)
+    each = [[mf.hyperbolic_area(*mf.embed_disk(s * corners)) for s in row] for row in shrunk]
+    several = mf.hyperbolic_area(*(mf.embed_disk(shrunk * corner) for corner in corners))
+    close(several, torch.stack([torch.stack(row) for row in each]))
+
+
+def test_a_circle_begins_at_the_right_and_runs_counter_clockwise():
+    circle = mf.circle(vec(1, 2), 3.0)
+    close(torch.stack([circle(torch.tensor(t)) for t in (0.0, 0.25, 0.5)]), torch.stack([vec(4, 2), vec(1, 5), vec(-2, 2)]), 1e-5)  # fmt: skip  # noqa: E501
+
+
+def test_what_is_no_curve_is_named_by_its_kind():
+    with pytest.raises(ValueError, match="path, piece 0: got int; a curve is a function of t"):
+        mf.transport_matrix(mf.half_plane(), [3])
+
+
+def test_a_curve_that_stays_where_it_is_carries_nothing():
+    close(mf.transport_matrix(mf.half_plane(), lambda t: vec(2, 3) + 0 * t), torch.eye(2).double())
+
+
+@pytest.mark.parametrize("times", [vec(0, 1), vec(0, 0.5, 1), vec(0, 0.2, 0.5, 1)])
+def test_a_geodesic_is_where_it_is_asked_for(times):
+    positions, velocities = mf.geodesic(mf.half_plane(), vec(0, 1), vec(0, 1), times)
+    close(positions, torch.stack([0 * times, times.exp()], -1))
+    close(velocities, positions)
+
+
+def test_the_usual_torus_is_twice_as_wide_as_thick():
+    points = torch.stack([vec(0.3, 1), vec(2, -1)])
+    close(mf.torus().metric_at(points), mf.torus(2.0, 1.0).metric_at(points), 0)
+    close(mf.torus_curvature(points[:, 0]), mf.torus_curvature(points[:, 0], 2.0, 1.0), 0)
 
 
 def test_holonomy_of_a_hyperbolic_circle_is_minus_its_area():  # RF-PT
@@ -694,11 +725,55 @@ def test_shooting_finds_near_and_far_points_of_the_half_plane(monkeypatch):
     close(velocities, torch.stack([speed, 0 * speed], -1), 1e-8)
 
 
+def test_shooting_knows_the_unit_of_the_coordinates(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
+    for unit in (1e-6, 1e6):
+        chart, end = mf.half_plane().within(1e-9, 1e-9 * unit), unit * vec(math.tanh(0.5), 1 / math.cosh(0.5))
+        close(mf.logarithm(chart, unit * vec(0, 1), end) / unit, vec(0.5, 0), 1e-6)
+
+
+def test_shooting_at_several_points_takes_the_steps_that_it_takes_at_each(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
+    sphere, start = mf.sphere_stereographic().within(1e-5, 1e-7), vec(0, 0)
+    directions = torch.stack([vec(1, 0), vec(0.6, 0.8), vec(0, 1), vec(0.8, -0.6)])
+    ends = torch.tensor([0.3, 0.5, math.tan(1.4), math.tan(1.4)]).double()[:, None] * directions
+    exact = ends.norm(dim=-1, keepdim=True).atan() * directions
+    guesses = vec(0.6, 1.4, 6 / 7, 1.09)[:, None] * exact  # the third steps too far at first, and goes back
+    monkeypatch.setattr("geolib.manifolds.geodesics.shortened", lambda chart, a, b: (b, True))
+    monkeypatch.setattr(
+        "geolib.manifolds.geodesics.first_velocity",
+        lambda b: guesses[torch.cdist(b, ends).argmin(1)],
+    )
+
+    def shot(at):
+        tried, exponential = [], mf.exponential
+        with monkeypatch.context() as patch:
+            watched = lambda c, x, v: (tried.append(v[0].clone()), exponential(c, x, v))[1]  # noqa: E731
+            patch.setattr("geolib.manifolds.geodesics.exponential", watched)
+            found = mf.logarithm(sphere, start.expand(at.shape), at)
+        return torch.stack(tried), found
+
+    together, found = shot(ends)
+    assert 3 < len(together) < 11  # near the end a step squares the error
+    for i, end in enumerate(ends):
+        alone, velocity = shot(end)
+        close(together[: len(alone), i], alone[: len(together)], 1e-3)
+        close(found[i], velocity, 1e-3)
+    close(found, exact, 1e-3)
+    close(together[2, 2], together[:2, 2].mean(0))
+    moved = (together[1:] - together[:-1]).norm(dim=-1) / together[:-1].norm(dim=-1)
+    assert (moved < 0.25 + 1e-9).all()  # the first guess was near: no step runs away from it
+    assert moved[0, 0] > 0.2499
+
+
 def test_shooting_goes_back_by_half_where_a_step_leaves_the_chart_and_gives_up_after_two(monkeypatch):
     monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
     tries = itertools.count(1)
 
+    tried = []
+
     def leaving(*args, at):
+        tried.append(args[2][0])
         if next(tries) in at:
             raise ValueError
         return mf.exponential(*args)
@@ -706,6 +781,7 @@ def test_shooting_goes_back_by_half_where_a_step_leaves_the_chart_and_gives_up_a
     chart, end = mf.half_plane().within(1e-10, 1e-12), vec(math.tanh(0.5), 1 / math.cosh(0.5))
     monkeypatch.setattr("geolib.manifolds.geodesics.exponential", partial(leaving, at=[2]))
     close(mf.logarithm(chart, vec(0, 1), end), vec(0.5, 0))
+    close(tried[2], (tried[0] + tried[1]) / 2)
     assert next(tries) > 3
     for at, last in (([1], 1), ([2, 4], 4)):
         tries = itertools.count(1)
@@ -733,6 +809,16 @@ def test_the_polygon_begins_with_nearly_the_velocity(chart, start, velocity):
     close(exact_velocity(chart, polygon), velocity[None])  # polynomials begin where the polygon lies
 
 
+def test_a_straight_line_that_is_shortest_is_left_as_it_is():
+    calls = itertools.count()
+    flat = mf.Chart(2, lambda x: (next(calls), torch.eye(2, dtype=x.dtype) + 0 * x[0])[1])
+    polygon, shortest = shortened(flat, vec(0, 1)[None], vec(6, 4)[None])
+    assert shortest
+    line = torch.linspace(0, 1, 25, dtype=torch.float64)[:, None]
+    close(polygon[0], vec(0, 1) + line * vec(6, 3), 1e-15)
+    assert next(calls) < 10
+
+
 def test_a_way_that_leaves_the_chart_is_refused():
     holed = mf.Chart(2, lambda x: torch.eye(2, dtype=x.dtype) + 0 * x[0], lambda x: x.norm(dim=-1) - 1, name="holed")
     close(mf.distance(holed, vec(-2, 1.5), vec(2, 1.5)), vec(4)[0])
@@ -740,7 +826,8 @@ def test_a_way_that_leaves_the_chart_is_refused():
         mf.distance(holed, vec(-2, 0.1), vec(2, 0.1))
 
 
-def test_a_way_that_is_shortest_in_a_narrow_chart_alone_is_refused():
+def test_a_way_that_is_shortest_in_a_narrow_chart_alone_is_refused(monkeypatch):
+    monkeypatch.setattr("geolib.manifolds._shortest.PIECES", 6)
     # A strip along the equator, which is longer than half a great circle there: it can be left on either side.
     strip = mf.Chart(2, mf.sphere_spherical().metric, lambda x: 1e-3 - (x[..., 0] - math.pi / 2).abs(), name="strip")
     start, end = vec(math.pi / 2, 0), vec(math.pi / 2, 4)
@@ -749,6 +836,12 @@ def test_a_way_that_is_shortest_in_a_narrow_chart_alone_is_refused():
     assert (polygon[..., 0] - math.pi / 2).abs().max() < 1e-3
     with pytest.raises(ValueError, match="no shortest geodesic"):
         mf.distance(strip, start, end)
+    for unit in (2.0**-24, 2.0**24):
+        scaled = mf.Chart(2, lambda x, u=unit: u * strip.metric(x), strip.margin)
+        close(shortened(scaled, start[None], end[None])[0], polygon, 0)
+    near = torch.stack([vec(math.pi / 2 - 5e-4, 0), vec(math.pi / 2 + 5e-4, 1)])
+    together, _ = shortened(strip, torch.stack([start, near[0]]), torch.stack([end, near[1]]))
+    close(together[1:], shortened(strip, *near[:, None])[0], 1e-7)  # a neighbour that must stay holds none back
 
 
 def test_far_points_of_the_half_plane_have_their_distance():
@@ -910,6 +1003,18 @@ def test_matrices_that_are_no_metric_are_refused(rows, complaint, use):
         use(constant_metric(*rows), vec(0.1, 0.2))
 
 
+def test_each_metric_of_a_batch_is_symmetric_for_itself():
+    bent = torch.tensor([[1.0, 1e-3], [0.0, 1.0]], dtype=torch.float64)
+    chart = mf.Chart(2, lambda x: torch.where(x[0] > 0, 1e12 * torch.eye(2).double(), bent))
+    with pytest.raises(ValueError, match="metric: got a matrix that is not symmetric"):
+        chart.metric_at(torch.stack([vec(1, 0), vec(-1, 0)]))
+    for unit in (1e-9, 1e9):
+        rounded = torch.tensor([[1.0, 0.1], [0.1 * (1 + 4e-16), 1.0]], dtype=torch.float64)
+        close(constant_metric(*(unit * rounded).tolist()).metric_at(vec(0, 0)), unit * rounded, 0)
+        with pytest.raises(ValueError, match="metric: got a matrix that is not symmetric"):
+            constant_metric(*(unit * bent).tolist()).metric_at(vec(0, 0))
+
+
 def test_a_metric_that_degenerates_on_the_way_is_refused():
     chart = mf.Chart(2, lambda x: torch.diag(torch.stack([1 + 0 * x[0], 1 - x[0]])), name="closing")
     with pytest.raises(ValueError, match="metric: got a singular or indefinite"):
@@ -920,6 +1025,10 @@ def test_a_curve_that_leaves_the_chart_is_caught_with_its_parameter():
     with pytest.raises(ValueError, match=r"path, piece 0: got a curve that leaves the chart at t = 0\.76923"):
         mf.transport_matrix(mf.poincare_disk(), mf.segment(vec(0, 0), vec(1.3, 0)))
     pieces = [mf.segment(vec(0, 1), vec(1, 1)), mf.segment(vec(1, 1), vec(1, -3))]
+    with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.01;"):
+        mf.transport_matrix(mf.poincare_disk(), mf.segment(vec(0, 0), vec(100, 0)))
+    with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.5"):
+        mf.transport_matrix(mf.sphere_spherical(), mf.segment(vec(math.pi - 1, 0), vec(math.pi + 1, 0)))
     with pytest.raises(ValueError, match=r"path, piece 1: .* leaves the chart at t = 0\.25"):
         mf.parallel_transport(mf.half_plane(), pieces, vec(1, 0))
 

@@ -136,7 +136,8 @@ def test_documents_of_each_sample_have_their_own_positions():
 
 
 def test_no_sequences_have_no_mask_and_empty_ones_hide_all():
-    assert padding_mask(torch.zeros(0, dtype=torch.long), 3).shape == (0, 1, 1, 3)
+    for tokens in (0, 3):
+        assert padding_mask(torch.zeros(0, dtype=torch.long), tokens).shape == (0, 1, 1, tokens)
     assert not padding_mask(torch.tensor([0]), 3).any()
 
 
