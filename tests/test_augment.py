@@ -142,7 +142,9 @@ def test_magnitudes_and_signs_are_torchvisions(shape):
         magnitudes, signed = torchvision_magnitudes(name, steps, shape)
         assert signed == (name in SIGNED)
         if len(magnitudes) > 1 or name in UNSIZED:
-            assert [size_of(name, step, steps, shape) for step in range(steps)] == magnitudes * (steps // len(magnitudes))
+            assert [size_of(name, step, steps, shape) for step in range(steps)] == magnitudes * (
+                steps // len(magnitudes)
+            )
 
 
 def test_pixels_darker_than_each_level_are_counted():
@@ -496,10 +498,16 @@ def test_settings_that_cannot_be_are_named(settings, message):
         (lambda: random_erasing(PICTURE[None], PICTURE, -0.1), r"probability: got -0.1"),
         (lambda: random_erasing(PICTURE[None], PICTURE, scale=(-0.1, 0.2)), r"scale: got \(-0.1, 0.2\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.1, 1.2)), r"scale: got \(0.1, 1.2\)"),
-        (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(3.0, 2.0)), r"ratio: got \(3.0, 2.0\); it must be two numbers above 0"),
+        (
+            lambda: random_erasing(PICTURE[None], PICTURE, ratio=(3.0, 2.0)),
+            r"ratio: got \(3.0, 2.0\); it must be two numbers above 0",
+        ),
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(1.0, math.inf)), r"ratio: got \(1.0, inf\)"),
         (lambda: random_erasing(PICTURE[None], PICTURE, 1.1), r"probability: got 1.1; it must be in \[0, 1\]"),
-        (lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.3, 0.2)), r"scale: got \(0.3, 0.2\); it must be two shares"),
+        (
+            lambda: random_erasing(PICTURE[None], PICTURE, scale=(0.3, 0.2)),
+            r"scale: got \(0.3, 0.2\); it must be two shares",
+        ),
         (lambda: random_erasing(PICTURE[None], PICTURE, ratio=(0.0, 2.0)), r"ratio: got \(0.0, 2.0\)"),
     ],
 )

@@ -191,6 +191,36 @@ def test_both_engines_give_the_floor_of_the_same_bound(power):
 
 
 @pytest.mark.parametrize("gated", [False, True])
+def test_all_products_are_made_in_the_dtype_that_is_asked_for(monkeypatch, gated):
+    q, k, v, log_gates, _ = (t.detach().float() for t in inputs(tokens=13, dim=4))
+    seen, inside, through = [], _chunks_gpu._inside, _chunks_gpu._through
+    monkeypatch.setattr(_chunks_gpu, "_inside", lambda *args: seen.extend(args[:3]) or inside(*args))
+    monkeypatch.setattr(_chunks_gpu, "_through", lambda *args: seen.extend(args[:3]) or through(*args))
+    start = torch.zeros(2, 2, 3, dimension(4, 2))
+    _chunks_gpu.attend_on_gpu(q, k, v, log_gates if gated else None, start, 2, 5, torch.bfloat16)
+    assert [t.dtype for t in seen] == 6 * [torch.bfloat16]
+
+
+@pytest.mark.parametrize(("tokens", "chunk"), [(64, 4), (12, 6)])
+def test_pairs_are_made_in_parts_of_bounded_size(monkeypatch, tokens, chunk):
+    q, k, v, *_ = (t.detach() for t in inputs(batch=1, heads=6, tokens=tokens, dim=4))
+    sizes, pairs = [], _chunks_gpu._pairs
+    monkeypatch.setattr(_chunks_gpu, "_pairs", lambda *args: sizes.append(args[0].shape[:3]) or pairs(*args))
+    monkeypatch.setattr(_chunks_gpu, "NUMBERS", 2 * tokens * chunk)
+    _chunks_gpu.attend_on_gpu(
+        q, k, v, None, torch.zeros(1, 6, v.shape[-1], dimension(4, 2)).double(), 2, chunk, q.dtype
+    )
+    assert sizes == 3 * [(2, tokens // chunk, chunk)]
+
+
+def test_without_gradients_nothing_is_kept_for_them(monkeypatch):
+    q, k, v, *_ = (t.detach() for t in inputs(tokens=13, dim=4))
+    monkeypatch.setattr("torch.utils.checkpoint.checkpoint", None)
+    with torch.no_grad():
+        _chunks_gpu.attend_on_gpu(q, k, v, None, torch.zeros(2, 2, 3, dimension(4, 2)).double(), 2, 5, q.dtype)
+
+
+@pytest.mark.parametrize("gated", [False, True])
 def test_large_products_and_their_tables_stand_where_the_queries_are(monkeypatch, gated):
     places = []
     for name in ("monomials", "halves", "norm_functional"):

@@ -762,6 +762,11 @@ def test_measured_form_predicts_every_score():
 GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
 
 
+def test_steps_without_cells_are_refused_by_their_shape():
+    with pytest.raises(ValueError, match=r"steps: got shape \(2, 2\) on axis 0; it must be \(..., 2 grid dimensions"):
+        cn.Connection((double(2, 2),) * 2)
+
+
 @pytest.mark.parametrize(
     ("call", "argument"),
     [

@@ -394,7 +394,7 @@ def test_what_does_not_fit_is_refused():
     for options in ({"block": 5}, {"block": 1}, {"block": 0}):
         with pytest.raises(ValueError, match="width: got"):
             build("liere", **grid, **options)
-    with pytest.raises(ValueError, match="share"):
+    with pytest.raises(ValueError, match=r"share: got 'both'; one of none, layers, heads, all"):
         build("liere", **grid, share="both")
     with pytest.raises(ValueError, match="high"):
         build("liere", **grid, scale=-1.0)

@@ -7,8 +7,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from geolib.encodings import ALiBi, ManhattanDecay, build
 from geolib import flex
+from geolib.encodings import ALiBi, ManhattanDecay, build
 from geolib.flex import _with_logarithm, behind, flex_attend, flex_kernel
 from geolib.placed import Attenuated, Biased, Steps, Together
 

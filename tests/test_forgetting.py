@@ -31,6 +31,7 @@ def test_without_gates_only_the_length_counts():
     assert len(found) == 1
     assert found.pop() == pytest.approx(1 / (direction_moment(8, 4) * 49))
     assert signal_to_noise(0, 1, 1.0, 8, 2) == math.inf
+    assert signal_to_noise(2, 3, 0.9, 8, 2) == pytest.approx(0.81**2 / (direction_moment(8, 4) * (1 + 0.81)))
 
 
 def test_with_gates_an_endless_document_costs_no_more_than_a_long_one():
@@ -53,7 +54,13 @@ def test_the_best_gate_remembers_about_twice_the_distance():
 
 @pytest.mark.parametrize(
     ("argument", "values"),
-    [("distance", (5, 5, 0.9)), ("distance", (-1, 5, 0.9)), ("gate", (1, 5, 0.0)), ("gate", (1, 5, 1.001)), ("tokens", (0, 0, 0.9))],
+    [
+        ("distance", (5, 5, 0.9)),
+        ("distance", (-1, 5, 0.9)),
+        ("gate", (1, 5, 0.0)),
+        ("gate", (1, 5, 1.001)),
+        ("tokens", (0, 0, 0.9)),
+    ],
 )
 def test_what_cannot_be_is_refused(argument, values):
     with pytest.raises(ValueError, match=rf"^{argument}: got"):

@@ -99,10 +99,26 @@ def test_the_kernel_multiplies_in_the_dtype_that_queries_keys_and_values_share(m
     q, k, v = (t.to(given) for t in detached(inputs(tokens=20))[:3])
     kernel, seen = fused.flex_kernel("cpu", 1.0, False), []
     spying = lambda *args: (seen.extend(t.dtype for t in args[:3]), kernel(*args))[1]  # noqa: E731
-    monkeypatch.setattr(fused, "flex_kernel", lambda *args: spying)
+    made, where = [], fused._causal
+    monkeypatch.setattr(fused, "flex_kernel", lambda *args: made.append(args[:2]) or spying)
+    monkeypatch.setattr(fused, "_causal", lambda tokens, device: where(tokens, torch.device(device)))
     fused_form(q, k, v, 2)
     fused_form(q, k.float(), v, 2)
+    assert made == [("cpu", 1.0), ("cpu", 1.0)]
     assert seen == 3 * [taken] + 3 * [torch.promote_types(taken, torch.float32)]
+
+
+def test_queries_in_half_are_turned_in_float32():  # CS-conf
+    q, k, v, log_gates, turns = (t.float() for t in detached(inputs(tokens=20)))
+    ours = fused_form(q.half(), k, v, 2, log_gates, turns)
+    exact = attention_form(q.half().double(), k.double(), v.double(), 2, log_gates.double(), turns.double())
+    assert_close(ours.output.double(), exact.output, rtol=1e-4, atol=1e-4)
+    assert_close(ours.log_normaliser.double(), exact.log_normaliser, rtol=1e-4, atol=1e-4)
+
+
+def test_the_modification_keeps_the_dtype_of_the_scores():
+    modify = score_modifier(2, -torch.rand(1, 1, 5).double())
+    assert modify(torch.ones(()), *torch.tensor([0, 0, 4, 2])).dtype == torch.float32
 
 
 def test_a_zero_score_has_weight_0_and_derivative_0(differentiable):  # CS-FUSED
@@ -191,6 +207,8 @@ def test_what_the_kernel_takes_on_a_gpu(monkeypatch, tokens, dim, value_dim, dty
 
     q, v = (torch.ones(1, 1, tokens, size, dtype=dtype).as_subclass(There) for size in (dim, value_dim))
     assert kernel_takes(q, q, v) == takes
+    for wide in range(3):  # one float64 among the three is enough
+        assert not kernel_takes(*(t.double() if i == wide else t for i, t in enumerate((q, q, v))))
     monkeypatch.setattr(fused, "TRITON", False)
     assert not kernel_takes(q, q, v)
 

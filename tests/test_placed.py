@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from geolib import lie
 from geolib._checks import as_places
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, extended
-from geolib.encodings import METHODS, LieRE, RoPE, SphericalRoPE, build
+from geolib.encodings import METHODS, LieRE, LocalityFocusing, RoPE, SphericalRoPE, build
 from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
@@ -21,8 +21,10 @@ from geolib.placed import (
     ByLayer,
     Focused,
     FocusedByBlocks,
+    Gated,
     Gaussian,
     Reordered,
+    _complex,
     map_pairs,
     turn_pairs,
 )
@@ -511,6 +513,51 @@ def test_heads_may_come_without_samples():
     for heads, placed in ((3, own), (2, two)):
         with pytest.raises(ValueError, match=rf"q: got shape \(5, 8\); the encoding has {heads} heads of its own"):
             placed.to_reference(q[1, 2], k[1, 2])
+
+
+class OfData(Placed):
+    """A gate made of the layer's input."""
+
+    def log_gate(self, x):
+        return -(x @ x.mT).abs()[:, None]
+
+
+def test_a_gaussian_gate_is_added_to_the_gate_inside():  # RF-21
+    u, x = torch.rand(6, 2), torch.randn(2, 6, 4)
+    gate = Gated(OfData(), (u, u), torch.tensor([[0.3], [0.7]]))
+    distance = torch.cdist(u, u).square()
+    expected = -torch.tensor([0.3, 0.7])[:, None, None] * distance - (x @ x.mT).abs()[:, None]
+    assert_close(gate.log_gate(x), expected)
+    head, i, j = torch.meshgrid(torch.arange(2), torch.arange(6), torch.arange(6), indexing="ij")
+    alone = Gated(Placed(), (u, u), torch.tensor([[0.3], [0.7]]))
+    assert_close(alone.as_score_mod()(torch.zeros(()), 0, head, i, j), alone.log_gate(x))
+
+
+def test_pairs_become_complex_wherever_they_lie():
+    numbers = torch.arange(60.0)
+    for size, stride, offset in (((3, 4, 2), (20, 3, 1), 0), ((3, 4, 2), (15, 4, 1), 0), ((3, 4, 2), (20, 4, 1), 1)):
+        pairs = torch.as_strided(numbers, size, stride, offset)
+        assert torch.equal(torch.view_as_real(_complex(pairs)), pairs)
+
+
+def test_a_long_sequence_is_taken_by_blocks_where_its_keys_are_its_queries():  # RF-FUSED
+    focus = LocalityFocusing(Encoding(), heads=2, axes=1, sigma=1.5)
+    short, long, others = torch.rand(255, 1), torch.rand(256, 1), torch.rand(256, 1)
+    assert type(focus.place(short)) is Focused
+    assert type(focus.place(long)) is FocusedByBlocks
+    assert type(focus.place(long, others)) is Focused
+    assert_close(
+        focus.place(long, others).attenuation(), focus.place(torch.cat([long, others])).attenuation()[..., :256, 256:]
+    )
+
+
+def test_widths_in_float64_are_read_in_float64():  # RF-21
+    focus = LocalityFocusing(Encoding(), heads=1, axes=2, sigma=1.5).double()
+    torch.nn.init.normal_(focus.raw_precision)
+    positions = torch.rand(5, 2)
+    assert_close(
+        focus.place(positions).attenuation(), focus.place(positions.double()).attenuation(), rtol=1e-14, atol=0
+    )
 
 
 @pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale"])

@@ -105,6 +105,27 @@ def test_power_weights_ignore_the_scale_of_queries_and_keys_and_neither_overflow
     assert_close(usual.sum(-1), torch.ones(1, 1, 6))
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.2, 1.0])
+def test_dropout_drops_the_share_that_it_is_told(rate):
+    q, k = torch.randn(2, 1, 1, 200, 8).unbind(0)
+    placed = PowerScores(Encoding(), 2).place(torch.zeros(200, 1))
+    kept = placed.attend(q, k, torch.eye(200)[None, None], dropout=rate)
+    assert (kept == 0).double().mean().item() == pytest.approx(rate, abs=0.01)
+    assert_close(kept[kept != 0], (placed.weights(q, k) / max(1 - rate, 0.1))[kept != 0])
+
+
+def test_keys_may_stand_elsewhere_and_their_gates_go_into_a_fused_kernel():  # CS-att, CS-FUSED
+    queries, keys = torch.rand(3, 1), torch.rand(5, 1)
+    q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 5, 8)
+    inside = ALiBi(2)
+    placed = PowerScores(inside, 4).place(queries, keys)
+    expected = literal(q, k, 4, inside.place(queries, keys).log_gate(None))
+    assert_close(placed.weights(q, k, placed.log_gate(None)), expected, atol=1e-5, rtol=1e-4)
+    head, i, j = torch.meshgrid(torch.arange(2), torch.arange(3), torch.arange(5), indexing="ij")
+    scores = placed.as_score_mod()((q @ k.mT)[0], 0, head, i, j)
+    assert_close(scores.softmax(-1)[None], expected, atol=1e-5, rtol=1e-4)
+
+
 def test_a_query_of_zeros_gets_zeros_and_nan_stays_nan():  # CS-att
     q, k, v = torch.randn(3, 1, 1, 4, 8).unbind(0)
     placed = PowerScores(Encoding(), 2).place(torch.zeros(4, 1))

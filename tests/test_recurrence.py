@@ -19,6 +19,7 @@ from geolib.recurrence import (
     State,
     SympowAttention,
     SympowEncoding,
+    Work,
     _chunks_cpu,
     attention_form,
     attention_work,
@@ -32,6 +33,7 @@ from geolib.recurrence import (
     empty_state,
     forms,
     ideal_chunk,
+    layers,
     log_decay,
     log_gates,
     merge,
@@ -455,6 +457,7 @@ def test_rotation_rates_lie_between_0_and_2_and_angles_add_up():  # CS-beta
 
 def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1
     q, k, _, _, _ = inputs(batch=1, heads=2, tokens=6)
+    assert (recurrence.alibi_log_gates(torch.tensor([0.0, 1.0]), 3)[0, 0] == 0).all()  # a slope of 0 forgets nothing
     slopes = torch.tensor([0.5, 0.125]).double()
     gates = recurrence.alibi_log_gates(slopes, 6)
     assert gates.shape == (1, 2, 6)
@@ -780,6 +783,17 @@ def test_smaller_keys_after_large_ones_stay_in_their_unit():
         assert_close(ours.output.double(), whole.output[:, :, 3:], rtol=1e-4, atol=1e-5)
 
 
+def test_float64_queries_read_a_float32_state_in_float64():
+    args = inputs(tokens=8, dtype=torch.float32)
+    state = recurrent_form(*(t[:, :, :5] for t in args[:3]), 2, *(t[:, :, :5] for t in args[3:]))[1]
+    q, _, _, log_g, turns = (t[:, :, 5:].double() for t in args)
+    wanted = read_state(State(*(None if t is None else t.double() for t in state)), q, 2, log_g, turns)
+    for ours, exact in zip(read_state(state, q, 2, log_g, turns), wanted):
+        assert ours.dtype == torch.float64
+        assert_close(ours, exact, rtol=1e-12, atol=1e-12)
+    assert read_state(state, q.float(), 2, log_g, turns.float()).log_normaliser.dtype == torch.float32
+
+
 def test_a_float64_state_makes_the_computation_float64():
     args = inputs(tokens=8)
     whole = attention_form(*args[:3], 2, *args[3:])
@@ -828,7 +842,76 @@ def test_gates_of_any_precision_leave_the_state_in_that_of_the_keys():
     assert log_decay(log_g).dtype == torch.float32
     one = [t[:, :, 0] for t in (q, k, v, log_g)]
     state = empty_state(q, v, 2)
-    assert conformal_step(state, *one[:3], 2, one[3], torch.zeros(2, 2, 2).double())[1].S.dtype == torch.float32
+    for gate in (one[3], one[3].double()):
+        last = conformal_step(state, *one[:3], 2, gate, torch.zeros(2, 2, 2).double())[1]
+        assert last.S.dtype == last.Z.dtype == torch.float32
+    logit = torch.tensor(0.3).half()
+    assert_close(rotation_rates(logit), 1 + logit.float().tanh(), rtol=1e-6, atol=0)
+    assert turns_of(torch.ones(2), torch.ones(3, 1).double()).dtype == torch.float32
+
+
+def test_a_single_token_is_compiled_and_a_loop_is_not(monkeypatch):
+    q, k, v, *_ = inputs(tokens=3)
+    monkeypatch.setattr(forms, "uncompiled", lambda function: lambda *args: "left as it is")
+    assert isinstance(recurrent_form(q[:, :, :1], k[:, :, :1], v[:, :, :1], 2)[0], Attended)
+    assert recurrent_form(q, k, v, 2) == recurrent_form(q[:, :, 1:], k[:, :, 1:], v[:, :, 1:], 2) == "left as it is"
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_one_chunk_takes_queries_and_keys_of_any_size(size):
+    q, k, v, log_g, turns = inputs(dtype=torch.float32)
+    usual = one_chunk_form(q, k, v, 4, log_g, turns)
+    assert_close(one_chunk_form(q, size * k, v, 4, log_g, turns), usual, rtol=1e-4, atol=1e-5)
+    assert_close(one_chunk_form(size * q, k, v, 4, log_g, turns), usual, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", [one_chunk_form, lambda *args: attention_form(*args).output])
+def test_an_infinite_value_has_its_sign_in_the_output(form):
+    q, k, v, *_ = inputs(tokens=6)
+    v[:, :, 2, 0], v[:, :, 3, 1] = math.inf, -math.inf
+    output = form(q, k, v, 2)
+    assert (output[:, :, 2:, 0] == math.inf).all()
+    assert (output[:, :, 3:, 1] == -math.inf).all()
+    assert output[:, :, :2].isfinite().all()
+
+
+def test_a_single_number_is_a_sequence():
+    one = torch.full((1, 1, 1, 1), 3.0)
+    for form in (attention_form, recurrence.fused_form):
+        assert form(one, one, 5 * one, 2).output.item() == pytest.approx(15)
+    for form in (recurrent_form, chunked_form):
+        assert form(one, one, 5 * one, 2)[0].output.item() == 15
+    assert one_chunk_form(one, one, 5 * one, 2).item() == 15
+
+
+def test_the_tables_of_a_step_stand_where_the_state_is(monkeypatch):
+    places = []
+    monkeypatch.setattr(forms, "norm_functional", lambda *args: places.append(args[2:]) or norm_functional(*args))
+    q, gate, turn = (torch.empty(1, 1, *shape, device="meta") for shape in ((4,), (), (2,)))
+    state = empty_state(q[:, :, None], q[:, :, None], 2)
+    output, last = conformal_step(state, q, q, q, 2, gate, turn)
+    assert output.device == last.S.device == q.device
+    assert places == [(q.device,)]
+
+
+def test_decays_of_a_chunk_have_the_values_dtype():
+    smooth, steep = torch.full((2, 1, 6), -0.01).double()
+    steep[0, 3] = -1e3
+    whole = slice(0, 6)
+    for log_g in (smooth, steep):
+        parts = _chunks_cpu._decayed(torch.ones(1, 2, 6), log_g.cumsum(-1), slice(None), whole, whole)
+        assert (parts[0] is None) == (log_g is smooth)
+        assert {t.dtype for t in parts if t is not None} == {torch.float32}
+
+
+def test_blocks_of_monomials_stay_in_the_cache_and_fill_a_gpu():
+    sizes = [monomials.numel() for _, monomials in _chunks_cpu._Columns(torch.zeros(2, 24, 100), 4).blocks()]
+    assert 2**17 < max(sizes) <= 2**19
+    pairs = _chunks_cpu._head_groups(torch.zeros(5, 4, 64), 64)
+    assert [(group.start, group.stop) for group in pairs] == [(0, 2), (2, 4), (4, 6)]
+    for chunk, heads in ((2**16, 4), (2**20, 1)):  # 2**27 numbers, in rows of 512
+        groups = _chunks_cpu._head_groups(torch.zeros(9, 4, 64, device="meta"), chunk)
+        assert [(group.start, group.stop) for group in groups] == [(i, i + heads) for i in range(0, 9, heads)]
 
 
 def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
@@ -1040,6 +1123,23 @@ def test_ideal_chunk_is_the_square_root_law(dim, power):  # CS-CROSS
     assert ideal_chunk(dim, power) == pytest.approx(math.sqrt(dimension(dim, power)), rel=0.1)
 
 
+@pytest.mark.parametrize(("dim", "power"), [(1, 2), (2, 4), (3, 6), (8, 2)])
+def test_ideal_chunk_is_where_the_work_of_a_token_is_least(dim, power):  # CS-CROSS
+    tokens, lengths = 10**12, np.array([1, 2, 4])
+    work = [chunked_work(tokens, dim, power, int(c)).total / tokens for c in lengths]
+    pairs, passing, _ = np.linalg.solve(np.stack([lengths, 1 / lengths, np.ones(3)], -1), work)  # a c + b / c + const
+    # A chunk of c tokens has (c - 1)^2 products of gates, less two: what is left beside c^2 - 2 c is -1.
+    assert ideal_chunk(dim, power) ** 2 * pairs == pytest.approx(passing + 1, rel=1e-6)
+
+
+def test_work_is_counted_in_whole_numbers_of_any_size():  # CS-CROSS
+    tokens = 10**12
+    last = [after - before for after, before in zip(attention_work(tokens, 1, 2), attention_work(tokens - 1, 1, 2))]
+    first = [after - before for after, before in zip(attention_work(3, 1, 2), attention_work(2, 1, 2))]
+    assert [a - b for a, b in zip(last, first)] == [(tokens - 3) * n for n in (2, 1, 2)]
+    assert all(type(part) is int for part in (*attention_work(7, 4, 2), *chunked_work(7, 4, 2, 2)))
+
+
 def test_recurrent_form_overtakes_attention_near_twice_the_state_without_gates():  # CS-CROSS
     for power, about in ((2, 4160), (4, 1.5e6)):
         crossing = crossing_length(64, power, ("products",))
@@ -1156,6 +1256,23 @@ def test_frequencies_from_the_current_length_change_the_past_and_pinned_ones_do_
     assert (outputs(64, 64.0) - outputs(32, 32.0)).abs().max() > 0.1  # N the length at hand
 
 
+def test_a_layer_may_have_one_head_and_takes_its_chunk(monkeypatch):
+    layer, x, seen = SympowAttention(8, 1, chunk=2), torch.randn(1, 5, 8), []
+    watched = lambda *args, chunk: seen.append(chunk) or chunked_form(*args, chunk=chunk)  # noqa: E731
+    monkeypatch.setattr(layers, "chunked_form", watched)
+    layer(x)
+    layer(x[:, :1])
+    assert seen == [2]
+    assert sorted(name for name, _ in layer.named_parameters()) == [
+        "W_beta.weight", "W_gamma.weight", "out.bias", "out.weight", "qkv.weight",
+    ]  # fmt: skip
+
+
+def test_constants_of_the_model_are_not_saved():
+    for layer in (SympowEncoding(16, 2, document_frequencies(8, 64)), SympowAttention(16, 2)):
+        assert not [name for name in layer.state_dict() if "frequencies" in name]
+
+
 def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     encoding, x = SympowEncoding(16, 2, document_frequencies(8, 64), gate_bias=0.0), torch.randn(1, 6, 16)
     positions = torch.arange(5.0)[:, None]
@@ -1242,6 +1359,10 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: recurrent_form(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 3), 2,
                                 turns=torch.ones(1, 1, 2, 1)), "q's last dimension"),
         (lambda: recurrence.memory_length(1.0), "gate"),
+        (lambda: recurrence.memory_length(0.0), "gate"),
+        (lambda: attention_form(*(torch.ones(2, 2, 0, 4),) * 3, 2), "q"),
+        (lambda: attention_form(*(torch.ones(2, 2, 3, 4),) * 2, torch.ones(2, 2, 3, 0), 2), "v"),
+        (lambda: recurrence.one_chunk_form(*bad(turns=torch.zeros(2, 2, 3, 3))), "turns"),
         (lambda: recurrence.alibi_log_gates(torch.tensor([-1.0]), 3), "slopes"),
         (lambda: merge([]), "parts"),
         (lambda: read_state(empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 3), 4), torch.ones(2, 2, 3, 4), 2),
@@ -1272,6 +1393,11 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
 def test_bad_input_is_named(call, named):
     with pytest.raises(ValueError, match=f"^{named}: got "):
         call()
+
+
+def test_no_parts_are_named_as_such():
+    with pytest.raises(ValueError, match=r"^parts: got none; at least one"):
+        merge([])
 
 
 @pytest.mark.parametrize(("k", "v"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
