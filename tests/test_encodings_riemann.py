@@ -49,6 +49,12 @@ def _stir(encoding):
     return encoding.double()
 
 
+def test_scales_start_a_little_below_1():  # RF-S
+    for method in (RiemannFormer, RiemannFormerGeneral, RiemannFormerReflection):
+        scales = method(language_frequencies(8), 2).log_scale().exp()
+        assert_close(scales, torch.full_like(scales, 0.99))
+
+
 # All new methods ----------------------------------------------------------------------------------------------------
 
 
