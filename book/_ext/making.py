@@ -153,11 +153,11 @@ def mutant_rows() -> list[Row]:
 
 
 def score(record: dict[str, Any]) -> str:
-    """The share found of the mutants that change anything; of a sample, the range for the whole module."""
+    """The percentage found of the mutants that change anything; of a sample, the range for the whole module."""
     if record["interval"] is None:
-        return f"{100 * record['score']:.1f} %"
+        return f"{100 * record['score']:.1f}"
     low, high = record["interval"]
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+    return f"{100 * low:.0f} to {100 * high:.0f}"
 
 
 def machine_rows() -> list[Row]:
@@ -199,7 +199,7 @@ def site_rows() -> list[Row]:
 TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
     "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
     "mutants": (
-        ("module", "mutants tried", "found", "survived at first", "survive", "change nothing", "score", "wait"),
+        ("module", "tried", "found", "survived at first", "survive", "change nothing", "score, %", "wait"),
         mutant_rows,
     ),
     "pages": (("page", "kB", "requests", "foreign", "seconds", "tab stops", "cut", "axe"), page_rows),
