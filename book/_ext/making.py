@@ -199,7 +199,7 @@ def site_rows() -> list[Row]:
 TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
     "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
     "mutants": (
-        ("module", "tried", "found", "survived at first", "survive", "change nothing", "score, %", "wait"),
+        ("module", "tried", "found", "survived at first", "now", "change nothing", "score, %", "wait"),
         mutant_rows,
     ),
     "pages": (("page", "kB", "requests", "foreign", "seconds", "tab stops", "cut", "axe"), page_rows),
