@@ -104,10 +104,11 @@ def report(name: str, copy: Path) -> dict[str, Any]:
     survivors, seconds, harmless = [], 0.0, Counter[str]()
     for mutant in mutants:
         verdict = verdicts.get(mutant.name)
-        if mutant.harmless:
+        known = verdict is not None and verdict["function"] == mutant.function
+        if mutant.harmless and not (known and verdict["verdict"] != "survived"):  # found, it is no excuse that counts
             counts["changes nothing"] += 1
             harmless[mutant.harmless] += 1
-        elif verdict is None or verdict["function"] != mutant.function:
+        elif not known:
             counts["waits"] += 1
         else:
             counts[verdict["verdict"]] += 1
