@@ -17,7 +17,8 @@ TEMPLATE = """\
 try:
     import geolib.rotations  # noqa: F401
 except ImportError:
-    %pip install -q "geometry-of-attention[chapters] @ git+{address}"
+    book = "{address}"
+    %pip install -q "geometry-of-attention[chapters] @ git+https://{{book}}"
 """
 
 
@@ -27,5 +28,5 @@ def address() -> str:
 
 
 def setup_cell() -> str:
-    """The text of the cell."""
-    return TEMPLATE.format(address=address()).rstrip("\n")
+    """The text of the cell; its shell line takes the address from the line above, so that both fit a screen."""
+    return TEMPLATE.format(address=address().removeprefix("https://")).rstrip("\n")

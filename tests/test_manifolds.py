@@ -509,7 +509,8 @@ def test_areas_are_the_excess_and_the_defect_of_the_angles():  # RF-PT
 
 def test_a_circle_begins_at_the_right_and_runs_counter_clockwise():
     circle = mf.circle(vec(1, 2), 3.0)
-    close(torch.stack([circle(torch.tensor(t)) for t in (0.0, 0.25, 0.5)]), torch.stack([vec(4, 2), vec(1, 5), vec(-2, 2)]), 1e-5)  # fmt: skip  # noqa: E501
+    for t, place in ((0.0, vec(4, 2)), (0.25, vec(1, 5)), (0.5, vec(-2, 2))):
+        close(circle(torch.tensor(t, dtype=torch.float64)), place)
 
 
 def test_what_is_no_curve_is_named_by_its_kind():
@@ -772,9 +773,7 @@ def test_shooting_at_several_points_takes_the_steps_that_it_takes_at_each(monkey
 
 def test_shooting_goes_back_by_half_where_a_step_leaves_the_chart_and_gives_up_after_two(monkeypatch):
     monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
-    tries = itertools.count(1)
-
-    tried = []
+    tries, tried = itertools.count(1), []
 
     def leaving(*args, at):
         tried.append(args[2][0])

@@ -515,18 +515,11 @@ def test_heads_may_come_without_samples():
             placed.to_reference(q[1, 2], k[1, 2])
 
 
-class OfData(Placed):
-    """A gate made of the layer's input."""
-
-    def log_gate(self, x):
-        return -(x @ x.mT).abs()[:, None]
-
-
 def test_a_gaussian_gate_is_added_to_the_gate_inside():  # RF-21
     u, x = torch.rand(6, 2), torch.randn(2, 6, 4)
-    gate = Gated(OfData(), (u, u), torch.tensor([[0.3], [0.7]]))
-    distance = torch.cdist(u, u).square()
-    expected = -torch.tensor([0.3, 0.7])[:, None, None] * distance - (x @ x.mT).abs()[:, None]
+    inside = build("sympow-gates", width=4, heads=2, grid=(6,)).place(torch.arange(6.0)[:, None])
+    gate = Gated(inside, (u, u), torch.tensor([[0.3], [0.7]]))
+    expected = inside.log_gate(x) - torch.tensor([0.3, 0.7])[:, None, None] * torch.cdist(u, u).square()
     assert_close(gate.log_gate(x), expected)
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(6), torch.arange(6), indexing="ij")
     alone = Gated(Placed(), (u, u), torch.tensor([[0.3], [0.7]]))
