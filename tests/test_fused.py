@@ -94,9 +94,9 @@ def test_the_fused_form_computes_in_the_widest_of_its_arguments(wide):
             assert_close(ours.log_normaliser, exact.log_normaliser, rtol=error, atol=error)
 
 
-@pytest.mark.parametrize(("given", "taken"), [(torch.bfloat16, torch.bfloat16), (torch.float64, torch.float64)])
-def test_the_kernel_multiplies_in_the_dtype_that_queries_keys_and_values_share(monkeypatch, given, taken):
-    q, k, v = (t.to(given) for t in detached(inputs(tokens=20))[:3])
+@pytest.mark.parametrize("shared", [torch.bfloat16, torch.float64])
+def test_the_kernel_multiplies_in_the_dtype_that_queries_keys_and_values_share(monkeypatch, shared):
+    q, k, v = (t.to(shared) for t in detached(inputs(tokens=20))[:3])
     kernel, seen = fused.flex_kernel("cpu", 1.0, False), []
     spying = lambda *args: (seen.extend(t.dtype for t in args[:3]), kernel(*args))[1]  # noqa: E731
     made, where = [], fused._causal
@@ -105,7 +105,7 @@ def test_the_kernel_multiplies_in_the_dtype_that_queries_keys_and_values_share(m
     fused_form(q, k, v, 2)
     fused_form(q, k.float(), v, 2)
     assert made == [("cpu", 1.0), ("cpu", 1.0)]
-    assert seen == 3 * [taken] + 3 * [torch.promote_types(taken, torch.float32)]
+    assert seen == 3 * [shared] + 3 * [torch.promote_types(shared, torch.float32)]
 
 
 def test_queries_in_half_are_turned_in_float32():  # CS-conf
