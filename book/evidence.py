@@ -78,17 +78,13 @@ def watched(agree: Any) -> Any:
 
 
 def told() -> str:
-    """One sentence on what the cell's assertions found."""
+    """One sentence on what the cell's assertions found, and one that names the clauses."""
     count = "One assertion" if len(HELD) == 1 else f"{len(HELD)} assertions"
-    parts = [f"{count} held when this page was built"]
     small = [left for left, sign, right in BOUNDS if sign == "<" and left >= 0 and right <= 1e-3]
     gaps = GAPS + small
-    if gaps:
-        parts.append(
-            f"the largest difference was {max(gaps):.2g}" if max(gaps) else "both sides agreed to the last digit"
-        )
+    found = "" if not gaps else f", largest difference {max(gaps):.1g}" if max(gaps) else ", no difference"
     clauses = list(dict.fromkeys(filter(None, HELD)))
-    return "; ".join(parts) + "." + (f" Clauses: {'; '.join(clauses)}." if clauses else "")
+    return f"{count} held{found}." + (f" Clauses: {'; '.join(clauses)}." if clauses else "")
 
 
 def before(info: Any) -> None:

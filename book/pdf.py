@@ -77,11 +77,19 @@ def solutions(articles: list[Tag]) -> str:
     return f'<article class="bd-article"><h1>Solutions</h1>{"".join(parts)}</article>' if parts else ""
 
 
+def styles(site: Path, names: list[str]) -> list[str]:
+    """The style sheets of the pages, each once, in their order."""
+    found: dict[str, None] = {}
+    for name in names:
+        head = (site / f"{name}.html").read_text("utf-8").partition("</head>")[0]
+        for link in BeautifulSoup(head, "html.parser").select("link[rel=stylesheet]"):
+            found[urljoin(f"{name}.html", str(link["href"]))] = None
+    return list(found)
+
+
 def one_page(site: Path, names: list[str]) -> str:
     """The page that is printed."""
-    head = BeautifulSoup((site / f"{names[0]}.html").read_text("utf-8"), "html.parser")
-    styles = [urljoin(f"{names[0]}.html", str(link["href"])) for link in head.select("link[rel=stylesheet]")]
-    links = "\n".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
+    links = "\n".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in styles(site, names))
     articles = [article(site, name, set(names)) for name in names]
     end = solutions(articles)
     text = "\n".join([*map(str, articles), end])

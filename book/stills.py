@@ -49,12 +49,14 @@ def explorables() -> dict[str, Any]:
 
 def state(widget: Any) -> dict[str, Any]:
     """What a page gets of a widget."""
-    return widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id", "_esm", "_css"])
+    later = [name for name in widget.keys if name.startswith("_later")]
+    return widget.get_state([*widget.parameters(), *later, "share", "_rules", "_anywidget_id", "_esm", "_css"])
 
 
 def stamp(widget: Any) -> str:
-    """A hash of the code and the values that a still shows; recorded runs may grow without a new picture."""
-    shown = {name: value for name, value in state(widget).items() if name not in ("runs", "_rules")}
+    """A hash of the code and the values that a still shows; recorded runs and models may grow without a new picture."""
+    apart = lambda name: name in ("runs", "_rules") or name.startswith("_later")  # noqa: E731
+    shown = {name: value for name, value in state(widget).items() if not apart(name)}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -68,6 +70,7 @@ def photograph(browser: Any, widget: Any) -> bytes:
     page.set_content(PAGE.format(states=states, host=host, width=WIDTH))
     page.wait_for_selector(".explorable[data-alive=yes]")
     page.wait_for_timeout(300)
+    page.wait_for_function("!document.querySelector('[aria-busy=true]')")
     picture = Image.open(io.BytesIO(page.locator(".explorable").screenshot()))
     page.close()
     small = io.BytesIO()

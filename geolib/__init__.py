@@ -4,6 +4,9 @@
 
     from geolib.encodings import RoPE
     from geolib.rotations import rotate_pairs
+
+On PyPI it is ``geometry-of-attention``; the distribution that is named ``geolib`` there is another package.
 """
 
 __version__ = "0.1.0"
+__distribution__ = "geometry-of-attention"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+from geolib._package import check_whole
+
+check_whole()
 
 
 def require(holds: bool, argument: str, came: Any, allowed: str) -> None:
@@ -80,7 +86,49 @@ def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -
             allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
             hint = f"; for one axis and positions of each sample write {argument}[..., None]" if axes == 1 else ""
             require(holds, argument, f"shape {tuple(x.shape)}", allowed + hint)
+            if not torch.compiler.is_compiling():
+                _look_at(x, argument)
     return positions, keys
+
+
+def readable(x: Tensor) -> bool:
+    """Whether the numbers of x may be read at no one's cost: on a CPU, outside graphs, traces and batches of calls.
+
+    >>> readable(torch.zeros(1)), readable(torch.zeros(1, device="meta"))
+    (True, False)
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not is_transformed(x)
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Whether x stands for another tensor inside vmap, grad or jvp, or carries a tangent.
+
+    >>> torch.vmap(lambda x: x + is_transformed(x))(torch.zeros(2))
+    tensor([1., 1.])
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.is_functorch_wrapped_tensor(x) or forward_ad.unpack_dual(x).tangent is not None
+
+
+def _look_at(positions: Tensor, argument: str) -> None:
+    """ValueError for positions that are no numbers; a warning for a dtype in which neighbours become one."""
+    if not positions.is_floating_point():
+        return
+    read = readable(positions) and positions.numel() > 0
+    if read:
+        require(bool(positions.isfinite().all()), argument, "inf or NaN", "positions must be finite")
+    if torch.finfo(positions.dtype).bits < 32:
+        whole = round(2 / torch.finfo(positions.dtype).eps)
+        far = positions.shape[-1] == 1 and positions.shape[-2] > whole + 1
+        if far or (read and float(positions.abs().max()) > whole):
+            kind = str(positions.dtype).removeprefix("torch.")
+            text = (
+                f"{argument} in {kind} go beyond {whole}, from where on whole numbers are rounded: hand over integers"
+            )
+            warnings.warn(text, stacklevel=4)
 
 
 def _column(x: Any, argument: str, axes: int | None) -> Tensor:
@@ -103,3 +151,25 @@ def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:
     """
     dtype = reduce(torch.promote_types, (t.dtype for t in tensors))
     return tuple(t.to(dtype) for t in tensors)
+
+
+def check_square(A: Tensor, argument: str) -> None:
+    """Square matrices on the last two dimensions."""
+    came = tuple(A.shape)
+    require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, f"shape {came}", "it must be (..., n, n)")
+
+
+def check_skew(A: Tensor, argument: str) -> None:
+    """Finite skew matrices, up to rounding; on a GPU and inside a graph the shape alone is looked at."""
+    check_square(A, argument)
+    if not readable(A):
+        return
+    with torch.no_grad():
+        size, defect = (float(x.abs().max()) if x.numel() else 0.0 for x in (A, A + A.mT))
+    require(math.isfinite(size), argument, "entries that are not finite", "all entries must be finite")
+    require(defect <= 1e-5 * size, argument, f"|A + A^T| up to {defect:.3g}", "it must be skew: A^T = -A")
+
+
+def check_finite(x: Tensor, argument: str) -> None:
+    """Numbers that are all finite."""
+    require(bool(x.isfinite().all()), argument, "numbers that are not finite", "all must be finite")

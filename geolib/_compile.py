@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -27,6 +28,16 @@ def uncompiled(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
+@contextmanager
+def _untransformed() -> Iterator[None]:
+    """Inside, tensors are plain ones: no numbers of a tracer, as in ``torch.export``, none of ``torch.vmap``."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes(), temporarily_clear_interpreter_stack():
+        yield
+
+
 def kept(size: int) -> Callable[[Function], Function]:
     """Keep the last few results of a function of sizes and devices; a compiled graph holds them as constants."""
 
@@ -34,7 +45,7 @@ def kept(size: int) -> Callable[[Function], Function]:
         @functools.lru_cache(maxsize=size)
         def cached(*args: Any) -> Any:
             # A table made in inference must serve training later, and one made on a default device any other.
-            with torch.inference_mode(False), torch.device("cpu"):
+            with torch.inference_mode(False), torch.device("cpu"), _untransformed():
                 return function(*args)
 
         def constant(*args: Any) -> tuple[Any]:

@@ -26,7 +26,9 @@ def pays(q: Tensor, k: Tensor, v: Tensor, fused: bool) -> bool:
     """
     narrow = q.device.type == "cpu" and q.dtype == k.dtype == v.dtype == torch.bfloat16
     alike = q.dim() >= 3 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
-    trained = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    # A transform of functions, as vmap is, needs operations that it can see through.
+    seen_through = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    trained = torch.is_grad_enabled() and not seen_through
     return narrow and alike and trained and not (fused and max(q.shape[-2], k.shape[-2]) > LONGEST)
 
 

@@ -1,21 +1,26 @@
 """Attention as inner products, and the one interface through which positions enter it.
 
 An encoding may add to the token embeddings (``embed``). For everything else it is *placed*, once a pass: what depends
-on positions alone is computed then, for all layers, and each layer uses what comes out. It carries queries and keys to
-a common reference space (``to_reference``), adds to the scores inside the softmax (``log_gate``) and multiplies the
-weights after it (``attenuation``)::
+on positions alone is computed then, for all layers, and each layer attends by what comes out::
 
-    placed = encoding.place(positions)      # in the model's forward
-    x = attend(x, placed.layer(0))          # in each layer
+    x = encoding.embed(x, positions)                    # in the model's forward
+    placed = encoding.place(positions)
+    y = placed.layer(0).attention(q, k, v, x)           # in each layer, all that the encoding does there
 
-Positions have one row for each placed token, alike for all samples or not. A layer may hold more tokens than that: the
-extra ones stand in front (a CLS token, registers), have no place, and are left as they are.
+``attention`` carries queries and keys to a common reference space (``to_reference``), adds to the scores inside the
+softmax (``log_gate``) and multiplies the weights after it (``attenuation``). The parts are there for kernels of one's
+own; one that is left out is missed by nothing.
+
+Positions have one row for each token, alike for all samples or not. Tokens in front that have no place (a CLS token,
+registers) are said, ``encoding.place(positions).behind(1)``, and are left as they are.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +29,25 @@ from torch import Tensor, nn
 from geolib import _written
 from geolib._checks import angle_dtype, check_last, check_tensor, require
 from geolib._precision import WideBuffers, without_autocast
+
+__all__ = [
+    "Encoding",
+    "MultiHeadAttention",
+    "Placed",
+    "ScoreMod",
+    "add_up",
+    "attention",
+    "attention_weights",
+    "check_causal",
+    "check_count",
+    "extended",
+    "future",
+    "hidden",
+    "is_grouped",
+    "looked_up",
+    "repeat_heads",
+    "visible",
+]
 
 # A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
 ScoreMod = Callable[..., Tensor]
@@ -37,6 +61,53 @@ class Placed:
     True
     """
 
+    unplaced: tuple[int, int] = (0, 0)
+    """How many queries, and how many keys, stand in front without a place."""
+
+    def behind(self, unplaced: int, keys: int | None = None) -> Self:
+        """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
+
+        ``unplaced`` queries, and as many keys, or ``keys`` of them (a cache that holds a prefix, new queries that do
+        not). ValueError where a number is below 0.
+
+        >>> Placed().behind(1).unplaced, Placed().behind(0, keys=4).unplaced
+        ((1, 1), (0, 4))
+        """
+        both = unplaced, unplaced if keys is None else keys
+        for argument, count in zip(("unplaced", "keys"), both):
+            require(count >= 0, argument, count, "at least 0")
+        other = copy.copy(self)
+        other.unplaced = both
+        return other
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor | None = None,
+        causal: bool = False,
+        *,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Attention with all that the encoding does in a layer: ``to_reference``, ``log_gate`` and ``attend`` in turn.
+
+        q, k, v are (batch, heads, tokens, features) as the layer's projections give them; keys and values may have
+        fewer heads. x, (batch, tokens, width), is the layer's input, for gates that depend on the data; others do
+        without. The mask, the dropout and the scale are those of ``geolib.attention.attention``.
+
+        >>> from geolib.encodings import build
+        >>> placed = build("rope+alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5))
+        >>> placed.attention(*torch.randn(3, 1, 2, 5, 4), causal=True).shape
+        torch.Size([1, 2, 5, 4])
+
+        Source: RF-9, RF-19, RF-20.
+        """
+        gate = self.log_gate(x)
+        return self.attend(*self.to_reference(q, k), v, gate, causal, mask=mask, dropout=dropout, scale=scale)
+
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """T^-1 q and T^-1 k, whose inner product is the score; (batch, heads, tokens, head_dim) as they came.
 
@@ -44,11 +115,12 @@ class Placed:
         """
         return q, k
 
-    def log_gate(self, x: Tensor) -> Tensor | None:
-        """What is added to the scores before the softmax, broadcastable to (batch, heads, queries, keys).
+    def log_gate(self, x: Tensor | None) -> Tensor | None:
+        """What is added to the scores before the softmax, (queries, keys) or with dimensions before them.
 
-        Queries and keys are the placed ones. x, (batch, tokens, width), is the layer's input, for gates that depend on
-        the data; where keys stand elsewhere it has a row for each key.
+        Those are broadcast to (batch, heads); queries and keys are the placed ones, each with a row or a column. x,
+        (batch, tokens, width), is the layer's input, for gates that depend on the data; where keys stand elsewhere it
+        has a row for each key.
         """
         return None
 
@@ -77,10 +149,11 @@ class Placed:
     ) -> Tensor:
         """Attention of queries and keys that are in the reference space already, with the given gate.
 
-        The mask, the dropout and the scale are those of ``attention``; a mask is for all tokens, placed or not.
+        The last step of ``attention``, which does all of them. The mask, the dropout and the scale are those of
+        ``geolib.attention.attention``; a mask is for all tokens, placed or not.
         Not a hook: a method that knows a faster way to the same numbers takes it here.
         """
-        gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
+        gate, omega = self.for_all(log_gate, q, k, 0.0), self.for_all(self.attenuation(), q, k, 1.0)
         return attention(
             q, k, v, log_gate=gate, attenuation=omega, causal=causal, scale=scale, mask=mask, dropout=dropout
         )
@@ -96,8 +169,25 @@ class Placed:
         scale: float | None = None,
     ) -> Tensor:
         """The weights by which ``attend`` adds up the values, as a matrix; a method that changes one changes both."""
-        gate, omega = extended(log_gate, q, k, 0.0), extended(self.attenuation(), q, k, 1.0)
+        gate, omega = self.for_all(log_gate, q, k, 0.0), self.for_all(self.attenuation(), q, k, 1.0)
         return attention_weights(q, k, log_gate=gate, attenuation=omega, causal=causal, scale=scale, mask=mask)
+
+    def for_all(self, x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | None:
+        """A gate or attenuation of the placed tokens for all of q and k: ``fill`` where one of a pair has no place.
+
+        ValueError where there are more tokens, or fewer, than positions and ``behind`` speak of.
+
+        >>> Placed().behind(1).for_all(torch.zeros(1, 1), torch.ones(2, 4), torch.ones(2, 4), 1.0)
+        tensor([[1., 1.],
+                [1., 0.]])
+        """
+        if x is None:
+            return None
+        for rows, tokens, front in zip(x.shape[-2:], (q.shape[-2], k.shape[-2]), self.unplaced):
+            check_count(rows, tokens, front)
+        heads, own = (t.shape[-3] if t.dim() > 2 else 1 for t in (q, x))
+        require(q.dim() < 3 or own in (1, heads), "q", f"{heads} heads", f"the encoding has {own}")
+        return extended(x, q, k, fill)
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
         """``log_gate`` as FlexAttention takes it: a function of (score, batch, head, query index, key index).
@@ -105,7 +195,7 @@ class Placed:
         Indices count placed tokens. None where there is no gate. Gates that depend on positions alone, and those of
         symmetric powers, are computed pair by pair from a few numbers a token; others are looked up in their matrix.
         """
-        gate = self.log_gate(x)  # type: ignore[arg-type]
+        gate = self.log_gate(x)
         return None if gate is None else looked_up(gate)
 
     def as_attenuation_mod(self) -> ScoreMod | None:
@@ -126,7 +216,10 @@ class Encoding(WideBuffers):
     """
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Token embeddings, (batch, tokens, width), with their positions added; once, before the layers."""
+        """Token embeddings, (batch, tokens, width), with their positions added; once, before the layers.
+
+        One position for each token: those without a place are put in front afterwards.
+        """
         return x
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
@@ -136,6 +229,28 @@ class Encoding(WideBuffers):
         positions of keys that stand elsewhere than the queries, as in a cache or in another text.
         """
         return Placed()
+
+
+_HEADS = "(batch, heads, tokens, head_dim)"
+
+
+def check_count(rows: int, tokens: int, unplaced: int) -> None:
+    """A position for each token but those in front that are said to have none.
+
+    >>> check_count(196, 197, 0)
+    Traceback (most recent call last):
+    ValueError: positions: got 196 rows; there are 197 tokens, and each needs a place: where the first 1 have none, ...
+    """
+    if rows + unplaced == tokens:
+        return
+    if unplaced:
+        allowed = f"there are {tokens} tokens, the first {unplaced} without a place"
+    elif rows < tokens:
+        allowed = f"there are {tokens} tokens, and each needs a place: where the first {tokens - rows} have none, "
+        allowed += f"placed.behind({tokens - rows}); queries and keys are {_HEADS}"
+    else:
+        allowed = f"there are {tokens} tokens, so at most {tokens}; queries and keys are {_HEADS}"
+    require(False, "positions", f"{rows} rows", allowed)
 
 
 def extended(x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | None:
@@ -275,6 +390,8 @@ def attention(
     >>> attention(q, q, v, attenuation=torch.eye(3)).flatten()  # each token keeps a third of its own value
     tensor([0., 1., 2.])
     """
+    if log_gate is not None and log_gate.dim() < q.dim():
+        log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
     require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
@@ -324,7 +441,7 @@ def add_up(weights: Tensor, v: Tensor) -> Tensor:
 def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
     """True where a query sees a key, broadcastable to (..., queries, keys); None where all see all.
 
-    ValueError for a mask that is not of bool, and where causal with more queries than keys.
+    ValueError for a mask that is not of bool or has another shape, and where causal with more queries than keys.
 
     >>> visible(torch.zeros(2, 4), torch.zeros(2, 4), True, torch.tensor([False, True]))
     tensor([[False, False],
@@ -334,11 +451,20 @@ def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor |
         check_tensor(mask, "mask")
         allowed = "it must be of bool, True where a query sees a key; numbers are a gate, to be added to log_gate"
         require(mask.dtype == torch.bool, "mask", mask.dtype, allowed)
+        _check_mask(mask, (*q.shape[:-1], k.shape[-2]))
     if not causal:
         return mask
     check_causal(q, k)
     past = ~future(q, k)
     return past if mask is None else mask & past
+
+
+def _check_mask(mask: Tensor, pairs: tuple[int, ...]) -> None:
+    """ValueError for a mask that cannot be broadcast to (..., queries, keys)."""
+    sizes = list(zip(reversed(mask.shape), reversed(pairs)))
+    fits = all(m in (1, n) for m, n in sizes[:2]) and all(1 in (m, n) or m == n for m, n in sizes[2:])
+    allowed = f"it must be broadcastable to {pairs}: of (batch, keys) make mask[:, None, None]"
+    require(fits, "mask", f"shape {tuple(mask.shape)}", allowed)
 
 
 def hidden(scores: Tensor, seen: Tensor | None) -> Tensor:
@@ -401,9 +527,8 @@ class MultiHeadAttention(nn.Module):
         >>> layer(torch.randn(1, 5, 8), Placed()).shape
         torch.Size([1, 5, 8])
         """
-        q, k, v = self._heads(x, placed)
-        gate, dropout = placed.log_gate(x), self.dropout if self.training else 0.0
-        y = placed.attend(q, k, v, log_gate=gate, causal=self.causal, mask=mask, dropout=dropout)
+        dropout = self.dropout if self.training else 0.0
+        y = placed.attention(*self._heads(x), x, self.causal, mask=mask, dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))
 
     def extra_repr(self) -> str:
@@ -417,11 +542,11 @@ class MultiHeadAttention(nn.Module):
 
         Source: RF-19, RF-20.
         """
-        q, k, _ = self._heads(x, placed)
-        return placed.weights(q, k, log_gate=placed.log_gate(x), causal=self.causal, mask=mask)
+        q, k, _ = self._heads(x)
+        return placed.weights(*placed.to_reference(q, k), log_gate=placed.log_gate(x), causal=self.causal, mask=mask)
 
-    def _heads(self, x: Tensor, placed: Placed) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys in the reference space, and values, (batch, heads, tokens, head_dim) each."""
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (batch, heads, tokens, head_dim) each."""
         parts = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each (batch, tokens, heads, head_dim)
         q, k, v = (part.transpose(1, 2) for part in parts)
-        return *placed.to_reference(q, k), v
+        return q, k, v

@@ -2,31 +2,35 @@
 
 In one's own transformer::
 
-    rope = RoPE(language_frequencies(64))          # once, in __init__; 64 features a head
+    rope = RoPE.text(64)                           # once, in __init__; 64 features a head
     placed = rope.place(positions)                 # once in forward
-    q, k = placed.to_reference(q, k)               # in each layer, before the inner product
+    y = placed.attention(q, k, v, x)               # in each layer, all that the encoding does there
 
 By name, as models here do::
 
     encoding = build("rope-axial", width=192, heads=3, grid=(8, 8))
 
-A new method is one class that overrides ``place`` and one line of ``METHODS``; every test that runs over the registry
-then covers it.
+A new method is one class that overrides ``place``, one line of ``METHODS`` and one entry of ``tests/methods.py``; every
+test that runs over the registry then covers it (the page "Add a method, an experiment, a chapter").
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from numbers import Integral
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, check_even, check_positive, require
+from geolib._checks import angle_dtype, as_places, check_even, check_positive, readable, require
+from geolib._options import Options
 from geolib._precision import full_precision
-from geolib.attention import Encoding, Placed
+from geolib.attention import Encoding, Placed, check_count
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.connection.compass import TRANSPORTS, Compass
 from geolib.lie import (
@@ -56,7 +60,6 @@ from geolib.placed import (
     described,
     for_heads,
     map_pairs,
-    on_placed,
     turn_pairs,
 )
 from geolib.recurrence import GATE_BIAS, PowerScores, SympowEncoding
@@ -67,6 +70,36 @@ from geolib.rotations import (
     language_frequencies,
     pair_angles,
 )
+
+__all__ = [
+    "METHODS",
+    "WRAPPERS",
+    "ALiBi",
+    "Composed",
+    "GaussianGate",
+    "HalfSplit",
+    "Learned",
+    "LieRE",
+    "LocalityFocusing",
+    "ManhattanDecay",
+    "Options",
+    "PerLayer",
+    "PerLayerFocusing",
+    "RiemannFormer",
+    "RiemannFormerDiagonal",
+    "RiemannFormerGeneral",
+    "RiemannFormerReflection",
+    "RiemannFormerRelative",
+    "RoPE",
+    "Setting",
+    "Sinusoidal",
+    "SphericalRoPE",
+    "build",
+    "check_name",
+    "is_name",
+    "options_of",
+    "turned_features",
+]
 
 
 class Sinusoidal(Encoding):
@@ -98,10 +131,10 @@ class Sinusoidal(Encoding):
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x plus the table's row at each placed token."""
+        """x plus the table's row at each token."""
         positions, _ = as_places(positions, None, self.frequencies.shape[1])
-        table = self.table(positions).to(x.dtype)
-        return on_placed(lambda placed: placed + table, x, positions.shape[-2])
+        check_count(positions.shape[-2], x.shape[-2], 0)
+        return x + self.table(positions).to(x.dtype)
 
 
 class Learned(Encoding):
@@ -129,13 +162,13 @@ class Learned(Encoding):
         return f"width={self.vectors.shape[-1]}, grid={self.grid}"
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x plus the learned vector of each placed token's cell."""
+        """x plus the learned vector of each token's cell."""
         positions, _ = as_places(positions, None, len(self.grid))
         cells = positions.round().long()
         if not torch.compiler.is_compiling() and positions.device.type == "cpu" and bool((cells < 0).any()):
             raise IndexError(f"positions: got the cell {cells.amin().item()}; the grid has {self.grid}, from 0 on")
-        vectors = self.vectors[cells.unbind(-1)].to(x.dtype)
-        return on_placed(lambda placed: placed + vectors, x, positions.shape[-2])
+        check_count(positions.shape[-2], x.shape[-2], 0)
+        return x + self.vectors[cells.unbind(-1)].to(x.dtype)
 
 
 class RoPE(Encoding):
@@ -158,9 +191,32 @@ class RoPE(Encoding):
 
     def __init__(self, frequencies: Tensor, length: float = 1.0):
         super().__init__()
+        _check_frequencies(frequencies)
         check_positive(length, "length")
         self.length = length
         self.register_buffer("frequencies", frequencies, persistent=False)
+
+    @classmethod
+    def text(cls, head_dim: int, base: float = 10000.0) -> Self:
+        """RoPE for one axis, as language models have it: ``language_frequencies`` of a head's features.
+
+        >>> RoPE.text(64)
+        RoPE(pairs=32, axes=1)
+
+        Source: LR-A2.
+        """
+        return cls(language_frequencies(head_dim, base))
+
+    @classmethod
+    def image(cls, head_dim: int, axes: int = 2, base: float = 100.0) -> Self:
+        """RoPE for a grid, half of the pairs an axis: ``axial_frequencies`` of a head's features.
+
+        >>> RoPE.image(64)
+        RoPE(pairs=32, axes=2)
+
+        Source: RF-S.
+        """
+        return cls(axial_frequencies(head_dim, axes, base))
 
     def extra_repr(self) -> str:
         """What it is."""
@@ -183,9 +239,8 @@ class ALiBi(Encoding):
     """A penalty inside the softmax that grows linearly with the distance: -2^(-8h/H) |p_m - p_n|, h = 1 ... H.
 
     With more than one axis the distance is the sum over the axes: the factor is then the product of one gate a step
-    along any shortest path on the grid. The paper's slopes for a number of heads that is no power of two are others:
-    those of the nearest power below it, filled up with every second one of twice that power. Here it is one geometric
-    series for every number, as the paper prints it for powers of two.
+    along any shortest path on the grid. For a number of heads that is no power of two the slopes are the published
+    ones, ``geolib.locality.alibi_slopes``; ``slopes``, one number above 0 for each head, stand in their place.
 
     Source: CS-A1.
 
@@ -197,10 +252,12 @@ class ALiBi(Encoding):
 
     slopes: Tensor
 
-    def __init__(self, heads: int):
+    def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None):
         super().__init__()
-        require(heads > 0, "heads", heads, "at least one")
-        self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
+        given = alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32)
+        _check_slopes(given)
+        require(len(given) == heads, "slopes", f"{len(given)} numbers", f"one for each of {heads} heads")
+        self.register_buffer("slopes", given, persistent=False)
 
     def extra_repr(self) -> str:
         """What it is."""
@@ -226,8 +283,7 @@ class ManhattanDecay(Encoding):
 
     def __init__(self, slopes: Tensor):
         super().__init__()
-        positive = slopes.is_meta or bool((slopes > 0).all())  # a model built without numbers has none to look at
-        require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
+        _check_slopes(slopes)
         self.register_buffer("slopes", slopes, persistent=False)
 
     def extra_repr(self) -> str:
@@ -239,10 +295,30 @@ class ManhattanDecay(Encoding):
         return Decayed(_steps(self.slopes, positions, keys))
 
 
+def _check_slopes(slopes: Tensor) -> None:
+    """One number above 0 for each head."""
+    positive = slopes.is_meta or bool((slopes > 0).all())  # a model built without numbers has none to look at
+    require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
+
+
 def _steps(slopes: Tensor, positions: Tensor, keys: Tensor | None) -> Steps:
     """-a_h times the number of steps between query and key."""
     positions, keys = as_places(positions, keys)
     return Steps(slopes, *at_both(lambda x: x.to(angle_dtype(x)), positions, keys))
+
+
+def _check_frequencies(frequencies: Any) -> None:
+    """A table of frequencies, (pairs, axes) or (heads, pairs, axes)."""
+    made = (
+        "language_frequencies(64) and others of geolib.rotations make them, and RoPE.text(64), RoPE.image(64) take them"
+    )
+    came = f"{type(frequencies).__name__} {frequencies}" if isinstance(frequencies, (int, float)) else None
+    came = came or (
+        f"shape {tuple(frequencies.shape)}" if isinstance(frequencies, Tensor) else type(frequencies).__name__
+    )
+    holds = isinstance(frequencies, Tensor) and frequencies.dim() in (2, 3) and frequencies.is_floating_point()
+    hint = "of one axis write frequencies[:, None]" if came.endswith(",)") else made
+    require(holds, "frequencies", came, f"a tensor of floats, (pairs, axes) or (heads, pairs, axes): {hint}")
 
 
 def _map(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
@@ -276,6 +352,12 @@ class RiemannFormer(Encoding):
     learn_angles : bool
         Whether the frequencies that are not zero are learned, in each head; otherwise they stay as given.
 
+    Notes
+    -----
+    The score carries s^m, so with s < 1 positions are counted from 0 upwards: far ones fade, and at negative ones
+    vectors grow, with s = 0.99 a thousandfold at -1375. Where a vector would become more than ``longest`` times as
+    long, ``place`` raises a ValueError on a CPU; on a GPU and in a compiled graph nothing is read, and nothing refused.
+
     Source: RF-6a, RF-11, RF-14, RF-S.
 
     >>> method = RiemannFormer(torch.tensor([[0.5]]), heads=1, start=0.9)
@@ -289,6 +371,8 @@ class RiemannFormer(Encoding):
     follows: Tensor
     turns = 1.0
     """How many times theta the score turns by, for a step of one."""
+    longest = 1e6
+    """How many times as long a vector may become, s^(m/2); see the notes."""
 
     def __init__(
         self,
@@ -338,8 +422,29 @@ class RiemannFormer(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The inverse tangent mappings, for all layers."""
-        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
+        positions, keys = self._sound(positions, keys)
         return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys), len(self.raw_scale))
+
+    def _sound(self, positions: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Positions as ``as_places`` gives them, refused where scales leave the range in which they are sound."""
+        places = as_places(positions, keys, self.frequencies.shape[-1])
+        if torch.compiler.is_compiling() or not readable(self.raw_scale):
+            return places
+        for argument, x in zip(("positions", "keys"), places):
+            if x is not None and readable(x) and x.numel():
+                ends = torch.stack(x.detach().flatten(0, -2).aminmax(dim=0))
+                grown = self._growth(ends)
+                allowed = (
+                    f"scales are sound up to {self.longest:g}: count positions from 0 upwards, or from a nearer origin"
+                )
+                came = f"{ends[0].tolist()} to {ends[1].tolist()}, where vectors become {grown:.1e} times as long"
+                require(grown <= self.longest, argument, came, allowed)
+        return places
+
+    @torch.no_grad()
+    def _growth(self, ends: Tensor) -> float:
+        """How many times as long a vector becomes at most, at the ends of all axes."""
+        return float(self.exponents(ends).max().exp())
 
 
 class RiemannFormerGeneral(RiemannFormer):
@@ -428,6 +533,8 @@ class RiemannFormerRelative(RiemannFormer):
 
     Source: RF-6a, CS-1 (constant s).
 
+    What queries lose keys gain, so both may become far longer than in ``RiemannFormer`` before digits are lost.
+
     >>> method = RiemannFormerRelative(torch.tensor([[0.5]]), heads=1, start=0.25)
     >>> q = k = torch.ones(1, 1, 2, 2)
     >>> a, b = method.place(torch.tensor([[1.0], [2.0]])).to_reference(q, k)
@@ -435,11 +542,18 @@ class RiemannFormerRelative(RiemannFormer):
     (tensor([[[0.5000, 0.2500]]]), tensor([[[2.0000, 4.0000]]]))
     """
 
+    longest = 1e17
+
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Two maps, one for queries and one for keys, for all layers."""
-        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
+        positions, keys = self._sound(positions, keys)
         at_keys = self.key_table(positions if keys is None else keys)
         return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys), len(self.raw_scale))
+
+    @torch.no_grad()
+    def _growth(self, ends: Tensor) -> float:
+        """Of queries, or of keys, whose exponents have the other sign."""
+        return float(self.exponents(ends).abs().max().exp())
 
     def key_table(self, positions: Tensor) -> Tensor:
         """What keys are multiplied by: the turns of ``table``, the scales inverted."""
@@ -582,8 +696,8 @@ class HalfSplit(Encoding):
     """Any encoding for queries and keys whose pairs are half-split, (i, i + d/2), as "rotate_half" has them.
 
     They are put in this library's order, carried, and put back. ``turned`` is how many features of a head hold pairs,
-    the others standing behind them (partial rotary); all of them when None. Where weights may change instead,
-    ``interleaved_rows`` converts a checkpoint once.
+    the others standing behind them (partial rotary); as many as the encoding turns when None. Where weights may change
+    instead, ``interleaved_rows`` converts a checkpoint once.
 
     >>> placed = HalfSplit(RoPE(torch.tensor([[math.pi / 2], [0.0]]))).place(torch.tensor([1.0]))
     >>> q = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
@@ -595,7 +709,7 @@ class HalfSplit(Encoding):
         super().__init__()
         if turned is not None:
             check_even(turned, "turned")
-        self.encoding, self.turned = encoding, turned
+        self.encoding, self.turned = encoding, turned if turned is not None else turned_features(encoding)
 
     def extra_repr(self) -> str:
         """What it is, beside what it goes around."""
@@ -608,6 +722,21 @@ class HalfSplit(Encoding):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The inner encoding's, between two changes of order."""
         return Reordered(self.encoding.place(positions, keys), self.turned)
+
+
+def turned_features(encoding: Encoding) -> int | None:
+    """How many features of a head, the first ones, an encoding turns in pairs; None where it turns none.
+
+    >>> turned_features(Composed([RoPE.text(16), ALiBi(heads=2)])), turned_features(ALiBi(heads=2))
+    (16, None)
+    """
+    found = []
+    for part in encoding.modules():
+        if isinstance(part, (RoPE, RiemannFormer, SympowEncoding)):
+            found.append(2 * part.frequencies.shape[-2])
+        elif isinstance(part, LieRE):
+            found.append(part.width * part.generators.shape[2])
+    return max(found, default=None)
 
 
 class PerLayer(Encoding):
@@ -683,6 +812,8 @@ class LieRE(Encoding):
 
     Weight decay would pull the rotations towards the identity: leave ``generators`` out of it.
 
+    The unit is saved beside the generators, and a state of another unit (a model for another grid) is not loaded.
+
     Source: LR-A1, LR-blk, LR-B5, LR-3D, LR-CODE.
 
     >>> lie = LieRE(uniform_entries(2, 1, 2, 1, 6), width=4, layers=2)  # 2 layers, 2 blocks of width 4, one axis
@@ -705,9 +836,17 @@ class LieRE(Encoding):
         require(len(unit) == came[3], "unit", unit, f"one number for each of the {came[3]} axes")
         for u in unit:
             check_positive(u, "unit")
-        self.width, self.layers = width, layers
+        self.width, self.layers, self._given = width, layers, unit
         self.generators = nn.Parameter(entries)
-        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float32), persistent=False)
+        self.register_buffer("unit", torch.tensor(unit, dtype=torch.float32))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
+        """A state of another unit is refused: the generators are radians per unit. One without a unit loads as ever."""
+        saved = state_dict.setdefault(f"{prefix}unit", torch.tensor(self._given, dtype=torch.float32))
+        if not saved.is_meta and saved.tolist() != torch.tensor(self._given, dtype=torch.float32).tolist():
+            allowed = f"this one has {self._given}: build it for the grid of training, and place larger grids beyond it"
+            given[-1].append(f"{prefix}unit: got {saved.tolist()} in the state; {allowed}")
+        super()._load_from_state_dict(state_dict, prefix, *given)
 
     def extra_repr(self) -> str:
         """What it is."""
@@ -951,16 +1090,16 @@ def _liere(setting: Setting, block: int | None = None, share: str = "none", scal
 
 METHODS: dict[str, Callable[..., Encoding]] = {
     "none": lambda setting: Encoding(),
-    "sinusoidal": lambda setting, **options: Sinusoidal(setting.width, setting.axes, **options),
-    "learned": lambda setting, **options: Learned(setting.width, setting.grid, **options),
+    "sinusoidal": lambda setting, base=10000.0: Sinusoidal(setting.width, setting.axes, base),
+    "learned": lambda setting, std=1.0: Learned(setting.width, setting.grid, std),
     "rope": _rope,
-    "rope-axial": lambda setting, **options: RoPE(axial_frequencies(setting.head_dim, setting.axes, **options)),
-    "alibi": lambda setting: ALiBi(setting.heads),
-    "riemannformer": lambda setting, **options: _riemannian(RiemannFormer, setting, **options),
-    "riemannformer-general": lambda setting, **options: _riemannian(RiemannFormerGeneral, setting, **options),
-    "riemannformer-diagonal": lambda setting, **options: _riemannian(RiemannFormerDiagonal, setting, **options),
-    "riemannformer-reflection": lambda setting, **options: _riemannian(RiemannFormerReflection, setting, **options),
-    "riemannformer-relative": lambda setting, **options: _riemannian(RiemannFormerRelative, setting, **options),
+    "rope-axial": lambda setting, base=100.0: RoPE.image(setting.head_dim, setting.axes, base),
+    "alibi": lambda setting, slopes=None: ALiBi(setting.heads, slopes),
+    "riemannformer": partial(_riemannian, RiemannFormer),
+    "riemannformer-general": partial(_riemannian, RiemannFormerGeneral),
+    "riemannformer-diagonal": partial(_riemannian, RiemannFormerDiagonal),
+    "riemannformer-reflection": partial(_riemannian, RiemannFormerReflection),
+    "riemannformer-relative": partial(_riemannian, RiemannFormerRelative),
     "lf": lambda setting, **options: _focused(Encoding(), setting, **options),
     "gauss": lambda setting, **options: _focused(Encoding(), setting, method=GaussianGate, **options),
     "rmt": _manhattan,
@@ -976,10 +1115,10 @@ METHODS: dict[str, Callable[..., Encoding]] = {
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.
 WRAPPERS: dict[str, Callable[..., Encoding]] = {
     "lf": _focused,
-    "sympow": lambda encoding, setting, **options: PowerScores(encoding, **options),
-    "gauss": lambda encoding, setting, **options: _focused(encoding, setting, method=GaussianGate, **options),
-    "alibi": lambda encoding, setting: Composed([encoding, ALiBi(setting.heads)]),
-    "rmt": lambda encoding, setting, **options: Composed([encoding, _manhattan(setting, **options)]),
+    "sympow": lambda encoding, setting, power=2: PowerScores(encoding, power),
+    "gauss": partial(_focused, method=GaussianGate),
+    "alibi": lambda encoding, setting, slopes=None: Composed([encoding, ALiBi(setting.heads, slopes)]),
+    "rmt": lambda encoding, setting, slopes="rmt": Composed([encoding, _manhattan(setting, slopes)]),
 }
 
 
@@ -1004,7 +1143,26 @@ def check_name(name: str, argument: str = "name") -> None:
     require(is_name(name), argument, repr(name), allowed)
 
 
-def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int = 1, **options: Any) -> Encoding:
+def options_of(name: str) -> dict[str, Any]:
+    """The options of a method by name with their defaults; those of a wrapper as a dictionary under its name.
+
+    >>> options_of("rope-axial+alibi"), options_of("rope-pair+lf")["lf"]["sigma"] is None
+    ({'base': 100.0, 'alibi': {'slopes': None}}, True)
+    """
+    check_name(name)
+    method, *wrappers = name.split("+")
+    return _defaults(WRAPPERS.get(method, METHODS[method])) | {key: _defaults(WRAPPERS[key]) for key in wrappers}
+
+
+def _defaults(made: Callable[..., Encoding]) -> dict[str, Any]:
+    """The parameters of a function that have a default, but for the class that it makes."""
+    parameters = inspect.signature(made).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty and p.name != "method"}
+
+
+def build(
+    name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int = 1, **options: Unpack[Options]
+) -> Encoding:
     """A method by name.
 
     Parameters
@@ -1017,12 +1175,14 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     grid : tuple of int
         Cells along each axis; its length is the number of axes.
     **options
-        The method's own (``base`` for RoPE); a wrapper's as a dictionary, ``lf={"sigma": 2.0}``.
+        The method's own (``base`` for RoPE); a wrapper's as a dictionary, ``lf={"sigma": 2.0}``. ``Options`` has all of
+        them, ``options_of(name)`` those of one method with their defaults.
 
     Raises
     ------
     ValueError
-        For an unknown name, heads that do not divide the width, or options the method does not have.
+        For an unknown name, a grid that is no tuple, heads that do not divide the width, or options the method does not
+        have.
 
     >>> encoding = build("rope-axial+lf", width=192, heads=3, grid=(8, 8), base=50.0, lf={"sigma": 2.0})
     >>> [name for name, _ in encoding.named_parameters()]
@@ -1032,12 +1192,16 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     method, *wrappers = name.split("+")
     wrappers.sort(key=lambda wrapper: wrapper == "sympow")
     require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
+    whole = isinstance(grid, Iterable) and all(isinstance(n, Integral) and n > 0 for n in grid)
+    require(whole, "grid", grid, "cells along each axis, as (1024,) for a text or (8, 8) for an image")
     setting = Setting(width, heads, tuple(grid), layers)
-    own = {key: value for key, value in options.items() if key not in wrappers}
+    given: dict[str, Any] = dict(options)
+    own = {key: value for key, value in given.items() if key not in wrappers}
     try:
         encoding = METHODS[method](setting, **own)
         for wrapper in wrappers:
-            encoding = WRAPPERS[wrapper](encoding, setting, **options.get(wrapper, {}))
+            encoding = WRAPPERS[wrapper](encoding, setting, **given.get(wrapper, {}))
         return encoding
     except TypeError as error:
-        raise ValueError(f"options: got {options}; {name} does not take them ({error})") from None
+        allowed = f"{name} does not take them ({error}); it has {options_of(name)}"
+        raise ValueError(f"options: got {given}; {allowed}") from None

@@ -19,6 +19,7 @@ COLOURS = {
     "grey": "#6b6b6b",
 }
 INK, PAPER = "#22252b", "#fdfcfa"
+SOFT, RULE, PALE = "#4d535c", "#8b9097", "#e7e4dc"  # what an axis says, its line, the grid behind the marks
 
 # The same on the dark page, whose ground is NIGHT.
 DARK_COLOURS = {
@@ -54,6 +55,7 @@ GREYS = {
 }
 
 # A method's colour tells its family, its dashes the member: seven colours are too few for all methods and all eyes.
+# Methods without a line here share one style.
 METHOD_STYLES = {
     "none": ("grey", ":"),
     "sinusoidal": ("sky", "--"),
@@ -77,17 +79,23 @@ METHOD_STYLES = {
     "rope-pair": ("sky", "-."),
     "spherical": ("navy", "-"),
 }
+OTHER_STYLE = ("gold", "-")
 
 
 def method_style(name: str) -> dict[str, str]:
     """How matplotlib draws a method of the registry; what follows a plus sign adds dots to the line.
 
+    A method that ``METHOD_STYLES`` does not name is a gold line; a name that the registry does not know, a ValueError.
+
     >>> method_style("rope"), method_style("rope+lf")["marker"]
     ({'color': '#0072b2', 'linestyle': '-', 'marker': ''}, 'o')
     """
     method, *wrappers = name.split("+")
-    require(method in METHOD_STYLES, "name", repr(name), f"the methods are {', '.join(METHOD_STYLES)}")
-    colour, dashes = METHOD_STYLES[method]
+    if method not in METHOD_STYLES:
+        from geolib.encodings import check_name  # here: figures that name no method need no registry
+
+        check_name(method)
+    colour, dashes = METHOD_STYLES.get(method, OTHER_STYLE)
     return {"color": COLOURS[colour], "linestyle": dashes, "marker": "o" if wrappers else ""}
 
 
@@ -156,9 +164,13 @@ def use_house_style() -> None:
 
     mpl.rcParams.update(
         {
-            "axes.edgecolor": INK,
+            "axes.axisbelow": True,
+            "axes.edgecolor": RULE,
             "axes.facecolor": PAPER,
-            "axes.labelcolor": INK,
+            "axes.grid": True,
+            "axes.grid.axis": "y",
+            "axes.labelcolor": SOFT,
+            "axes.linewidth": 0.8,
             "axes.prop_cycle": cycler(color=list(COLOURS.values())),
             "axes.spines.right": False,
             "axes.spines.top": False,
@@ -168,16 +180,21 @@ def use_house_style() -> None:
             "figure.facecolor": PAPER,
             "figure.figsize": (6.4, 3.2),
             "font.size": 10.5,
+            "grid.color": PALE,
+            "grid.linewidth": 0.7,
             "image.cmap": "cividis",
             "legend.frameon": False,
-            "lines.linewidth": 1.8,
+            "lines.linewidth": 2.0,
+            "lines.solid_capstyle": "round",
             "savefig.facecolor": PAPER,
             "svg.hashsalt": "geolib",  # the same figure gives the same file
             "text.color": INK,
-            "xtick.color": INK,
-            "ytick.color": INK,
         }
     )
+    mpl.rc("xtick", color=RULE, labelcolor=SOFT)
+    mpl.rc("ytick", color=RULE, labelcolor=SOFT)
+    mpl.rc("xtick.major", size=3.0)
+    mpl.rc("ytick.major", size=3.0)
     try:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
     except ImportError:  # outside a notebook there is nothing to set

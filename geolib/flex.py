@@ -15,8 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geolib._checks import require
 from geolib.attention import Placed, ScoreMod, is_grouped
+
+__all__ = [
+    "behind",
+    "flex_attend",
+    "flex_kernel",
+    "unchanged",
+]
 
 
 def flex_attend(
@@ -28,7 +34,7 @@ def flex_attend(
     *,
     block_mask: Any = None,
     scale: float | None = None,
-    unplaced: int = 0,
+    unplaced: int | None = None,
 ) -> Tensor:
     """What ``placed.attend`` computes of queries and keys in the reference space, (batch, heads, tokens, value_dim).
 
@@ -42,8 +48,8 @@ def flex_attend(
         From ``torch.nn.attention.flex_attention.create_block_mask``: which pairs are seen.
     scale : float or None
         1 / sqrt(head_dim) when None.
-    unplaced : int
-        How many queries, and as many keys, stand in front without a place.
+    unplaced : int or None
+        How many queries, and as many keys, stand in front without a place; what ``placed.behind`` said when None.
 
     Notes
     -----
@@ -57,9 +63,9 @@ def flex_attend(
 
     Source: RF-FUSED, CS-FUSED.
     """
-    require(unplaced >= 0, "unplaced", unplaced, "at least 0")
+    front = placed.unplaced if unplaced is None else placed.behind(unplaced).unplaced
     kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
-    gate, far = (behind(mod, unplaced) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
+    gate, far = (behind(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:
         return kernel(q, k, v, gate, block_mask)[0]
     usual = gate or unchanged
@@ -78,19 +84,19 @@ def unchanged(score: Tensor, *pair: Tensor) -> Tensor:
     return score
 
 
-def behind(mod: ScoreMod | None, unplaced: int) -> ScoreMod | None:
-    """A modification for placed tokens behind some without a place, whose scores stay as they are.
+def behind(mod: ScoreMod | None, queries: int, keys: int) -> ScoreMod | None:
+    """A modification for placed tokens behind so many without a place, whose scores stay as they are.
 
-    >>> mod = behind(lambda score, batch, head, i, j: score + 10 * i + j, 1)
+    >>> mod = behind(lambda score, batch, head, i, j: score + 10 * i + j, 1, 1)
     >>> mod(torch.tensor(0.5), 0, 0, torch.tensor(3), torch.tensor(2))
     tensor(21.5000)
     """
-    if mod is None or unplaced == 0:
+    if mod is None or queries == keys == 0:
         return mod
 
     def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        placed = (i >= unplaced) & (j >= unplaced)
-        p, n = (torch.where(placed, index - unplaced, 0) for index in (i, j))
+        placed = (i >= queries) & (j >= keys)
+        p, n = torch.where(placed, i - queries, 0), torch.where(placed, j - keys, 0)
         return torch.where(placed, mod(score, batch, head, p, n), score)
 
     return modify

@@ -9,47 +9,70 @@ is the matrix [[0, u], [-u, 0]], and exp of it is R(-u): it turns clockwise by u
 
 A token at position p (any number of axes) is turned by R(p) = exp(sum_i p_i A_i), with one generator A_i for each axis.
 
-Exponentials are computed in float32, or in float64 when an input is float64, whatever autocast or the TF32 switch say.
+The exponential itself, alone and at positions, stands in ``geolib.exponential``; its names are importable from here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
-from geolib._checks import angle_dtype, as_widest, check_floating, check_positions, check_positive, require
+from geolib._checks import (
+    angle_dtype,
+    as_widest,
+    check_floating,
+    check_positive,
+    check_skew,
+    check_square,
+    require,
+)
 from geolib._precision import full_precision
-from geolib.rotations import rotation_matrix
+from geolib.exponential import (
+    OPERATORS,
+    Rays,
+    exp_skew,
+    find_rays,
+    placed_rotations,
+    position_rotations,
+    sine_quotients,
+    turn_blocks,
+)
+
+__all__ = [
+    "OPERATORS",
+    "Rays",
+    "bch",
+    "cayley",
+    "check_width",
+    "commutator",
+    "decorrelation_length",
+    "entry_count",
+    "exp_isoclinic",
+    "exp_pade",
+    "exp_skew",
+    "find_rays",
+    "first_order_defect",
+    "generator_parameters",
+    "initial_top_angle",
+    "isoclinic_parts",
+    "log_rotation",
+    "mixed_frequencies",
+    "placed_rotations",
+    "plane_weights",
+    "position_rotations",
+    "relativity_defect",
+    "shift_deviation",
+    "skew_matrix",
+    "small_rotation_error",
+    "spectrum",
+    "turn_blocks",
+    "uniform_entries",
+    "upper_entries",
+]
 
 # The algebra --------------------------------------------------------------------------------------------------------
-
-
-def _check_square(A: Tensor, argument: str) -> None:
-    """Square matrices on the last two dimensions."""
-    came = tuple(A.shape)
-    require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, f"shape {came}", "it must be (..., n, n)")
-
-
-def _check_skew(A: Tensor, argument: str) -> None:
-    """Finite skew matrices, up to rounding."""
-    _check_square(A, argument)
-    with torch.no_grad():
-        size, defect = (float(x.abs().max()) if x.numel() else 0.0 for x in (A, A + A.mT))
-    require(math.isfinite(size), argument, "entries that are not finite", "all entries must be finite")
-    require(defect <= 1e-5 * size, argument, f"|A + A^T| up to {defect:.3g}", "it must be skew: A^T = -A")
-
-
-def _check_finite(x: Tensor, argument: str) -> None:
-    """Numbers that are all finite."""
-    require(bool(x.isfinite().all()), argument, "numbers that are not finite", "all must be finite")
 
 
 def entry_count(width: int) -> int:
@@ -121,7 +144,7 @@ def upper_entries(A: Tensor) -> Tensor:
     >>> upper_entries(skew_matrix(torch.tensor([1.0, 2.0, 3.0]), 3))
     tensor([1., 2., 3.])
     """
-    _check_square(A, "A")
+    check_square(A, "A")
     row, column = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
     return A[..., row, column]
 
@@ -161,199 +184,7 @@ def bch(X: Tensor, Y: Tensor, order: int = 3) -> Tensor:
     return total
 
 
-# exp and log --------------------------------------------------------------------------------------------------------
-
-# Taylor's degree, and the largest |eigenvalue| at which its relative error stays below half a unit of the last place.
-_TAYLOR = {torch.float32: (9, 0.84), torch.float64: (16, 0.81)}
-
-
-# On a GPU, where reading numbers would wait for the device: as many squarings as serve up to 14,000 rad, where rounding
-# A to float32 alone costs 1e-3 rad.
-_FIXED_SQUARINGS = 14
-
-
-def _readable(x: Tensor) -> bool:
-    """Whether looking at the numbers neither waits for a device nor breaks a graph."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def _size(A: Tensor) -> Tensor:
-    """A bound of the largest |eigenvalue| of each matrix, (N,)."""
-    # Eigenvalues come in pairs +-i lambda, so lambda_max^2 <= |A|_F^2 / 2.
-    return torch.linalg.vector_norm(A.detach(), dim=(-2, -1)) / math.sqrt(2)
-
-
-def _squarings(A: Tensor) -> int:
-    """How many halvings bring all eigenvalues within Taylor's reach; a fixed number where A cannot be read."""
-    if A.numel() == 0 or not _readable(A):
-        return _FIXED_SQUARINGS if A.numel() else 0
-    largest, reach = float(_size(A).max()), _TAYLOR[A.dtype][1]
-    return max(0, math.ceil(math.log2(largest / reach))) if reach < largest < math.inf else 0
-
-
-def _product(X: Tensor, Y: Tensor, beta: float = 0.0, plus: Tensor | None = None) -> Tensor:
-    """X Y + beta plus, for matrices (N, b, b), or for matrices above their derivatives, (N, 2b, b).
-
-    [x; dx] [y; dy] = [xy; dx y + x dy].
-    """
-    b = X.shape[-1]
-    Z = _sum_with_product(plus, X, Y[:, :b], beta)
-    if X.shape[1] > b:
-        Z[:, b:].add_(torch.bmm(X[:, :b], Y[:, b:]))
-    return Z
-
-
-def _sum_with_product(S: Tensor | None, X: Tensor, Y: Tensor, beta: float) -> Tensor:
-    """beta S + X Y: a GPU adds for nothing; on a CPU small products that add take twice as long as others."""
-    if S is None:
-        return torch.bmm(X, Y)
-    return torch.baddbmm(S, X, Y, beta=beta) if S.is_cuda else torch.bmm(X, Y).add_(S, alpha=beta)
-
-
-def _taylor(B: Tensor) -> Tensor:
-    """exp(B) - I by Taylor's polynomial in Paterson and Stockmeyer's grouping: ``step`` terms at a time.
-
-    Each group is multiplied by B^step as often as there are groups below it.
-    """
-    degree = _TAYLOR[B.dtype][0]
-    step = math.isqrt(degree)
-    powers = [B]
-    while len(powers) < step:
-        powers.append(_product(powers[-1], B))
-
-    def group(start: int) -> Tensor:
-        total = powers[0] * (1 / math.factorial(start + 1))
-        for j, power in enumerate(powers[1:], start=2):
-            total = total.add_(power, alpha=1 / math.factorial(start + j))
-        return total
-
-    total = group(degree - step)
-    for start in range(degree - 2 * step, -1, -step):
-        total = _product(powers[-1], total, 1, group(start))
-    return total
-
-
-def _double(E: Tensor) -> Tensor:
-    """From exp(B) - I to exp(2B) - I: carrying E, not I + E, keeps the digits of small rotations."""
-    return _product(E, E, 2, E)
-
-
-def _expm1(A: Tensor, squarings: int) -> Tensor:
-    """exp(A) - I for (N, b, b), by scaling and squaring; NaN where the squarings do not reach.
-
-    For A above a direction D, (N, 2b, b): exp(A) - I above the derivative of exp at A along D.
-    """
-    E = _taylor(A * 0.5**squarings)
-    for _ in range(squarings):
-        E = _double(E)
-    if _readable(A):
-        return E
-    far = _size(A[:, : A.shape[-1]]) > _TAYLOR[A.dtype][1] * 2**squarings
-    return E.masked_fill(far[:, None, None], math.nan)
-
-
-def _expm1_in_pieces(A: Tensor) -> Tensor:
-    """exp(A) - I, (N, b, b), in pieces that fit a cache."""
-    with full_precision(A.device):
-        # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
-        result = torch.empty_like(A, memory_format=torch.contiguous_format)
-        for piece, into in zip(A.split(_piece(A)), result.split(_piece(A))):
-            into.copy_(_expm1(piece, _squarings(piece)))
-        return result
-
-
-def _expm1_backward_in_pieces(A: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient in A, from A alone: nothing else is kept."""
-    with full_precision(A.device):
-        result = torch.empty_like(A, memory_format=torch.contiguous_format)
-        for piece, g, into in zip(*(t.split(_piece(A)) for t in (A, gradient, result))):
-            into.copy_(_expm1_adjoint(piece, g, _squarings(piece)))
-        return result
-
-
-def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
-    """The gradient of <gradient, exp(A)> in A, (N, b, b): the derivative of exp at A^T along the gradient."""
-    return _expm1(torch.cat([A.mT, gradient], 1), squarings)[:, A.shape[-1] :]
-
-
-# One operator: a compiled or exported graph holds it whole, and it runs with TF32 and autocast off.
-_operator = torch.library.custom_op("geolib::expm1", mutates_args=(), schema="(Tensor A) -> Tensor")
-_lean_expm1 = _operator(_expm1_in_pieces)
-_operator = torch.library.custom_op(
-    "geolib::expm1_backward", mutates_args=(), schema="(Tensor A, Tensor gradient) -> Tensor"
-)
-_lean_expm1_backward = _operator(_expm1_backward_in_pieces)
-_lean_expm1.register_fake(lambda A: torch.empty_like(A, memory_format=torch.contiguous_format))
-_lean_expm1_backward.register_fake(lambda A, _: torch.empty_like(A, memory_format=torch.contiguous_format))
-_lean_expm1.register_autograd(
-    lambda ctx, gradient: _lean_expm1_backward(*ctx.saved_tensors, gradient),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
-)
-
-OPERATORS: dict[str, Callable[..., Tensor]] = {
-    "geolib::expm1": _expm1_in_pieces,
-    "geolib::expm1_backward": _expm1_backward_in_pieces,
-}
-"""The operators that this module adds to PyTorch's, and what each is made of."""
-
-
-def _piece(A: Tensor) -> int:
-    """How many matrices to carry through all steps at once: about 256 KiB of them on a CPU, 64 MiB on a GPU."""
-    limit = 2**26 if A.device.type == "cuda" else 2**18
-    return max(1, limit // (A.element_size() * A.shape[-1] ** 2))
-
-
-def exp_skew(A: Tensor) -> Tensor:
-    """The exponential of skew matrices (..., n, n): rotations, in A's dtype.
-
-    ValueError when A is not square, not skew or not finite.
-
-    Notes
-    -----
-    Width 2 is R(a) in closed form, width 3 Rodrigues' formula; wider matrices take scaling, a Taylor polynomial and
-    squaring of exp - I. Differentiable any number of times, at repeated eigenvalues too. The rounding error is about
-    the largest |eigenvalue| times the dtype's unit: that of rounding A itself. Types narrower than float32 are computed
-    in float32.
-
-    Source: LR-A1, LR-B5, NT-1.
-
-    >>> R = exp_skew(skew_matrix(torch.randn(28, dtype=torch.float64), 8))
-    >>> torch.allclose(R.mT @ R, torch.eye(8, dtype=torch.float64)), R.det().round().item()
-    (True, 1.0)
-    """
-    check_floating(A, "A")
-    _check_skew(A, "A")
-    X, n = A.to(angle_dtype(A)), A.shape[-1]
-    with full_precision(A.device):
-        if n <= 3:
-            result = _closed_form(X)
-        else:
-            flat = X.reshape(-1, n, n)
-            result = (_expm1(flat, _squarings(flat)) + torch.eye(n, dtype=X.dtype, device=X.device)).view(A.shape)
-    return result.to(A.dtype)
-
-
-def _closed_form(X: Tensor) -> Tensor:
-    """exp of skew (..., n, n), n at most 3."""
-    if X.shape[-1] == 1:
-        return torch.ones_like(X)
-    return rotation_matrix(X[..., 1, 0]) if X.shape[-1] == 2 else _rodrigues(X)
-
-
-def _rodrigues(X: Tensor) -> Tensor:
-    """I + sin(a)/a X + (1 - cos a)/a^2 X^2 for skew (..., 3, 3), a the length of the axis vector."""
-    squared = X.square().sum((-1, -2)) / 2
-    # Near zero the quotients come from their series in a^2: the square root has no derivative there.
-    near = squared < 1e-2
-    angle = torch.where(near, torch.ones_like(squared), squared).sqrt()
-    small = torch.where(near, squared, torch.zeros_like(squared))
-    first, second = torch.zeros_like(small), torch.zeros_like(small)
-    for k in range(6, -1, -1):
-        first = first * small + (-1) ** k / math.factorial(2 * k + 1)
-        second = second * small + (-1) ** k / math.factorial(2 * k + 2)
-    first = torch.where(near, first, angle.sin() / angle)[..., None, None]
-    second = torch.where(near, second, 2 * (angle / 2).sin().square() / angle.square())[..., None, None]
-    return torch.eye(3, dtype=X.dtype, device=X.device) + first * X + second * (X @ X)
+# More exponentials, and log ----------------------------------------------------------------------------------------
 
 
 def exp_isoclinic(A: Tensor) -> Tensor:
@@ -385,7 +216,7 @@ def isoclinic_parts(A: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([1., 0., 0., 0., 0., 1.]), tensor([ 1.,  0.,  0.,  0.,  0., -1.]))
     """
     check_floating(A, "A")
-    _check_skew(A, "A")
+    check_skew(A, "A")
     require(A.shape[-1] == 4, "A", f"shape {tuple(A.shape)}", "it must be (..., 4, 4)")
     entries = upper_entries(A)  # 12, 13, 14, 23, 24, 34
     dual = torch.stack([entries[..., 5], -entries[..., 4], entries[..., 3], entries[..., 2], -entries[..., 1],
@@ -395,21 +226,10 @@ def isoclinic_parts(A: Tensor) -> tuple[Tensor, Tensor]:
 
 def _isoclinic_turn(X: Tensor) -> Tensor:
     """exp(X) = cos l I + sin(l)/l X for X^2 = -l^2 I, (..., 4, 4)."""
-    squared = X.square().sum((-1, -2)) / 4
-    cosine, quotient = (part[..., None, None] for part in _cos_and_quotient(squared))
+    squared = X.square().sum((-1, -2))[..., None, None] / 4
+    quotient, half = sine_quotients(squared)
+    cosine = 1 - squared / 2 * half.square()
     return cosine * torch.eye(4, dtype=X.dtype, device=X.device) + quotient * X
-
-
-def _cos_and_quotient(squared: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(l) and sin(l)/l from l^2; by their series near zero, where the square root has no derivative."""
-    near = squared < 1e-2
-    angle = torch.where(near, torch.ones_like(squared), squared).sqrt()
-    small = torch.where(near, squared, torch.zeros_like(squared))
-    cosine, quotient = torch.zeros_like(small), torch.zeros_like(small)
-    for k in range(6, -1, -1):
-        cosine = cosine * small + (-1) ** k / math.factorial(2 * k)
-        quotient = quotient * small + (-1) ** k / math.factorial(2 * k + 1)
-    return torch.where(near, cosine, angle.cos()), torch.where(near, quotient, angle.sin() / angle)
 
 
 def exp_pade(A: Tensor, degree: int = 6, squarings: int = 0) -> Tensor:
@@ -429,7 +249,7 @@ def exp_pade(A: Tensor, degree: int = 6, squarings: int = 0) -> Tensor:
     True
     """
     check_floating(A, "A")
-    _check_skew(A, "A")
+    check_skew(A, "A")
     require(degree >= 1, "degree", degree, "at least 1")
     require(squarings >= 0, "squarings", squarings, "at least 0")
     X = A.to(angle_dtype(A)) * 0.5**squarings
@@ -457,6 +277,7 @@ def cayley(A: Tensor) -> Tensor:
 
     Source: LR-A1.
 
+    >>> from geolib.rotations import rotation_matrix
     >>> quarter = cayley(skew_matrix(torch.tensor([-2.0]), 2))
     >>> torch.allclose(quarter, rotation_matrix(torch.tensor(math.pi / 2)), atol=1e-6)
     True
@@ -482,7 +303,7 @@ def log_rotation(R: Tensor) -> Tensor:
     True
     """
     check_floating(R, "R")
-    _check_square(R, "R")
+    check_square(R, "R")
     if R.numel() == 0:
         return R
     narrow, R = R.dtype, R.to(angle_dtype(R))
@@ -528,7 +349,7 @@ def spectrum(A: Tensor) -> Tensor:
     >>> spectrum(skew_matrix(torch.tensor([3.0, 0.0, 0.0, 0.0, 0.0, 1.0]), 4))
     tensor([3., 1.])
     """
-    _check_skew(A, "A")
+    check_skew(A, "A")
     # iA is Hermitian, its eigenvalues are -lambda and lambda.
     return torch.linalg.eigvalsh(1j * A).flip(-1)[..., : A.shape[-1] // 2].clamp(min=0)
 
@@ -562,7 +383,7 @@ def plane_weights(q: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
     >>> angles, weights
     (tensor([-2.,  2.]), tensor([12.5000, 12.5000]))
     """
-    _check_skew(A, "A")
+    check_skew(A, "A")
     angles, vectors = torch.linalg.eigh(1j * A)
     components = (vectors.mH @ q.to(vectors.dtype)[..., None])[..., 0]
     return angles, components.abs().square()
@@ -615,7 +436,7 @@ def first_order_defect(V: Tensor, change: Tensor) -> Tensor:
     """
     for matrix, argument in ((V, "V"), (change, "change")):
         check_floating(matrix, argument)
-        _check_skew(matrix, argument)
+        check_skew(matrix, argument)
     n = V.shape[-1]
     # exp of this block triangle holds exp(V) and, above it, the derivative of exp at V along the change.
     both = torch.cat([torch.cat([V, change], -1), torch.cat([torch.zeros_like(V), V], -1)], -2)
@@ -696,234 +517,3 @@ def mixed_frequencies(frequencies: Tensor, *lead: int, generator: torch.Generato
     Q = Q * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
     turn = torch.cat([Q[..., :1] * Q.det()[..., None, None], Q[..., 1:]], -1)
     return frequencies @ turn.to(frequencies)
-
-
-# Rotations at positions ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rays:
-    """Positions as whole multiples of a few: p = k u, and R(ku) = R(u)^k costs one product instead of an exponential.
-
-    ``stages`` are pairs of index vectors: stage by stage, the products of the rotations they point to are appended to
-    the rotations at ``primitives``; ``place`` says which one each token takes.
-
-    >>> rays = Rays(torch.tensor([[1.0]]), ((torch.tensor([0]), torch.tensor([0])),), torch.tensor([1]))
-    >>> A = skew_matrix(torch.randn(1, 6, dtype=torch.float64), 4)
-    >>> torch.allclose(position_rotations(torch.tensor([[2.0]]), A, rays)[0], exp_skew(2 * A[0]))
-    True
-    """
-
-    primitives: Tensor
-    stages: tuple[tuple[Tensor, Tensor], ...]
-    place: Tensor
-
-
-def _whole_multiples(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(whole numbers, step of each axis) with positions = numbers * step, or None where there is no such step."""
-    size = np.where(positions == 0, np.inf, np.abs(positions)).min(0, initial=np.inf)
-    for step in (np.ones_like(size), np.where(np.isfinite(size), size, 1.0)):
-        ratio = positions / step
-        whole = np.rint(ratio)
-        # Positions in float32 are rounded; beyond a few units in the last place they are not on the ray.
-        if np.all(np.abs(ratio - whole) <= 2.0**-22 * np.abs(ratio)) and np.all(np.abs(whole) < 2**31):
-            return whole.astype(np.int64), step
-    return None
-
-
-@torch.inference_mode(False)  # what comes out may serve a pass with gradients later
-def find_rays(positions: Tensor) -> Rays:
-    """Group positions (tokens, axes) by the rays through the origin on which they lie.
-
-    Only positions on a regular grid through the origin repeat along rays; where grouping would cost more than it saves,
-    each token has a ray of its own. ValueError when positions are not (tokens, axes) or not finite.
-
-    Source: LR-A1.
-
-    >>> grid = torch.cartesian_prod(torch.arange(8.0), torch.arange(8.0))
-    >>> len(find_rays(grid).primitives)  # 64 cells on 37 rays, and the origin
-    38
-    """
-    require(positions.dim() == 2, "positions", f"shape {tuple(positions.shape)}", "it must be (tokens, axes)")
-    values = positions.detach().cpu().double().numpy()
-    _check_finite(positions.detach(), "positions")
-    device, tokens = positions.device, len(values)
-    found = _whole_multiples(values) if tokens else None
-    if found is None:
-        return _alone(positions)
-    whole, step = found
-    multiple = np.maximum(np.gcd.reduce(whole, axis=1), 1)
-    rays, owner = np.unique(whole // multiple[:, None], axis=0, return_inverse=True)
-    # Short rays first: pieces of similar size need the same number of squarings.
-    order = np.argsort(np.square(rays * step).sum(1), kind="stable")
-    rays, owner = rays[order], np.argsort(order)[owner.reshape(-1)]
-    longest = np.zeros(len(rays), dtype=np.int64)
-    np.maximum.at(longest, owner, multiple)
-    if longest.sum() > tokens:
-        return _alone(positions)
-    slot, stages, reach = {(ray, 1): ray for ray in range(len(rays))}, [], 1
-    while reach < longest.max():
-        # All powers from reach + 1 to 2 reach in one product: R^k = R^reach R^(k - reach).
-        new = [(r, k) for r in range(len(rays)) for k in range(reach + 1, min(2 * reach, longest[r]) + 1)]
-        pair = ([slot[r, reach] for r, _ in new], [slot[r, k - reach] for r, k in new])
-        stages.append(tuple(torch.tensor(side, device=device) for side in pair))
-        slot.update({key: len(slot) + i for i, key in enumerate(new)})
-        reach *= 2
-    place = torch.tensor([slot[r, k] for r, k in zip(owner.tolist(), multiple.tolist())], device=device)
-    primitives = torch.from_numpy(rays * step).to(device, angle_dtype(positions))
-    return Rays(primitives, tuple((left, right) for left, right in stages), place)
-
-
-def _alone(positions: Tensor) -> Rays:
-    """One ray a token."""
-    return Rays(positions, (), torch.arange(len(positions), device=positions.device))
-
-
-def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
-    """The rotation of every token under every generator: R(p) = exp(sum_i p_i A_i), in float32 or float64.
-
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    generators : Tensor, (..., axes, b, b)
-        Skew matrices: those of all layers, heads and blocks go through one batch. ValueError on a CPU when they are not
-        skew, or when they or the positions are not finite; elsewhere nothing is read.
-    rays : Rays or None
-        How positions repeat. When None it is looked up on a CPU, for positions without a gradient.
-
-    Returns
-    -------
-    Tensor, (tokens, ..., b, b)
-
-    Notes
-    -----
-    Memory for the backward pass is one matrix a point of a ray and generator, not one for each step of the exponential;
-    differentiable once. On a ray the k-th power stands for exp(k u): for positions that are a grid's in float32 the two
-    differ by the rounding of p. On a GPU the squarings are as many as serve up to 14,000 rad; beyond, it is NaN.
-
-    Source: LR-A1, LR-B5, LR-3D.
-
-    >>> A = skew_matrix(torch.randn(2, 6), 4)  # two axes
-    >>> R = position_rotations(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), A)
-    >>> torch.equal(R[0], torch.eye(4)), torch.allclose(R[1], exp_skew(A[0] + 2 * A[1]), atol=1e-5)
-    (True, True)
-    """
-    _check_square(generators, "generators")
-    require(generators.dim() >= 3, "generators", f"shape {tuple(generators.shape)}", "it must be (..., axes, b, b)")
-    check_positions(positions, generators.shape[-3])
-    if _readable(generators):
-        _check_skew(generators, "generators")
-        _check_finite(positions, "positions")
-    return placed_rotations(positions, generators, rays)
-
-
-def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
-    """As ``position_rotations``, for generators that are skew as they are made: nothing is checked, no number is read.
-
-    Source: LR-A1.
-
-    >>> A = skew_matrix(torch.randn(2, 6), 4)
-    >>> placed_rotations(torch.zeros(3, 2), A).shape
-    torch.Size([3, 4, 4])
-    """
-    b, lead = generators.shape[-1], generators.shape[:-3]
-    if b <= 3:
-        return _closed_form(_algebra_element(positions, generators))
-    if rays is None:
-        # Rays are made of numbers: a gradient in the positions would end there.
-        alone = positions.requires_grad or not _readable(positions)
-        places = positions.to(angle_dtype(positions, generators))
-        rays = _alone(places) if alone else find_rays(places)
-    with full_precision(generators.device):
-        elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
-        _refuse_tangents(elements)
-        E = _lean_expm1(elements).view(len(rays.primitives), math.prod(lead), b, b)
-        R, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
-        return R.view(len(rays.place), *lead, b, b)
-
-
-def _refuse_tangents(A: Tensor) -> None:
-    """An operator loses the tangents of forward-mode differentiation without a word."""
-    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(A).tangent is not None:
-        raise NotImplementedError(
-            "rotations of positions have derivatives in reverse mode only; in forward mode exp_skew has one"
-        )
-
-
-def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
-    """sum_i p_i A_i, (tokens, ..., b, b), in float32 or float64."""
-    dtype = angle_dtype(positions, generators)
-    with full_precision(generators.device):
-        return torch.tensordot(positions.to(dtype), generators.to(dtype), dims=([1], [generators.dim() - 3]))
-
-
-class _OnRays(torch.autograd.Function):
-    """Rotations of all tokens, (tokens, n, b, b), and of all slots, from exp - I at the primitives.
-
-    ``sides`` are left, right, left, ... of the stages. By hand, so that all slots share one tensor, and their gradients
-    another: copies would take longer than products.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(E: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
-        known = len(E)
-        R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
-        R[:known] = E
-        R[:known].diagonal(dim1=-2, dim2=-1).add_(1)
-        for left, right in zip(sides[::2], sides[1::2]):
-            R[known : known + len(left)] = R.index_select(0, left) @ R.index_select(0, right)
-            known += len(left)
-        return R.index_select(0, place), R
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        E, *indices = inputs
-        ctx.primitives = len(E)
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(output[1], *indices)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        R, place, *sides = ctx.saved_tensors
-        if gradient is None:
-            return (None,) * (2 + len(sides))
-        with full_precision(R.device):
-            total = torch.zeros_like(R).index_add_(0, place, gradient)
-            known = len(R)
-            for left, right in zip(sides[-2::-2], sides[::-2]):
-                known -= len(left)
-                g = total[known : known + len(left)]
-                total.index_add_(0, left, g @ R.index_select(0, right).mT)
-                total.index_add_(0, right, R.index_select(0, left).mT @ g)
-        return total[: ctx.primitives], None, *(None for _ in sides)
-
-
-def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
-    """Turn each block of features by its own rotation.
-
-    x is (batch, heads, tokens, blocks * b) and keeps shape and dtype; rotations are ([batch,] heads or 1, tokens,
-    blocks, b, b), cast to that dtype.
-
-    Source: LR-A1, LR-B5.
-
-    >>> quarter = exp_skew(skew_matrix(torch.tensor([math.pi / 2]), 2))
-    >>> turn_blocks(torch.tensor([[[[1.0, 0.0]]]]), quarter.view(1, 1, 1, 2, 2)).round()
-    tensor([[[[-0., -1.]]]])
-    """
-    blocks, b = rotations.shape[-3], rotations.shape[-1]
-    came = tuple(x.shape)
-    holds = x.dim() == 4 and x.shape[-1] == blocks * b
-    require(holds, "x", f"shape {came}", f"it must be (batch, heads, tokens, {blocks * b})")
-    split, turn = x.unflatten(-1, (blocks, b)), rotations.to(x.dtype)
-    if turn.dim() == 6:
-        y = torch.einsum("zhtnj,zhtnij->zhtni", split, turn)
-    elif turn.shape[0] == 1:
-        # Heads that share their rotations stand side by side with the batch in one product.
-        y = torch.einsum("zhtnj,tnij->zhtni", split, turn[0])
-    else:
-        y = torch.einsum("zhtnj,htnij->zhtni", split, turn)
-    return y.flatten(-2).to(x.dtype)

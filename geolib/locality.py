@@ -22,6 +22,27 @@ from geolib._checks import angle_dtype, as_widest, require
 from geolib.attention import attention_weights
 from geolib.conformal import metric_root
 
+__all__ = [
+    "MANHATTAN_SLOPES",
+    "alibi_slopes",
+    "attenuation",
+    "bilateral_filter",
+    "focus_one_query",
+    "focused_attention",
+    "focused_attention_by_lse",
+    "focused_by_features",
+    "fused_focused_attention",
+    "gated_by_features",
+    "gaussian_features",
+    "log_attenuation",
+    "pad_unplaced",
+    "precision_matrix",
+    "precision_root",
+    "rmt_slopes",
+    "squared_distances",
+    "whiten",
+]
+
 # Distances and their Gaussian ---------------------------------------------------------------------------------------
 
 
@@ -115,12 +136,18 @@ def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = Non
 def alibi_slopes(heads: int) -> Tensor:
     """ALiBi's slopes a_h = 2^(-8h/H), h = 1 ... H, (heads,): a step costs a score a_h.
 
-    >>> alibi_slopes(4).tolist()
-    [0.25, 0.0625, 0.015625, 0.00390625]
+    Where H is no power of two, as published: those of the nearest power below it, then every second one of twice that
+    power, from the first on.
+
+    >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
+    ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
 
     Source: CS-A1.
     """
-    return 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
+    require(heads > 0, "heads", heads, "at least one")
+    power = 2 ** (heads.bit_length() - 1)
+    own, between = (2.0 ** (-8 * torch.arange(1, n + 1) / n) for n in (power, 2 * power))
+    return torch.cat([own, between[0::2][: heads - power]])
 
 
 def rmt_slopes(heads: int, first: float = 2.0, span: float = 4.0) -> Tensor:
@@ -236,6 +263,124 @@ def focused_attention_by_lse(q: Tensor, k: Tensor, v: Tensor, log_omega: Tensor)
     return row_factor.unsqueeze(-1) * (gated.softmax(-1) @ v)
 
 
+# Without a matrix of distances: a Gaussian as features ---------------------------------------------------------------
+
+
+def gaussian_features(
+    positions: Tensor, sigma: Tensor, precision: Tensor | None = None, parts: int = 1, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Features of queries and of keys, (..., tokens, axes + 2 parts), whose inner product is log Omega.
+
+    With u the positions in widths, counted from the middle of their extent, log Omega is u_m . u_n - |u_n|^2/2 -
+    |u_m|^2/2: a query has (u_m, 1, -|u_m|^2/2), a key (u_n, -|u_n|^2/2, 1). The last ``parts`` features of both make
+    a number of the row: inside a softmax over placed keys they may be left out.
+
+    Parameters
+    ----------
+    positions : Tensor, (tokens, axes)
+    sigma : Tensor, (..., 1)
+        One width for all queries of a head.
+    precision : Tensor, (..., axes, axes), or None for the identity
+    parts : int
+        Half squares are computed from the rounded u and written as a sum of so many numbers of the dtype.
+    dtype : torch.dtype or None
+        What the features are rounded to; that of positions, at least float32, when None.
+
+    Raises
+    ------
+    ValueError
+        As ``log_attenuation``; when a head has more than one width, or there is no part.
+
+    >>> a, b = gaussian_features(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0]))
+    >>> a.tolist(), b.tolist()
+    ([[-1.0, 1.0, -0.5], [1.0, 1.0, -0.5]], [[-1.0, -0.5, 1.0], [1.0, -0.5, 1.0]])
+
+    Source: RF-21.
+    """
+    require(parts >= 1, "parts", parts, "half squares have at least one part")
+    width = sigma.shape[-1] if sigma.dim() else 0
+    require(
+        width == 1, "sigma", f"shape {tuple(sigma.shape)}", "its last dimension must be 1, one width for all queries"
+    )
+    dtype = angle_dtype(positions, sigma, precision) if dtype is None else dtype
+    positions = positions.double()
+    rate, u = _rate(sigma, positions), whiten(positions, precision)
+    if len(positions):
+        u = u - (u.amin(-2, keepdim=True) + u.amax(-2, keepdim=True)) / 2
+    rounded = (u * (2 * rate).sqrt().unsqueeze(-1)).to(dtype)
+    left, halves = -0.5 * rounded.double().square().sum(-1, keepdim=True), []
+    for _ in range(parts):
+        halves.append(left.to(dtype))
+        left = left - halves[-1].double()
+    half = torch.cat(halves, -1)
+    return torch.cat([rounded, torch.ones_like(half), half], -1), torch.cat([rounded, half, torch.ones_like(half)], -1)
+
+
+def gated_by_features(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor, precision: Tensor | None = None, parts: int = 1
+) -> Tensor:
+    """softmax(q k^T / sqrt(d) + log Omega) V, the Gaussian gate, by one call of a fused kernel that adds no bias.
+
+    q and k are (..., heads, tokens, d), v is (..., heads, tokens, value_dim), tokens in front may have no place; the
+    rest and the errors are those of ``gaussian_features``.
+
+    >>> q, v = torch.zeros(1, 2, 1), torch.tensor([[[1.0], [0.0]]])
+    >>> gated_by_features(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
+    [0.880797, 0.119203]
+
+    Source: RF-21.
+    """
+    a, b = _placed_features(q, positions, sigma, precision, parts)
+    if q.shape[-2] == positions.shape[0]:  # keys without a place lack the number of the row: then it has to stay
+        a, b = a[..., :-parts], b[..., :-parts]
+    return _plain(torch.cat([q * q.shape[-1] ** -0.5, a], -1), torch.cat([k, b], -1), v)
+
+
+def focused_by_features(
+    q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor, precision: Tensor | None = None, parts: int = 1
+) -> Tensor:
+    """(softmax(q k^T / sqrt(d)) * Omega) V by one call of a fused kernel that adds no bias and tells no log-sum-exp.
+
+    Each key stands there twice: with the Gaussian's features and its value, and without them, with a value that has a 1
+    in a column of its own. With rho the weight that a row keeps, the call gives rho/(1 + rho) times the mean of the
+    values and, in that column, 1/(1 + rho), which is at least 1/2. Arguments and errors are those of
+    ``gated_by_features``.
+
+    >>> q, v = torch.zeros(1, 2, 1), torch.ones(1, 2, 1)
+    >>> focused_by_features(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
+    [0.567668, 0.567668]
+
+    Source: RF-FUSED, RF-22.
+    """
+    a, b = _placed_features(q, positions, sigma, precision, parts)
+    queries = torch.cat([q * q.shape[-1] ** -0.5, a], -1)
+    keys = torch.cat([torch.cat([k, b], -1), F.pad(k, (0, b.shape[-1]))], -2)
+    values = torch.cat([F.pad(v, (0, 1)), F.pad(torch.zeros_like(v), (0, 1), value=1.0)], -2)
+    y = _plain(queries, keys, values)
+    return y[..., :-1] / y[..., -1:]
+
+
+def _placed_features(
+    q: Tensor, positions: Tensor, sigma: Tensor, precision: Tensor | None, parts: int
+) -> tuple[Tensor, Tensor]:
+    """The Gaussian's features for each of q's heads and tokens, zero for those in front that have no place."""
+    extra = q.shape[-2] - positions.shape[0]
+    allowed = f"q has {q.shape[-2]} tokens, so at most {q.shape[-2]}"
+    require(extra >= 0, "positions", f"{positions.shape[0]} rows", allowed)
+    a, b = gaussian_features(positions, sigma, precision, parts, q.dtype)
+    a, b = (F.pad(x, (0, 0, extra, 0)).expand(*q.shape[:-1], -1) for x in (a, b))
+    return a, b
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention with the scores q k^T, all three padded to one number of features, as fused kernels want them."""
+    width = -(-max(q.shape[-1], v.shape[-1]) // 8) * 8
+    q, k, wide = (F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
+    flat = [x.reshape(-1, *x.shape[-3:]) for x in (q, k, wide)]  # kernels take four dimensions
+    y = F.scaled_dot_product_attention(flat[0], flat[1], flat[2], scale=1.0)
+    return y.reshape(*q.shape[:-1], width)[..., : v.shape[-1]]
+
+
 # The fused form -----------------------------------------------------------------------------------------------------
 
 
@@ -253,7 +398,8 @@ def fused_focused_attention(
     ----------
     q, k : Tensor, (..., heads, tokens, d)
     v : Tensor, (..., heads, tokens, value_dim)
-        The result has its shape and q's dtype, and is differentiable once, in every argument.
+        The result has its shape and q's dtype, and is differentiable in every argument; a gradient that will itself be
+        differentiated is that of the matrices written out.
     positions : Tensor, (placed tokens, axes)
     sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
     precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
@@ -317,9 +463,12 @@ class _Focused(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, u, rate, y = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated
+            given = [x for x, needed in zip((q, k, v, u, rate), ctx.needs_input_grad) if needed]
+            found = iter(torch.autograd.grad(_written_out(q, k, v, u, rate), given, dy, create_graph=True))
+            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
         scale, extra = q.shape[-1] ** -0.5, q.shape[2] - u.shape[1]
         dq, dk, dv, drate = (torch.zeros_like(x) for x in (q, k, v, rate))
         du = torch.zeros_like(u) if ctx.needs_input_grad[3] else None
@@ -339,6 +488,13 @@ class _Focused(torch.autograd.Function):
                 dq[b, group, rows] = (ds @ k[b, group]).mul_(scale)
                 dk[b, group] += (ds.mT @ q[b, group, rows]).mul_(scale)
         return dq, dk, dv, du, drate
+
+
+def _written_out(q: Tensor, k: Tensor, v: Tensor, u: Tensor, rate: Tensor) -> Tensor:
+    """What ``_Focused`` computes, with its matrices."""
+    distances = (u.unsqueeze(-2) - u.unsqueeze(-3)).square().sum(-1)
+    omega = pad_unplaced((-rate.unsqueeze(-1) * distances).exp(), q.shape[-2])
+    return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) * omega) @ v
 
 
 def _blocks(q: Tensor, u: Tensor, rate: Tensor) -> Iterator[tuple[slice, slice, list[slice], Tensor | None]]:

@@ -53,10 +53,46 @@ def document_positions(documents: Tensor) -> Tensor:
     """
     ids = _rows(documents)
     index = torch.arange(ids.shape[1], device=ids.device)
+    first = torch.where(_begins(ids), index, 0).cummax(-1).values
+    return (index - first).reshape(documents.shape)
+
+
+def document_starts(documents: Tensor) -> Tensor:
+    """Where a document begins, bool in the shape of ``documents``: what ``SympowAttention`` takes as ``starts``.
+
+    The first token begins one.
+
+    >>> document_starts(torch.tensor([7, 7, 9, 9, 9, 7]))
+    tensor([ True, False,  True, False, False,  True])
+    """
+    return _begins(_rows(documents)).reshape(documents.shape)
+
+
+def starts_of(cu_seqlens: Tensor, tokens: int) -> Tensor:
+    """The same from the boundaries of packed documents, (documents + 1,), whole numbers from 0 up to ``tokens``.
+
+    What comes after the last boundary, padding, begins a document. Empty documents change nothing. ValueError for
+    boundaries that fall, do not begin at 0 or end after ``tokens``, on a CPU.
+
+    >>> starts_of(torch.tensor([0, 2, 5]), 6)
+    tensor([ True, False,  True, False, False,  True])
+    """
+    check_tensor(cu_seqlens, "cu_seqlens")
+    whole = not (cu_seqlens.is_floating_point() or cu_seqlens.is_complex() or cu_seqlens.dtype == torch.bool)
+    came = f"{cu_seqlens.dtype} of shape {tuple(cu_seqlens.shape)}"
+    require(whole and cu_seqlens.dim() == 1, "cu_seqlens", came, "it must be (documents + 1,) of whole numbers")
+    if cu_seqlens.device.type == "cpu" and not torch.compiler.is_compiling():
+        bounds = cu_seqlens.tolist()
+        rises = bounds == sorted(bounds) and bounds[:1] == [0] and bounds[-1] <= tokens
+        require(rises, "cu_seqlens", bounds, f"it must rise from 0 and end at most at the {tokens} tokens")
+    return (torch.arange(tokens, device=cu_seqlens.device)[:, None] == cu_seqlens).any(-1)
+
+
+def _begins(ids: Tensor) -> Tensor:
+    """True where a token's number is not that of the token before, and at the first token."""
     begins = torch.ones_like(ids, dtype=torch.bool)
     begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    first = torch.where(begins, index, 0).cummax(-1).values
-    return (index - first).reshape(documents.shape)
+    return begins
 
 
 def _rows(documents: Tensor) -> Tensor:

@@ -8,15 +8,44 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, require
-from geolib.attention import Placed, ScoreMod
+from geolib._checks import angle_dtype, check_floating, is_transformed, require
+from geolib.attention import Placed, ScoreMod, check_count
 from geolib.locality import fused_focused_attention
 from geolib.rotations import to_half_split, to_interleaved
+
+__all__ = [
+    "Around",
+    "Attenuated",
+    "Biased",
+    "ByLayer",
+    "Carried",
+    "Decayed",
+    "Focused",
+    "FocusedByBlocks",
+    "Gated",
+    "Gaussian",
+    "Map",
+    "Pairwise",
+    "Penalised",
+    "Reordered",
+    "Steps",
+    "Together",
+    "at_both",
+    "chained",
+    "cis",
+    "counts",
+    "described",
+    "differences",
+    "for_heads",
+    "map_pairs",
+    "on_placed",
+    "turn_pairs",
+]
 
 Map = Callable[[Tensor], Tensor]
 
@@ -112,6 +141,10 @@ class Carried(Placed):
         (tensor([[0., 1.]]), tensor([[-1.,  0.]]))
         """
         (query, key), (queries, keys) = self.tables, self.counts
+        for rows, x, front in zip(self.counts, (q, k), self.unplaced):
+            check_count(rows, x.shape[-2], front)
+        check_floating(q, "q")
+        check_floating(k, "k")
         for argument, x in (("q", q), ("k", k)):
             own = (
                 f"the encoding has {self.heads} heads of its own; where query heads share keys, repeat_heads(k, heads)"
@@ -172,7 +205,7 @@ class Biased(Placed):
     def __init__(self, bias: Tensor):
         self.bias = bias
 
-    def log_gate(self, x: Tensor) -> Tensor:
+    def log_gate(self, x: Tensor | None) -> Tensor:
         """The gate."""
         return self.bias
 
@@ -314,7 +347,7 @@ class Penalised(Placed):
     def __init__(self, pairs: Pairwise):
         self.pairs = pairs
 
-    def log_gate(self, x: Tensor) -> Tensor:
+    def log_gate(self, x: Tensor | None) -> Tensor:
         """The gate."""
         return self.pairs.log()
 
@@ -358,13 +391,19 @@ class Together(Placed):
     def __init__(self, parts: Sequence[Placed]):
         self.parts = parts
 
+    def behind(self, unplaced: int, keys: int | None = None) -> Self:
+        """All of them."""
+        other = super().behind(unplaced, keys)
+        other.parts = [part.behind(unplaced, keys) for part in self.parts]
+        return other
+
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """By each in turn."""
         for part in self.parts:
             q, k = part.to_reference(q, k)
         return q, k
 
-    def log_gate(self, x: Tensor) -> Tensor | None:
+    def log_gate(self, x: Tensor | None) -> Tensor | None:
         """The sum of the gates, where there is one."""
         gates = [gate for part in self.parts if (gate := part.log_gate(x)) is not None]
         return functools.reduce(torch.add, gates) if gates else None
@@ -384,7 +423,9 @@ class Together(Placed):
 
     def layer(self, index: int) -> Placed:
         """What each uses in the layer."""
-        return Together([part.layer(index) for part in self.parts])
+        other = copy.copy(self)  # tokens without a place stay without one
+        other.parts = [part.layer(index) for part in self.parts]
+        return other
 
 
 class Around(Placed):
@@ -397,11 +438,17 @@ class Around(Placed):
     def __init__(self, inner: Placed):
         self.inner = inner
 
+    def behind(self, unplaced: int, keys: int | None = None) -> Self:
+        """Both."""
+        other = super().behind(unplaced, keys)
+        other.inner = self.inner.behind(unplaced, keys)
+        return other
+
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """As inside."""
         return self.inner.to_reference(q, k)
 
-    def log_gate(self, x: Tensor) -> Tensor | None:
+    def log_gate(self, x: Tensor | None) -> Tensor | None:
         """As inside."""
         return self.inner.log_gate(x)
 
@@ -516,7 +563,7 @@ class Gated(Focused):
         self.inner, self.u, self.rate = inner, u, rate
         self.pairs = Gaussian(*u, rate)
 
-    def log_gate(self, x: Tensor) -> Tensor:
+    def log_gate(self, x: Tensor | None) -> Tensor:
         """The logarithm of the Gaussian, plus the gate inside where there is one."""
         inner, gate = self.inner.log_gate(x), self.pairs.log()
         return gate if inner is None else gate + inner
@@ -537,8 +584,9 @@ class Gated(Focused):
 class FocusedByBlocks(Focused):
     """The same numbers for a long sequence on a CPU, without a matrix of weights where nothing else asks for one.
 
-    It works through blocks of queries that stay in the cache: slower by a tenth or two at 64 tokens, faster from
-    some hundreds on, the sooner the larger the batch. Compiled and on a GPU the literal form is a few large kernels.
+    It works through blocks of queries that stay in the cache: slower than the literal form at some hundreds of tokens,
+    faster from a thousand on, the sooner the larger the batch. Compiled and on a GPU the literal form is a few large
+    kernels. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal form.
 
     Source: RF-FUSED, RF-22.
     """
@@ -567,19 +615,24 @@ class FocusedByBlocks(Focused):
     ) -> Tensor:
         """By blocks where all keys are seen, without gate, dropout and groups, else as ``Placed.attend``."""
         plain = log_gate is None and mask is None and scale is None and not (causal or dropout)
+        plain = plain and not any(is_transformed(x) for x in (q, k, v))
         if plain and q.shape == k.shape and self.inner.attenuation() is None:
+            check_count(len(self.u[0]), q.shape[-2], self.unplaced[0])
             return fused_focused_attention(q, k, v, self.u[0], (2 * self.rate).rsqrt())
         return super().attend(q, k, v, log_gate, causal, mask=mask, dropout=dropout, scale=scale)
 
-    @staticmethod
-    def pays(u: Tensor, keys: Tensor | None) -> bool:
+    least = 1024
+    """Positions from which on it is meant."""
+
+    @classmethod
+    def pays(cls, u: Tensor, keys: Tensor | None) -> bool:
         """Whether it is meant for these positions.
 
         >>> FocusedByBlocks.pays(torch.zeros(64, 2), None), FocusedByBlocks.pays(torch.zeros(1024, 2), None)
         (False, True)
         """
-        long = u.dim() == 2 and len(u) >= 256 and keys is None
-        return long and u.device.type == "cpu" and not torch.compiler.is_compiling()
+        long = u.dim() == 2 and len(u) >= cls.least and keys is None
+        return long and not is_transformed(u) and u.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class ByLayer(Placed):
@@ -592,6 +645,12 @@ class ByLayer(Placed):
     def __init__(self, layers: Sequence[Placed]):
         self.layers = layers
 
+    def behind(self, unplaced: int, keys: int | None = None) -> Self:
+        """In every layer."""
+        other = super().behind(unplaced, keys)
+        other.layers = [layer.behind(unplaced, keys) for layer in self.layers]
+        return other
+
     def layer(self, index: int) -> Placed:
         """What layer ``index`` uses, counted from 0."""
         require(0 <= index < len(self.layers), "index", index, f"there are {len(self.layers)} layers, counted from 0")
@@ -601,7 +660,7 @@ class ByLayer(Placed):
         """RuntimeError: without a layer's index all layers would silently share the parameters of one."""
         raise _no_layer()
 
-    def log_gate(self, x: Tensor) -> Tensor | None:
+    def log_gate(self, x: Tensor | None) -> Tensor | None:
         """RuntimeError, as ``to_reference``."""
         raise _no_layer()
 

@@ -28,6 +28,34 @@ from torch import Tensor
 
 from geolib._checks import angle_dtype, check_even, check_floating, check_positions, check_positive, require
 
+__all__ = [
+    "alternating_frequencies",
+    "axial_frequencies",
+    "block_diagonal",
+    "document_frequencies",
+    "grid_positions",
+    "half_split_rows",
+    "interleaved_rows",
+    "interpolated",
+    "inverse_mixed_angles",
+    "language_frequencies",
+    "mixed_matrix",
+    "ntk_aware",
+    "ntk_by_parts",
+    "pair_angles",
+    "plane_generator",
+    "reflect_pairs",
+    "reflection_matrix",
+    "rescale_positions",
+    "rope",
+    "rotate_pairs",
+    "rotation_matrix",
+    "to_half_split",
+    "to_interleaved",
+    "yarn_frequencies",
+    "yarn_length",
+]
+
 # Matrices: the literal form of every statement ----------------------------------------------------------------------
 
 
@@ -286,13 +314,20 @@ def ntk_by_parts(frequencies: Tensor, factor: float, trained: int, slow: float =
 
 
 def yarn_frequencies(
-    dim: int, factor: float, trained: int, base: float = 10000.0, slow: float = 1.0, fast: float = 32.0
+    dim: int,
+    factor: float,
+    trained: int,
+    base: float = 10000.0,
+    slow: float = 1.0,
+    fast: float = 32.0,
+    truncate: bool = True,
 ) -> Tensor:
     """YaRN's frequencies as published models have them, (dim/2, 1): linear in the pair's index between two pairs.
 
     Where ``ntk_by_parts``, the paper's formula, is linear in how often a pair goes around within ``trained`` tokens,
     the authors' code, and the checkpoints made with it, are linear in the index, from the last whole index at which
-    pairs go around at least ``fast`` times to the first at which they do so at most ``slow`` times. YaRN also makes
+    pairs go around at least ``fast`` times to the first at which they do so at most ``slow`` times; without
+    ``truncate``, a word of their configurations, from and to the fraction of an index at which they do. YaRN also makes
     queries and keys longer: ``RoPE(yarn_frequencies(...), length=yarn_length(factor))``.
 
     >>> slowed = language_frequencies(64) / yarn_frequencies(64, 4.0, trained=2048)
@@ -306,22 +341,25 @@ def yarn_frequencies(
     check_even(dim, "dim")
     usual = _geometric(dim // 2, base)[:, None]
     first, last = (dim * math.log(trained / (2 * math.pi * around)) / (2 * math.log(base)) for around in (fast, slow))
-    low, high = max(math.floor(first), 0), min(math.ceil(last), dim - 1)
+    ends = (math.floor(first), math.ceil(last)) if truncate else (first, last)
+    low, high = max(ends[0], 0), min(ends[1], dim - 1)
     index = torch.arange(dim // 2, dtype=torch.float64)[:, None]
     slowed = ((index - low) / max(high - low, 1e-3)).clamp(0, 1)
     return (usual * (1 - slowed) + usual / factor * slowed).float()
 
 
-def yarn_length(factor: float) -> float:
+def yarn_length(factor: float, mscale: float = 1.0, mscale_all_dim: float = 0.0) -> float:
     """How much longer YaRN makes queries and keys, 0.1 log(factor) + 1, so that scores grow by its square.
 
-    1 for factors up to 1.
+    1 for factors up to 1. Configurations that name them have (0.1 mscale log(factor) + 1) / (0.1 mscale_all_dim
+    log(factor) + 1) here, and some models a scale of scores beside it.
 
-    >>> round(yarn_length(4.0), 4)
-    1.1386
+    >>> round(yarn_length(4.0), 4), yarn_length(40.0, mscale=0.7, mscale_all_dim=0.7)
+    (1.1386, 1.0)
     """
     check_positive(factor, "factor")
-    return 0.1 * math.log(max(factor, 1.0)) + 1.0
+    grown = 0.1 * math.log(max(factor, 1.0))
+    return (mscale * grown + 1.0) / (mscale_all_dim * grown + 1.0)
 
 
 # Positions and angles -----------------------------------------------------------------------------------------------

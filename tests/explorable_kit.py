@@ -92,7 +92,8 @@ def file_of(name: str) -> str:
 def state_of(name: str, **values) -> dict:
     """The values a page gets from Python for an explorable made with these values."""
     widget = getattr(geolib.explorables, name)(**values)
-    return widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id"])
+    later = [key for key in widget.keys if key.startswith("_later")]
+    return widget.get_state([*widget.parameters(), *later, "share", "_rules", "_anywidget_id"])
 
 
 class Place:

@@ -3,9 +3,10 @@
 ``python tests/measure_site.py SITE [--pages PART ...] [--repeats 3] [--json OUT] [--before OUT]`` visits the site at
 SITE with a headless Chromium and prints one line a page: bytes as served, requests (and those to other hosts), seconds
 of the main thread's own processor time while the page loads (the least of some repeats), stops of the Tab key, formulas
-and blocks of code that are cut at 390 and 1440 pixels, and kinds of violations that axe-core finds, light and
-dark together. ``--before`` puts an earlier run's numbers before the new ones. The records in tests/site, which the page
-"How this was built" shows, were made with ``--json``.
+and blocks of code that are cut at 390 and 1440 pixels, kinds of violations that axe-core finds, light and dark
+together, elements, and how much the page shifts while one scrolls fast to its end, at both widths. ``--before`` puts an
+earlier run's numbers before the new ones. The records in tests/site, which the page "How this was built" shows, were
+made with ``--json``.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from conftest import QUIET, browser_on_path
 from explorable_kit import WCAG, axe_violations
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from geolib.lab.runs.place import device_name
+from geolib.lab.records import device_name
 
 SKIPPED = {"index.html", "genindex.html", "py-modindex.html", "prf-prf.html"}
 DESK, PHONE = 1440, 390
 COLUMNS = ("kB", "requests", "foreign", "work", "tabs", "cut_390", "cut_1440", "code_390", "code_1440", "axe")
+COLUMNS += ("nodes", "shift_390", "shift_1440")
 
 TABS = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")]
   .filter((e) => e.tabIndex >= 0 && !e.disabled && e.getClientRects().length).length"""
@@ -44,6 +46,11 @@ FORMULAS = """() => [...document.querySelectorAll("article div.math")].filter((f
 # A block of code that is wider than its place, and has no cue that it scrolls.
 CODE = """() => [...document.querySelectorAll("article pre")].filter((code) => code.getClientRects().length
   && code.scrollWidth > code.clientWidth + 1 && !code.classList.contains("scrolls")).length"""
+
+
+SHIFTS = """() => { window.shifted = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => {
+  window.shifted += each.value; })).observe({ type: "layout-shift", buffered: true }); }"""
+AT_END = "innerHeight + scrollY >= document.documentElement.scrollHeight - 2"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -86,6 +93,22 @@ def load(browser: Browser, address: str, width: int) -> tuple[Page, dict[str, An
     return page, seen | {"work": numbers["TaskDuration"]}
 
 
+def shift(browser: Browser, address: str, width: int) -> float:
+    """How much a page shifts while one scrolls fast from its start to its end."""
+    page, _ = load(browser, address, width)
+    page.evaluate(SHIFTS)
+    page.mouse.move(width / 2, 400)
+    for _ in range(600):
+        page.mouse.wheel(0, 700)
+        page.wait_for_timeout(60)
+        if page.evaluate(AT_END):
+            break
+    page.wait_for_timeout(800)
+    found = page.evaluate("window.shifted")
+    page.context.close()
+    return round(found, 3)
+
+
 def measure(browser: Browser, address: str, repeats: int) -> dict[str, Any]:
     """A page's line."""
     work = []
@@ -96,6 +119,7 @@ def measure(browser: Browser, address: str, repeats: int) -> dict[str, Any]:
     page, line = load(browser, address, DESK)
     line["work"] = min(work, default=line["work"])
     line["tabs"] = page.evaluate(TABS)
+    line["nodes"] = page.evaluate("document.querySelectorAll('*').length")
     found = {}
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
@@ -106,6 +130,7 @@ def measure(browser: Browser, address: str, repeats: int) -> dict[str, Any]:
         page.wait_for_timeout(300)
         line[f"cut_{width}"], line[f"code_{width}"] = page.evaluate(FORMULAS), page.evaluate(CODE)
     page.context.close()
+    line |= {f"shift_{width}": shift(browser, address, width) for width in (PHONE, DESK)}
     return line | {
         "axe": sum(map(len, found.values())),
         "rules": sorted({rule for each in found.values() for rule, _ in each}),
@@ -116,8 +141,10 @@ def row(name: str, line: dict[str, Any], before: dict[str, Any] | None) -> str:
     """A line of the table."""
 
     def cell(column: str) -> str:
-        values = [each[column] for each in (before, line) if each]
-        shown = [f"{value:.2f}" if column == "work" else f"{value:.0f}" for value in values]
+        values = [each[column] for each in (before, line) if each and column in each]
+        shown = [
+            f"{value:.2f}" if column == "work" or column.startswith("shift") else f"{value:.0f}" for value in values
+        ]
         return " → ".join(dict.fromkeys(shown))
 
     return f"| {name} | " + " | ".join(map(cell, COLUMNS)) + " |"

@@ -313,42 +313,6 @@ class SympowGates(Oracle):
         return total
 
 
-ORACLES = {
-    "none": Oracle,
-    "sinusoidal": Oracle,
-    "learned": Oracle,
-    "rope": Rope,
-    "rope-axial": Axial,
-    "visionllama": Visionllama,
-    "rope-pair": RopePair,
-    "spherical": Spherical,
-    "alibi": Alibi,
-    "rmt": Rmt,
-    "liere": LieRE,
-    "rope-mixed": RopeMixed,
-    "riemannformer": Riemannian,
-    "riemannformer-general": RiemannianGeneral,
-    "riemannformer-diagonal": RiemannianDiagonal,
-    "riemannformer-reflection": RiemannianReflection,
-    "riemannformer-relative": RiemannianRelative,
-    "sympow-gates": SympowGates,
-    "compass": CompassPaths,
-}
-WRAPPERS = {"lf": Focused, "gauss": Gauss, "sympow": Powered, "alibi": WithAlibi, "rmt": WithRmt}
-
-
-def oracle(name, encoding, grid, dim, layer=0, head=0):
-    """The oracle of a name in the registry, with wrappers or without."""
-    method, *wrappers = name.split("+")
-    if method in WRAPPERS and method not in ORACLES:
-        return WRAPPERS[method](Oracle(encoding, grid, dim), encoding, grid, dim, layer, head)
-    if not wrappers:
-        return ORACLES[method](encoding, grid, dim, layer, head)
-    inside = encoding.parts[0] if wrappers[-1] in ("alibi", "rmt") else encoding.encoding
-    inner = oracle("+".join([method, *wrappers[:-1]]), inside, grid, dim, layer, head)
-    return WRAPPERS[wrappers[-1]](inner, encoding, grid, dim, layer, head)
-
-
 def weights(found, q, k, positions, x):
     """Attention's weights of one head: q, k (tokens, dim), positions (tokens, axes), x (tokens, width)."""
     tokens, dim = q.shape

@@ -138,7 +138,7 @@ def test_the_weights_of_a_layer_are_those_it_adds_values_up_by(causal):
         """A gate that depends on the data."""
 
         def log_gate(self, x):
-            return x.mean(-1)[:, None, None]
+            return x.mean(-1)[:, None, None].expand(-1, 1, x.shape[1], -1)
 
     layer, x, mask = MultiHeadAttention(8, 2, causal).double(), double(2, 5, 8), torch.rand(2, 1, 5, 5) < 0.7
     v = (x @ layer.qkv.weight[16:].mT).unflatten(-1, (2, 4)).transpose(1, 2)
@@ -215,7 +215,7 @@ def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
             return torch.zeros(4, 4)
 
     layer, x = MultiHeadAttention(8, 2).double(), double(1, 5, 8)
-    got, plain = layer(x, Blind()), layer(x, Placed())
+    got, plain = layer(x, Blind().behind(1)), layer(x, Placed())
     assert_close(got[:, 0], plain[:, 0])  # the CLS token still sees everything
     weights_on_cls_only = got[:, 1:]
     assert not torch.allclose(weights_on_cls_only, plain[:, 1:])

@@ -12,7 +12,7 @@ from geolib.lab.__main__ import main
 from geolib.lab.benches import ladder, operations, saved
 from geolib.lab.benches.training import random_images
 from geolib.lab.counting import Counting
-from geolib.lab.runs.store import sift
+from geolib.lab.records import sift
 
 CONFIG = Config("cifar10", "riemannformer", width=16, heads=2, layers=2, batch=8, patch=8)
 

@@ -19,6 +19,7 @@ from measured import (
     measured_log_gate,
     measured_log_gates,
 )
+from methods import METHODS, WITH_ROWS
 from torch.testing import assert_close
 
 from geolib import connection as cn
@@ -26,7 +27,7 @@ from geolib import manifolds as mf
 from geolib import recurrence as rc
 from geolib import sympow
 from geolib.attention import Encoding, Placed
-from geolib.encodings import METHODS, RoPE, build
+from geolib.encodings import RoPE, build
 from geolib.rotations import plane_generator, reflect_pairs
 
 torch.set_num_threads(1)
@@ -493,7 +494,7 @@ def test_the_two_lifts_agree_entry_by_entry(d, power, seed):  # CS-P3
 
 
 @pytest.mark.parametrize("grid", [(3, 3), (2, 3, 2)], ids=["2d", "3d"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", WITH_ROWS)
 def test_every_method_that_carries_by_frames_is_flat_on_a_grid(name, grid):  # RF-FLAT
     encoding, identity = randomised(name, grid, {}), torch.eye(HEAD_DIM).double()
     points = [torch.sort(6 * torch.rand(n).double()).values for n in grid]
@@ -507,8 +508,7 @@ def test_every_method_that_carries_by_frames_is_flat_on_a_grid(name, grid):  # R
         close(cn.flatness_defect(connection), torch.zeros(()).double(), 1e-8)
         # Flat, and not for want of transport: a step is the identity in the methods that do not turn alone.
         still = (connection.steps[0] - identity).abs().max() < 1e-12
-        # The compass carries vectors of its own, inside the softmax: tests/test_compass.py.
-        assert still == (name in ("none", "sinusoidal", "learned", "alibi", "lf", "gauss", "rmt", "compass"))
+        assert still == (not METHODS[name].turns)
 
 
 def test_implied_transport_is_that_of_the_frames():  # RF-2, RF-8, RF-A3
@@ -607,7 +607,7 @@ OPTIONS = [
     ("rope-axial+alibi", {}),
     ("liere+rmt+lf", {"rmt": {"slopes": "alibi"}}),
 ]
-CASES = [*((name, {}) for name in METHODS), *((f"{name}+lf", {}) for name in METHODS), *OPTIONS]
+CASES = [*((name, {}) for name in WITH_ROWS), *((f"{name}+lf", {}) for name in WITH_ROWS), *OPTIONS]
 every_method = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{o or ''}" for n, o in CASES])
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
 
@@ -653,38 +653,15 @@ def test_every_method_computes_its_rows(name, options, grid):  # RF-9, RF-13, RF
             assert_close(attenuations[min(head, len(attenuations) - 1), m, n], expected, rtol=1e-10, atol=1e-10)
     # Nothing is left that the rows do not say, but for the vectors that two methods add to the embeddings.
     adds = not torch.equal(encoding.embed(x[None], torch.zeros_like(positions))[0], x)
-    assert adds == (rows[0][0].method in ("sinusoidal", "learned"))
+    assert adds == (METHODS[name.split("+")[0]].added is not None)
 
 
-# What a row is called, and what a method learns; RiemannFormer's mirrors have the row of its rotations.
-LEARNED = {
-    "none": [("none", "nothing")],
-    "sinusoidal": [("sinusoidal", "nothing")],
-    "learned": [("learned", "a vector for each cell")],
-    **{name: [("rope", "nothing")] for name in ("rope", "rope-axial", "rope-pair", "visionllama")},
-    "rope-mixed": [("rope-mixed", "frequencies")],
-    "alibi": [("alibi", "nothing")],
-    "riemannformer": [("riemannformer", "s, perhaps theta or X")],
-    "riemannformer-reflection": [("riemannformer", "s, perhaps theta or X")],
-    "riemannformer-relative": [("riemannformer-relative", "s, perhaps theta or X")],
-    "riemannformer-general": [("riemannformer-general", "S and theta")],
-    "riemannformer-diagonal": [("riemannformer-diagonal", "S and theta")],
-    "lf": [("none", "nothing"), ("locality", "sigma, A")],
-    "gauss": [("none", "nothing"), ("gauss", "sigma, A")],
-    "rmt": [("rmt", "nothing")],
-    "liere": [("liere", "generators")],
-    "spherical": [("spherical", "nothing")],
-    "sympow-gates": [("sympow-gates", "gates, from the data on the path")],
-    "compass": [("compass", "vectors and turns, from the data along the path")],
-}
-
-
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", WITH_ROWS)
 def test_a_row_says_its_method_and_what_is_learned(name):
     encoding, (x, positions) = build(name, width=WIDTH, heads=HEADS, grid=(2, 3)), document((2, 3))
-    rows = cn.rows_of(encoding, HEAD_DIM, 0, x, positions)
-    assert [(row.method, row.learned.removesuffix("; the frequencies in RoPE-Mixed")) for row in rows] == LEARNED[name]
-    assert any(row[1] != "nothing" for row in LEARNED[name]) == any(True for _ in encoding.parameters())
+    rows, said = cn.rows_of(encoding, HEAD_DIM, 0, x, positions), METHODS[name].rows
+    assert [(row.method, row.learned.removesuffix("; the frequencies in RoPE-Mixed")) for row in rows] == list(said)
+    assert any(learned != "nothing" for _, learned in said) == any(True for _ in encoding.parameters())
 
 
 def test_rows_of_documents_say_their_method_and_what_is_learned():
@@ -698,7 +675,7 @@ def test_rows_of_documents_say_their_method_and_what_is_learned():
 
 
 @every_grid
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("sympow-gates", "compass")])
+@pytest.mark.parametrize("name", [name for name in WITH_ROWS if not METHODS[name].of_data])
 def test_gates_and_attenuations_of_a_pair_are_those_of_its_document(name, grid):  # CS-A1, RF-19
     encoding, (x, positions) = randomised(f"{name}+lf", grid, {}), document(grid)
     gates = measured_log_gates(encoding, x, positions, layer=1)

@@ -24,7 +24,8 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 
 # The mathematics: a module, or a package whose files are its rooms.
 MODULES = [
-    "geolib.attention", "geolib.check", "geolib.conformal", "geolib.connection", "geolib.encodings", "geolib.figures",
+    "geolib.attention", "geolib.check", "geolib.conformal", "geolib.connection", "geolib.encodings",
+    "geolib.exponential", "geolib.figures",
     "geolib.flex", "geolib.lie", "geolib.locality", "geolib.manifolds", "geolib.masks", "geolib.placed",
     "geolib.recurrence", "geolib.rotations",
     "geolib.sympow", "geolib.transport",

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from geolib.lab import Config, LabError, load, run, train
+from geolib.lab import records as store
 from geolib.lab.__main__ import main
 from geolib.lab.causal import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
 from geolib.lab.data import documents as data
@@ -37,9 +38,8 @@ from geolib.lab.reading import (
     names,
     state_numbers_of,
 )
-from geolib.lab.runs import store
-from geolib.lab.training.documents import Reading
-from geolib.lab.training.watch import Stopped, Watch
+from geolib.lab.training import DocumentRun
+from geolib.lab.watch import Stopped, Watch
 from geolib.rotations import document_frequencies
 from geolib.sympow import embed
 
@@ -418,7 +418,7 @@ def test_a_method_that_is_not_there_is_named():
 def test_every_method_trains_every_parameter_and_learns(method, little):
     config = Config("documents", method, **{**TINY, "epochs": 4, "train_size": 40, "lr": 1e-2, "eval_every": 4})
     done = train(config, little, quiet=True, device="cpu")
-    assert isinstance(done, Reading)
+    assert isinstance(done, DocumentRun)
     assert done.metrics[-1]["test_bits"] < 5.5 < 8
     assert done.metrics[-1]["test_bits"] == pytest.approx(done.metrics[-1]["test_loss"] / math.log(2))
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in done.model.parameters())
@@ -426,7 +426,7 @@ def test_every_method_trains_every_parameter_and_learns(method, little):
 
 def test_an_epoch_reads_new_windows_until_all_are_read(little):
     config = Config("documents", "softmax", **{**TINY, "train_size": 20, "epochs": 9})
-    fresh = Reading(config, little, torch.device("cpu"))
+    fresh = DocumentRun(config, little, torch.device("cpu"))
     seen = []
     for epoch in range(9):
         fresh.epoch = epoch
@@ -438,9 +438,9 @@ def test_an_epoch_reads_new_windows_until_all_are_read(little):
         {tuple(r.tolist()) for r in read_windows(little.train, fresh.windows, 16)[:, :-1]}
     )
     assert seen[0] != seen[1]
-    again = Reading(replace(config, method="sympow"), little, torch.device("cpu"))
+    again = DocumentRun(replace(config, method="sympow"), little, torch.device("cpu"))
     assert [tuple(row.tolist()) for x, _ in again.begin_epoch() for row in x] == seen[0]  # all methods read the same
-    other = Reading(replace(config, seed=1), little, torch.device("cpu"))
+    other = DocumentRun(replace(config, seed=1), little, torch.device("cpu"))
     assert [tuple(row.tolist()) for x, _ in other.begin_epoch() for row in x] != seen[0]
 
 
@@ -449,7 +449,7 @@ def test_evaluation_is_the_mean_over_all_windows_tested_on(little, monkeypatch):
     rows = read_windows(little.test, done.test_windows, 16)
     loss = nn.functional.cross_entropy(done.model(rows[:, :-1]).mT, rows[:, 1:])
     assert done.metrics[-1]["test_loss"] == pytest.approx(loss.item(), rel=1e-5)
-    monkeypatch.setattr("geolib.lab.training.documents.EVALUATION_TOKENS", {"cpu": 48})
+    monkeypatch.setattr("geolib.lab.training.EVALUATION_TOKENS", {"cpu": 48})
     assert done.evaluate()["test_loss"] == pytest.approx(loss.item(), rel=1e-5)
 
 
@@ -457,7 +457,7 @@ def test_one_step_is_adam_on_the_mean_cross_entropy(little):
     settings = {**TINY, "epochs": 1, "train_size": 4, "weight_decay": 0.0, "schedule": "constant", "lr": 0.01}
     config = Config("documents", "conformal-sympow", **settings)
     done = train(config, little, quiet=True, device="cpu")
-    fresh = Reading(config, little, torch.device("cpu"))
+    fresh = DocumentRun(config, little, torch.device("cpu"))
     ((x, y),) = fresh.begin_epoch()
     loss = nn.functional.cross_entropy(fresh.model(x).mT, y)
     loss.backward()
@@ -473,7 +473,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from geolib.lab import Config, train
-from geolib.lab.training.watch import Watch
+from geolib.lab.watch import Watch
 usual = Watch.after_step
 def after_step(self, run):
     usual(self, run)
@@ -559,7 +559,7 @@ def reader(little):
     config = Config("documents", "conformal-sympow", **{**TINY, "context": 64, "train_size": 10, "test_size": 2})
     config = replace(config, method_options={"gate_bias": 0.0})  # gates of all sizes
     big = replace(little, test=Bytes(["x", "y"], [text(5, 4000), text(6, 4000)]))
-    done = Reading(config, big, torch.device("cpu"))
+    done = DocumentRun(config, big, torch.device("cpu"))
     wild(done.model, 0.2)
     done.model.eval()
     return done
@@ -652,7 +652,7 @@ def test_generated_text_is_what_the_parallel_form_would_choose(reader):
 
 @pytest.mark.parametrize("method", ["none", "softmax", "conformal-sympow", "sympow+liere"])
 def test_what_is_read_out_is_json_and_says_the_same_twice(method, reader, brief):
-    done = Reading(replace(reader.config, method=method), reader.data, torch.device("cpu"))
+    done = DocumentRun(replace(reader.config, method=method), reader.data, torch.device("cpu"))
     kept = after_reading(done)
     assert json.loads(json.dumps(kept, allow_nan=False)) == kept == after_reading(done)
     assert kept["extrapolation"]["contexts"] == [64, 256]
@@ -695,6 +695,24 @@ def test_power_four_carries_as_many_numbers_as_power_two():
     models = {row: GPT(papers.ABLATIONS.config("cpu", row, "books", 0)) for row in ("power-4", "sympow+gates")}
     numbers = {row: state_numbers_of(model) for row, model in models.items()}
     assert numbers == {"power-4": 3 * 8820, "sympow+gates": 3 * 9248}
+
+
+def test_rates_start_at_one_where_the_row_says_so():
+    x = torch.randn(2, 5, 176)
+    for row, even in (("conformal-even", True), ("conformal-sympow", False)):
+        for block in GPT(papers.ABLATIONS.config("cpu", row, "books", 0)).blocks:
+            rates = block.attention.turning.rates(x)
+            assert torch.equal(rates, torch.ones_like(rates)) is even
+
+
+def test_only_the_rows_that_say_so_return_within_four_contexts():
+    returning = set()
+    for row in papers.ABLATIONS.rows("cpu"):
+        options = papers.ABLATIONS.config("cpu", row, "books", 0).method_options
+        turns = torch.arange(1.0, 1025)[:, None] / options["longest"] ** (torch.arange(8).double() / 8)
+        if (turns - turns.round()).abs().amax(1).min() < 1e-6:
+            returning.add(row)
+    assert returning == {"softmax-256", "fox-256"}
 
 
 def test_the_tables_show_what_is_recorded(brief, tmp_path, monkeypatch, capsys):

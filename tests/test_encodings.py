@@ -63,12 +63,11 @@ def test_tokens_without_a_place_get_the_identity(name, grid):
     positions, tokens = grid_positions(*grid), math.prod(grid)
     encoding = method(name, grid)
     x, q, k = torch.randn(2, tokens + 2, WIDTH), heads_of(tokens + 2), heads_of(tokens + 2)
-    at = encoding.place(positions).layer(0)
+    at = encoding.place(positions).behind(2).layer(0)
     q_ref, k_ref = at.to_reference(q, k)
-    assert torch.equal(encoding.embed(x, positions)[:, :2], x[:, :2])
     assert torch.equal(q_ref[:, :, :2], q[:, :, :2])
     assert torch.equal(k_ref[:, :, :2], k[:, :, :2])
-    placed, _ = at.to_reference(q[:, :, 2:], k[:, :, 2:])
+    placed, _ = at.behind(0).to_reference(q[:, :, 2:], k[:, :, 2:])
     assert_close(q_ref[:, :, 2:], placed)
     for hook, fill in ((at.log_gate(x), 0.0), (at.attenuation(), 1.0)):
         if hook is not None:
@@ -227,8 +226,9 @@ def test_a_precision_that_is_not_learned_is_not_saved():
 
 def test_a_half_split_method_says_how_much_of_a_head_turns():
     rope = RoPE(torch.ones(2, 1))
-    assert HalfSplit(rope, turned=4).extra_repr() == "turned=4"
-    assert HalfSplit(rope).extra_repr() == ""
+    assert HalfSplit(rope, turned=8).extra_repr() == "turned=8"
+    assert HalfSplit(rope).extra_repr() == "turned=4"
+    assert HalfSplit(Encoding()).extra_repr() == ""
 
 
 def test_a_focusing_method_says_what_it_learns():

@@ -65,7 +65,7 @@ def test_method_works_in_attention_on_any_number_of_axes(name, grid, unplaced):
     positions = grid_positions(*grid)
     x = torch.randn(2, 12 + unplaced, 24, requires_grad=True)
     layer, encoding = MultiHeadAttention(24, 2), _build(name, grid)
-    y = layer(x, encoding.place(positions))
+    y = layer(x, encoding.place(positions).behind(unplaced))
     assert y.shape == x.shape
     y.square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.abs().max() > 0 for p in encoding.parameters())
@@ -75,7 +75,7 @@ def test_method_works_in_attention_on_any_number_of_axes(name, grid, unplaced):
 def test_tokens_without_a_place_are_left_alone(name):
     positions, encoding = grid_positions(3, 4).double(), _stir(_build(name))
     q, k = torch.randn(2, 1, 2, 14, 12, dtype=F64)
-    turned = encoding.place(positions).to_reference(q, k)
+    turned = encoding.place(positions).behind(2).to_reference(q, k)
     alone = encoding.place(positions).to_reference(q[..., 2:, :], k[..., 2:, :])
     for whole, given, part in zip(turned, (q, k), alone):
         assert_close(whole[..., :2, :], given[..., :2, :])
@@ -127,8 +127,10 @@ def test_method_can_be_saved_and_loaded(name):
 def test_compiled_method_computes_the_same(name):
     encoding, positions = _build(name), grid_positions(3, 4)
     layer, x = MultiHeadAttention(24, 2), torch.randn(1, 13, 24)
-    compiled = torch.compile(lambda x: layer(x, encoding.place(positions)), backend="aot_eager", fullgraph=True)
-    assert_close(compiled(x), layer(x, encoding.place(positions)))
+    compiled = torch.compile(
+        lambda x: layer(x, encoding.place(positions).behind(1)), backend="aot_eager", fullgraph=True
+    )
+    assert_close(compiled(x), layer(x, encoding.place(positions).behind(1)))
 
 
 def test_slow_law_compiles_in_one_graph():  # RF-6a
@@ -144,7 +146,9 @@ def test_slow_law_compiles_in_one_graph():  # RF-6a
 
 def test_alibi_slopes_are_the_geometric_series():  # CS-A1
     assert ALiBi(8).slopes.tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
-    assert_close(ALiBi(3).slopes.double(), torch.tensor([2 ** (-8 / 3), 2 ** (-16 / 3), 2**-8.0], dtype=F64))
+    assert ALiBi(3).slopes.tolist() == [2**-4, 2**-8, 2**-2]  # no power of two: those of 2, and every second one of 4
+    assert ALiBi(12).slopes[8:].tolist() == ALiBi(16).slopes[:8:2].tolist()
+    assert ALiBi(2, slopes=[0.5, 0.1]).slopes.tolist() == torch.tensor([0.5, 0.1]).tolist()
 
 
 def test_alibi_is_a_scalar_gate_multiplied_along_the_way():  # CS-A1
@@ -228,6 +232,7 @@ def test_scales_apart_leave_the_score_relative(grid, law):  # CS-1 with constant
     positions, (q, k) = grid_positions(*grid).double(), torch.randn(2, 1, 2, 12, 12, dtype=F64)
     apart, both = (_build(name, grid, law=law).double() for name in ("riemannformer-relative", "riemannformer"))
     both.raw_scale.data = apart.raw_scale.data = apart.raw_scale.detach() + torch.randn_like(apart.raw_scale)
+    both.longest = math.inf  # a scale may be large here
     assert_close(_scores(apart, q, k, positions + 17.5), _scores(apart, q, k, positions), atol=1e-9, rtol=1e-9)
     assert not torch.allclose(_scores(both, q, k, positions + 17.5), _scores(both, q, k, positions))
 
@@ -243,6 +248,7 @@ def test_a_flip_of_the_axis_inverts_the_scale():  # RF-13
 def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
     s = torch.tensor(1 / 1.1)
     encoding = RiemannFormerRelative(torch.full((1, 1), 1e-9), 1, float(s), conformal.free_law())
+    encoding.longest = math.inf
     reach = conformal.reach(s.log(), torch.float32)
     for position, fine in ((0.99 * reach, True), (1.1 * reach, False)):
         q, k = encoding.place(position[None, None]).to_reference(*torch.ones(2, 1, 1, 1, 2))
@@ -437,6 +443,7 @@ def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, 
     positions, layer = grid_positions(*grid).double(), MultiHeadAttention(24, 2).double()
     encoding = _stir(_build("riemannformer+lf", grid, lf=options))
     fused = locality.fused_focused_attention
+    monkeypatch.setattr("geolib.placed.FocusedByBlocks.least", 256)
     monkeypatch.setattr("geolib.placed.fused_focused_attention", lambda *given: taken.append(1) or fused(*given))
     x, target = torch.randn(2, 256 + unplaced, 24, dtype=F64), torch.randn(2, 256 + unplaced, 24, dtype=F64)
     parameters = [*encoding.parameters(), *layer.parameters()]
@@ -444,10 +451,11 @@ def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, 
     def gradients(y):
         return torch.autograd.grad((y * target).sum(), parameters)
 
-    y = layer(x, encoding.place(positions).layer(0))
+    y = layer(x, encoding.place(positions).behind(unplaced).layer(0))
     assert taken == [1]
     v = layer.qkv(x)[..., 48:].unflatten(-1, (2, -1)).transpose(1, 2)
-    literal = layer.out((layer.weights(x, encoding.place(positions)) @ v).transpose(1, 2).flatten(2))
+    weights = layer.weights(x, encoding.place(positions).behind(unplaced))
+    literal = layer.out((weights @ v).transpose(1, 2).flatten(2))
     assert_close(y, literal)
     assert_close(gradients(y), gradients(literal), rtol=1e-6, atol=1e-9)
 
@@ -514,7 +522,7 @@ def test_a_gaussian_gate_is_locality_focusing_with_its_rows_normalised():  # RF-
     after = _stir(_build("rope-axial+lf", lf={"per_position": True}))
     inside = _stir(_build("rope-axial+gauss", gauss={"per_position": True}))
     inside.load_state_dict(after.state_dict())
-    kept, gated = (attend.weights(x, encoding.place(positions.to(F64))) for encoding in (after, inside))
+    kept, gated = (attend.weights(x, encoding.place(positions.to(F64)).behind(1)) for encoding in (after, inside))
     assert_close(gated, kept / kept.sum(-1, keepdim=True))
     assert (kept.sum(-1)[..., 1:] < 0.999).all()
 

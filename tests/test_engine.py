@@ -18,22 +18,19 @@ import pytest
 import torch
 
 from geolib.lab import Config, LabError, read_all, run, train
+from geolib.lab import gpu_step as steps
+from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
 from geolib.lab.data import Dataset
 from geolib.lab.data.augmentation import crop_and_flip
 from geolib.lab.data.batches import Stream, augmented
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.files import write_atomically
-from geolib.lab.runs import Folders, place
-from geolib.lab.runs import store as lab_records
-from geolib.lab.runs.jobs import Job, side_by_side
-from geolib.lab.training import Run
-from geolib.lab.training import step as steps
-from geolib.lab.training.device import is_out_of_memory
-from geolib.lab.training.options import Options
-from geolib.lab.training.ranks import World
-from geolib.lab.training.step import CapturedStep, EagerStep, put_back
-from geolib.lab.training.watch import Diverged, Stopped, Watch
+from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_back
+from geolib.lab.records import Folders, device_name
+from geolib.lab.runner import Job, side_by_side
+from geolib.lab.training import Options, Run, is_out_of_memory
+from geolib.lab.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"patch": 8, "width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 2}
@@ -213,10 +210,10 @@ def test_a_compiled_step_is_the_eager_one(recording, monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_without_a_compiler)
     config, data = Config("cifar10", "rope-axial", **(TINY | {"epochs": 1})), noise()
     eager = train(config, data, device="cpu", step="eager", quiet=True)
-    compiled = train(config, data, device="cpu", step="compiled", quiet=True)
-    assert compiled.take_step.form == "compiled and captured"
+    made = train(config, data, device="cpu", step="compiled", quiet=True)
+    assert made.take_step.form == "compiled and captured"
     assert seen == [{"dynamic": False, "fullgraph": True}]
-    assert compiled.metrics[0]["train_loss"] == pytest.approx(eager.metrics[0]["train_loss"], rel=1e-5)
+    assert made.metrics[0]["train_loss"] == pytest.approx(eager.metrics[0]["train_loss"], rel=1e-5)
 
 
 def test_what_cannot_be_recorded_is_taken_eagerly_and_the_record_says_why(recording, monkeypatch, tmp_path):
@@ -437,64 +434,33 @@ def test_on_a_gpu_a_recording_that_breaks_off_can_be_followed_by_anything():
     assert result.item() != first
 
 
+def test_models_of_one_method_and_shape_are_compiled_once(monkeypatch):
+    from geolib.lab.models import ViT
+
+    graphs, usual = [], torch.compile
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda model, **options: usual(model, backend=backend, **options))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    torch.compiler.reset()
+    sizes = {key: TINY[key] for key in ("patch", "width", "heads", "layers")}
+    for method in ("none", "rope"):
+        for seed in range(3):
+            torch.manual_seed(seed)
+            model = ViT(Config("cifar10", method, **sizes), (3, 32, 32), 10)
+            images = torch.randn(4, 3, 32, 32)
+            torch.testing.assert_close(compiled(model)(images), model(images))
+        assert len(graphs) == ("none", "rope").index(method) + 1
+    assert torch._dynamo.config.recompile_limit >= MODELS
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith("compiled")
+
+
 def test_an_unknown_form_of_step_is_an_error():
     with pytest.raises(LabError, match="step: got 'fast'; it is one of auto, compiled, captured, eager"):
         train(Config("cifar10", **TINY), noise(), device="cpu", step="fast", quiet=True)
-
-
-# Several processes --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-@pytest.mark.parametrize("count", [0, 1, 5, 128])
-def test_the_parts_of_a_batch_are_all_of_it(size, count):
-    parts = [range(count)[World(rank, size).part(count)] for rank in range(size)]
-    assert [i for part in parts for i in part] == list(range(count))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-SHARED = """
-import json, sys, torch
-torch.set_num_threads(1)
-from geolib.lab import Config, run
-config = Config(**json.loads(sys.argv[2]))
-record = run(config, out=sys.argv[1], device="cpu", quiet=True, checkpoint_seconds=0.0, together=True)
-"""
-
-
-def torchrun(tmp_path, config, processes=2):
-    """Train with several processes as torchrun starts them, without its watchman; their exit codes."""
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "GEOLIB_DATA": str(tmp_path / "data"),
-        "OMP_NUM_THREADS": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(20000 + os.getpid() % 10000),
-        "WORLD_SIZE": str(processes),
-    }
-    words = [sys.executable, "-c", SHARED, str(tmp_path / "out"), json.dumps(config.to_dict())]
-    started = [
-        subprocess.Popen(words, env=environment | {"RANK": str(r), "LOCAL_RANK": str(r)}, stderr=subprocess.PIPE)
-        for r in range(processes)
-    ]
-    return [(p.communicate(timeout=240)[1].decode(), p.returncode) for p in started]
-
-
-def test_two_processes_with_the_same_global_batch_have_the_loss_curve_of_one(tmp_path):
-    # 65 images in batches of 32: the last batch holds one image, so one of the processes has nothing to do there.
-    data = noise(train=65)
-    prepare(tmp_path / "data", data)
-    config = Config("cifar10", "rope-axial", augment="crop-flip", **TINY)
-    alone = train(config, data, device="cpu", quiet=True)
-    for errors, code in torchrun(tmp_path, config):
-        assert code == 0, errors
-    (shared,) = read_all(tmp_path / "out")
-    assert shared.engine["processes"] == 2
-    assert shared.engine["devices"] == ["cpu", "cpu"]
-    for ours, theirs in zip(shared.metrics, alone.metrics):
-        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
-        assert ours["test_loss"] == pytest.approx(theirs["test_loss"], rel=1e-5)
-    assert list((tmp_path / "out" / "runs").iterdir()) == []
 
 
 # Jobs ---------------------------------------------------------------------------------------------------------------
@@ -502,7 +468,7 @@ def test_two_processes_with_the_same_global_batch_have_the_loss_curve_of_one(tmp
 
 def stand_in(monkeypatch, script):
     """Children that run a script of the test instead of the lab."""
-    from geolib.lab.runs import jobs
+    from geolib.lab import runner as jobs
 
     usual = subprocess.Popen
 
@@ -556,7 +522,7 @@ time.sleep(60)
         usual(seconds)
 
     usual = time.sleep
-    monkeypatch.setattr("geolib.lab.runs.jobs.time", types.SimpleNamespace(sleep=asked, time=time.time))
+    monkeypatch.setattr("geolib.lab.runner.time", types.SimpleNamespace(sleep=asked, time=time.time))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped, match="SIGTERM") as stop:
         list(side_by_side(some_jobs(tmp_path, 3), 2))
@@ -680,7 +646,7 @@ def test_a_loss_that_is_not_finite_names_the_checkpoints_epoch_and_step(tmp_path
 
 def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monkeypatch):
     now = [1000.0]
-    for module in ("geolib.lab.training.watch", "geolib.lab.training.loop"):
+    for module in ("geolib.lab.watch", "geolib.lab.training"):
         monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
     usual = Run.update
 
@@ -702,7 +668,7 @@ def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monke
 
 def test_the_time_that_a_recording_takes_does_not_count_as_slowness(recording, tmp_path, monkeypatch):
     now = [1000.0]
-    for module in ("geolib.lab.training.watch", "geolib.lab.training.loop", "geolib.lab.training.step"):
+    for module in ("geolib.lab.watch", "geolib.lab.training", "geolib.lab.gpu_step"):
         monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
 
     def warm_up(work, device):
@@ -803,7 +769,7 @@ def test_the_bench_sets_both_loops_side_by_side():
     rate = "images_per_cpu_second"
     assert ratio["value"] == pytest.approx(wide[rate] / plain[rate])
     assert other["value"] == pytest.approx(narrow[rate] / plain[rate])
-    assert all(row["device"] == place.device_name(CPU) for row in rows)
+    assert all(row["device"] == device_name(CPU) for row in rows)
 
 
 def test_the_plain_loop_crops_mirrors_and_standardises():

@@ -12,8 +12,7 @@ from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate, h100_seconds
-from geolib.lab.experiments.budget import SIDE_BY_SIDE, Machine, packed
-from geolib.lab.experiments.estimates import GPU, counted, flops
+from geolib.lab.experiments.estimates import GPU, Kind, counted, flops
 from geolib.lab.experiments.papers.liere import CIFAR100 as LIERE
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
@@ -32,11 +31,12 @@ from geolib.lab.experiments.papers.riemannformer import (
 )
 from geolib.lab.experiments.papers.scales import SCALE, start_of
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
-from geolib.lab.experiments.plan import Course, Experiment, Stage, Variant
+from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
 from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, provenance, table, tables_of
 from geolib.lab.models import ViT
-from geolib.lab.runs import Record
+from geolib.lab.records import Record
+from geolib.lab.runner import SIDE_BY_SIDE, Machine, packed
 
 ROPE = FROZEN[1]  # the row that stands for the paper's RoPE
 
@@ -191,6 +191,30 @@ def test_an_estimate_rests_on_the_nearest_runs_of_this_device():
     assert guess.basis == "this method at this size, measured here (2 runs)"
 
 
+def test_an_estimate_rests_first_on_the_newest_run_of_its_experiment_scale_and_precision():
+    config, kind = TABLE1.config("full", "rope", "cifar10", 0), Kind("mine", "full", "bf16", on_gpu=True)
+
+    def made(seconds, method="rope", device="here", day=1, **changes):
+        done = measured(replace(TABLE1.config("full", method, "cifar10", 1), epochs=config.epochs), seconds)
+        memory = {"bytes": 1, "of": "device"}
+        usual = {"experiment": "mine", "scale": "full", "precision": "bf16", "peak_memory": memory}
+        return replace(done, **usual | {"device": device, "started": f"2026-01-0{day}T00:00:00+00:00"} | changes)
+
+    def guess(*records):
+        return estimate(config, records, "here", GPU, kind)
+
+    other_kinds = [made(7.0, **{name: "other"}) for name in ("experiment", "scale", "precision")]
+    other_kinds.append(made(7.0, peak_memory={"bytes": 1, "of": "process"}))
+    assert guess(*other_kinds).basis == "this method at this size, measured here (4 runs)"
+    elsewhere = made(500.0, device="there", day=9)
+    assert guess(*other_kinds, elsewhere).seconds == pytest.approx(500)
+    assert guess(*other_kinds, elsewhere).basis.endswith("this method in this experiment, measured on there")
+    other_method = made(3.0, method="none", day=8)
+    assert guess(elsewhere, other_method).basis.endswith("another method in this experiment, measured here")
+    old, new = made(100.0, day=2), made(41.0, day=3)
+    assert guess(*other_kinds, elsewhere, other_method, new, old).seconds == pytest.approx(41)
+
+
 def test_a_run_beside_another_counts_as_it_would_alone():
     config = TABLE1.config("full", "rope", "cifar10", 0)
     machine = Machine("here", GPU, is_gpu=True, jobs=2)
@@ -211,7 +235,7 @@ def some_run(number):
 def planned(groups_of_stages, seconds, done=(), gain=1.0):
     """The numbers of the runs that fit; a run takes as many seconds as its number."""
     stages = [Stage([[some_run(n) for n in group] for group in groups]) for groups in groups_of_stages]
-    plan = packed(stages, lambda c: c.seed not in done, lambda c: Estimate(float(c.seed), ""), seconds, gain)
+    plan = packed(stages, lambda c: c.seed not in done, lambda e, c: Estimate(float(c.seed), ""), seconds, gain)
     assert len({item.config.seed for item in plan}) == len(plan)
     return [item.config.seed for item in plan if item.fits]
 
@@ -281,7 +305,8 @@ def test_the_lease_runs_the_columns_of_what_its_grid_chooses(scale):  # RF-T1
 
 def test_the_lease_fits_into_half_an_hour_with_time_to_set_up():
     stages = LEASE.stages("full", [], None, [])
-    plan = packed(stages, lambda config: True, lambda c: Machine.h100(2).estimate(c, []), 1500, Machine.h100(2).gain)
+    machine = Machine.h100(2)
+    plan = packed(stages, lambda config: True, lambda e, c: machine.estimate(c, []), 1500, machine.gain)
     assert {item.config.hash for item in plan if item.fits} >= {config.hash for config in leased("full", [])[1]}
     assert sum(item.fits and item.stage == 0 for item in plan) >= 4
 
@@ -598,14 +623,14 @@ def test_provenance_says_which_seeds_and_where_one_stands_alone():
     assert uneven[1] == "± is over the seeds [0, 1]."
 
 
-def test_a_course_makes_its_own_tables():
+def test_a_pipeline_makes_its_own_tables():
     seen = []
-    course = Course(
+    pipeline = Pipeline(
         *("c", "c", "nothing", ("cpu",)),
-        course=lambda scale, records: [],
+        plan=lambda scale, records: [],
         tabulate=lambda scale, records: seen.append((scale, len(records))) or [],
     )
-    assert tables_of(course, "cpu", iter(small_records({("none", "digits"): [20]}))) == []
+    assert tables_of(pipeline, "cpu", iter(small_records({("none", "digits"): [20]}))) == []
     assert seen == [("cpu", 1)]
 
 

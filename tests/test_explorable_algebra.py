@@ -112,6 +112,11 @@ PEAKS = 3 * np.cos(2.4 * np.arange(16))
 PARITY = {
     # Shared.
     "algebra.dot": (lambda d: [numbers(d, 5), numbers(d, 5)], np.dot),
+    "algebra.plus": (
+        lambda d: [d.uniform(-2, 2), numbers(d, 3), d.uniform(-2, 2), numbers(d, 3)],
+        lambda s, a, t, b: s * np.array(a) + t * np.array(b),
+    ),
+    "algebra.cross": (lambda d: [numbers(d, 3), numbers(d, 3)], np.cross),
     "algebra.norm": (lambda d: [numbers(d, 5)], np.linalg.norm),
     "algebra.transpose": (lambda d: [numbers(d, 2, 3)], np.transpose),
     "algebra.multiply": (lambda d: [numbers(d, 2, 3), numbers(d, 3, 4)], np.matmul),
@@ -202,7 +207,6 @@ PARITY = {
         lambda d: [[d.uniform(-180, 180) if i % 2 == 0 else d.uniform(-90, 90) for i in range(6)]],
         lambda c: [Rotation.from_euler("ZY", [c[i], -c[i + 1]], degrees=True).apply([1, 0, 0]) for i in (0, 2, 4)],
     ),
-    "state.atWork": (lambda d: [d.uniform(0, 13)], lambda t: min(max(math.ceil(t), 1), 12)),
 }
 FILES = sorted({name.split(".")[0] for name in PARITY})
 

@@ -162,7 +162,7 @@ def test_two_clocks_on_a_page_draw_and_answer_the_keyboard_apart_from_each_other
 def test_every_control_is_reached_by_tab_has_a_name_and_goes_to_both_ends(page):
     page.locator("body").press("Tab")
     seen = {}
-    for _ in range(6):
+    for _ in range(9):
         name, tag = page.evaluate("""[document.activeElement.labels?.[0]?.textContent ??
             document.activeElement.textContent, document.activeElement.tagName]""")
         if tag == "INPUT":
@@ -177,6 +177,7 @@ def test_every_control_is_reached_by_tab_has_a_name_and_goes_to_both_ends(page):
             seen[name] = tag
         page.keyboard.press("Tab")
     assert seen == {
+        **dict.fromkeys(("Rise", "Fall", "Stay"), "BUTTON"),
         "Query position m": ["0", "64"],
         "Key position n": ["0", "64"],
         "Run": "BUTTON",
@@ -372,3 +373,15 @@ def test_a_dot_under_the_mouse_lights_its_ring_and_many_hands_are_no_dust(page):
     assert page.locator("#one .face .geo-note").text_content().startswith("Pair 3: θ = ")
     page.mouse.move(2, 2)
     assert page.locator("#one .lit").count() == 0
+
+
+def test_what_the_shift_does_is_told_after_it_was_tried(page):
+    note = page.locator("#one .together .geo-note")
+    assert "score" not in note.text_content()
+    page.get_by_role("button", name="Rise").first.click()
+    page.wait_for_function("models.one.values.shift > 1.2")
+    page.get_by_role("button", name="Pause").click()
+    page.evaluate("settle()")
+    assert note.text_content() == "All hands turn; no opening changes, nor does the score."
+    assert page.locator("#one button.right").text_content() == "Stay"
+    assert page.get_by_role("button", name="Rise").first.get_attribute("aria-pressed") == "true"

@@ -102,7 +102,7 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
 @pytest.fixture
 def place(browser):
     """A page with the two dice."""
-    opened = Place(browser, "TwoOrders", state_of("TwoOrders"))
+    opened = Place(browser, "TwoOrders", state_of("TwoOrders", t=1))
     yield opened
     opened.close()
 
@@ -133,10 +133,41 @@ def test_both_dice_rest_at_the_start_and_differ_at_the_end(place):
 
 
 @pytest.mark.parametrize("hand", ["drag", "swipe"])
-def test_dragging_over_the_dice_is_time(place, hand):
-    dice = place.page.locator("#one .dice")
-    getattr(place, hand)(dice, 40, 0)
-    assert place.values()["t"] == pytest.approx(0.5 + 40 / (dice.bounding_box()["width"] - 40), abs=0.02)
+def test_dragging_the_dice_turns_both_as_one_holds_them(place, hand):
+    faces = "() => [...document.querySelectorAll('#one .dice svg')].map((die) => die.innerHTML)"
+    before = place.page.evaluate(faces)
+    getattr(place, hand)(place.page.locator("#one .dice"), 40, 20)
+    values = place.values()
+    assert [values[name] for name in ("turn", "tilt", "t")] == [15, 34, 1]
+    assert all(now != then for now, then in zip(place.page.evaluate(faces), before, strict=True))
+
+
+def test_faces_are_darker_the_more_they_turn_from_the_lamp(place):
+    shades = [
+        float(re.search(r"--dim: (\d+)%", style)[1])
+        for style in place.page.locator("#one .dice svg")
+        .first.locator(".face")
+        .evaluate_all("(all) => all.map((face) => face.getAttribute('style'))")
+    ]
+    assert len(shades) == 3
+    assert max(shades) - min(shades) > 8
+
+
+def test_at_rest_the_dice_are_alike_and_nothing_is_told_until_both_turns_are_made(browser):
+    place = Place(browser, "TwoOrders", state_of("TwoOrders"))
+    sentence, spoken = place.page.locator("#one .geo-say"), "#one svg"
+    assert [b.text_content() for b in sentence.locator("b").all()][:2] == ["?", "?"]
+    assert "apart, 0 % made" in place.page.locator(spoken).first.get_attribute("aria-label")
+    assert "120" not in place.page.locator("#one .dice").text_content()
+    assert place.page.locator("#one .ghost").first.get_attribute("d") == ""
+    place.page.get_by_role("button", name="The same").click()
+    place.page.wait_for_function("models.one.values.t === 1")
+    place.settle()
+    assert "120.0° apart" in sentence.text_content()
+    assert place.page.locator("#one button.right").text_content() == "Others"
+    place.set(between=0)
+    assert place.page.locator("#one button.right").text_content() == "The same"
+    place.close()
 
 
 def test_run_makes_both_turns_and_stops(place):

@@ -157,8 +157,28 @@ def test_turning_both_mirrors_moves_the_once_reflected_figure_and_not_the_result
     place.set(shift=50.0)
     assert_close(points_of(place, "twice"), twice, rtol=0, atol=0.11)
     assert not torch.allclose(points_of(place, "once"), once, atol=20)
-    sentence = place.page.locator("#one .geo-say").text_content()
-    assert sentence.replace("\u00a0", " ") == "Reflected at 70°, then at 130°: turned by −2Δ = −2 (70° − 130°) = 120°"
+    sentence = place.page.locator("#one .geo-say")
+    assert sentence.text_content() == "Reflected at 70°, then at 130°: turned by ?"
+    place.set(n=30)
+    place.set(n=20)
+    said = sentence.text_content().replace("\u00a0", " ")
+    assert said == "Reflected at 70°, then at 130°: turned by −2Δ = −2 (70° − 130°) = 120°"
+
+
+def test_each_question_is_answered_after_a_mirror_was_turned(place):
+    right = place.page.locator("#one button.right")
+    place.page.get_by_role("button", name="10°").click()
+    place.settle()
+    assert right.count() == 0
+    assert "120" not in place.page.locator("#one svg").get_attribute("aria-label")
+    place.set(m=90)
+    assert right.text_content() == "20°"
+    place.set(mirrors=1)
+    assert place.page.locator("#one .geo-wager:visible").count() == 1
+    assert "ends" in place.page.locator("#one .geo-say").text_content()
+    place.set(n=40)
+    assert place.page.locator("#one button.right:visible").text_content() == "Never"
+    assert "No angle" in place.page.locator("#one .geo-say").text_content()
 
 
 def test_one_mirror_shows_neither_the_second_nor_the_turned_figure(place):

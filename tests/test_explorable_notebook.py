@@ -20,7 +20,7 @@ from geolib.explorables.notebook import METRICS
 from geolib.figures import COLOURS, METHOD_STYLES, method_style
 from geolib.lab.experiments import find, table
 from geolib.lab.files import RECORDED, LabError
-from geolib.lab.runs import read_all
+from geolib.lab.records import read_all
 
 DIGITS = "digits-encodings/digits/cpu"
 

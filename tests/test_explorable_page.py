@@ -1,14 +1,17 @@
-"""What is left of a page: its numbers are geolib's, and it answers the reader's hand."""
+"""The letter that fades: its numbers are geolib's, it takes a reader's text, and it answers the reader's hand."""
 
 from __future__ import annotations
 
 import math
 import random
 
+import numpy as np
 import pytest
 from explorable_kit import Place, node_functions, state_of
+from PIL import Image
 
 from geolib.explorables import PageLeft
+from geolib.explorables.page import LETTER
 from geolib.recurrence import gate_for_distance, signal_to_noise
 from geolib.sympow import dimension, direction_moment
 
@@ -45,6 +48,14 @@ def test_signal_over_noise_is_the_librarys(call):  # CS-REACH
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-300)
 
 
+def test_words_that_are_still_there_are_listed_and_shortened_in_the_middle(call):
+    words = [f"w{i}" for i in range(20)]
+    page = call("spell", [[" ".join(words)]])[0]
+    few, many = call("listed", [[page, page["words"][:3]], [page, page["words"]]])
+    assert few == "w0 w1 w2"
+    assert many == "w0 w1 w2 w3 w4 w5 … w15 w16 w17 w18 w19"
+
+
 def test_moments_and_sizes_are_the_librarys(call):
     cases = [(8, 2), (32, 2), (128, 2), (8, 4), (128, 4)]
     expected = [direction_moment(d, 2 * p) for d, p in cases]
@@ -65,7 +76,8 @@ def test_best_gate_is_the_librarys(call):
 
 
 def test_without_gates_all_bytes_are_alike_and_with_them_the_last_is_best(call):
-    plain, gated = call("shares", [[{"gate": gate, "features": 32, "power": 2, "after": 50}] for gate in (1, 0.99)])
+    common = {"text": LETTER, "features": 32, "power": 2, "after": 50}
+    plain, gated = call("shares", [[common | {"gate": gate}] for gate in (1, 0.99)])
     assert len(plain) == BYTES
     assert max(plain) == min(plain)
     assert gated == sorted(gated)
@@ -73,13 +85,40 @@ def test_without_gates_all_bytes_are_alike_and_with_them_the_last_is_best(call):
 
 
 def test_the_sentence_for_screen_readers_names_the_state(call):
-    (said,) = call("describe", [[{"gate": 0.99, "features": 32, "power": 2, "after": 1000}]])
-    assert said.startswith("528 features, a memory of 100 tokens, 1,000 bytes read since: the name’s first letter ")
+    state = {"text": LETTER, "word": 27, "gate": 0.99, "features": 32, "power": 2, "after": 1000}
+    said, near, empty = call("describe", [[state], [state | {"gate": 0.9, "after": 0}], [state | {"text": " "}]])
+    assert said.startswith("528 features, a memory of 100 tokens, 1,000 bytes read since: of the first letter of Anne ")
+    assert said.endswith("0 of 74 words are still there")
+    assert near.endswith("2 of 74 words are still there: her face----")
+    assert empty.startswith("There is no text")
+    assert PageLeft().text == LETTER
 
 
-def test_a_power_is_even():
+def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_letters_are(call):
+    text = "  Straße, \n 10 €\t😀x  "
+    (page,) = call("spell", [[text]])
+    clean = "Straße, 10 € 😀x"
+    assert "".join(page["letters"]) == clean
+    assert page["bytes"] == len(clean.encode())
+    assert page["at"] == [len(clean[:i].encode()) for i in range(len(clean))]
+    assert [clean[a : b + 1] for a, b in page["words"]] == clean.split()
+    half = [0.98] * 4 + [0.995] * (len(clean) - 4)
+    (found,) = call("there", [[page, half]])
+    assert [clean[a : b + 1] for a, b in found] == ["10", "€", "😀x"]
+    assert call("followed", [[page, 1], [page, 200], [{"words": []}, 3]]) == [[8, 9], [13, 14], [0, 0]]
+    state = {"text": text, "gate": 0.7, "features": 8, "power": 2, "after": 3}
+    expected = [
+        1 - math.erfc(math.sqrt(signal_to_noise(page["bytes"] + 2 - at, page["bytes"] + 3, 0.7, 8, 2) / 2)) / 2
+        for at in page["at"]
+    ]
+    assert call("shares", [[state]])[0] == pytest.approx(expected, abs=3e-7)
+
+
+def test_values_out_of_range_are_refused():
     with pytest.raises(ValueError, match=r"^power: got 5"):
         PageLeft(power=5)
+    with pytest.raises(ValueError, match=r"^text: got .* it must be a text of at most 600 letters"):
+        PageLeft(text="a" * 601)
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
@@ -111,7 +150,7 @@ def test_the_end_is_darker_than_the_beginning_until_the_gates_go(place):
 
 
 def test_the_button_sets_the_best_gate_for_the_name(place):
-    place.page.get_by_role("button", name="Best gate at its distance, in an endless document").click()
+    place.page.get_by_role("button", name="Best gate for the coloured word").click()
     place.settle()
     assert place.values()["gate"] == pytest.approx(gate_for_distance(BYTES - 1 - NAME))
 
@@ -125,3 +164,49 @@ def test_sliders_move_by_every_key(place):
         place.settle()
         seen.append(place.values()["after"])
     assert seen == [10, 13, 16]
+
+
+def test_a_readers_own_text_takes_the_letters_place_and_a_tap_follows_a_word(place):
+    place.page.get_by_label("Text, at most 600 letters").fill("Dear Anne, the money lies\nunder the oak.")
+    place.settle()
+    assert len(darkness(place)) == len("Dear Anne, the money lies under the oak.")
+    assert place.page.locator("#one .name").all_text_contents() == list("oak.")  # the last: there are fewer words
+    place.page.locator("#one .letter span").nth(16).click()
+    place.settle()
+    assert place.values()["word"] == 3
+    assert "first letter of money" in place.page.locator("#one .geo-say").text_content()
+    place.page.get_by_label("Coloured word").focus()
+    place.page.keyboard.press("Home")
+    place.settle()
+    assert place.page.get_by_label("Coloured word").get_attribute("aria-valuetext") == "Dear"
+    place.page.get_by_label("Text, at most 600 letters").fill("")
+    place.settle()
+    assert place.page.locator("#one .geo-say").text_content().startswith("There is no text")
+
+
+def test_a_picture_of_the_letter_can_be_kept(place):
+    with place.page.expect_download() as saved:
+        place.page.get_by_role("button", name="Save a picture").click()
+    picture = Image.open(saved.value.path())
+    assert saved.value.suggested_filename == "letter.png"
+    assert picture.size[0] == 1296
+    pixels = np.asarray(picture.convert("L"), dtype=float)
+    rows = 255 - pixels[72 : 72 + 50 * 7].reshape(7, 50, -1).min((1, 2))  # seven lines: how dark each is
+    assert rows[-1] > 200  # the last line is in full ink, the first ones are pale
+    assert rows[0] < 100
+
+
+def test_an_address_holds_the_whole_text_and_stays_short(place):
+    made = place.page.evaluate(
+        """async ([module, values, start]) => {
+          const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
+          const { address, readMove } = await import(url), link = address("page", 1, values, start);
+          return [link, readMove(link).asked]; }""",
+        [
+            PageLeft().get_state()["_esm"] + "\nexport { address, readMove };",
+            {"text": "ß 1 & 2\n" * 75, "gate": 0.98},
+            {"text": LETTER, "gate": 1},
+        ],
+    )
+    assert made[1] == {"text": "ß 1 & 2\n" * 75, "gate": 0.98}
+    assert len(made[0]) < 2000

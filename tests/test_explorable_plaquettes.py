@@ -117,7 +117,7 @@ def words(place):
 
 
 def test_a_dragged_link_changes_its_two_squares(place):
-    place.drag(place.page.locator("#one .geo-reach").nth(1), -15, -15)  # of link 2, from the middle left site
+    place.drag(place.page.locator("#one .geo-reach").nth(1), -21, -21)  # of link 2, from the middle left site
     values = place.values()
     assert values["part"] == "link 2"
     assert values["links"][1] == pytest.approx(90, abs=3)
@@ -129,7 +129,7 @@ def test_a_dragged_link_changes_its_two_squares(place):
 def test_a_dragged_site_changes_links_and_no_square(place):
     place.set(links=[30.0] * 3 + [-70.0] * 3 + [20.0] * 6)
     before, hands = words(place), place.drawing()
-    place.swipe(place.page.locator("#one .geo-reach").nth(12 + 4), -11, -11)
+    place.swipe(place.page.locator("#one .geo-reach").nth(12 + 4), -16, -16)
     assert place.values()["sites"][4] == pytest.approx(90, abs=4)
     assert place.values()["links"] == [30.0] * 3 + [-70.0] * 3 + [20.0] * 6
     assert words(place) == before
@@ -139,8 +139,8 @@ def test_a_dragged_site_changes_links_and_no_square(place):
 def test_a_link_dragged_between_turned_sites_stands_under_the_hand(place):
     place.set(sites=[40.0, 0, 0, -25.0] + [0] * 5)
     reach = place.page.locator("#one .geo-reach").first  # at -25 - 40 = -65 degrees
-    x, y = 15 * math.cos(math.radians(-65)), -15 * math.sin(math.radians(-65))
-    place.drag(reach, -x, -15 - y)
+    x, y = 21 * math.cos(math.radians(-65)), -21 * math.sin(math.radians(-65))
+    place.drag(reach, -x, -21 - y)
     assert place.values()["links"][0] == pytest.approx(90 + 25 + 40, abs=3)
 
 
@@ -149,11 +149,11 @@ def test_keys_move_what_is_chosen_and_buttons_draw_links_and_gauges(place):
     slider = place.page.get_by_label("Its own turn")
     slider.press("ArrowRight")
     place.page.wait_for_function("models.one.values.sites[4] === 5")
-    place.page.get_by_role("button", name="Any links").click()
+    place.page.get_by_role("button", name="Random links").click()
     place.settle()
     before = words(place)
     assert before != ["0°"] * 4
-    place.page.get_by_role("button", name="Any gauge").click()
+    place.page.get_by_role("button", name="Random frames").click()
     place.settle()
     assert words(place) == before
     place.page.get_by_role("button", name="All at 0").click()

@@ -65,6 +65,18 @@ def test_a_shift_changes_the_factors_on_both_sides_and_not_apart(call):  # RF-13
         assert [b / a for a, b in zip(here, there)] == pytest.approx([ratio] * 16, rel=1e-9)
 
 
+def test_a_pulled_bar_asks_for_the_scale_that_gives_its_score(call):  # RF-13
+    states = random_states(20, seed=2)
+    rows = call("row", [[state] for state in states])
+    calls = [[state, n, row["scaled"][n]] for state, row in zip(states, rows) for n in (3, 11)]
+    for (state, n, _), found in zip(calls, call("scaleFor", calls)):
+        (plain,) = call("factors", [[{**state, "scale": 2}]])
+        if abs(math.log2(plain[n])) >= 0.4:
+            assert found == pytest.approx(state["scale"], abs=0.0051)
+    state = {"scale": 0.9, "query": 4, "shift": 0, "sides": "both"}
+    assert call("scaleFor", [[state, 0, -1], [state, 0, 1e9], [state | {"sides": "apart"}, 4, 1]]) == [0.9, 1.3, 0.9]
+
+
 def test_weights_cover_e_to_their_entropy(call):
     assert call("cover", [[[0.25] * 4], [[1, 0]]]) == pytest.approx([4, 1])
 

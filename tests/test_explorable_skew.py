@@ -170,11 +170,12 @@ def place(browser):
 
 
 @pytest.mark.parametrize("hand", ["drag", "swipe"])
-def test_dragging_over_the_picture_is_time(place, hand):
-    picture = place.page.locator("#one .scene")
-    getattr(place, hand)(picture, 60, 0)
-    width = picture.bounding_box()["width"]
-    assert place.values()["t"] == pytest.approx(0.5 + 60 / (width - 40), abs=0.02)
+def test_dragging_the_box_turns_it_as_one_holds_it(place, hand):
+    before = place.page.locator("#one .scene").inner_html()
+    getattr(place, hand)(place.page.locator("#one .scene"), 60, -20)
+    values = place.values()
+    assert [values[name] for name in ("turn", "tilt", "t")] == [5, 14, 0.8]
+    assert place.page.locator("#one .scene").inner_html() != before
 
 
 def number(text):

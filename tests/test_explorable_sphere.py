@@ -171,6 +171,12 @@ def test_opposite_corners_are_named_instead_of_a_turn_and_an_area_that_nothing_s
     assert said.endswith("A and B are opposite points, so neither turn nor area is settled")
 
 
+def test_a_guess_is_right_where_the_turn_is_near_it(call):
+    corners = [OCTANT, [0, 0, 45, 0, 45, 90], [0, 0, 1, 0, 1, 1], [0, 0, 90, 0, 45, 90][::1]]
+    assert call("guessed", [[each] for each in corners]) == ["90", None, "0", "90"]
+    assert "how will it point" in call("describe", [[{"corners": OCTANT, "progress": 0}, False]])[0]
+
+
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
@@ -185,7 +191,7 @@ def test_latitudes_end_at_the_poles():
 @pytest.fixture
 def place(browser):
     """A page with one sphere."""
-    opened = Place(browser, "SphereTransport", state_of("SphereTransport"))
+    opened = Place(browser, "SphereTransport", state_of("SphereTransport", progress=3))
     yield opened
     opened.close()
 
@@ -289,3 +295,27 @@ def test_run_carries_the_arrow_once_round_and_stops(place):
     button.click()
     place.page.wait_for_function("models.one.values.progress === 3")
     assert button.text_content() == "Run"
+
+
+def test_the_answer_waits_until_the_arrow_has_been_home_and_the_guess_stays_beside_it(browser):
+    place = Place(browser, "SphereTransport", state_of("SphereTransport", progress=0))
+    sentence, right = place.page.locator("#one .geo-say"), place.page.locator("#one button.right")
+    assert sentence.text_content() == "The arrow returns turned by ? = area inside ?"
+    assert "90" not in place.page.locator("#one svg").get_attribute("aria-label").split("The arrow")[1]
+    guess = place.page.get_by_role("button", name="As before")
+    guess.click()
+    place.page.wait_for_function("models.one.values.progress > 0.05")
+    assert "?" in sentence.text_content()
+    assert right.count() == 0
+    place.page.wait_for_function("models.one.values.progress === 3")
+    place.settle()
+    assert sentence.text_content().startswith("The arrow returns turned by 90.0°")
+    assert right.text_content() == "90° off"
+    assert guess.get_attribute("aria-pressed") == "true"
+    spoken = place.page.locator("#one [aria-live=polite]")
+    place.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.includes('guessed')")
+    assert spoken.text_content().endswith("You guessed: As before.")
+    place.set(corners=[0, 0, 45, 0, 45, 90], progress=1)
+    assert "45.0°" in sentence.text_content()  # answered once, answered for all triangles
+    assert right.count() == 0
+    place.close()

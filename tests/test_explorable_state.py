@@ -1,4 +1,4 @@
-"""The conformal state: its point is attention's sum, its bars are the forms' weights, and a hand turns the map."""
+"""The conformal state: its point is attention's sum, and a hand turns the map."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from explorable_kit import Place, node_functions, state_of
-from torch.testing import assert_close
 
 from geolib.explorables import ConformalState
-from geolib.recurrence import attention_form, conformal_step, empty_state, recurrent_form
 
 # In Node: the numbers ------------------------------------------------------------------------------------------------
 
@@ -23,17 +20,13 @@ def call(tmp_path_factory):
     return node_functions("state.js", tmp_path_factory.mktemp("modules"))
 
 
-def float64(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def tokens_of(example):
-    """Queries, keys and values by the formulas of the class's docstring."""
+    """Keys and values by the formulas of the class's docstring."""
     place = np.arange(1, 13)
     angle = 2 * np.sin(1.7 * place) if example == "wander" else 0.0 * place
     value = {"wander": 1 + np.cos(2 * place) / 2, "same": np.ones(12), "once": (place == 1).astype(float)}[example]
     circle = lambda a: np.stack([np.cos(a), np.sin(a)], -1)  # noqa: E731
-    return 2 * circle(angle / 2), circle(angle), value
+    return circle(angle), value
 
 
 def random_states(count, seed):
@@ -44,31 +37,22 @@ def random_states(count, seed):
             "gamma": draw.uniform(0.3, 1),
             "turn": draw.uniform(-180, 180),
             "token": draw.uniform(0, 12),
-            "power": draw.choice([2, 4]),
         }
         for _ in range(count)
     ]
 
 
-def as_heads(state):
-    """(batch, heads, tokens, ...) queries, keys, values, log gates and turns."""
-    q, k, v = (torch.from_numpy(each)[None, None] for each in tokens_of(state["example"]))
-    gates = torch.full((1, 1, 12), math.log(state["gamma"]), dtype=torch.float64)
-    turns = torch.full((1, 1, 12, 1), math.radians(state["turn"]), dtype=torch.float64)
-    return q, k, v[..., None], gates, turns
-
-
 def test_tokens_follow_their_written_formula(call):
     examples = ["wander", "same", "once"]
     for example, found in zip(examples, call("tokens", [[each] for each in examples])):
-        for name, expected in zip("qkv", tokens_of(example)):
+        for name, expected in zip("kv", tokens_of(example)):
             assert np.array(found[name]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_point_after_each_token_is_the_recurrence_of_complex_numbers(call):  # CS-1
     states = random_states(12, seed=0)
     for state, found in zip(states, call("strokes", [[state] for state in states])):
-        _, k, v = tokens_of(state["example"])
+        k, v = tokens_of(state["example"])
         scale, point = state["gamma"] * np.exp(-1j * math.radians(state["turn"])), 0
         for j, stroke in enumerate(found):
             assert complex(*stroke["before"]) == pytest.approx(point, abs=1e-9)
@@ -83,45 +67,13 @@ def test_point_is_the_sum_of_the_attention_form(call):  # CS-2, CS-3
     assert max(call("gap", [[state] for state in states])) < 1e-12
     sums = call("attentionState", [[state, int(state["token"])] for state in states])
     for state, found in zip(states, sums):
-        _, k, v = tokens_of(state["example"])
+        k, v = tokens_of(state["example"])
         i, angle = int(state["token"]), -math.radians(state["turn"])
         terms = [
             state["gamma"] ** (i - j) * np.exp(1j * (i - j) * angle) * v[j - 1] * complex(*k[j - 1])
             for j in range(1, i + 1)
         ]
         assert complex(*found) == pytest.approx(sum(terms), abs=1e-9)
-
-
-def test_bars_are_the_weights_of_softmax_and_of_the_three_attention_forms(call):  # CS-att, CS-gate, CS-conf
-    states, i = random_states(12, seed=2), 9
-    for state, found in zip(states, call("rows", [[state, i] for state in states])):
-        q, k, _, gates, turns = as_heads(state)
-        eye, power = torch.eye(12, dtype=torch.float64)[None, None], state["power"]
-        expected = {
-            "softmax": torch.nn.functional.scaled_dot_product_attention(q, k, eye, is_causal=True),
-            "sympow": attention_form(q, k, eye, power).output,
-            "gated": attention_form(q, k, eye, power, gates).output,
-            "conformal": attention_form(q, k, eye, power, gates, turns).output,
-        }
-        for kind, weights in expected.items():
-            assert_close(float64(found[kind]), weights[0, 0, i - 1, :i], rtol=0, atol=1e-6)
-
-
-def test_output_of_the_bars_is_that_of_the_recurrence_and_of_the_conformal_step(call):  # CS-rec, CS-2, CS-3
-    states = [state | {"example": "wander"} for state in random_states(6, seed=3)]
-    for state in states:
-        q, k, v, gates, turns = as_heads(state)
-        recurrent = recurrent_form(q, k, v, state["power"], gates, turns)[0].output[0, 0, :, 0]
-        carried, conformal = empty_state(k, v, state["power"]), []
-        for i in range(12):
-            at = (each[:, :, i] for each in (q, k, v))
-            output, carried = conformal_step(carried, *at, state["power"], gates[:, :, i], turns[:, :, i])
-            conformal.append(output[0, 0, 0])
-        found = call("rows", [[state, i] for i in range(1, 13)])
-        _, _, values = tokens_of("wander")
-        outputs = float64([np.dot(row["conformal"], values[: len(row["conformal"])]) for row in found])
-        assert_close(outputs, recurrent, rtol=0, atol=1e-6)
-        assert_close(outputs, torch.stack(conformal), rtol=0, atol=1e-6)
 
 
 def test_a_moment_lies_on_the_stroke_of_its_third(call):
@@ -144,7 +96,6 @@ def test_a_moment_lies_on_the_stroke_of_its_third(call):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("power", 3, "it must be 2 or 4"),
         ("gamma", 0, "from 0.01 to 1"),
         ("turn", 181, "from -180 to 180"),
         ("token", 12.5, "from 0 to 12"),
@@ -193,12 +144,9 @@ def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_
     assert note.text_content().startswith("The disk: ")
 
 
-def test_one_push_without_a_turn_shrinks_along_a_line_and_weighs_the_latest_key_most(place):
+def test_one_push_without_a_turn_shrinks_along_a_line(place):
     place.set(example="once", turn=0, gamma=0.5, token=4)
     assert "S\u00a0=\u00a0(0.125,\u00a00.000)" in place.page.locator("#one .geo-say").first.text_content()  # 0.5^3
-    outputs = place.page.locator("#one .weights text[text-anchor=end]").all_text_contents()
-    # Equal scores: 1/4 without gates, and 1/8 over 15/8 with them.
-    assert outputs == ["Y = 0.250", "Y = 0.250", "Y = 0.067", "Y = 0.067"]
 
 
 def test_running_ends_at_the_last_token(place):

@@ -11,7 +11,7 @@ import pytest
 from explorable_kit import FOLDER, NAMES, Place, axe_violations, find, state_of
 
 import geolib.explorables
-from geolib.explorables._widget import Choice, Explorable, Real, Reals, Whole, assemble
+from geolib.explorables._widget import Choice, Explorable, Real, Reals, Text, Whole, assemble
 
 every = pytest.mark.parametrize("name", NAMES)
 
@@ -85,6 +85,8 @@ def test_a_value_of_the_wrong_kind_or_range_is_refused_by_name(name):
             wrong = ["no such word"]
         elif isinstance(kind, Reals):
             wrong = [3, [], [float("nan")] * kind.least, [0.0] * (kind.most + 1)]
+        elif isinstance(kind, Text):
+            wrong = [3, "a" * (kind.most + 1)]
         for value in wrong:
             widget = cls()
             before = getattr(widget, trait)
@@ -131,7 +133,9 @@ def test_every_module_of_an_explorable_is_in_the_registry():
 UNFOLDED = {
     "ConformalScale": {"unfold": 4},
     "ConformalState": {"example": "wander", "token": 8},
+    "SphereTransport": {"progress": 3},
     "TwoMirrors": {"mirrors": 2},
+    "TwoOrders": {"t": 1},
 }
 
 
@@ -156,9 +160,9 @@ def test_two_on_a_page_look_alike_and_have_no_id_in_common(pair):
     assert len(ids) == len(set(ids))
 
 
-CONTROLS = "#one :is(input, select, button, summary):not(:disabled)"
-FOCUSED = """() => { const e = document.activeElement; return e.closest("#one") ? [...document.querySelectorAll(
-  "#one :is(input, select, button, summary):not(:disabled)")].indexOf(e) : -1; }"""
+CONTROLS = "#one :is(input, textarea, select, button, summary, [tabindex='0']):not(:disabled, [hidden] *)"
+FOCUSED = f"""() => {{ const e = document.activeElement; return e.closest("#one") ? [...document.querySelectorAll(
+  "{CONTROLS}")].indexOf(e) : -1; }}"""
 
 
 @every_pair

@@ -110,13 +110,15 @@ def test_a_causal_block_mask_a_scale_and_shared_heads(method):
 def test_tokens_without_a_place_stay_as_they_are(name):
     encoding, q, k, v, x, positions = setting(name)
     placed = encoding.place(positions[:, 2:])
-    wanted = placed.attend(q, k, v, placed.log_gate(x))
+    behind_two = placed.behind(2)
+    wanted = behind_two.attend(q, k, v, placed.log_gate(x))
     assert_close(flex_attend(placed, q, k, v, x, unplaced=2), wanted, atol=2e-5, rtol=1e-4)
+    assert_close(flex_attend(behind_two, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
 
 
 def test_one_placed_token_alone_is_looked_up_where_it_is():
     table = torch.tensor([[5.0]])
-    modify = behind(lambda score, batch, head, i, j: score + table[i, j], 2)
+    modify = behind(lambda score, batch, head, i, j: score + table[i, j], 2, 2)
     i, j = torch.arange(3)[:, None], torch.arange(3)
     wanted = torch.zeros(3, 3)
     wanted[2, 2] = 5

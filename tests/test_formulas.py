@@ -87,8 +87,26 @@ def test_the_store_is_read_again_and_forgotten_with_its_code(tmp_path, monkeypat
     second = formulas.Typesetter(store)
     assert (second("a+b", False), second.engine) == (made, None)
     assert second.css == first.css
-    monkeypatch.setattr(formulas, "START", formulas.START + " ")
+    monkeypatch.setattr(formulas.typesetting, "START", formulas.typesetting.START + " ")
     assert formulas.Typesetter(store).known == {}
+
+
+def test_several_processes_typeset_what_one_does_in_the_same_order(typeset, monkeypatch):
+    monkeypatch.setattr(formulas.typesetting, "MANY", 1)
+    asked = [("a+b", False), (r"\sqrt x", True), ("c", False), (r"\frac12", True), ("q_m", False)]
+    made, css = formulas.typesetting.all_of(asked, 2)
+    assert made == [typeset(*each) for each in asked]
+    assert css == typeset.css
+
+
+def test_what_pages_have_is_typeset_before_they_are_written(tmp_path):
+    typesetter = formulas.Typesetter(tmp_path / "formulas.json")
+    page = nodes.paragraph("", "", nodes.math("x", "x"), nodes.math("y", "y"), nodes.math("x", "x"))
+    typesetter.await_formulas(page)
+    assert list(typesetter.awaited) == ["inline x", "inline y"]
+    typesetter.typeset(1)
+    assert list(typesetter.known) == ["inline x", "inline y"]
+    assert typesetter("x", False)["error"] is typesetter.engine is None
 
 
 def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):

@@ -17,16 +17,15 @@ import pytest
 import torch
 
 from geolib.encodings import METHODS, is_name
-from geolib.lab import Config, LabError, causal, load, read_all, run, train
+from geolib.lab import Config, LabError, causal, load, optimiser, read_all, run, train
+from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.experiments import EXPERIMENTS, h100_seconds, table
 from geolib.lab.files import remove, write_atomically
 from geolib.lab.models import ViT, patches
-from geolib.lab.runs import store as lab_records
-from geolib.lab.training import Run, learning_rate, optimiser, pick_device
-from geolib.lab.training.loop import subset
-from geolib.lab.training.watch import Diverged, Stopped, Watch
+from geolib.lab.training import Run, learning_rate, pick_device, subset
+from geolib.lab.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 3, "dropout": 0.2}
@@ -497,7 +496,7 @@ torch.set_num_threads(1)
 from pathlib import Path
 from geolib.lab import Config, run
 from geolib.lab import files
-from geolib.lab.training.watch import Watch
+from geolib.lab.watch import Watch
 
 at, during_write = int(sys.argv[1]), sys.argv[2] == "write"
 usual, replace = Watch.after_step, os.replace
@@ -674,7 +673,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in ("geolib.lab.training.watch", "geolib.lab.training.loop"):
+        for module in ("geolib.lab.watch", "geolib.lab.training"):
             monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: self.now))
 
 
@@ -890,7 +889,7 @@ def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypat
     capsys.readouterr()
     assert main([*words, "--seeds", "1", "--time-budget", "400"]) == 3
     said = capsys.readouterr().out
-    needs = r"it takes about 500 s \(this method at this size"
+    needs = r"it takes about 500 s \(the newest run with this method in this experiment"
     assert re.search(rf"not started, (400|39\d) s of the time budget are left, {needs}", said)  # on a busy machine less
     assert len(read_all(out)) == 1
 
@@ -911,6 +910,19 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys):
     assert "cifar10-" in table1
     assert "on one H100, estimated" in lines[-1]
     assert "[assumed speeds, nothing measured here]" in table1
+
+
+def test_pending_rests_on_records_of_the_same_experiment(record, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("geolib.lab.training.has_amx", lambda: True)
+    laptop = EXPERIMENTS["riemannformer-table1"].config("laptop", "rope", "cifar10", 0)
+    made = with_accuracy(record, laptop, 0.5)
+    made = replace(made, experiment="riemannformer-table1", scale="laptop", precision="bf16", wall_seconds=2460.0)
+    lab_records.write(replace(made, device="another laptop"), tmp_path)
+    assert main(["pending", "--scale", "laptop", "--out", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "cifar10-rope-seed" in line]
+    basis = "[the newest run with this method in this experiment, measured on another laptop]"
+    assert len(lines) == 2
+    assert all("about 41.0 min" in line and line.endswith(basis) for line in lines)
 
 
 def test_pending_leaves_out_what_is_recorded(record, tmp_path, capsys):
@@ -988,5 +1000,5 @@ def test_bench_prints_a_modules_measurements(monkeypatch, capsys):
     assert main(["bench", "lie"]) == 0
     assert "ratio slow / fast, value 3.142" in capsys.readouterr().out
     assert main(["bench", "nothing"]) == 2
-    every = "agreement, augment, flops, ladder, lie, locality, operations, recall, recurrence, sympow, training"
+    every = "agreement, augment, flops, ladder, lie, locality, operations, parts, recall, recurrence, sympow, training"
     assert f"unknown bench 'nothing'; there are {every}" in one_line(capsys)

@@ -1,7 +1,8 @@
-"""The precision of a run: given, measured, kept; what stays in float32; attention written out for training."""
+"""The precision of a run: its rule, kept where it goes on; what stays float32; attention written out for training."""
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,14 +11,10 @@ from test_engine import TINY, noise, stopped_after, timeless
 from geolib import _written
 from geolib.attention import attention
 from geolib.encodings import METHODS
-from geolib.lab import Config, LabError, run, train
+from geolib.lab import Config, LabError, read_all, run, runner, train, training
 from geolib.lab.__main__ import main
-from geolib.lab.experiments.papers.precision import CIFAR, DIGITS
-from geolib.lab.runs import jobs, read_all
-from geolib.lab.training import precision as precisions
-from geolib.lab.training.loop import Run
-from geolib.lab.training.options import Options
-from geolib.lab.training.watch import Stopped
+from geolib.lab.experiments.papers.precision import PRECISION_CIFAR10, PRECISION_DIGITS
+from geolib.lab.training import Options, Run, Stopped, precision_of
 
 CPU = torch.device("cpu")
 CONFIG = Config("cifar10", "riemannformer+lf", augment="crop-flip", **TINY)
@@ -25,81 +22,27 @@ CONFIG = Config("cifar10", "riemannformer+lf", augment="crop-flip", **TINY)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def fake_clock(monkeypatch, seconds):
-    """A processor's clock by which a step takes the seconds of its precision; the steps that were taken."""
-    taken, now = [], [0.0]
-
-    def step(precision):
-        taken.append(precision)
-        # The first step of each is slow whatever it is, and one of the others is disturbed.
-        now[0] += 100.0 if taken.count(precision) in (1, 3) else seconds[precision]
-
-    monkeypatch.setattr(precisions.time, "process_time", lambda: now[0])
-    return step, taken
-
-
-def tried(run, monkeypatch, choice):
-    """Let a run's measurement take its steps and then choose this."""
-    usual = precisions.measured
-
-    def measured(step, images):
-        usual(step, images)
-        return choice, "told to"
-
-    monkeypatch.setattr(precisions, "measured", measured)
-
-
 # Which one ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_cpu_is_in_float32_unless_asked():
-    assert [precisions.given(p, CPU) for p in (None, "auto", "float32", "bfloat16")] == [*["float32"] * 3, "bf16"]
+def test_a_fixed_rule_decides_where_nothing_is_named(monkeypatch):
+    options = (None, "auto", "float32", "bfloat16")
+    for amx, automatic in ((False, "float32"), (True, "bf16")):
+        monkeypatch.setattr(training, "has_amx", lambda amx=amx: amx)
+        assert [precision_of(None, p, CPU) for p in options] == ["float32", automatic, "float32", "bf16"]
+    for able, usual in ((True, "bf16"), (False, "float32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda able=able: able)
+        gpu = torch.device("cuda")
+        assert [precision_of(None, p, gpu) for p in options] == [usual, usual, "float32", "bf16"]
     with pytest.raises(LabError, match="precision: got 'half'; it is one of auto, float32, bfloat16"):
         train(CONFIG, noise(), quiet=True, precision="half")
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow", "sentence"),
-    [
-        (
-            0.5,
-            0.125,
-            "bf16 products, attention written out, chosen by measurement: 256 images/s of one thread's time against 64 "
-            "with float32",
-        ),
-        # Too little for it.
-        (0.5, 0.48, "float32 products, chosen by measurement: 64 images/s of one thread's time against 67 with bf16"),
-        (0.5, 1.0, "float32 products, chosen by measurement: 64 images/s of one thread's time against 32 with bf16"),
-    ],
-)
-def test_the_faster_precision_is_chosen_and_says_why(monkeypatch, wide, narrow, sentence):
-    step, taken = fake_clock(monkeypatch, {"float32": wide, "bf16": narrow})
-    choice, why = precisions.measured(step, 32)
-    assert why == f"{sentence} products"
-    assert choice == sentence.split()[0]
-    assert taken == ["float32", "bf16"] * (1 + precisions.TIMED)  # in turns: what disturbs one disturbs the other
-
-
-def test_the_measurement_counts_work_and_not_waiting(monkeypatch):
-    wall = [0.0]
-    step, _ = fake_clock(monkeypatch, {"float32": 0.5, "bf16": 0.125})
-
-    def kept_waiting(precision):
-        wall[0] += 2.0 if precision == "bf16" else 0.5
-        return step(precision)
-
-    for clock in ("perf_counter", "monotonic", "time"):
-        monkeypatch.setattr(precisions.time, clock, lambda: wall[0])
-    assert precisions.measured(kept_waiting, 32)[0] == "bf16"
-
-
-def test_the_measurement_is_on_one_thread_and_leaves_as_many_as_before():
-    # Threads that wait for each other count as busy, the more the more other programs run.
-    seen = []
-    torch.set_num_threads(2)  # the fixture puts back what was
-    precisions.measured(lambda precision: seen.append(torch.get_num_threads()), 32)
-    assert set(seen) == {1}
-    assert torch.get_num_threads() == 2
+def test_units_for_bfloat16_are_those_that_the_processor_names():
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.is_file():
+        pytest.skip("not Linux")
+    assert training.has_amx() == ("amx_tile" in cpuinfo.read_text())
 
 
 def test_the_configuration_decides_where_it_names_a_precision():
@@ -107,8 +50,7 @@ def test_the_configuration_decides_where_it_names_a_precision():
     assert CONFIG.precision is None
     assert len({config.name for config in (CONFIG, narrow, replace(CONFIG, precision="float32"))}) == 3
     for option in (None, "auto", "bfloat16"):
-        assert Run(narrow, noise(), CPU, options=Options(precision=option)).asked_precision == "bfloat16"
-    assert Run(CONFIG, noise(), CPU, options=Options(precision="auto")).asked_precision == "auto"
+        assert Run(narrow, noise(), CPU, Options(precision=option)).precision == "bf16"
     with pytest.raises(LabError, match="precision: got 'float32'; the run's configuration says 'bfloat16'"):
         train(narrow, noise(), quiet=True, precision="float32")
     with pytest.raises(ValueError, match="precision: got 'auto'; it is None or one of float32, bfloat16"):
@@ -116,17 +58,16 @@ def test_the_configuration_decides_where_it_names_a_precision():
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_configured_precision_is_used_unmeasured_and_recorded(monkeypatch, tmp_path, precision):
-    monkeypatch.setattr(precisions, "measured", lambda step, images: pytest.fail("it is settled"))
+def test_a_configured_precision_is_used_and_recorded(tmp_path, precision):
     told = run(CONFIG, data=noise(), quiet=True, precision=precision)
     record = run(replace(CONFIG, precision=precision), data=noise(), out=tmp_path, quiet=True, precision="auto")
     assert timeless(record.metrics) == timeless(told.metrics)
-    assert record.precision == told.precision == precisions.RECORDED[precision]
+    assert record.precision == told.precision == training.RECORDED_PRECISION[precision]
     assert read_all(tmp_path)[0].config.precision == precision
 
 
 def test_the_experiments_on_precision_pair_runs_that_differ_in_it_alone():
-    for experiment in (DIGITS, CIFAR):
+    for experiment in (PRECISION_DIGITS, PRECISION_CIFAR10):
         assert experiment.against
         for scale in experiment.scales:
             for narrow, wide in experiment.against:
@@ -134,19 +75,6 @@ def test_the_experiments_on_precision_pair_runs_that_differ_in_it_alone():
                     a, b = (experiment.config(scale, row, experiment.datasets[0], seed) for row in (narrow, wide))
                     assert (a.precision, b.precision) == ("bfloat16", "float32")
                     assert replace(a, precision=None) == replace(b, precision=None)
-
-
-@pytest.mark.parametrize("choice", ["float32", "bf16"])
-def test_a_measured_run_has_the_numbers_of_one_that_was_told(monkeypatch, choice):
-    asked = {"float32": "float32", "bf16": "bfloat16"}[choice]
-    told = train(replace(CONFIG, dropout=0.2), noise(), quiet=True, precision=asked)
-    tried(run, monkeypatch, choice)
-    measured = train(replace(CONFIG, dropout=0.2), noise(), quiet=True, precision="auto")
-    assert (measured.precision, measured.why_precision) == (choice, "told to")
-    assert timeless(measured.metrics) == timeless(told.metrics)
-    for (name, a), b in zip(told.model.state_dict().items(), measured.model.state_dict().values()):
-        assert torch.equal(a, b), name
-    assert measured.preparing_seconds > 0 == told.preparing_seconds
 
 
 def test_precisions_differ_little_and_repeat():
@@ -160,36 +88,19 @@ def test_precisions_differ_little_and_repeat():
 # A run that goes on -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("choice", ["float32", "bf16"])
-def test_a_run_goes_on_in_the_precision_that_was_measured_at_its_beginning(tmp_path, monkeypatch, choice):
-    asked = {"float32": "float32", "bf16": "bfloat16"}[choice]
-    undisturbed = run(CONFIG, data=noise(), quiet=True, precision=asked)
-    with monkeypatch.context() as patch, stopped_after(3, monkeypatch):
-        tried(run, patch, choice)
-        with pytest.raises(Stopped):
-            run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision="auto")
-    monkeypatch.setattr(precisions, "measured", lambda step, images: pytest.fail("it is settled"))
-    other = {"float32": "bfloat16", "bf16": "float32"}[choice]
-    with pytest.raises(LabError, match=f"made with precision {choice}, not {precisions.RECORDED[other]}; delete it"):
+@pytest.mark.parametrize("amx", [False, True])
+def test_a_run_goes_on_in_the_precision_that_it_began_with(tmp_path, monkeypatch, amx):
+    own, other, recorded = ("bfloat16", "float32", "bf16") if amx else ("float32", "bfloat16", "float32")
+    undisturbed = run(CONFIG, data=noise(), quiet=True, precision=own)
+    monkeypatch.setattr(training, "has_amx", lambda: amx)
+    with stopped_after(3, monkeypatch), pytest.raises(Stopped):
+        run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision="auto")
+    monkeypatch.setattr(training, "has_amx", lambda: not amx)  # it goes on elsewhere
+    with pytest.raises(LabError, match=f"made with precision {recorded}, not .*; delete it"):
         run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision=other)
     record = run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision="auto")
     assert timeless(record.metrics) == timeless(undisturbed.metrics)
-    assert (record.precision, record.engine["precision"]) == (choice, "told to")
-    assert "precision" not in undisturbed.engine
-    assert read_all(tmp_path)[0].engine == record.engine
-
-
-def test_a_checkpoint_that_names_no_precision_is_in_float32(tmp_path, monkeypatch):
-    file = tmp_path / "run.pt"
-    undisturbed = train(CONFIG, noise(), quiet=True)
-    with stopped_after(3, monkeypatch), pytest.raises(Stopped):
-        train(CONFIG, noise(), quiet=True, checkpoint=file)
-    state = torch.load(file, weights_only=True)
-    del state["precision"]
-    torch.save(state, file)
-    resumed = train(CONFIG, noise(), quiet=True, checkpoint=file, precision="auto")
-    assert resumed.precision == "float32"
-    assert timeless(resumed.metrics) == timeless(undisturbed.metrics)
+    assert record.precision == recorded
 
 
 @pytest.mark.parametrize(
@@ -201,15 +112,15 @@ def test_a_checkpoint_that_names_no_precision_is_in_float32(tmp_path, monkeypatc
         (["--scale", "laptop", "--precision", "float32"], "float32"),
     ],
 )
-def test_the_laptop_scale_measures_and_the_others_do_not(monkeypatch, tmp_path, words, expected):
+def test_the_laptop_scale_takes_what_is_fast_and_the_others_float32(monkeypatch, tmp_path, words, expected):
     seen = []
 
-    def do(self, data=None, world=None):
+    def do(self, data=None):
         seen.append(self.options.precision)
         raise LabError("enough")
 
-    monkeypatch.setattr(jobs.Job, "do", do)
-    monkeypatch.setattr("geolib.lab.experiments.conduct.load", lambda name: noise())
+    monkeypatch.setattr(runner.Job, "do", do)
+    monkeypatch.setattr("geolib.lab.runner.load", lambda name: noise())
     main(["run", "riemannformer-table1", *words, "--only", "none/cifar10", "--out", str(tmp_path), "--quiet"])
     assert set(seen) == {expected}
 
@@ -222,7 +133,7 @@ def test_the_laptop_scale_measures_and_the_others_do_not(monkeypatch, tmp_path, 
 )
 def test_weights_moments_and_residual_stream_stay_in_float32(method):
     config = replace(CONFIG, method=method, layers=2)
-    live = Run(config, noise(), CPU, options=Options(precision="bfloat16"))
+    live = Run(config, noise(), CPU, Options(precision="bfloat16"))
     streams, products = [], []
     for block in live.model.blocks:
         block.register_forward_hook(lambda module, inputs, output: streams.append(output.dtype))
@@ -334,7 +245,7 @@ def test_it_is_written_out_where_a_processor_trains_in_bfloat16():
 def test_every_method_trains_in_bfloat16_as_in_float32(method):
     losses, gradients = [], []
     for precision in ("float32", "bfloat16"):
-        live = Run(replace(CONFIG, method=method, width=32), noise(), CPU, options=Options(precision=precision))
+        live = Run(replace(CONFIG, method=method, width=32), noise(), CPU, Options(precision=precision))
         losses.append(live.loss(live.model, live.images[:64], live.labels[:64]))
         losses[-1].backward()
         gradients.append(torch.cat([p.grad.flatten() for p in live.model.parameters()]).double())

@@ -17,6 +17,7 @@ import torch
 from test_experiments import record as a_record
 
 from geolib.encodings import build
+from geolib.exponential import _TAYLOR
 from geolib.lab import Config, LabError, load, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import extended_accuracy, rescaled_accuracy, resized, shuffle_patches
@@ -28,7 +29,7 @@ from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.papers import liere, liere_flops
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.models import ViT, patches
-from geolib.lie import _TAYLOR, Rays, entry_count, position_rotations, skew_matrix
+from geolib.lie import Rays, entry_count, position_rotations, skew_matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 16, "epochs": 2, "dropout": 0.2}
@@ -242,7 +243,7 @@ def test_old_names_stay_and_a_list_is_a_tuple():
 KILLED = """
 import os, signal, sys
 from geolib.lab import Config, run
-from geolib.lab.training.watch import Watch
+from geolib.lab.watch import Watch
 
 usual = Watch.after_step
 

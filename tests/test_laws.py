@@ -6,13 +6,13 @@ Few examples run in ``make test``; ``HYPOTHESIS_PROFILE=mutants`` runs many.
 import inspect
 import math
 
+import methods
 import numpy as np
 import oracles
 import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib import encodings
 from geolib.attention import attention, attention_weights
 from geolib.encodings import METHODS, WRAPPERS, build
 from geolib.rotations import grid_positions
@@ -20,7 +20,6 @@ from geolib.rotations import grid_positions
 F64 = torch.float64
 GRIDS = [(7,), (3, 2), (2, 2, 2)]
 HEADS, DIM = 2, 12
-JUDGED = [*oracles.ORACLES, "lf", "gauss"]
 WRAPPED = [
     "alibi+lf",
     "rope+gauss",
@@ -29,7 +28,7 @@ WRAPPED = [
     "riemannformer-relative+alibi",
     "liere+rmt",
 ]
-NAMES = [*JUDGED, *WRAPPED, "riemannformer+lf", "liere+lf", "rope-axial+lf+alibi"]
+NAMES = [*METHODS, *WRAPPED, "riemannformer+lf", "liere+lf", "rope-axial+lf+alibi"]
 every_name = pytest.mark.parametrize("name", NAMES)
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
 
@@ -50,15 +49,26 @@ def drawn(grid, batch=2):
     return q, k, v, torch.randn(batch, tokens, HEADS * DIM, dtype=F64), grid_positions(*grid).double()
 
 
+def of_cells(name):
+    """Whether a method knows the cells of its grid alone."""
+    return methods.METHODS[name.split("+")[0]].of_cells
+
+
+def is_smooth(name):
+    """Whether there is a derivative by every position."""
+    method, *wrappers = name.split("+")
+    return methods.METHODS[method].smooth and all(methods.WRAPPERS[wrapper].smooth for wrapper in wrappers)
+
+
 def weights_of(placed, q, k, x):
     """The weights of a layer, as attention makes them."""
     a, b = placed.to_reference(q, k)
     return placed.weights(a, b, placed.log_gate(x))
 
 
-def test_every_method_and_wrapper_has_an_oracle():
-    assert set(METHODS) == set(JUDGED)
-    assert set(WRAPPERS) == set(oracles.WRAPPERS) == {word for name in NAMES for word in name.split("+")[1:]}
+def test_every_method_and_wrapper_has_an_entry():
+    assert set(METHODS) == set(methods.METHODS), "each name of the registry has an entry in tests/methods.py"
+    assert set(WRAPPERS) == set(methods.WRAPPERS) == {word for name in NAMES for word in name.split("+")[1:]}
 
 
 # The numbers themselves -----------------------------------------------------------------------------------------------
@@ -69,12 +79,13 @@ def test_every_method_and_wrapper_has_an_oracle():
 def test_weights_are_those_of_the_oracle(name, grid):
     encoding = stirred(name, grid)
     q, k, _, x, cells = drawn(grid)
-    for positions in (cells, cells + 0.37 * torch.randn_like(cells)) if name != "learned" else (cells,):
+    moved = [] if of_cells(name) else [cells + 0.37 * torch.randn_like(cells)]
+    for positions in (cells, *moved):
         placed = encoding.place(positions)
         for layer in range(2):
             got = weights_of(placed.layer(layer), q, k, x).detach().numpy()
             for head in range(HEADS):
-                expected = oracles.oracle(name, encoding, grid, DIM, layer, head)
+                expected = methods.oracle(name, encoding, grid, DIM, layer, head)
                 for b in range(2):
                     wanted = oracles.weights(
                         expected, q[b, head].numpy(), k[b, head].numpy(), positions.numpy(), x[b].numpy()
@@ -83,16 +94,13 @@ def test_weights_are_those_of_the_oracle(name, grid):
 
 
 @every_grid
-@pytest.mark.parametrize("name", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("name", METHODS)
 def test_embeddings_are_those_of_the_oracle(name, grid):
     encoding, (_, _, _, x, positions) = stirred(name, grid), drawn(grid)
     got = (encoding.embed(x, positions) - x).detach().numpy()
+    added = methods.METHODS[name].added or (lambda encoding, width, p: np.zeros(width))
     for token, p in enumerate(positions.numpy()):
-        if name == "learned":
-            wanted = oracles.number(encoding.vectors)[tuple(p.astype(int))]
-        else:
-            pairs = oracles.axial(HEADS * DIM, len(grid), 10000.0)
-            wanted = [f(p[a] * theta) for theta, a in pairs for f in (math.sin, math.cos)]
+        wanted = added(encoding, HEADS * DIM, p)
         np.testing.assert_allclose(got[:, token], np.broadcast_to(wanted, got[:, token].shape), atol=1e-12)
 
 
@@ -149,7 +157,7 @@ def test_weights_times_values_are_what_attend_returns(name):
         more = torch.randn(2, HEADS, extra, DIM, dtype=F64)
         Q, K, V = (torch.cat([more.roll(i, -1), y], 2) for i, y in enumerate((q, k, v)))
         X = torch.cat([torch.randn(2, extra, HEADS * DIM, dtype=F64), x], 1)
-        placed = encoding.place(positions).layer(0)
+        placed = encoding.place(positions).behind(extra).layer(0)
         got = placed.attend(*placed.to_reference(Q, K), V, log_gate=placed.log_gate(X))
         assert_close(got, weights_of(placed, Q, K, X) @ V, atol=1e-12, rtol=1e-10)
 
@@ -168,7 +176,7 @@ def test_memory_layout_does_not_matter(name):
 # Gradients ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "learned" not in name])
+@pytest.mark.parametrize("name", [name for name in NAMES if not of_cells(name)])
 def test_gradients_are_the_numerical_ones(name):
     grid = (2, 2)
     encoding, (q, k, v, x, positions) = (
@@ -192,8 +200,7 @@ def test_gradients_are_the_numerical_ones(name):
         return torch.func.functional_call(_Runs(encoding, run), {f"encoding.{n}": p for n, p in zip(names, values)}, q)
 
     leaves = [y.detach().clone().requires_grad_() for y in (positions, x, *parameters)]
-    if {"alibi", "rmt", "compass"} & set(name.split("+")):
-        leaves[0].requires_grad_(False)  # |m - m| has no derivative, and a compass counts cells
+    leaves[0].requires_grad_(is_smooth(name))
     assert torch.autograd.gradcheck(loss, leaves, atol=1e-6, fast_mode=True)
 
 
@@ -227,49 +234,20 @@ def test_constants_of_a_method_get_no_gradient(name):
 
 # Options --------------------------------------------------------------------------------------------------------------
 
-# For each option of a registered method, a value away from its default. A new option needs a line here.
-AWAY = {
-    "axes": None,
-    "base": 7.0,
-    "longest": 50.0,
-    "gate_bias": 0.0,
-    "law": "free",
-    "law_options": {"alpha": 0.5},
-    "far": 0.5,
-    "learn_angles": True,
-    "per_head": False,
-    "per_layer": True,
-    "sigma": 0.7,
-    "per_position": True,
-    "learn_precision": False,
-    "share": "all",
-    "block": 4,
-    "scale": 0.5,
-    "std": 0.2,
-    "transport": "frames",
-    "vectors": 2,
-    "slopes": "alibi",
-    "turn": 0.9,
-    "power": 4,
-}
-
 
 def options_of(name):
     """The options of a method, from the functions and classes that its line of the registry calls."""
-    makers = {
-        "sinusoidal": [encodings.Sinusoidal],
-        "learned": [encodings.Learned],
-        "rope-axial": [encodings.axial_frequencies],
-        "lf": [encodings._focused],
-        "gauss": [encodings._focused],
-        "sympow": [encodings.PowerScores],
-    }
-    found = [encodings._riemannian] if name.startswith("riemannformer") else makers.get(name, [METHODS[name]])
-    taken = {"method_class", "setting", "encoding", "width", "grid", "axes", "dim", "options", "method"}
-    return sorted({p for f in found for p in inspect.signature(f).parameters} - taken)
+    found = methods.METHODS[name].makers or [METHODS[name]]
+    taken = {"method_class", "setting", "encoding", "width", "heads", "grid", "axes", "dim", "options", "method"}
+    return {p for f in found for p in inspect.signature(f).parameters} - taken
 
 
-OPTIONS = [(name, option) for name in JUDGED for option in options_of(name)]
+@pytest.mark.parametrize("name", METHODS)
+def test_every_option_of_a_method_has_a_value_away_from_its_default(name):
+    assert set(methods.METHODS[name].options) == options_of(name)
+
+
+OPTIONS = [(name, option) for name, method in methods.METHODS.items() for option in method.options]
 
 
 def fingerprint(name, **options):
@@ -286,28 +264,22 @@ def fingerprint(name, **options):
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS, ids=str)
 def test_every_option_of_a_method_makes_a_difference(name, option):
-    assert option in AWAY, f"{name} has a new option {option}: give it a value away from its default in AWAY"
+    away = {option: methods.METHODS[name].options[option]}
     learned, numbers = fingerprint(name)
-    learned_away, numbers_away = fingerprint(name, **{option: AWAY[option]})
+    learned_away, numbers_away = fingerprint(name, **away)
     assert learned != learned_away or not torch.equal(numbers, numbers_away)
-    again = fingerprint(name, **{option: AWAY[option]})
+    again = fingerprint(name, **away)
     assert again[0] == learned_away
     assert torch.equal(again[1], numbers_away)
 
 
-WRAPPER_OPTIONS = [
-    ("lf", "sigma"),
-    ("gauss", "sigma"),
-    ("gauss", "per_position"),
-    ("sympow", "power"),
-    ("rmt", "slopes"),
-]
+WRAPPER_OPTIONS = [(name, option) for name, wrapper in methods.WRAPPERS.items() for option in wrapper.options]
 
 
 @pytest.mark.parametrize(("wrapper", "option"), WRAPPER_OPTIONS)
 def test_a_wrapper_takes_its_options_under_its_name(wrapper, option):
     _, numbers = fingerprint(f"rope+{wrapper}")
-    learned, away = fingerprint(f"rope+{wrapper}", **{wrapper: {option: AWAY[option]}})
+    learned, away = fingerprint(f"rope+{wrapper}", **{wrapper: {option: methods.WRAPPERS[wrapper].options[option]}})
     assert not torch.equal(numbers, away) or learned != fingerprint(f"rope+{wrapper}")[0]
 
 

@@ -60,6 +60,7 @@ def functions_of_tests():
 
 def test_the_ledger_has_every_item_of_its_sources_once():
     groups = {group["key"]: [row["id"] for row in group["rows"]] for group in ledger.groups(PATH)}
+    assert all(name.startswith("BK-") for name in groups.pop("BK", []))  # of chapters beyond the papers
     wanted = {key: [f"{key}-{item}" for item in items.split()] for key, items in ITEMS.items()}
     assert groups == wanted | {"findings": FINDINGS.split()}
     anchors = [ledger.anchor(name) for names in groups.values() for name in names]
@@ -72,7 +73,7 @@ def test_a_row_is_well_formed(row):
     assert ledger.ID.fullmatch(row["id"])
     assert row["statement"].strip().endswith(".")
     assert row["statement"].count("$") % 2 == 0
-    assert 1 <= row["chapter"] <= 14
+    assert 1 <= row["chapter"] <= max(14, len(list((REPOSITORY / "chapters").glob("*.ipynb"))))
     for field in ("functions", "tests"):
         value = row.get(field, "planned")
         assert value in ("planned", None) or (isinstance(value, list) and value)
@@ -87,9 +88,10 @@ def test_functions_that_the_ledger_names_exist():
 
 
 def test_functions_that_the_ledger_names_have_an_api_page():
-    modules = {name.rpartition(".")[0] for _, name in named("functions")}
     pages = "\n".join(path.read_text("utf-8") for path in (REPOSITORY / "book" / "api").glob("*.md"))
-    assert modules <= set(re.findall(r"automodule:: (\S+)\n +:members:", pages))
+    whole = set(re.findall(r"automodule:: (\S+)\n +:members:", pages))
+    alone = set(re.findall(r"auto(?:class|function):: (\S+)", pages))
+    assert {name for _, name in named("functions") if name.rpartition(".")[0] not in whole} <= alone
 
 
 def test_tests_that_the_ledger_names_exist():
@@ -160,8 +162,9 @@ def test_ids_in_the_library_and_its_tests_are_in_the_ledger():
         for name in ledger.ID.findall(path.read_text("utf-8"))
         if name not in ROWS
     }
-    # The tiny book of test_site.py holds one unknown id on purpose.
-    assert unknown - {"test_site.py: RF-99"} == set()
+    # The tiny book of test_site.py holds one unknown id on purpose, and a chapter laid out anew has rows of its own.
+    of_tests = {"test_site.py: RF-99", "test_add_to_it.py: BK-topic", "test_add_to_it.py: BK-more"}
+    assert unknown <= of_tests
 
 
 def test_every_source_line_names_an_id():

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from geolib.exponential import _OnRays
 from geolib.lie import (
-    _OnRays,
     bch,
     cayley,
     commutator,

@@ -261,6 +261,90 @@ def test_fused_form_never_makes_a_matrix_of_tokens_by_tokens(monkeypatch):  # RF
     assert seen["fused_focused_attention"] <= heads * tokens**2 // 8
 
 
+# A Gaussian as features of queries and keys -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unplaced", [0, 2])
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("axes", [1, 3])
+def test_one_plain_call_is_the_gate_and_the_focusing(unplaced, per_head, axes):  # RF-FUSED, RF-21
+    placed, heads = 7, 2
+    q, k = _random(2, heads, placed + unplaced, 4).requires_grad_().unbind(0)
+    v, positions = _random(heads, placed + unplaced, 11).requires_grad_(), _random(placed, axes)
+    sigma = (0.5 + torch.rand(*((heads, 1) if per_head else (1,)), dtype=F64)).requires_grad_()
+    precision = locality.precision_matrix(_random(axes, axes))
+    log_omega = locality.log_attenuation(positions, sigma, precision)
+    gate = torch.nn.functional.pad(log_omega, (unplaced, 0, unplaced, 0))
+    wanted = (
+        ((q @ k.mT / 2 + gate).softmax(-1) @ v, locality.gated_by_features),
+        (locality.focused_attention(q, k, v, positions, sigma, precision), locality.focused_by_features),
+    )
+    for right, call in wanted:
+        got = call(q, k, v, positions, sigma, precision)
+        assert_close(got, right)
+        weights, inputs = torch.randn_like(right), (q, v, sigma)
+        gradients = [torch.autograd.grad(y, inputs, weights, retain_graph=True) for y in (got, right)]
+        for mine, theirs in zip(*gradients):
+            assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+def test_focusing_by_features_is_the_bilateral_sum():  # RF-FUSED, RF-21
+    q, k, v, positions = _random(1, 6, 4), _random(1, 6, 4), _random(1, 6, 3), 5 + _random(6, 2)
+    sigma, precision = torch.tensor([0.8], dtype=F64), locality.precision_matrix(_random(2, 2))
+    expected = _bilateral_loop(q[0], k[0], v[0], positions, sigma.expand(6), precision)[None]
+    assert_close(locality.focused_by_features(q, k, v, positions, sigma, precision), expected)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 2.0**-24), (torch.bfloat16, 2.0**-8)])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rounded_features_err_by_a_power_of_the_unit_times_the_half_squares(dtype, unit, parts):  # RF-21
+    positions = 40 * torch.rand(300, 2, dtype=F64) + 1000  # far from the origin, which must not matter
+    pair = locality.gaussian_features(positions, torch.ones(1, dtype=F64), None, parts, dtype)
+    a, b = (x.double() for x in pair)
+    assert pair[0].dtype == pair[1].dtype == dtype
+    assert a.shape == b.shape == (300, 2 + 2 * parts)
+    u, half = a[:, :2], a[:, :2].square().sum(-1) / 2
+    there = -(u[:, None] - u).square().sum(-1) / 2
+    assert ((a @ b.T - there).abs() <= unit**parts * (half[:, None] + half) + 1e-12).all()
+    centred = positions - (positions.amin(0) + positions.amax(0)) / 2
+    assert ((u - centred).abs() <= unit * centred.abs()).all()
+
+
+def test_features_make_no_matrix_of_tokens_by_tokens():  # RF-FUSED
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    largest = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            largest.extend(x.numel() for x in (out if isinstance(out, tuple) else [out]) if isinstance(x, torch.Tensor))
+            return out
+
+    q, positions = torch.randn(1, 512, 8), torch.arange(512.0)[:, None]
+    with Watch():
+        locality.focused_by_features(q, q, q, positions, torch.ones(1))
+    assert max(largest) <= 2 * 512 * 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sigma": torch.ones(2, 5)}, r"sigma: got shape \(2, 5\); its last dimension must be 1"),
+        ({"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
+        ({"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
+        ({"parts": 0}, "parts: got 0"),
+    ],
+)
+@pytest.mark.parametrize("call", [locality.gated_by_features, locality.focused_by_features])
+def test_features_refuse_what_they_cannot_do(call, changes, message):
+    x = torch.ones(2, 6, 4)
+    arguments = {"q": x, "k": x, "v": x, "positions": torch.zeros(5, 2), "sigma": torch.ones(2, 1)}
+    call(**arguments)
+    with pytest.raises(ValueError, match=message):
+        call(**(arguments | changes))
+
+
 # Bad input ----------------------------------------------------------------------------------------------------------
 
 

@@ -121,7 +121,6 @@ POINTWISE = {
     "latitude transport": lambda x: mf.latitude_transport(x[..., 0], x[..., 1]),
     "great circle": lambda x: mf.great_circle(x, x.roll(1, -1) - 1, x[..., :1]),
     "hyperbola": lambda x: mf.hyperbola(x, x + vec(2, 1, 0).to(x), x[..., :1]),
-    "power transport": lambda x: mf.power_transport(-0.3, x[..., 0], x[..., 1]),
     "spherical area": lambda x: mf.spherical_area(*(F.normalize(x.roll(i, -1) + i, dim=-1) for i in range(3))),
 }
 
@@ -656,7 +655,6 @@ def test_transport_of_the_power_metric_along_the_first_axis(dim):  # RF-FLAT, RF
     start, end = (torch.cat([x[None], vec(0.2, -0.5)[: dim - 1]]) for x in (n, m))
     turned = mf.transport_matrix(mf.power_metric(log_s, dim), mf.segment(start, end))
     close(turned, 0.6 ** ((n - m) / 2) * torch.eye(dim).double())
-    close(turned, mf.power_transport(log_s, n, m) * torch.eye(dim).double())
 
 
 # The shortest way -----------------------------------------------------------------------------------------------------

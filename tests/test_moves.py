@@ -166,7 +166,8 @@ def page_state(name):
 
 
 def saved(widget):
-    return widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id", "_esm", "_css"])
+    later = [name for name in widget.keys if name.startswith("_later")]
+    return widget.get_state([*widget.parameters(), *later, "share", "_rules", "_anywidget_id", "_esm", "_css"])
 
 
 def page_of(widgets, body):
@@ -174,11 +175,15 @@ def page_of(widgets, body):
     text = json.dumps({"state": {f"w{i}": {"state": state} for i, state in enumerate(widgets)}}).replace("</", "<\\/")
     views = [VIEW % f"w{i}" for i in range(len(widgets))]
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>A page</title><body>{body.format(*views)}'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>A page</title><style>{DOCKED}</style>'
+        f"<body>{body.format(*views)}"
         f'<script type="application/vnd.jupyter.widget-state+json">{text}</script><script>{HOST}</script></body></html>'
     )
 
 
+# What the book's style says of a figure that comes to its sentence.
+STYLE = (REPOSITORY / "book" / "_static" / "house.css").read_text("utf-8")
+DOCKED = "".join(re.findall(r"(?m)^\.explorable\[data-docked[^{]*\{[^}]*\}", STYLE))
 VIEW = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "%s"}</script>'
 FAR = '<div style="height: 1500px"></div>'
 

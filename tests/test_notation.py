@@ -131,6 +131,12 @@ def test_a_clash_is_seen(table, complaint):
     assert complaint in found[0]
 
 
+def test_a_table_is_found_folded_or_bare():
+    table = "| symbol | meaning |\n|---|---|\n| $q$; $k$ | query; key |\n"
+    folded = f":::{{admonition}} Symbols of this chapter\n:class: symbols dropdown\n{table}:::\n\nText."
+    assert list(rows_of(folded)) == list(rows_of(f"Text.\n\n{table}\nText.")) == [("q", "query"), ("k", "key")]
+
+
 def test_what_agrees_is_no_clash():
     table = "| symbol | meaning |\n|---|---|\n| $q$; $k$ | query; key (12 numbers) |\n| $\\kappa$ | steepness |\n"
     assert clashes(settled(), {"one": list(rows_of(table)), "two": list(rows_of(table))}) == []

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pkgutil
 
+import methods
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
@@ -31,10 +32,10 @@ from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass, modules, rows
 from geolib.encodings import build
 from geolib.manifolds import charts
-from geolib.placed import Carried, FocusedByBlocks, Gated, Reordered, Together, cis, turn_pairs
+from geolib.placed import ByLayer, Carried, FocusedByBlocks, Gated, Reordered, Together, cis, turn_pairs
 from geolib.recurrence import chunks, fused, layers
 
-ASIDE = ("lab", "explorables", "check", "figures")  # these have tests of their own kinds
+ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tests of their own kinds
 
 # Parameters that are there so that all of a kind can be called alike.
 EXCUSED = {
@@ -211,6 +212,7 @@ NARROW = [t.bfloat16() for t in (Q, K, V)]
 ASKED = {"log_gate": GATE, "causal": True, "mask": SEEN}  # of what is placed
 SHAPE = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=DOUBLE)
 CELLS, WIDTHS = torch.randn(5, 2, dtype=DOUBLE), torch.tensor([[0.7], [1.5]], dtype=DOUBLE)
+APART = torch.cat([0.3 * CELLS[:4], 60 + CELLS[4:]])  # four neighbours far from the middle
 GATES, TURNS = -torch.rand(1, 2, 5, dtype=DOUBLE), torch.rand(1, 2, 5, 2, dtype=DOUBLE)
 BEFORE = recurrence.recurrent_form(K, Q, V, 2, GATES, TURNS)[1]
 CARRIED = {"log_gates": GATES, "turns": TURNS, "state": BEFORE}
@@ -326,6 +328,20 @@ ROWS = [
     ),
     ("attention.Placed.weights", lambda **o: Placed().weights(Q, K, **o), ASKED | {"scale": 0.9}),
     (
+        "attention.Placed.attention",
+        seeded(lambda **o: OfData().attention(Q, K, V, **o)),
+        {"x": X, "causal": True, "mask": SEEN, "scale": 0.9, "dropout": 0.5},
+    ),
+    *(
+        (f"{name}.behind", lambda p=placed, **o: torch.tensor(p.behind(1, **o).unplaced), {"keys": 3})
+        for name, placed in {
+            "attention.Placed": OfData(),
+            "placed.Around": Reordered(OfData()),
+            "placed.Together": Together([OfData()]),
+            "placed.ByLayer": ByLayer([OfData()]),
+        }.items()
+    ),
+    (
         "placed.FocusedByBlocks.attend",
         seeded(lambda **o: blocks("attend")(Q, K, V, **o)),
         ASKED | {"scale": 0.9, "dropout": 0.5},
@@ -394,9 +410,7 @@ ROWS = [
         for name in ("riemannformer_general_row", "riemannformer_diagonal_row")
     ),
     ("connection.rows.locality_row", lambda **o: of_row(rows.locality_row(2, 0.7, **o)), {"shape": SHAPE}),
-    ("encodings.Sinusoidal", fitted(lambda **o: encodings.Sinusoidal(16, **{"axes": 2} | o)), {"base": 7.0}),
     ("encodings.Sinusoidal", or_refused(fitted(lambda **o: encodings.Sinusoidal(16, **o))), {"axes": 2}),
-    ("encodings.Learned", fitted(lambda **o: encodings.Learned(16, (2, 2), **o)), {"std": 0.1}),
     *(
         (f"encodings.RiemannFormer{kind}", riemannian(f"RiemannFormer{kind}"), SPECIAL)
         for kind in ("", "General", "Diagonal", "Reflection", "Relative")
@@ -415,29 +429,19 @@ ROWS = [
         or_refused(fitted(lambda **o: encodings.LieRE(torch.rand(2, 1, 1, 2, 28), 8, **o))),
         {"layers": 2},
     ),
-    *(
-        (f"encodings.{kind}.place", placing(name), {"keys": 0.5 * GRID + 0.3})
-        for kind, name in {
-            "RoPE": "rope",
-            "ALiBi": "alibi",
-            "ManhattanDecay": "rmt",
-            "RiemannFormer": "riemannformer",
-            "RiemannFormerRelative": "riemannformer-relative",
-            "LocalityFocusing": "lf",
-            "Composed": "rope+alibi",
-            "LieRE": "liere",
-            "SphericalRoPE": "spherical",
-        }.items()
-    ),
+    ("encodings.Composed.place", placing("rope+alibi"), {"keys": 0.5 * GRID + 0.3}),
     *(
         (f"encodings.{kind}.place", placing(name, per_layer=True), {"keys": 0.5 * GRID + 0.3})
         for kind, name in {"PerLayer": "riemannformer", "PerLayerFocusing": "lf"}.items()
     ),
     ("encodings.RoPE", fitted(lambda **o: encodings.RoPE(FREQUENCIES, **o)), {"length": 2.0}),
+    ("encodings.RoPE.text", lambda **o: encodings.RoPE.text(16, **o).frequencies, {"base": 50.0}),
+    ("encodings.RoPE.image", lambda **o: encodings.RoPE.image(24, **o).frequencies, {"axes": 3, "base": 50.0}),
+    ("encodings.ALiBi", lambda **o: encodings.ALiBi(2, **o).slopes, {"slopes": (0.5, 0.1)}),
     (
         "encodings.HalfSplit",
         fitted(lambda **o: encodings.HalfSplit(encodings.RoPE(FREQUENCIES[:2]), **o)),
-        {"turned": 4},
+        {"turned": 8},
     ),
     (
         "encodings.HalfSplit.place",
@@ -467,8 +471,8 @@ ROWS = [
     ("lie.initial_top_angle", lambda **o: lie.initial_top_angle(8, **o), {"high": 1.0}),
     ("lie.uniform_entries", random_by(lambda **o: lie.uniform_entries(3, **o)), {"high": 1.0, "generator": 2}),
     ("lie.mixed_frequencies", random_by(lambda **o: lie.mixed_frequencies(TWO_AXES, 2, **o)), {"generator": 2}),
-    ("lie.position_rotations", lambda **o: lie.position_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
-    ("lie.placed_rotations", lambda **o: lie.placed_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
+    ("exponential.position_rotations", lambda **o: lie.position_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
+    ("exponential.placed_rotations", lambda **o: lie.placed_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
     ("locality.whiten", lambda **o: locality.whiten(CELLS, **o), {"precision": SHAPE}),
     ("locality.squared_distances", lambda **o: locality.squared_distances(CELLS, **o), {"precision": SHAPE}),
     *(
@@ -482,6 +486,19 @@ ROWS = [
             {"precision": SHAPE},
         )
         for f in ("focused_attention", "fused_focused_attention")
+    ),
+    (
+        "locality.gaussian_features",
+        lambda **o: locality.gaussian_features(CELLS, WIDTHS, **o),
+        {"precision": SHAPE, "parts": 2, "dtype": torch.bfloat16},
+    ),
+    *(
+        (
+            f"locality.{f}",
+            lambda f=f, **o: getattr(locality, f)(*torch.stack([Q, K, V]).bfloat16(), APART, WIDTHS, **o),
+            {"precision": SHAPE, "parts": 2},
+        )
+        for f in ("gated_by_features", "focused_by_features")
     ),
     ("locality.rmt_slopes", lambda **o: locality.rmt_slopes(4, **o), {"first": 1.0, "span": 2.0}),
     (
@@ -547,19 +564,19 @@ ROWS = [
     (
         "recurrence.layers.SympowAttention",
         seeded(worked(lambda **o: recurrence.SympowAttention(16, 2, **o)(X))),
-        {"power": 4, "longest": 64.0, "gate_bias": 0.0, "chunk": 2},
+        {"power": 4, "longest": 64.0, "gate_bias": 0.0, "chunk": 2, "key_heads": 1},
     ),
     (
         "recurrence.layers.SympowAttention.forward",
         seeded(lambda **o: recurrence.SympowAttention(16, 2)(X, **o)),
-        {"state": LAYER_STATE},
+        {"state": LAYER_STATE, "mask": torch.arange(5)[None] != 2, "starts": torch.arange(5) == 3},
     ),
     (
         "recurrence.layers.SympowEncoding",
         fitted(lambda **o: recurrence.SympowEncoding(16, 2, FREQUENCIES, **o)),
         {"gate_bias": 0.0},
     ),
-    ("recurrence.layers.SympowEncoding.place", placing("sympow-gates"), {"keys": 0.5 * GRID + 0.3}),
+    ("recurrence.layers.SympowEncoding.place", or_refused(placing("sympow-gates")), {"keys": 0.5 * GRID + 0.3}),
     ("recurrence.layers.PowerScores", lambda **o: weighed(recurrence.PowerScores(Encoding(), **o)), {"power": 4}),
     ("recurrence.layers.PowerScores.place", placing("rope+sympow"), {"keys": 0.5 * GRID + 0.3}),
     ("rotations.language_frequencies", lambda **o: rotations.language_frequencies(8, **o), {"base": 7.0}),
@@ -573,8 +590,9 @@ ROWS = [
     (
         "rotations.yarn_frequencies",
         lambda **o: rotations.yarn_frequencies(16, 8.0, 1000, **o),
-        {"base": 500.0, "slow": 12.0, "fast": 60.0},
+        {"base": 500.0, "slow": 12.0, "fast": 60.0, "truncate": False},
     ),
+    ("rotations.yarn_length", lambda **o: rotations.yarn_length(8.0, **o), {"mscale": 0.7, "mscale_all_dim": 0.5}),
     *(
         (
             f"rotations.to_{order}",
@@ -598,6 +616,26 @@ ROWS = [
         for f in ("monomials", "norm_functional")
     ),
 ]
+
+
+def rows_of_methods(written):
+    """Rows for classes of registered methods where none is written: options that a name takes too, and keys."""
+    for name, entry in methods.METHODS.items():
+        kind = type(build(name, width=16, heads=2, grid=(2, 2)))
+        where = f"{kind.__module__.removeprefix('geolib.')}.{kind.__name__}"
+        if (f"{where}.place", "keys") in OPTIONAL - written - set(EXCUSED):
+            yield f"{where}.place", placing(name), {"keys": 0.5 * GRID + 0.3}
+        away = {option: value for option, value in entry.options.items() if (where, option) in OPTIONAL - written}
+        if away:
+            yield where, seeded(of_name(name)), away
+        written = written | {(where, option) for option in away} | {(f"{where}.place", "keys")}
+
+
+def of_name(name):
+    return lambda **options: weighed(build(name, width=16, heads=2, grid=(2, 2), **options))
+
+
+ROWS += rows_of_methods({(name, option) for name, _, away in ROWS for option in away})
 
 
 def check_rows(rows, options, excused=()):

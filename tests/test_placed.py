@@ -1,16 +1,33 @@
 """Every method placed once: in one graph, exported, on the meta device, at positions of all kinds, in narrow dtypes."""
 
 import copy
+import itertools
+import math
 import re
+import warnings
 
+import methods
 import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib import lie
+from geolib import attention as attention_module
+from geolib import encodings, exponential, flex, lie, locality, rotations
+from geolib import placed as placed_module
 from geolib._checks import as_places
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, extended
-from geolib.encodings import METHODS, LieRE, LocalityFocusing, RoPE, SphericalRoPE, build
+from geolib.encodings import (
+    METHODS,
+    WRAPPERS,
+    HalfSplit,
+    LieRE,
+    LocalityFocusing,
+    Options,
+    RoPE,
+    SphericalRoPE,
+    build,
+    options_of,
+)
 from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
@@ -113,8 +130,8 @@ def test_the_exponential_reads_no_numbers_away_from_the_cpu():
     A = torch.empty(5, 8, 8, device="meta")
     with pytest.raises(RuntimeError, match=r"item\(\)"):
         float(A.sum())
-    n = lie._squarings(A)
-    assert lie._expm1(A, n).shape == lie._expm1_adjoint(A, A, n).shape == A.shape
+    n = exponential._squarings(A)
+    assert exponential._expm1(A, n).shape == exponential._expm1_adjoint(A, A, n).shape == A.shape
 
 
 ONCE = ("cos", "sin", "exp", "exp2", "log", "log1p", "softplus", "round", "abs", "geolib::expm1", "index_select")
@@ -140,8 +157,50 @@ def test_a_step_issues_fewer_operations_than_layers_that_start_from_positions():
     rows = {
         row["method"]: row["operations"] for row in operations.run(methods=["none", "rope-axial", "riemannformer+lf"])
     }
-    assert rows["rope-axial"] - rows["none"] <= 6 * 30
-    assert rows["riemannformer+lf"] - rows["none"] <= 6 * 90 + 60
+    assert rows["rope-axial"] - rows["none"] <= 6 * 30 + 1
+    assert rows["riemannformer+lf"] - rows["none"] <= 6 * 90 + 80
+
+
+# One call, and a place for every token -------------------------------------------------------------------------------
+
+
+@every_case
+def test_one_call_is_all_the_steps_of_a_layer(name, options):
+    """Written out: carried, scored with the gate, weighed, attenuated; behind a token that has no place."""
+    encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
+    q, k, v = heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
+    placed = encoding.place(grid_positions(*GRID)).behind(1).layer(1)
+    score, omega = scores(placed, q * (WIDTH // HEADS) ** -0.5, k, x)
+    assert_close(placed.attention(q, k, v, x), score.softmax(-1) * omega @ v, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
+def test_tokens_that_have_no_place_are_said(name):
+    """A picture of more patches than positions is no reason to shift them all."""
+    encoding, x = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2), torch.randn(1, 16, WIDTH)
+    placed, q = encoding.place(grid_positions(*GRID)).layer(0), heads_of(1, 16)
+    for wrong in (placed, placed.behind(1), placed.behind(4, keys=3), placed.behind(5)):
+        with pytest.raises(ValueError, match="positions: got 12 rows; there are 16 tokens"):
+            wrong.attention(q, q, q, x)
+    with pytest.raises(ValueError, match=re.escape("where the first 4 have none, placed.behind(4)")):
+        placed.attention(q, q, q, x)
+    assert placed.behind(4).attention(q, q, q, x).shape == q.shape
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "learned"])
+def test_vectors_are_added_where_each_token_has_a_place(name):
+    encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID)
+    with pytest.raises(ValueError, match="positions: got 12 rows; there are 13 tokens"):
+        encoding.embed(torch.zeros(1, 13, WIDTH), grid_positions(*GRID))
+
+
+def test_tokens_before_heads_are_refused():
+    """(batch, tokens, heads, head_dim), as flash-attn has it, would turn by heads."""
+    for tokens, heads in ((1, 4), (12, 4)):
+        placed, q = RoPE(language_frequencies(16)).place(torch.arange(tokens)), torch.randn(2, tokens, heads, 16)
+        with pytest.raises(ValueError, match=r"queries and keys are \(batch, heads, tokens, head_dim\)"):
+            placed.attention(q, q, q)
+        assert placed.attention(*[q.transpose(1, 2)] * 3).shape == (2, heads, tokens, 16)
 
 
 # Positions of all kinds -----------------------------------------------------------------------------------------------
@@ -152,13 +211,13 @@ def test_positions_may_differ_from_sample_to_sample(name, options):
     encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
     positions = torch.stack([grid_positions(*GRID), grid_positions(*GRID).flip(0)])
     q, k = heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
-    whole, embedded = encoding.place(positions), encoding.embed(x, positions)
+    whole, embedded = encoding.place(positions).behind(1), encoding.embed(x[:, 1:], positions)
     for i, own in enumerate(positions):
         one = slice(i, i + 1)
-        assert_close(embedded[one], encoding.embed(x[one], own))
+        assert_close(embedded[one], encoding.embed(x[one, 1:], own))
         for layer in range(2):
             got = scores(whole.layer(layer), q, k, x)
-            alone = scores(encoding.place(own).layer(layer), q[one], k[one], x[one])
+            alone = scores(encoding.place(own).behind(1).layer(layer), q[one], k[one], x[one])
             for a, b in zip(got, alone):
                 a = a[one] if a.dim() == 4 else a
                 assert_close(a.expand(1, HEADS, *a.shape[-2:]) if a.dim() else a, b.expand_as(a) if a.dim() else b,
@@ -171,13 +230,14 @@ def test_queries_and_keys_may_stand_at_different_positions(name, options):
     encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
     positions, q, k = grid_positions(*GRID), heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
     for layer in range(2):
-        score, omega = scores(encoding.place(positions).layer(layer), q, k, x)
-        beside = encoding.place(positions[-3:], keys=positions).layer(layer)
+        score, omega = scores(encoding.place(positions).behind(1).layer(layer), q, k, x)
+        beside = encoding.place(positions[-3:], keys=positions).behind(0, keys=1).layer(layer)
         own = scores(beside, q[:, :, -3:], k, x)
         assert_close(own[0], score[:, :, -3:], atol=1e-4, rtol=1e-4)
         assert_close(own[1], omega[..., -3:, :] if omega.dim() else omega)
         samples = positions.expand(2, -1, -1)
-        for a, b in zip(own, scores(encoding.place(samples[:, -3:], keys=samples).layer(layer), q[:, :, -3:], k, x)):
+        apart = encoding.place(samples[:, -3:], keys=samples).behind(0, keys=1).layer(layer)
+        for a, b in zip(own, scores(apart, q[:, :, -3:], k, x)):
             assert_close(b.expand(2, *b.shape[1:]) if b.dim() == 4 else b, a.expand_as(b) if b.dim() else a,
                          atol=1e-4, rtol=1e-4)  # fmt: skip
 
@@ -229,11 +289,13 @@ def test_positions_with_few_digits_cost_angles_in_float64_none(make, features):
         assert_close(encoding.place(positions).to_reference(q, q)[0], exact, atol=1e-13, rtol=0)
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
+@pytest.mark.parametrize("name", METHODS)
 def test_positions_of_another_shape_are_refused(name):
     encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2)
+    if type(encoding).place is Encoding.place:
+        pytest.skip("it has nothing to place")
     wrong = torch.zeros(5, 3)
-    one_axis = wrong[0, 0] if name in {"alibi", "rmt"} else wrong[0]  # these two take a vector, for any number of axes
+    one_axis = wrong[0, 0] if methods.METHODS[name].any_axes else wrong[0]
     for shape in (one_axis, torch.zeros(1, 1, 5, 2)):
         with pytest.raises(ValueError, match=re.escape(f"positions: got shape {tuple(shape.shape)}")):
             encoding.place(shape)
@@ -241,6 +303,154 @@ def test_positions_of_another_shape_are_refused(name):
         encoding.place([[0.0, 0.0]])
     with pytest.raises(ValueError, match="keys: got shape"):
         encoding.place(torch.zeros(5, 2), keys=wrong)
+
+
+# What would go wrong without a word ----------------------------------------------------------------------------------
+
+
+def test_narrow_positions_beyond_their_whole_numbers_are_warned_of():
+    rope, alibi = RoPE.text(16), build("alibi", width=8, heads=2, grid=(4,))
+    for encoding, far in itertools.product((rope, alibi), (torch.arange(1000), torch.tensor([500, 501]))):
+        with pytest.warns(UserWarning, match="positions in bfloat16 go beyond 256"):
+            encoding.place(far.bfloat16())
+    with pytest.warns(UserWarning, match="keys in float16 go beyond 2048"):
+        rope.place(torch.arange(3), keys=torch.arange(2100).half())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for fine in (torch.arange(1000), torch.arange(1000).float(), torch.arange(257).bfloat16()):
+            rope.place(fine)
+        build("rope-axial", width=16, heads=2, grid=(20, 20)).place(grid_positions(20, 20).bfloat16())
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["rope", "alibi", "liere", "riemannformer", "lf"])
+def test_positions_are_finite(name, wrong):
+    encoding = build(name, width=16, heads=2, grid=(4,))
+    with pytest.raises(ValueError, match="positions: got inf or NaN"):
+        encoding.place(torch.tensor([0.0, wrong]))
+    with pytest.raises(ValueError, match="keys: got inf or NaN"):
+        encoding.place(torch.zeros(2), keys=torch.tensor([wrong]))
+
+
+def test_positions_may_be_batched_by_a_transform():
+    rope, q = RoPE.text(16), torch.randn(3, 2, 5, 16)
+    positions = torch.arange(15.0).view(3, 5)
+    got = torch.vmap(lambda q, p: rope.place(p).to_reference(q, q)[0])(q, positions)
+    assert_close(got, torch.stack([rope.place(p).to_reference(x, x)[0] for x, p in zip(q, positions)]))
+
+
+def test_whole_numbers_for_queries_are_refused():
+    placed, q = RoPE.text(16).place(torch.arange(3)), torch.ones(1, 1, 3, 16)
+    with pytest.raises(ValueError, match=r"k: got torch.int64; it must be floating point"):
+        placed.to_reference(q, q.long())
+
+
+@pytest.mark.parametrize("kind", ["", "-general", "-diagonal", "-reflection"])
+def test_scales_are_refused_where_vectors_would_grow_out_of_all_bounds(kind):
+    encoding = build(f"riemannformer{kind}", width=16, heads=2, grid=(64,))
+    with pytest.raises(ValueError, match=r"positions: got \[-20000.0\] to .* scales are sound up to 1e\+06"):
+        encoding.place(torch.arange(-20000.0, 0, 100))
+    with pytest.raises(ValueError, match="keys: got"):
+        encoding.place(torch.arange(3), keys=torch.tensor([-20000]))
+    q = torch.ones(1, 2, 3, 8)
+    for sound in (torch.tensor([-300, 0, 300]), torch.tensor([0, 10**6, 10**7])):
+        assert all((x.abs() <= 1e7).all() for x in encoding.place(sound).to_reference(q, q))
+
+
+def test_scales_that_stay_relative_reach_farther_and_not_without_end():
+    encoding = build("riemannformer-relative", width=16, heads=2, grid=(64,))
+    encoding.place(torch.tensor([-20000]))
+    for far in (-60000, 60000):
+        with pytest.raises(ValueError, match="positions: got"):
+            encoding.place(torch.tensor([far]))
+
+
+def test_generators_load_around_their_own_unit_alone():
+    sizes = {"width": 16, "heads": 2}
+    trained, other = build("liere", grid=(8, 8), **sizes), build("liere", grid=(16, 16), **sizes)
+    with pytest.raises(RuntimeError, match=r"unit: got \[7.0, 7.0\] in the state; this one has \[15, 15\]"):
+        other.load_state_dict(trained.state_dict())
+    older = {"generators": trained.generators.detach()}
+    other.load_state_dict(older)
+    assert other.unit.tolist() == [15.0, 15.0]
+    build("liere", grid=(8, 8), **sizes).bfloat16().load_state_dict(trained.state_dict())
+
+
+def test_half_split_heads_hold_pairs_as_far_as_frequencies_go():
+    """Partial rotary of others: rotate_half of the first features alone."""
+    q, positions = torch.randn(1, 1, 5, 16, dtype=torch.float64), torch.arange(5)
+    cos, sin = (
+        f(positions[:, None] * language_frequencies(8).double()[:, 0]).repeat(1, 2) for f in (torch.cos, torch.sin)
+    )
+    first, second = q[..., :4], q[..., 4:8]
+    turned = q[..., :8] * cos + torch.cat([-second, first], -1) * sin
+    got, _ = HalfSplit(RoPE(language_frequencies(8))).place(positions).to_reference(q, q)
+    assert_close(got, torch.cat([turned, q[..., 8:]], -1), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: RoPE(64), r"frequencies: got int 64; .*RoPE.text\(64\)"),
+        (lambda: RoPE(language_frequencies(8)[:, 0]), r"frequencies: got shape \(4,\); .*frequencies\[:, None\]"),
+        (lambda: RoPE([1.0]), "frequencies: got list"),
+        (lambda: build("rope", width=16, heads=2, grid=10), r"grid: got 10; .*\(1024,\) for a text"),
+        (lambda: build("rope", width=16, heads=2, grid=(4, 0)), "grid: got"),
+        (lambda: build("rope", width=16, heads=2, grid=(4,), bass=1.0), r"options: got .*it has \{'base': 10000.0\}"),
+        (lambda: build("alibi", width=16, heads=2, grid=(4,), slopes=[1.0]), "slopes: got 1 numbers"),
+        (lambda: placed_alibi().attention(*torch.randn(3, 2, 3, 5, 4)), "q: got 3 heads; the encoding has 2"),
+        (lambda: masked(torch.ones(2, 5, dtype=torch.bool)), r"mask: got shape \(2, 5\); .*mask\[:, None, None\]"),
+        (lambda: masked(torch.ones(3, 1, 5, 5, dtype=torch.bool)), "mask: got shape"),
+    ],
+)
+def test_errors_say_what_to_write(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["sympow-gates", "compass", "rope+sympow"])
+def test_gates_that_are_read_from_the_data_ask_for_them(name):
+    placed = build(name, width=WIDTH, heads=HEADS, grid=GRID).place(grid_positions(*GRID))
+    q = heads_of(1, TOKENS)
+    if name == "rope+sympow":  # powers read nothing
+        assert placed.attention(q, q, q).shape == q.shape
+        return
+    with pytest.raises(ValueError, match="x: got None"):
+        placed.attention(q, q, q)
+
+
+def placed_alibi():
+    return build("alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5))
+
+
+def masked(mask):
+    return placed_alibi().attention(*torch.randn(3, 2, 2, 5, 4), mask=mask)
+
+
+def test_masks_of_every_shape_that_fits_are_taken():
+    for shape in ((5,), (5, 5), (1, 5), (2, 5, 5), (2, 1, 1, 5), (2, 2, 5, 5)):
+        assert masked(torch.ones(shape, dtype=torch.bool)).shape == (2, 2, 5, 4)
+
+
+@pytest.mark.parametrize("name", [*METHODS, *(f"rope+{wrapper}" for wrapper in WRAPPERS)])
+def test_options_are_listed_with_their_defaults(name):
+    listed, sizes = options_of(name), {"width": 48, "heads": 2, "grid": (3, 4), "layers": 2}
+    assert set(listed) <= Options.__annotations__.keys()
+    torch.manual_seed(0)
+    plain = build(name, **sizes)
+    torch.manual_seed(0)
+    spelled = build(name, **sizes, **listed)
+    assert repr(spelled) == repr(plain)
+    for a, b in zip(spelled.state_dict().values(), plain.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("module", [attention_module, encodings, placed_module, rotations, locality, flex])
+def test_public_names_are_listed(module):
+    own = {name for name, x in vars(module).items() if getattr(x, "__module__", None) == module.__name__}
+    public = {name for name in own if not name.startswith("_")}
+    assert public <= set(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)
 
 
 # Narrow dtypes --------------------------------------------------------------------------------------------------------
@@ -436,7 +646,9 @@ def test_a_method_of_ones_own_is_one_class():
 
             return Cut()
 
-    weights = MultiHeadAttention(8, 2).weights(torch.randn(1, 5, 8), Window().place(torch.arange(4.0)[:, None]))
+    weights = MultiHeadAttention(8, 2).weights(
+        torch.randn(1, 5, 8), Window().place(torch.arange(4.0)[:, None]).behind(1)
+    )
     assert (weights[..., 1, 3:] == 0).all()
     assert (weights[..., 0, :] > 0).all()  # the token without a place sees all
 
@@ -447,7 +659,7 @@ def test_a_method_of_ones_own_is_one_class():
 @pytest.fixture
 def unread(monkeypatch):
     """As on a GPU: no number is looked at."""
-    monkeypatch.setattr(lie, "_readable", lambda x: False)
+    monkeypatch.setattr(exponential, "readable", lambda x: False)
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-6, 1.0, 300.0, 13_000.0])
@@ -463,7 +675,7 @@ def test_a_fixed_number_of_squarings_is_as_exact(unread, size):
 
 def test_what_the_squarings_do_not_reach_is_nan_and_the_rest_is_not(unread):
     A = lie.skew_matrix(torch.randn(2, 28), 8)
-    A = A / lie._size(A)[:, None, None] * torch.tensor([13_000.0, 15_000.0])[:, None, None]
+    A = A / exponential._size(A)[:, None, None] * torch.tensor([13_000.0, 15_000.0])[:, None, None]
     got = lie.position_rotations(torch.ones(1, 1), A[:, None])[0]
     assert got[0].isfinite().all()
     assert got[1].isnan().all()
@@ -535,13 +747,60 @@ def test_pairs_become_complex_wherever_they_lie():
 
 def test_a_long_sequence_is_taken_by_blocks_where_its_keys_are_its_queries():  # RF-FUSED
     focus = LocalityFocusing(Encoding(), heads=2, axes=1, sigma=1.5)
-    short, long, others = torch.rand(255, 1), torch.rand(256, 1), torch.rand(256, 1)
+    short, long, others = torch.rand(1023, 1), torch.rand(1024, 1), torch.rand(1024, 1)
     assert type(focus.place(short)) is Focused
     assert type(focus.place(long)) is FocusedByBlocks
     assert type(focus.place(long, others)) is Focused
     assert_close(
-        focus.place(long, others).attenuation(), focus.place(torch.cat([long, others])).attenuation()[..., :256, 256:]
+        focus.place(long, others).attenuation(), focus.place(torch.cat([long, others])).attenuation()[..., :1024, 1024:]
     )
+
+
+def by_blocks(q, k, v, u, rate):
+    return FocusedByBlocks(Placed(), (u, u), rate).behind(1).attend(q, k, v)
+
+
+def literally(q, k, v, u, rate):
+    return Focused(Placed(), (u, u), rate).behind(1).attend(q, k, v)
+
+
+def focusing_numbers():
+    u, rate = torch.randn(6, 2, dtype=torch.float64), torch.tensor([[0.3], [0.7]], dtype=torch.float64)
+    return [*torch.randn(3, 1, 2, 7, 4, dtype=torch.float64), u, rate]
+
+
+def test_the_form_by_blocks_is_differentiated_twice():  # RF-FUSED
+    numbers = [x.requires_grad_() for x in focusing_numbers()]
+    towards = torch.randn(1, 2, 7, 4, dtype=torch.float64)
+    found = []
+    for form in (by_blocks, literally):
+        once = torch.autograd.grad((form(*numbers) * towards).sum(), numbers, create_graph=True)
+        found.append([*once, *torch.autograd.grad(sum(x.square().sum() for x in once), numbers)])
+    assert_close(found[0], found[1])
+
+
+def test_the_form_by_blocks_is_literal_inside_transforms():  # RF-22
+    q, k, v, u, rate = focusing_numbers()
+    many = torch.randn(3, *q.shape, dtype=torch.float64)
+    assert_close(torch.vmap(lambda q: by_blocks(q, k, v, u, rate))(many), literally(many.flatten(0, 1), *(
+        x.expand(3, -1, -1, -1) for x in (k, v)), u, rate).unflatten(0, (3, 1)))  # fmt: skip
+    for form in (torch.func.jvp, torch.func.vjp):
+        a, b = (form(lambda q, f=f: f(q, k, v, u, rate), (q,), (k,)) if form is torch.func.jvp else
+                form(lambda q, f=f: f(q, k, v, u, rate), q)[1](v) for f in (by_blocks, literally))  # fmt: skip
+        assert_close(a, b)
+
+
+def test_a_gate_for_all_samples_reaches_the_fused_kernel_with_all_dimensions(monkeypatch):
+    """With fewer, torch takes several times as long."""
+    met, kernel = [], torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        "torch.nn.functional.scaled_dot_product_attention",
+        lambda *given, **named: met.append(named["attn_mask"].dim()) or kernel(*given, **named),
+    )
+    placed, q = build("alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5)), torch.randn(3, 2, 5, 4)
+    for causal in (False, True):
+        placed.attention(q, q, q, causal=causal)
+    assert met == [4, 4]
 
 
 def test_widths_in_float64_are_read_in_float64():  # RF-21

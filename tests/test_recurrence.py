@@ -46,6 +46,7 @@ from geolib.recurrence import (
     softmax_form,
     turns_of,
 )
+from geolib.recurrence._shared import gate_sums
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
 from geolib.sympow import dimension, lift, monomials, norm_functional
 
@@ -897,11 +898,15 @@ def test_the_tables_of_a_step_stand_where_the_state_is(monkeypatch):
 def test_decays_of_a_chunk_have_the_values_dtype():
     smooth, steep = torch.full((2, 1, 6), -0.01).double()
     steep[0, 3] = -1e3
-    whole = slice(0, 6)
     for log_g in (smooth, steep):
-        parts = _chunks_cpu._decayed(torch.ones(1, 2, 6), log_g.cumsum(-1), slice(None), whole, whole)
-        assert (parts[0] is None) == (log_g is smooth)
-        assert {t.dtype for t in parts if t is not None} == {torch.float32}
+        sums, first = gate_sums(log_g)
+        sides = _chunks_cpu._Sides.of(sums, first, torch.ones(1, 2, 6), 6)
+        assert sides.slow == [[log_g is smooth]]
+        assert sides.row.dtype == sides.column.dtype == torch.float32
+        (square,) = sides.squares(torch.ones(1, 2, 6), 6)
+        inside = _chunks_cpu._gated(torch.ones(1, 6, 6), sums, first, square, slice(0, 6))
+        assert inside.dtype == torch.float32
+        assert (inside == 1).all() == (log_g is smooth)
 
 
 def test_blocks_of_monomials_stay_in_the_cache_and_fill_a_gpu():
@@ -909,7 +914,7 @@ def test_blocks_of_monomials_stay_in_the_cache_and_fill_a_gpu():
     assert max(sizes) <= 2**19
     assert len(sizes) < 2 * sum(sizes) / 2**19 + 1  # two neighbours would not fit
     pairs = _chunks_cpu._head_groups(torch.zeros(5, 4, 64), 64)
-    assert [(group.start, group.stop) for group in pairs] == [(0, 2), (2, 4), (4, 6)]
+    assert [(group.start, group.stop) for group in pairs] == [(0, 4), (4, 8)]
     for chunk, heads in ((2**16, 4), (2**20, 1)):  # 2**27 numbers, in rows of 512
         groups = _chunks_cpu._head_groups(torch.zeros(9, 4, 64, device="meta"), chunk)
         assert [(group.start, group.stop) for group in groups] == [(i, i + heads) for i in range(0, 9, heads)]
@@ -931,7 +936,10 @@ def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
         assert_close(low, exact.bfloat16(), rtol=0, atol=0)
 
 
-def test_the_work_of_the_chunked_form_is_linear_in_the_tokens():  # CS-chunk
+def test_the_work_of_the_chunked_form_is_linear_in_the_tokens(monkeypatch):  # CS-chunk
+    monkeypatch.setattr(_chunks_cpu, "within_chunks", _chunks_cpu._within)  # an operator would hide its products
+    monkeypatch.setattr(_chunks_cpu, "through_state", _chunks_cpu._through)
+
     def work(tokens):
         with FlopCounterMode(display=False) as counted:
             chunked_form(*inputs(batch=1, heads=1, tokens=tokens)[:3], 2, chunk=8)
@@ -1292,7 +1300,7 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     scores = wide.as_score_mod(x.double())(torch.zeros((), dtype=torch.float64), 0, head, i, j)
     assert_close(scores, wide.log_gate(x.double())[0], rtol=0, atol=1e-14)
     encoding.float()
-    layer, changed = MultiHeadAttention(16, 2, causal=True), x.clone()
+    layer, changed, placed = MultiHeadAttention(16, 2, causal=True), x.clone(), placed.behind(1)
     changed[:, -1] += 1
     assert_close(layer(changed, placed)[:, :-1], layer(x, placed)[:, :-1])
 
@@ -1307,6 +1315,7 @@ def bad(**changes):
 
 
 STATE = empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 3), 2)
+GATED = SympowEncoding(8, 1, document_frequencies(8, 64))
 ONE = torch.ones(2, 2, 4), torch.ones(2, 2, 4), torch.ones(2, 2, 3)
 
 
@@ -1330,7 +1339,6 @@ ONE = torch.ones(2, 2, 4), torch.ones(2, 2, 4), torch.ones(2, 2, 3)
         ("v", torch.ones(2, 2, 4, 3)),
         ("log_gates", torch.full((2, 2, 3), 0.1)),
         ("log_gates", torch.full((2, 2, 3), float("nan"))),
-        ("log_gates", torch.full((2, 2, 3), float("-inf"))),
         ("log_gates", torch.zeros(2, 3)),
         ("turns", torch.zeros(2, 2, 3, 4)),
     ],
@@ -1360,7 +1368,15 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
                                 turns=torch.ones(1, 1, 2, 1)), "q's last dimension"),
         (lambda: recurrence.memory_length(1.0), "gate"),
         (lambda: recurrence.memory_length(0.0), "gate"),
-        (lambda: attention_form(*(torch.ones(2, 2, 0, 4),) * 3, 2), "q"),
+        (lambda: attention_form(*(torch.ones(2, 0, 3, 4),) * 3, 2), "q"),
+        (lambda: SympowAttention(16, 4, key_heads=3), "key_heads"),
+        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 4, dtype=torch.bool)), "mask"),
+        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 3)), "mask"),
+        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), starts=torch.zeros(3, 3, dtype=torch.bool)), "starts"),
+        (lambda: GATED.place(torch.arange(2.0), torch.arange(6.0)), "positions"),
+        (lambda: GATED.place(torch.arange(6.0), torch.arange(2.0)), "positions"),
+        (lambda: GATED.place(torch.arange(2.0)).log_gate(None), "x"),
+        (lambda: GATED.place(torch.arange(2.0)).as_score_mod(), "x"),
         (lambda: attention_form(*(torch.ones(2, 2, 3, 4),) * 2, torch.ones(2, 2, 3, 0), 2), "v"),
         (lambda: recurrence.one_chunk_form(*bad(turns=torch.zeros(2, 2, 3, 3))), "turns"),
         (lambda: recurrence.alibi_log_gates(torch.tensor([-1.0]), 3), "slopes"),

@@ -13,7 +13,7 @@ import yaml
 
 from geolib.lab.__main__ import main
 from geolib.lab.files import RECORDED, checkout
-from geolib.lab.runs import record_files
+from geolib.lab.records import record_files
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAMED = ("geolib/__init__.py", "CITATION.cff", "CHANGELOG.md")
@@ -134,6 +134,29 @@ def test_an_installed_library_prints_the_tables_of_a_checkout(lab, capsys):
     there = lab("table", "digits-encodings")
     assert (there.returncode, there.stdout) == (0, here)
     assert "±" in here
+
+
+@pytest.mark.parametrize("left", ["another", "none"])
+def test_a_folder_that_another_package_wrote_into_says_so(installed, tmp_path, left):
+    """PyPI's geolib puts its own __init__.py there; removing it takes the file away."""
+    folder = tmp_path / "geolib"
+    folder.mkdir()
+    for name in ("_checks.py", "_package.py"):
+        shutil.copy(installed / "geolib" / name, folder / name)
+    if left == "another":
+        (folder / "__init__.py").write_text('__version__ = "1.0.7"\n')
+    command = [sys.executable, "-c", "import geolib._checks"]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"ImportError: the folder {folder} mixes geometry-of-attention with another package")
+    assert "pip install --force-reinstall --no-deps geometry-of-attention" in said
 
 
 def test_an_installed_library_plans_a_run_but_asks_where_its_records_go(lab, tmp_path):

@@ -13,8 +13,8 @@ LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = (
-    "files", "data", "causal", "config", "models", "gpt", "counting", "training", "reading", "analysis", "runs",
-    "experiments", "benches",
+    "files", "data", "causal", "config", "models", "gpt", "counting", "optimiser", "gpu_step", "watch", "training",
+    "reading", "analysis", "records", "experiments", "runner", "export", "benches",
 )  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.
 ABOVE = ("", "__main__")
@@ -109,8 +109,8 @@ def test_a_new_file_among_the_papers_is_found_and_nothing_else_has_to_change(tmp
     from geolib.lab.experiments import papers
     from geolib.lab.experiments.registry import EXPERIMENTS, collected
 
-    lines = ["from dataclasses import replace", "from geolib.lab.experiments.papers.digits import DIGITS"]
-    (tmp_path / "novelty.py").write_text("\n".join([*lines, 'EXPERIMENTS = (replace(DIGITS, name="novelty"),)']))
+    lines = ["from dataclasses import replace", "from geolib.lab.experiments.papers.digits import ENCODINGS"]
+    (tmp_path / "novelty.py").write_text("\n".join([*lines, 'EXPERIMENTS = (replace(ENCODINGS, name="novelty"),)']))
     monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
     assert collected().keys() - EXPERIMENTS.keys() == {"novelty"}
     (tmp_path / "copy.py").write_text("from geolib.lab.experiments.papers.digits import EXPERIMENTS")

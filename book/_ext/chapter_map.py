@@ -1,7 +1,8 @@
-"""The map of chapters on the landing page, made from the table of contents, so that it cannot lag.
+"""The maps of chapters on the landing page, made from the chapters' own titles, so that they cannot lag.
 
-A line of the directive is ``FILE | title while it is unwritten | question``. A chapter that the book holds is linked
-by its own title; another one says that it is planned.
+A line of ``chapter-map`` is ``FILE | title while it is unwritten | question``. A chapter that the book holds is linked
+by its own title; another one says that it is planned. A line of ``tracks`` is ``NAME | FILE FILE ...``: a way through
+the book, where each chapter needs those before it.
 """
 
 from __future__ import annotations
@@ -39,23 +40,53 @@ class ChapterMap(SphinxDirective):
 
     def link(self, document: str) -> nodes.Node:
         """A link that takes the chapter's own title."""
-        return addnodes.pending_xref(
-            "",
-            nodes.inline("", ""),
-            refdomain="std",
-            reftype="doc",
-            reftarget=f"/{document}",
-            refdoc=self.env.docname,
-            refexplicit=False,
-            refwarn=True,
-        )
+        return link_to(document, self.env.docname)
 
     def row(self, cells: list[list[nodes.Node]]) -> nodes.row:
         """A row."""
         return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", *cell)) for cell in cells))
 
 
+def link_to(document: str, page: str) -> nodes.Node:
+    """A link from a page that takes the other's title."""
+    return addnodes.pending_xref(
+        "",
+        nodes.inline("", ""),
+        refdomain="std",
+        reftype="doc",
+        reftarget=f"/{document}",
+        refdoc=page,
+        refexplicit=False,
+        refwarn=True,
+    )
+
+
+class Tracks(SphinxDirective):
+    """``tracks``: for each paper the chapters that lead to it, in order, as steps that one can follow."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """One list for each track."""
+        return [nodes.container("", *(self.track(line) for line in self.content if line.strip()), classes=["tracks"])]
+
+    def track(self, line: str) -> nodes.container:
+        """A name and its steps."""
+        name, _, files = (part.strip() for part in line.partition("|"))
+        steps = nodes.enumerated_list("", *(self.step(file) for file in files.split()), classes=["track"])
+        return nodes.container("", nodes.paragraph("", "", nodes.strong(text=name)), steps)
+
+    def step(self, file: str) -> nodes.list_item:
+        """A chapter: its number and its title."""
+        number = chapter_number(f"chapters/{file}")
+        if number is None:
+            raise self.error(f"a track must name chapters: {file}")
+        link = link_to(f"chapters/{file}", self.env.docname)
+        return nodes.list_item("", nodes.paragraph("", "", nodes.strong(text=f"{number} "), link))
+
+
 def setup(app: object) -> dict[str, object]:
     """Register the directive."""
     app.add_directive("chapter-map", ChapterMap)
+    app.add_directive("tracks", Tracks)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

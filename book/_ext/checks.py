@@ -1,16 +1,18 @@
-"""Under each check of a chapter: what it checks, and the tests of the library that check the same.
+"""Each check of a chapter in one line, which opens; how long a chapter takes.
 
-What the check found was told by the kernel (book/evidence.py); this adds the numbered statement that stands before it
-in its section and, by the ledger, the tests of the ids that the statement names.
+A check's line says what it found, as the kernel told it (book/evidence.py). Under the line fold the code, the clauses,
+the numbered statement that stands before the check in its section and, by the ledger, the tests of the ids that the
+statement names.
 """
 
 from __future__ import annotations
 
 import html
 import re
-import shutil
 from pathlib import Path
 
+import folds
+import times
 from docutils import nodes
 from house import chapter_number
 from ledger import ids_in, ledger_path, link_to_test, named, reference, rows
@@ -28,8 +30,8 @@ def label_of(node: nodes.Node) -> str | None:
     return node.get("label") if isinstance(node, nodes.Element) and "proof" in node.get("classes", []) else None
 
 
-def name_statements(app: Sphinx, document: nodes.document) -> None:
-    """Append a line to each check that follows a statement in its section."""
+def fold_checks(app: Sphinx, document: nodes.document) -> None:
+    """Fold each check under its line; one that follows a statement in its section names it."""
     env = app.env
     label, text = None, ""
     for node in list(document.findall(nodes.Element)):
@@ -37,8 +39,42 @@ def name_statements(app: Sphinx, document: nodes.document) -> None:
             label, text = None, ""
         elif label_of(node):
             label, text = label_of(node), node.astext()
-        elif is_check(node) and label:
-            node += line_of_evidence(env, label, text)
+        elif is_check(node):
+            of = line_of_evidence(env, label, text) if label else None
+            fold(node, of)
+
+
+EVIDENCE = re.compile(r'<p class="evidence">(.*?)( Clauses: .*)?</p>', re.DOTALL)
+
+
+def fold(cell: nodes.container, of: nodes.paragraph | None) -> None:
+    """Put a check's code and all that belongs to it under its line; what else it put out stays."""
+    cell.attributes.pop("hide_mode", None)  # one fold is enough
+    found = take_evidence(cell)
+    code = [part for part in cell.children if "cell_input" in part["classes"]]
+    line, clauses = (found[1], found[2]) if found else ("This check held.", None)
+    inside = folds.folded("", *code, line=html.unescape(line), line_class="evidence", classes=["check"])
+    if clauses:
+        inside += nodes.paragraph("", html.unescape(clauses.strip()), classes=["evidence-of"])
+    if of:
+        inside += of
+    cell.children = [part for part in cell.children if part not in code]
+    cell.insert(0, inside)
+
+
+def take_evidence(cell: nodes.container) -> re.Match[str] | None:
+    """Take the line that the kernel told out of a cell's outputs."""
+    for raw in cell.findall(nodes.raw):
+        if found := EVIDENCE.fullmatch(raw.astext().strip()):
+            bundle = raw.parent
+            while bundle.get("nb_element") != "mime_bundle":
+                bundle = bundle.parent
+            outputs = bundle.parent
+            outputs.remove(bundle)
+            if not outputs.children:
+                outputs.parent.remove(outputs)
+            return found
+    return None
 
 
 def line_of_evidence(env: BuildEnvironment, label: str, text: str) -> nodes.paragraph:
@@ -56,53 +92,20 @@ def line_of_evidence(env: BuildEnvironment, label: str, text: str) -> nodes.para
     return line
 
 
-WORDS_A_MINUTE = 180  # mathematics is read slowly
-
-
 def tell_reading_time(app: Sphinx, document: nodes.document) -> None:
-    """Under a chapter's title: how long its text takes to read, and how many checks stand in it."""
+    """Under a chapter's title: how long it takes (times.py says how that is counted), and how many checks it has."""
     title = next(document.findall(nodes.title), None)
     if chapter_number(app.env.docname) is None or title is None:
         return
-    words = sum(len(paragraph.astext().split()) for paragraph in document.findall(nodes.paragraph))
     checks = sum(map(is_check, document.findall(nodes.container)))
     held = f" {checks} checks held when this page was built." if checks else ""
-    line = nodes.paragraph(
-        "", f"About {max(1, round(words / WORDS_A_MINUTE))} minutes to read.{held}", classes=["reading"]
-    )
+    spent = times.said(times.times(times.cells_of(Path(app.env.doc2path(app.env.docname)))))
+    line = nodes.paragraph("", f"{spent}{held}", classes=["reading"])
     title.parent.insert(title.parent.index(title) + 1, line)
-
-
-def describe(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, object], doctree: nodes.document
-) -> None:
-    """The page's description and picture, for previews of links to it."""
-    if doctree is None:
-        return
-    openings = (each for each in doctree.findall(nodes.paragraph) if "reading" not in each["classes"])
-    opening = next((each.astext() for each in openings if len(each.astext()) > 60), "")
-    text = html.escape(" ".join(opening.split())[:200], quote=True)
-    base = app.config.html_baseurl or context["content_root"]
-    title = html.escape(re.sub("<[^>]+>", "", str(context["title"])), quote=True)
-    context["metatags"] = f"""{context.get("metatags", "")}
-    <meta name="description" content="{text}" />
-    <meta property="og:title" content="{title}" />
-    <meta property="og:description" content="{text}" />
-    <meta property="og:type" content="article" />
-    <meta property="og:image" content="{base}_static/preview.png" />"""
-
-
-def copy_picture(app: Sphinx, problem: Exception | None) -> None:
-    """The picture of a page, for previews of links."""
-    picture = Path(app.srcdir) / "book" / "images" / "page.png"
-    if not problem and app.builder.format == "html" and picture.is_file():
-        shutil.copy(picture, Path(app.outdir) / "_static" / "preview.png")
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the lines."""
-    app.connect("doctree-read", name_statements)
+    app.connect("doctree-read", fold_checks)
     app.connect("doctree-read", tell_reading_time)
-    app.connect("html-page-context", describe)
-    app.connect("build-finished", copy_picture)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -2,7 +2,9 @@
 
 A widget's code, what all of them share of it, and long lists travel in scripts of their own,
 ``_static/explorables/NAME-HASH.js``, which the page's host asks for when the explorable comes into view; a style that
-several widgets of a page share stands there once. In the gallery a line says in which chapters an explorable stands.
+several widgets of a page share stands there once. Beside each view stands how high it will be at some widths, as
+book/heights.py measured it, so that the page keeps its place. In the gallery a line says in which chapters an
+explorable stands.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from sphinx.application import Sphinx
 from geolib.explorables import _MODULES
 
 WIDGETS = re.compile(r'(<script type="application/vnd\.jupyter\.widget-state\+json">)(.*?)(</script>)', re.DOTALL)
+VIEWS = re.compile(r'(?s)(<script type="application/vnd\.jupyter\.widget-view\+json")(>\s*(\{.*?\})\s*</script>)')
+HEIGHTS = Path(__file__).resolve().parents[1] / "images" / "explorables" / "heights.json"
 GALLERY = "book/gallery"
 MADE_BY = {module: name for name, module in _MODULES.items()}  # from a still's name to its explorable's
 LONG = 4000  # characters of a value that travels apart
@@ -33,16 +37,43 @@ def lighten_pages(app: Sphinx, problem: Exception | None) -> None:
     pieces: dict[str, str] = {}
     pages = {path: path.read_text("utf-8") for path in Path(app.outdir).rglob("*.html")}
     states = {path: found for path, page in pages.items() if (found := WIDGETS.search(page))}
+    heights = json.loads(HEIGHTS.read_text("utf-8")) if HEIGHTS.is_file() else {}
     shared = common_start([code for found in states.values() for code in codes(found[2])])
     for path, found in states.items():
         page, (light, apart) = pages[path], lighter(found[2], shared)
         pieces |= apart
         if light != found[2]:
-            path.write_text(page[: found.start(2)] + light + page[found.end(2) :], "utf-8")
+            made = page[: found.start(2)] + light + page[found.end(2) :]
+            path.write_text(with_heights(made, json.loads(found[2])["state"], heights), "utf-8")
     folder = Path(app.outdir) / "_static" / "explorables"
     folder.mkdir(parents=True, exist_ok=True)
     for name, script in pieces.items():
         (folder / f"{name}.js").write_text(script, "utf-8")
+
+
+def depend_on_heights(app: Sphinx, document: nodes.document) -> None:
+    """A page with explorables is made anew when the heights that were measured change."""
+    if "explorables" in Path(app.env.doc2path(app.env.docname)).read_text("utf-8"):
+        app.env.note_dependency(str(HEIGHTS))
+
+
+def with_heights(page: str, states: dict[str, Any], heights: dict[str, dict[str, int]]) -> str:
+    """The page with ``data-heights="WIDTH:HEIGHT ..."`` beside each view that was measured."""
+
+    def mark(found: re.Match[str]) -> str:
+        state = states.get(json.loads(found[3])["model_id"], {}).get("state", {})
+        measured = heights.get(shape(state), heights.get(shape(state).split()[0], {}))
+        pairs = " ".join(f"{width}:{height}" for width, height in measured.items())
+        return f'{found[1]} data-heights="{pairs}"{found[2]}' if pairs else found[0]
+
+    return VIEWS.sub(mark, page)
+
+
+def shape(state: dict[str, Any]) -> str:
+    """The name of a widget's explorable, and a mark of the values it starts with."""
+    name = state.get("_anywidget_id", "widget").split(".")[-2:][0]
+    values = {key: value for key, value in state.items() if not key.startswith("_") and key not in ("runs", "layout")}
+    return f"{name} {hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]}"
 
 
 def codes(states: str) -> list[str]:
@@ -123,6 +154,7 @@ def link_to(page: str, here: str) -> addnodes.pending_xref:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the above."""
+    app.connect("doctree-read", depend_on_heights)
     app.connect("doctree-read", name_chapters)
     app.connect("build-finished", lighten_pages)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

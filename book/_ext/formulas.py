@@ -1,9 +1,10 @@
 """Formulas are typeset when the site is made, not when it is read.
 
-MathJax, from the package that ships it, runs in V8, from the package mini-racer, and writes for each formula CHTML for
-the eye and MathML for the ear. A page then needs neither MathJax nor any other script to show its formulas, no formula
-stops the Tab key, and the style and the fonts hold the glyphs that the book uses. What was typeset once is kept in
-_build/formulas.json. TeX that MathJax cannot read is a warning, and warnings fail the build.
+MathJax writes for each formula CHTML for the eye and MathML for the ear (book/_ext/typesetting.py). A page then needs
+neither MathJax nor any other script to show its formulas, no formula stops the Tab key, and the style and the fonts
+hold the glyphs that the book uses. What was typeset once is kept in _build/formulas.json; what is not there is noted
+while pages are read, and typeset before any is written. TeX that MathJax cannot read is a warning, and warnings fail
+the build.
 
 In a part of a page with a picture that gives query, key or value a colour, an explorable or a plot, q, k or v have that
 colour too.
@@ -12,16 +13,16 @@ colour too.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
+import os
 import re
 import shutil
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+import typesetting
 from docutils import nodes
-from py_mini_racer import MiniRacer
 from sphinx.application import Sphinx
 from sphinx.search import IndexBuilder
 from sphinx.util import logging
@@ -33,58 +34,45 @@ from geolib.figures import ROLES
 
 log = logging.getLogger(__name__)
 
-PARTS = ("core", "adaptors/liteDOM", "input/tex-full", "output/chtml")
-START = """
-var global = globalThis, console = {log() {}, warn() {}, error() {}};
-var MathJax = {
-  loader: {paths: {mathjax: "."}, load: %s, require: (name) => (0, eval)(PARTS[name.replace(/^.*?\\.\\//, "")])},
-  startup: {typeset: false}, chtml: {adaptiveCSS: false, fontURL: "fonts"},
-};
-"""
-
-
-def mathjax() -> Path:
-    """The folder that holds MathJax."""
-    package = importlib.util.find_spec("sphinx-mathjax-offline")
-    assert package is not None, "the package sphinx-mathjax-offline is missing"
-    assert package.origin is not None
-    return Path(package.origin).parent / "static" / "mathjax"
-
 
 class Typesetter:
-    """MathJax in V8, started at the first formula that is not in the store; the store is one file."""
+    """Formulas by their TeX; the store is one file."""
 
     def __init__(self, store: Path) -> None:
         """Read the store, unless other code filled it."""
-        self.store, self.engine, self.fresh = store, None, False
-        glue = Path(__file__).with_suffix(".js").read_text("utf-8")
+        self.store, self.fresh = store, False
+        self.engine, self.home = None, os.getpid()
+        glue = typesetting.GLUE.read_text("utf-8")
         versions = [metadata.version(name) for name in ("sphinx-mathjax-offline", "mini-racer")]
-        self.stamp = hashlib.sha256("\0".join([glue, START, *versions]).encode()).hexdigest()
+        self.stamp = hashlib.sha256("\0".join([glue, typesetting.START, *versions]).encode()).hexdigest()
         saved = json.loads(store.read_text("utf-8")) if store.is_file() else {}
-        self.known: dict[str, dict[str, str]] = saved["formulas"] if saved.get("stamp") == self.stamp else {}
+        self.known: dict[str, typesetting.Made] = saved["formulas"] if saved.get("stamp") == self.stamp else {}
         self.css: str = saved["css"] if self.known else ""  # MathJax's style, every glyph in it
+        self.awaited: dict[str, typesetting.Formula] = {}
 
-    def start(self) -> MiniRacer:
-        """V8 with MathJax in it."""
-        engine = MiniRacer()
-        files = {f"{name}.js": (mathjax() / f"{name}.js").read_text("utf-8") for name in PARTS}
-        files["output/chtml/fonts/tex.js"] = (mathjax() / "output/chtml/fonts/tex.js").read_text("utf-8")
-        engine.eval(f"var PARTS = {json.dumps(files)};{START % json.dumps(PARTS)}")
-        engine.eval((mathjax() / "startup.js").read_text("utf-8"))
-        engine.eval("var ready = false; MathJax.startup.promise.then(() => { ready = true; })")
-        assert engine.eval("ready"), "MathJax has not started"  # nothing of it is fetched, so nothing is left to await
-        engine.eval(Path(__file__).with_suffix(".js").read_text("utf-8"))
-        self.css = engine.eval("MathJax.startup.adaptor.textContent(MathJax.chtmlStylesheet())")
-        return engine
+    def await_formulas(self, document: nodes.document) -> None:
+        """Note what a page has that is not in the store."""
+        inline = [(node.astext(), False) for node in document.findall(nodes.math)]
+        displayed = [(block(node), True) for node in document.findall(nodes.math_block)]
+        self.awaited |= {key(*each): each for each in [*inline, *displayed] if key(*each) not in self.known}
 
-    def __call__(self, tex: str, display: bool) -> dict[str, str]:
-        """The formula's html, mathml, and error (None where there is none)."""
-        key = f"{'display' if display else 'inline'} {tex}"
-        if key not in self.known:
-            self.engine = self.engine or self.start()
-            self.fresh = True
-            self.known[key] = json.loads(self.engine.eval(f"typeset({json.dumps(tex)}, {json.dumps(display)})"))
-        return self.known[key]
+    def typeset(self, processes: int) -> None:
+        """Typeset what was noted."""
+        if self.awaited:
+            made, self.css = typesetting.all_of([*self.awaited.values()], processes)
+            self.known |= dict(zip(self.awaited, made, strict=True))
+            self.awaited, self.fresh = {}, True
+
+    def __call__(self, tex: str, display: bool) -> typesetting.Made:
+        """The formula's html, mathml, and error; one that came up after the pages were read is typeset alone."""
+        name = key(tex, display)
+        if name not in self.known and os.getpid() != self.home:  # a process that writes pages keeps no engine
+            (self.known[name],), _ = typesetting.some([(tex, display)])
+        elif name not in self.known:
+            self.engine = self.engine or typesetting.start()
+            self.css, self.fresh = typesetting.style(self.engine), True
+            (self.known[name],) = typesetting.typeset(self.engine, [(tex, display)])
+        return self.known[name]
 
     def close(self) -> None:
         """Write the store if it has grown, and stop the engine, whose thread would outlive the program."""
@@ -97,6 +85,11 @@ class Typesetter:
             self.store.write_text(text, "utf-8")
 
 
+def key(tex: str, display: bool) -> str:
+    """A formula's name in the store."""
+    return f"{'display' if display else 'inline'} {tex}"
+
+
 # The pages ----------------------------------------------------------------------------------------------------------
 
 
@@ -106,11 +99,27 @@ def formula(translator: HTMLTranslator, node: nodes.Element, display: bool) -> s
     made = translator.builder.app.typeset(tex, display)
     if made["error"]:
         log.warning("a formula cannot be read: %s: %s", made["error"], tex, location=node, type="formulas")
-    mathml = made["mathml"].replace("<math", '<math display="block"', 1) if display else made["mathml"]
-    shown = ' display="true"' if display else ""
-    spoken = f"<mjx-assistive-mml>{mathml}</mjx-assistive-mml>"
-    html = in_colour(made["html"], roles_beside(node))
-    return f'<mjx-container jax="CHTML"{shown}>{html}{spoken}</mjx-container>'
+    spoken = slim_mathml(made["mathml"])
+    if display:
+        spoken = spoken.replace("<math", '<math display="block"', 1)
+    return slim(in_colour(made["html"], roles_beside(node))) + spoken
+
+
+# A page of this book has hundreds of formulas: what a formula needs not, the browser need not lay out.
+LONE_GLYPH = re.compile(r'<mjx-(m[ino])((?: (?:space|size)="\w+")*)><mjx-c( class="[^"]*")></mjx-c></mjx-\1>')
+LONE_ATOM = re.compile(r'<mjx-texatom((?: size="\w+")?) texclass="ORD"><mjx-c( class="[^"]*")></mjx-c></mjx-texatom>')
+LONE_WORD = re.compile(r"<mrow>(<m([ino]|text)\b[^>]*>[^<]*</m\2>)</mrow>")
+SPACE = re.compile(r"<mstyle[^>]*><mspace[^>]*(?:/>|></mspace>)</mstyle>|<mspace[^>]*(?:/>|></mspace>)")
+
+
+def slim(html: str) -> str:
+    """The formula for the eye, without an element around each single glyph."""
+    return LONE_ATOM.sub(r"<mjx-c\1\2></mjx-c>", LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", html))
+
+
+def slim_mathml(mathml: str) -> str:
+    """The formula for the ear, without rows of one and without space, which nobody hears."""
+    return LONE_WORD.sub(r"\1", SPACE.sub("", mathml))
 
 
 def block(node: nodes.Element) -> str:
@@ -132,21 +141,56 @@ def has_lines(tex: str) -> bool:
 
 def visit_inline(translator: HTMLTranslator, node: nodes.math) -> None:
     """A formula in a line of text."""
-    opening = translator.starttag(node, "span", "", CLASS="math notranslate nohighlight")
-    translator.body.append(f"{opening}{formula(translator, node, False)}</span>")
+    opening = translator.starttag(node, "mjx-container", "", CLASS="math notranslate nohighlight", jax="CHTML")
+    translator.body.append(f"{opening}{formula(translator, node, False)}</mjx-container>")
     raise nodes.SkipNode
 
 
 def visit_display(translator: HTMLTranslator, node: nodes.math_block) -> None:
     """A formula on its own, with its number beside it."""
     translator.body.append(translator.starttag(node, "div", CLASS="math notranslate nohighlight"))
-    translator.body.append(f'<div class="formula">{formula(translator, node, True)}</div>')
+    made = f'<mjx-container jax="CHTML" display="true">{formula(translator, node, True)}</mjx-container>'
+    translator.body.append(f'<div class="formula">{made}</div>')
     if node["number"]:
         translator.body.append(f'<span class="eqno">({get_node_equation_number(translator, node)})')
         translator.add_permalink_ref(node, "Link to this equation")
         translator.body.append("</span>")
     translator.body.append("</div>\n")
     raise nodes.SkipNode
+
+
+# Punctuation --------------------------------------------------------------------------------------------------------
+
+BEFORE, AFTER = re.compile(r"[(\[“‘\"]+$"), re.compile(r"[,.;:!?)\]”’\"]+")
+
+
+def hold_punctuation(app: Sphinx, document: nodes.document) -> None:
+    """Keep a comma with the formula that it follows, and a parenthesis with the one that it opens for."""
+    for math in list(document.findall(nodes.math)):
+        parent = math.parent
+        if isinstance(parent, (nodes.title, nodes.TextElement)) and parent.tagname not in ("title", "term", "caption"):
+            hold(parent, math)
+
+
+def hold(parent: nodes.Element, math: nodes.math) -> None:
+    """Put a formula and the marks that touch it into one element, in which no line ends between them."""
+    at = parent.index(math)
+    before = parent[at - 1] if at else None
+    after = parent[at + 1] if at + 1 < len(parent) else None
+    opening = BEFORE.search(str(before)) if isinstance(before, nodes.Text) else None
+    closing = AFTER.match(str(after)) if isinstance(after, nodes.Text) else None
+    if not opening and not closing:
+        return
+    held = nodes.inline(classes=["held"])
+    new: list[nodes.Node] = [held]
+    if opening:
+        held += nodes.Text(opening[0])
+        new.insert(0, nodes.Text(str(before)[: opening.start()]))
+    held += math.deepcopy()
+    if closing:
+        held += nodes.Text(closing[0])
+        new.append(nodes.Text(str(after)[closing.end() :]))
+    parent[at - bool(opening) : at + 1 + bool(closing)] = new
 
 
 # Colours ------------------------------------------------------------------------------------------------------------
@@ -247,7 +291,9 @@ def write_style(app: Sphinx, problem: Exception | None) -> None:
     static = Path(app.outdir) / "_static"
     used = {glyph for page in Path(app.outdir).rglob("*.html") for glyph in GLYPH.findall(page.read_text("utf-8"))}
     (static / "formulas.css").write_text(style(app.typeset.css, used) + role_colours(), "utf-8")
-    shutil.copytree(mathjax() / "output" / "chtml" / "fonts" / "woff-v2", static / "fonts", dirs_exist_ok=True)
+    shutil.copytree(
+        typesetting.mathjax() / "output" / "chtml" / "fonts" / "woff-v2", static / "fonts", dirs_exist_ok=True
+    )
 
 
 # The search index ---------------------------------------------------------------------------------------------------
@@ -268,11 +314,25 @@ def begin(app: Sphinx) -> None:
     app.typeset = Typesetter(Path(app.outdir).parent / "formulas.json")
 
 
+def note_formulas(app: Sphinx, document: nodes.document) -> None:
+    """Note a page's formulas when it is read."""
+    app.typeset.await_formulas(document)
+
+
+def typeset_all(app: Sphinx, env: object) -> list[str]:
+    """Typeset what was noted, before pages are written; no further page is to be written for it."""
+    app.typeset.typeset(app.parallel)
+    return []
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the renderer."""
     IndexBuilder.feed = feed_text
     app.add_html_math_renderer("prerendered", (visit_inline, None), (visit_display, None))
     app.connect("builder-inited", begin)
+    app.connect("doctree-read", hold_punctuation)
+    app.connect("doctree-read", note_formulas, priority=900)
+    app.connect("env-updated", typeset_all)
     app.connect("build-finished", write_style)
     app.add_css_file("formulas.css")
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,7 +4,7 @@
 - A progress bar in a chapter's output is shown in its last state.
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
-- A paragraph that opens with *Known:* or *Ours:* is a credit: one small line that says who found a statement.
+- A paragraph that opens with *Known:*, *Ours:* or *Ours.* is a credit: one small line that says who found a statement.
 - A docstring's ``Source:`` line becomes a field beside Parameters and Returns; bars and asterisks of formulas stay what
   they are, and examples stand apart. A named tuple's fields stand in its docstring alone.
 - ``package-versions`` lists the versions that this build ran with.
@@ -150,11 +150,11 @@ def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None
 
 # Credits -------------------------------------------------------------------------------------------------------------
 
-CREDIT = ("Known:", "Ours:")
+CREDIT = ("Known:", "Ours:", "Ours.")
 
 
 def mark_credits(app: Sphinx, document: nodes.document) -> None:
-    """Give the class ``credit`` to each paragraph that opens with *Known:* or *Ours:*."""
+    """Give the class ``credit`` to each paragraph that opens with one of ``CREDIT``."""
     for paragraph in document.findall(nodes.paragraph):
         opening = paragraph[0] if paragraph.children else None
         if isinstance(opening, nodes.emphasis) and opening.astext() in CREDIT:

@@ -1,7 +1,7 @@
 """What a finished page need not carry.
 
 - An icon is a drawing in the page, taken from the theme's collection; the collection, 1.5 MB, is left out.
-- A picture is fetched when it comes near.
+- A picture is fetched when it comes near; its place has its size before.
 - The search's script and index come with the search page alone.
 - The search shows a stretch of a page's text, not of its margins.
 """
@@ -17,7 +17,9 @@ from sphinx.application import Sphinx
 COLLECTION = "_static/scripts/fontawesome.js"
 ICON = re.compile(r'<(i|span) class="([^"]*\bfa-[^"]*)"([^>]*)></\1>')
 STYLES = {"fa-solid", "fas", "fa-regular", "far", "fa-brands", "fab"}
-PICTURE = re.compile(r"<img (?![^>]*\bloading=)")
+PICTURE = re.compile(r"<img (?![^>]*\bloading=)[^>]*>")
+SOURCE = re.compile(r'\bsrc="([^":?]+)"')
+LENGTH = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)(pt|px)?"[^>]*?\b(?:width|height)="([\d.]+)')
 SCRIPT_OF_ICONS = re.compile(r'\s*<script defer src="[^"]*scripts/fontawesome\.js[^"]*"></script>')
 SCRIPTS_OF_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>')
 
@@ -38,6 +40,28 @@ def drawing(collection: str, found: re.Match[str]) -> str:
     return found[0]
 
 
+@cache
+def size(path: Path) -> tuple[int, int] | None:
+    """A picture's width and height in pixels of a page, as far as its first bytes tell."""
+    start = path.read_bytes()[:4000] if path.is_file() else b""
+    if start.startswith(b"\x89PNG"):
+        return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
+    found = LENGTH.search(start.decode("utf-8", "ignore"))
+    if not found:
+        return None
+    first, second = (round(float(found[i]) * (4 / 3 if found[3] == "pt" else 1)) for i in (2, 4))
+    return (first, second) if found[1] == "width" else (second, first)
+
+
+def waiting(tag: str, folder: Path) -> str:
+    """A picture's element, to be fetched late, with its size."""
+    source = SOURCE.search(tag)
+    ours = source and "_images/" in source[1] and " width=" not in tag
+    known = size((folder / source[1]).resolve()) if ours else None
+    sizes = f'width="{known[0]}" height="{known[1]}" ' if known else ""
+    return tag.replace("<img ", f'<img loading="lazy" {sizes}', 1)
+
+
 def lighten(app: Sphinx, problem: Exception | None) -> None:
     """Rewrite the site's pages."""
     source = Path(app.outdir) / COLLECTION
@@ -54,7 +78,7 @@ def lighten(app: Sphinx, problem: Exception | None) -> None:
         page = path.read_text("utf-8")
         lean = SCRIPT_OF_ICONS.sub("", page)
         lean = ICON.sub(lambda found: draw(found[0]), lean)
-        lean = PICTURE.sub('<img loading="lazy" ', lean)
+        lean = PICTURE.sub(lambda found, folder=path.parent: waiting(found[0], folder), lean)
         if path.name != "search.html":
             lean = SCRIPTS_OF_SEARCH.sub("", lean)
         if lean != page:

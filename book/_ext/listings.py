@@ -1,8 +1,9 @@
 """Code that fits its place.
 
-Each line of a listing is an element, so that its continuation stands in by two characters where a phone cannot show it
-whole. Pygments closes its spans at the end of a line, so a line is a piece of well-formed text. A long name in a line
-of text may go on in the next line behind a dot, an underscore or a slash. The option of a command stays in one piece.
+Each line of a listing is an element, so that its continuation stands in by two characters where a phone cannot show
+it whole. Pygments closes its spans at the end of a line, so a line is a piece of well-formed text. Names and signs have
+the colour of the text, without an element: half of the elements of a page's code were theirs. A long name in a line of
+text may go on in the next line behind a dot, an underscore or a slash. The option of a command stays in one piece.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from sphinx.application import Sphinx
 LISTING = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
 NAME = re.compile(r'(<code class="[^"]*\bliteral\b[^"]*">)(.*?)(</code>)', re.DOTALL)
+PLAIN = re.compile(r'<span class="(?:n|p|o|w)">([^<]*)</span>')  # names and signs, in the colour of the text
 OPTION = re.compile(r"(?<=[\s>])--[a-z][a-z-]*")
 JOINT = re.compile(r"(?<=[^\W\d_][._/])(?=\w)(?![^<]*>)")  # between tags
 
 
 def in_lines(listing: str) -> str:
     """The listing with an element around each line, its line break inside; a line knows its indentation."""
-    return "".join(map(line, listing.splitlines(keepends=True)))
+    return "".join(map(line, PLAIN.sub(r"\1", listing).splitlines(keepends=True)))
 
 
 def line(text: str) -> str:

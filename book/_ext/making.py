@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import times
+import yaml
 from docutils import nodes
 from docutils.parsers.rst.states import Inliner
 from ledger import rows
@@ -186,8 +188,109 @@ def page_cells(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str]:
     return [" → ".join(dict.fromkeys(form.format(each[key]) for each in states)) for key, form in SHOWN.items()]
 
 
+@cache
+def measured_chapters(state: str) -> dict[str, Any]:
+    """What tests/measure_book.py found of the chapters: as they were before, and now."""
+    path = TESTS / "site" / f"book-{state}.json"
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def chapter_rows() -> list[Row]:
+    """A row for each chapter, counted now, with what it was before; heights of pages as they were measured last."""
+    before, heights = measured_chapters("before"), measured_chapters("now")
+    paths = sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb"))
+    lines = {path.stem: times.numbers(times.cells_of(path)) for path in paths}
+    for name, line in lines.items():
+        line |= {key: heights[name][key] for key in ("screens", "code") if key in heights.get(name, {})}
+    made = [(name[:2].lstrip("0"), *chapter_cells(before.get(name), line)) for name, line in lines.items()]
+    both = [total_of(states) for states in ([*before.values()], [*lines.values()]) if states]
+    return [*made, ("all", *chapter_cells(both[0] if len(both) > 1 else None, both[-1]))]
+
+
+def total_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sums over chapters; of the share of code, by the pages' heights."""
+    summed = {key: sum(line[key] for line in lines) for key in CHAPTER if all(key in line for line in lines)}
+    if "screens" in summed and "code" in summed:
+        summed["code"] = sum(line["code"] * line["screens"] for line in lines) / summed["screens"]
+    return summed
+
+
+def chapter_cells(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str]:
+    """A chapter's numbers as they are shown."""
+    states = [each for each in (before, now) if each]
+    shown = [[form(each[key]) for each in states if key in each] for key, form in CHAPTER.items()]
+    return [" → ".join(dict.fromkeys(values)) for values in shown]
+
+
+CHAPTER: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("words", "cells", "lines"), "{:.0f}".format),
+    **dict.fromkeys(("read", "proofs", "exercises"), lambda minutes: f"{minutes / 60:.1f}"),
+    **dict.fromkeys(("screens", "code"), "{:.0f}".format),
+}
+
+
+def house_rows() -> list[Row]:
+    """A row for each part of the library, with what an earlier state of it had before the arrow."""
+    before, now = measured("house-before"), measured("house-now")
+    return [(name, *(_arrow(before[name][key], part[key]) for key in HOUSE)) for name, part in now.items()]
+
+
+def _arrow(*states: float) -> str:
+    return " → ".join(dict.fromkeys(f"{state:g}" for state in states))
+
+
+HOUSE = (
+    *("files", "code", "docstring", "comment", "functions", "median body", "names", "used"),
+    *("files entered", "functions entered"),
+)
 CUT = ("cut_390", "cut_1440", "code_390", "code_1440")
 SHOWN = {"kB": "{:.0f}", "requests": "{}", "foreign": "{}", "work": "{:.2f}", "tabs": "{}", "cut": "{}", "axe": "{}"}
+
+
+def cells_of_page(page: str) -> list[dict[str, Any]]:
+    """A page's cells of text."""
+    cells = times.cells_of(REPOSITORY / f"{page}.ipynb")
+    return [cell for cell in cells if cell["cell_type"] == "markdown"]
+
+
+def title_of(page: str) -> str:
+    """A page's title; a chapter's with its number."""
+    title = "".join(cells_of_page(page)[0]["source"]).splitlines()[0].removeprefix("# ")
+    number = re.match(r"chapters/0?(\d+)_", page)
+    return f"{number[1]}. {title}" if number else title
+
+
+def takeaways(page: str) -> list[str]:
+    """The sentences that a page says to take along."""
+    text = "\n".join("".join(cell["source"]) for cell in cells_of_page(page))
+    block = re.search(r"(?ms)^:class: takeaways\n(.*?)^:::", text)
+    return re.findall(r"(?m)^\d\. (.*)", block[1]) if block else []
+
+
+@cache
+def readers() -> dict[str, list[dict[str, Any]]]:
+    """What a reader kept of some pages."""
+    return yaml.safe_load((REPOSITORY / "book" / "readers.yml").read_text("utf-8"))
+
+
+def reader_rows() -> list[Row]:
+    """A row for each page that a reader held against its takeaways."""
+    return [
+        (
+            title_of(each["page"]),
+            f"{len(each['same'])} of {len(takeaways(each['page']))}",
+            " ".join(f"({i}) {point}" for i, point in enumerate(each["points"], 1)),
+            each["said"],
+        )
+        for each in readers()["pages"]
+    ]
+
+
+def afternoon_rows() -> list[Row]:
+    """A row for each part of the afternoon page."""
+    text = "\n".join("".join(cell["source"]) for cell in cells_of_page("book/afternoon"))
+    named = dict(re.findall(r"(?m)^\(([\w-]+)\)=\n## (.*)", text))
+    return [(named[each["part"]], each["said"], each["use"]) for each in readers()["afternoon"]]
 
 
 def site_rows() -> list[Row]:
@@ -202,8 +305,18 @@ TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
         ("module", "tried", "found", "survived at first", "now", "change nothing", "score, %", "wait"),
         mutant_rows,
     ),
+    "chapters": (
+        ("", "words", "cells", "open lines", "read", "proofs", "exercises", "screens", "code, %"),
+        chapter_rows,
+    ),
+    "house": (
+        ("part", *HOUSE[:6], "public names", "used in the book", "files a run enters", "functions a run enters"),
+        house_rows,
+    ),
     "pages": (("page", "kB", "requests", "foreign", "seconds", "tab stops", "cut", "axe"), page_rows),
     "sites": (("site", "pages measured", "machine", "browser"), site_rows),
+    "readers": (("page", "takeaways kept", "what the reader wrote down", "what differs"), reader_rows),
+    "afternoon": (("part", "what it said", "what one would use"), afternoon_rows),
     "machines": (("machine", "runs", "hours"), machine_rows),
 }
 
@@ -220,7 +333,8 @@ class MadeTable(SphinxDirective):
         group = nodes.tgroup("", *(nodes.colspec(colwidth=20) for _ in head), cols=len(head))
         group += nodes.thead("", _row(head))
         group += nodes.tbody("", *map(_row, lines()))
-        return [nodes.table("", group, classes=["colwidths-auto"])]
+        table = nodes.table("", group, classes=["colwidths-auto"])
+        return [nodes.container("", table, classes=["wide"]) if len(head) > 8 else table]
 
 
 def _row(cells: Row) -> nodes.row:

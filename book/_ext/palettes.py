@@ -1,11 +1,13 @@
-"""Plots in both palettes: transparent, and beside each one, drawn for the light page, its copy for the dark page.
+"""Plots in both palettes and two widths: transparent, for the light page and the dark one, for a desk and a phone.
 
-A notebook runs once. Its plots are vector drawings in the colours of geolib.figures; the copy has each colour's
-counterpart. A browser fetches the one that it shows.
+A notebook runs once. Its plots are vector drawings in the colours of geolib.figures; the copy for the dark page has
+each colour's counterpart. The drawing for a phone stands as a comment behind the plot (book/phone.py). A browser
+fetches the one that it shows.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 
@@ -17,7 +19,8 @@ FIGURE = '<g id="figure_1">'
 METADATA = re.compile(r"(?s)\s*<metadata>.*?</metadata>")
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 IMAGE = re.compile(r'<img ([^>]*?)src="([^"]*?_images/[\w.-]+)\.svg"([^>]*)>')
-MEDIA = "screen and (prefers-color-scheme: dark)"
+PHONE = re.compile(r"<!--phone:([\w+/=]*)-->")
+NARROW, DARK = "(max-width: 576px)", "(prefers-color-scheme: dark)"
 
 
 def is_plot(svg: str) -> bool:
@@ -38,30 +41,66 @@ def darkened(svg: str) -> str:
     return COLOUR.sub(lambda found: found[0] if found[0] in kept | {DARK_INK} else dark(found[0]), svg)
 
 
+def apart(svg: str) -> tuple[str, str]:
+    """A plot, and the same for a phone; an empty string where there is none."""
+    found = PHONE.search(svg)
+    return PHONE.sub("", svg), base64.b64decode(found[1]).decode() if found else ""
+
+
+def write(path: Path, svg: str) -> None:
+    """A plot and its dark copy."""
+    clear = transparent(svg)
+    path.write_text(clear, "utf-8")
+    path.with_name(f"{path.stem}-dark.svg").write_text(darkened(clear), "utf-8")
+
+
+def measures(path: Path) -> str:
+    """Width and height of a plot as attributes, in pixels."""
+    start = path.read_text("utf-8")[:2000]
+    width, height = (
+        round(float(re.search(rf'\b{side}="([\d.]+)pt"', start)[1]) * 4 / 3) for side in ("width", "height")
+    )
+    return f'width="{width}" height="{height}"'
+
+
+def choice(found: re.Match[str], folder: Path) -> str:
+    """A plot's element with the others it may be: the first whose media fit is shown.
+
+    The page's script asks for the dark ones by the page's own theme: their ``data-dark`` is what holds then.
+    """
+    plot = folder / found[2].rsplit("/", 1)[-1]
+    sources = ""
+    if plot.with_name(f"{plot.name}-phone.svg").is_file():
+        size = measures(plot.with_name(f"{plot.name}-phone.svg"))
+        at = f"screen and {NARROW}"
+        sources = (
+            f'<source media="{at} and {DARK}" data-dark="{at}" srcset="{found[2]}-phone-dark.svg" {size}>'
+            f'<source media="{at}" srcset="{found[2]}-phone.svg" {size}>'
+        )
+    sources += f'<source media="screen and {DARK}" data-dark="screen" srcset="{found[2]}-dark.svg">'
+    return f"<picture>{sources}{found[0]}</picture>"
+
+
 def paint(app: Sphinx, problem: Exception | None) -> None:
     """Write the plots, and let each page choose."""
     if problem or app.builder.format != "html":
         return
-    plots = set()
-    for path in (Path(app.outdir) / "_images").glob("*.svg"):
+    folder, plots = Path(app.outdir) / "_images", set()
+    for path in folder.glob("*.svg"):
         svg = path.read_text("utf-8")
-        if path.stem.endswith("-dark") or not is_plot(svg):
+        if path.stem.endswith(("-dark", "-phone")) or not is_plot(svg):
             continue
         plots.add(path.stem)
-        clear = transparent(svg)
-        path.write_text(clear, "utf-8")
-        path.with_name(f"{path.stem}-dark.svg").write_text(darkened(clear), "utf-8")
-
-    def choice(found: re.Match[str]) -> str:
-        """The picture with its dark copy."""
-        if found[2].rsplit("/", 1)[-1] not in plots:
-            return found[0]
-        return f'<picture><source media="{MEDIA}" srcset="{found[2]}-dark.svg">{found[0]}</picture>'
+        desk, phone = apart(svg)
+        write(path, desk)
+        if phone:
+            write(path.with_name(f"{path.stem}-phone.svg"), phone)
 
     for path in Path(app.outdir).rglob("*.html"):
         page = path.read_text("utf-8")
         if "_images/" in page and "<picture>" not in page:
-            path.write_text(IMAGE.sub(choice, page), "utf-8")
+            chosen = lambda found: choice(found, folder) if found[2].rsplit("/", 1)[-1] in plots else found[0]  # noqa: E731
+            path.write_text(IMAGE.sub(chosen, page), "utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, object]:

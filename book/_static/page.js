@@ -1,15 +1,5 @@
 // What the page does besides showing itself; without it, all text, formulas, proofs and pictures are there.
 (() => {
-  // A section that waits with its layout is taken to be as high as its words and pictures ask for, so that the scrollbar
-  // tells how much there is to read. Pixels a letter, a picture and a heading, fitted to the book's own sections.
-  const narrow = Math.max(1, Math.sqrt(620 / (innerWidth - 40)));  // formulas, code and pictures grow less than text
-  for (const section of document.querySelectorAll(".bd-article > section > section")) {
-    const folded = [...section.querySelectorAll("details:not([open])")].map((box) => box.textContent.length);
-    const letters = section.textContent.length - folded.reduce((sum, count) => sum + count, 0);
-    const height = 200 + 0.46 * narrow * letters + 460 * section.querySelectorAll("img").length;
-    section.style.setProperty("--guessed-height", `${Math.round(height)}px`);
-  }
-
   // What is wider than its place scrolls: then a key can reach it, and its end fades while more is to come.
   function mark(box) {
     const hidden = box.scrollWidth - box.clientWidth;
@@ -23,18 +13,30 @@
   const resized = new ResizeObserver((changes) => changes.forEach(({ target }) => mark(target)));
   boxes.forEach((box) => resized.observe(box));
 
-  // A plot's dark copy follows the page's theme, which need not be the system's; paper is always light.
-  const plots = [...document.querySelectorAll("picture > source")];
+  // A plot's dark copies follow the page's theme, which need not be the system's; paper is always light.
+  const plots = [...document.querySelectorAll("picture > source[data-dark]")];
   const follow = () => plots.forEach((plot) => {
-    plot.media = { dark: "screen", light: "not all" }[document.documentElement.dataset.theme] ?? plot.media;
+    plot.media = { dark: plot.dataset.dark, light: "not all" }[document.documentElement.dataset.theme] ?? plot.media;
   });
   new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   follow();
 
-  // Sections take their true heights when they come near, so what a link leads to moves once more: follow it.
-  addEventListener("hashchange", () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  // What folds around a place opens when a link leads there: solutions, asides, tables, checks, proofs.
+  function reveal(target) {
+    for (let part = target; part && part !== document.body; part = part.parentElement) {
+      if (part.matches("details")) part.open = true;
+      if (part.matches(".toggle-hidden")) part.querySelector(".admonition-title .toggle-button")?.click();
+      if (part.matches(".proof-body.folded")) part.querySelector(".proof-word").click();
+    }
+    return target;
+  }
+  const meant = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
+
+  // What opens on arrival moves what one came for: follow it, until a hand scrolls.
+  function arrive() {
+    const target = meant();
     if (!target) return;
+    reveal(target);
     const end = performance.now() + 600, halt = new AbortController();
     for (const type of ["wheel", "touchstart", "pointerdown", "keydown"]) {
       addEventListener(type, () => halt.abort(), { signal: halt.signal, passive: true });
@@ -45,11 +47,50 @@
       requestAnimationFrame(align);
     };
     align();
+  }
+  addEventListener("hashchange", arrive);
+  addEventListener("click", ({ target }) => { // the same address again is no change
+    const link = target.closest?.("a[href*='#']");
+    if (link && link.href === location.href) arrive();
   });
 
-  addEventListener("beforeprint", () => document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; }));
+  // A word that the search found may stand in what folds (_static/search-text.js left it): open that, and show it.
+  function arriveFromSearch() {
+    let word = null;
+    try {
+      word = sessionStorage.getItem("searched");
+      sessionStorage.removeItem("searched");
+    } catch { /* private browsing */ }
+    if (!word) return false;
+    const from = meant() ?? document.querySelector(".bd-article");
+    const texts = document.createTreeWalker(from, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      const box = text.parentElement;
+      if (!text.data.toLowerCase().includes(word.toLowerCase()) || box.closest("script, style, button")) continue;
+      const folds = box.closest("details:not([open]), .toggle-hidden, .proof-body.folded");
+      if (folds && !box.closest("summary, .admonition-title")) reveal(box).scrollIntoView({ block: "center" });
+      return Boolean(folds);
+    }
+    return false;
+  }
+  addEventListener("load", () => { // folds have their buttons now
+    if (!arriveFromSearch() && location.hash) arrive();
+  });
 
-  // One switch for the whole book, remembered: checks unfolded or folded; what a check found stays.
+  // On paper all pictures are there and all checks are open.
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; });
+    document.querySelectorAll("details.check:not([open])").forEach((check) => {
+      check.open = true;
+      check.dataset.printed = "";
+    });
+  });
+  addEventListener("afterprint", () => document.querySelectorAll("[data-printed]").forEach((check) => {
+    check.open = false;
+    delete check.dataset.printed;
+  }));
+
+  // Each check opens by itself; one switch opens and folds all of them, in the whole book, and is remembered.
   const remembered = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
   const remember = (key, value) => { try { localStorage.setItem(key, value); } catch { /* private browsing */ } };
   function button(text, press) {
@@ -60,23 +101,42 @@
     made.addEventListener("click", () => press(made));
     return made;
   }
-  const checks = [...document.querySelectorAll(".cell.tag_check")];
-  function fold(folded) {
-    document.documentElement.dataset.checks = folded ? "folded" : "shown";
-    checks.forEach((check) => check.classList.remove("unfolded"));
-  }
+  const checks = [...document.querySelectorAll("details.check")];
   if (checks.length) {
-    const words = (folded) => (folded ? "Unfold all checks" : "Fold all checks");
-    const folded = () => document.documentElement.dataset.checks === "folded";
-    fold(remembered("checks") === "folded");
-    document.querySelector(".bd-article h1")?.nextElementSibling?.append(" ", button(words(folded()), (pressed) => {
-      fold(!folded());
-      remember("checks", document.documentElement.dataset.checks);
-      pressed.textContent = words(folded());
+    let shown = remembered("checks") === "shown";
+    const words = () => (shown ? "Fold all checks" : "Open all checks");
+    const turn = () => checks.forEach((check) => { check.open = shown; });
+    if (shown) turn();
+    document.querySelector(".bd-article .reading")?.append(" ", button(words(), (pressed) => {
+      shown = !shown;
+      turn();
+      remember("checks", shown ? "shown" : "folded");
+      pressed.textContent = words();
     }));
-    checks.forEach((check) => check.prepend(button("Show this check", (pressed) => {
-      pressed.textContent = check.classList.toggle("unfolded") ? "Fold this check" : "Show this check";
-    })));
+  }
+
+  // The ledger is filtered by words: of a statement, an id, a chapter, a function.
+  const tables = [...document.querySelectorAll("table.ledger")];
+  if (tables.length) {
+    const rows = tables.flatMap((table) => [...table.tBodies[0].rows]);
+    const texts = rows.map((row) => row.textContent.toLowerCase().replace(/\s+/g, " "));
+    const label = document.createElement("label"), box = document.createElement("input"), told = document.createElement("span");
+    label.className = "ledger-filter";
+    box.type = "search";
+    box.placeholder = "RF-13, holonomy, chapter 9, planned ...";
+    told.setAttribute("role", "status");
+    label.append("Show the rows that have ", box, " ", told);
+    const filter = () => {
+      const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const has = (text) => words.every((word) => (/^(rf|cs|lr|nt)-\w+$/.test(word)
+        ? new RegExp(`(?<![\\w-])${word}(?!\\w)`).test(text) : text.includes(word)));
+      rows.forEach((row, i) => { row.hidden = !has(texts[i]); });
+      const kept = rows.filter((row) => !row.hidden).length;
+      told.textContent = words.length ? `${kept} of ${rows.length}` : "";
+    };
+    box.addEventListener("input", filter);
+    const first = tables[0].closest("section");
+    first.parentElement.insertBefore(label, first);
   }
 
   // Proofs fold, and are open at first.

@@ -39,6 +39,9 @@
     const title = heading ? textOf(heading) : "";
     const text = textOf(place).slice(title.length);
     if (!text) return null;
+    queueMicrotask(() => stretch.closest("li").addEventListener("click", () => { // page.js opens what folds around it
+      try { sessionStorage.setItem("searched", word); } catch { /* private browsing */ }
+    }));
     const from = Math.max(at(text, word) - 120, 0);
     const stretch = document.createElement("p");
     stretch.className = "context";

@@ -57,8 +57,11 @@
   async function whole(state) {
     const far = Object.entries(state).filter(([, value]) => value?.pieces);
     await Promise.all(far.map(async ([key, { pieces: names }]) => {
-      const parts = await Promise.all(names.map(piece));
-      state[key] = parts.length > 1 ? parts.join("") : parts[0];
+      const fetched = async () => {
+        const parts = await Promise.all(names.map(piece));
+        return parts.length > 1 ? parts.join("") : parts[0];
+      };
+      state[key] = key.startsWith("_later") ? fetched : await fetched(); // the explorable asks for these itself
     }));
   }
 
@@ -87,6 +90,7 @@
 
   // A still's caption, with its number, stays on the screen below the explorable that takes its place.
   function caption(still, el) {
+    if (el.nextElementSibling?.matches(".explorable-caption")) return;
     const words = still?.querySelector("figcaption");
     if (!words) return;
     const copy = document.createElement("div");
@@ -95,6 +99,29 @@
     copy.querySelectorAll("[id]").forEach((each) => each.removeAttribute("id"));
     copy.querySelectorAll(".headerlink").forEach((each) => each.remove());
     el.after(copy);
+  }
+
+  // How high an explorable is at some widths was measured (book/heights.py) and stands beside its view. Its place is kept
+  // from the start, so that nothing moves when it wakes; it is given up when a hand changes the figure or the window.
+  function reserve(el, measured, still) {
+    const points = measured.split(" ").map((pair) => pair.split(":").map(Number));
+    const keep = () => {
+      const width = el.offsetWidth, right = points.findIndex(([at]) => at >= width);
+      const [b, c] = [points[right < 0 ? points.length - 1 : right], points[Math.max(0, (right < 0 ? points.length : right) - 1)]];
+      const share = b[0] === c[0] ? 0 : Math.min(1, (width - c[0]) / (b[0] - c[0]));
+      if (width) el.style.minHeight = `${Math.round(c[1] + share * (b[1] - c[1]))}px`;
+    };
+    el.classList.add("explorable-reserved");
+    keep();
+    const resized = new ResizeObserver(() => el.dataset.docked ?? keep());
+    resized.observe(el.parentElement);
+    const free = () => {
+      resized.disconnect();
+      el.style.minHeight = "";
+    };
+    for (const type of ["input", "pointerdown", "keydown"]) el.addEventListener(type, free, { once: true });
+    caption(still, el);
+    still?.classList.add("explorable-replaced");
   }
 
   // An empty box for each view; it is filled when it comes near the window, or when a link or the address calls it.
@@ -109,6 +136,7 @@
     if (name) el.dataset.explorable = name;
     script.after(el);
     const still = stillOf(el);
+    if (script.dataset.heights && state?._esm) reserve(el, script.dataset.heights, still);
     let woken = null;
     el.wake = () => (woken ??= show(el, id, state, still));
     near.observe(el);
@@ -130,6 +158,8 @@
       still?.classList.add("explorable-replaced");
     } catch (error) {
       el.classList.add("explorable-broken");
+      el.style.minHeight = "";
+      still?.classList.remove("explorable-replaced");
       el.textContent = `This explorable could not start: ${error.message}`;
     }
   }
@@ -143,11 +173,113 @@
   const press = (event) => {
     if (event.type === "keydown" && event.key !== " ") return;
     const link = event.target.closest?.('a[href^="#move-"][href*="?"]'), sleeping = link ? called(link.hash) : [];
+    if (link && !sleeping.length) return bring(link, link.hash);
     if (!sleeping.length) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     Promise.all(sleeping).then(() => link.click());
   };
+
+  // A sentence that sets a figure, or a number of it, shows the figure where one reads: beside the text where there is
+  // room, below it otherwise. It is the figure itself; its place is kept. It goes back by its button, by Escape, by the
+  // browser's Back, and when one scrolls to its place.
+  let docked = null;
+  const picture = (box) => [...box.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60) ?? box;
+  const seen = (part) => {
+    const { top, bottom, height } = part.getBoundingClientRect();
+    return Math.min(bottom, innerHeight) - Math.max(top, 48) > 0.6 * Math.min(height, innerHeight);
+  };
+
+  function bring(link, hash) {
+    const [, name, copy] = /^#(?:move|drag)-([a-z_]+)(?:\.(\d+))?/i.exec(hash) ?? [];
+    const boxes = [...document.querySelectorAll(`.explorable[data-explorable="${name}"]`)];
+    const away = (box) => Math.abs(box.getBoundingClientRect().top - link.getBoundingClientRect().top);
+    const box = copy ? boxes[copy - 1] : boxes.sort((a, b) => away(a) - away(b))[0];
+    if (!box?.dataset.alive || docked?.box === box || seen(picture(box))) return;
+    dock(box, link);
+    if (box.dataset.docked === "below") { // the sentence stays above it
+      const under = link.getBoundingClientRect().bottom + 24 - box.getBoundingClientRect().top;
+      if (under > 0) scrollBy({ top: under, behavior: "instant" });
+    }
+  }
+
+  function dock(box, link) {
+    if (docked) undock();
+    else {
+      history.scrollRestoration = "manual"; // Back takes the figure away and leaves the page where it is
+      history.pushState({ docked: true }, "");
+      history.scrollRestoration = "manual";
+    }
+    const place = document.createElement("div"), back = document.createElement("button");
+    const { minHeight } = box.style, { height } = box.getBoundingClientRect(), { marginTop, marginBottom } = getComputedStyle(box);
+    const article = document.querySelector(".bd-article")?.getBoundingClientRect();
+    const text = document.querySelector(".bd-article section > p")?.getBoundingClientRect();
+    const left = (text?.right ?? innerWidth) + 24, room = Math.min(520, innerWidth - left - 16), beside = room >= 360;
+    const [from, width] = beside ? [left, room]
+      : [Math.max(0, article?.left ?? 0), Math.min(innerWidth, article?.width ?? innerWidth)];
+    back.type = "button";
+    back.className = "explorable-back";
+    back.textContent = "Put the figure back";
+    back.addEventListener("click", () => {
+      link.focus({ preventScroll: true }); // where one was; else the page would follow the button's place
+      history.back();
+    });
+    place.className = "explorable-place";
+    // Nothing is measured until all of this is done: the page must not see the figure in both places.
+    Object.assign(place.style, { height: `${height}px`, marginTop, marginBottom });
+    Object.assign(box.style, { left: `${from}px`, width: `${width}px`, minHeight: "" });
+    box.dataset.docked = beside ? "beside" : "below";
+    box.before(place);
+    box.prepend(back);
+    const shown = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && undock(),
+      { rootMargin: "-48px 0px 0px 0px", threshold: 0.5 });
+    shown.observe(place);
+    docked = { box, link, place, back, shown, minHeight };
+    requestAnimationFrame(() => requestAnimationFrame(() => { // laid out anew: its picture first
+      box.scrollTop += picture(box).getBoundingClientRect().top - box.getBoundingClientRect().top - back.offsetHeight - 4;
+    }));
+  }
+
+  function undock() {
+    const { box, link, place, back, shown, minHeight } = docked;
+    shown.disconnect();
+    if (box.contains(document.activeElement)) link.focus({ preventScroll: true });
+    delete box.dataset.docked;
+    Object.assign(box.style, { left: "", width: "", minHeight });
+    place.remove();
+    back.remove();
+    docked = null;
+  }
+
+  window.addEventListener("popstate", () => docked && undock());
+  document.addEventListener("keydown", ({ key }) => key === "Escape" && docked && history.back());
+  const reach = (event) => { // a number in the text that is dragged, or moved by keys
+    const link = event.target.closest?.("[data-geo-drag]");
+    if (link && (event.type === "pointerdown" || /^(Arrow|Page|Home|End)/.test(event.key))) bring(link, link.dataset.geoDrag);
+  };
+  for (const type of ["pointerdown", "keydown"]) document.addEventListener(type, reach, true);
+
+  // A finger that goes up or down scrolls the page, whatever lies under it, and changes nothing there; one that goes to
+  // a side, or only touches, is the figure's. So the figure hears of the touch when that is known.
+  const hear = (event) => {
+    const drawn = event.pointerType === "touch" && event.isTrusted && event.isPrimary
+      && event.target.closest?.(".explorable :is(svg, canvas, .geo-reach)");
+    if (!drawn) return;
+    event.stopPropagation();
+    const { target, clientX: x, clientY: y } = event, halt = new AbortController(), { signal } = halt;
+    const tell = () => {
+      halt.abort();
+      target.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, cancelable: true, composed: true, clientX: x,
+        clientY: y, pointerId: event.pointerId, pointerType: "touch", isPrimary: true, button: 0, buttons: 1 }));
+    };
+    addEventListener("pointermove", (moved) => {
+      const [across, along] = [moved.clientX - x, moved.clientY - y].map(Math.abs);
+      if (moved.pointerId === event.pointerId && across > 4 && across > along) tell();
+    }, { capture: true, signal });
+    addEventListener("pointerup", (up) => (Math.abs(up.clientY - y) < 10 ? tell() : halt.abort()), { capture: true, signal });
+    addEventListener("pointercancel", () => halt.abort(), { capture: true, signal });
+  };
+  document.addEventListener("pointerdown", hear, true);
   for (const type of ["click", "keydown"]) document.addEventListener(type, press, true);
   window.addEventListener("hashchange", () => called(location.hash));
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, require
+from geolib._checks import angle_dtype, as_places, check_tensor, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
@@ -211,7 +212,8 @@ class _Read(Placed):
     def __init__(self, source: Compass, sizes: tuple[int, int]):
         self.source, self.sizes = source, sizes
 
-    def log_gate(self, x: Tensor) -> Tensor:
+    def log_gate(self, x: Any) -> Tensor:
         """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""
         queries, keys = self.sizes
+        check_tensor(x, "x")
         return self.source.scores(x[:, x.shape[1] - keys :])[..., keys - queries :, :]

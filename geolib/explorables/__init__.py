@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from geolib.explorables.conformal import ConformalScale
     from geolib.explorables.gates import GateCurves
     from geolib.explorables.liere import LiereGrid
+    from geolib.explorables.live import LiveModel
     from geolib.explorables.locality import LocalityFocus
+    from geolib.explorables.memory import LiveMemory
     from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.mirrors import TwoMirrors
     from geolib.explorables.notebook import LabNotebook
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from geolib.explorables.spaces import ThreeSpaces
     from geolib.explorables.sphere import SphereTransport
     from geolib.explorables.state import ConformalState
+    from geolib.explorables.time import StepTime
 
 __all__ = [
     "AttentionCircle",
@@ -41,6 +44,8 @@ __all__ = [
     "GeneralMetric",
     "LabNotebook",
     "LiereGrid",
+    "LiveMemory",
+    "LiveModel",
     "LocalityFocus",
     "PageLeft",
     "Plaquettes",
@@ -48,6 +53,7 @@ __all__ = [
     "ScaleSlider",
     "SkewExponential",
     "SphereTransport",
+    "StepTime",
     "ThreeSpaces",
     "TwoMirrors",
     "TwoOrders",
@@ -62,6 +68,8 @@ _MODULES = {
     "GeneralMetric": "metric",
     "LabNotebook": "notebook",
     "LiereGrid": "liere",
+    "LiveMemory": "memory",
+    "LiveModel": "live",
     "LocalityFocus": "locality",
     "PageLeft": "page",
     "Plaquettes": "plaquettes",
@@ -69,6 +77,7 @@ _MODULES = {
     "ScaleSlider": "scale",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
+    "StepTime": "time",
     "ThreeSpaces": "spaces",
     "TwoMirrors": "mirrors",
     "TwoOrders": "commutator",

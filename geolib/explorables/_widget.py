@@ -20,7 +20,18 @@ except ImportError as error:  # pragma: no cover - the message is tested in a pr
     raise ImportError("geolib.explorables needs anywidget: pip install anywidget") from error
 
 _HERE = Path(__file__).parent
-_SHARED = ("common.js", "moves.js", "draw.js", "algebra.js", "series.js")
+_SHARED = (
+    "common.js",
+    "moves.js",
+    "draw.js",
+    "write.js",
+    "guess.js",
+    "algebra.js",
+    "solid.js",
+    "series.js",
+    "network.js",
+    "sheet.js",
+)
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
 # Comments that have lines of their own; what stands behind code stays.
 _COMMENT = re.compile(r"^[ \t]*(?://.*\n|/\*(?:[^*]|\*(?!/))*\*/\n)", re.MULTILINE)
@@ -123,6 +134,25 @@ class Choice(traitlets.Unicode):
     def validate(self, obj: Any, value: Any) -> str:
         """The word; ValueError for another."""
         require(value in self.options, self.name or "", repr(value), f"it is one of {', '.join(self.options)}")
+        return value
+
+
+class Text(traitlets.Unicode):
+    """A text of at most ``most`` letters; live both ways."""
+
+    def __init__(self, default: str, most: int):
+        super().__init__(default)
+        self.most = most
+        self.tag(sync=True)
+
+    def rule(self) -> dict[str, Any]:
+        """What the page must know to refuse a value."""
+        return {"letters": self.most}
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """The text; ValueError when it is none or too long."""
+        sound = isinstance(value, str) and len(value) <= self.most
+        require(sound, self.name or "", repr(value), f"it must be a text of at most {self.most} letters")
         return value
 
 

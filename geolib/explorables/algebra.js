@@ -10,6 +10,16 @@ export function norm(a) {
   return Math.sqrt(dot(a, a));
 }
 
+/** s a + t b of two vectors. */
+export function plus(s, a, t, b) {
+  return a.map((value, i) => s * value + t * b[i]);
+}
+
+/** The cross product of two vectors of space. */
+export function cross([a, b, c], [x, y, z]) {
+  return [b * z - c * y, c * x - a * z, a * y - b * x];
+}
+
 export function transpose(a) {
   return a[0].map((_, j) => a.map((row) => row[j]));
 }

@@ -59,6 +59,7 @@ const CSS = `
 .geo .circle .bars .digits { text-align: right; }
 .geo .circle .track { height: 14px; background: var(--panel); border-radius: 3px; overflow: hidden; }
 .geo .circle .track div { height: 100%; background: var(--join); }
+.geo .circle text.geo-value { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
 .geo .circle .sets { display: flex; flex-wrap: wrap; gap: 6px; }
 .geo .circle .side { display: grid; gap: 12px; align-content: start; }`;
 
@@ -112,7 +113,11 @@ function plane(parent, { onQuery, onToken }) {
     tip.place(qx, qy);
     set(label, { x: qx.toFixed(1), y: (qy + (up ? -13 : 22)).toFixed(1) }); // outside the circle, where no mean can be
     set(mean, { cx: mx.toFixed(1), cy: my.toFixed(1) });
-    set(found, { x: mx.toFixed(1), y: (my + 21).toFixed(1) });
+    // Beside the mean, on the side where the lines to the near tokens are not.
+    const lean = (sum, each, n) => point(each).map((v, c) => sum[c] + weights[n] ** 2 * (v - where[c]));
+    const pull = state.tokens.reduce(lean, [0, 0]);
+    const far = Math.hypot(...pull), [sx, sy] = far > 1e-3 ? pull.map((v) => -v / far) : [0, -1];
+    set(found, { x: (mx + 30 * sx).toFixed(1), y: (my - 22 * sy + 4).toFixed(1) });
   };
 }
 

@@ -1,5 +1,6 @@
 // The clock of RoPE: every pair of features is a hand, and a position is a time of day.
 import { ask, clamp, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { wager } from "./guess.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -59,6 +60,7 @@ const CSS = `
 .geo .clock .together { display: grid; grid-template-columns: auto 1fr; gap: 2px 16px; align-items: center;
   background: var(--panel); border-radius: 10px; padding: 10px 14px; }
 .geo .clock .together .geo-note { grid-column: 2; }
+.geo .clock > .ask { display: grid; gap: 8px; }
 .geo .clock .together button { min-width: 84px; }
 .geo .clock .face svg { max-width: 340px; margin: 6px auto 0; }
 .geo .clock .face text { font-size: 13.5px; } /* the face is drawn smaller than its own units: 12 px on the screen */
@@ -85,7 +87,7 @@ const CSS = `
   .geo .clock { display: flex; flex-direction: column; gap: 12px; padding: 10px 8px 14px; }
   .geo .clock .face svg { max-width: 270px; }
   .geo .clock .face text { font-size: 15.2px; }
-  .geo .clock .together .geo-note { grid-column: 1 / -1; }
+  .geo .clock .together .geo-note { grid-column: 1 / -1; min-height: 2.8em; }
 }`;
 
 /** The face: one ring a pair, the fastest outermost, as a clock's second hand is its longest. */
@@ -219,8 +221,9 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS);
   const { change, read } = place;
   const clock = html("div", { class: "clock", role: "group", "aria-label": "The clock of RoPE" }, place.root);
-  ask(clock, "Shift both by t. What will the mark on the curve do?").style.gridArea = "ask";
-  const area = (name) => html("div", { class: name, style: `grid-area: ${name}` }, clock);
+  const area = (name) => html("div", { class: name, style: `grid-area: ${name}` }, clock), top = area("ask");
+  ask(top, "Shift both by t. What will the mark on the curve do?");
+  const bet = wager(top, [["up", "Rise"], ["down", "Fall"], ["stay", "Stay"]], () => stop.go());
   // In the order of a phone's screen, which is the order of the Tab key everywhere.
   const [left, places, together] = [area("face"), area("places"), area("together")];
   const [right, settings] = [area("curve"), area("settings")];
@@ -259,13 +262,18 @@ function render({ model, el }) {
     },
   });
   const shift = position(together, "Shift both by t", "shift", "join");
-  html("p", { class: "geo-note" }, together, "All hands turn; no opening changes, nor does the score.");
+  const answer = html("p", { class: "geo-note" }, together);
   const base = slider(settings, { label: "Base b", min: 0, step: 1, tone: "text",
     onInput: (index) => change({ base: BASES[index] }) });
   const pairs = slider(settings, { label: "Pairs d/2", min: 1, step: 1, tone: "text",
     onInput: (count) => change({ pairs: count }) });
 
+  let begun = null;
   place.start((state) => {
+    begun ??= state.shift;
+    bet.update(Math.abs(state.shift - begun) >= 1, "stay");
+    answer.textContent = bet.open ? "All hands turn; no opening changes, nor does the score."
+      : "Query and key move by the same.";
     const number = (value) => show(value, 2, true), delta = state.key - state.query;
     query.update(state.query, number(state.query), state.length);
     key.update(state.key, number(state.key), state.length);
@@ -279,7 +287,7 @@ function render({ model, el }) {
     say(what, "Δ = n − m = ", ["join", number(delta)], ", score ", ["join", value]);
     dial.draw(state);
     drawCurve(state);
-    place.speak(describe(state));
+    place.speak(describe(state) + bet.said("stay"));
   });
   return () => {
     stop();

@@ -142,7 +142,7 @@ export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches
 /**
  * A button that lets time run. `step(seconds, calm)` moves the state on and returns false at the end; for readers who
  * asked for less motion it is called once a second with calm = true, and should go by whole steps. `begin()` runs
- * before the first step. Returns the function that stops it, for the explorable's end.
+ * before the first step. Returns the function that stops it, for the explorable's end; its `go` starts it.
  */
 export function runner(parent, { step, begin = () => {} }) {
   let frame = 0, before = 0;
@@ -159,14 +159,14 @@ export function runner(parent, { step, begin = () => {} }) {
     }
     frame = requestAnimationFrame(tick);
   };
-  const { element } = button(parent, "Run", () => {
-    if (frame) return stop();
+  const go = () => {
     begin();
     element.textContent = "Pause";
     before = performance.now();
-    frame = requestAnimationFrame(tick);
-  });
-  return stop;
+    frame ||= requestAnimationFrame(tick);
+  };
+  const { element } = button(parent, "Run", () => (frame ? stop() : go()));
+  return Object.assign(stop, { go });
 }
 
 /** Follow a pointer from press to release: `start(x, y)` may return false to decline, `move(x, y)` follows. */

@@ -1,7 +1,9 @@
 // Two turns in two orders: a die turned about two axes, first one then the other, and what half the bracket foretells.
-import { ask, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, html, more, path, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
+import { sealed, wager } from "./guess.js";
 import { apply, combine, dot, expm, multiply, norm, skew, transpose } from "./algebra.js";
+import { facesSeen, gaze, pull, rim } from "./solid.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -45,32 +47,28 @@ export function gaps(state) {
 
 const degrees = (angle) => `${show(angle / DEGREE, angle < 10 * DEGREE ? 2 : 1)}°`;
 
+/** How far the turns are, in a sentence. */
+const making = ({ size, between, t }) =>
+  `Two turns of ${show(size, 0)}° about axes ${show(between, 0)}° apart, ${show(100 * t, 0)} % made.`;
+
 /** The state in a sentence, for those who hear the picture. */
 export function describe(state) {
   const found = gaps(state);
-  const { size, between, t } = state;
-  return `Two turns of ${show(size, 0)}° about axes ${show(between, 0)}° apart, ${show(100 * t, 0)} % made. In two `
-    + `orders they end ${degrees(found.orders)} apart; each misses exp(X1 + X2) by ${degrees(found.missed)}, `
-    + `half the bracket foretells ${degrees(found.foretold)}`;
+  return `${making(state)} In two orders they end ${degrees(found.orders)} apart; each misses `
+    + `exp(X1 + X2) by ${degrees(found.missed)}, half the bracket foretells ${degrees(found.foretold)}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const NAMES = ["size", "between", "t"];
-const HALF = 0.5; // of the die's edge
-const FACES = [0, 1, 2].flatMap((axis) => [1, -1].map((side) => (
-  { axis, side, dots: side > 0 ? axis + 1 : 6 - axis })));
+const NAMES = ["size", "between", "t", "turn", "tilt"];
+const HALF = 0.58; // of the die's edge
 // Where a face's dots stand, in quarters of its edge.
 const DOTS = { 1: "00", 2: "-+ +-", 3: "-+ 00 +-", 4: "-- -+ +- ++", 5: "-- -+ 00 +- ++", 6: "-- -0 -+ +- +0 ++" };
 const CSS = `
-.geo .commutator > .geo-say, .geo .commutator > .charts { grid-column: 1 / -1; }
-.geo .commutator .dice { display: grid; grid-template-columns: 1fr 1fr; gap: 4px; touch-action: pan-y;
-  cursor: ew-resize; }
-.geo .commutator .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round; }
+.geo .commutator > :is(.geo-ask, .geo-say) { grid-column: 1 / -1; }
+.geo .commutator .dice { grid-column: 1 / -1; display: grid; grid-template-columns: 1fr 1fr; gap: 4px; }
+.geo .commutator .dice svg { max-height: 300px; }
 .geo .commutator .dots { fill: var(--text); }
-.geo .commutator .tone0 { fill: color-mix(in srgb, var(--text) 26%, var(--ground)); }
-.geo .commutator .tone1 { fill: color-mix(in srgb, var(--text) 12%, var(--ground)); }
-.geo .commutator .tone2 { fill: color-mix(in srgb, var(--text) 3%, var(--ground)); }
 .geo .commutator .ghost { fill: none; stroke: var(--join); stroke-width: 1.6; stroke-dasharray: 4 4; }
 .geo .commutator .still { stroke-width: 1.2; opacity: 0.6; }
 .geo .commutator .name { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground);
@@ -79,46 +77,34 @@ const CSS = `
 .geo .commutator .run { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
 .geo .commutator .run button { min-width: 84px; }
 .geo .commutator .foretold { stroke-dasharray: 5 4; }
-.geo .commutator .charts text.geo-text { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; }`;
+.geo .commutator svg text.geo-text { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; }`;
 
-// The view, from 35 degrees to the right of axis 1 and 24 above the ground: to the right, up, towards the eye.
-const [C, S, C2, S2] = [35, 24].flatMap((angle) => [Math.cos(angle * DEGREE), Math.sin(angle * DEGREE)]);
-const VIEW = [[-S, C, 0], [-C * S2, -S * S2, C2], [C * C2, S * C2, S2]];
-
-/** One die with its two axes: `draw(rotation, ghost, generators, turning, spoken)`. */
+/** One die with its two axes: `draw({ r, aim, pairOf, turning, view, spoken })`; `aim` is null while it is sealed. */
 function die(parent, order) {
   const picture = svg("svg", { role: "img", viewBox: "-100 -112 200 212" }, parent);
   const behind = svg("g", {}, picture), faces = svg("g", {}, picture);
   const ghost = svg("path", { class: "ghost" }, picture), before = svg("g", {}, picture);
   const title = svg("text", { class: "geo-text name", x: 0, y: 96, "text-anchor": "middle" }, picture);
   title.textContent = `first ${order[0]}, then ${order[1]}`;
-  const flat = (p) => [92 * dot(p, VIEW[0]), -92 * dot(p, VIEW[1]) - 8];
+  let view = gaze(0, 0);
+  const flat = (p) => [92 * dot(p, view[0]), -92 * dot(p, view[1]) - 8];
   const pair = (p) => flat(p).map((value) => value.toFixed(1)).join(" ");
-  /** A point of a face, u and v from -1 to 1 along its edges, in space. */
-  const point = (r, { axis, side }, u, v) => {
-    const place = [0, 0, 0];
-    [place[axis], place[(axis + 1) % 3], place[(axis + 2) % 3]] = [side * HALF, u * HALF, v * HALF];
-    return apply(r, place);
-  };
-  const towards = (r, { axis, side }) => side * dot(r.map((row) => row[axis]), VIEW[2]);
-  const seen = (r) => FACES.filter((face) => towards(r, face) > 0);
-  const outline = (r, face) => `M${[[1, 1], [1, -1], [-1, -1], [-1, 1]].map(([u, v]) => pair(point(r, face, u, v)))
-    .join("L")}Z`;
-  const spot = (r, face, [u, v]) => {
-    const number = (sign) => ({ "-": -0.5, "0": 0, "+": 0.5 })[sign];
-    const round = Array.from({ length: 12 }, (_, i) => {
-      const angle = (i * Math.PI) / 6;
-      return pair(point(r, face, number(u) + 0.15 * Math.cos(angle), number(v) + 0.15 * Math.sin(angle)));
-    });
-    return `M${round.join("L")}Z`;
-  };
-  return (r, aim, pairOf, turning, spoken) => {
+  const closed = (points) => `M${points.map(pair).join("L")}Z`;
+  const number = (sign) => ({ "-": -0.5, "0": 0, "+": 0.5 })[sign];
+  const spot = ({ at }, [u, v]) => closed(Array.from({ length: 12 }, (_, i) => {
+    const angle = (i * Math.PI) / 6;
+    return at(number(u) + 0.17 * Math.cos(angle), number(v) + 0.17 * Math.sin(angle));
+  }));
+  return ({ r, aim, pairOf, turning, view: now, spoken }) => {
+    view = now;
     faces.replaceChildren();
-    for (const face of seen(r)) {
-      svg("path", { class: `face tone${face.axis}`, d: outline(r, face) }, faces);
-      svg("path", { class: "dots", d: DOTS[face.dots].split(" ").map((at) => spot(r, face, at)).join("") }, faces);
+    for (const face of facesSeen(r, [HALF, HALF, HALF], view)) {
+      const count = face.side > 0 ? face.axis + 1 : 6 - face.axis;
+      svg("path", { class: "face geo-face", style: face.shade, d: closed(rim(face)) }, faces);
+      svg("path", { class: "dots", d: DOTS[count].split(" ").map((at) => spot(face, at)).join("") }, faces);
     }
-    set(ghost, { d: seen(aim).map((face) => outline(aim, face)).join("") });
+    const seen = aim ? facesSeen(aim, [HALF, HALF, HALF], view) : [];
+    set(ghost, { d: seen.map((face) => closed(rim(face))).join("") });
     behind.replaceChildren();
     before.replaceChildren();
     const placed = []; // the second name stands beside the first where both axes are nearly one
@@ -127,10 +113,10 @@ function die(parent, order) {
       const inside = apply(transpose(r), unit), out = HALF / Math.max(...inside.map(Math.abs));
       const tone = i ? "cool" : "warm", style = `geo-line geo-${tone}${turning === i ? "" : " still"}`;
       for (const sign of [1, -1]) {
-        const layer = sign * dot(unit, VIEW[2]) >= 0 ? before : behind, at = (d) => pair(unit.map((x) => sign * d * x));
-        svg("path", { class: style, d: `M${at(out)}L${at(0.98)}` }, layer);
+        const layer = sign * dot(unit, view[2]) >= 0 ? before : behind, at = (d) => pair(unit.map((x) => sign * d * x));
+        svg("path", { class: style, d: `M${at(out)}L${at(1.02)}` }, layer);
       }
-      const [tip, y] = flat(unit.map((value) => 1.1 * value));
+      const [tip, y] = flat(unit.map((value) => 1.13 * value));
       const near = placed.some(([u, v]) => Math.abs(u - tip) < 24 && Math.abs(v - y) < 14), x = near ? tip + 26 : tip;
       placed.push([x, y]);
       const place = { class: `geo-${tone} name`, x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" };
@@ -151,7 +137,8 @@ function curves(parent) {
     return label;
   });
   let drawn = NaN;
-  return ({ size, between }, spoken) => {
+  return ({ size, between }, spoken, open) => {
+    [missed, mark, words[0]].forEach((each) => set(each, { visibility: open ? "visible" : "hidden" }));
     const ticks = (...values) => values.map((value) => [value, `${value}°`]);
     const fresh = frame({ xs: [0, 120], ys: [0, 120], height: 200, xTicks: ticks(0, 30, 60, 90, 120),
       yTicks: ticks(0, 40, 80, 120), xLabel: "size of both turns", room: 56 });
@@ -178,15 +165,13 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
   const all = html("div", { class: "commutator geo-columns", role: "group", "aria-label": "Two turns in two orders" },
     place.root);
-  ask(all, "The same turns in two orders. Press Run: will both dice show the same faces?").style.gridColumn = "1 / -1";
+  ask(all, "Two dice make the same two turns, in two orders. Will they show the same faces?");
+  const bet = wager(all, [["same", "The same"], ["other", "Others"]], () => stop.go());
   const sentence = html("p", { class: "geo-say" }, all);
-  const dice = html("div", { class: "dice geo-stay", "data-drag": "" }, all);
+  const dice = html("div", { class: "dice geo-stay geo-turns", "data-drag": "" }, all);
   const draw = [["X₁", "X₂"], ["X₂", "X₁"]].map((order) => die(dice, order));
+  pull(dice, read, change);
   const side = html("div", { class: "side" }, all);
-  const size = slider(side, { label: "Size of both turns", min: 0, max: 120, step: 1, tone: "join",
-    onInput: (value) => change({ size: value, t: 1 }) });
-  const between = slider(side, { label: "Angle between the axes", min: 0, max: 90, step: 1,
-    onInput: (value) => change({ between: value, t: 1 }) });
   const row = html("div", { class: "run geo-panel" }, side);
   const stop = runner(row, {
     begin() { if (read().t >= 1) change({ t: 0 }); },
@@ -197,21 +182,34 @@ function render({ model, el }) {
     },
   });
   const time = slider(row, { label: "Time", min: 0, max: 1, step: 0.01, onInput: (t) => change({ t }) });
-  html("p", { class: "geo-note" }, side, "Dashed: both turns at once, exp(X₁ + X₂).");
-  const follow = (px) => change({ t: Math.round(100 * clamp((px - 20) / (dice.clientWidth - 40), 0, 1)) / 100 });
-  drag(dice, { start: follow, move: follow });
-  const drawCurves = curves(html("div", { class: "charts" }, all));
+  const size = slider(side, { label: "Size of both turns", min: 0, max: 120, step: 1, tone: "join",
+    onInput: (value) => change({ size: value, t: 1 }) });
+  const between = slider(side, { label: "Angle between the axes", min: 0, max: 90, step: 1,
+    onInput: (value) => change({ between: value, t: 1 }) });
+  const note = html("p", { class: "geo-note" }, side, "Dashed: both turns at once, exp(X₁ + X₂).");
+  const eye = more(side, "Turn the dice"), looks = [["turn", 180, "To the side"], ["tilt", 90, "Up and down"]].map(
+    ([name, max, label]) => [name, slider(eye, { label, min: -max, max, step: 1,
+      onInput: (value) => change({ [name]: value }) })]);
+  const drawCurves = curves(html("div", {}, all));
 
   place.start((state) => {
-    const found = gaps(state), spoken = describe(state), pairOf = generators({ ...state, size: state.size || 1 });
+    const found = gaps(state), pairOf = generators({ ...state, size: state.size || 1 });
+    const right = found.orders < 0.01 ? "same" : "other";
+    bet.update(state.t >= 1, right);
+    const spoken = bet.open ? describe(state) + bet.said(right) : making(state);
     size.update(state.size, `${show(state.size, 0)}°`);
     between.update(state.between, `${show(state.between, 0)}°`);
+    for (const [name, look] of looks) look.update(state[name], `${show(state[name], 0)}°`);
     const half = state.t <= 0 || state.t >= 1 ? -1 : state.t > 0.5 ? 1 : 0;
     time.update(state.t, half < 0 ? (state.t ? "both made" : "at rest") : `turn ${half + 1} of 2`);
-    say(sentence, "The two orders end ", ["text", degrees(found.orders)], " apart. Each misses the joint turn by ",
-      ["join", degrees(found.missed)], "; ½|[X₁, X₂]| = ", ["text", degrees(found.foretold)]);
-    turned(state).forEach((r, i) => draw[i](r, together(state), pairOf, half < 0 ? -1 : (i ? 1 - half : half), spoken));
-    drawCurves(state, spoken);
+    say(sentence, "The two orders end ", ["text", sealed(bet, degrees(found.orders))], " apart. Each misses the joint "
+      + "turn by ", ["join", sealed(bet, degrees(found.missed))], "; ½|[X₁, X₂]| = ",
+      ["text", degrees(found.foretold)]);
+    note.hidden = !bet.open;
+    const view = gaze(state.turn, state.tilt), aim = bet.open ? together(state) : null;
+    turned(state).forEach((r, i) => draw[i]({ r, aim, pairOf, view, spoken,
+      turning: half < 0 ? -1 : (i ? 1 - half : half) }));
+    drawCurves(state, spoken, bet.open);
     place.speak(spoken);
   });
   return () => {

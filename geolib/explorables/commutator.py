@@ -18,7 +18,10 @@ class TwoOrders(Explorable):
     between : float
         The angle between the two axes, 0 to 90 degrees.
     t : float
-        Time, 0 to 1: the first half for the first turn, the second for the second.
+        Time, 0 to 1: the first half for the first turn, the second for the second. What the two orders leave is
+        answered once both turns are made.
+    turn, tilt : float
+        Longitude and latitude that the eye stands over, in degrees: -180 to 180 and -90 to 90.
 
     Raises
     ------
@@ -33,4 +36,6 @@ class TwoOrders(Explorable):
 
     size = Real(90, low=0, high=120)
     between = Real(90, low=0, high=90)
-    t = Real(1, low=0, high=1)
+    t = Real(0, low=0, high=1)
+    turn = Real(35, low=-180, high=180)
+    tilt = Real(24, low=-90, high=90)

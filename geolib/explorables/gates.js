@@ -155,7 +155,9 @@ function fall(parent) {
     const logs = logRow(gamma, token), { slope, gap } = alibi(gamma, token), end = token - 1;
     let floor = -2;
     while (floor > logs[end]) floor *= 2;
-    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height: 230, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = m − n",
+    // Beside the bars and the map it is as high as they are together.
+    const height = parent.closest(".geo").clientWidth > 560 ? 316 : 230;
+    frame({ xs: [0, TOKENS - 1], ys: [floor, 0], height, xTicks: [0, 10, 20, 30], xLabel: "distance |Δ| = m − n",
       yTicks: [[0, "1"], [floor / 2, `e${raised(floor / 2)}`], [floor, `e${raised(floor)}`]] });
     const xs = logs.map((_, distance) => x(distance)), ys = logs.map(y);
     set(row, { d: path(xs, ys) });

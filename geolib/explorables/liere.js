@@ -166,13 +166,14 @@ function render({ model, el }) {
   const sentence = html("p", { class: "geo-say" }, whole), maps = html("div", { class: "maps geo-stay" }, whole);
   const here = patchMap(maps, "", (row, column) => change({ row, column }));
   const [there, difference] = [patchMap(maps, "shifted"), patchMap(maps, "difference")];
-  const note = html("p", { class: "geo-note" }, whole);
+  html("p", { class: "geo-note" }, whole, "Orange +1, blank 0, blue −1. Drag the dot to another patch.");
   const controls = html("div", { class: "geo-panel geo-controls" }, whole);
   const add = (name, label, tone, min, max, step, parent = controls) =>
     slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
   const mix = add("mix", "Non-commuting c", "warm", 0, 1, 0.05);
   const shift = add("shift", "Shift both by t", "join", 0, 15, 0.5);
-  const rest = more(whole), scale = add("size", "Speed s", "text", 0.05, 0.6, 0.01, rest);
+  const rest = more(whole), note = html("p", { class: "geo-note" }, more(whole, "How the two numbers are made"));
+  const scale = add("size", "Speed s", "text", 0.05, 0.6, 0.01, rest);
   const column = add("column", "Patch’s column x", "text", 0, SIDE - 1, 1, rest);
   const row = add("row", "Patch’s row y", "text", 0, SIDE - 1, 1, rest);
   const unmoved = keep((c, s) => turnedGrid(c, s, 0)), moved = keep(turnedGrid);
@@ -188,8 +189,8 @@ function render({ model, el }) {
     const found = compare(before, after, state), spoken = describe(state, found);
     say(sentence, "Moved together, ", ["text", `${t} right and ${t} down`], ", the patches change their scores by ",
       ["join", `${show(100 * found.change, 0)}\u00a0%`], ". Commutator: ", ["warm", show(found.order)]);
-    note.textContent = "Orange is +1, blank 0, blue −1. The change: the third map over the first, both as root mean "
-      + `squares; it depends on the patch, the shift and q. R(p)ᵀR(k) changes by ${show(found.deviation)} of its size. `
+    note.textContent = "The change: the third map over the first, both as root mean squares; it depends on the patch, "
+      + `the shift and q. R(p)ᵀR(k) changes by ${show(found.deviation)} of its size. `
       + "The commutator is |[X₁, X₂]| / |X₁||X₂|, of the generators alone: a larger one may go with a smaller change.";
     here(found.here, state, "q at the dot, k anywhere", spoken);
     there(found.there, state, `both moved by ${t}`, spoken);

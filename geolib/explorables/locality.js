@@ -1,5 +1,5 @@
 // Locality focusing: a Gaussian of the distance multiplies the weights after the softmax, and what is far is lost.
-import { ask, choice, clamp, drag, html, path, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, more, path, say, set, show, slider, stage, svg } from "./common.js";
 import { board, handle } from "./draw.js";
 import { apply, dot, softmax } from "./algebra.js";
 
@@ -92,15 +92,10 @@ const CSS = `
 .geo .locality .whole { height: 18px; margin-top: 6px; border: 1px solid var(--rule); border-radius: 4px;
   overflow: hidden; background: repeating-linear-gradient(135deg, var(--ground) 0 5px, var(--rule) 5px 6px); }
 .geo .locality .rest { height: 100%; background: var(--join); }
-.geo .locality .groups { display: grid; grid-template-columns: repeat(12, minmax(0, 1fr)); gap: 10px 16px; }
-.geo .locality .groups > * { grid-column: span 4; }
-.geo .locality .groups > :nth-child(-n + 4) { grid-column: span 3; }
 .geo .locality output { white-space: nowrap; }
 @container (max-width: 560px) {
   .geo .locality { padding: 10px 8px 14px; gap: 10px; }
   .geo .locality .maps { gap: 6px 10px; }
-  .geo .locality .groups > :nth-child(n) { grid-column: span 6; }
-  .geo .locality .groups > :nth-child(3n + 1) { grid-column: span 12; }
 }`;
 
 /** A map of the query's weights over the image, with the query's patch and the Gaussian's ellipse. */
@@ -194,15 +189,16 @@ function render({ model, el }) {
   key.append("0", html("span", { class: "scale" }), most);
   const second = html("p", {}, root);
 
-  const controls = html("div", { class: "geo-panel groups" }, root);
-  const control = (label, name, tone, min, max, step) =>
-    slider(controls, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) }).update;
+  const controls = html("div", { class: "geo-panel geo-controls" }, root);
+  const control = (label, name, tone, min, max, step, parent = controls) =>
+    slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) }).update;
   const sigma = control("Width σ", "sigma", "cool", 0.25, 8, 0.05);
-  const along = control("Axis 1 of A", "along", "cool", SHORT, LONG, 0.05);
-  const across = control("Axis 2 of A", "across", "cool", SHORT, LONG, 0.05);
-  const angle = control("Angle of A", "angle", "cool", -90, 90, 1);
-  const row = control("Query’s row", "row", "text", 0, SIDE - 1, 1);
-  const column = control("Query’s column", "column", "text", 0, SIDE - 1, 1);
+  const fold = more(root, "By numbers: what the hand drags in the left map");
+  const along = control("Axis 1 of A", "along", "cool", SHORT, LONG, 0.05, fold);
+  const across = control("Axis 2 of A", "across", "cool", SHORT, LONG, 0.05, fold);
+  const angle = control("Angle of A", "angle", "cool", -90, 90, 1, fold);
+  const row = control("Query’s row", "row", "text", 0, SIDE - 1, 1, fold);
+  const column = control("Query’s column", "column", "text", 0, SIDE - 1, 1, fold);
   const pattern = choice(controls, { label: "Image", options: PATTERNS,
     onInput: (value) => change({ pattern: value }) });
 

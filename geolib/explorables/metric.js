@@ -88,7 +88,7 @@ const CSS = `
 .geo .metric .panels p { text-align: center; font-size: 14px; font-variant-numeric: tabular-nums; }
 .geo .metric .panels span { display: inline-block; margin: 0 7px; }
 .geo .metric .panels svg, .geo .metric .line svg { overflow: hidden; }
-.geo .metric .panels svg { max-width: 280px; margin: 0 auto; }
+.geo .metric .panels svg { max-width: 200px; margin: 0 auto; }
 .geo .metric .shape { fill: none; stroke: var(--rule); stroke-width: 1.2; }
 .geo .metric .shape.here { fill: currentColor; fill-opacity: 0.1; stroke: currentColor; stroke-width: 1.8; }
 .geo .metric .axes { fill: none; stroke: var(--soft); stroke-width: 1.4; }
@@ -115,7 +115,7 @@ function line(parent, onPlace) {
     drag(grips[who].reach, { start() {}, move: (x) => onPlace(who, Math.round((4 * (x - edge)) / gap) / 4) });
   }
   return (state, width) => {
-    const wide = width > 560, height = wide ? 196 : 140;
+    const wide = width > 560, height = wide ? 156 : 140;
     edge = wide ? 56 : 30;
     gap = (width - 2 * edge) / LAST;
     const x = (p) => edge + p * gap, unit = 0.3 * gap, middle = (height - 14) / 2, rail = { m: 18, n: height - 34 };
@@ -232,7 +232,7 @@ function render({ model, el }) {
   place.start((state) => {
     // Sizes first: each asked for after something has been drawn would cost a layout.
     const width = Math.max(200, Math.round(top.clientWidth)), reach = extent(state);
-    const view = { size: Math.max(90, Math.min(280, Math.round(panels.firstChild.clientWidth))), reach };
+    const view = { size: Math.max(90, Math.min(200, Math.round(panels.firstChild.clientWidth))), reach };
     const here = places(state), position = (value) => show(value, 2, true);
     s1(state.s1, show(state.s1));
     s2(state.s2, show(state.s2));

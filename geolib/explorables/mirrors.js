@@ -1,6 +1,7 @@
 // Two mirrors: a reflection at n and one at m are a rotation by twice the angle between them.
 import { ask, clamp, drag, html, more, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { handle } from "./draw.js";
+import { sealed, wager } from "./guess.js";
 import { apply, multiply, rotation } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -49,12 +50,12 @@ export function lineAngle(degrees) {
 
 const text = (value) => `${show(value, 1, true)}°`;
 
-/** The state in a sentence, for those who hear the picture. */
-export function describe({ mirrors, m, n, shift, distance, angle }) {
+/** The state in a sentence, for those who hear the picture; the turn only once it has been asked for. */
+export function describe({ mirrors, m, n, shift, distance, angle }, open = true) {
   const where = `${show(distance, 2)} from the centre at ${text(angle)}`;
   if (mirrors === 1) return `one mirror at ${text(n + shift)}; the figure, ${where}, and its mirror image`;
   return `first mirror at ${text(n + shift)}, second mirror at ${text(m + shift)}; the figure, ${where}, is reflected `
-    + `twice: it is turned by ${text(doubled({ m, n }))}`;
+    + `twice: it is turned by ${open ? text(doubled({ m, n })) : "some angle"}`;
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -62,6 +63,8 @@ export function describe({ mirrors, m, n, shift, distance, angle }) {
 const NAMES = ["mirrors", "m", "n", "shift", "distance", "angle"];
 const QUESTIONS = ["Turn the mirror. Does the grey image ever stand as the black F does?",
   "Turn one mirror by 10°. By how much does the green F turn?"];
+const GUESSES = [[["never", "Never"], ["once", "At one angle"], ["often", "At many"]],
+  [["5", "5°"], ["10", "10°"], ["20", "20°"]]], RIGHT = ["never", "20"];
 const CSS = `
 .geo .mirrors > :is(.geo-ask, .geo-say, .geo-pick) { grid-column: 1 / -1; }
 .geo .mirrors .side { display: grid; gap: 14px; align-content: center; }
@@ -122,7 +125,7 @@ function plane(parent, { turn, move }) {
     move(px, py) { move(Math.hypot(px - width / 2, py - width / 2) / scale, angleAt(px, py)); },
   });
 
-  return (state) => {
+  return (state, open) => {
     width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 420);
     scale = (width / 2 - 4) / WIDE;
     set(picture, { viewBox: `0 0 ${width} ${width}`, style: `max-width: ${width}px; margin: 0 auto` });
@@ -138,7 +141,7 @@ function plane(parent, { turn, move }) {
     set(sweep, { d: Math.abs(sum) < 6 ? "" : `M${arc.join("L")}${head}` });
     set(ring, { cx: width / 2, cy: width / 2, r: (scale * distance).toFixed(1) });
     put(turnedBy, polar(distance - 0.17, angle + sum / 2));
-    turnedBy.textContent = Math.abs(sum) < 12 ? "" : text(sum);
+    turnedBy.textContent = !open ? "?" : Math.abs(sum) < 12 ? "" : text(sum);
     for (const [name, foot] of Object.entries(feet)) {
       const [cx, cy] = flat(all[name][0]);
       set(foot, { cx: cx.toFixed(1), cy: cy.toFixed(1) });
@@ -171,7 +174,7 @@ function plane(parent, { turn, move }) {
       if (word.textContent) taken.push([...spot, half]);
     }
     grip.place(...flat(all.start[0]));
-    set(picture, { "aria-label": `A figure and its images: ${describe(state)}` });
+    set(picture, { "aria-label": `A figure and its images: ${describe(state, open)}` });
   };
 }
 
@@ -181,7 +184,7 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
   const all = html("div", { class: "mirrors geo-columns", role: "group", "aria-label": "Two mirrors" }, place.root);
   const question = ask(all, ""), count = pick(all, "Mirrors", [[1, "One mirror"], [2, "Two mirrors"]],
-    (mirrors) => change({ mirrors }));
+    (mirrors) => change({ mirrors })), bets = GUESSES.map((guesses) => wager(all, guesses));
   const draw = plane(html("div", { class: "geo-stay" }, all), {
     turn: (name, degrees) => change({ [name]: lineAngle(Math.round(degrees - read().shift)) }),
     move: (distance, degrees) => {
@@ -211,7 +214,12 @@ function render({ model, el }) {
     onInput: (value) => change({ distance: value }) });
   const angle = degrees(figure, "Direction φ", "angle", -180, 180);
 
+  let begun = null; // where the mirrors stood when this question was asked
   place.start((state) => {
+    const asked = state.mirrors - 1, bet = bets[asked], gap = state.n - state.m, one = state.n + state.shift;
+    if (begun?.asked !== asked) begun = { asked, was: asked ? gap : one };
+    bet.update(Math.abs((asked ? gap : one) - begun.was) >= 9.5, RIGHT[asked]);
+    bets.forEach((each, i) => { each.row.hidden = i !== asked; });
     const [first, second] = [state.n + state.shift, state.m + state.shift];
     for (const [control, value] of [[n, state.n], [m, state.m], [shift, state.shift], [angle, state.angle]]) {
       control.update(value, text(value));
@@ -221,14 +229,15 @@ function render({ model, el }) {
     all.classList.toggle("single", single);
     question.textContent = QUESTIONS[state.mirrors - 1];
     count.update(state.mirrors);
-    if (single) say(sentence, "Reflected at ", ["cool", text(first)], ". No turn makes the image an F again.");
+    if (single) say(sentence, "Reflected at ", ["cool", text(first)], bet.open
+      ? ". No angle makes the image an F again." : ". Turn it by its ends, or with the slider.");
     else {
-      say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)],
-        ": turned by −2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = ",
-        ["join", text(doubled(state))]);
+      say(sentence, "Reflected at ", ["cool", text(first)], ", then at ", ["warm", text(second)], ": turned by ",
+        ...(bet.open ? ["−2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = "] : []),
+        ["join", sealed(bet, text(doubled(state)))]);
     }
-    draw(state);
-    place.speak(describe(state));
+    draw(state, bet.open || single);
+    place.speak(describe(state, bet.open) + bet.said(RIGHT[asked]));
   });
   return () => {
     stop();

@@ -20,7 +20,8 @@ export function readMove(hash) {
 
 /** Whether a value is what a trait allows: a number in a range, a word of a list, a list of either. */
 export function allows(rule, value) {
-  const { low = -Infinity, high = Infinity, step, words, least, most } = rule;
+  const { low = -Infinity, high = Infinity, step, words, least, most, letters } = rule;
+  if (letters !== undefined) return typeof value === "string" && [...value].length <= letters;
   if (least !== undefined) {
     const one = { ...rule, least: undefined };
     return Array.isArray(value) && value.length >= least && value.length <= most && value.every((x) => allows(one, x));
@@ -51,7 +52,11 @@ export function between(rule, from, to, share) {
 /** The address of a state: what differs from the start. */
 export function address(name, copy, values, start) {
   const short = (value) => (typeof value === "number" ? Number(value.toPrecision(6)) : value);
-  const text = (value) => (typeof value === "string" ? value
+  const bare = (word) => { // a word that would be read as something else stands in quotes
+    try { JSON.parse(word); } catch { return true; }
+    return false;
+  };
+  const text = (value) => (typeof value === "string" && bare(value) ? value
     : JSON.stringify(Array.isArray(value) ? value.map(short) : short(value)));
   const pieces = Object.keys(values).filter((trait) => text(values[trait]) !== text(start[trait]))
     .map((trait) => `${trait}=${encodeURIComponent(text(values[trait]))}`);

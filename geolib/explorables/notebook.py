@@ -14,7 +14,7 @@ from geolib.explorables._widget import Choice, Explorable, Whole, assemble
 from geolib.figures import COLOURS, METHOD_STYLES, method_style
 from geolib.lab.experiments import EXPERIMENTS, Experiment
 from geolib.lab.files import RECORDED
-from geolib.lab.runs import Record, read, record_files
+from geolib.lab.records import Record, read, record_files
 
 METRICS = ("test_accuracy", "test_loss", "train_loss")
 _KEYS = {"group", "name", "title", "look", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}

@@ -78,10 +78,11 @@ const CSS = `
 .geo .plaquettes .dial { fill: var(--ground); stroke: var(--rule); }
 .geo .plaquettes .dial.chosen { stroke: var(--text); stroke-width: 2.5; }
 .geo .plaquettes .link { fill: none; stroke: var(--rule); stroke-width: 2; }
-.geo .plaquettes .hand { stroke: currentColor; stroke-width: 2; }
+.geo .plaquettes .hand { stroke: currentColor; stroke-width: 2.6; }
 .geo .plaquettes svg text { font-size: 15px; font-weight: 650; fill: var(--text); }
 .geo .plaquettes .side { display: grid; gap: 12px; align-content: center; }
-.geo .plaquettes .row { display: flex; gap: 8px; flex-wrap: wrap; }`;
+.geo .plaquettes .row { display: flex; gap: 6px; flex-wrap: wrap; }
+.geo .plaquettes .row button { font-size: 12px; font-weight: 500; padding: 0 10px; background: none; }`;
 
 /** The grid: `turn(part, angle)` follows the hand. */
 function grid(parent, turn) {
@@ -97,7 +98,7 @@ function grid(parent, turn) {
   };
   const dial = (part, tone, radius, centre) => {
     const ring = svg("circle", { class: "dial", r: radius }, picture);
-    const hand = svg("line", { class: `hand geo-${tone}` }, picture), grip = handle(picture, tone, 4.5);
+    const hand = svg("line", { class: `hand geo-${tone}` }, picture), grip = handle(picture, tone, 6.5);
     drag(grip.reach, { start() {}, move(x, y) {
       const [cx, cy] = centre();
       turn(part, Math.atan2(cy - y, x - cx) / DEGREE);
@@ -110,11 +111,11 @@ function grid(parent, turn) {
       grip.place(x, y);
     };
   };
-  const links = LINKS.map((_, l) => dial(`link ${l + 1}`, "cool", 15, () => middle(l)));
-  const sites = SITES.map((where, s) => dial(`site ${s + 1}`, "warm", 11, () => flat(where)));
+  const links = LINKS.map((_, l) => dial(`link ${l + 1}`, "cool", 21, () => middle(l)));
+  const sites = SITES.map((where, s) => dial(`site ${s + 1}`, "warm", 16, () => flat(where)));
   return (state) => {
-    const width = Math.min(Math.max(220, Math.round(parent.clientWidth)), 400);
-    [left, step] = [24, (width - 48) / 2];
+    const width = Math.min(Math.max(220, Math.round(parent.clientWidth)), 460);
+    [left, step] = [30, (width - 60) / 2];
     set(picture, { viewBox: `0 0 ${width} ${width}`, style: `max-width: ${width}px; margin: 0 auto` });
     const found = holonomies(state);
     squares.forEach(({ body, word }, k) => {
@@ -127,7 +128,7 @@ function grid(parent, turn) {
     });
     const angles = shown(state);
     LINKS.forEach(([n, m], l) => {
-      const [a, b] = [flat(SITES[n]), flat(SITES[m])], share = 1 - 12 / step;
+      const [a, b] = [flat(SITES[n]), flat(SITES[m])], share = 1 - 18 / step;
       set(arrows[l], { d: arrow(...a, a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1]), 9) });
       links[l](angles[l], state.part === `link ${l + 1}`);
     });
@@ -165,8 +166,8 @@ function render({ model, el }) {
     onInput: (value) => put(read().part, value) });
   const row = html("div", { class: "row" }, side);
   const any = (count) => Array.from({ length: count }, () => 5 * Math.round(72 * (Math.random() - 0.5)));
-  button(row, "Any links", () => change({ links: any(12) }));
-  button(row, "Any gauge", () => change({ sites: any(9) }));
+  button(row, "Random links", () => change({ links: any(12) }));
+  button(row, "Random frames", () => change({ sites: any(9) }));
   button(row, "All at 0", () => change({ links: Array(12).fill(0), sites: Array(9).fill(0) }));
   html("p", { class: "geo-note" }, side, "Blue hands: links, each for the step along its arrow. Orange hands: frames "
     + "at the sites. Colour: what a square turns by, counter-clockwise round it.");

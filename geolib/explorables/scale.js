@@ -1,5 +1,5 @@
 // One scale s and one row of sixteen attention weights: on both sides, or up on one side and down on the other.
-import { ask, choice, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
 import { softmax } from "./algebra.js";
 
@@ -22,6 +22,14 @@ export function plainScores() {
 export function row(state) {
   const scores = plainScores(), factor = factors(state), scaled = scores.map((score, n) => score * factor[n]);
   return { scores, scaled, before: softmax(scores), after: softmax(scaled) };
+}
+
+/** The scale that gives key n a wanted score, within what the slider allows; the present one where no scale does. */
+export function scaleFor(state, n, wanted) {
+  const [grown] = factors({ ...state, scale: Math.E }).slice(n), exponent = Math.log(grown);
+  const ratio = wanted / plainScores()[n];
+  if (!(ratio > 0) || Math.abs(exponent) < 0.4) return state.scale;
+  return clamp(Math.round(100 * ratio ** (1 / exponent)) / 100, 0.7, 1.3);
 }
 
 /** e to the entropy of weights: as many tokens as would share such a row evenly. */
@@ -55,6 +63,7 @@ const CSS = `
 .geo .scale .geo-columns > div { min-width: 0; }
 .geo .scale .before { fill: none; stroke: var(--soft); stroke-width: 1.2; }
 .geo .scale .after { fill: var(--join); stroke: none; opacity: 0.75; }
+.geo .scale .pull { cursor: ns-resize; touch-action: pan-y; }
 .geo .scale .even { stroke: var(--text); stroke-dasharray: 3 3; }
 @container (max-width: 560px) {
   .geo .scale { padding: 10px 8px 14px; }
@@ -62,9 +71,19 @@ const CSS = `
 }`;
 
 /** Bars without the scale as outlines, with it filled, over the keys. */
-function bars(parent, what) {
-  const { picture, marks, frame, x, y } = chart(parent), after = svg("path", { class: "after" }, marks);
+function bars(parent, what, onPull) {
+  const { picture, marks, frame, x, y, atX, atY } = chart(parent), after = svg("path", { class: "after" }, marks);
   const before = svg("path", { class: "before" }, marks), even = svg("path", { class: "even" }, marks);
+  if (onPull) {
+    let held = null; // a bar, and what a pixel is worth: the axis changes under the hand
+    set(picture, { "data-drag": "", class: "pull" });
+    drag(picture, {
+      start(px, py) {
+        held = { n: clamp(Math.round(atX(px)), 0, TOKENS - 1), from: py, at: atY(py), pixel: atY(1) - atY(0) };
+      },
+      move(px, py) { onPull(held.n, held.at + held.pixel * (py - held.from)); },
+    });
+  }
   return (state, ys, yTicks, one, two, level) => {
     const xTicks = [0, 5, 10, 15].map((n) => [n, String(n + state.shift)]);
     frame({ xs: [-0.6, TOKENS - 0.4], ys, height: 176, yTicks, xTicks, xLabel: "position of the key" });
@@ -94,10 +113,11 @@ function render({ model, el }) {
 
   const columns = html("div", { class: "geo-columns" }, root);
   const [left, right] = [html("div", {}, columns), html("div", {}, columns)];
-  const first = html("p", { class: "geo-say" }, left), drawScores = bars(left, "scores");
+  const first = html("p", { class: "geo-say" }, left), drawScores = bars(left, "scores", (n, wanted) =>
+    place.change({ scale: scaleFor(place.read(), n, wanted) }));
   const second = html("p", { class: "geo-say" }, right), drawWeights = bars(right, "weights");
-  html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s. Dashed: all sixteen alike. “Cover”: "
-    + "e to the entropy, as many tokens as would share the row evenly.");
+  html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s; pull a bar of the scores up or down. "
+    + "Dashed: all sixteen alike. “Cover”: e to the entropy, as many tokens as would share the row evenly.");
 
   place.start((state) => {
     scale.update(Math.round(100 * state.scale), show(state.scale, 2), 130);

@@ -1,8 +1,9 @@
 // A skew matrix and its exponential: three numbers, an axis and a turning box; two of them, and a square left open.
-import { ask, clamp, drag, html, more, path, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, html, more, path, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { chart } from "./draw.js";
 import { apply, axisAngle, combine, dot, identity, multiply, norm, skew, transpose, turnAngle, turnAt,
 } from "./algebra.js";
+import { facesSeen, gaze, pull, rim } from "./solid.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
@@ -71,9 +72,8 @@ export function describe({ motion, first, second, t, e }) {
 }
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const NAMES = ["motion", "first", "second", "t", "e"];
+const NAMES = ["motion", "first", "second", "t", "e", "turn", "tilt"];
 const HALF = [0.72, 0.45, 0.26]; // the box, from its middle to its faces
-const FACES = [0, 1, 2].flatMap((axis) => [1, -1].map((side) => ({ axis, side })));
 const INDICES = [["₁₂", "axes 1 and 2"], ["₁₃", "axes 1 and 3"], ["₂₃", "axes 2 and 3"]];
 const TONES = { A: "warm", B: "cool" };
 const MOTIONS = [["A", "exp(tA)"], ["B", "exp(tB)"], ["orders", "AB beside BA"], ["square", "The square"]];
@@ -84,10 +84,6 @@ const CSS = `
 .geo .skew > :is(.geo-ask, .geo-say, .geo-pick) { grid-column: 1 / -1; }
 .geo .skew .half .name { margin: 0; font: 600 14px/1.4 var(--face); text-align: center; border: 0; }
 .geo .skew .side, .geo .skew .part { display: grid; gap: 12px; align-content: center; }
-.geo .skew .scene { touch-action: pan-y; cursor: ew-resize; }
-.geo .skew .face { stroke: var(--text); stroke-width: 1.2; stroke-linejoin: round;
-  fill: color-mix(in srgb, var(--text) var(--dark), var(--ground)); }
-.geo .skew .tone0 { --dark: 30%; } .geo .skew .tone1 { --dark: 14%; } .geo .skew .tone2 { --dark: 4%; }
 .geo .skew .ghost { fill: none; stroke: var(--soft); stroke-dasharray: 3 4; opacity: 0.8; }
 .geo .skew .again { stroke-dasharray: 1 5; stroke-width: 2.6; }
 .geo .skew .gap { stroke-width: 3.5; }
@@ -98,10 +94,6 @@ const CSS = `
 .geo .skew .matrix > :first-child { grid-row: 1 / 4; padding-right: 6px; }
 .geo .skew > .geo-say { min-height: 1.4em; }`;
 
-// The view, from 35 degrees to the right of axis 1 and 24 above the ground: to the right, up, towards the eye.
-const [C, S, C2, S2] = [Math.cos(35 * DEGREE), Math.sin(35 * DEGREE), Math.cos(24 * DEGREE), Math.sin(24 * DEGREE)];
-const VIEW = [[-S, C, 0], [-C * S2, -S * S2, C2], [C * C2, S * C2, S2]];
-
 /** What a scene shows: steps [entries, size] with their names, the entries whose axis is drawn, whether it closes. */
 function planOf({ motion, first, second, e }) {
   if (motion === "square") return { steps: fourSteps(first, second, e), names: ["A", "B", "−A", "−B"], closes: true };
@@ -111,9 +103,9 @@ function planOf({ motion, first, second, e }) {
 }
 
 const reversed = ({ first, second }) => ({ steps: [[second, 1], [first, 1]], names: ["B", "A"] });
-/** The turning box, its axis and the way of its marked corner; dragging from left to right is time. */
-function scene(parent, plan, onTime) {
-  const picture = svg("svg", { class: "scene", role: "img", "data-drag": "" }, parent);
+/** The turning box, its axis and the way of its marked corner; a hand turns the view. */
+function scene(parent, plan, { read, change }) {
+  const picture = svg("svg", { class: "scene geo-turns", role: "img", "data-drag": "" }, parent);
   const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, picture);
   const behind = line("geo-line", "text"), faces = [0, 1, 2].map(() => svg("path", {}, picture));
   const digits = [0, 1, 2].map(() => svg("text", { class: "geo-text", "text-anchor": "middle" }, picture));
@@ -123,22 +115,16 @@ function scene(parent, plan, onTime) {
   const mark = svg("circle", { class: "geo-dot geo-text", r: 5.5 }, picture);
   const names = [0, 1, 2, 3].map(() => svg("text", { "text-anchor": "middle" }, picture));
   const axisName = svg("text", { class: "name geo-text", "text-anchor": "middle" }, picture);
-  let [width, scale] = [1, 1];
-  const flat = (p) => [width / 2 + scale * dot(p, VIEW[0]), width / 2.2 - scale * dot(p, VIEW[1])];
+  let [width, scale] = [1, 1], view = gaze(0, 0);
+  const flat = (p) => [width / 2 + scale * dot(p, view[0]), width / 2.2 - scale * dot(p, view[1])];
   const pair = (p) => flat(p).map((value) => value.toFixed(1)).join(" ");
   const put = (element, p, down = 5) => {
     const [x, y] = flat(p).map((value) => Number(value.toFixed(1)));
     set(element, { x, y: y + down, cx: x, cy: y }); // a text heeds the first two, a circle the others
   };
   const corner = (r, signs) => apply(r, HALF.map((half, i) => half * signs[i]));
-  const seen = (r) => FACES.filter(({ axis, side }) => side * dot(r.map((row) => row[axis]), VIEW[2]) > 0);
-  const outline = (r, { axis, side }) => `M${[[1, 1], [1, -1], [-1, -1], [-1, 1]].map(([u, v]) => {
-    const signs = [0, 0, 0];
-    [signs[axis], signs[(axis + 1) % 3], signs[(axis + 2) % 3]] = [side, u, v];
-    return pair(corner(r, signs));
-  }).join("L")}Z`;
-  const follow = (px) => onTime(clamp((px - 20) / (width - 40), 0, 1));
-  drag(picture, { start: follow, move: follow });
+  const outline = (face) => `M${rim(face).map(pair).join("L")}Z`;
+  pull(picture, read, change);
 
   /** The marked corner's way along exp(s A), s from 0 to size, after a rotation. */
   const way = (entries, size, from) => {
@@ -152,17 +138,18 @@ function scene(parent, plan, onTime) {
     const height = Math.round(0.92 * width), { t } = state, { steps, names: words, entries, closes } = plan(state);
     set(picture, { viewBox: `0 0 ${width} ${height}`, style: `max-width: ${width}px; margin: 0 auto` });
     const r = poseAt(steps, t), home = identity(3);
-    seen(r).concat([null, null]).slice(0, 3).forEach((face, i) => {
-      set(faces[i], { class: `face tone${face?.axis}`, d: face ? outline(r, face) : "" });
-      digits[i].textContent = face?.side > 0 ? String(face.axis + 1) : "";
-      if (face) put(digits[i], r.map((row) => row[face.axis] * HALF[face.axis]));
+    view = gaze(state.turn, state.tilt);
+    facesSeen(r, HALF, view).concat([null, null]).slice(0, 3).forEach((face, i) => {
+      set(faces[i], { class: "face geo-face", style: face?.shade ?? "", d: face ? outline(face) : "" });
+      digits[i].textContent = face?.side > 0 && face.toward > 0.25 ? String(face.axis + 1) : "";
+      if (face) put(digits[i], face.at(0, 0));
     });
-    set(ghost, { d: seen(home).map((face) => outline(home, face)).join("") });
+    set(ghost, { d: facesSeen(home, HALF, view).map(outline).join("") });
 
     // The axis leaves the box where one of its coordinates there reaches a face.
     const { axis, angle } = axisAngle(entries ?? [0, 0, 0]), inBox = apply(transpose(r), axis);
     const out = Math.min(...inBox.map((value, i) => HALF[i] / Math.max(Math.abs(value), 1e-9)));
-    const forth = dot(axis, VIEW[2]) >= 0 ? 1 : -1, shown = entries && angle > 1e-9;
+    const forth = dot(axis, view[2]) >= 0 ? 1 : -1, shown = entries && angle > 1e-9;
     const on = (distance) => axis.map((value) => distance * value);
     const ray = (sign) => (shown ? `M${pair(on(sign * out))}L${pair(on(sign * 1.05))}` : "");
     set(behind, { d: ray(-forth) });
@@ -219,7 +206,7 @@ function render({ model, el }) {
   const all = html("div", { class: "skew geo-columns", role: "group", "aria-label": "Skew matrices" }, place.root);
   const question = ask(all, ""), motion = pick(all, "What turns the box", MOTIONS,
     (value) => change({ motion: value, ...(value === "square" && { t: 1 }) }));
-  const sentence = html("p", { class: "geo-say" }, all), toTime = (t) => change({ t: Math.round(100 * t) / 100 });
+  const sentence = html("p", { class: "geo-say" }, all);
   const half = (title) => {
     const box = html("div", { class: "half" });
     return { box, title: html("div", { class: "name" }, box, title), holder: html("div", {}, box) };
@@ -227,7 +214,7 @@ function render({ model, el }) {
   const [left, right] = [half("First A, then B"), half("First B, then A")];
   left.box.classList.add("geo-stay");
   all.append(left.box);
-  const draw = scene(left.holder, planOf, toTime), drawOther = scene(right.holder, reversed, toTime);
+  const draw = scene(left.holder, planOf, place), drawOther = scene(right.holder, reversed, place);
   const side = html("div", { class: "side" }, all);
   const together = html("div", { class: "geo-time geo-panel" }, side);
   const stop = runner(together, {
@@ -241,6 +228,9 @@ function render({ model, el }) {
   });
   const time = slider(together, { label: "Time t", min: 0, max: 1, step: 0.01, onInput: (t) => change({ t }) });
 
+  const eye = more(side, "Turn the box"), ways = [["turn", 180, "To the side"], ["tilt", 90, "Up and down"]];
+  const looks = ways.map(([name, max, label]) =>
+    [name, slider(eye, { label, min: -max, max, step: 1, onInput: (value) => change({ [name]: value }) })]);
   const [one, two] = [1, 2].map(() => html("div", { class: "part" })), numbers = more(one, "The three numbers");
   const enter = (i, value, key = read().motion === "B" ? "second" : "first") =>
     change({ [key]: read()[key].map((old, k) => (k === i ? value : old)) });
@@ -259,6 +249,7 @@ function render({ model, el }) {
     if (!part.isConnected) orders ? side.before(part) : side.append(part);
     side.style.gridColumn = orders ? "1 / -1" : "";
     left.title.hidden = !orders;
+    for (const [name, look] of looks) look.update(state[name], `${show(state[name], 0)}°`);
     question.textContent = QUESTIONS[state.motion];
     motion.update(state.motion);
     const count = square ? 4 : orders && 2;

@@ -20,6 +20,8 @@ class SkewExponential(Explorable):
         Time, 0 to 1; the steps of the square take a quarter each, those of an order a half.
     e : float
         The size of the square's steps, 0.02 to 1.
+    turn, tilt : float
+        Longitude and latitude that the eye stands over, in degrees: -180 to 180 and -90 to 90.
 
     Raises
     ------
@@ -37,3 +39,5 @@ class SkewExponential(Explorable):
     second = Reals([-0.3, 0.0, -1.5], low=-3, high=3)
     t = Real(0.8, low=0, high=1)
     e = Real(0.5, low=0.02, high=1)
+    turn = Real(35, low=-180, high=180)
+    tilt = Real(24, low=-90, high=90)

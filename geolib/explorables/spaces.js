@@ -1,5 +1,5 @@
 // Three spaces: a key in its own tangent space, in the reference space, and carried to the query's.
-import { ask, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, more, say, set, show, slider, stage, svg } from "./common.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, identity, multiply, norm, rotation, transpose } from "./algebra.js";
 
@@ -54,13 +54,13 @@ export function radiusAt({ scale }, position) {
   return scale ** (-position / 2);
 }
 
-const LONGEST = 1.25; // of a vector that a hand draws
+const LONGEST = 1.25, SMALLEST = 1.45; // of a vector that a hand draws; what a picture shows at least
 
 /** What each picture shows to every side, in numbers: by steps, and the same wherever a hand draws k and q. */
 export function reachOf(state) {
   const { query: m, key: n, scale } = state, grow = [1, scale ** (n / 2), scale ** (m / 2), scale ** ((n - m) / 2)];
   const need = Math.max(LONGEST * Math.max(...grow), radiusAt(state, m), radiusAt(state, n));
-  return 2 * Math.SQRT2 ** Math.max(0, Math.ceil(2 * Math.log2(need / 2) - 1e-9));
+  return SMALLEST * Math.SQRT2 ** Math.max(0, Math.ceil(2 * Math.log2(need / SMALLEST) - 1e-9));
 }
 
 const short = (value) => show(value, 2, true);
@@ -85,16 +85,13 @@ const CSS = `
 .geo .spaces .plain { fill: none; stroke: var(--soft); stroke-dasharray: 1.5 4; stroke-linecap: round; }
 .geo .spaces .frame { fill: none; stroke: var(--soft); stroke-width: 1.4; }
 .geo .spaces .way { fill: none; stroke: var(--soft); stroke-width: 1.4; stroke-linecap: round; }
+.geo .spaces .first { grid-template-columns: repeat(auto-fit, minmax(min(170px, 100%), 1fr)); }
 .geo .spaces .carried { stroke-dasharray: 5 4; }
 .geo .spaces svg text { pointer-events: none; font-size: 13px; text-anchor: middle; }
 .geo .spaces svg text.halo { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; stroke-linejoin: round; }
 .geo .spaces svg text.title { font-weight: 650; } .geo .spaces svg text tspan.sub { font-size: 11px; }
-.geo .spaces .groups { display: grid; grid-template-columns: repeat(12, minmax(0, 1fr)); gap: 8px 20px; }
-.geo .spaces .groups > * { grid-column: span 3; } .geo .spaces .groups > :nth-child(-n + 3) { grid-column: span 4; }
 @container (max-width: 560px) {
   .geo .spaces { padding: 10px 8px 14px; } .geo .spaces > .geo-say { min-height: 2.8em; }
-  .geo .spaces .groups > :nth-child(n) { grid-column: span 6; }
-  .geo .spaces .groups > :nth-child(3) { grid-column: span 12; }
 }`;
 
 /** A word of the picture: "T_n⁻¹k" stands with its n lowered. */
@@ -115,12 +112,12 @@ function way(from, bend, to) {
 }
 
 /** One space: its ruler's unit circle, its frame and its arrows, by their names; `own` is the one a hand can draw. */
-function panel(picture, { tone, title, axes, names, own, onMove }) {
+function panel(picture, { tone, title, names, own, onMove }) {
   const ground = svg("rect", { class: "ground", rx: 8 }, picture);
   const heading = svg("text", { class: `title geo-${tone}` }, picture, title), radius = svg("text", {}, picture);
   const ball = svg("circle", { class: `ball geo-${tone}` }, picture);
   const plain = svg("circle", { class: "plain" }, picture);
-  const frame = svg("path", { class: "frame" }, picture), ends = axes.map((name) => word(picture, "halo", name));
+  const frame = svg("path", { class: "frame" }, picture);
   const arrows = Object.entries(names).map(([which, letters]) => {
     const colour = which === "k" ? "geo-cool" : "geo-warm", kind = which === own ? "" : "carried";
     return { which, shaft: svg("path", { class: `geo-vector ${colour} ${kind}` }, picture),
@@ -158,7 +155,6 @@ function panel(picture, { tone, title, axes, names, own, onMove }) {
       label(text, shown[which], 4 + 4 * text.textContent.length, taken);
       if (which === own) grip.place(...to);
     }
-    ends.forEach((end, i) => label(end, columns[i], 12, taken));
   };
 }
 
@@ -167,11 +163,11 @@ function drawing(parent, { onKey, onQuery }) {
   const picture = svg("svg", { role: "img" }, parent);
   const ways = [0, 1].map(() => svg("path", { class: "way" }, picture));
   const over = ["T_n⁻¹", "T_m"].map((letters) => word(picture, "halo geo-text", letters));
-  const left = panel(picture, { tone: "warm", title: "Query’s space", axes: ["Te_1", "Te_2"],
+  const left = panel(picture, { tone: "warm", title: "Query’s space",
     names: { q: "q", k: "Pk" }, own: "q", onMove: onQuery });
-  const middle = panel(picture, { tone: "text", title: "Reference space", axes: ["e_1", "e_2"],
+  const middle = panel(picture, { tone: "text", title: "Reference space",
     names: { q: "T_m⁻¹q", k: "T_n⁻¹k" } });
-  const right = panel(picture, { tone: "cool", title: "Key’s space", axes: ["Te_1", "Te_2"],
+  const right = panel(picture, { tone: "cool", title: "Key’s space",
     names: { k: "k" }, own: "k", onMove: onKey });
 
   /** Where the three stand and how the two ways run, for a width. */
@@ -220,17 +216,17 @@ function render({ model, el }) {
   };
 
   ask(root, "Move the key to another position n. Then set s\u00a0=\u00a01: which of the three circles change?");
-  const key = moves(html("div", {}, root), "Key’s position n", "key", 0, 8, 0.25, "cool");
   const stand = html("div", { class: "geo-stay" }, root);
   const draw = drawing(stand, { onKey: drawn("key"), onQuery: drawn("query") });
+  const first = html("div", { class: "geo-panel geo-controls first" }, root);
+  const key = moves(first, "Key’s position n", "key", 0, 8, 0.25, "cool");
+  const scale = moves(first, "Scale s", "scale", 0.7, 1.3, 0.01);
+  const query = moves(first, "Query’s position m", "query", 0, 8, 0.25, "warm");
   const score = html("p", { class: "geo-say" }, root), length = html("p", { class: "geo-say" }, root);
-  html("p", { class: "geo-note" }, root, "Circle: the ends of all arrows of length 1 by the ruler of that space. "
-    + "Dotted: numbers of plain length 1. Thin arrows: the frame, the middle’s axes sent there by T. Dashed: carried "
-    + "there.");
+  html("p", { class: "geo-note" }, root, "Filled: arrows of length 1 by the ruler of that space; dotted: of plain "
+    + "length 1. Thin: the frame T. Dashed: carried there.");
 
-  const controls = html("div", { class: "geo-panel groups" }, root);
-  const query = moves(controls, "Query at m", "query", 0, 8, 0.25, "warm");
-  const scale = moves(controls, "Scale s", "scale", 0.7, 1.3, 0.01);
+  const controls = more(root, "The turn, and the arrows by numbers");
   const angle = moves(controls, "Angle a step", "angle", -1.5, 1.5, 0.05);
   const entries = [["k₁", "key_x", "cool"], ["k₂", "key_y", "cool"], ["q₁", "query_x", "warm"],
     ["q₂", "query_y", "warm"]].map(([label, name, tone]) =>

@@ -1,13 +1,13 @@
 // Parallel transport on the sphere: an arrow carried round a triangle returns turned by the area inside.
-import { ask, choice, clamp, drag, html, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, choice, clamp, drag, html, more, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
 import { arrow, handle } from "./draw.js";
-import { dot, norm } from "./algebra.js";
+import { sealed, wager } from "./guess.js";
+import { cross, dot, norm, plus } from "./algebra.js";
+import { gaze } from "./solid.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
 const DEGREE = Math.PI / 180, CORNERS = ["A", "B", "C"];
-const plus = (s, a, t, b) => a.map((value, i) => s * value + t * b[i]);
-const cross = ([a, b, c], [x, y, z]) => [b * z - c * y, c * x - a * z, a * y - b * x];
 
 /** The point of the unit sphere at a longitude and latitude in degrees. */
 export function pointAt(longitude, latitude) {
@@ -88,21 +88,22 @@ const degrees = (angle, digits = 1) => `${show(angle / DEGREE, digits)}°`;
 const percent = (value) => `${show((100 * Math.abs(value)) / (4 * Math.PI), 1)} %`;
 const tenth = (value) => Math.round(10 * value) / 10;
 
-/** The state in a sentence, for those who hear the picture. */
-export function describe({ corners, progress }) {
+/** Which of the guesses is right: the turn to the nearest of them, null when none is near. */
+export const guessed = (corners) => ["0", "90", "180"].find((size) =>
+  Math.abs(Math.abs(holonomy(corners)) / DEGREE - size) < 4) ?? null;
+
+/** The state in a sentence, for those who hear the picture; until the arrow has been home, without the answer. */
+export function describe({ corners, progress }, open = true) {
   const at = corners.map((value) => `${show(value, 1, true)}°`);
   const places = CORNERS.map((name, i) => `${name} at longitude ${at[2 * i]}, latitude ${at[2 * i + 1]}`);
-  const found = opposite(corners) ? `${opposite(corners)} are opposite points, so neither turn nor area is settled`
+  const found = !open ? "how will it point when it is back at A?"
+    : opposite(corners) ? `${opposite(corners)} are opposite points, so neither turn nor area is settled`
     : `back at A it is turned by ${degrees(holonomy(corners))}, and the area inside is ${degrees(area(corners))}, `
       + `${percent(area(corners))} of the sphere`;
   return `${places.join("; ")}. The arrow has gone ${show(progress, 2, true)} of 3 sides; ${found}`;
 }
 
-/** Three unit vectors of a view from a longitude and latitude: to the right, up, and towards the eye. */
-export function viewFrom(turn, tilt) {
-  const eye = pointAt(turn, tilt), right = pointAt(turn + 90, 0);
-  return [right, cross(eye, right), eye];
-}
+export const viewFrom = gaze;
 
 /** The place, in degrees, that a view shows at (x, y) of its unit disc, on its front (side 1) or its back (-1). */
 export function pointUnder(x, y, side, view) {
@@ -121,9 +122,9 @@ const CSS = `
 .geo .sphere .geo-controls > :first-child { grid-column: 1 / -1; grid-template-columns: auto 1fr; }
 .geo .sphere select { grid-area: 1 / 2; }
 .geo .sphere .ball { fill: var(--panel); stroke: var(--rule); cursor: grab; }
-.geo .sphere svg { touch-action: pan-y; }
-.geo .sphere .scene { pointer-events: none; } .geo .sphere .net { fill: none; stroke: var(--line); }
-.geo .sphere .inside { fill: var(--cool); fill-opacity: 0.2; } .geo .sphere .behind { opacity: 0.4; }
+.geo .sphere svg { touch-action: pan-y; } .geo .sphere .scene { pointer-events: none; }
+.geo .sphere .net { fill: none; stroke: var(--line); } .geo .sphere .behind { opacity: 0.4; }
+.geo .sphere .inside { fill: var(--cool); fill-opacity: 0.2; }
 .geo .sphere .behind.geo-line { stroke-dasharray: 4 5; }
 .geo .sphere .trail { stroke-width: 1.6; opacity: 0.75; } .geo .sphere .trail.behind { opacity: 0.3; }
 .geo .sphere .opening { fill: var(--warm); fill-opacity: 0.3; } .geo .sphere .now { stroke-width: 3; }
@@ -137,19 +138,17 @@ function globe(parent, { take, put, look }) {
   const scene = svg("g", { class: "scene" }, picture);
   const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, scene);
   const net = svg("path", { class: "net" }, scene);
-  const behind = { fill: line("inside behind", "cool"), sides: line("geo-line behind", "cool") };
-  const front = { fill: line("inside", "cool"), sides: line("geo-line", "cool") };
-  behind.trail = line("geo-vector trail behind", "warm");
-  front.trail = line("geo-vector trail", "warm");
-  const opening = line("opening", "warm");
+  const half = (more) => ({ fill: line(`inside ${more}`, "cool"), sides: line(`geo-line ${more}`, "cool"),
+    trail: line(`geo-vector trail ${more}`, "warm") });
+  const behind = half("behind"), front = half(""), opening = line("opening", "warm");
   const start = line("geo-vector now", "text"), now = line("geo-vector now", "warm");
   const names = CORNERS.map((name) => svg("text", { class: "geo-text", "text-anchor": "middle" }, scene, name));
   const angle = svg("text", { class: "geo-warm", "text-anchor": "middle" }, scene);
   let [width, size, radius] = [1, 1, 1], view = viewFrom(0, 0), drawn = "";
   const flat = (p) => [width / 2 + radius * dot(p, view[0]), size / 2 - radius * dot(p, view[1])];
   const ahead = (p) => dot(p, view[2]) >= 0;
-  const text = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;
-  const stroke = (points) => points.map((p, i) => `${i ? "L" : "M"}${text(flat(p))}`).join("");
+  const text = (point) => point.map((value) => value.toFixed(1)).join(" ");
+  const stroke = (points) => `M${points.map((p) => text(flat(p))).join("L")}`;
   const along = (p, q, most = 24) => {
     const { axis, length } = greatArc(p, q), count = Math.ceil((most * length) / Math.PI) + 1;
     return Array.from({ length: count + 1 }, (_, i) => turnAbout(axis, (length * i) / count, p));
@@ -177,10 +176,9 @@ function globe(parent, { take, put, look }) {
     return grip;
   });
   let [before, above] = [0, 0];
-  drag(ball, {
-    start(x, y) { [before, above] = [x, y]; },
-    move(x, y) { look((before - x) / radius / DEGREE, (y - above) / radius / DEGREE), [before, above] = [x, y]; },
-  });
+  drag(ball, { start(x, y) { [before, above] = [x, y]; }, move(x, y) {
+    look((before - x) / radius / DEGREE, (y - above) / radius / DEGREE), [before, above] = [x, y];
+  } });
   const background = () => {
     set(picture, { viewBox: `0 0 ${width} ${size}`, height: size });
     set(ball, { cx: width / 2, cy: size / 2, r: radius });
@@ -189,7 +187,7 @@ function globe(parent, { take, put, look }) {
     for (let b = -60; b <= 60; b += 30) lines.push(steps.map((l) => pointAt(l, b)));
     set(net, { d: lines.map((points) => visible(points, view[2])).join("") });
   };
-  return (state) => {
+  return (state, spoken) => {
     width = Math.max(200, Math.round(parent.clientWidth));
     size = Math.min(width, 380);
     radius = size / 2 - 22;
@@ -197,17 +195,15 @@ function globe(parent, { take, put, look }) {
     if (drawn !== (drawn = [width, state.turn, state.tilt].join())) background();
     const points = trianglePoints(state.corners), back = view[2].map((value) => -value);
     const sides = points.flatMap((p, i) => along(p, points[(i + 1) % 3], 72));
-    for (const [half, toward] of [[front, view[2]], [behind, back]]) {
-      set(half.fill, { d: region(points, toward) });
-      set(half.sides, { d: visible(sides, toward) });
-      half.darts = "";
+    for (const [part, toward] of [[front, view[2]], [behind, back]]) {
+      set(part.fill, { d: region(points, toward) }), set(part.sides, { d: visible(sides, toward) });
+      part.darts = "";
     }
     for (let p = 0.25; p < state.progress - 0.04; p += 0.25) {
       const left = carry(state.corners, p);
       (ahead(left.point) ? front : behind).darts += dart(left, 6);
     }
-    for (const half of [front, behind]) set(half.trail, { d: half.darts });
-
+    for (const part of [front, behind]) set(part.trail, { d: part.darts });
     const first = carry(state.corners, 0), last = carry(state.corners, state.progress);
     const shown = (p) => (ahead(p) ? 1 : 0.4), home = shown(first.point);
     set(start, { d: dart(first, 9), opacity: home });
@@ -229,7 +225,7 @@ function globe(parent, { take, put, look }) {
       set(names[i], { opacity, x: clamp(x + (17 * (x - middle[0])) / away, 8, width - 8).toFixed(1),
         y: clamp(y + (17 * (y - middle[1])) / away + 5, 12, size - 3).toFixed(1) });
     });
-    set(picture, { "aria-label": `A triangle of great circles on a sphere. ${describe(state)}` });
+    set(picture, { "aria-label": `A triangle of great circles on a sphere. ${spoken}` });
   };
 }
 
@@ -238,10 +234,11 @@ function globe(parent, { take, put, look }) {
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place, name = "Parallel transport on the sphere";
   const all = html("div", { class: "sphere geo-columns", role: "group", "aria-label": name }, place.root);
-  ask(all, "Press Run. Which way will the arrow point when it is home again?");
+  ask(all, "The arrow walks round the triangle and never turns. How will it point when it is home again?");
+  const bet = wager(all, [["0", "As before"], ["90", "90° off"], ["180", "Backwards"]], () => stop.go());
   const sentence = html("p", { class: "geo-say" }, all);
-  const put = (i, values) => change({
-    corners: read().corners.map((old, k) => (k >> 1 === i ? values[k & 1] ?? old : old)) });
+  const put = (i, values) =>
+    change({ corners: read().corners.map((old, k) => (k >> 1 === i ? values[k & 1] ?? old : old)) });
   const draw = globe(html("div", { class: "geo-stay" }, all), {
     take: (i) => change({ corner: CORNERS[i] }),
     put: (i, place) => put(i, place.map(tenth)),
@@ -250,8 +247,7 @@ function render({ model, el }) {
       change({ turn: tenth(wrap((turn + across) * DEGREE) / DEGREE), tilt: tenth(clamp(tilt + up, -90, 90)) });
     },
   });
-  const side = html("div", { class: "controls" }, all);
-  const together = html("div", { class: "geo-time geo-panel" }, side);
+  const side = html("div", { class: "controls" }, all), together = html("div", { class: "geo-time geo-panel" }, side);
   const stop = runner(together, {
     begin() { if (read().progress >= 3) change({ progress: 0 }); },
     step(seconds, calm) {
@@ -263,35 +259,37 @@ function render({ model, el }) {
   const progress = slider(together, { label: "Progress, in sides", min: 0, max: 3, step: 0.05, tone: "warm",
     onInput: (value) => change({ progress: value }) });
   const note = html("p", { class: "geo-note" }, together);
-  const where = html("div", { class: "geo-controls" }, side);
-  const corner = choice(where, { label: "Corner", options: CORNERS.map((name) => [name, name]),
-    onInput: (name) => change({ corner: name }) });
+  const where = html("div", { class: "geo-controls" }, side), corner = choice(where, {
+    label: "Corner", options: CORNERS.map((name) => [name, name]), onInput: (name) => change({ corner: name }) });
   const chosen = () => CORNERS.indexOf(read().corner);
   const angle = (label, max, onInput, tone) => slider(where, { label, min: -max, max, step: 1, tone, onInput });
   const longitude = angle("Its longitude λ", 180, (value) => put(chosen(), [value]), "cool");
   const latitude = angle("Its latitude β", 90, (value) => put(chosen(), [undefined, value]), "cool");
-  const turn = angle("Turn the view", 180, (value) => change({ turn: value }));
-  const tilt = angle("Tilt the view", 90, (value) => change({ tilt: value }));
+  const look = more(side, "Turn the globe"), views = [["turn", "To the side", 180], ["tilt", "Up and down", 90]].map(
+    ([key, label, max]) => slider(look, { label, min: -max, max, step: 1, onInput: (to) => change({ [key]: to }) }));
 
   place.start((state) => {
     const at = 2 * CORNERS.indexOf(state.corner), text = (value) => `${show(value, 1, true)}°`;
     progress.update(state.progress, `${show(state.progress, 2, true)} of 3`);
     corner.update(state.corner);
     for (const [one, value] of [[longitude, state.corners[at]], [latitude, state.corners[at + 1]],
-      [turn, state.turn], [tilt, state.tilt]]) one.update(value, text(value));
+      [views[0], state.turn], [views[1], state.tilt]]) one.update(value, text(value));
     const inside = area(state.corners), back = holonomy(state.corners), full = Math.abs(inside) > Math.PI;
-    const pair = opposite(state.corners);
+    const pair = opposite(state.corners), right = pair ? null : guessed(state.corners);
+    bet.update(state.progress >= 3, right);
     if (pair) say(sentence, ["cool", pair], " are opposite points: no one side is the shortest, no one area inside.");
-    else say(sentence, "The arrow returns turned by ", ["warm", degrees(back)], " = area inside ",
-      ["cool", degrees(inside)], full ? ` ${inside > 0 ? "−" : "+"} 360°` : "", ` (${percent(inside)} of the sphere)`);
+    else say(sentence, "The arrow returns turned by ", ["warm", sealed(bet, degrees(back))], " = area inside ",
+      ["cool", sealed(bet, degrees(inside))], !bet.open ? "" : (full ? ` ${inside > 0 ? "−" : "+"} 360°` : "")
+      + ` (${percent(inside)} of the sphere)`);
     const { angle: kept } = carry(state.corners, state.progress), leg = Math.min(2, Math.ceil(state.progress) - 1);
     const remark = full ? "A full turn is not seen." : inside < 0 ? "Clockwise, an area counts negative." : "";
     note.textContent = state.progress > 0 && state.progress < 3
       ? `Side ${leg + 1} of 3: the arrow keeps its angle to the side, ${degrees(kept)}.`
-      : pair ? "Move a corner a little."
+      : pair ? "Move a corner a little." : !bet.open ? "Guess, then it sets out from A."
       : `Radius 1: an area of ${show(inside, 3)} is an angle of ${show(inside, 3)} rad. ${remark}`;
-    draw(state);
-    place.speak(describe(state));
+    const spoken = describe(state, bet.open) + bet.said(right);
+    draw(state, spoken);
+    place.speak(spoken);
   });
   return () => [stop, place.close].forEach((end) => end());
 }

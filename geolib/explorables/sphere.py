@@ -24,7 +24,7 @@ class SphereTransport(Explorable):
     corner : str
         The corner that the two sliders move: "A", "B" or "C".
     progress : float
-        How many of the three sides the arrow has gone, 0 to 3.
+        How many of the three sides the arrow has gone, 0 to 3; the answer shows once it has been home.
     turn, tilt : float
         Longitude and latitude that the eye stands over, in degrees: -180 to 180 and -90 to 90.
 
@@ -41,7 +41,7 @@ class SphereTransport(Explorable):
 
     corners = Reals([0.0, 0.0, 90.0, 0.0, 45.0, 90.0], low=-180, high=180)
     corner = Choice("A", ("A", "B", "C"))
-    progress = Real(3.0, low=0, high=3)
+    progress = Real(0.0, low=0, high=3)
     turn = Real(35.0, low=-180, high=180)
     tilt = Real(28.0, low=-90, high=90)
 

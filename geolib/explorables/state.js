@@ -1,33 +1,37 @@
 // The conformal state: one column of the state is a point that each token shrinks, turns and pushes.
 import { ask, choice, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
 import { arrow, handle } from "./draw.js";
-import { apply, dot, norm, rotation, softmax } from "./algebra.js";
+import { apply, dot, norm, rotation } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
 const TOKENS = 12;
 const RADIAN = Math.PI / 180;
+let last = { known: "", all: [] };
 
-/** Queries of length 2, keys of length 1 and values of an example, token j = 1 ... 12. */
+/** Keys of length 1 and values of an example, token j = 1 ... 12. */
 export function tokens(example) {
   const angle = { wander: (j) => 2 * Math.sin(1.7 * j), same: () => 0, once: () => 0 }[example];
   const each = (value) => Array.from({ length: TOKENS }, (_, index) => value(index + 1));
   const k = each((j) => [Math.cos(angle(j)), Math.sin(angle(j))]);
-  const q = each((j) => [2 * Math.cos(0.5 * angle(j)), 2 * Math.sin(0.5 * angle(j))]);
   const value = { wander: (j) => 1 + 0.5 * Math.cos(2 * j), same: () => 1, once: (j) => Number(j === 1) }[example];
-  return { q, k, v: each(value) };
+  return { k, v: each(value) };
 }
 
 /** What each token does to S: before, shrunk = gamma before, turned = R(-turn) shrunk, after = turned + v k. */
 export function strokes({ example, gamma, turn }) {
+  const known = `${example} ${gamma} ${turn}`;
+  if (last.known === known) return last.all; // a picture asks for them many times
   const { k, v } = tokens(example), back = rotation(-turn * RADIAN);
   let before = [0, 0];
-  return k.map((key, j) => {
+  const all = k.map((key, j) => {
     const shrunk = before.map((x) => gamma * x), turned = apply(back, shrunk);
     const after = turned.map((x, c) => x + v[j] * key[c]), stroke = { before, shrunk, turned, after };
     before = after;
     return stroke;
   });
+  last = { known, all };
+  return all;
 }
 
 /** That point by the attention form, after token m (from 1): sum_n gamma^(m-n) v_n R((m-n) turn)^T k_n. */
@@ -49,28 +53,6 @@ export function moment(state) {
   return pushed > 0 ? turned.map((x, c) => x + pushed * (after[c] - x)) : still;
 }
 
-/** The attention row of token m (from 1) over the keys 1 ... m, by each of the four. */
-export function rows({ example, gamma, turn, power }, i) {
-  const { q, k } = tokens(example), query = q[i - 1], keys = k.slice(0, i);
-  const share = (all) => {
-    const total = all.reduce((sum, value) => sum + value, 0);
-    return all.map((value) => (total > 0 ? value / total : 0));
-  };
-  const gates = keys.map((_, j) => gamma ** (i - 1 - j)), plain = keys.map((key) => dot(query, key));
-  const turned = keys.map((key, j) => dot(query, apply(rotation(-(i - 1 - j) * turn * RADIAN), key)));
-  return {
-    softmax: softmax(plain.map((score) => score / Math.SQRT2)),
-    sympow: share(plain.map((score) => score ** power)),
-    gated: share(plain.map((score, j) => gates[j] * score ** power)),
-    conformal: share(turned.map((score, j) => gates[j] * score ** power)),
-  };
-}
-
-/** The token at work at a moment, from 1. */
-export function atWork(token) {
-  return clamp(Math.ceil(token - 1e-9), 1, TOKENS);
-}
-
 /** How far the point after the last finished token is from the attention form's sum. */
 export function gap(state) {
   const finished = Math.floor(state.token + 1e-9);
@@ -79,12 +61,10 @@ export function gap(state) {
   return norm(strokes(state)[finished - 1].after.map((x, c) => x - sum[c]));
 }
 
-/** The state in two sentences, for those who hear the picture. */
+/** The state in a sentence, for those who hear the picture. */
 export function describe(state) {
-  const [x, y] = moment(state), { conformal } = rows(state, atWork(state.token));
-  const best = conformal.indexOf(Math.max(...conformal)) + 1;
-  return `${phase(state.token)}: the state is at ${show(x)}, ${show(y)}. `
-    + `In row ${conformal.length} key ${best} has the largest conformal weight.`;
+  const [x, y] = moment(state);
+  return `${phase(state.token)}: the state is at ${show(x)}, ${show(y)}, ${show(Math.hypot(x, y))} from the origin.`;
 }
 
 function phase(token) {
@@ -95,22 +75,20 @@ function phase(token) {
 
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const NAMES = ["example", "gamma", "turn", "token", "power"];
+const NAMES = ["example", "gamma", "turn", "token"];
 const EXAMPLES = [["wander", "keys that wander"], ["same", "the same key each time"], ["once", "one push at token 1"]];
 const QUESTIONS = {
   once: "One push at token 1, and no other. Press Run: where does the point go, and where does it end?",
   same: "The same push at each token. Press Run: does the point ever stop growing?",
   wander: "Each token pushes in another direction. Press Run: what is left of the first push at the end?",
 };
-const KINDS = [["softmax", "soft"], ["sympow", "text"], ["gated", "text"], ["conformal", "join"]];
 
 const CSS = `
 .geo .state > :is(.geo-ask, .geo-say, .time, .geo-more) { grid-column: 1 / -1; }
-.geo .state :is(.settings, .plane, .weights) { min-width: 0; display: grid; gap: 8px; align-content: start; }
+.geo .state :is(.settings, .plane) { min-width: 0; display: grid; gap: 8px; align-content: start; }
 .geo .state .both { display: grid; grid-template-columns: 130px minmax(0, 1fr); gap: 14px; align-items: center; }
 .geo .state .ring { fill: none; stroke: var(--line); }
-.geo .state .past { opacity: 0.4; stroke-width: 1.5; } .geo .state .power { fill: var(--join); opacity: 0.45; }
-.geo .state .bar { fill: currentColor; } .geo .state .later { opacity: 0.3; }`;
+.geo .state .past { opacity: 0.4; stroke-width: 1.5; } .geo .state .power { fill: var(--join); opacity: 0.45; }`;
 
 // What is pushed is the key, so the push has its colour.
 const STEPS = [["before", "shrunk", "soft"], ["shrunk", "turned", "join"], ["turned", "after", "cool"]];
@@ -122,6 +100,8 @@ function plane(parent) {
   const now = STEPS.map(([, , tone]) => svg("path", { class: `geo-vector geo-${tone}` }, picture));
   const point = svg("circle", { class: "geo-dot geo-text", r: 5.5 }, picture);
   let drawn = "";
+  const put = (list, s, d) => { if (list[s].d !== d) set(list[s].part, { d: (list[s].d = d) }); };
+  const [pasts, nows] = [past, now].map((parts) => parts.map((part) => ({ part, d: "" })));
   return (state) => {
     const width = Math.max(180, Math.round(parent.clientWidth)), height = Math.min(width, 320), all = strokes(state);
     const reach = Math.max(...all.flatMap(({ before, after }) => [norm(before), norm(after)])) * 1.04;
@@ -147,13 +127,13 @@ function plane(parent) {
       return path(along.map(x), along.map(y));
     };
     STEPS.forEach(([from, to], s) => {
-      set(past[s], { d: all.slice(0, Math.max(working, 0)).map((each) => stroke(each[from], each[to], s)).join("") });
+      put(pasts, s, all.slice(0, Math.max(working, 0)).map((each) => stroke(each[from], each[to], s)).join(""));
       const begun = working >= 0 && part > s + 1e-9, end = begun && (part > s + 1 - 1e-9 ? all[working][to] : here);
       const [u, w] = begun && s === 2 ? [all[working][from], end].map((p) => [x(p), y(p)]) : [];
       // The head ends before the dot, which would hide it.
       const size = u && Math.hypot(w[0] - u[0], w[1] - u[1]), ratio = size > 16 ? 1 - 7 / size : 1;
       const straight = u && [...u, ...u.map((value, c) => value + ratio * (w[c] - value))];
-      set(now[s], { d: !begun ? "" : straight ? arrow(...straight) : stroke(all[working][from], end, s) });
+      put(nows, s, !begun ? "" : straight ? arrow(...straight) : stroke(all[working][from], end, s));
     });
     set(point, { cx: x(here).toFixed(1), cy: y(here).toFixed(1) });
     set(picture, { "aria-label": `The plane of the state, with three strokes for each token. ${describe(state)}` });
@@ -180,49 +160,6 @@ function dial(parent, onMove) {
     set(spoke, { d: path([0, px], [0, py]) });
     set(picture, { "aria-label": `The conformal map as a point in the unit disk: scale ${show(gamma, 2)}, `
       + `turn ${show(turn, 1, true)} degrees backwards, and its powers` });
-  };
-}
-
-/** The keys as arrows, the query among them, and under them one row of bars for each kind of attention. */
-function bars(parent) {
-  const picture = svg("svg", { role: "img" }, parent), top = 50, high = 64;
-  const later = svg("path", { class: "geo-line geo-cool later" }, picture);
-  const keys = svg("path", { class: "geo-line geo-cool" }, picture);
-  const query = svg("path", { class: "geo-vector geo-warm" }, picture);
-  const panels = KINDS.map(([kind, tone], r) => ({ kind, name: svg("text", { x: 0, class: `geo-${tone}` }, picture),
-    output: svg("text", { class: `geo-${tone}`, "text-anchor": "end", y: top + r * high + 15 }, picture),
-    base: svg("path", { class: "geo-zero" }, picture), body: svg("path", { class: `bar geo-${tone}` }, picture) }));
-  const marks = Array.from({ length: TOKENS }, () => svg("text", { "text-anchor": "middle" }, picture));
-  const legend = svg("text", { x: 0, y: 12 }, picture);
-  return (state) => {
-    const { q, k, v } = tokens(state.example), width = Math.max(180, Math.round(parent.clientWidth));
-    const cell = width / TOKENS, height = top + 4 * high + 18, i = atWork(state.token), all = rows(state, i);
-    set(picture, { viewBox: `0 0 ${width} ${height}`, height });
-    const along = ([a, b], j, size) => arrow(cell * (j + 0.5) - (a * size) / 2, 32 + (b * size) / 2,
-      cell * (j + 0.5) + (a * size) / 2, 32 - (b * size) / 2, 5);
-    set(keys, { d: k.slice(0, i).map((key, j) => along(key, j, 18)).join("") });
-    set(later, { d: k.slice(i).map((key, j) => along(key, i + j, 18)).join("") });
-    set(query, { d: along(q[i - 1], i - 1, 13) });
-    legend.textContent = `keys k₁ … k₁₂; thick: the query of token ${i}`;
-    const most = Math.max(...Object.values(all).flat());
-    const ceiling = [0.25, 0.375, 0.5, 0.75].find((level) => level >= most) ?? 1;
-    panels.forEach(({ kind, name, output, base, body }, r) => {
-      const floor = top + (r + 1) * high - 2, tall = high - 23;
-      set(name, { y: floor - high + 17 });
-      const title = kind === "sympow" ? "symmetric power" : kind;
-      name.textContent = kind === "softmax" ? title : `${title}, p = ${state.power}`;
-      set(output, { x: width });
-      output.textContent = `Y = ${show(dot(all[kind], v), 3)}`;
-      set(base, { d: `M0 ${floor}H${width}` });
-      set(body, { d: all[kind].map((weight, j) => `M${(cell * j + 2).toFixed(1)} ${floor}v${(-tall * weight / ceiling)
-        .toFixed(2)}h${(cell - 4).toFixed(1)}V${floor}Z`).join("") });
-    });
-    marks.forEach((mark, j) => {
-      set(mark, { x: (cell * (j + 0.5)).toFixed(1), y: height - 4, class: j === i - 1 ? "geo-text" : "" });
-      mark.textContent = String(j + 1);
-    });
-    const words = KINDS.map(([kind]) => `${kind} ${all[kind].map((weight) => show(weight)).join(" ")}`);
-    set(picture, { "aria-label": `Attention of token ${i} to tokens 1 to ${i}: ${words.join("; ")}` });
   };
 }
 
@@ -261,36 +198,21 @@ function render({ model, el }) {
     onInput: (value) => change({ turn: value }) });
   const proof = html("p", { class: "geo-note" }, settings);
 
-  const further = html("details", { class: "geo-more" }, box), right = html("div", { class: "weights" });
-  html("summary", {}, further, "Another power than the plane’s: four kinds of attention on the same tokens");
-  further.append(right);
-  const largest = html("p", { class: "geo-say" }, right);
-  const drawBars = bars(html("div", {}, right));
-  const lists = html("div", { class: "geo-controls" }, right);
-  const power = choice(lists, { label: "Power p of the bars", options: [[2, "2"], [4, "4"]],
-    onInput: (value) => change({ power: Number(value) }) });
-
   place.start((state) => {
+    drawPlane(state); // it asks for its width: before anything is written, or the page would be laid out twice
     token.update(Math.round(3 * state.token), phase(state.token), 3 * TOKENS);
     gamma.update(state.gamma, show(state.gamma, 3, true), 1);
     turn.update(state.turn, `${show(state.turn, 1, true)}°`, 180);
     example.update(state.example);
     question.textContent = QUESTIONS[state.example];
-    power.update(state.power);
-    const finished = Math.floor(state.token + 1e-9), i = atWork(state.token);
+    const finished = Math.floor(state.token + 1e-9);
     const [x, y] = moment(state), apart = gap(state);
     say(what, ["soft", "shrink"], ", ", ["join", "turn"], ", ", ["cool", "push"],
       `: at p = 1, where φ(k) = k, S\u00a0=\u00a0(${show(x, 3)},\u00a0${show(y, 3)})`);
     const difference = apart < 1e-12 ? "less than 10⁻¹²" : apart.toExponential(1);
     const equal = `After token ${finished} the point and attention’s sum over all keys differ by ${difference}.`;
     say(proof, finished ? equal : "The disk: what a token makes of the state, as one number, and its powers.");
-    const { conformal, softmax: plain } = rows(state, i), best = conformal.indexOf(Math.max(...conformal));
-    const weight = ["join", `${show(100 * conformal[best], 0)}\u00a0%`];
-    say(largest, `At p = ${state.power}, token ${i}: `, weight, ` to key ${best + 1}; softmax `
-      + `${show(100 * plain[best], 0)}\u00a0%`);
-    drawPlane(state);
     drawDial(state);
-    drawBars(state);
     place.speak(describe(state));
   });
   return () => { stop(); place.close(); };

@@ -11,13 +11,10 @@ In a notebook::
 From a shell: ``python -m geolib.lab list``.
 """
 
-from geolib.lab.config import Config
+from geolib.lab.config import Config, Options
 from geolib.lab.data.sets import Dataset, load
 from geolib.lab.files import LabError
-from geolib.lab.runs.execute import run
-from geolib.lab.runs.record import Record
-from geolib.lab.runs.store import read_all
-from geolib.lab.training.loop import train
-from geolib.lab.training.options import Options
+from geolib.lab.records import Record, read_all, run
+from geolib.lab.training import train
 
 __all__ = ["Config", "Dataset", "LabError", "Options", "Record", "load", "read_all", "run", "train"]

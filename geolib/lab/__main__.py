@@ -4,14 +4,12 @@ Exit codes: 0, done; 1, a loss that is not finite; 2, something the user can put
 budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was. Of several
 runs one that fails is reported and the others go on; the code is then that of the failure.
 
-``torchrun --nproc_per_node N -m geolib.lab run ...`` spreads the runs over N processes, each on the GPU of its number;
-with ``--together`` all of them train each run and share every batch.
+``torchrun --nproc_per_node N -m geolib.lab run ...`` spreads the runs over N processes, each on the GPU of its number.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
 import signal
@@ -23,22 +21,16 @@ from typing import NoReturn
 import torch
 
 from geolib.lab.benches import saved
+from geolib.lab.config import PRECISIONS, STEP_FORMS, Options
 from geolib.lab.data import sets as datasets
-from geolib.lab.experiments.budget import Machine
-from geolib.lab.experiments.conduct import Conduct, Order
-from geolib.lab.experiments.plan import MEASURED, SCALES
-from geolib.lab.experiments.registry import COURSES, EXPERIMENTS, find_runnable
+from geolib.lab.experiments.plan import FAST_SCALES, SCALES
+from geolib.lab.experiments.registry import EXPERIMENTS, PIPELINES, find_runnable
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
-from geolib.lab.runs import place, store
-from geolib.lab.runs.claims import Claimed
-from geolib.lab.runs.jobs import CLAIMED, ChildFailed, Job
-from geolib.lab.runs.store import Folders
-from geolib.lab.training import ranks
-from geolib.lab.training.device import pick_device
-from geolib.lab.training.options import FORMS, PRECISIONS, Options
-from geolib.lab.training.ranks import World
-from geolib.lab.training.watch import Diverged, Stopped
+from geolib.lab.records import Folders, device_name, sift
+from geolib.lab.runner import LOCKED, ChildFailed, Job, Locked, Machine, Request, Runner, torchrun_rank, torchrun_size
+from geolib.lab.training import pick_device
+from geolib.lab.watch import Diverged, Stopped
 
 DONE, DIVERGED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3
 
@@ -60,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         return options.act(options)
     except (LabError, Diverged, Stopped) as trouble:
-        return _complain(_told(trouble), _code(trouble))
+        return _complain(_message(trouble), _code(trouble))
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 128 + signal.SIGINT)
     except BrokenPipeError:  # the reader of our output has gone
@@ -72,7 +64,7 @@ def _bench(options: argparse.Namespace) -> int:
     """Run a module's measurements and print their rows."""
     if options.name not in BENCHES:
         raise LabError(f"unknown bench {options.name!r}; there are {', '.join(BENCHES)}")
-    device = place.device_name(pick_device(None))
+    device = device_name(pick_device(None))
     print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
     module = importlib.import_module(f"geolib.lab.benches.{options.name}")
     if options.plot is not None and not hasattr(module, "plot"):
@@ -99,7 +91,7 @@ def _complain(text: str, code: int) -> int:
     return code
 
 
-def _told(trouble: Exception) -> str:
+def _message(trouble: Exception) -> str:
     """What the user reads of it."""
     return f"{trouble}; {trouble.advice}" if isinstance(trouble, Stopped) else str(trouble)
 
@@ -114,8 +106,8 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "agreement", "augment", "flops", "ladder", "lie", "locality", "operations", "recall", "recurrence", "sympow",
-    "training",
+    "agreement", "augment", "flops", "ladder", "lie", "locality", "operations", "parts", "recall", "recurrence",
+    "sympow", "training",
 )  # fmt: skip
 
 
@@ -153,20 +145,18 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
     )
-    command.add_argument(
-        "--abreast", type=_count, default=1, metavar="N", help="runs at a time in one process, each on a GPU's stream"
-    )
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
-        "--step", choices=FORMS, default="auto", help="a training step on a GPU; auto: the fastest that pays and works"
+        "--step",
+        choices=STEP_FORMS,
+        default="auto",
+        help="of a training step on a GPU; auto: the fastest",
     )
     command.add_argument(
         "--precision",
-        choices=PRECISIONS,
-        help="of products, where a run names none; auto: the faster, measured. Usual on a CPU: float32, at laptop auto",
-    )
-    command.add_argument(
-        "--together", action="store_true", help="under torchrun: all processes train each run and share its batches"
+        choices=("auto", *PRECISIONS),
+        help="of products, where a run names none; auto: bfloat16 where the processor has units for it (AMX), else "
+        "float32. Usual on a CPU: float32, at laptop auto; on a GPU: bfloat16",
     )
     command.add_argument("--dry-run", action="store_true", help="show the plan and what it should take; run nothing")
     command.add_argument("--again", action="store_true", help="also what has a record")
@@ -247,59 +237,54 @@ def _list(options: argparse.Namespace) -> int:
         print(f"    needs: {experiment.needs}")
         counts = (f"{scale} {len(experiment.configs(scale))}" for scale in experiment.scales)
         print(f"    runs: {', '.join(counts)}")
-    for course in COURSES.values():
-        print(f"{course.name}: {course.about}\n    needs: {course.needs}")
+    for pipeline in PIPELINES.values():
+        print(f"{pipeline.name}: {pipeline.about}\n    needs: {pipeline.needs}")
     return DONE
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen = pick_device(options.device)
-    with ranks.joined(chosen.type) if options.together else contextlib.nullcontext(World()) as world:
-        number = ranks.number()  # among the processes of torchrun, which have this folder in common and nothing else
-        if ranks.count() > 1 and (options.jobs > 1 or options.again):
-            raise LabError("--jobs and --again are for one process, not for those of torchrun")
-        if options.abreast > 1 and (options.jobs > 1 or options.together):
-            raise LabError("--abreast is for one process; leave --jobs and --together")
-        order = _order(options, chosen, 1 if options.together else ranks.count())
-        conduct = Conduct(order, world)
-        if options.dry_run:
-            print(conduct.dry_run() if number == 0 else "", end="\n" if number == 0 else "")
-            return DONE
-        with contextlib.ExitStack() as stack:
-            if not world.first:
-                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
-            conduct.run()
-            if number == 0:
-                print("\n" + conduct.tables())
-    codes = [_complain(f"{name}: {_told(trouble)}", _code(trouble)) for name, trouble in conduct.troubles]
-    codes += [_complain(problem, USER_ERROR) for problem in conduct.problems]
-    return _worst(codes + [OUT_OF_TIME] * bool(conduct.left_out))
+    chosen, first = pick_device(options.device), torchrun_rank() == 0  # torchrun's processes share the folder alone
+    if torchrun_size() > 1 and (options.jobs > 1 or options.again):
+        raise LabError("--jobs and --again are for one process, not for those of torchrun")
+    runner = Runner(_request(options, chosen))
+    if options.dry_run:
+        if first:
+            print(runner.dry_run())
+        return DONE
+    runner.run()
+    if first:
+        print("\n" + runner.tables())
+    codes = [_complain(f"{name}: {_message(trouble)}", _code(trouble)) for name, trouble in runner.failures]
+    codes += [_complain(problem, USER_ERROR) for problem in runner.problems]
+    return _worst(codes + [OUT_OF_TIME] * bool(runner.left_out))
 
 
-def _order(options: argparse.Namespace, chosen: torch.device, devices: int) -> Order:
+def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     """What the words ask for."""
     planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
-    at_a_time = max(options.jobs, options.abreast)
-    here = Machine.at_hand(chosen, at_a_time, devices)
-    return Order(
+    here = Machine.at_hand(chosen, options.jobs, torchrun_size())
+    return Request(
         what=find_runnable(options.name),
         scale=known_scale(options.scale),
         folders=_folders(options),
-        machine=Machine.h100(at_a_time) if planned_for_a_gpu else here,
+        machine=Machine.h100(options.jobs) if planned_for_a_gpu else here,
         seeds=options.seeds,
         words=options.only,
         options=Options(
             device=options.device,
             step=options.step,
-            precision=options.precision or ("auto" if options.scale in MEASURED else None),
-            quiet=options.quiet or options.jobs > 1 or ranks.number() > 0,
-            together=options.together,
+            precision=options.precision or _usual_precision(options.scale),
+            quiet=options.quiet or options.jobs > 1 or torchrun_rank() > 0,
         ),
         jobs=options.jobs,
-        abreast=options.abreast,
         again=options.again,
         time_budget=options.time_budget,
     )
+
+
+def _usual_precision(scale: str) -> str | None:
+    """The option of a scale's runs where the words name none."""
+    return "auto" if scale in FAST_SCALES else None
 
 
 def _worst(codes: list[int]) -> int:
@@ -312,30 +297,30 @@ def _job(options: argparse.Namespace) -> int:
     """Do the job on standard input: what ``run --jobs`` starts."""
     try:
         Job.from_json(sys.stdin.read()).do()
-    except Claimed as trouble:
-        return _complain(str(trouble), CLAIMED)
+    except Locked as trouble:
+        return _complain(str(trouble), LOCKED)
     return DONE
 
 
 def _table(options: argparse.Namespace) -> int:
     experiment = find_runnable(options.name)
-    kept, problems = store.sift(options.out or RECORDED)
+    records, problems = sift(options.out or RECORDED)
     if options.scale is not None:
         scales = [options.scale]
     else:
-        cells = {record.config.cell for record in kept}
-        stages = {scale: experiment.stages(scale, kept, None, []) for scale in experiment.scales}
+        cells = {record.config.cell for record in records}
+        stages = {scale: experiment.stages(scale, records, None, []) for scale in experiment.scales}
         runs = {scale: {config.cell for stage in found for _, config in stage.runs} for scale, found in stages.items()}
         scales = [scale for scale in experiment.scales if scale == "full" or cells & runs[scale]]
-    made = [made for scale in scales for made in tables_of(experiment, scale, kept)]
+    made = [made for scale in scales for made in tables_of(experiment, scale, records)]
     print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
 def _pending(options: argparse.Namespace) -> int:
     scale, chosen = known_scale(options.scale), pick_device(None)
-    kept, problems = store.sift(options.out or RECORDED)
-    done = {record.name for record in kept}
+    records, problems = sift(options.out or RECORDED)
+    done = {record.name for record in records}
     # The full runs are planned for a GPU; where there is none, for the one that is assumed.
     machine = Machine.h100() if scale == "full" and chosen.type == "cpu" else Machine.at_hand(chosen)
     estimates = []
@@ -343,7 +328,8 @@ def _pending(options: argparse.Namespace) -> int:
         for config in experiment.configs(scale) if scale in experiment.scales else []:
             if config.name not in done:
                 done.add(config.name)  # a run that two experiments share is made once
-                estimates.append(machine.estimate(config, kept))
+                kind = machine.kind(experiment, scale, config, _usual_precision(scale))
+                estimates.append(machine.estimate(config, records, kind))
                 minutes, basis = estimates[-1].seconds / 60, estimates[-1].basis
                 print(f"{experiment.name}  {config.name}  about {minutes:.1f} min  [{basis}]")
     if estimates:

@@ -25,10 +25,12 @@ from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLaye
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
 from geolib.lab.reading import after_reading
-from geolib.lab.training.documents import Reading
-from geolib.lab.training.loop import Run
+from geolib.lab.training import DocumentRun, Run
 from geolib.lie import shift_deviation, spectrum
 from geolib.rotations import grid_positions, rescale_positions
+
+Nested = float | list["Nested"]
+"""A number, or lists of numbers in lists."""
 
 BATCH = 500
 
@@ -461,7 +463,8 @@ _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 def _grids(run: Run, pixels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Patches along each axis, as trained and of the resized images."""
     channels, *sizes = run.data.shape
-    return tuple(patch_grid((channels, *each), run.model.patch) for each in (sizes, [pixels] * len(sizes)))  # type: ignore[return-value]
+    trained, now = (patch_grid((channels, *each), run.model.patch) for each in (sizes, [pixels] * len(sizes)))
+    return trained, now
 
 
 @contextmanager
@@ -518,14 +521,14 @@ def after_training(run: Run) -> dict[str, Any]:
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
-    if isinstance(run, Reading):
+    if isinstance(run, DocumentRun):
         return after_reading(run)
     learned = {
         "scales": learned_scales(run.model),
         "sigmas": learned_sigmas(run.model),
         "precisions": learned_precisions(run.model),
     }
-    kept: dict[str, Any] = {name: _rounded(values) for name, values in learned.items() if values is not None}
+    kept: dict[str, Any] = {name: seven_digits(values) for name, values in learned.items() if values is not None}
     kept |= _of_generators(run)
     kept |= {"moved_accuracy": [moved_accuracy(run, shift) for shift in run.config.shifts]} if run.config.shifts else {}
     if run.config.shifts and run.test_images.dim() == 4:
@@ -542,13 +545,14 @@ def _of_generators(run: Run) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     if _generators(run.model) is not None:
         for when, model in (("", run.model), ("_start", model_at_start(run))):
-            kept[f"angles{when}"] = _rounded(learned_angles(model))  # type: ignore[arg-type]
+            if (angles := learned_angles(model)) is not None:
+                kept[f"angles{when}"] = seven_digits(angles)
             kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
     return kept
 
 
-def _rounded(values: Tensor) -> list[Any]:
+def seven_digits(values: Tensor) -> Nested:
     """Nested lists with seven significant digits, all that float32 has."""
     if values.dim() == 0:
-        return float(f"{values.item():.7g}")  # type: ignore[return-value]
-    return [_rounded(value) for value in values]
+        return float(f"{values.item():.7g}")
+    return [seven_digits(value) for value in values.detach()]

@@ -294,6 +294,8 @@ class CausalAttention(nn.Module):
         ``GATE_BIAS`` starts gates at 0.999, 0 at 1/2.
     head_dim : int or None
         Features of a head; width / heads when None.
+    beta_scale : float
+        Multiplies the start of W_beta: 0 starts every rate at 1, PyTorch's own start spreads them from the first step.
 
     Source: CS-gate, CS-beta, CS-conf, CS-GATE0, CS-N.
     """
@@ -307,6 +309,7 @@ class CausalAttention(nn.Module):
         power: int = 2,
         gate_bias: float = GATE_BIAS,
         head_dim: int | None = None,
+        beta_scale: float = 1.0,
     ):
         super().__init__()
         require(method in METHODS, "method", repr(method), f"there are {', '.join(METHODS)}")
@@ -317,6 +320,8 @@ class CausalAttention(nn.Module):
         self.heads, self.dim, self.gate_bias = heads, dim, gate_bias
         self.kernel = kernel_of(parts.kernel, power)
         self.turning = parts.turning(width, heads, dim, longest)
+        if isinstance(self.turning, TurnedByData):
+            self.turning.W_beta.weight.data.mul_(beta_scale)
         self.qkv = nn.Linear(width, 3 * heads * dim, bias=False)
         self.out = nn.Linear(heads * dim, width)
         self.W_gamma = nn.Linear(width, heads, bias=False) if parts.gates else None

@@ -1,4 +1,4 @@
-"""What a run is: a frozen configuration, its canonical JSON and its name."""
+"""What a run is: a frozen configuration, its canonical JSON and its name; and how it is made, the options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from geolib._checks import require
@@ -215,11 +216,51 @@ class Config:
         return cls(**values)
 
 
+@dataclass(frozen=True)
+class Options:
+    """How a run is made, beside what it is: only device, form of a step and precision reach its digits.
+
+    Parameters
+    ----------
+    device : str or None
+        "cpu", "cuda", "cuda:1"; a GPU where there is one when None.
+    step : str
+        The form of a step on a GPU: "eager", "captured", "compiled" (and captured), or "auto", the fastest that pays.
+    precision : str or None
+        Of products, where the configuration names none: "float32", "bfloat16", or "auto", which is bfloat16 on a
+        processor with AMX and on a GPU that has it, else float32. When None: float32 on a CPU, so that the records of
+        a table agree, and as "auto" on a GPU. A run that goes on keeps the precision it began with.
+    checkpoint : Path or None
+        The run continues from this file when it is there, and keeps its state in it. With None nothing is written and
+        signals are left alone.
+    checkpoint_seconds : float
+        At most this much work is lost when the process is killed.
+    time_budget : float or None
+        Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
+    quiet : bool
+        No progress bar.
+
+    Examples
+    --------
+    >>> replace(Options(device="cpu"), quiet=True).quiet
+    True
+    """
+
+    device: str | None = None
+    step: str = "auto"
+    precision: str | None = None
+    checkpoint: Path | None = None
+    checkpoint_seconds: float = 15.0
+    time_budget: float | None = None
+    quiet: bool = False
+
+
 CONTEXT = 256
 IMAGES_ALONE = ("pool", "dropout", "label_smoothing", "augment", "randaugment", "erase", "shifts", "resolutions")
 POOLS = ("mean", "cls")
 SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("float32", "bfloat16")
+STEP_FORMS = ("auto", "compiled", "captured", "eager")
 
 
 def _all_whole(values: Any) -> bool:

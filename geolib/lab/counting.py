@@ -9,11 +9,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from geolib.lie import OPERATORS
+from geolib import exponential
+from geolib.recurrence import _chunks_cpu
+
+OPERATORS = exponential.OPERATORS | _chunks_cpu.OPERATORS
 
 
 class Counting(TorchDispatchMode):
-    """Counts operations by name; those of ``geolib.lie`` by what they are made of.
+    """Counts operations by name; the library's own by what they are made of.
 
     Attributes
     ----------
@@ -59,7 +62,7 @@ class Products(TorchDispatchMode):
     Attributes
     ----------
     matrix : int
-        Multiply-adds in products of matrices and in attention; those of ``geolib.lie`` by what they are made of.
+        Multiply-adds in products of matrices and in attention; the library's own by what they are made of.
     turning : int
         Real multiplications in products of complex numbers, four in each: how pairs of features are turned.
 

@@ -100,10 +100,10 @@ class ViT(WideBuffers):
         """
         # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
         x = self.embedding(patches(images, self.patch)).to(self.embedding.weight.dtype)
+        x, placed = self.encoding.embed(x, self.positions), self.encoding.place(self.positions)
         if self.cls is not None:
-            x = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], 1)
-        x = self.dropout(self.encoding.embed(x, self.positions))
-        placed = self.encoding.place(self.positions)
+            x, placed = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], 1), placed.behind(1)
+        x = self.dropout(x)
         for index, block in enumerate(self.blocks):
             x = block(x, placed.layer(index))
         x = self.norm(x)

@@ -19,7 +19,7 @@ from torch import Tensor
 from geolib.lab.causal import CausalAttention, Rotary, TurnedByData
 from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
-from geolib.lab.training.documents import Reading
+from geolib.lab.training import DocumentRun
 from geolib.rotations import document_frequencies
 
 FURTHER = 4  # a model is read out at this many times its training context, and at such parts of it
@@ -30,12 +30,12 @@ TOKENS = 8192  # read at a time
 
 
 @torch.no_grad()
-def bits_of(run: Reading, tokens: Tensor, context: int) -> Tensor:
+def bits_of(run: DocumentRun, tokens: Tensor, context: int) -> Tensor:
     """The bits of each token but the first, (pieces, tokens - 1), read in windows of a context.
 
     Parameters
     ----------
-    run : Reading
+    run : DocumentRun
     tokens : Tensor, (pieces, n + 1)
         n a multiple of the context.
     context : int
@@ -105,12 +105,12 @@ def contexts_of(trained: int) -> list[int]:
     return [*reversed(shorter), FURTHER * trained]
 
 
-def extrapolation(run: Reading, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
+def extrapolation(run: DocumentRun, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
     """Bits a token by the context that it is read in, on the same tokens; beyond the training context, twice.
 
     Parameters
     ----------
-    run : Reading
+    run : DocumentRun
     tokens : Tensor, (pieces, n + 1)
     longest : Tensor, (pieces, n)
         The bits of all tokens but the first at the longest of the contexts, which are known already.
@@ -220,7 +220,7 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def layer_inputs(run: Reading, tokens: Tensor) -> list[Tensor]:
+def layer_inputs(run: DocumentRun, tokens: Tensor) -> list[Tensor]:
     """What the attention of each layer is given, (pieces, tokens, width) each, as the model itself meets it."""
     inputs: list[Tensor] = []
 
@@ -237,7 +237,7 @@ def layer_inputs(run: Reading, tokens: Tensor) -> list[Tensor]:
 
 
 @torch.no_grad()
-def gates_and_rates(run: Reading, tokens: Tensor) -> dict[str, Any]:
+def gates_and_rates(run: DocumentRun, tokens: Tensor) -> dict[str, Any]:
     """Statistics of gates and of rotation rates by layer and head; nothing where the method has neither.
 
     Returns
@@ -317,7 +317,7 @@ def state_numbers_of(model: GPT) -> int | None:
     return None if None in each else sum(n * h for n, h in zip(each, heads) if n is not None)
 
 
-def after_reading(run: Reading) -> dict[str, Any]:
+def after_reading(run: DocumentRun) -> dict[str, Any]:
     """What a record keeps of a trained reader beside its metrics.
 
     Returns

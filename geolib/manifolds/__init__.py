@@ -43,7 +43,6 @@ from geolib.manifolds.conformal import (
     conformal_sectional_curvature,
     conformally_flat,
     power_metric,
-    power_transport,
 )
 from geolib.manifolds.curvature import christoffel, gaussian_curvature, riemann, sectional_curvature
 from geolib.manifolds.geodesics import (
@@ -119,7 +118,6 @@ __all__ = [
     "poincare_disk",
     "polygon",
     "power_metric",
-    "power_transport",
     "riemann",
     "rotation_angle",
     "sectional_curvature",

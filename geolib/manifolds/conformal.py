@@ -102,16 +102,3 @@ def power_metric(log_scale: float, dim: int = 2) -> Chart:
     Source: RF-6, RF-FLAT.
     """
     return conformally_flat(lambda x: x[0] * log_scale / 2, dim)
-
-
-def power_transport(log_scale: float, start: Tensor, end: Tensor) -> Tensor:
-    """The number by which transport along x_1, from x_1 = start to end, multiplies every vector of ``power_metric``.
-
-    From n to m it is s^{(n-m)/2}: vectors shrink where the ruler grows.
-
-    >>> float(power_transport(math.log(4), torch.tensor(0.0), torch.tensor(1.0)))
-    0.5
-
-    Source: RF-8 (with X = 0), RF-FLAT.
-    """
-    return ((start - end) * log_scale / 2).exp()

@@ -15,8 +15,19 @@ Queries and keys are (batch, heads, tokens, d), values (batch, heads, tokens, va
 tokens) and at most 0, turns (batch, heads, tokens, d/2) in radians: how far each pair turns from the token before.
 ``rotate_pairs`` with the angle mu is applied to queries and keys alike, so the score is Q_i . R(mu_i - mu_j)^T K_j.
 
+A log gate of -inf is a *reset*: the token and all after it see nothing of what came before, a carried state included,
+and no derivative goes there. So is any log gate of -1e4 or less, as the most negative number of a dtype. A reset at the
+first token of every packed document makes it what it is alone. There may be no tokens and no batch.
+
 Arithmetic is in float32 (float64 when an input is float64) outside autocast; sums of log gates and of turns are kept in
 float64, because small differences of large sums are what is used. Outputs have the values' dtype.
+
+Powers from 4 on
+----------------
+Up to 64 tokens at a time, powers from 4 on go through the state in float64, and S and Z come out so: a recurrent step
+always does. In float32 the second of two random tokens with 16 features was off by more than 1e-2 in 4 heads of 1,000,
+by up to 2; of the fifth token none was. Longer texts are read in float32, where many keys count. With factors in
+bfloat16 they are rounded further: where gates leave only few keys, float32 inputs keep the digits.
 
 Small normalisers
 -----------------

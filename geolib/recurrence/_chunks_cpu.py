@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from geolib._compile import kept, uncompiled
+from geolib._compile import kept
 from geolib._precision import full_precision
-from geolib.recurrence._shared import Sums, power_of
+from geolib.recurrence._shared import Sums, gate_sums, power_of, transformed
 from geolib.sympow import dimension, monomials, norm_functional
 
 PARTS = 4
@@ -27,42 +26,68 @@ GENTLE = 16.0
 digits and stays far from the ends of float32's range."""
 
 
-@uncompiled
 def attend_on_cpu(
     q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int
 ) -> Sums:
     """The sums of the chunked form, chunk after chunk."""
-    leading = q.shape[:2]
+    leading, dim = q.shape[:2], q.shape[-1]
     decay = _ChunkDecay.of(log_gates, q, chunk)
     # From here on tokens are the last dimension and heads are flat: the layout of long contiguous rows.
     columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
-    start = start.flatten(0, 1)
-    root = monomials(q.shape[-1], power, q.device).weight.sqrt().to(q.dtype)
-    layout = _layout(q.shape[-1], power)
+    root = monomials(dim, power, q.device).weight.sqrt().to(q.dtype)
+    layout = _layout(dim, power)
     counts = (layout.weight > 0).to(q)
-    inside = _WithinChunks.apply(*columns, decay.sums, power, chunk)
-    written = columns[2] * decay.to_end
-    older, last = _ThroughState.apply(
-        *columns[:2], written, decay.whole, (start / root)[..., layout.monomial] * counts, power, chunk
-    )
+    begin = (start.flatten(0, 1) / root)[..., layout.monomial] * counts
+    inside = _WithinChunks.apply(*columns, decay.sums, decay.first, power, chunk)
+    through = (*columns[:2], columns[2] * decay.to_end, decay.whole, begin)
+    older, last, bound, _ = _ThroughState.apply(*through, power, chunk, _recorded(*through))
     total = (inside + decay.from_start * older).mT.unflatten(0, leading)
-    carried = start[:, -1].detach() @ norm_functional(q.shape[-1], power, q.device).to(q.dtype)
-    floor = torch.finfo(q.dtype).eps * _mass(columns[1], written, decay, carried, power, chunk)
+    mass = decay.from_start.detach().squeeze(1) * bound.repeat_interleave(chunk, 1)[:, : q.shape[2]]
+    floor = torch.finfo(q.dtype).eps * mass
     return Sums(total, (last[..., layout.place] * root).unflatten(0, leading), floor.unflatten(0, leading))
 
 
-@uncompiled
 def attend_in_one_chunk(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, power: int) -> Tensor:
     """sum_j B_ij V_j over the keys up to the query's, one chunk and no state; (batch, heads, tokens, width of v)."""
-    sums = None if log_gates is None else log_gates.double().cumsum(-1).flatten(0, 1)
+    gates = (None, None) if log_gates is None else gate_sums(log_gates.flatten(0, 1))
     columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
-    return _WithinChunks.apply(*columns, sums, power, q.shape[2]).mT.unflatten(0, q.shape[:2])
+    return _WithinChunks.apply(*columns, *gates, power, q.shape[2]).mT.unflatten(0, q.shape[:2])
+
+
+def _recorded(*tensors: Tensor) -> bool:
+    """Whether a derivative may be asked for; under a transform of functions it may without a sign of it."""
+    hidden = not torch.compiler.is_compiling() and transformed()
+    return torch.is_grad_enabled() and (hidden or any(t.requires_grad for t in tensors))
+
+
+class _Once(torch.autograd.Function):
+    """An operator that has no derivative: asking for one is an error, under ``torch.func.grad`` too."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(operator: Any, *args: Any) -> Any:
+        return operator(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise RuntimeError("the chunked form is differentiable once on a CPU")
+
+
+def _once(operator: Any, *args: Any) -> Any:
+    """What a derivative is made of; a compiler takes the operator as it is."""
+    return operator(*args) if torch.compiler.is_compiling() else _Once.apply(operator, *args)
 
 
 class _ChunkDecay(NamedTuple):
     """What the gates do within chunks, heads flat: sums of log gates from the chunk's start, and their exponentials."""
 
-    sums: Tensor | None  # (heads, tokens), float64
+    sums: Tensor | None  # (heads, tokens), float64, begun again at a reset
+    first: Tensor | None  # (heads, tokens): the chunk's token from which on keys count
     from_start: Tensor  # (heads, 1, tokens): from the chunk's start to the token
     to_end: Tensor  # (heads, 1, tokens): from the token to the chunk's end
     whole: Tensor  # (heads, chunks)
@@ -74,168 +99,328 @@ class _ChunkDecay(NamedTuple):
         chunks = -(-tokens // chunk)
         if log_gates is None:
             one = q.new_ones(heads, 1, 1)
-            return cls(None, one, one, q.new_ones(heads, chunks))
-        padded = nn.functional.pad(log_gates.double().flatten(0, 1), (0, chunks * chunk - tokens))
-        sums = padded.unflatten(-1, (chunks, chunk)).cumsum(-1)
-        ends = sums[..., -1:]
+            return cls(None, None, one, one, q.new_ones(heads, chunks))
+        padded = nn.functional.pad(log_gates.flatten(0, 1), (0, chunks * chunk - tokens))
+        sums, first = gate_sums(padded.unflatten(-1, (chunks, chunk)))
+        ends, cut = sums[..., -1:], first[..., -1:]
+
+        def kept(logs: Tensor, lost: Tensor) -> Tensor:
+            return logs.masked_fill(lost, float("-inf")).exp().to(q.dtype)
 
         def by_token(t: Tensor) -> Tensor:
-            return t.flatten(-2)[:, None, :tokens].to(q.dtype)
+            return t.flatten(-2)[:, :tokens]
 
-        return cls(sums.flatten(-2)[:, :tokens], by_token(sums.exp()), by_token((ends - sums).exp()),
-                   ends.squeeze(-1).exp().to(q.dtype))  # fmt: skip
+        later = torch.arange(chunk, device=q.device) < cut
+        from_start, to_end = by_token(kept(sums, first >= 0)), by_token(kept(ends - sums, later))
+        whole = kept(ends, cut >= 0).squeeze(-1)
+        return cls(by_token(sums), by_token(first), from_start[:, None], to_end[:, None], whole)
 
 
-def _mass(k: Tensor, written: Tensor, decay: _ChunkDecay, start: Tensor, power: int, chunk: int) -> Tensor:
-    """The state's part of sum_j b_ij |K_j|^p at every token, (heads, tokens): the bound on its normaliser."""
-    with torch.no_grad():
-        mass, bounds = start, []
-        lengths = power_of(k.square().sum(1), power // 2) * written[:, -1]
-        for index, length in enumerate(lengths.split(chunk, -1)):
-            bounds.append(mass[:, None].expand_as(length))
-            mass = decay.whole[:, index] * mass + length.sum(-1)
-        return decay.from_start.squeeze(1) * torch.cat(bounds, -1)
+# Pairs of a chunk ---------------------------------------------------------------------------------------------------
+
+
+class _Square(NamedTuple):
+    """Some heads of one chunk; gates of slow heads stand at the sides of the square of pairs, and not in it."""
+
+    heads: slice
+    tokens: slice
+    slow: bool
+
+    @property
+    def place(self) -> tuple[slice, ...]:
+        """Where its columns stand."""
+        return self.heads, slice(None), self.tokens
+
+    def parts(self, chunk: int) -> Iterator[slice]:
+        """The queries, a few at a time."""
+        size = max(NARROW, -(-chunk // PARTS))
+        for start in range(self.tokens.start, self.tokens.stop, size):
+            yield slice(start, min(start + size, self.tokens.stop))
+
+
+class _Sides(NamedTuple):
+    """What multiplies rows and columns of the squares of slow heads, (heads, 1, tokens), and which chunks are slow."""
+
+    slow: list[list[bool]]
+    row: Tensor
+    column: Tensor
+
+    @classmethod
+    def of(cls, sums: Tensor | None, first: Tensor | None, q: Tensor, chunk: int) -> _Sides:
+        """Decay before a chunk's end over that from its start; nothing without gates."""
+        if sums is None or first is None:
+            one = q.new_ones(1, 1, 1)
+            return cls([[True] * -(-q.shape[2] // chunk)] * q.shape[0], one, one)
+        begins = torch.arange(0, q.shape[2], chunk, device=q.device)
+        ends = (begins + chunk - 1).clamp(max=q.shape[2] - 1)
+        last = sums[:, ends]
+        slow = (sums[:, begins] - last <= GENTLE) & (first[:, begins] == first[:, ends])
+        left = (sums - last.repeat_interleave(chunk, 1)[:, : q.shape[2]])[:, None]
+        # Where heads are not slow these are never used; the limit keeps them finite.
+        row = left.clamp(-GENTLE, GENTLE).to(q.dtype).exp()
+        return cls(slow.tolist(), row, 1 / row)
+
+    def squares(self, q: Tensor, chunk: int) -> Iterator[_Square]:
+        """All chunks of all heads, a few heads at a time."""
+        size = max(2, 2**17 // (min(max(NARROW, -(-chunk // PARTS)), chunk) * chunk))  # more where chunks are short
+        for index, tokens in enumerate(_chunks(q, chunk)):
+            for start in range(0, q.shape[0], size):
+                heads = slice(start, min(start + size, q.shape[0]))
+                yield _Square(heads, tokens, all(row[index] for row in self.slow[heads]))
+
+
+def _gated(weights: Tensor, sums: Tensor | None, first: Tensor | None, square: _Square, part: slice) -> Tensor:
+    """Weights of a part of the queries times the decay of its pairs, in place; of slow heads as they are."""
+    if square.slow or sums is None or first is None:
+        return weights
+    keys = sums[square.heads, square.tokens.start : part.stop]
+    # Differences first, in float64: a chunk may hold one gate near 0 among many near 1. Above the diagonal they may be
+    # large, where the score is zero already.
+    logs = (sums[square.heads, part, None] - keys[:, None]).clamp_(max=0)
+    index = torch.arange(keys.shape[1], device=keys.device)
+    return weights.mul_(logs.to(weights.dtype).exp_().masked_fill_(index < first[square.heads, part, None], 0.0))
+
+
+def _score(q: Tensor, k: Tensor, square: _Square, part: slice) -> tuple[Tensor, tuple[slice, ...], tuple[slice, ...]]:
+    """Scores of a part of the queries, zero above the diagonal, and where queries and keys stand."""
+    rows = (square.heads, slice(None), part)
+    columns = (square.heads, slice(None), slice(square.tokens.start, part.stop))
+    return (q[rows].mT @ k[columns]).tril_(part.start - square.tokens.start), rows, columns
+
+
+def _within(
+    q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int, chunk: int
+) -> Tensor:
+    """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; pairs are made again in the backward pass."""
+    out, sides = torch.empty_like(v), _Sides.of(sums, first, q, chunk)
+    gated = sums is not None
+    written = v * sides.column if gated else v
+    with full_precision(q.device):
+        for square in sides.squares(q, chunk):
+            values = written if square.slow else v
+            for part in square.parts(chunk):
+                score, rows, columns = _score(q, k, square, part)
+                out[rows] = values[columns] @ _gated(power_of(score, power), sums, first, square, part).mT
+            if gated and square.slow:
+                out[square.place] *= sides.row[square.place]
+    return out
+
+
+def _within_backward(
+    q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, grad: Tensor, power: int, chunk: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The derivatives by queries, keys and values."""
+    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    sides, gated = _Sides.of(sums, first, q, chunk), sums is not None
+    written, weighed = (v * sides.column, grad * sides.row) if gated else (v, grad)
+    with full_precision(q.device):
+        for square in sides.squares(q, chunk):
+            values, given = (written, weighed) if square.slow else (v, grad)
+            for part in square.parts(chunk):
+                score, rows, columns = _score(q, k, square, part)
+                g = given[rows]
+                lower = _gated(power_of(score, power - 1), sums, first, square, part)
+                dscore = (g.mT @ values[columns]).mul_(lower).mul_(power)
+                dq[rows] = k[columns] @ dscore.mT
+                dk[columns] += q[rows] @ dscore
+                dv[columns] += g @ lower.mul_(score)
+            if gated and square.slow:
+                dv[square.place] *= sides.column[square.place]
+    return dq, dk, dv
+
+
+within_chunks = torch.library.custom_op("geolib::within_chunks", mutates_args=())(_within)
+within_chunks_backward = torch.library.custom_op("geolib::within_chunks_backward", mutates_args=())(_within_backward)
+within_chunks.register_fake(lambda q, k, v, *more: torch.empty_like(v))
+within_chunks_backward.register_fake(lambda q, k, v, *more: tuple(torch.empty_like(t) for t in (q, k, v)))
 
 
 class _WithinChunks(torch.autograd.Function):
-    """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; pairs are made again in the backward pass."""
+    """The operator with its derivative, once; functions of functions see both."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int, chunk: int) -> Tensor:
-        ctx.save_for_backward(q, k, v, sums)
-        ctx.power, ctx.chunk = power, chunk
-        out = torch.empty_like(v)
-        for pairs in _pairs(q, k, v, sums, chunk):
-            out[pairs.rows] = (pairs.v @ pairs.gated(power_of(pairs.score, power)).mT).mul_(pairs.row)
-        return out
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int, chunk: int
+    ) -> Tensor:
+        return within_chunks(q, k, v, sums, first, power, chunk)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:5])
+        ctx.power, ctx.chunk = inputs[5:]
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, sums = ctx.saved_tensors
-        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        with full_precision(q.device):
-            for pairs in _pairs(q, k, v, sums, ctx.chunk):
-                g = grad[pairs.rows] * pairs.row
-                lower = pairs.gated(power_of(pairs.score, ctx.power - 1))
-                dscore = (g.mT @ pairs.v).mul_(lower).mul_(ctx.power)
-                dq[pairs.rows] = k[pairs.columns] @ dscore.mT
-                dk[pairs.columns] += q[pairs.rows] @ dscore
-                dv[pairs.columns] += (g @ lower.mul_(pairs.score)).mul_(pairs.column)
+        q, k, v, sums, first = ctx.saved_tensors
+        dq, dk, dv = _once(within_chunks_backward, q, k, v, sums, first, grad, ctx.power, ctx.chunk)
         # What a gate multiplies: sum_j B_ij dB_ij = Q_i . dQ_i / p, and so for keys.
         dsums = None if sums is None else ((q * dq).sum(1) - (k * dk).sum(1)).double() / ctx.power
-        return dq, dk, dv, dsums, None, None
+        return dq, dk, dv, dsums, None, None, None
 
 
-class _Pairs(NamedTuple):
-    """Queries of a part of a chunk and all keys that they see in it: the gates in the square, or at its sides."""
-
-    rows: tuple[slice, ...]
-    columns: tuple[slice, ...]
-    score: Tensor  # (heads, queries, keys), zero above the diagonal
-    decay: Tensor | None  # (heads, queries, keys)
-    v: Tensor  # (heads, width, keys), times column
-    row: Tensor  # (heads, 1, queries)
-    column: Tensor  # (heads, 1, keys)
-
-    def gated(self, weights: Tensor) -> Tensor:
-        """Weights times what of the gates does not stand at the sides, in place."""
-        return weights if self.decay is None else weights.mul_(self.decay)
+# Older tokens -------------------------------------------------------------------------------------------------------
 
 
-def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, chunk: int) -> Iterator[_Pairs]:
-    """All pairs of all chunks, tile by tile."""
-    part = max(NARROW, -(-chunk // PARTS))
-    group = max(2, 2**17 // (min(part, chunk) * chunk))  # more heads where chunks are short
-    groups = [slice(start, start + group) for start in range(0, q.shape[0], group)]
-    for tokens in _chunks(q, chunk):
-        for heads in groups:
-            for start in range(tokens.start, tokens.stop, part):
-                stop = min(start + part, tokens.stop)
-                rows = (heads, slice(None), slice(start, stop))
-                columns = (heads, slice(None), slice(tokens.start, stop))
-                score = (q[rows].mT @ k[columns]).tril_(start - tokens.start)
-                yield _Pairs(rows, columns, score, *_decayed(v[columns], sums, heads, rows[2], columns[2]))
-
-
-def _decayed(v: Tensor, sums: Tensor | None, heads: slice, rows: slice, columns: slice) -> tuple[Any, ...]:
-    """The decay of pairs, the values, and what multiplies rows and columns of the square."""
-    one = v.new_ones(())
-    if sums is None:
-        return None, v, one, one
-    below, above = sums[heads, rows], sums[heads, columns]
-    if (above[..., 0] - above[..., -1]).max() <= GENTLE:
-        last = above[..., -1:]
-        row, column = (t.exp().to(v.dtype)[:, None] for t in (below - last, last - above))
-        return None, v * column, row, column
-    # Differences first, in float64: a chunk may hold one gate near 0 among many near 1. Above the diagonal they may be
-    # large, where the score is zero already.
-    return (below[..., :, None] - above[..., None, :]).clamp_(max=0).to(v.dtype).exp_(), v, one, one
-
-
-class _ThroughState(torch.autograd.Function):
+def _through(
+    q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int, keep: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The state's reading at every query, and the last state, in monomials without weights.
 
     The state U, (heads, width, rows of monomials), starts at ``start``. In each chunk every query reads (w U) m(Q) from
     the state before the chunk, m the monomials and w their multinomial weights; U becomes whole U + written m(K)^T. So
     (w U) m(Q) is a sum of written_j (Q . K_j)^p. Monomials are made in blocks, used and dropped.
-    """
 
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int
-    ) -> tuple[Tensor, Tensor]:
-        reads = torch.zeros_like(written)
-        weight = _layout(q.shape[1], power).weight.to(q)
-        ctx.empty = not start.any()
-        state, before = start.clone(), []
-        for index, tokens in enumerate(_chunks(q, chunk)):
-            before.append(state * weight)
+    Then come sum_j b_ij |K_j|^p before every chunk, (heads, chunks), and the states that a derivative needs, w U before
+    every chunk, where they are to be kept.
+    """
+    chunks, weight = _chunks(q, chunk), _layout(q.shape[1], power).weight.to(q)
+    reads, state, empty = torch.zeros_like(written), start.clone(), not start.any()
+    before = state.new_empty(state.shape[0], len(chunks) if keep else 0, *state.shape[1:])
+    bound, trace = state.new_empty(state.shape[0], len(chunks)), _trace(q.shape[1], power).to(q)
+    with full_precision(q.device):
+        for index, tokens in enumerate(chunks):
+            bound[:, index] = state[:, -1] @ trace
+            old = state * weight
+            if keep:
+                before[:, index] = old
             state *= whole[:, index, None, None]
             for heads in _head_groups(q, chunk):
                 here = (heads, slice(None), tokens)
-                if index > 0 or not ctx.empty:
+                if index > 0 or not empty:
                     read = torch.zeros_like(reads[here], memory_format=torch.contiguous_format)
                     for block, m in _Columns(q[here], power).blocks():
-                        read.baddbmm_(before[index][heads, :, block.rows], m)
+                        read.baddbmm_(old[heads, :, block.rows], m)
                     reads[here] = read
                 put = written[here].contiguous()
                 for block, m in _Columns(k[here], power).blocks():
                     state[heads, :, block.rows].baddbmm_(put, m.mT)
-        ctx.save_for_backward(q, k, written, whole, *before)
-        ctx.power, ctx.chunk = power, chunk
-        return reads, state
+    return reads, state, bound, before
+
+
+def _through_backward(
+    q: Tensor,
+    k: Tensor,
+    written: Tensor,
+    whole: Tensor,
+    before: Tensor,
+    dreads: Tensor,
+    dlast: Tensor,
+    power: int,
+    chunk: int,
+    carried: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The derivatives by all tensors, by the start where it is ``carried``."""
+    dq, dk, dwritten = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(written)
+    dwhole = torch.empty_like(whole)
+    weight = _layout(q.shape[1], power).weight.to(q)
+    read_first = carried or bool(before[:, 0].any())
+    # The derivative by the state over the weights: sums of products go into it as they are.
+    flow = torch.where(weight > 0, dlast / weight, 0.0)
+    with full_precision(q.device):
+        for index, tokens in reversed(list(enumerate(_chunks(q, chunk)))):
+            old, dnew = before[:, index], flow * weight
+            dwhole[:, index] = torch.linalg.vecdot(flow.flatten(1), old.flatten(1))
+            flow *= whole[:, index, None, None]
+            for heads in _head_groups(q, chunk):
+                here = (heads, slice(None), tokens)
+                if index < before.shape[1] - 1 or dlast.any():
+                    columns, put = _Columns(k[here], power), written[here].contiguous()
+                    dput = torch.zeros_like(put)
+                    for block, m in columns.blocks():
+                        dput.baddbmm_(dnew[heads, :, block.rows], m)
+                        columns.pull(block, dnew[heads, :, block.rows].mT @ put)
+                    dk[here], dwritten[here] = columns.gradient(), dput
+                if index > 0 or read_first:
+                    columns, dread = _Columns(q[here], power), dreads[here].contiguous()
+                    for block, m in columns.blocks():
+                        flow[heads, :, block.rows].baddbmm_(dread, m.mT)
+                        columns.pull(block, old[heads, :, block.rows].mT @ dread)
+                    dq[here] = columns.gradient()
+    return dq, dk, dwritten, dwhole, flow * weight
+
+
+through_state = torch.library.custom_op("geolib::through_state", mutates_args=())(_through)
+through_state_backward = torch.library.custom_op("geolib::through_state_backward", mutates_args=())(_through_backward)
+
+
+@through_state.register_fake
+def _(q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int, keep: bool) -> Any:
+    before = start.new_empty(start.shape[0], whole.shape[1] if keep else 0, *start.shape[1:])
+    return torch.empty_like(written), torch.empty_like(start), torch.empty_like(whole), before
+
+
+@through_state_backward.register_fake
+def _(q: Tensor, k: Tensor, written: Tensor, whole: Tensor, before: Tensor, *more: Any) -> Any:
+    dstart = before.new_empty(before.shape[0], *before.shape[2:])
+    return *(torch.empty_like(t) for t in (q, k, written, whole)), dstart
+
+
+class _ThroughState(torch.autograd.Function):
+    """The operator with its derivative, once; functions of functions see both."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dreads: Tensor, dlast: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, written, whole, *before = ctx.saved_tensors
-        dq, dk, dwritten = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(written)
-        dwhole = torch.empty_like(whole)
-        weight = _layout(q.shape[1], ctx.power).weight.to(q)
-        # The derivative by the state over the weights: sums of products go into it as they are.
-        flow = torch.where(weight > 0, dlast / weight, 0.0)
-        with full_precision(q.device):
-            for index, tokens in reversed(list(enumerate(_chunks(q, ctx.chunk)))):
-                old, dnew = before[index], flow * weight
-                dwhole[:, index] = torch.linalg.vecdot(flow.flatten(1), old.flatten(1))
-                flow *= whole[:, index, None, None]
-                for heads in _head_groups(q, ctx.chunk):
-                    here = (heads, slice(None), tokens)
-                    if index < len(before) - 1 or dlast.any():
-                        columns, put = _Columns(k[here], ctx.power), written[here].contiguous()
-                        dput = torch.zeros_like(put)
-                        for block, m in columns.blocks():
-                            dput.baddbmm_(dnew[heads, :, block.rows], m)
-                            columns.pull(block, dnew[heads, :, block.rows].mT @ put)
-                        dk[here], dwritten[here] = columns.gradient(), dput
-                    if index > 0 or not ctx.empty or ctx.needs_input_grad[4]:
-                        columns, dread = _Columns(q[here], ctx.power), dreads[here].contiguous()
-                        for block, m in columns.blocks():
-                            flow[heads, :, block.rows].baddbmm_(dread, m.mT)
-                            columns.pull(block, old[heads, :, block.rows].mT @ dread)
-                        dq[here] = columns.gradient()
-        return dq, dk, dwritten, dwhole, flow * weight, None, None
+    def forward(
+        q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int, keep: bool
+    ) -> Any:
+        return through_state(q, k, written, whole, start, power, chunk, keep)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[2:])
+        ctx.save_for_backward(*inputs[:4], output[3])
+        ctx.power, ctx.chunk = inputs[5:7]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        carried = ctx.needs_input_grad[4]
+        found = _once(through_state_backward, *ctx.saved_tensors, *grads[:2], ctx.power, ctx.chunk, carried)
+        return *found[:4], found[4] if carried else None, None, None, None
+
+
+@kept(64)
+def _trace(dim: int, power: int) -> Tensor:
+    """The vector n with n . m(K) = |K|^p, for monomials in the rows of the state."""
+    layout, trace = _layout(dim, power), norm_functional(dim, power)
+    rows = torch.zeros(len(layout.weight), dtype=torch.float64)
+    rows[layout.place] = trace * monomials(dim, power).weight.sqrt()
+    return rows
+
+
+def _by_heads(operator: Any) -> None:
+    """What is mapped over joins the heads, the first dimension of every tensor that the operator takes and gives."""
+
+    def rule(info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        def joined(x: Any, place: int | None) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
+            return x.flatten(0, 1)
+
+        out = operator(*(joined(x, place) for x, place in zip(args, places)))
+        if isinstance(out, Tensor):
+            return out.unflatten(0, (info.batch_size, -1)), 0
+        return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
+
+    operator.register_vmap(rule)
+
+
+for _operator in (within_chunks, within_chunks_backward, through_state, through_state_backward):
+    _by_heads(_operator)
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "geolib::within_chunks": _within,
+    "geolib::within_chunks_backward": _within_backward,
+    "geolib::through_state": _through,
+    "geolib::through_state_backward": _through_backward,
+}
+"""The operators that this module adds to PyTorch's, and what each is made of."""
+
+
+# Monomials in blocks ------------------------------------------------------------------------------------------------
 
 
 class _Tile(NamedTuple):
@@ -374,6 +559,6 @@ def _chunks(q: Tensor, chunk: int) -> list[slice]:
 
 
 def _head_groups(q: Tensor, chunk: int) -> list[slice]:
-    """Heads taken together: two on a CPU, whose numbers stay in the cache; as many as fit in a block on a GPU."""
-    group = 2 if q.device.type == "cpu" else max(1, _block_numbers(q) // (512 * chunk))
+    """Heads taken together: four on a CPU, whose numbers stay in the cache; as many as fit in a block on a GPU."""
+    group = 4 if q.device.type == "cpu" else max(1, _block_numbers(q) // (512 * chunk))
     return [slice(start, start + group) for start in range(0, q.shape[0], group)]

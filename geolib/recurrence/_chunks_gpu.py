@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.recurrence._products import picked, product
-from geolib.recurrence._shared import Sums, decay_of, following, in_parts, power_of
+from geolib.recurrence._shared import GateSums, Sums, decay_of, following, gate_sums, in_parts, power_of, transformed
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29
@@ -30,26 +30,36 @@ def attend_on_gpu(
     start = start.flatten(0, 1)
     lengths = power_of(_cut(k.detach(), chunk).square().sum(-1), power // 2)
     q, k, v = (_cut(t, chunk) for t in (q, k, v))
-    sums = None if log_gates is None else _cut(log_gates.double()[..., None], chunk).squeeze(-1).cumsum(-1)
-    near_q, near_k = (t.to(products) for t in ((q, k) if sums is None else following(q, k, sums, power)))
+    gates = None if log_gates is None else gate_sums(_cut(log_gates[..., None], chunk).squeeze(-1))
+    near_q, near_k = (t.to(products) for t in ((q, k) if gates is None else following(q, k, gates.sums, power)))
     q, k, v = (t.to(products) for t in (q, k, v))
-    steps = torch.zeros(q.shape[:3], dtype=torch.float64, device=q.device) if sums is None else sums
-    ends = steps[..., -1]
-    from_start, to_end = steps.exp().to(dtype), (ends[..., None] - steps).exp().to(dtype)
+    from_start, to_end, ends = (t.to(dtype) if i < 2 else t for i, t in enumerate(_sides(gates, q)))
     written = (v * to_end[..., None]).to(products)
-    reads, last = _through(q, k, written, ends, start, power)
-    near = None if sums is None else sums.detach()
+    decays = _between(ends, dtype)
+    reads, last = _through(q, k, written, decays, start, power)
+    near = None if gates is None else GateSums(gates.sums.detach(), gates.first)
     total = _inside(near_q, near_k, v, near, power) + from_start[..., None] * reads
     with torch.no_grad():
         trace = norm_functional(q.shape[-1], power, q.device).to(dtype)
         mass = (lengths * to_end).sum(-1)[..., None, None]
-        bound = from_start * _scan(mass, ends, (start[:, -1] @ trace)[:, None, None])[0].squeeze(-1)
+        bound = from_start * _scan(mass, decays, (start[:, -1] @ trace)[:, None, None])[0].squeeze(-1)
         floor = bound * _rounding(products, dimension(q.shape[-1], power))
 
     def whole(t: Tensor) -> Tensor:
         return t.flatten(1, 2)[:, : leading[2]].unflatten(0, leading[:2])
 
     return Sums(whole(total), last.unflatten(0, leading[:2]), whole(floor))
+
+
+def _sides(gates: GateSums | None, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What gates keep from the chunk's start to a token and from there to its end; log of what a whole chunk keeps."""
+    if gates is None:
+        one = q.new_ones(q.shape[:3], dtype=torch.float64)
+        return one, one, torch.zeros_like(one[..., 0])
+    (sums, first), lost = gates, float("-inf")
+    index = torch.arange(sums.shape[-1], device=sums.device)
+    to_end = (sums[..., -1:] - sums).masked_fill(index < first[..., -1:], lost).exp()
+    return sums.masked_fill(first >= 0, lost).exp(), to_end, sums[..., -1].masked_fill(first[..., -1] >= 0, lost)
 
 
 def _cut(t: Tensor, chunk: int) -> Tensor:
@@ -69,39 +79,45 @@ def _rounding(products: torch.dtype, terms: int) -> float:
 
 def _recomputed(function: Callable[..., Any], *args: Tensor | int | None) -> Any:
     """function(*args), of which autograd keeps the arguments alone; a compiler decides for itself what to keep."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or transformed():
         return function(*args)
     from torch.utils.checkpoint import checkpoint
 
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
 
 
-def _inside(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
+def _inside(q: Tensor, k: Tensor, v: Tensor, gates: GateSums | None, power: int) -> Tensor:
     """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; the gates' derivative is that of q and k."""
     heads = max(1, NUMBERS // (q.shape[1] * q.shape[2] ** 2))
-    parts = zip(q.split(heads), k.split(heads), v.split(heads), [None] * len(q) if sums is None else sums.split(heads))
+    split = [[None] * len(q)] * 2 if gates is None else [t.split(heads) for t in gates]
+    parts = zip(q.split(heads), k.split(heads), v.split(heads), *split)
     return torch.cat([_recomputed(_pairs, *part, power) for part in parts])
 
 
-def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, power: int) -> Tensor:
+def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int) -> Tensor:
     weights = power_of(product(q, k.mT).tril(), power)
-    return product((weights if sums is None else weights * _decay(sums, weights.dtype)).to(v.dtype), v)
+    if sums is not None and first is not None:
+        weights = weights * _decay(sums, first, weights.dtype)
+    return product(weights.to(v.dtype), v)
 
 
-def _decay(sums: Tensor, dtype: torch.dtype) -> Tensor:
-    """exp(G_i - G_j) for all pairs, at most 1; what it is above the diagonal does not matter."""
+def _decay(sums: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
+    """exp(G_i - G_j) for all pairs, at most 1, 0 behind a reset; what it is above the diagonal does not matter."""
     large, *small = (part[..., :, None] - part[..., None, :] for part in in_parts(sums, dtype))
-    return sum(small, large).clamp(max=0).exp()
+    hidden = torch.arange(sums.shape[-1], device=sums.device) < first[..., None]
+    return sum(small, large).clamp(max=0).exp().masked_fill(hidden, 0.0)
 
 
-def _through(q: Tensor, k: Tensor, written: Tensor, ends: Tensor, start: Tensor, power: int) -> tuple[Tensor, Tensor]:
+def _through(
+    q: Tensor, k: Tensor, written: Tensor, decays: list[Tensor], start: Tensor, power: int
+) -> tuple[Tensor, Tensor]:
     """What every query reads of the state before its chunk, and the last state; monomials in blocks of bounded size."""
     left, right, weight = halves(q.shape[-1], power, q.device)
     root = weight.sqrt().to(start.dtype)
     q, k = _monomials(q, power // 2), _monomials(k, power // 2)
     rows = max(1, NUMBERS // q[..., 0].numel())
     blocks = zip(left.split(rows), right.split(rows), root.split(rows), start.split(rows, -1))
-    reads, lasts = zip(*[_recomputed(_block, q, k, written, ends, *block) for block in blocks])
+    reads, lasts = zip(*[_recomputed(_block, q, k, written, *block, *decays) for block in blocks])
     return sum(reads), torch.cat(lasts, -1)  # type: ignore[return-value]
 
 
@@ -115,22 +131,26 @@ def _monomials(x: Tensor, power: int) -> Tensor:
 
 
 def _block(
-    q: Tensor, k: Tensor, written: Tensor, ends: Tensor, left: Tensor, right: Tensor, root: Tensor, start: Tensor
+    q: Tensor, k: Tensor, written: Tensor, left: Tensor, right: Tensor, root: Tensor, start: Tensor, *decays: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The part of some monomials, each a product of two of half the degree."""
     phi_q, phi_k = (picked(t, left) * picked(t, right) for t in (q, k))
-    before, last = _scan(product(written.mT, phi_k) * root, ends, start)
+    before, last = _scan(product(written.mT, phi_k) * root, decays, start)
     return product(phi_q, (before * root).to(phi_q.dtype).mT), last
 
 
-def _scan(update: Tensor, ends: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+def _between(ends: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """What is left of one chunk's state in a later one, for ``_scan``; ends, (heads, chunks), are in logarithms."""
+    return [decay_of(gate_sums(F.pad(end, (1, 0)))).exp().to(dtype) for end in ends.split(SCANNED, 1)]
+
+
+def _scan(update: Tensor, decays: Sequence[Tensor], start: Tensor) -> tuple[Tensor, Tensor]:
     """The state before every chunk and after the last: state' = exp(end) state + update.
 
-    update is (heads, chunks, ...), ends (heads, chunks) in logarithms, start (heads, ...).
+    update is (heads, chunks, ...), decays those of ``_between``, start (heads, ...).
     """
     before, state = [], start[:, None]
-    for new, end in zip(update.split(SCANNED, 1), ends.split(SCANNED, 1)):
-        decay = decay_of(F.pad(end.cumsum(-1), (1, 0))).exp().to(update.dtype)
+    for new, decay in zip(update.split(SCANNED, 1), decays):
         states = product(decay, torch.cat([state, new], 1).flatten(2)).unflatten(2, update.shape[2:])
         before.append(states[:, :-1])
         state = states[:, -1:]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype, check_floating, require
-from geolib.recurrence._shared import exponent_of, unit
+from geolib.recurrence._shared import RESET, exponent_of, precise, unit
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import State, empty_state
 from geolib.rotations import rotate_pairs
@@ -36,20 +36,33 @@ def turned(q: Tensor, k: Tensor, angles: Tensor | None, dtype: torch.dtype) -> t
     return (q, k) if angles is None else (rotate_pairs(q, angles), rotate_pairs(k, angles))
 
 
-def prepared(state: State | None, q: Tensor, k: Tensor, v: Tensor, power: int, turns: Tensor | None) -> Prepared:
+def prepared(
+    state: State | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    power: int,
+    log_gates: Tensor | None = None,
+    turns: Tensor | None = None,
+) -> Prepared:
     """Everything in the dtype and the units of the computation."""
     before = carried(state, q, v, power)
-    dtype = angle_dtype(q, k, v, before.S)
+    narrow = angle_dtype(q, k, v, None if state is None else state.S)
+    dtype = precise(narrow, q.shape[2], power)
     angles = None if turns is None else cumulative_angles(turns, before.mu)
     q, k = turned(q, k, angles, dtype)
     mu = before.mu if angles is None else angles[:, :, -1]
     q, log_length = unit(q, power)
-    start = before.Z.new_zeros(q.shape[:2]) if before.exponent is None else before.exponent
-    exponent = exponent_of(k, start.to(dtype), power)
+    start = (before.Z.new_zeros(q.shape[:2]) if before.exponent is None else before.exponent).to(dtype)
+    if log_gates is not None:  # a state that is forgotten has no say in the unit
+        start = start.masked_fill(log_gates[:, :, 0] <= RESET, float("-inf"))
+    exponent = exponent_of(k, start, power)
     k = k / torch.exp2(exponent / power)[..., None, None]
     log_scale = log_length + math.log(2) * exponent[..., None]
     shift = torch.exp2(start - exponent)
-    return Prepared(q, k, v.to(dtype), log_scale, before.S.to(dtype), before.Z.to(dtype), shift, mu, exponent)
+    return Prepared(
+        q, k, v.to(dtype), log_scale.to(narrow), before.S.to(dtype), before.Z.to(dtype), shift, mu, exponent
+    )
 
 
 def carried(state: State | None, q: Tensor, v: Tensor, power: int) -> State:

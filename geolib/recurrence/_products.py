@@ -45,6 +45,16 @@ def _pull(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
 product.register_autograd(_pull, setup_context=_remember)
 
 
+@product.register_vmap
+def _(info: Any, places: tuple[int | None, ...], *factors: Tensor) -> tuple[Tensor, int]:
+    """What is mapped over joins the leading dimensions of the stacks."""
+    a, b = (
+        t.expand(info.batch_size, *t.shape) if place is None else t.movedim(place, 0)
+        for t, place in zip(factors, places)
+    )
+    return product(a, b), 0
+
+
 class _Picked(torch.autograd.Function):
     """Entries of the last dimension, by index.
 
@@ -52,11 +62,16 @@ class _Picked(torch.autograd.Function):
     queues up: there it is a product with the matrix of zeros and ones.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.places = x.shape[-1]
+    def forward(x: Tensor, index: Tensor) -> Tensor:
         return x.index_select(-1, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+        ctx.places = inputs[0].shape[-1]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:

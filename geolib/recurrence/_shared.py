@@ -13,6 +13,13 @@ UNIT, SMALL = 64, 16
 """State.exponent is a multiple of the first: 0 while the largest entry of K, to the power p, is 2^-16 to 2^48."""
 
 
+RESET = -1e4
+"""A log gate at or below it is a reset, as -inf is: the gate and its p-th root are 0 in every dtype."""
+
+SHORT = 64
+"""Up to so many tokens powers from 4 on go through the state in float64: there few keys count."""
+
+
 class Sums(NamedTuple):
     """What an engine of the chunked form returns."""
 
@@ -21,11 +28,49 @@ class Sums(NamedTuple):
     floor: Tensor  # (batch, heads, tokens): below it a normaliser consists of rounding errors
 
 
-def decay_of(sums: Tensor) -> Tensor:
-    """G_i - G_j on and below the diagonal, -inf above."""
-    tokens = sums.shape[-1]
-    future = torch.ones(tokens, tokens, dtype=torch.bool, device=sums.device).triu(1)
-    return (sums[..., :, None] - sums[..., None, :]).masked_fill(future, float("-inf"))
+class GateSums(NamedTuple):
+    """Sums of log gates along the tokens, begun again at each reset, and from which token on keys count."""
+
+    sums: Tensor  # (..., tokens), float64: over the gates after the last reset
+    first: Tensor  # (..., tokens): the token of the last reset, -1 where there is none
+
+
+def gate_sums(log_gates: Tensor) -> GateSums:
+    """What log gates (..., tokens) add up to. A reset adds nothing and has no derivative: what it hides is hidden."""
+    gates = log_gates.double().contiguous()  # what a compiler expects of the strides of scans holds for these alone
+    reset = gates <= RESET
+    total = torch.where(reset, 0.0, gates).cumsum(-1)
+    index = torch.arange(gates.shape[-1], device=gates.device)
+    first = torch.where(reset, index, -1).cummax(-1).values
+    before = torch.where(first < 0, 0.0, total.gather(-1, first.clamp(min=0)))
+    return GateSums(total - before, first)
+
+
+def decay_of(gates: GateSums) -> Tensor:
+    """G_i - G_j on and below the diagonal, -inf above it and for keys before the query's last reset."""
+    sums, first = gates
+    index = torch.arange(sums.shape[-1], device=sums.device)
+    hidden = (index > index[:, None]) | (index < first[..., None])
+    return (sums[..., :, None] - sums[..., None, :]).masked_fill(hidden, float("-inf"))
+
+
+def readable(x: Tensor) -> bool:
+    """Whether a decision may rest on the numbers: on a CPU, in no graph and under no transform of functions."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed()
+
+
+def transformed() -> bool:
+    """Whether a transform of functions, ``torch.vmap`` or ``torch.func.grad``, is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def precise(dtype: torch.dtype, tokens: int, power: int) -> torch.dtype:
+    """The dtype of what goes through the state.
+
+    A state loses a power of a score below float32's epsilon times the lengths to that power. From the fourth on that
+    is met among few keys: of two random ones with 16 features, in 4 heads of 1,000.
+    """
+    return torch.float64 if power >= 4 and tokens <= SHORT else dtype
 
 
 def in_parts(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -78,19 +123,27 @@ def normalised(value: Tensor, normaliser: Tensor, log_scale: Tensor) -> tuple[Te
     """value / normaliser, 0 where that is exactly 0; the logarithm of the normaliser with a factor put back."""
     nothing = normaliser == 0
     divisor = torch.where(nothing, 1.0, normaliser)
-    logarithm = torch.where(nothing, float("-inf"), divisor.log() + log_scale)
+    logarithm = torch.where(nothing, float("-inf"), (divisor.log() + log_scale).to(log_scale.dtype))
     return torch.where(nothing[..., None], 0.0, value / divisor[..., None]), logarithm
 
 
-def finite_part(v: Tensor) -> tuple[Tensor, Tensor]:
+def finite_part(v: Tensor, log_gates: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Values (..., tokens, width) with 0 for what is not finite, and what to add to all tokens that see it.
 
     In a product with a square of weights NaN and infinity reach every row, through weights of 0 too. What is added
-    counts as a constant in derivatives.
+    counts as a constant in derivatives. Behind a reset it is not seen.
     """
     finite = v.isfinite()
+    if readable(v) and bool(finite.all()):
+        return v, v.new_zeros(()).expand_as(v)
     # Along rows of the transpose: down the columns a processor takes three times as long.
-    return torch.where(finite, v, 0.0), torch.where(finite, 0.0, v.detach()).mT.cumsum(-1).mT
+    spoilt = torch.where(finite, 0.0, v.detach()).mT.cumsum(-1).mT
+    if log_gates is not None:
+        first = gate_sums(log_gates.detach()).first[..., None].expand_as(v)
+        count = (~finite).mT.cumsum(-1).mT
+        earlier = (count - (~finite).long()).gather(-2, first.clamp(min=0))
+        spoilt = torch.where(count > torch.where(first < 0, 0, earlier), spoilt, 0.0)
+    return torch.where(finite, v, 0.0), spoilt
 
 
 def power_of(x: Tensor, power: int) -> Tensor:
@@ -119,14 +172,13 @@ def check_count(came: Any, argument: str) -> None:
 
 
 def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:
-    """Log gates of one shape, finite and at most 0; on a GPU and in a graph the numbers are not read back."""
+    """Log gates of one shape, at most 0, -inf for a reset; on a GPU and in a graph the numbers are not read back."""
     check_floating(log_gates, "log_gates")
     came = tuple(log_gates.shape)
     require(came == shape, "log_gates", f"shape {came}", f"it must be {shape}")
-    if log_gates.device.type == "cpu" and not torch.compiler.is_compiling():
-        good = bool((log_gates.isfinite() & (log_gates <= 0)).all())
-        allowed = "gates lie in (0, 1]: logarithms finite, at most 0"
-        require(good, "log_gates", "a number above 0 or not finite", allowed)
+    if readable(log_gates):
+        allowed = "gates lie in [0, 1]: logarithms at most 0, -inf where all that came before is forgotten"
+        require(bool((log_gates <= 0).all()), "log_gates", "a number above 0 or NaN", allowed)
 
 
 def check_forms(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None, turns: Tensor | None) -> None:
@@ -135,10 +187,10 @@ def check_forms(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor |
     for tensor, name in ((q, "q"), (k, "k"), (v, "v")):
         check_floating(tensor, name)
     came = tuple(q.shape)
-    allowed = "it must be (batch, heads, tokens, d), none of them 0"
-    require(q.dim() == 4 and q.numel() > 0, "q", f"shape {came}", allowed)
+    allowed = "it must be (batch, heads, tokens, d), of at least one head and one feature"
+    require(q.dim() == 4 and q.shape[1] * q.shape[3] > 0, "q", f"shape {came}", allowed)
     require(k.shape == q.shape, "k", f"shape {tuple(k.shape)}", f"it must be q's, {came}")
-    fits = v.dim() == 4 and v.shape[:3] == q.shape[:3] and v.numel() > 0
+    fits = v.dim() == 4 and v.shape[:3] == q.shape[:3] and v.shape[3] > 0
     require(fits, "v", f"shape {tuple(v.shape)}", f"it must be {(*came[:3], 'value_dim')}")
     if log_gates is not None:
         check_gates(log_gates, came[:3])

@@ -12,7 +12,7 @@ from geolib._checks import angle_dtype
 from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
-from geolib.recurrence._prepared import prepared, turned
+from geolib.recurrence._prepared import carried, prepared, turned
 from geolib.recurrence._shared import (
     Sums,
     above_rounding,
@@ -25,7 +25,7 @@ from geolib.recurrence._shared import (
 )
 from geolib.recurrence.costs import practical_chunk
 from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import Attended, State
+from geolib.recurrence.state import Attended, State, nothing
 
 
 def chunked_form(
@@ -85,9 +85,11 @@ def chunked_with(
     check_forms(q, k, v, power, log_gates, turns)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
     check_chunk(chunk)
+    if q.numel() == 0:
+        return nothing(q, k, v), carried(state, q, v, power)
     with full_precision(q.device):
-        ready = prepared(state, q, k, v, power, turns)
-        values, spoilt = finite_part(ready.v)
+        ready = prepared(state, q, k, v, power, log_gates, turns)
+        values, spoilt = finite_part(ready.v, log_gates)
         counted = torch.cat([values, torch.ones_like(values[..., :1])], -1)
         start = torch.cat([ready.S, ready.Z[:, :, None]], 2) * ready.shift[..., None, None]
         attend = choose(q, k, v, start.dtype)
@@ -114,12 +116,14 @@ def one_chunk_form(
     Source: CS-att.
     """
     check_forms(q, k, v, power, log_gates, turns)
+    if q.numel() == 0:
+        return nothing(q, k, v).output
     with full_precision(q.device):
         dtype = angle_dtype(q, k, v)
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)
         exponent = exponent_of(k, k.new_full(k.shape[:2], float("-inf")), power)
         q, k = unit(q, power)[0], k / torch.exp2(exponent / power)[..., None, None]
-        values, spoilt = finite_part(v.to(dtype))
+        values, spoilt = finite_part(v.to(dtype), log_gates)
         counted = torch.cat([values, torch.ones_like(values[..., :1])], -1)
         total = attend_in_one_chunk(q, k, counted, log_gates, power)
         output = normalised(total[..., :-1], total[..., -1], total[..., -1] * 0)[0]
@@ -147,5 +151,5 @@ def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> En
     >>> chunked_with(by_large_products, q, q, q, 2)[0].output.flatten()
     tensor([1., 1., 1., 1.], dtype=torch.bfloat16)
     """
-    half = all(t.dtype == torch.bfloat16 for t in (q, k, v))
+    half = dtype == torch.float32 and all(t.dtype == torch.bfloat16 for t in (q, k, v))
     return partial(attend_on_gpu, products=torch.bfloat16 if half else dtype)

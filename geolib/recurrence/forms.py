@@ -11,7 +11,7 @@ from torch import Tensor
 from geolib._checks import angle_dtype, as_widest, check_floating, require
 from geolib._compile import uncompiled
 from geolib._precision import full_precision
-from geolib.recurrence._prepared import check_state, prepared, turned
+from geolib.recurrence._prepared import carried, check_state, prepared, turned
 from geolib.recurrence._shared import (
     above_rounding,
     check_forms,
@@ -20,13 +20,14 @@ from geolib.recurrence._shared import (
     check_turns,
     decay_of,
     finite_part,
+    gate_sums,
     normalised,
     power_of,
     unit,
 )
 from geolib.recurrence.fused import fused_form, kernel_takes, score_modifier
 from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import Attended, State
+from geolib.recurrence.state import Attended, State, nothing
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
 from geolib.sympow import act, embed, norm_functional
 
@@ -38,7 +39,7 @@ def attention_form(
 ) -> Attended:
     """Symmetric-power attention by all pairs; shapes as in the package's conventions.
 
-    ValueError for an odd power, whole numbers, shapes that do not agree, and gates above 0 or not finite. On a GPU
+    ValueError for an odd power, whole numbers, shapes that do not agree, and log gates above 0. On a GPU
     ``fused_form`` computes it, without the matrix of pairs in memory, where its kernel takes the tensors.
 
     >>> q = torch.tensor([[[[1.0, 0.0], [0.6, 0.8]]]])
@@ -49,16 +50,18 @@ def attention_form(
     Source: CS-att, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
+    if q.numel() == 0:
+        return nothing(q, k, v)
     if kernel_takes(q, k, v):
         return fused_form(q, k, v, power, log_gates, turns)
     with full_precision(q.device):
         dtype = angle_dtype(q, k, v)
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)
-        values, spoilt = finite_part(v.to(dtype))
+        values, spoilt = finite_part(v.to(dtype), log_gates)
         scores = q @ k.mT
         if log_gates is not None:
             # The decay's p-th root, so that one power takes both.
-            decay = decay_of(log_gates.double().cumsum(-1)).to(dtype)
+            decay = decay_of(gate_sums(log_gates)).to(dtype)
             scores = scores * (decay / power).exp()
         scores = scores.tril()
         # A common factor of a row cancels in the output; this one keeps its powers from overflow and underflow.
@@ -82,6 +85,8 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
     Source: CS-FUSED.
     """
     check_forms(q, k, v, power, log_gates, None)
+    if q.numel() == 0:
+        return nothing(q, k, v).output
     q, k, v, *gates = as_widest(q, k, v, *(() if log_gates is None else (log_gates,)))
     modify = score_modifier(power, *gates)
     batch, head, i, j = (
@@ -142,6 +147,8 @@ def recurrent_form(
     Source: CS-rec, CS-P1, CS-P2, CS-2.
     """
     check_forms(q, k, v, power, log_gates, turns)
+    if q.numel() == 0:
+        return nothing(q, k, v), carried(state, q, v, power)
     loop = _recur if q.shape[2] == 1 else uncompiled(_recur)
     return loop(q, k, v, power, log_gates, turns, state)
 
@@ -150,7 +157,7 @@ def _recur(
     q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None, turns: Tensor | None, state: State | None
 ) -> tuple[Attended, State]:
     with full_precision(q.device):
-        ready = prepared(state, q, k, v, power, turns)
+        ready = prepared(state, q, k, v, power, log_gates, turns)
         S, Z, decay = ready.S, ready.Z, ready.shift
         gates = None if log_gates is None else log_gates.to(S.dtype).exp().unbind(2)
         trace = norm_functional(q.shape[-1], power, q.device).to(S.dtype)
@@ -197,7 +204,7 @@ def conformal_step(
     one_q, one_k, one_v = (t[..., None, :] for t in (q, k, v))
     check_forms(one_q, one_k, one_v, power, log_gate[..., None], turn[..., None, :])
     with full_precision(q.device):
-        ready = prepared(state, one_q, one_k, one_v, power, None)
+        ready = prepared(state, one_q, one_k, one_v, power, log_gate[..., None])
         dtype = ready.S.dtype
         phi_q, phi_k = embed(torch.cat([ready.q, ready.k], 2), power).unbind(2)
         # The state's rows are multiplied by R-bar from the right: as columns, by its transpose, the lift of R(-turn).
@@ -249,7 +256,9 @@ def read_state(
         bound = (Z @ norm_functional(q.shape[-1], power, q.device).to(dtype)).detach()[..., None]
         normaliser = above_rounding((phi @ Z[..., None]).squeeze(-1), torch.finfo(dtype).eps * bound)
         if log_gates is not None:
-            log_scale = log_scale + log_gates.double().cumsum(-1).to(dtype)
+            sums, first = gate_sums(log_gates)
+            log_scale = log_scale + sums.to(dtype)
+            normaliser = normaliser.masked_fill(first >= 0, 0.0)
         if state.exponent is not None:
             log_scale = log_scale + math.log(2) * state.exponent[..., None]
         value, logarithm = normalised(phi @ S.mT, normaliser, log_scale)

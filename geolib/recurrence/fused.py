@@ -14,9 +14,9 @@ from geolib._checks import angle_dtype
 from geolib._precision import full_precision
 from geolib.flex import flex_kernel
 from geolib.recurrence._prepared import turned
-from geolib.recurrence._shared import check_forms, check_power, finite_part, following, in_parts
+from geolib.recurrence._shared import check_forms, check_power, finite_part, following, gate_sums, in_parts
 from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import Attended
+from geolib.recurrence.state import Attended, nothing
 
 BLOCK = 128
 """Tokens in a block of the causal mask, the kernel's own size."""
@@ -32,7 +32,8 @@ def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[...,
     """The change of scores, p log|score| + log b_ij, with which a fused softmax kernel computes the attention form.
 
     A function of (score, batch, head, query index, key index), as ``torch.nn.attention.flex_attention`` takes it;
-    call that with ``scale=1`` and a causal mask. A score of exactly 0 becomes -inf, with derivative 0.
+    call that with ``scale=1`` and a causal mask. A score of exactly 0 becomes -inf, with derivative 0,
+    and so does that of a key before the query's last reset.
 
     >>> score_modifier(2)(torch.tensor(-3.0), 0, 0, 5, 4).exp()
     tensor(9.)
@@ -40,14 +41,17 @@ def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[...,
     Source: CS-FUSED.
     """
     check_power(power)
-    sums = None if log_gates is None else log_gates.double().cumsum(-1)
-    parts = () if sums is None else in_parts(sums, log_gates.dtype)  # type: ignore[union-attr]
+    gates = None if log_gates is None else gate_sums(log_gates)
+    parts = () if gates is None else in_parts(gates.sums, log_gates.dtype)  # type: ignore[union-attr]
+    first = None if gates is None else gates.first.int()
 
     def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         nothing = score == 0
         powered = power * torch.where(nothing, 1.0, score.abs()).log()
         for part in parts:
             powered = powered + (part[batch, head, i] - part[batch, head, j]).to(score.dtype)
+        if first is not None:
+            nothing = nothing | (j < first[batch, head, i])
         return torch.where(nothing, float("-inf"), powered)
 
     return modify
@@ -78,14 +82,16 @@ def fused_form(
     Source: CS-FUSED, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
+    if q.numel() == 0:
+        return nothing(q, k, v)
     wide = angle_dtype(q, k, v, log_gates)
     dtype = v.dtype if q.dtype == k.dtype == v.dtype else wide
     with full_precision(q.device):
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), wide)
         if log_gates is not None and log_gates.requires_grad:
-            q, k = following(q, k, log_gates.double().cumsum(-1), power)
+            q, k = following(q, k, gate_sums(log_gates).sums, power)
         modify = score_modifier(power, None if log_gates is None else log_gates.detach().to(wide))
-        values, spoilt = finite_part(v)
+        values, spoilt = finite_part(v, log_gates)
         factors = (t.to(dtype).contiguous() for t in (q, k, values))
         kernel, mask = flex_kernel(q.device.type, 1.0, False), _causal(q.shape[2], q.device)
         output, log_normaliser = kernel(*factors, modify, mask)

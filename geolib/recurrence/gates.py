@@ -7,7 +7,7 @@ import math
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_last, require
-from geolib.recurrence._shared import check_count, check_gates, decay_of
+from geolib.recurrence._shared import check_count, check_gates, decay_of, gate_sums
 from geolib.sympow import direction_moment
 
 GATE_BIAS = 6.906768
@@ -75,7 +75,7 @@ def gate_for_distance(distance: float) -> float:
 def log_decay(log_gates: Tensor) -> Tensor:
     """log b_ij for gates (..., tokens): what the gates between key j and a later query i multiply their score by.
 
-    Rows are queries, columns keys: the sum over j < k <= i, and -inf where j > i.
+    Rows are queries, columns keys: the sum over j < k <= i, and -inf where j > i or where a reset lies between.
 
     >>> log_decay(torch.tensor([0.9, 0.5, 0.8]).log()).exp()
     tensor([[1.0000, 0.0000, 0.0000],
@@ -85,7 +85,7 @@ def log_decay(log_gates: Tensor) -> Tensor:
     Source: CS-gate, CS-A1.
     """
     check_gates(log_gates, tuple(log_gates.shape))
-    return decay_of(log_gates.double().cumsum(-1)).to(angle_dtype(log_gates))
+    return decay_of(gate_sums(log_gates)).to(angle_dtype(log_gates))
 
 
 def alibi_log_gates(slopes: Tensor, tokens: int) -> Tensor:

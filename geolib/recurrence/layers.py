@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_tensor, require
 from geolib._precision import WideBuffers, without_autocast
-from geolib.attention import Encoding, Placed, ScoreMod, add_up, extended, is_grouped, repeat_heads, visible
+from geolib.attention import Encoding, Placed, ScoreMod, add_up, is_grouped, repeat_heads, visible
 from geolib.placed import Around, Carried, at_both, cis, counts, described, for_heads, turn_pairs
-from geolib.recurrence._shared import check_chunk, check_power, decay_of, in_parts, power_of
+from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of, readable
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.fused import score_modifier
 from geolib.recurrence.gates import GATE_BIAS, log_gates, rotation_rates, turns_of
-from geolib.recurrence.state import State
+from geolib.recurrence.state import Attended, State
 from geolib.rotations import document_frequencies, pair_angles
 
 
@@ -35,8 +37,11 @@ class SympowAttention(WideBuffers):
         ``GATE_BIAS`` starts gates at 0.999; 0 starts them at 1/2, as the paper's formula has it.
     chunk : int or None
         Tokens in a chunk; ``practical_chunk`` when None.
+    key_heads : int or None
+        Heads of keys, values, gates and turns, and of the state, where several heads of queries share one; as many
+        as ``heads`` when None.
 
-    ``W_gamma`` and ``W_beta`` hold one row of ``width`` numbers for each head.
+    ``W_gamma`` and ``W_beta`` hold one row of ``width`` numbers for each head of keys.
 
     >>> layer, x = SympowAttention(16, heads=2), torch.randn(1, 6, 16)
     >>> whole, _ = layer(x)
@@ -58,40 +63,108 @@ class SympowAttention(WideBuffers):
         longest: float = 65536.0,
         gate_bias: float = GATE_BIAS,
         chunk: int | None = None,
+        key_heads: int | None = None,
     ):
         super().__init__()
         require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
         check_power(power)
+        own = heads if key_heads is None else key_heads
+        require(own > 0 and heads % own == 0, "key_heads", own, f"it must divide the {heads} heads")
         if chunk is not None:
             check_chunk(chunk)
-        self.heads, self.power, self.gate_bias, self.chunk = heads, power, gate_bias, chunk
+        self.heads, self.key_heads, self.power, self.gate_bias, self.chunk = heads, own, power, gate_bias, chunk
         self.register_buffer("frequencies", document_frequencies(width // heads, longest), persistent=False)
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.qkv = nn.Linear(width, width + 2 * own * (width // heads), bias=False)
         self.out = nn.Linear(width, width)
-        self.W_gamma = nn.Linear(width, heads, bias=False)
-        self.W_beta = nn.Linear(width, heads, bias=False)
+        self.W_gamma = nn.Linear(width, own, bias=False)
+        self.W_beta = nn.Linear(width, own, bias=False)
 
     def extra_repr(self) -> str:
         """What it is, beside its layers."""
-        return f"heads={self.heads}, power={self.power}, gate_bias={self.gate_bias}, chunk={self.chunk}"
+        sizes = f"heads={self.heads}, key_heads={self.key_heads}, power={self.power}"
+        return f"{sizes}, gate_bias={self.gate_bias}, chunk={self.chunk}"
 
     def log_gates(self, x: Tensor) -> Tensor:
-        """log gamma of x (batch, tokens, width) for each head and token, (batch, heads, tokens)."""
+        """log gamma of x (batch, tokens, width) for each head of keys and token, (batch, key heads, tokens)."""
         return log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
 
     def turns(self, x: Tensor) -> Tensor:
-        """beta theta of x (batch, tokens, width), in radians: (batch, heads, tokens, head_dim / 2)."""
+        """beta theta of x (batch, tokens, width), in radians: (batch, key heads, tokens, head_dim / 2)."""
         return turns_of(rotation_rates(self.W_beta(x).transpose(1, 2)), self.frequencies)
 
-    def forward(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, x: Tensor, state: State | None = None, *, mask: Tensor | None = None, starts: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """Attend over x (batch, tokens, width) from a carried state on (None: empty), and hand on the state.
 
-        One token takes the recurrent form, several take the chunked form.
+        One token takes the recurrent form, several take the chunked form. There may be no token and no sample.
+
+        ``mask``, bool (batch, tokens), is False at padding, on any side or between: what stands there, NaN too, is
+        neither read nor written, the state passes it unchanged, and the output there is ``out``'s bias.
+        ``padding_mask`` is taken as it comes. ``starts``, bool (tokens,) or (batch, tokens), is True at the first token
+        of each document: everything before it, the carried state too, is forgotten. ``document_starts`` and
+        ``starts_of`` make it. ValueError for other shapes and dtypes.
         """
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (3, batch, heads, tokens, d)
-        form = recurrent_form if x.shape[1] == 1 else partial(chunked_form, chunk=self.chunk)
-        attended, state = form(q, k, v, self.power, self.log_gates(x), self.turns(x), state)
+        batch, tokens, width = x.shape
+        seen = None if mask is None else _flags(_of_keys(mask), "mask", batch, tokens)
+        if seen is not None:
+            x = x.masked_fill(~seen[..., None], 0.0)  # without a bias queries, keys and values are 0, too
+        sizes = [width, *2 * [self.key_heads * (width // self.heads)]]
+        d = width // self.heads
+        q, k, v = (t.unflatten(-1, (t.shape[-1] // d, d)).transpose(1, 2) for t in self.qkv(x).split(sizes, -1))
+        gates, turns = self.log_gates(x), self.turns(x)
+        if seen is not None:
+            gates, turns = gates.masked_fill(~seen[:, None], 0.0), turns.masked_fill(~seen[:, None, :, None], 0.0)
+        if starts is not None:
+            gates = gates.masked_fill(_flags(starts, "starts", batch, tokens)[:, None], float("-inf"))
+        attended, state = self._attend(q, k, v, gates, turns, state)
         return self.out(attended.output.transpose(1, 2).flatten(2)), state
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor, turns: Tensor, state: State | None
+    ) -> tuple[Attended, State]:
+        """The form that suits, with heads of keys as often as they are shared; their state is carried once."""
+        shared = self.heads // self.key_heads
+
+        def repeated(t: Tensor) -> Tensor:
+            return t if shared == 1 else t.repeat_interleave(shared, 1)
+
+        if state is not None:
+            state = _each(state, repeated)
+        form = recurrent_form if q.shape[2] == 1 else partial(chunked_form, chunk=self.chunk)
+        attended, last = form(q, repeated(k), repeated(v), self.power, repeated(gates), repeated(turns), state)
+        return attended, _each(last, lambda t: t[:, ::shared])
+
+
+def _each(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """Every tensor of a state, changed."""
+    S, Z, mu, exponent = state
+    return State(change(S), change(Z), change(mu), None if exponent is None else change(exponent))
+
+
+def _of_keys(mask: Tensor) -> Tensor:
+    """A mask of keys for all queries, (batch, 1, 1, tokens), as (batch, tokens)."""
+    check_tensor(mask, "mask")
+    return mask[:, 0, 0] if mask.dim() == 4 and mask.shape[1:3] == (1, 1) else mask
+
+
+def _flags(flags: Tensor, name: str, batch: int, tokens: int) -> Tensor:
+    """Bool (tokens,) or (batch or 1, tokens) as (batch or 1, tokens)."""
+    check_tensor(flags, name)
+    came = f"{flags.dtype} of shape {tuple(flags.shape)}"
+    fits = tuple(flags.shape) in ((tokens,), (1, tokens), (batch, tokens))
+    require(flags.dtype == torch.bool and fits, name, came, f"it must be bool, {(batch, tokens)} or {(tokens,)}")
+    return flags if flags.dim() == 2 else flags[None]
+
+
+def _check_last(positions: Tensor, keys: Tensor) -> None:
+    """Queries stand where the last keys do; on a GPU and in a graph the numbers are not read back."""
+    allowed = "gates follow the order of tokens: queries must be the last of the keys"
+    n = positions.shape[-2]
+    require(n <= keys.shape[-2], "positions", f"{n} for {keys.shape[-2]} keys", allowed)
+    if readable(positions) and readable(keys):
+        alike = bool((positions == keys[..., keys.shape[-2] - n :, :]).all())
+        require(alike, "positions", "positions that are not those of the last keys", allowed)
 
 
 class SympowEncoding(Encoding):
@@ -125,8 +198,14 @@ class SympowEncoding(Encoding):
         return f"{described(self.frequencies)}, gate_bias={self.gate_bias}"
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Cosines and sines, for all layers; the gates come with each layer's input."""
+        """Cosines and sines, for all layers; the gates come with each layer's input.
+
+        Gates follow the order of the tokens: queries are the last of the keys. ValueError where they stand elsewhere,
+        on a CPU.
+        """
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
+        if keys is not None:
+            _check_last(positions, keys)
         tables = at_both(lambda p: cis(pair_angles(for_heads(p), self.frequencies)), positions, keys)
         return _Gated(self, tables, counts(positions, keys))
 
@@ -138,27 +217,32 @@ class _Gated(Carried):
         super().__init__(turn_pairs, tables, sizes)
         self.source = source
 
-    def log_gate(self, x: Tensor) -> Tensor:
-        """log b_ij, (batch, heads, queries, keys); the last query stands beside the last key."""
+    def log_gate(self, x: Tensor | None) -> Tensor:
+        """log b_ij, (batch, heads, queries, keys); the last query stands beside the last key.
+
+        ValueError without x, the layer's input at the keys: the gates are made of it.
+        """
         queries, keys = self.counts
         gates = self._gates(x)
-        return decay_of(gates.double().cumsum(-1)).to(gates.dtype)[..., keys - queries :, :]
+        return decay_of(gate_sums(gates)).to(gates.dtype)[..., keys - queries :, :]
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
         """The same from sums of log gates, one number for each head and token."""
-        check_tensor(x, "x")
-        gates, later = self._gates(x), self.counts[1] - self.counts[0]  # type: ignore[arg-type]
-        parts = in_parts(gates.double().cumsum(-1), gates.dtype)
+        gates, later = self._gates(x), self.counts[1] - self.counts[0]
+        sums, first = gate_sums(gates)
+        parts, first = in_parts(sums, gates.dtype), first.int()
 
         def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
             for part in parts:
                 score = score + (part[batch, head, i + later] - part[batch, head, j])
-            return torch.where(j > i + later, float("-inf"), score)
+            hidden = (j > i + later) | (j < first[batch, head, i + later])
+            return torch.where(hidden, float("-inf"), score)
 
         return modify
 
-    def _gates(self, x: Tensor) -> Tensor:
+    def _gates(self, x: Any) -> Tensor:
         """log gates of the placed keys, (batch, heads, keys)."""
+        check_tensor(x, "x")
         placed = x[:, x.shape[1] - self.counts[1] :]
         return log_gates(self.source.W_gamma(placed).transpose(1, 2), self.source.gate_bias)
 
@@ -229,7 +313,7 @@ class Powered(Around):
             k = repeat_heads(k, q.shape[1])
         with without_autocast(q.device):
             scores = q.to(dtype) @ k.to(dtype).mT
-        if (gate := extended(log_gate, q, k, 0.0)) is not None:
+        if (gate := self.for_all(log_gate, q, k, 0.0)) is not None:
             # The p-th root of the gate, so that one power takes both.
             scores = scores * (gate / self.power).exp()
         if seen is not None:
@@ -238,7 +322,7 @@ class Powered(Around):
         row = scores.detach().abs().amax(-1, keepdim=True)
         powers = power_of(scores / torch.where(row == 0, 1.0, row), self.power)
         weights = powers / torch.where(row == 0, 1.0, powers.sum(-1, keepdim=True))
-        omega = extended(self.attenuation(), q, k, 1.0)
+        omega = self.for_all(self.attenuation(), q, k, 1.0)
         return weights if omega is None else weights * omega
 
     def attend(

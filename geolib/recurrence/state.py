@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype
-from geolib.recurrence._shared import check_power
+from geolib.recurrence._shared import check_power, precise
 from geolib.sympow import dimension
 
 
@@ -64,13 +64,15 @@ class State(NamedTuple):
 def empty_state(k: Tensor, v: Tensor, power: int) -> State:
     """The zeros before the first token, for keys (batch, heads, tokens, d) and values of these shapes and dtypes.
 
+    S and Z are float64 where keys or values are, and from the power 4 on, as those that follow token by token are.
+
     >>> empty_state(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 3), power=2).S.shape
     torch.Size([1, 2, 3, 10])
 
     Source: CS-rec.
     """
     check_power(power)
-    heads, dtype = k.shape[:2], angle_dtype(k, v)
+    heads, dtype = k.shape[:2], precise(angle_dtype(k, v), 1, power)
     big = dimension(k.shape[-1], power)
     return State(
         torch.zeros(*heads, v.shape[-1], big, dtype=dtype, device=k.device),
@@ -78,3 +80,8 @@ def empty_state(k: Tensor, v: Tensor, power: int) -> State:
         torch.zeros(*heads, k.shape[-1] // 2, dtype=torch.float64, device=k.device),
         torch.full(heads, float("-inf"), dtype=dtype, device=k.device),
     )
+
+
+def nothing(q: Tensor, k: Tensor, v: Tensor) -> Attended:
+    """What no tokens attend to, shapes kept: for a batch or a text of length 0."""
+    return Attended(v.clone(), (q * k).sum(-1).to(angle_dtype(q, k, v)))

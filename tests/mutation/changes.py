@@ -54,9 +54,18 @@ def of_file(path: Path, excuses: list[dict[str, str]]) -> list[Mutant]:
             start, end = spans[key]
             texts.append([line.replace(key, plain) for line in lines[start - 1 : end]])
         old, new = difference(*texts)
-        why = reason(str(path), old, new, excuses)
+        why = reason(qualified(function), old, new, excuses)
         found.append(Mutant(name, str(path), old, new, known["hash_by_function_name"][function], why))
     return found
+
+
+def qualified(function: str) -> str:
+    """A function's name, of a method with its class, from the name that mutmut gives it.
+
+    >>> qualified("x_exp_skew"), qualified("xǁALiBiǁplace")
+    ('exp_skew', 'ALiBi.place')
+    """
+    return function.removeprefix("x").strip("ǁ").replace("ǁ", ".") if "ǁ" in function else function.removeprefix("x_")
 
 
 def difference(before: list[str], after: list[str]) -> tuple[str, str]:
@@ -80,11 +89,17 @@ def only_words(old: str, new: str) -> bool:
     return without[0] == without[1]
 
 
-def reason(file: str, old: str, new: str, excuses: list[dict[str, str]]) -> str | None:
-    """Why a mutant changes nothing, where that is known."""
+def reason(function: str, old: str, new: str, excuses: list[dict[str, Any]]) -> str | None:
+    """Why a mutant of a function changes nothing, where that is known."""
     if only_words(old, new):
         return "words of a message"
     for entry in excuses:
-        if entry["file"] == file and entry["old"] in old and old.replace(entry["old"], entry["new"], 1) == new:
+        applies = function in functions_of(entry) and entry["old"] in old
+        if applies and old.replace(entry["old"], entry["new"], 1) == new:
             return entry["why"]
     return None
+
+
+def functions_of(excuse: dict[str, Any]) -> list[str]:
+    """The functions that an entry of ``harmless.yml`` is for."""
+    return [excuse["in"]] if isinstance(excuse["in"], str) else excuse["in"]

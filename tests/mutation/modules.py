@@ -38,7 +38,7 @@ MODULES = {
         ("geolib/encodings.py", "geolib/placed.py"),
         ("test_placed", "test_encodings", "test_masks", "test_flex", "test_saved"),
     ),
-    "lie": Module(("geolib/lie.py",), ("test_lie",)),
+    "lie": Module(("geolib/lie.py", "geolib/exponential.py"), ("test_lie",)),
     "locality": Module(("geolib/locality.py",), ("test_locality",)),
     "manifolds": Module(("geolib/manifolds/*.py",), ("test_manifolds",)),
     "recurrence": Module(
@@ -46,7 +46,7 @@ MODULES = {
         ("test_recurrence", "test_chunks", "test_fused", "test_forgetting", "test_power_scores"),
     ),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
-    "schedule": Module(("geolib/lab/training/optimiser.py",), ("test_lab",)),
+    "schedule": Module(("geolib/lab/optimiser.py",), ("test_lab",)),
     "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
     "tables": Module(("geolib/lab/experiments/tables.py",), ("test_experiments",)),

@@ -313,7 +313,7 @@ def device_name() -> str:
     """The processor's name, as in the records of runs."""
     import torch
 
-    from geolib.lab.runs.place import device_name as name_of
+    from geolib.lab.records import device_name as name_of
 
     return name_of(torch.device("cpu"))
 

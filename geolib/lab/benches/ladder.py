@@ -34,7 +34,7 @@ class PlacedAnew(Placed):
 
     def layer(self, index: int) -> Placed:
         """What the layer uses, made from the start."""
-        return self.encoding.place(self.positions).layer(index)
+        return self.encoding.place(self.positions).layer(index).behind(*self.unplaced)
 
 
 class PlacedInEveryLayer(Encoding):

@@ -1,20 +1,34 @@
-"""Locality focusing, fused against literal: time of forward and backward, and the memory above the inputs."""
+"""Locality focusing, fused against literal: time of forward and backward, and the memory above the inputs.
+
+And, in turns in one process, so that only their ratios count: Gaussians as features of queries and keys against the
+forms that add or multiply a matrix or its blocks.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import resource
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab.benches.timing import at_hand, timed
-from geolib.locality import focused_attention, fused_focused_attention
+from geolib.lab.benches.timing import at_hand, in_turns, timed
+from geolib.locality import (
+    focused_attention,
+    focused_by_features,
+    fused_focused_attention,
+    gated_by_features,
+    log_attenuation,
+)
 from geolib.rotations import grid_positions
 
-FORMS = {"literal": focused_attention, "fused": fused_focused_attention}
+FORMS = {"literal": focused_attention, "fused": fused_focused_attention, "features": focused_by_features}
+SIDES = (32, 64)  # of the grids of ``turns``: 1,024 and 4,096 tokens
 
 
 def run(
@@ -50,7 +64,32 @@ def run(
     for row in rows:
         row["speedup"] = rows[0]["seconds"] / row["seconds"]
         row["memory"] = row["peak_bytes"] / rows[0]["peak_bytes"]
-    return rows
+    return rows + [row for side in SIDES for row in turns(side, 2, dim, repeats, device)]
+
+
+def turns(side: int, heads: int, dim: int, repeats: int, device: str) -> list[dict[str, Any]]:
+    """Six forms of attention with a Gaussian, forward, in turns; time as a multiple of plain attention's.
+
+    Whatever else the machine does slows all of them alike, and the least of several turns counts.
+    """
+    torch.manual_seed(0)
+    p = grid_positions(side, side).to(device)
+    q, k, v = torch.randn(3, 1, heads, side * side, dim, device=device).unbind(0)
+    sigma = torch.full((heads, 1), side / 8, device=device)
+    works: dict[str, Callable[[], Tensor]] = {
+        "plain": lambda: F.scaled_dot_product_attention(q, k, v),
+        "gate, a given matrix": lambda: _biased(q, k, v, p, sigma),
+        "gate, features": lambda: gated_by_features(q, k, v, p, sigma),
+        **{f"focusing, {name}": partial(form, q, k, v, p, sigma) for name, form in FORMS.items()},
+    }
+    times = [row["seconds"] for row in in_turns(list(works.values()), repeats)]
+    shared = {"tokens": side * side, "heads": heads, "dim": dim, "device": device}
+    return [{"form": name, **shared, "multiple": took / times[0]} for name, took in zip(works, times)]
+
+
+def _biased(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor) -> Tensor:
+    """The Gaussian gate as a matrix that is made and added."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=log_attenuation(positions, sigma))
 
 
 def measure(form: str, side: int, heads: int, dim: int, repeats: int, device: str) -> dict[str, Any]:

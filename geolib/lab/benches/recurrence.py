@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab.runs.place import device_name
-from geolib.lab.training.device import pick_device
+from geolib.lab.records import device_name
+from geolib.lab.training import pick_device
 from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]

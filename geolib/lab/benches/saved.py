@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from geolib.lab.files import BENCHES, RECORDED, LabError, write_atomically
-from geolib.lab.runs import place
-from geolib.lab.training.device import pick_device
+from geolib.lab.records import commit, device_name, versions
+from geolib.lab.training import pick_device
 
 
 def measured(bench: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -18,11 +18,11 @@ def measured(bench: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "bench": bench,
-        "device": place.device_name(pick_device(None)),
+        "device": device_name(pick_device(None)),
         "cores": os.cpu_count(),
         "load": load,  # processes that wanted to run, over the last minute
-        "versions": place.versions(),
-        "commit": place.commit(),
+        "versions": versions(),
+        "commit": commit(),
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "rows": rows,
     }

@@ -29,8 +29,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.lab.benches.timing import in_turns
-from geolib.lab.runs.place import device_name
-from geolib.lab.training.device import pick_device
+from geolib.lab.records import device_name
+from geolib.lab.training import pick_device
 from geolib.recurrence import attention_form, by_large_products, chunked_form, chunked_with
 from geolib.sympow import dimension
 
@@ -176,7 +176,7 @@ def pairs_fit(heads: int, tokens: int, device: torch.device) -> bool:
 # What a kernel needs ------------------------------------------------------------------------------------------------
 
 
-class Machine(NamedTuple):
+class Peaks(NamedTuple):
     """What a device does at most in a second."""
 
     name: str
@@ -185,10 +185,10 @@ class Machine(NamedTuple):
     bytes: float
 
 
-H100 = Machine("H100 SXM", 989e12, 67e12, 3.35e12)
+H100 = Peaks("H100 SXM", 989e12, 67e12, 3.35e12)
 
 
-def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Machine = H100) -> list[dict[str, Any]]:
+def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H100) -> list[dict[str, Any]]:
     """What a kernel for p = 2 with embeddings kept on the chip must do and move, by stages, and how long at least.
 
     States are kept in bfloat16 between kernels and add up in float32. A multiplication with an addition counts as two
@@ -221,7 +221,7 @@ def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Machine 
             "heads": heads,
             "dim": dim,
             "chunk": chunk,
-            "device": machine.name,
+            "assumed": machine.name,
         }
         row |= {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
         rows.append(row)
@@ -249,7 +249,7 @@ class Moved(TorchDispatchMode):
         return result
 
 
-def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Machine = H100) -> dict[str, Any]:
+def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H100) -> dict[str, Any]:
     """What the large products do and move uncompiled, forward and backward, in bfloat16; nothing is computed.
 
     >>> engine_row(1, 2048, 16, 512)["operations"] > 100
@@ -265,7 +265,7 @@ def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Machine =
     with Moved() as moved:
         both()
     times = moved.products / machine.products, moved.bytes / machine.bytes
-    about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "device": machine.name}
+    about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
     counts = {"operations": moved.operations, "products": moved.products, "bytes": moved.bytes}
     return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
 

@@ -27,10 +27,8 @@ from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.models import ViT
-from geolib.lab.runs import place
-from geolib.lab.training.device import isolated, pick_device
-from geolib.lab.training.loop import Run
-from geolib.lab.training.options import Options
+from geolib.lab.records import device_name
+from geolib.lab.training import Options, Run, isolated, pick_device
 
 PADDING = 4
 GPU_FORMS = ("eager", "captured", "compiled")
@@ -206,7 +204,7 @@ def run(
     loops: list[PlainLoop | LabLoop] = [PlainLoop(config, data, device, workers)]
     loops += [LabLoop(config, data, device, kind) for kind in kinds]
     times = in_turns(loops, epochs - 1)
-    about = {"device": place.device_name(device), "images": images, **sizes, "workers": workers}
+    about = {"device": device_name(device), "images": images, **sizes, "workers": workers}
     rows = []
     for loop, took in zip(loops, times):
         rates = {"images_per_second": images / took["seconds"], "images_per_cpu_second": images / took["cpu_seconds"]}

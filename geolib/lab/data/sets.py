@@ -21,6 +21,7 @@ from torch import Tensor
 from geolib._checks import require
 from geolib.lab.data import documents, motion, turns
 from geolib.lab.data.documents import Documents
+from geolib.lab.data.varied import varied
 from geolib.lab.files import LabError, write_atomically
 
 FOLDER_VARIABLE = "GEOLIB_DATA"
@@ -190,6 +191,22 @@ def _load_field() -> Dataset:
         x_train=F.pad(digits.x_train, (0, blank, 0, blank)),
         x_test=F.pad(digits.x_test, (0, blank, 0, blank)),
         source=f"{digits.source}; in the top left corner of a blank field of {FIELD}x{FIELD} pixels",
+    )
+
+
+COPIES = 5  # of each training image, beside the image itself
+
+
+def _load_varied() -> Dataset:
+    """The digits, and beside each one to train on others that another hand might have drawn."""
+    digits = _load_digits()
+    drawn = torch.from_numpy(varied(digits.x_train[:, 0].numpy(), COPIES, seed=0))[:, None]
+    return replace(
+        digits,
+        name="digits-varied",
+        x_train=torch.cat([digits.x_train, drawn]),
+        y_train=digits.y_train.repeat(1 + COPIES),
+        source=f"{digits.source}; each training image {COPIES} times more, by geolib.lab.data.varied, seed 0",
     )
 
 
@@ -515,6 +532,14 @@ DATASETS: dict[str, Spec] = {
         1438,
         (1, FIELD, FIELD),
         _load_field,
+    ),
+    "digits-varied": Spec(
+        "the digits, and each one to train on drawn anew by five other hands",
+        "scikit-learn",
+        1,
+        8628,
+        (1, 8, 8),
+        _load_varied,
     ),
     "turns": Spec(
         f"boards of {turns.SIDE}x{turns.SIDE} cells: the twist of a ball tipped along a row and then a column",

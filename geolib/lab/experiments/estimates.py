@@ -21,7 +21,7 @@ from geolib.lab.counting import Counting
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.gpt import GPT
 from geolib.lab.models import ViT
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 from geolib.sympow import dimension
 
 H100 = "one H100"  # the device of the full runs where there is no GPU at hand
@@ -72,32 +72,63 @@ class Estimate:
     basis: str
 
 
-def estimate(config: Config, records: Iterable[Record], device: str, speed: Speed) -> Estimate:
+@dataclass(frozen=True)
+class Kind:
+    """What makes records comparable with a run that is planned: its experiment, scale, precision and kind of device."""
+
+    experiment: str
+    scale: str
+    precision: str
+    on_gpu: bool
+
+    def holds(self, record: Record) -> bool:
+        """Whether a record is of this kind."""
+        on_gpu = record.peak_memory.get("of") == "device"
+        return (record.experiment, record.scale, record.precision, on_gpu) == (
+            self.experiment, self.scale, self.precision, self.on_gpu,
+        )  # fmt: skip
+
+
+def estimate(
+    config: Config, records: Iterable[Record], device: str, speed: Speed, kind: Kind | None = None
+) -> Estimate:
     """The time of a run on a device.
 
     Parameters
     ----------
     config : Config
     records : iterable of Record
-        Those of other devices are passed over; the nearest of the others correct the assumed speed.
+        The nearest of them correct the assumed speed.
     device : str
         As records name it.
     speed : Speed
         Assumed of it.
+    kind : Kind or None
+        Of the run that is planned.
 
     Returns
     -------
     Estimate
-        What the assumptions say, times the median of measured over assumed time: of runs with this method and size,
-        else of this size, else with this method, else any. Without a record from this device, what the assumptions say.
+        What the assumptions say, times measured over assumed time: of the newest record of the same kind on this
+        device, else on any, with this method where there is one; else the median over all records of this device with
+        this method and size, else of this size, else with this method, else any. Without a record, what the
+        assumptions say.
 
     Examples
     --------
     >>> estimate(Config("digits", epochs=1), [], "some GPU", GPU).basis
     'assumed speeds, nothing measured here'
     """
-    here = [record for record in records if record.device == device]
+    known = list(records)
+    here = [record for record in known if record.device == device]
     expected = assumed_seconds(config, speed)
+    alike = [] if kind is None else [record for record in known if kind.holds(record)]
+    if alike:
+        nearest = max(alike, key=lambda r: (r.device == device, _model(r.config) == _model(config), r.started))
+        ratio = nearest.wall_seconds / assumed_seconds(nearest.config, speed)
+        whose = "this method" if _model(nearest.config) == _model(config) else "another method"
+        where = "here" if nearest.device == device else f"on {nearest.device}"
+        return Estimate(expected * ratio, f"the newest run with {whose} in this experiment, measured {where}")
     kinds = (
         ("this method at this size", [r for r in here if _model(r.config) == _model(config)]),
         ("other methods at this size", [r for r in here if _size(r.config) == _size(config)]),

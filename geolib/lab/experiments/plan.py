@@ -12,14 +12,14 @@ from geolib.lab.config import Config
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 SCALES = ("smoke", "cpu", "laptop", "full")
 
-# Scales whose runs choose their precision by measurement, where their configuration names none. At the others a CPU
-# computes in float32, so that runs of different computers stand in one table and small models, which gain little, are
-# not rounded.
-MEASURED = ("laptop",)
+# Scales whose runs take the precision that is fast on their processor (``precision="auto"``), where their configuration
+# names none. At the others a CPU computes in float32, so that runs of different computers stand in one table and small
+# models, which gain little, are not rounded.
+FAST_SCALES = ("laptop",)
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Course:
+class Pipeline:
     """Several experiments in stages, where what an earlier one finds decides what a later one runs.
 
     Parameters
     ----------
     name, about, needs : str
     scales : sequence of str
-    course : function of (scale, records) that returns stages
+    plan : function of (scale, records) that returns stages
         A stage whose runs are not decided yet holds those that are to be expected.
     tabulate : function of (scale, records) that returns tables
     """
@@ -76,7 +76,7 @@ class Course:
     about: str
     needs: str
     scales: Sequence[str]
-    course: Callable[[str, Sequence[Record]], list[Stage]]
+    plan: Callable[[str, Sequence[Record]], list[Stage]]
     tabulate: Callable[[str, Sequence[Record]], list[Table]]
 
     def stages(
@@ -87,7 +87,7 @@ class Course:
             raise LabError(f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}")
         if seeds or words:
             raise LabError(f"{self.name} goes its own way; --seeds and --only are for single experiments")
-        return self.course(scale, records)
+        return self.plan(scale, records)
 
 
 @dataclass(frozen=True)

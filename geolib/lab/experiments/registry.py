@@ -7,7 +7,7 @@ import pkgutil
 from types import ModuleType
 
 from geolib.lab.experiments import papers
-from geolib.lab.experiments.plan import Course, Experiment
+from geolib.lab.experiments.plan import Experiment, Pipeline
 from geolib.lab.files import LabError
 
 
@@ -27,7 +27,9 @@ def collected() -> dict[str, Experiment]:
 
 
 EXPERIMENTS: dict[str, Experiment] = collected()
-COURSES: dict[str, Course] = {course.name: course for file in files() for course in getattr(file, "COURSES", ())}
+PIPELINES: dict[str, Pipeline] = {
+    pipeline.name: pipeline for file in files() for pipeline in getattr(file, "PIPELINES", ())
+}
 
 
 def find(name: str) -> Experiment:
@@ -37,6 +39,6 @@ def find(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def find_runnable(name: str) -> Experiment | Course:
-    """An experiment or a course of several by name; LabError for an unknown one."""
-    return COURSES[name] if name in COURSES else find(name)
+def find_runnable(name: str) -> Experiment | Pipeline:
+    """An experiment or a pipeline of several by name; LabError for an unknown one."""
+    return PIPELINES[name] if name in PIPELINES else find(name)

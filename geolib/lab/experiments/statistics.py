@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from geolib._checks import require
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from geolib.lab.experiments.plan import Course, Experiment
+from geolib.lab.experiments.plan import Experiment, Pipeline
 from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
 from geolib.lab.experiments.text import Table
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 # The records of one row and data set.
 Cells = Mapping[tuple[str, str], list[Record]]
@@ -79,6 +79,26 @@ def provenance(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     return [to_come(experiment, scale, cells), *notes]
 
 
+def by_row(
+    experiment: Experiment,
+    scale: str,
+    records: Iterable[Record],
+    about: str,
+    header: Sequence[str],
+    columns: Callable[[list[Record]], Sequence[str]],
+) -> Table:
+    """The table of an experiment on one data set: for each row that has records its title and the columns made of them.
+
+    ``about`` ends the table's title; ``header`` names the column of titles and then the others.
+    """
+    (dataset,) = experiment.datasets
+    cells = cells_of(experiment, scale, records)
+    found = ((title, cells.get((name, dataset))) for name, title in experiment.methods.items())
+    rows = [[title, *columns(group)] for title, group in found if group]
+    title = f"{experiment.name} ({scale} scale): {about}"
+    return Table(title, header, rows, provenance(experiment, scale, cells))
+
+
 def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
     """How many of the experiment's runs have no record yet, in one sentence.
 
@@ -110,10 +130,10 @@ def _header(first: str, datasets: Iterable[str], by_paper: bool) -> list[str]:
     return [first, *(name for column in columns for name in column)]
 
 
-def tables_of(what: Experiment | Course, scale: str, records: Iterable[Record]) -> list[Table]:
-    """The tables of an experiment, accuracies and then differences where there are pairs, or those of a course."""
+def tables_of(what: Experiment | Pipeline, scale: str, records: Iterable[Record]) -> list[Table]:
+    """The tables of an experiment, accuracies and then differences where there are pairs, or those of a pipeline."""
     kept = list(records)
-    if isinstance(what, Course):
+    if isinstance(what, Pipeline):
         return what.tabulate(scale, kept)
     differences = difference_table(what, scale, kept)
     return [table(what, scale, kept), *([differences] if differences.rows else [])]

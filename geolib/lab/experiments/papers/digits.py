@@ -6,7 +6,7 @@ from geolib.lab.experiments.plan import Experiment
 
 SETTINGS = {"width": 48, "heads": 4, "layers": 3, "mlp_ratio": 2.0, "batch": 24, "lr": 3e-3, "warmup": 60}
 
-DIGITS = Experiment(
+ENCODINGS = Experiment(
     name="digits-encodings",
     about="what a position is worth: 8x8 digits as 64 tokens of one pixel",
     datasets=("digits",),
@@ -26,4 +26,4 @@ DIGITS = Experiment(
     importance=3,
 )
 
-EXPERIMENTS = (DIGITS,)
+EXPERIMENTS = (ENCODINGS,)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment
-from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 
 def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -18,15 +18,13 @@ def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
 
     Source: RF-PE.
     """
-    (dataset,) = experiment.datasets
-    cells = cells_of(experiment, scale, records)
-    rows = []
-    for name, title in experiment.methods.items():
-        if found := cells.get((name, dataset)):
-            shuffled = [record.learned["shuffled_accuracy"] for record in found]
-            rows.append([title, spread([record.accuracy for record in found]), spread(shuffled)])
-    title = f"{experiment.name} ({scale} scale): test accuracy in %, patches in place and shuffled"
-    return Table(title, ["positions", "in place", "shuffled"], rows, provenance(experiment, scale, cells))
+
+    def columns(found: list[Record]) -> list[str]:
+        shuffled = [record.learned["shuffled_accuracy"] for record in found]
+        return [spread([record.accuracy for record in found]), spread(shuffled)]
+
+    about = "test accuracy in %, patches in place and shuffled"
+    return by_row(experiment, scale, records, about, ["positions", "in place", "shuffled"], columns)
 
 
 SIXTEEN = {**SETTINGS, "patch": 2}

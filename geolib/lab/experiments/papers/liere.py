@@ -15,7 +15,7 @@ from geolib.lab.experiments.papers.shifts import deviations
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of, provenance, table
 from geolib.lab.experiments.text import Table, spread
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 SMALL, WHOLE = "cifar100-20", "cifar100"
 """The data set of the small scales, and that of the full one."""
@@ -196,7 +196,7 @@ CIFAR100 = Experiment(
 _DIGITS: dict[str, Any] = {**DIGIT_SETTINGS, "heads": 2, "pool": "cls", "resolutions": (6, 12)}
 _DIGIT_ROWS = {row: title for row, title in TITLES.items() if row != "rope-mixed"}
 
-DIGITS = Experiment(
+LIERE_DIGITS = Experiment(
     name="liere-digits",
     about="LieRE's table on digits, 64 tokens of one pixel: a second set of images beside CIFAR-100",
     source="LR-T1, LR-T3, LR-T6",
@@ -402,4 +402,4 @@ SIZES = Experiment(
     importance=5,
 )
 
-EXPERIMENTS = (CIFAR100, DIGITS, DATA, BLOCKS, SHARING, SIZES)
+EXPERIMENTS = (CIFAR100, LIERE_DIGITS, DATA, BLOCKS, SHARING, SIZES)

@@ -19,10 +19,10 @@ from geolib.encodings import LieRE
 from geolib.lab.config import Config
 from geolib.lab.counting import Products
 from geolib.lab.experiments.papers.liere import BASE, TINY, TITLES, blocks_of
-from geolib.lab.experiments.plan import Course, Variant
+from geolib.lab.experiments.plan import Pipeline, Variant
 from geolib.lab.experiments.text import Table
 from geolib.lab.models import ViT
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {**TINY},
@@ -189,14 +189,14 @@ def flop_table(scale: str, records: Sequence[Record]) -> list[Table]:
     return [Table("liere-flops: multiply-adds of inference on an image of CIFAR-100, 65 tokens", header, rows, notes)]
 
 
-FLOPS = Course(
+FLOPS = Pipeline(
     name="liere-flops",
     about="LieRE's Table 5: multiply-adds of inference, the exponential counted and not; nothing is trained",
     needs="nothing",
     scales=("full",),
-    course=lambda scale, records: [],
+    plan=lambda scale, records: [],
     tabulate=flop_table,
 )
 
 EXPERIMENTS = ()
-COURSES = (FLOPS,)
+PIPELINES = (FLOPS,)

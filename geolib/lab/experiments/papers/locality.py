@@ -38,7 +38,7 @@ CHOSEN = (
     "are ALiBi's and fixed, inside and after alike; angles are axial with base 100."
 )
 
-DIGITS = Experiment(
+LOCALITY_DIGITS = Experiment(
     name="digits-locality",
     about="looking nearby: kernels of the distance inside and after the softmax, with and without rotations, on digits",
     datasets=("digits",),
@@ -59,7 +59,7 @@ DIGITS = Experiment(
     importance=3,
 )
 
-CIFAR = Experiment(
+LOCALITY_CIFAR10 = Experiment(
     name="cifar10-locality",
     about="looking nearby: kernels of the distance inside and after the softmax, with and without rotations, on CIFAR",
     datasets=("cifar10",),
@@ -95,4 +95,4 @@ CIFAR = Experiment(
     importance=4,
 )
 
-EXPERIMENTS = (DIGITS, CIFAR)
+EXPERIMENTS = (LOCALITY_DIGITS, LOCALITY_CIFAR10)

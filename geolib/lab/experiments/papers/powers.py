@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geolib.lab.experiments.papers.digits import DIGITS as ENCODINGS
+from geolib.lab.experiments.papers.digits import ENCODINGS
 from geolib.lab.experiments.plan import Experiment, Variant
 
 EVEN = (2, 4, 8)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from geolib.lab.config import PRECISIONS
-from geolib.lab.experiments.papers.digits import DIGITS as ENCODINGS
+from geolib.lab.experiments.papers.digits import ENCODINGS
 from geolib.lab.experiments.papers.riemannformer import TABLE1
 from geolib.lab.experiments.plan import Experiment, Variant
 
@@ -42,7 +42,7 @@ def compared(
     )
 
 
-DIGITS = compared(
+PRECISION_DIGITS = compared(
     "precision",
     "products in float32 and in bfloat16: 8x8 digits as 64 tokens",
     "digits",
@@ -51,7 +51,7 @@ DIGITS = compared(
     {"smoke": (0,), "cpu": (0, 1, 2)},
 )
 
-CIFAR = compared(
+PRECISION_CIFAR10 = compared(
     "precision-cifar10",
     "products in float32 and in bfloat16: a fifth of CIFAR-10",
     "cifar10",
@@ -60,4 +60,4 @@ CIFAR = compared(
     {"smoke": (0,), "cpu": (0, 1, 2)},
 )
 
-EXPERIMENTS = (DIGITS, CIFAR)
+EXPERIMENTS = (PRECISION_DIGITS, PRECISION_CIFAR10)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from geolib.lab.experiments.plan import Course, Experiment, Stage, Variant
+from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
 from geolib.lab.experiments.tables import cells_of
 from geolib.lab.experiments.tables import table as usual_table
 from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 # Table 1 of the paper, accuracies in percent. Source: RF-T1.
 PAPER: dict[tuple[str, str], float] = {
@@ -393,12 +393,12 @@ def lease_tables(scale: str, records: Sequence[Record]) -> list[Table]:
     return [grid_table(BASELINES, scale, records), replace(columns, notes=[note, *columns.notes])]
 
 
-LEASE = Course(
+LEASE = Pipeline(
     name="riemannformer-lease",
     about="half an hour of one GPU: the grid as far as time allows, its choice, then the paper's six columns, one seed",
     needs=BASELINES.needs,
     scales=BASELINES.scales,
-    course=lease_stages,
+    plan=lease_stages,
     tabulate=lease_tables,
 )
 
@@ -466,4 +466,4 @@ ABLATIONS = Experiment(
 )
 
 EXPERIMENTS = (BASELINES, TABLE1, ABLATIONS)
-COURSES = (LEASE,)
+PIPELINES = (LEASE,)

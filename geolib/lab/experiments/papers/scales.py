@@ -14,7 +14,7 @@ from geolib.lab.experiments.papers.shifts import SHIFT
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import cells_of, provenance
 from geolib.lab.experiments.text import Table, spread
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 LAST = 7  # the last position along an axis of 8 pixels
 

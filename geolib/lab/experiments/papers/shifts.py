@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.digits import SETTINGS
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 MOVES = (1, 2, 3, 4, 6, 8, 12, 16)  # patches: twice the grid at most
 CARRIES = (1, 2, 3, 4)  # patches of 2x2 pixels, as far as the field's blank part allows
@@ -46,17 +46,14 @@ def deviations(records: Iterable[Record]) -> list[str]:
 
 def shift_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Accuracy of each row where nothing moved and at the shifts that are powers of two, in percent."""
-    (dataset,) = experiment.datasets
-    cells = cells_of(experiment, scale, records)
     shifts = [0, *(shift for shift in experiment.settings[scale]["shifts"] if shift.bit_count() == 1)]
-    rows = []
-    for name, title in experiment.methods.items():
-        found = [accuracies(record) for record in cells.get((name, dataset), [])]
-        if not found:
-            continue
-        rows.append([title, *(spread([each[shift] for each in found]) for shift in shifts)])
-    title = f"{experiment.name} ({scale} scale): test accuracy in % by how far the test stands from the training"
-    return Table(title, ["method", *map(str, shifts)], rows, provenance(experiment, scale, cells))
+
+    def columns(records: list[Record]) -> list[str]:
+        found = [accuracies(record) for record in records]
+        return [spread([each[shift] for each in found]) for shift in shifts]
+
+    about = "test accuracy in % by how far the test stands from the training"
+    return by_row(experiment, scale, records, about, ["method", *map(str, shifts)], columns)
 
 
 SHIFT = Experiment(

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from geolib.lab.experiments.papers.shifts import SHIFT, accuracies, deviations
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
-from geolib.lab.runs.record import Record
+from geolib.lab.records import Record
 
 WIDTHS = (2, 3, 4, 6, 12)  # all that divide a head of 12 features
 
@@ -33,17 +33,14 @@ def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
 
     Source: LR-blk, LR-SHIFT.
     """
-    (dataset,) = experiment.datasets
-    cells = cells_of(experiment, scale, records)
-    rows = []
-    for name, title in experiment.methods.items():
-        if not (found := cells.get((name, dataset))):
-            continue
+
+    def columns(found: list[Record]) -> list[str]:
         moved = [accuracies(record)[4] for record in found]
-        rows.append([title, spread([record.accuracy for record in found]), spread(moved), *deviations(found)])
-    title = f"{experiment.name} ({scale} scale): test accuracy in %, and how far the rotations are from relative"
+        return [spread([record.accuracy for record in found]), spread(moved), *deviations(found)]
+
+    about = "test accuracy in %, and how far the rotations are from relative"
     header = ["method", "in place", "moved by 4", "deviation at the start", "trained"]
-    return Table(title, header, rows, provenance(experiment, scale, cells))
+    return by_row(experiment, scale, records, about, header, columns)
 
 
 BLOCKS = Experiment(

@@ -1,0 +1,401 @@
+"""The model in the page: its logits are PyTorch's, its accuracies the records', and it answers the reader's hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from explorable_kit import Place, node_functions, state_of
+from hand_drawn import DRAWN, dots
+from torch.testing import assert_close
+
+from geolib.encodings import ALiBi, LieRE, LocalityFocusing, RiemannFormer, RoPE, Sinusoidal
+from geolib.explorables import LiveModel
+from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
+from geolib.lab import Config, read_all, train
+from geolib.lab.analysis import moved_accuracy
+from geolib.lab.experiments.papers.live import HELD_OUT, LIVE
+from geolib.lab.export import calm_part, exported, moments_of, restored
+from geolib.lie import commutator, skew_matrix
+
+REPOSITORY = Path(__file__).parents[1]
+RECORDS = REPOSITORY / "book" / "results" / LIVE.name
+every = pytest.mark.parametrize("method", METHODS)
+RELATIVE = ("none", "rope-axial", "rope-mixed", "alibi")
+
+MORE = """
+const known = new Map();
+const whole = ({ about, numbers }) => {
+  if (!known.has(numbers)) known.set(numbers, read({ about, numbers }));
+  return known.get(numbers);
+};
+export function logitsOf(given, at, images) {
+  const net = whole(given), placed = stand(net, at);
+  return images.map((pixels) => [...forward(net, placed, pixels).logits]);
+}
+export function lookOf(given, at, pixels, layer, head) {
+  const { seen } = forward(whole(given), stand(whole(given), at), pixels, true);
+  return [[...seen[layer][head].scores], [...seen[layer][head].weights]];
+}
+export function carryOf(given, at, layer, head, query, pair) {
+  const net = whole(given);
+  return carry(stand(net, at).layers[layer][head], net.tokens, net.dim, query, pair);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory):
+    """call(name, [arguments, ...]): the results of the module's function of that name."""
+    return node_functions("live.js", tmp_path_factory.mktemp("modules"), MORE)
+
+
+def images():
+    digits = held_out()
+    return torch.tensor([ord(letter) - 97 for letter in digits["images"]]).view(-1, 1, 8, 8)
+
+
+def labels():
+    return torch.tensor([int(figure) for figure in held_out()["labels"]])
+
+
+def shuffled():
+    orders = torch.tensor([ord(letter) - 48 for letter in held_out()["orders"]]).view(-1, 64)
+    return images().flatten(1).gather(1, orders).view(-1, 1, 8, 8)
+
+
+def model(method):
+    about = model_of(method)["about"]
+    return restored(about, (WEIGHTS / f"{method}.bin").read_bytes()), about
+
+
+def standard(about, some):
+    return (some.float() - about["moments"][0]) / about["moments"][1]
+
+
+def moved(net, about, method, row, column):
+    """The model with its tokens moved; the table of learned vectors is the page's, which is larger."""
+    if method == "learned":
+        binary = torch.frombuffer(bytearray((WEIGHTS / "learned.bin").read_bytes()), dtype=torch.float16)
+        net.encoding.grid = (12, 12)
+        net.encoding.vectors = torch.nn.Parameter(binary[-12 * 12 * 32 :].view(12, 12, 32).float())
+    net.positions.add_(torch.tensor([row, column]))
+    return net
+
+
+def accuracy(net, about, some):
+    with torch.no_grad():
+        return (net(standard(about, some)).argmax(1) == labels()).float().mean().item()
+
+
+# In Python: what the page holds is what the records tell ------------------------------------------------------------
+
+
+@every
+def test_each_model_is_a_small_file_and_the_one_that_a_record_tells_of(method):
+    net, about = model(method)
+    assert (WEIGHTS / f"{method}.bin").stat().st_size <= 60_000
+    record = next(record for record in read_all(RECORDS) if record.name == about["record"])
+    assert (record.config, record.experiment) == (LIVE.config("cpu", method, "digits-varied", 0), LIVE.name)
+    assert Config.from_dict(about["config"]) == record.config
+    # Sixteen bits move a digit or two of 200 across a border.
+    close = {"abs": 2.001 / HELD_OUT}
+    assert accuracy(net, about, images()) == pytest.approx(record.accuracy, **close)
+    assert accuracy(net, about, shuffled()) == pytest.approx(record.learned["shuffled_accuracy"], **close)
+    for shift, there in zip((1, 2, 3, 4), record.learned["moved_accuracy"]):
+        found = accuracy(moved(model(method)[0], about, method, shift, shift), about, images())
+        if method == "learned" and shift < 4:  # the vectors beyond the trained cells are other ones
+            assert max(found, there) < 0.6
+        else:
+            assert found == pytest.approx(there, **close)
+
+
+def test_held_out_digits_are_those_of_the_records():
+    assert (len(labels()), images().shape) == (HELD_OUT, (HELD_OUT, 1, 8, 8))
+    assert images().amax() == 16
+    orders = torch.tensor([ord(letter) - 48 for letter in held_out()["orders"]]).view(-1, 64)
+    assert torch.equal(orders.sort(1).values, torch.arange(64).expand(HELD_OUT, 64))
+
+
+def test_the_calm_part_commutes_and_is_all_of_what_commutes():
+    own = torch.randn(3, 2, 28, generator=torch.Generator().manual_seed(0))
+    calm = calm_part(own, 8)
+    first = skew_matrix(own[:, 0], 8)
+    assert commutator(first, skew_matrix(calm, 8)).abs().max() < 1e-5
+    assert commutator(first, skew_matrix(own[:, 1], 8)).abs().max() > 1
+    again = calm_part(torch.stack([own[:, 0], calm], 1), 8)
+    assert_close(again, calm, rtol=0, atol=1e-5)
+
+
+def test_a_model_that_the_page_cannot_hold_is_refused():
+    for method in ("spherical", "rope+rmt", "compass"):
+        run = train(
+            Config("digits", method, width=12, heads=2, layers=1, epochs=1, train_size=8, test_size=4), quiet=True
+        )
+        with pytest.raises(ValueError, match=r"^model: got"):
+            LiveModel(run)
+    with pytest.raises(ValueError, match=r"^method: got own"):
+        LiveModel(method="own")
+
+
+# In Node: the logits are PyTorch's ------------------------------------------------------------------------------------
+
+
+def turn_angles(part, factor):
+    if isinstance(part, RoPE | Sinusoidal | RiemannFormer):
+        part.frequencies.mul_(factor)
+    elif isinstance(part, LieRE):
+        part.generators.mul_(factor)
+
+
+def turn_alone(part, pair, factor):
+    if isinstance(part, RoPE | Sinusoidal | RiemannFormer):
+        part.frequencies[..., pair, :].mul_(factor)
+    elif isinstance(part, LieRE) and part.width == 2:
+        part.generators[:, :, pair].mul_(factor)
+
+
+def turn_scale(part, s):
+    if isinstance(part, RiemannFormer):
+        part.raw_scale.copy_(part.law.raw(torch.full_like(part.raw_scale, s)))
+
+
+def turn_rest(part, share):
+    if isinstance(part, LieRE) and part.width > 2:
+        own = part.generators / part.unit[:, None]
+        calm = calm_part(own, part.width) * part.unit[1]
+        part.generators[..., 1, :].copy_(calm + share * (part.generators[..., 1, :] - calm))
+
+
+def turn_focus(part, factor):
+    if isinstance(part, LocalityFocusing):
+        part.log_sigma.add_(math.log(factor))
+
+
+def turn_slope(part, factor):
+    if isinstance(part, ALiBi):
+        part.slopes.mul_(factor)
+
+
+TURNS = {
+    "as learned": ({}, lambda part: None),
+    "all angles": ({"turn": 0.7}, lambda part: turn_angles(part, 0.7)),
+    "one pair": ({"pair": 4, "alone": 2.5}, lambda part: turn_alone(part, 4, 2.5)),
+    "scale": ({"scale": 0.9}, lambda part: turn_scale(part, 0.9)),
+    "rest": ({"rest": 0.3}, lambda part: turn_rest(part, 0.3)),
+    "focus": ({"focus": 0.5}, lambda part: turn_focus(part, 0.5)),
+    "slope": ({"slope": 3}, lambda part: turn_slope(part, 3)),
+}
+
+
+@every
+def test_logits_and_weights_are_those_of_the_model(call, method):
+    some, calls, expected = images()[:6], [], []
+    for row, column in ((0, 0), (2, 3)):
+        for settings, change in TURNS.values():
+            net, about = model(method)
+            moved(net, about, method, row, column)
+            with torch.no_grad():
+                for part in net.encoding.modules():
+                    change(part)
+                expected.append(net(standard(about, some)))
+            at = {"row": row, "column": column, **settings}
+            calls.append([model_of(method), at, some.flatten(1).tolist()])
+    for found, wanted in zip(call("logitsOf", calls), expected):
+        assert_close(torch.tensor(found), wanted, rtol=0, atol=1e-3)
+    from geolib.lab.analysis import attention_maps
+
+    net, about = model(method)
+    for layer in (0, 1):
+        maps = attention_maps(net, standard(about, some[:1]), layer)[0]
+        calls = [[model_of(method), {}, some[0].flatten().tolist(), layer, head] for head in (0, 1)]
+        for head, (_, weights) in enumerate(call("lookOf", calls)):
+            assert_close(torch.tensor(weights).view(64, 64), maps[head].detach(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", RELATIVE)
+def test_a_relative_method_answers_alike_wherever_the_digit_stands(call, method):
+    given = [[model_of(method), {"row": r, "column": c}, images()[:4].flatten(1).tolist()] for r, c in ((0, 0), (4, 2))]
+    home, away = call("logitsOf", given)
+    assert_close(torch.tensor(home), torch.tensor(away), rtol=0, atol=1e-3)
+
+
+def test_generators_that_commute_make_liere_relative_and_those_learned_do_not(call):
+    def apart(rest):
+        places = [{"row": r, "column": c, "rest": rest} for r, c in ((0, 0), (4, 4))]
+        given = [[model_of("liere-8"), at, images()[:4].flatten(1).tolist()] for at in places]
+        home, away = map(torch.tensor, call("logitsOf", given))
+        return (home - away).abs().max().item()
+
+    assert apart(0) < 1e-3
+    assert apart(1) > 0.5
+
+
+def test_a_pair_is_carried_by_the_difference_of_angles(call):  # RF-13
+    about = model_of("rope-axial")["about"]
+    rate = about["placed"][0]["turn"][0][1]
+    (found,) = call("carryOf", [[model_of("rope-axial"), {}, 0, 0, 27, 1]])
+    for t, (right, up) in enumerate(found):
+        angle = rate[0] * (t // 8 - 3) + rate[1] * (t % 8 - 3)
+        assert (right, up) == pytest.approx((math.cos(angle), math.sin(angle)), abs=1e-6)
+
+
+def test_most_digits_drawn_by_hand_are_read_rightly(call):
+    inked = call("cover", [[list(dots(strokes))] for _, strokes in DRAWN])
+    right = {}
+    for method in set(METHODS) - {"none", "alibi"}:  # these hardly know where anything is
+        (logits,) = call("logitsOf", [[model_of(method), {}, inked]])
+        right[method] = sum(max(range(10), key=each.__getitem__) == digit for each, (digit, _) in zip(logits, DRAWN))
+    print(right)
+    assert min(right.values()) >= 12
+    assert right["rope-axial"] >= 15
+
+
+def test_the_readers_own_model_answers_as_it_does_in_python(call):
+    config = Config("digits", "rope-axial+lf", width=16, heads=2, layers=3, epochs=1, train_size=48, test_size=8)
+    run = train(config, quiet=True)
+    widget = LiveModel(run)
+    assert widget.method == "own"
+    about, numbers = exported(run.model, moments_of(run), config=config.to_dict())
+    net, pixels = restored(about, numbers), run.test_images[:3]
+    assert about == widget._later_own["about"] | {"config": config.to_dict()}
+    (found,) = call("logitsOf", [[widget._later_own, {}, pixels.flatten(1).tolist()]])
+    with torch.no_grad():
+        assert_close(torch.tensor(found), net(standard(about, pixels)), rtol=0, atol=1e-3)
+    assert moved_accuracy(run, 2) >= 0
+
+
+# In a browser ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(browser):
+    """A page with one explorable; what goes wrong in it fails the test."""
+    place = Place(browser, "LiveModel", state_of("LiveModel"))
+    yield place
+    place.close()
+
+
+def counted(place):
+    """The line that says how many held-out digits are read rightly, once all are counted."""
+    place.page.wait_for_function("document.querySelector('#one .said p[aria-busy=false]')", timeout=30_000)
+    return place.page.locator("#one .said b").last.text_content()
+
+
+@pytest.mark.parametrize("way", ["drag", "swipe"])
+def test_the_sheet_follows_a_hand_and_the_answer_stays(place, way):
+    page = place.page
+    cell = page.locator("#one .field").bounding_box()["width"] / 12
+    before = page.locator("#one .said b").first.text_content()
+    getattr(place, way)(page.locator("#one .field"), 3 * cell, 2 * cell)
+    assert (place.values()["row"], place.values()["column"]) == (2, 3)
+    assert page.locator("#one .said b").first.text_content() == before
+
+
+def test_a_tap_asks_a_cell_and_a_press_on_the_map_another(place):
+    box = place.page.locator("#one .field").bounding_box()
+    place.page.mouse.click(box["x"] + 5.5 * box["width"] / 12, box["y"] + 1.5 * box["width"] / 12)
+    assert place.values()["query"] == 8 + 5
+    box = place.page.locator("#one .look svg").bounding_box()
+    place.page.mouse.click(box["x"] + 2.5 * box["width"] / 8, box["y"] + 6.5 * box["width"] / 8)
+    assert place.values()["query"] == 6 * 8 + 2
+
+
+def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
+    page = place.page
+    page.get_by_role("button", name="Draw").click()
+    assert place.values()["digit"] == -1
+    box = page.locator("#one .field").bounding_box()
+    cell = box["width"] / 12
+    page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 0.8 * cell)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 7.2 * cell, steps=5)
+    page.mouse.up()
+    place.settle()
+    ink = torch.tensor(place.values()["ink"]).view(8, 8)
+    assert ink[:, 4].min() > 4
+    assert ink[:, :3].sum() == 0
+    assert ink[:, 6:].sum() == 0
+    assert page.locator("#one .said b").first.text_content() == "1"
+
+
+def test_the_keys_move_the_sheet_and_draw_on_it(place):
+    page = place.page
+    page.locator("#one .hands").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", " "):  # no pen, no ink
+        page.keyboard.press(key)
+    assert (place.values()["row"], place.values()["column"], place.values()["digit"]) == (1, 1, 0)
+    page.get_by_role("button", name="Draw").press("Enter")
+    page.locator("#one .hands").focus()
+    for key in ["ArrowUp"] * 9 + ["ArrowRight", " "] + ["ArrowDown"] * 6 + [" ", "ArrowDown", "ArrowLeft"]:
+        page.keyboard.press(key)  # to the top of column 4, down to row 6, and up with the pen
+    place.settle()
+    ink = torch.tensor(place.values()["ink"]).view(8, 8)
+    assert ink[:7, 4].min() > 4
+    assert ink[:, :3].sum() == ink[:, 6:].sum() == ink[7].sum() == 0
+    assert (place.values()["row"], place.values()["column"], place.values()["digit"]) == (1, 1, -1)
+    assert page.locator("#one .said b").first.text_content() == "1"
+    page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.endsWith('pen up')")
+
+
+def test_the_line_counts_what_the_records_count(place):
+    for method, row in (("rope-axial", 0), ("rope-axial", 4), ("liere-8", 2)):
+        place.set(method=method, row=row, column=row)
+        net, about = model(method)
+        wanted = accuracy(moved(net, about, method, row, row), about, images())
+        assert float(counted(place).removesuffix(" %")) == pytest.approx(100 * wanted, abs=0.51)
+    place.set(shuffled=1)
+    assert float(counted(place).removesuffix(" %")) < 40
+
+
+def test_sliders_are_those_that_a_method_has_a_use_for(place):
+    labels = lambda: place.page.locator("#one details label").all_text_contents()  # noqa: E731
+    wanted = {"none": [], "alibi": ["Slope"], "liere-8": ["All angles", "Part that does not commute"]}
+    wanted |= {"riemannformer+lf": ["All angles", "This pair’s angle", "Scale s", "Width of focusing"]}
+    for method, names in wanted.items():
+        place.set(method=method)
+        assert labels() == names
+
+
+# On a page of the book ------------------------------------------------------------------------------------------------
+
+
+def test_a_page_asks_for_a_model_when_it_is_chosen_and_from_its_own_site(browser, tmp_path):
+    sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
+    from explorables import lighter
+
+    widget = LiveModel(method="alibi")
+    keys = [*widget.parameters(), *(key for key in widget.keys if key.startswith("_later"))]
+    state = widget.get_state([*keys, "share", "_rules", "_anywidget_id", "_esm", "_css"])
+    states, pieces = lighter(json.dumps({"state": {"it": {"state": state}}}), "")
+    (tmp_path / "_static" / "explorables").mkdir(parents=True)
+    for name, script in pieces.items():
+        (tmp_path / "_static" / "explorables" / f"{name}.js").write_text(script, "utf-8")
+    host = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
+    (tmp_path / "_static" / "widget-host.js").write_text(host, "utf-8")
+    (tmp_path / "index.html").write_text(
+        '<!doctype html><meta charset="utf-8"><div style="height: 3000px"></div><div class="cell_output">'
+        '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "it"}</script></div>'
+        f'<script type="application/vnd.jupyter.widget-state+json">{states}</script>'
+        '<script src="_static/widget-host.js"></script>',
+        "utf-8",
+    )
+    page, asked = browser.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "index.html").as_uri())
+    page.wait_for_timeout(300)
+    assert [url for url in asked if "/explorables/" in url] == []  # nothing before it is in view
+    page.locator(".explorable").evaluate("(e) => e.scrollIntoView()")
+    page.wait_for_function("document.querySelector('.said p[aria-busy=false]')", timeout=60_000)
+    models = lambda: {m for m in METHODS for url in asked if f"later_{re.sub(r'[^a-z0-9]', '_', m)}-" in url}  # noqa: E731
+    assert models() == {"alibi"}
+    page.get_by_label("Method").select_option("rope-mixed")
+    page.wait_for_function("document.querySelector('.field').ariaLabel.includes('RoPE-Mixed')")
+    assert models() == {"alibi", "rope-mixed"}
+    assert all(url.startswith(("file:", "blob:")) for url in asked)
+    page.close()

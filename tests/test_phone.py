@@ -1,0 +1,151 @@
+"""Plots for a phone: panels below one another, labels that can be read, and the pictures a page chooses from."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+import pytest
+from IPython.core.pylabtools import print_figure
+from matplotlib.text import Text
+
+from geolib.figures import COLOURS, DARK_COLOURS, use_house_style
+
+BOOK = Path(__file__).resolve().parent.parent / "book"
+sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
+phone = importlib.import_module("phone")
+palettes = importlib.import_module("palettes")
+
+
+@pytest.fixture(autouse=True)
+def house():
+    """The house style, and no figure left open."""
+    use_house_style()
+    yield
+    plt.close("all")
+
+
+def in_a_row(count, pictures=0, **options):
+    """A figure of panels side by side; the first ones are pictures."""
+    figure, panels = plt.subplots(1, count, figsize=(7.2, 2.8), **options)
+    for i, axes in enumerate(panels):
+        if i < pictures:
+            axes.imshow([[0, 1], [1, 0]])
+        else:
+            axes.plot([0, 1], [0, 1], label="up")
+        axes.set_title("a title of such a length that no phone has room for it")
+        axes.tick_params(labelsize=6)
+    return figure, panels
+
+
+def boxes(panels):
+    return [axes.get_window_extent() for axes in panels]
+
+
+def test_panels_that_stood_side_by_side_stand_below_one_another():
+    figure, panels = in_a_row(2)
+    phone.lay_out(figure)
+    figure.canvas.draw()
+    one, two = boxes(panels)
+    assert two.y1 < one.y0
+    assert one.width > 0.6 * phone.WIDTH * figure.dpi
+    assert figure.get_size_inches()[0] == phone.WIDTH
+
+
+def test_square_pictures_stand_two_and_two():
+    figure, panels = in_a_row(4, pictures=3)
+    phone.lay_out(figure)
+    figure.canvas.draw()
+    one, two, three, plot = boxes(panels)
+    assert two.x0 > one.x1
+    assert abs(one.y0 - two.y0) < 2
+    assert three.y1 < one.y0
+    assert plot.y1 < three.y0
+    assert plot.width > 1.5 * three.width
+
+
+def test_no_label_is_smaller_than_eleven_pixels_and_titles_are_broken():
+    figure, panels = in_a_row(3)
+    phone.lay_out(figure)
+    assert min(text.get_fontsize() for text in figure.findobj(Text)) * 4 / 3 >= 11
+    assert "\n" in panels[0].get_title("left") + panels[0].get_title()
+    assert phone.wrapped("a $x + y + z$ b " * 4, 1.0, 9).count("$x + y + z$") == 4
+
+
+def test_numbers_along_an_axis_do_not_touch():
+    figure, axes = plt.subplots(figsize=(7.2, 2.8))
+    axes.plot([0, 1], [0, 1])
+    axes.set_xticks(range(12), [f"method {i}" for i in range(12)])
+    phone.lay_out(figure)
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {40}
+
+
+def test_a_legend_leaves_the_panel():
+    figure, axes = plt.subplots(figsize=(7.2, 2.8))
+    for i in range(4):
+        axes.plot([0, 1], [i, 1], label=f"line {i}")
+    axes.legend()
+    phone.lay_out(figure)
+    figure.canvas.draw()
+    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 2
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"line {i}" for i in range(4)]
+
+
+def test_the_second_drawing_travels_behind_the_first_which_stays_as_it_was():
+    figure, _ = in_a_row(2)
+    both = phone.with_phone(print_figure)
+    plain = print_figure(figure, "svg")
+    drawn = both(figure, "svg")
+    desk, small = palettes.apart(drawn)
+    assert desk.replace("\n", "")[-200:] == plain.replace("\n", "")[-200:]
+    assert list(figure.get_size_inches()) == [7.2, 2.8]
+    width = float(re.search(r'width="([\d.]+)pt"', small)[1]) * 4 / 3
+    assert width <= 330
+    assert both(figure, "png") == print_figure(figure, "png")
+    narrow = plt.figure(figsize=(3.4, 3.4))
+    narrow.subplots().plot([0, 1])
+    assert palettes.apart(both(narrow, "svg"))[1] == ""
+
+
+def test_a_page_chooses_by_width_and_theme(tmp_path):
+    figure, _ = in_a_row(2)
+    for axes in figure.axes:
+        axes.plot([0, 1], [1, 0], color=COLOURS["blue"])
+    drawn = phone.with_phone(print_figure)(figure, "svg")
+
+    class App:
+        outdir, builder = tmp_path, type("Builder", (), {"format": "html"})
+
+    (tmp_path / "_images").mkdir()
+    (tmp_path / "_images" / "abc.svg").write_text(drawn, "utf-8")
+    (tmp_path / "page.html").write_text('<p><img alt="A plot" src="_images/abc.svg" class="x"></p>', "utf-8")
+    for _ in range(2):  # a second build finds the pictures there
+        palettes.paint(App, None)
+    names = sorted(path.name for path in (tmp_path / "_images").iterdir())
+    assert names == ["abc-dark.svg", "abc-phone-dark.svg", "abc-phone.svg", "abc.svg"]
+    texts = {name: (tmp_path / "_images" / name).read_text("utf-8") for name in names}
+    assert all("<!--phone" not in text for text in texts.values())
+    assert all((DARK_COLOURS["blue"] in text) == ("dark" in name) for name, text in texts.items())
+    sources = re.findall(
+        r'<source media="([^"]*)"(?: data-dark="([^"]*)")? srcset="([^"]*)"', (tmp_path / "page.html").read_text()
+    )
+    assert [(Path(name).name, "dark" in media, "max-width" in media) for media, _, name in sources] == [
+        ("abc-phone-dark.svg", True, True),
+        ("abc-phone.svg", False, True),
+        ("abc-dark.svg", True, False),
+    ]
+    assert [bool(by_page) for _, by_page, _ in sources] == [True, False, True]
+
+
+def test_the_comment_is_base64():
+    assert palettes.apart("<svg/>" + phone.COMMENT.format(base64.b64encode(b"<svg>x</svg>").decode())) == (
+        "<svg/>",
+        "<svg>x</svg>",
+    )

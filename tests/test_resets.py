@@ -1,0 +1,311 @@
+"""Resets: a log gate of -inf, packed documents and padding, against each document alone; transforms of the forms."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn.attention import flex_attention as flex
+from torch.testing import assert_close
+
+from geolib.masks import document_starts, padding_mask, starts_of
+from geolib.recurrence import (
+    SympowAttention,
+    attention_form,
+    by_large_products,
+    chunked_form,
+    chunked_with,
+    conformal_step,
+    empty_state,
+    fused_form,
+    log_decay,
+    merge,
+    one_chunk_form,
+    read_state,
+    recurrent_form,
+    softmax_form,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+
+CUTS = [0, 5, 6, 14, 17]
+DOCUMENTS = [slice(*ends) for ends in itertools.pairwise(CUTS)]
+FIRST = torch.zeros(17, dtype=torch.bool)
+FIRST[CUTS[:-1]] = True
+
+
+@pytest.fixture(autouse=True)
+def _seed(monkeypatch):
+    torch.manual_seed(0)
+    # FlexAttention refuses derivatives on a CPU, although what it runs there uncompiled has them.
+    monkeypatch.setattr(flex, "_validate_device", lambda *tensors: None)
+
+
+def inputs(dtype=torch.float64, batch=2, heads=2, tokens=17, dim=4):
+    def draw(*shape):
+        return torch.randn(batch, heads, tokens, *shape, dtype=torch.float64)
+
+    gates = torch.nn.functional.logsigmoid(2 * draw())
+    return [t.to(dtype).requires_grad_() for t in (draw(dim), draw(dim), draw(3), gates, draw(dim // 2))]
+
+
+def by_chunks_of(chunk):
+    return lambda *args: chunked_form(*args, chunk=chunk)[0].output
+
+
+def by_products_in(chunk):
+    return lambda *args: chunked_with(by_large_products, *args, chunk=chunk)[0].output
+
+
+FORMS = {
+    "attention": lambda *args: attention_form(*args).output,
+    "softmax": lambda *args: softmax_form(*args[:5]),
+    "fused": lambda *args: fused_form(*args).output,
+    "recurrent": lambda *args: recurrent_form(*args)[0].output,
+    "one chunk": one_chunk_form,
+    **{f"chunks of {n}": by_chunks_of(n) for n in (1, 4, 7, 64)},
+    **{f"large products of {n}": by_products_in(n) for n in (1, 4, 7, 64)},
+}
+
+
+# The law: documents that are packed are documents alone --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reset", [float("-inf"), -1e12, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("power", [2, 4])
+@pytest.mark.parametrize("name", FORMS)
+def test_packed_documents_are_each_document_alone_forward_and_backward(name, power, reset):  # CS-gate
+    form, args, alone = FORMS[name], inputs(), inputs()
+    alone = [t.detach().clone().requires_grad_() for t in args]
+    target = torch.randn_like(args[2])
+    gates = torch.where(FIRST, reset, args[3])
+    packed = form(*args[:3], power, gates, args[4])
+    found = torch.autograd.grad((packed * target).sum(), args, allow_unused=True)
+    each = [form(*(t[:, :, d] for t in alone[:3]), power, *(t[:, :, d] for t in alone[3:])) for d in DOCUMENTS]
+    assert_close(packed, torch.cat(each, 2), rtol=1e-9, atol=1e-10)
+    wanted = torch.autograd.grad((torch.cat(each, 2) * target).sum(), alone, allow_unused=True)
+    for ours, expected in zip(found, wanted):
+        assert (ours is None) == (expected is None)
+        assert ours is None or (ours - expected).abs().max() <= 1e-8 * expected.abs().max()
+    assert (found[3][..., FIRST] == 0).all()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_is_forgotten_has_no_derivative(name):  # CS-gate
+    args = inputs(torch.float32)
+    gates = torch.where(FIRST, float("-inf"), args[3])
+    last = FORMS[name](*args[:3], 2, gates, args[4])[:, :, 14:]
+    for which, gradient in enumerate(torch.autograd.grad(last.sin().sum(), args, allow_unused=True)):
+        if gradient is not None:
+            assert gradient.isfinite().all()
+            assert gradient[:, :, :14].abs().max() <= (0, 0, 0, 1e-12, 1e-5)[which]  # sums of turns are rounded
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", FORMS)
+def test_the_most_negative_number_of_a_dtype_is_a_reset(name, dtype):  # CS-gate
+    q, k, v, gates, turns = (t.detach() for t in inputs(dtype))
+    args = q, k, v, 2, torch.where(FIRST, torch.finfo(dtype).min, gates), turns
+    wide = [t.double() for t in (q, k, v, gates, turns)]
+    each = ([t[:, :, d] for t in wide] for d in DOCUMENTS)
+    exact = torch.cat([attention_form(*one[:3], 2, *one[3:]).output for one in each], 2)
+    if name == "softmax":
+        exact = FORMS[name](*(t.double() for t in (q, k, v)), 2, args[4].double())
+    error = (FORMS[name](*args).double() - exact).norm() / exact.norm()
+    assert error < (1e-3 if dtype == torch.float32 else 0.05)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_query_that_is_orthogonal_to_its_document_sees_nothing_of_the_one_before(name):  # CS-FUSED
+    k = torch.tensor([[1.0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]).double()[None, None]
+    q, gates = k.roll(1, 2), torch.tensor([[[0.0, 0.0, float("-inf")]]]).double()
+    output = FORMS[name](q, k, k + 1, 2, gates, torch.zeros(1, 1, 3, 2).double())
+    assert ((output[0, 0, 2] == 0) | output[0, 0, 2].isnan()).all()  # the softmax as it stands has no such row
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if name not in ("softmax", "recurrent")])
+def test_a_nan_ends_with_its_document(name):
+    q, k, v, gates, turns = (t.detach() for t in inputs())
+    v[0, 0, 3, 1] = float("nan")
+    output = FORMS[name](q, k, v, 2, torch.where(FIRST, float("-inf"), gates), turns)
+    assert output[0, 0, 3:5, 1].isnan().all()
+    assert output[0, 0, 5:].isfinite().all()
+
+
+def test_parts_and_steps_know_resets():  # CS-rec, CS-3
+    q, k, v, gates, turns = (t.detach() for t in inputs(tokens=8))
+    gates[..., 5] = float("-inf")
+    whole = attention_form(q, k, v, 2, gates, turns).output
+    early, late = ([t[:, :, part] for t in (q, k, v, gates, turns)] for part in (slice(0, 3), slice(3, 8)))
+    state = recurrent_form(*early[:3], 2, *early[3:])[1]
+    parts = [read_state(state, late[0], 2, *late[3:]), attention_form(*late[:3], 2, *late[3:])]
+    assert (parts[0].log_normaliser[..., 2:] == float("-inf")).all()
+    assert_close(merge(parts).output, whole[:, :, 3:])
+    state = empty_state(k, v, 2)
+    for i in range(8):
+        output, state = conformal_step(state, *(t[:, :, i] for t in (q, k, v)), 2, gates[..., i], turns[:, :, i])
+        assert_close(output, whole[:, :, i])
+    assert_close(log_decay(gates)[..., 7, :5].exp(), torch.zeros(2, 2, 5).double())
+
+
+def test_a_forgotten_state_has_no_say_in_the_unit():  # CS-rec
+    q, k, v, gates, _ = (t.detach().float() for t in inputs(tokens=2))
+    state = recurrent_form(q, 1e12 * k, v, 4, gates)[1]
+    gates = torch.full_like(gates, float("-inf"))
+    ours, last = recurrent_form(q[:, :, :1], 1e-3 * k[:, :, :1], v[:, :, :1], 4, gates[..., :1], state=state)
+    assert_close(ours.output, v[:, :, :1])
+    assert (last.exponent < state.exponent).all()
+
+
+# The layer ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+@pytest.mark.parametrize("chunk", [1, 4, None])
+def test_the_layer_keeps_packed_documents_apart(chunk, key_heads):
+    layer, x = SympowAttention(16, 4, chunk=chunk, key_heads=key_heads).double(), torch.randn(1, 17, 16).double()
+    packed, last = layer(x, starts=starts_of(torch.tensor(CUTS), 17))
+    for d in DOCUMENTS:
+        alone, state = layer(x[:, d])
+        assert_close(alone, packed[:, d])
+    assert_close(layer(x[:, :1], last)[0], layer(x[:, :1], state)[0])
+
+
+def test_a_start_forgets_the_carried_state_of_its_sample_alone():
+    layer, x = SympowAttention(16, 4).double(), torch.randn(2, 6, 16).double()
+    state, starts = layer(x)[1], torch.tensor([[True], [False]])
+    ours = layer(x[:, :1], state, starts=starts)[0]
+    assert_close(ours[0], layer(x[:1, :1])[0][0])
+    assert_close(ours[1], layer(x[:, :1], state)[0][1])
+
+
+@pytest.mark.parametrize("key_heads", [2, 4])
+@pytest.mark.parametrize("where", [slice(0, 4), slice(5, 9), slice(2, 5)], ids=["left", "right", "between"])
+def test_padding_is_neither_read_nor_written(where, key_heads):
+    layer, x = SympowAttention(16, 4, chunk=3, key_heads=key_heads).double(), torch.randn(2, 9, 16).double()
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, where] = False
+    padded = x.masked_fill(~mask[..., None], float("nan"))
+    ours, state = layer(padded, mask=mask)
+    wanted, alone = layer(x[:1, mask[0]])
+    assert_close(ours[:1, mask[0]], wanted)
+    assert_close(ours[0, where], layer.out.bias.expand_as(ours[0, where]))
+    assert_close(ours[1:], layer(x[1:])[0])
+    for a, b in zip(state, alone):
+        assert_close(a[:1], b)
+    still = layer(padded[:, :1], state, mask=torch.zeros(2, 1, dtype=torch.bool))[1]
+    assert all(torch.equal(a, b) for a, b in zip(still, state))
+
+
+def test_a_mask_of_lengths_is_taken_as_it_comes():
+    layer, x, lengths = SympowAttention(16, 4), torch.randn(2, 6, 16), torch.tensor([3, 6])
+    mask = padding_mask(lengths, 6)
+    assert_close(layer(x, mask=mask), layer(x, mask=mask[:, 0, 0]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("key_heads", [1, 2])
+def test_the_state_of_shared_heads_is_carried_once(key_heads):
+    layer, x = SympowAttention(16, 4, chunk=3, key_heads=key_heads).double(), torch.randn(2, 8, 16).double()
+    whole, last = layer(x)
+    assert last.S.shape[:2] == last.mu.shape[:2] == (2, key_heads)
+    _, state = layer(x[:, :5])
+    for t in range(5, 8):
+        y, state = layer(x[:, t : t + 1], state)
+        assert_close(y, whole[:, t : t + 1])
+    # Heads of a group with their keys and gates written out are a layer without groups.
+    d, full = 4, SympowAttention(16, 4, chunk=3).double()
+    q, k, v = layer.qkv.weight.split([16, d * key_heads, d * key_heads])
+    spread = [t.unflatten(0, (key_heads, d)).repeat_interleave(4 // key_heads, 0).flatten(0, 1) for t in (k, v)]
+    full.qkv.weight.data = torch.cat([q, *spread]).detach()
+    for name in ("W_gamma", "W_beta"):
+        weight = getattr(layer, name).weight.repeat_interleave(4 // key_heads, 0)
+        getattr(full, name).weight.data = weight.detach()
+    full.out = layer.out
+    assert_close(full(x)[0], whole)
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (0, 5), (0, 1), (0, 0)])
+def test_no_token_and_no_sample_are_taken(shape):
+    layer = SympowAttention(16, 4)
+    x = torch.zeros(*shape, 16, requires_grad=True)
+    y, state = layer(x)
+    assert y.shape == x.shape
+    y.sum().backward()
+    assert state.S.shape[:2] == (shape[0], 4)
+    before = layer(torch.randn(shape[0], 3, 16))[1]
+    if shape[1] == 0:
+        assert all(torch.equal(a, b) for a, b in zip(layer(x, before)[1], before))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if name != "fused"])
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_forms_of_nothing_are_of_their_shape(name, shape):
+    q, k, v, gates, turns = inputs(batch=shape[0], tokens=shape[1])
+    assert FORMS[name](q, k, v, 2, gates, turns).shape == v.shape
+
+
+def test_starts_are_those_of_documents_and_of_boundaries():
+    documents = torch.tensor([[4, 4, 1, 1, 1], [0, 1, 1, 1, 1]])
+    wanted = [[1, 0, 1, 0, 0], [1, 1, 0, 0, 0]]
+    assert document_starts(documents).int().tolist() == wanted
+    assert document_starts(documents[0]).int().tolist() == wanted[0]
+    assert starts_of(torch.tensor([0, 2, 2, 5]), 5).int().tolist() == wanted[0]
+    for bad in ([1, 3], [0, 4, 2], [0, 6], []):
+        with pytest.raises(ValueError, match=r"^cu_seqlens: got"):
+            starts_of(torch.tensor(bad, dtype=torch.long), 5)
+    with pytest.raises(ValueError, match=r"^cu_seqlens: got"):
+        starts_of(torch.tensor([0.0, 5.0]), 5)
+
+
+# Powers from 4 on ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", [1, 2, 5])
+def test_early_tokens_of_the_fourth_power_keep_their_digits(prompt):  # CS-rec
+    q, k, v = (torch.randn(1, 4000, 6, 16) for _ in range(3))
+    exact = attention_form(*(t.double() for t in (q, k, v)), 4).output
+    parts = [slice(0, prompt), *(slice(i, i + 1) for i in range(prompt, 6))]
+    state, worst = None, 0.0
+    for part in parts:
+        form = recurrent_form if part.stop - part.start == 1 else chunked_form
+        attended, state = form(*(t[:, :, part] for t in (q, k, v)), 4, state=state)
+        assert attended.output.dtype == attended.log_normaliser.dtype or state.S.dtype == torch.float64
+        worst = max(worst, (attended.output - exact[:, :, part]).abs().max().item())
+    assert worst < 1e-4  # in float32 above 1e-2 in 4 heads of 1,000, up to 2
+
+
+# Functions of functions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["attention", "recurrent", "chunks of 4", "large products of 4", "one chunk"])
+def test_forms_may_be_mapped_over(name, dtype):
+    args = [torch.stack([t.detach().to(dtype), t.detach().flip(0).to(dtype)]) for t in inputs()]
+    run = lambda q, k, v, g, a: FORMS[name](q, k, v, 2, g, a)  # noqa: E731
+    assert_close(torch.vmap(run)(*args), torch.stack([run(*one) for one in zip(*args)]))
+
+
+def test_the_layer_has_a_gradient_for_every_sample():
+    layer, x = SympowAttention(16, 4, chunk=4).double(), torch.randn(3, 9, 16).double()
+    loss = lambda x: layer(x[None])[0].sin().sum()  # noqa: E731
+    wanted = x.clone().requires_grad_()
+    layer(wanted)[0].sin().sum().backward()
+    assert_close(torch.vmap(torch.func.grad(loss))(x), wanted.grad)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        torch.func.grad(lambda x: torch.func.grad(loss)(x).sum())(x[0])
+
+
+def test_a_prompt_is_one_graph_and_exports():
+    layer, x = SympowAttention(16, 4, chunk=4), torch.randn(2, 9, 16)
+    starts = torch.arange(9) == 5
+    torch._dynamo.reset()
+    exported = torch.export.export(layer, (x,), {"starts": starts}).module()  # first: tables must come out plain
+    wanted, last = layer(x, starts=starts)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for run in (exported, compiled):
+        ours, state = run(x, starts=starts)
+        assert_close(ours, wanted)
+        assert_close(state.S, last.S)
+    there, here = x.clone().requires_grad_(), x.clone().requires_grad_()
+    compiled(there, starts=starts)[0].sin().sum().backward()
+    layer(here, starts=starts)[0].sin().sum().backward()
+    assert_close(there.grad, here.grad)

@@ -1,0 +1,102 @@
+"""The subject index and the glossary, made from marks in the text: each word leads somewhere, each chapter has some."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SITE = REPOSITORY / "_build" / "html"
+CHAPTERS = sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb"))
+NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
+MARK = re.compile(r"\{index\}`([^`<]+?)(?: <([^>]+)>)?`")
+TERM = re.compile(r"(?m)^(\S.*)\n  \S")
+FEWEST, FEWEST_OF_A_CHAPTER = 150, 5
+
+
+def text(path):
+    """A notebook's prose."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def entries(path):
+    """The entries that a notebook's marks make."""
+    return [entry or word for word, entry in MARK.findall(text(path))]
+
+
+def terms():
+    """The words of the glossary."""
+    page = (REPOSITORY / "book" / "glossary.md").read_text("utf-8")
+    return TERM.findall(page[page.index("```{glossary}\n") + len("```{glossary}\n") :])
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_each_chapter_has_entries(path):
+    found = entries(path)
+    assert len(found) >= FEWEST_OF_A_CHAPTER
+    assert len(found) == len(set(found)), "a chapter defines a word once"
+
+
+def test_marks_are_many_and_are_read_by_sphinx_as_they_are_meant():
+    found = [entry for path in NOTEBOOKS for entry in entries(path)]
+    assert len(found) >= FEWEST
+    assert not [entry for entry in found if "," in entry], "Sphinx makes several entries of one with a comma"
+    assert not [entry for entry in found if "$" in entry or "*" in entry or entry != entry.strip()]
+    assert all(path_text.count("{index}`") == len(MARK.findall(path_text)) for path_text in map(text, NOTEBOOKS))
+
+
+def test_every_term_of_the_glossary_is_marked_where_it_is_defined():
+    found = {entry for path in NOTEBOOKS for entry in entries(path)}
+    assert len(terms()) >= 60
+    assert set(terms()) <= found
+    assert terms() == sorted(terms(), key=str.casefold)
+
+
+def test_a_term_is_explained_in_two_sentences_at_most():
+    page = (REPOSITORY / "book" / "glossary.md").read_text("utf-8")
+    for said in re.findall(r"(?m)^  (\S.*)$", page):
+        assert said.endswith(".")
+        assert len(re.findall(r"\.(?: |$)", said)) <= 2, said
+
+
+# The built site -------------------------------------------------------------------------------------------------------
+
+
+def page(name):
+    """A page's text, as a tree."""
+    return BeautifulSoup((SITE / name).read_text("utf-8"), "html.parser").select_one("article.bd-article")
+
+
+@pytest.mark.site
+def test_the_index_has_every_mark_and_every_term_and_leads_to_their_places():
+    listed = {}
+    for item in page("book/subject-index.html").select("ul.subject-index > li"):
+        listed[item.p.get_text().split(", ")[0]] = [str(link["href"]) for link in item.select("a")]
+    wanted = {entry.split(";")[0].strip() for path in NOTEBOOKS for entry in entries(path)} | set(terms())
+    assert set(listed) == wanted
+    ids = {}
+    for address in (address for found in listed.values() for address in found):
+        name, anchor = address.split("#")
+        source = (SITE / "book" / name).resolve()
+        ids[source] = ids.get(source) or set(re.findall(r'\bid="([^"]+)"', source.read_text("utf-8")))
+        assert anchor in ids[source], address
+    assert all(listed.values())
+
+
+@pytest.mark.site
+def test_every_term_of_the_glossary_leads_to_a_section():
+    found = page("book/glossary.html").select("dl.glossary > dt")
+    assert len(found) == len(terms())
+    for term in found:
+        links = [str(link["href"]) for link in term.find_next_sibling("dd").select("a")]
+        assert [link for link in links if "#index-" in link], term.get_text()
+
+
+@pytest.mark.site
+def test_the_index_is_in_the_menu():
+    menu = BeautifulSoup((SITE / "chapters" / "01_attention.html").read_text("utf-8"), "html.parser")
+    addresses = {str(link["href"]) for link in menu.select("nav a[href]")}
+    assert {"../book/subject-index.html", "../book/glossary.html", "../book/for-teachers.html"} <= addresses
