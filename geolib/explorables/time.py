@@ -18,6 +18,8 @@ class StepTime(Explorable):
 
     The sizes are those that the record has, and no others.
 
+    The numbers are those of the record that ``python -m geolib.lab bench parts`` writes.
+
     Parameters
     ----------
     batch : int
@@ -41,8 +43,6 @@ class StepTime(Explorable):
     ------
     ValueError
         When a value is out of its range or was not recorded.
-
-    The numbers are those of the record that ``python -m geolib.lab bench parts`` writes.
     """
 
     _esm = assemble("time.js")
