@@ -131,7 +131,7 @@ def test_every_module_of_an_explorable_is_in_the_registry():
 
 # Some begin with a part of what they can show; what holds of all is tested where all is shown.
 UNFOLDED = {
-    "ConformalScale": {"unfold": 4},
+    "ConformalScale": {"view": "weights"},
     "ConformalState": {"example": "wander", "token": 8},
     "SphereTransport": {"progress": 3},
     "TwoMirrors": {"mirrors": 2},
