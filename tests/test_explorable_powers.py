@@ -70,9 +70,7 @@ def test_with_beta_equal_to_p_both_kernels_begin_alike_and_differ_by_the_mirror_
 
 def test_the_sentence_for_screen_readers_names_the_state(call):
     (said,) = call("describe", [[{"power": 4, "beta": 4, "angle": 60}]])
-    assert said == (
-        "power 4, a key at 60 degrees: power kernel 0.063, softmax kernel with beta 4 0.135"
-    )
+    assert said == ("power 4, a key at 60 degrees: power kernel 0.063, softmax kernel with beta 4 0.135")
 
 
 # In Python: the traits -----------------------------------------------------------------------------------------------
