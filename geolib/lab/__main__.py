@@ -106,8 +106,7 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "agreement", "augment", "flops", "ladder", "lie", "locality", "operations", "parts", "recall", "recurrence",
-    "sympow", "training",
+    "augment", "flops", "ladder", "lie", "locality", "operations", "parts", "recall", "sympow", "training",
 )  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 All forms of one length take turns in one process, forward alone and forward with backward, with gates near 0.999
 (softmax has none). Times are the best of their repeats, memory is what a pass adds at most. What would take longer than
 a minute, or would not fit, is left out and says why. On a GPU inputs are bfloat16 and large products are compiled; on a
-processor inputs are float32.
+processor inputs are float32. The chunked form has two engines, chunk by chunk on a processor and large products on a
+GPU; the one that is not usual there takes part under its name.
 
 The authors' package ``retention`` takes part where it can be imported, its reference in PyTorch and on a GPU its
 kernel: ``pip install retention==1.0.7``. Its authors publish, for one sequence, 8 heads of 64 features, p = 2,
@@ -26,12 +27,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.lab.benches.timing import in_turns
+from geolib.lab.counting import Counting
 from geolib.lab.records import device_name
 from geolib.lab.training import pick_device
-from geolib.recurrence import attention_form, by_large_products, chunked_form, chunked_with
+from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with
 from geolib.sympow import dimension
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -62,6 +63,11 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
 
 def _chunked(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
     return chunked_form(q, k, v, 2, log_gates)[0].output
+
+
+def _by(engine: Callable[..., Any]) -> Callable[..., Tensor]:
+    """The chunked form by one of its engines, on whatever device."""
+    return lambda q, k, v, log_gates: chunked_with(engine, q, k, v, 2, log_gates)[0].output
 
 
 @cache
@@ -98,6 +104,9 @@ def forms(device: torch.device) -> dict[str, Form]:
     on_gpu = device.type == "cuda"
     if on_gpu:
         found["chunked form, compiled"] = Form(_compiled, 2)
+        found["chunked form, chunk by chunk"] = Form(_by(by_chunks), 2)
+    else:
+        found["chunked form, large products"] = Form(_by(by_large_products), 2)
     if importlib.util.find_spec("retention") is not None:
         found["retention, reference"] = Form(_of_the_authors("retention.reference"), 2)
         if on_gpu:
@@ -229,26 +238,6 @@ def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = 
     return rows
 
 
-class Moved(TorchDispatchMode):
-    """Operations of products, and the bytes that operations read and write, each counted as if alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = self.bytes = self.operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count and do."""
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            read = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-            made = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, Tensor)]
-            self.operations += 1
-            self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
-            if func.name().split("::")[-1] in ("product", "mm", "bmm"):
-                self.products += 2 * made[0].numel() * read[0].shape[-1]
-        return result
-
-
 def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H100) -> dict[str, Any]:
     """What the large products do and move uncompiled, forward and backward, in bfloat16; nothing is computed.
 
@@ -262,11 +251,12 @@ def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H
         chunked_with(by_large_products, q, k, v, 2, gates, chunk=chunk)[0].output.sum().backward()
 
     both()  # tables are made once
-    with Moved() as moved:
+    with Counting() as counted:
         both()
-    times = moved.products / machine.products, moved.bytes / machine.bytes
+    products = 2 * counted.products
+    times = products / machine.products, counted.bytes / machine.bytes
     about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
-    counts = {"operations": moved.operations, "products": moved.products, "bytes": moved.bytes}
+    counts = {"operations": counted.kernels.total(), "products": products, "bytes": counted.bytes}
     return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
 
 
@@ -332,24 +322,10 @@ def run(
     repeats: int = 3,
     patience: float = PATIENCE,
 ) -> list[dict[str, Any]]:
-    """Measure.
+    """Measure: rows by ``form``, ``pass`` and ``tokens``, timed or skipped, then of kernel, engine and agreement.
 
-    Parameters
-    ----------
-    heads : int or None
-        8 on a GPU and 2 on a processor when None; features a head are ``dim``.
-    lengths : sequence of int
-        Tokens, rising.
-    repeats : int
-        Turns that each form takes at each length, of which the best counts; one where passes take seconds.
-    patience : float
-        Seconds that a pass may take, by what it took at the length before.
-
-    Returns
-    -------
-    list of dict
-        Rows with ``form``, ``pass``, ``tokens`` and either ``seconds``, ``cpu_seconds`` and ``mib``, or ``skipped``;
-        then rows with ``kernel``, ``engine`` and ``agreement``.
+    Lengths rise; ``repeats`` is the turns of each form at each length, one where passes take seconds; ``patience`` the
+    seconds that a pass may take, by what it took at the length before. There are 8 heads on a GPU, 2 on a processor.
 
     Source: CS-chunk, CS-FUSED, CS-cost.
     """

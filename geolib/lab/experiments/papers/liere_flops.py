@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from geolib.encodings import LieRE
 from geolib.lab.config import Config
-from geolib.lab.counting import Products
+from geolib.lab.counting import Counting
 from geolib.lab.experiments.papers.liere import BASE, TINY, TITLES, blocks_of
 from geolib.lab.experiments.plan import Pipeline, Variant
 from geolib.lab.experiments.text import Table
@@ -107,16 +107,16 @@ def counted(size: str, method: str) -> dict[str, int]:
     # All layers are built: how often a generator is halved depends on its numbers, so no layer speaks for another.
     model = ViT(config, (3, 32, 32), 100).eval()
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        with Products() as placing:
+        with Counting() as placing:
             model.encoding.place(model.positions)
-        with Products() as whole:
+        with Counting() as whole:
             model(torch.zeros(1, 3, 32, 32))
         wide = isinstance(model.encoding, LieRE) and model.encoding.width > 2
         by_torch = as_matrix_exp(model.encoding, model.positions) if wide else 0  # type: ignore[arg-type]
     return {
-        "products": whole.matrix - placing.matrix,
+        "products": whole.products - placing.products,
         "turning": whole.turning,
-        "exponential": placing.matrix,
+        "exponential": placing.products,
         "matrix_exp": by_torch,
         "parameters": sum(p.numel() for p in model.encoding.parameters()),
     }
