@@ -56,17 +56,7 @@ def learned_scales(model: ViT) -> Tensor | None:
 
 
 def learned_sigmas(model: ViT) -> Tensor | None:
-    """The widths sigma of locality focusing, in units of position (patches).
-
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, heads, 1), or (layers or 1, heads, placed tokens) where every query has its own. None without
-        locality focusing.
+    """The widths sigma of locality focusing in patches, (layers or 1, heads, 1), or a width for each placed token.
 
     Source: RF-21.
     """
@@ -74,16 +64,7 @@ def learned_sigmas(model: ViT) -> Tensor | None:
 
 
 def learned_precisions(model: ViT) -> Tensor | None:
-    """The matrices A of locality focusing's distance.
-
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, axes, axes). None without locality focusing.
+    """The matrices A of locality focusing's distance, (layers or 1, axes, axes); None without it.
 
     Source: RF-21.
     """
@@ -91,16 +72,9 @@ def learned_precisions(model: ViT) -> Tensor | None:
 
 
 def learned_angles(model: ViT) -> Tensor | None:
-    """The angles of each of LieRE's generators: how fast the planes turn that it moves.
+    """The angles of each of LieRE's generators: how fast the planes turn that it moves; None without LieRE.
 
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first. None without LieRE.
+    (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first.
 
     Source: NT-1, NT-4.
     """
@@ -144,17 +118,7 @@ def _generators(model: ViT) -> Tensor | None:
 
 
 def model_at_start(run: Run) -> ViT:
-    """The run's model as it was before training: its seed drawn again.
-
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    ViT
-        On the CPU.
-    """
+    """The run's model as it was before training, on the CPU: its seed drawn again."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.config.seed)
         return ViT(run.config, run.data.shape, len(run.data.classes))
@@ -191,21 +155,10 @@ def _nested(encoding: Encoding, index: int) -> Iterator[Encoding]:
 
 @torch.no_grad()
 def attention_maps(model: ViT, images: Tensor, layer: int) -> Tensor:
-    """The weights by which one layer adds up its values.
+    """The weights by which one layer adds up its values, (batch, heads, tokens, tokens): rows are queries.
 
-    Parameters
-    ----------
-    model : ViT
-    images : Tensor, (batch, channels, height, width)
-        As the model takes them: float, standardised.
-    layer : int
-        Counted from 0.
-
-    Returns
-    -------
-    Tensor, (batch, heads, tokens, tokens)
-        Row: query; column: key; in reading order, a class token in front. Rows sum to 1, and with locality focusing to
-        what it leaves.
+    Images are as the model takes them: float, standardised. Tokens are in reading order, a class token in front. Rows
+    sum to 1, and with locality focusing to what it leaves.
 
     Source: RF-19, RF-20.
     """
@@ -225,18 +178,10 @@ def attention_maps(model: ViT, images: Tensor, layer: int) -> Tensor:
 
 
 def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
-    """How far each head looks: the mean distance from query to key, weighted by attention.
+    """How far each head looks, (heads,): the mean distance from query to key, weighted by attention.
 
-    Parameters
-    ----------
-    maps : Tensor, (batch, heads, tokens, tokens)
-    positions : Tensor, (placed tokens, axes)
-        Tokens in front without a place are left out, as queries and as keys.
-
-    Returns
-    -------
-    Tensor, (heads,)
-        In units of position. Each query counts the same: its weights are divided by their sum.
+    ``maps`` are (batch, heads, tokens, tokens); tokens in front that have no place are left out. Each query counts the
+    same: its weights are divided by their sum.
     """
     check_positions(positions, positions.shape[-1])
     placed = positions.shape[0]
@@ -319,17 +264,9 @@ def _accuracy(net: ViT, score: Callable[[Tensor], Tensor], labels: Tensor, parts
 def moved_accuracy(run: Run, shift: int) -> float:
     """Accuracy on the test images when every coordinate of every position grows by the shift; the pixels stay.
 
-    Parameters
-    ----------
-    run : Run
-    shift : int
-        In patches. Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would
-        hold them untrained.
-
-    Returns
-    -------
-    float
-        In [0, 1]. Unchanged, up to rounding, where scores depend on differences of positions alone.
+    The shift is in patches. It changes nothing, up to rounding, where scores depend on differences of positions alone.
+    Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would hold them
+    untrained.
 
     Source: RF-13.
     """
@@ -363,21 +300,8 @@ def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
 
 
 def room(images: Tensor, patch: Patch = 1) -> int:
-    """By how many patches the pictures can move right and down before one of them leaves its field.
+    """By how many patches the pictures, blank where 0, can move right and down before one of them leaves its field.
 
-    Parameters
-    ----------
-    images : Tensor, (images, channels, height, width)
-        Blank where 0.
-    patch : int or tuple of int
-        Pixels along its sides.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
     >>> field = torch.zeros(1, 1, 5, 6)
     >>> field[0, 0, 2, 1] = 7
     >>> room(field)
@@ -393,16 +317,7 @@ def room(images: Tensor, patch: Patch = 1) -> int:
 def carried_accuracy(run: Run, shift: int) -> float:
     """Accuracy on the test images when every picture is carried right and down within its field; the positions stay.
 
-    Parameters
-    ----------
-    run : Run
-    shift : int
-        In patches, at most the ``room`` of the test images; what leaves on one side would enter on the other.
-
-    Returns
-    -------
-    float
-        In [0, 1].
+    The shift is in patches, at most the ``room`` of the test images; what leaves on one side would enter on the other.
     """
     there = room(run.test_images, run.model.patch)
     require(0 <= shift <= there, "shift", shift, f"the pictures have room for 0 to {there}")
@@ -504,20 +419,12 @@ def _tables(net: ViT) -> list[Learned]:
 def after_training(run: Run) -> dict[str, Any]:
     """What a record keeps of a trained model beside its metrics; of a run on documents, what ``reading`` tells.
 
-    Parameters
-    ----------
-    run : Run
-        Finished.
-
-    Returns
-    -------
-    dict
-        shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
-        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
-        LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For
-        a configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that
-        the pictures have room for, and for one with resolutions extended_accuracy and rescaled_accuracy, one number a
-        resolution. JSON can hold all of it.
+    shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
+    nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
+    LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For a
+    configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that the
+    pictures have room for, and for one with resolutions extended_accuracy and rescaled_accuracy, one number a
+    resolution. JSON can hold all of it.
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """

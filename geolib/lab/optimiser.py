@@ -21,21 +21,10 @@ class Model(Protocol):
 
 
 def learning_rate(config: Config, step: int, total: int) -> float:
-    """The rate of a step: linear warm-up, then constant or half a cosine down to zero.
+    """The rate of a step, 0 ... total - 1: linear warm-up, then constant or half a cosine down to zero.
 
-    Parameters
-    ----------
-    config : Config
-    step : int
-        0 ... total - 1.
-    total : int
-        Steps of the whole run.
-
-    Returns
-    -------
-    float
-        lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with
-        t = (step - warmup) / (total - warmup).
+    lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with t = (step - warmup) / (total -
+    warmup).
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup

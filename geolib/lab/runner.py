@@ -60,20 +60,7 @@ def torchrun_rank() -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where runs are to be made.
-
-    Parameters
-    ----------
-    name : str
-        As records name it.
-    speed : Speed
-        Assumed of it.
-    is_gpu : bool
-    jobs : int
-        Runs at a time on the device.
-    devices : int
-        How many such devices work side by side.
-    """
+    """Where runs are to be made, its speed assumed: ``jobs`` at a time on each of ``devices`` side by side."""
 
     name: str
     speed: Speed
@@ -249,19 +236,9 @@ class ChildFailed(Exception):
 class Job:
     """One run of an experiment, with all that a process has to know to do it.
 
-    Parameters
-    ----------
-    config : Config
-    experiment, scale : str
-    folders : Folders
-    options : Options
-        Its checkpoint and time budget are not used: they follow from the folders and the deadline.
-    at_a_time : int
-        How many runs share the device.
-    deadline : float or None
-        When it has to end, as ``time.time`` counts.
-    again : bool
-        Whether it is made although there is a record.
+    Of ``options``, checkpoint and time budget are not used: they follow from the folders and the deadline, which is
+    when it has to end, as ``time.time`` counts. ``at_a_time`` runs share the device; ``again`` makes it although there
+    is a record.
     """
 
     config: Config

@@ -45,11 +45,6 @@ class Watch:
     """A context around the training loop that the loop reports to after each step and epoch.
 
     The runs it is told of are those of ``geolib.lab.training``, which imports this module.
-
-    Parameters
-    ----------
-    options : Options
-        Its checkpoint, checkpoint_seconds, time_budget and quiet.
     """
 
     def __init__(self, options: Options):

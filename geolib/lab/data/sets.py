@@ -120,21 +120,9 @@ class Spec:
 
 
 def load(name: str) -> Any:
-    """A data set by name.
+    """A data set by name: a ``Dataset``, or ``Documents``.
 
-    Parameters
-    ----------
-    name : str
-        A key of ``DATASETS``.
-
-    Returns
-    -------
-    Dataset or Documents
-
-    Raises
-    ------
-    LabError
-        For an unknown name, and when the data cannot be had or are not what they should be.
+    LabError for an unknown name, and when the data cannot be had or are not what they should be.
     """
     return spec(name).load()
 
@@ -211,16 +199,7 @@ def _load_varied() -> Dataset:
 
 
 def stratified_fifth(labels: np.ndarray) -> np.ndarray:
-    """True for a fifth of each class (rounded), the same ones every time.
-
-    Parameters
-    ----------
-    labels : array, (images,)
-
-    Returns
-    -------
-    array of bool, (images,)
-    """
+    """True for a fifth of each class (rounded), the same ones every time."""
     chosen = np.zeros(len(labels), dtype=bool)
     random = np.random.RandomState(0)  # its stream is frozen by NumPy's promise; default_rng's is not
     for value in np.unique(labels):
@@ -291,20 +270,7 @@ def _read_once(path: Path, changed: int) -> Dataset:
 def read_voxels(path: Path) -> Dataset:
     """Read and check voxels of ModelNet10: every azimuth of an object is a volume, and an object is in one part alone.
 
-    Parameters
-    ----------
-    path : Path
-        An npz file with voxels, bool (objects, azimuths, 32, 32, 32), label and is_test (objects,) and classes.
-
-    Returns
-    -------
-    Dataset
-        Volumes (1, 32, 32, 32), 0 or 1.
-
-    Raises
-    ------
-    LabError
-        When the file is cut off, damaged or holds something else; the message names the file and what to do.
+    LabError when the file is cut off, damaged or holds something else; the message names the file and what to do.
     """
     keys = ("voxels", "label", "is_test", "classes")
     arrays = _arrays_of(path, keys, f"put another there: {_MODELNET_FILE}")
@@ -383,24 +349,9 @@ def prepared_path(name: str) -> Path | None:
 
 
 def read_prepared(path: Path, name: str, classes: int) -> Dataset:
-    """Read and check prepared CIFAR arrays.
+    """Read and check prepared CIFAR arrays, of so many classes: uint8 images (images, 32, 32, 3), labels and classes.
 
-    Parameters
-    ----------
-    path : Path
-        An npz file with x_train and x_test, uint8 (images, 32, 32, 3), y_train, y_test and classes.
-    name : str
-    classes : int
-        How many there must be.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    LabError
-        When the file is cut off, damaged or holds something else; the message names the file and what to do.
+    LabError when the file is cut off, damaged or holds something else; the message names the file and what to do.
     """
     remedy = f"delete it and run `python -m geolib.lab data prepare {name}`, or copy it again"
     arrays = _arrays_of(path, ("x_train", "y_train", "x_test", "y_test", "classes"), remedy)
@@ -478,21 +429,9 @@ def _download(name: str) -> dict[str, np.ndarray]:
 
 
 def prepare(name: str) -> str:
-    """Write a data set's prepared arrays into $GEOLIB_DATA, unless they are there.
+    """Write a data set's prepared arrays into $GEOLIB_DATA, unless they are there; a sentence that says what was done.
 
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    str
-        A sentence that says what was done and where the file is.
-
-    Raises
-    ------
-    LabError
-        For an unknown name, no $GEOLIB_DATA, no way to download, or a folder that cannot be written.
+    LabError for an unknown name, no $GEOLIB_DATA, no way to download, or a folder that cannot be written.
     """
     spec(name)
     if name not in _CIFAR_CLASSES:
