@@ -12,7 +12,7 @@ Sizes of layers or heads that are 1 mean that all of them share what is learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
-from geolib.lab.reading import after_reading
+from geolib.lab.reading import after_reading, inputs_noted
 from geolib.lab.training import DocumentRun, Run
 from geolib.lie import shift_deviation, spectrum
 from geolib.rotations import grid_positions, rescale_positions
@@ -164,17 +164,20 @@ def attention_maps(model: ViT, images: Tensor, layer: int) -> Tensor:
     """
     require(0 <= layer < len(model.blocks), "layer", layer, f"there are {len(model.blocks)}, counted from 0")
     attention: Any = model.blocks[layer].attention
-    inputs: list[tuple[Any, ...]] = []
-    # As the model itself meets them, and not by a second copy of its forward pass.
-    handle = attention.register_forward_pre_hook(lambda _, given: inputs.append(given))
-    was_training = model.training
-    try:
-        model.eval()
+    with inputs_noted([attention]) as inputs, _evaluating(model):
         model(images)
-    finally:
-        handle.remove()
-        model.train(was_training)
     return attention.weights(*inputs[0])
+
+
+@contextmanager
+def _evaluating(model: ViT) -> Iterator[None]:
+    """Inside, the model is as in evaluation."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
@@ -250,11 +253,8 @@ def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: in
 @torch.no_grad()
 def _accuracy(net: ViT, score: Callable[[Tensor], Tensor], labels: Tensor, parts: Iterator[Tensor]) -> float:
     """The share of images whose highest score is their label's, in evaluation."""
-    was_training, right = net.training, 0
-    net.eval()
-    for part, truth in zip(parts, labels.split(BATCH)):
-        right += int((score(part).argmax(1) == truth).sum())
-    net.train(was_training)
+    with _evaluating(net):
+        right = sum(int((score(part).argmax(1) == truth).sum()) for part, truth in zip(parts, labels.split(BATCH)))
     return right / len(labels)
 
 
@@ -271,27 +271,30 @@ def moved_accuracy(run: Run, shift: int) -> float:
     Source: RF-13.
     """
     net = run.model
-    before = net.positions.clone()
-    with larger_tables(net, shift, run.config.method_options.get("std", 1.0)):
-        try:
-            net.positions.add_(shift)
-            return _accuracy(net, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
-        finally:
-            net.positions.copy_(before)
+    with larger_tables(net, shift, run.config.method_options.get("std", 1.0)), standing_at(net, net.positions + shift):
+        return _accuracy(net, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
+
+
+def larger_tables(net: ViT, cells: int, std: float) -> AbstractContextManager[None]:
+    """Inside, each table of learned vectors has more cells along every axis, drawn as the table was at the start."""
+
+    def larger(table: Learned) -> Tensor:
+        size = [side + cells for side in table.grid]
+        drawn = torch.randn(*size, table.vectors.shape[-1], generator=torch.Generator().manual_seed(0))
+        vectors = (std * drawn).to(table.vectors)
+        vectors[tuple(map(slice, table.grid))] = table.vectors.detach()
+        return vectors
+
+    return _with_tables(net, larger)
 
 
 @contextmanager
-def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
-    """Inside, each table of learned vectors has more cells along every axis, drawn as the table was at the start."""
+def _with_tables(net: ViT, make: Callable[[Learned], Tensor]) -> Iterator[None]:
+    """Inside, each table of learned vectors is what is made of it."""
     tables = _tables(net)
     trained = [table.vectors for table in tables]
-    for table, old in zip(tables, trained):
-        generator = torch.Generator().manual_seed(0)
-        size = [side + cells for side in table.grid]
-        vectors = std * torch.randn(*size, old.shape[-1], generator=generator)
-        vectors = vectors.to(old)
-        vectors[tuple(map(slice, table.grid))] = old.detach()
-        table.vectors = nn.Parameter(vectors)
+    for table in tables:
+        table.vectors = nn.Parameter(make(table))
     try:
         yield
     finally:
@@ -393,20 +396,14 @@ def standing_at(net: ViT, positions: Tensor) -> Iterator[None]:
         net.positions = before
 
 
-@contextmanager
-def stretched_tables(net: ViT, grid: tuple[int, ...]) -> Iterator[None]:
+def stretched_tables(net: ViT, grid: tuple[int, ...]) -> AbstractContextManager[None]:
     """Inside, each table of learned vectors is interpolated linearly onto a grid of another size."""
-    tables = _tables(net)
-    trained = [table.vectors for table in tables]
-    for table, old in zip(tables, trained):
-        rows = old.detach().movedim(-1, 0)[None]
-        stretched = F.interpolate(rows, grid, mode=_LINEAR[len(grid)], align_corners=False)
-        table.vectors = nn.Parameter(stretched[0].movedim(0, -1))
-    try:
-        yield
-    finally:
-        for table, old in zip(tables, trained):
-            table.vectors = old
+
+    def stretched(table: Learned) -> Tensor:
+        rows = table.vectors.detach().movedim(-1, 0)[None]
+        return F.interpolate(rows, grid, mode=_LINEAR[len(grid)], align_corners=False)[0].movedim(0, -1)
+
+    return _with_tables(net, stretched)
 
 
 def _tables(net: ViT) -> list[Learned]:
@@ -450,11 +447,11 @@ def after_training(run: Run) -> dict[str, Any]:
 def _of_generators(run: Run) -> dict[str, Any]:
     """The angles of LieRE's generators and their shift deviation, trained and before; nothing without LieRE."""
     kept: dict[str, Any] = {}
-    if _generators(run.model) is not None:
-        for when, model in (("", run.model), ("_start", model_at_start(run))):
-            if (angles := learned_angles(model)) is not None:
-                kept[f"angles{when}"] = seven_digits(angles)
-            kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
+    models = {"": run.model, "_start": model_at_start(run)} if _generators(run.model) is not None else {}
+    for when, model in models.items():
+        if (angles := learned_angles(model)) is not None:
+            kept[f"angles{when}"] = seven_digits(angles)
+        kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
     return kept
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from geolib.lab.causal import CausalAttention, Rotary, TurnedByData
+from geolib.lab.causal import Rotary, TurnedByData
 from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.training import DocumentRun
@@ -193,21 +193,16 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
 # What it forgets ----------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def layer_inputs(run: DocumentRun, tokens: Tensor) -> list[Tensor]:
-    """What the attention of each layer is given, (pieces, tokens, width) each, as the model itself meets it."""
-    inputs: list[Tensor] = []
-
-    def note(layer: CausalAttention, given: tuple[Tensor, ...]) -> None:
-        inputs.append(given[0].float())
-
-    handles = [layer.register_forward_pre_hook(note) for layer in run.model.attentions]
+@contextmanager
+def inputs_noted(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Any, ...]]]:
+    """Inside, what each layer is given is noted as the model itself meets it, not by a copy of its forward pass."""
+    noted: list[tuple[Any, ...]] = []
+    handles = [layer.register_forward_pre_hook(lambda _, given: noted.append(given)) for layer in layers]
     try:
-        run.scores(tokens.to(run.device))
+        yield noted
     finally:
         for handle in handles:
             handle.remove()
-    return inputs
 
 
 @torch.no_grad()
@@ -221,7 +216,10 @@ def gates_and_rates(run: DocumentRun, tokens: Tensor) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {}
     gates, rates = [], []
-    for layer, x in zip(run.model.attentions, layer_inputs(run, tokens)):
+    with inputs_noted(run.model.attentions) as inputs:
+        run.scores(tokens.to(run.device))
+    for layer, (given,) in zip(run.model.attentions, inputs):
+        x = given.float()
         if (logs := layer.log_gates(x)) is not None:
             gates.append(logs.double().cpu().transpose(0, 1))  # (heads, pieces, tokens)
         if isinstance(layer.turning, TurnedByData):
