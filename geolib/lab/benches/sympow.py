@@ -221,19 +221,12 @@ def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = 
         "backward: pairs": (5 * pairs * every, 3 * chunk / 2 * every, 8 * vector),
     }
     stages["all"] = tuple(map(sum, zip(*stages.values())))  # type: ignore[assignment]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, (products, others, moved) in stages.items():
         times = products / machine.products, others / machine.others, moved / machine.bytes
-        row: dict[str, Any] = {
-            "kernel": name,
-            "tokens": tokens,
-            "heads": heads,
-            "dim": dim,
-            "chunk": chunk,
-            "assumed": machine.name,
-        }
-        row |= {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
-        rows.append(row)
+        about = {"kernel": name, "tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
+        counts = {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
+        rows.append(about | counts)
     rows[-1]["milliseconds"] = sum(row["milliseconds"] for row in rows[:-1])
     return rows
 
@@ -260,58 +253,6 @@ def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H
     return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
 
 
-# Agreement ----------------------------------------------------------------------------------------------------------
-
-
-def trained_gates(heads: int, tokens: int, draw: torch.Generator) -> Tensor:
-    """Log gates as trained models have them, (1, heads, tokens): memories of 10 to 10,000 tokens, and some resets.
-
-    >>> trained_gates(2, 5, torch.Generator().manual_seed(0)).shape
-    torch.Size([1, 2, 5])
-    """
-    memory = torch.logspace(1, 4, heads)[:, None]
-    sharp = torch.rand(heads, tokens, generator=draw) < 1 / 4096
-    gates = -(2 * torch.rand(heads, tokens, generator=draw)) / memory
-    return torch.where(sharp, -8.0, gates)[None]
-
-
-def agreement(heads: int, tokens: int, dim: int, device: torch.device, rows: int = 64) -> list[dict[str, Any]]:
-    """Errors of bfloat16 inputs against sums over all pairs in float64, for softmax and for the chunked form.
-
-    Errors are those of ``rows`` queries spread over the sequence, relative, by head; the largest head counts.
-
-    >>> found = agreement(2, 300, 8, torch.device("cpu"), rows=16)
-    >>> [row["agreement"] for row in found]
-    ['scaled_dot_product_attention', 'chunked form']
-    """
-    draw = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, heads, tokens, dim, generator=draw).to(device, torch.bfloat16) for _ in range(3))
-    log_gates = trained_gates(heads, tokens, draw).to(device)
-    places = torch.linspace(tokens // rows, tokens - 1, rows, device=device).long()
-    sees = torch.arange(tokens, device=device) <= places[:, None]
-    with torch.no_grad():
-        found = {
-            "scaled_dot_product_attention": F.scaled_dot_product_attention(q[:, :, places], k, v, attn_mask=sees),
-            "chunked form": _chunked(q, k, v, log_gates)[:, :, places],
-        }
-        q, k, v = (t.double() for t in (q, k, v))
-        sums = log_gates.double().cumsum(-1)
-        scores = (q[:, :, places] @ k.mT).masked_fill(~sees, 0.0)
-        decay = (sums[:, :, places, None] - sums[:, :, None]).clamp(max=0).exp()
-        weights = {
-            "scaled_dot_product_attention": (scores / dim**0.5).masked_fill(~sees, float("-inf")).softmax(-1),
-            "chunked form": F.normalize(decay * scores**2, p=1, dim=-1),
-        }
-    rows_found = []
-    for name, ours in found.items():
-        wanted = weights[name] @ v
-        error = (ours.double() - wanted).norm(dim=(-2, -1)) / wanted.norm(dim=(-2, -1))
-        rows_found.append(
-            {"agreement": name, "tokens": tokens, "heads": heads, "dim": dim, "error": float(error.max())}
-        )
-    return rows_found
-
-
 # The run ------------------------------------------------------------------------------------------------------------
 
 
@@ -322,7 +263,7 @@ def run(
     repeats: int = 3,
     patience: float = PATIENCE,
 ) -> list[dict[str, Any]]:
-    """Measure: rows by ``form``, ``pass`` and ``tokens``, timed or skipped, then of kernel, engine and agreement.
+    """Measure: rows by ``form``, ``pass`` and ``tokens``, timed or skipped, then of kernel and engine.
 
     Lengths rise; ``repeats`` is the turns of each form at each length, one where passes take seconds; ``patience`` the
     seconds that a pass may take, by what it took at the length before. There are 8 heads on a GPU, 2 on a processor.
@@ -350,8 +291,7 @@ def run(
             last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
             rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": peak(work, device)})
     rows += kernel_rows(8, LENGTHS[-1], 64, 1024)
-    rows.append(engine_row(8, LENGTHS[-1], 64, 512))
-    return rows + agreement(heads, lengths[-1], dim, device)
+    return [*rows, engine_row(8, LENGTHS[-1], 64, 512)]
 
 
 def _reason(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,24 +25,6 @@ BOOKS_FOLDER = "books"  # in $GEOLIB_DATA, with the folders train and heldout
 DOCUMENTS_VARIABLE = "GEOLIB_DOCUMENTS"
 HELD_OUT = 10  # every tenth author is kept for testing where a directory has no split of its own
 STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left out
-
-
-class Part(Protocol):
-    """Documents that are trained on, or those that are tested on."""
-
-    @property
-    def titles(self) -> Sequence[str]:
-        """One for each document."""
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        """Tokens of each document."""
-
-    def cut(self, document: int, start: int, count: int) -> np.ndarray:
-        """Tokens start ... start + count - 1 of a document, (count,) of whole numbers."""
-
-    def digest(self) -> str:
-        """A fingerprint of the part."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +75,10 @@ class Rows:
         for row in (0, -1):
             whole.update(np.ascontiguousarray(self.array[row]).tobytes())
         return whole.hexdigest()
+
+
+Part = Bytes | Rows
+"""Documents that are trained on, or those that are tested on."""
 
 
 @dataclass(frozen=True)
