@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import IO
 
 import torch
 
@@ -37,7 +36,7 @@ from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError, remove
 from geolib.lab.records import Folders, Record, device_name, run
 from geolib.lab.training import RECORDED_PRECISION, precision_of
-from geolib.lab.watch import Diverged, Stopped
+from geolib.lab.watch import Diverged, Stopped, requests_to_stop
 
 POLL_SECONDS = 0.5  # between two looks at what other processes have done
 CHILD_POLL_SECONDS = 0.1  # between two looks at child processes
@@ -309,7 +308,7 @@ def side_by_side(jobs: Iterable[Job | None], count: int) -> Iterator[tuple[Job, 
     when all processes have written their checkpoints and ended.
     """
     waiting, working, more = iter(jobs), list[_Child](), True
-    with _requests_to_stop() as asked:
+    with requests_to_stop() as asked:
         try:
             while more or working:
                 while more and len(working) < count and not asked:
@@ -356,25 +355,6 @@ def _start(job: Job, count: int) -> _Child:
             start_new_session=True,
         )
     return _Child(job, process, errors)
-
-
-@contextmanager
-def _requests_to_stop() -> Iterator[list[int]]:
-    """The signals that asked this process to stop, as they come; a second one of a kind does what it did before."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        signal.signal(number, before[number])
-
-    before: dict[int, Any] = {}
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        before[kind] = signal.signal(kind, ask) or signal.SIG_DFL
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # The runner ---------------------------------------------------------------------------------------------------------
