@@ -11,15 +11,13 @@ Exponentials are computed in float32, or in float64 when an input is float64, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from geolib._checks import (
     angle_dtype,
@@ -28,6 +26,7 @@ from geolib._checks import (
     check_positions,
     check_skew,
     check_square,
+    is_transformed,
     readable,
     require,
 )
@@ -164,9 +163,17 @@ _lean_expm1_backward = _operator(_expm1_backward_in_pieces)
 _lean_expm1.register_fake(lambda A: torch.empty_like(A, memory_format=torch.contiguous_format))
 _lean_expm1_backward.register_fake(lambda A, _: torch.empty_like(A, memory_format=torch.contiguous_format))
 _lean_expm1.register_autograd(
-    lambda ctx, gradient: _lean_expm1_backward(*ctx.saved_tensors, gradient),
+    lambda ctx, gradient: _expm1_gradient(ctx.saved_tensors[0], gradient),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
 )
+
+
+def _expm1_gradient(A: Tensor, gradient: Tensor) -> Tensor:
+    """By the operator, or, where the gradient will be differentiated itself, by what can be."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return _expm1_adjoint(A, gradient, _squarings(A))
+    return _lean_expm1_backward(A, gradient)
+
 
 OPERATORS: dict[str, Callable[..., Tensor]] = {
     "geolib::expm1": _expm1_in_pieces,
@@ -346,8 +353,9 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     Notes
     -----
     Memory for the backward pass is one matrix a point of a ray and generator, not one for each step of the exponential;
-    differentiable once. On a ray the k-th power stands for exp(k u): for positions that are a grid's in float32 the two
-    differ by the rounding of p. On a GPU the squarings are as many as serve up to 14,000 rad; beyond, it is NaN.
+    differentiable any number of times, and seen through by vmap, grad and jvp. On a ray the k-th power stands for
+    exp(k u): for positions that are a grid's in float32 the two differ by the rounding of p. On a GPU the squarings are
+    as many as serve up to 14,000 rad; beyond, it is NaN.
 
     Source: LR-A1, LR-B5, LR-3D.
 
@@ -386,18 +394,12 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         rays = _alone(places) if alone else find_rays(places)
     with full_precision(generators.device):
         elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
-        _refuse_tangents(elements)
-        E = _lean_expm1(elements).view(len(rays.primitives), math.prod(lead), b, b)
-        R, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
+        shape, sides = (len(rays.primitives), math.prod(lead), b, b), sum(rays.stages, ())
+        if is_transformed(elements):  # an operator is opaque to vmap, grad and jvp
+            R = _along_rays(_expm1(elements, _squarings(elements)).view(shape), rays.place, sides)
+        else:
+            R, _ = _OnRays.apply(_lean_expm1(elements).view(shape), elements, rays.place, *sides)
         return R.view(len(rays.place), *lead, b, b)
-
-
-def _refuse_tangents(A: Tensor) -> None:
-    """An operator loses the tangents of forward-mode differentiation without a word."""
-    if not torch.compiler.is_compiling() and forward_ad.unpack_dual(A).tangent is not None:
-        raise NotImplementedError(
-            "rotations of positions have derivatives in reverse mode only; in forward mode exp_skew has one"
-        )
 
 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
@@ -411,13 +413,12 @@ class _OnRays(torch.autograd.Function):
     """Rotations of all tokens, (tokens, n, b, b), and of all slots, from exp - I at the primitives.
 
     ``sides`` are left, right, left, ... of the stages. By hand, so that all slots share one tensor, and their gradients
-    another: copies would take longer than products.
+    another: copies would take longer than products. A, of which E is exp(A) - I, is there for second derivatives; it is
+    kept for the first ones anyway, and E is not.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(E: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(E: Tensor, A: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
         known = len(E)
         R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
         R[:known] = E
@@ -429,18 +430,21 @@ class _OnRays(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        E, *indices = inputs
-        ctx.primitives = len(E)
+        E, *others = inputs
+        ctx.primitives = E.shape[:2]
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(output[1], *indices)
+        ctx.save_for_backward(output[1], *others)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        R, place, *sides = ctx.saved_tensors
+        R, A, place, *sides = ctx.saved_tensors
+        others = (None,) * (2 + len(sides))
         if gradient is None:
-            return (None,) * (2 + len(sides))
+            return None, *others
+        if torch.is_grad_enabled():  # the gradient will be differentiated
+            E = _expm1(A, _squarings(A)).unflatten(0, ctx.primitives)
+            return *torch.autograd.grad(_along_rays(E, place, sides), E, gradient, create_graph=True), *others
         with full_precision(R.device):
             total = torch.zeros_like(R).index_add_(0, place, gradient)
             known = len(R)
@@ -449,7 +453,15 @@ class _OnRays(torch.autograd.Function):
                 g = total[known : known + len(left)]
                 total.index_add_(0, left, g @ R.index_select(0, right).mT)
                 total.index_add_(0, right, R.index_select(0, left).mT @ g)
-        return total[: ctx.primitives], None, *(None for _ in sides)
+        return total[: ctx.primitives[0]], *others
+
+
+def _along_rays(E: Tensor, place: Tensor, sides: Sequence[Tensor]) -> Tensor:
+    """The rotations of ``_OnRays``, by steps that can be differentiated again."""
+    R = E + torch.eye(E.shape[-1], dtype=E.dtype, device=E.device)
+    for left, right in zip(sides[::2], sides[1::2]):
+        R = torch.cat([R, R[left] @ R[right]])
+    return R[place]
 
 
 def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:

@@ -585,8 +585,9 @@ class FocusedByBlocks(Focused):
     """The same numbers for a long sequence on a CPU, without a matrix of weights where nothing else asks for one.
 
     It works through blocks of queries that stay in the cache: slower than the literal form at some hundreds of tokens,
-    faster from a thousand on, the sooner the larger the batch. Compiled and on a GPU the literal form is a few large
-    kernels. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal form.
+    faster from a thousand on without gradients, and with them for larger batches. Compiled and on a GPU the literal
+    form is a few large kernels. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal
+    form.
 
     Source: RF-FUSED, RF-22.
     """

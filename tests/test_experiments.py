@@ -32,7 +32,7 @@ from geolib.lab.experiments.papers.riemannformer import (
 from geolib.lab.experiments.papers.scales import SCALE, start_of
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
 from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
-from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error
+from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error, verdict
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, provenance, table, tables_of
 from geolib.lab.models import ViT
 from geolib.lab.records import Record
@@ -674,8 +674,29 @@ def test_mcnemar_is_two_tails_of_a_fair_coin():
 
 
 @pytest.mark.parametrize(
+    ("ends", "named", "expected"),
+    [
+        ((0.1, 0.4), 0, "seen"),
+        ((0.1, 0.4), 0.4, "seen"),
+        ((0.1, 0.4), 0.5, "not seen"),  # above zero, and smaller than what is claimed
+        ((0.0, 0.4), 0, "undecided"),
+        ((-0.1, 0.4), 0.4, "undecided"),
+        ((-0.1, 0.4), 0.5, "not seen"),
+        ((-0.4, 0.0), 0, "undecided"),
+        ((-0.4, 0.0), 0.1, "not seen"),
+        ((-0.4, -0.1), 0, "turned round"),
+        ((-0.4, -0.1), 0.5, "turned round"),
+    ],
+)
+def test_a_verdict_looks_at_zero_and_at_the_size_named(ends, named, expected):
+    assert verdict(*ends, named) == expected
+
+
+@pytest.mark.parametrize(
     ("call", "complaint"),
     [
+        (lambda: verdict(2.0, 1.0), r"low: got 2\.0 above high 1\.0; the ends of an interval, the lower first"),
+        (lambda: verdict(0, 1, -0.1), r"named: got -0\.1; it must be 0 or above"),
         (lambda: sampling_error(-0.01, 9), r"accuracy: got -0\.01; it must be in \[0, 1\]"),
         (lambda: sampling_error(1.01, 9), r"accuracy: got 1\.01; it must be in \[0, 1\]"),
         (lambda: sampling_error(0.8, 0), "images: got 0; it must be above 0"),

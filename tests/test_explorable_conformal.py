@@ -128,7 +128,7 @@ def test_query_and_tokens_must_fit():
 @pytest.fixture
 def place(browser):
     """A page with one explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "ConformalScale", state_of("ConformalScale", unfold=4))
+    place = Place(browser, "ConformalScale", state_of("ConformalScale"))
     yield place
     place.close()
 
@@ -148,6 +148,7 @@ def test_the_query_follows_a_hand_along_the_line_and_on_the_map(place, way):
     move(page.locator("#one .line .geo-reach"), -4 * (two - one), 0)
     assert place.values()["query"] == 6
     assert page.locator("#one .ball").nth(6).get_attribute("class") == "ball here"
+    place.set(view="scores")
     surface = page.locator("#one .surface")
     cell = surface.bounding_box()["height"] / 16
     box = surface.bounding_box()
@@ -167,21 +168,31 @@ def test_equal_circles_hold_arrows_that_shrink_as_lengths_do(place):
     assert found[0] == pytest.approx(float(circles[0]), abs=0.1)
     place.set(law="free", w=0.0)
     assert len(set(arrow_lengths(place))) == 1
-    said = " ".join(place.page.locator("#one .geo-say").all_text_contents())
-    assert "no change" in said
     place.set(w=0.1)
     assert arrow_lengths(place)[-1] > 2 * found[0]
-    assert "sharper" in " ".join(place.page.locator("#one .geo-say").all_text_contents())
 
 
-def test_panels_unfold_one_by_one(place):
-    parts = "() => ['.line', '.geo-board', '.after', '.cover'].map((e) => document.querySelector('#one ' + e)"
-    for unfold, name in enumerate(("Lengths", "All scores", "One row", "Weights"), start=1):
+@pytest.mark.parametrize(("w", "verdict"), [(-0.1, "flatter."), (0.0, "no change."), (0.1, "sharper.")])
+def test_a_row_grows_flatter_below_the_scale_1_and_sharper_above(place, w, verdict):
+    place.set(view="weights", law="free", w=w)
+    assert place.page.locator("#one .weights .geo-say").text_content().endswith(verdict)
+
+
+@pytest.mark.parametrize("width", [360, 760])
+def test_a_tab_shows_one_panel_alone_and_moves_nothing_below_it(browser, width):
+    place = Place(browser, "ConformalScale", state_of("ConformalScale"), viewport={"width": width, "height": 900})
+    parts = ["#one .ball", "#one .surface", "#one .row .after", "#one .weights .after"]
+    below = set()
+    for i, (name, view) in enumerate(
+        [("Lengths", "lengths"), ("All scores", "scores"), ("One row", "row"), ("Weights", "weights")]
+    ):
         place.page.get_by_role("button", name=name).click()
         place.settle()
-        assert place.values()["unfold"] == unfold
-        shown = place.page.evaluate(parts + ".getClientRects().length > 0)")
-        assert shown == [i < unfold for i in range(4)]
+        assert place.values()["view"] == view
+        assert [place.page.locator(part).first.is_visible() for part in parts] == [j == i for j in range(4)]
+        below.add(place.page.locator("#one .geo-panel").bounding_box()["y"])
+    assert len(below) == 1
+    place.close()
 
 
 def test_another_law_keeps_the_scale_and_takes_another_w(place):
@@ -201,6 +212,7 @@ def test_another_law_keeps_the_scale_and_takes_another_w(place):
 def test_the_bars_of_the_scores_shrink_by_the_factor(place):
     heights = """() => ["before", "after"].map((kind) => [...document.querySelector("#one svg ." + kind)
         .getAttribute("d").matchAll(/M\\S+ (\\S+)V([^h]+)/g)].map((bar) => bar[1] - bar[2]))"""
+    place.set(view="row")
     before, after = place.page.evaluate(heights)
     expected = [1.1 ** (-(10 + n) / 2) for n in range(16)]
     assert [b / a for a, b in zip(before, after) if abs(a) > 10] == pytest.approx(

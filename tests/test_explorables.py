@@ -131,7 +131,7 @@ def test_every_module_of_an_explorable_is_in_the_registry():
 
 # Some begin with a part of what they can show; what holds of all is tested where all is shown.
 UNFOLDED = {
-    "ConformalScale": {"unfold": 4},
+    "ConformalScale": {"view": "scores"},
     "ConformalState": {"example": "wander", "token": 8},
     "SphereTransport": {"progress": 3},
     "TwoMirrors": {"mirrors": 2},
@@ -213,7 +213,7 @@ def test_every_control_has_a_name_and_the_keyboard_moves_it_and_the_picture(pair
 def test_mouse_and_finger_take_every_handle_and_slider_and_leave_the_other_copy_alone(pair):
     other = pair.drawing("two")
     for move in (pair.drag, pair.swipe):
-        handles = pair.page.locator("#one .geo-reach, #one [data-drag]")
+        handles = pair.page.locator("#one :is(.geo-reach, [data-drag]):visible")
         for i in range(min(handles.count(), 6)):  # the clock has twelve of one kind
             before = pair.values()
             for way in ((24, -16), (-24, 16), (24, 16), (-24, -16), (0, 30), (0, -30)):
@@ -236,7 +236,7 @@ def test_mouse_and_finger_take_every_handle_and_slider_and_leave_the_other_copy_
 @every_pair
 def test_every_picture_says_what_it_shows_and_the_words_follow_the_state(pair):
     labels = """() => [...document.querySelectorAll("#one svg, #one canvas")]
-        .filter((e) => !e.closest("[aria-hidden=true]"))
+        .filter((e) => !e.closest("[aria-hidden=true]") && e.getClientRects().length)
         .map((e) => [e.getAttribute("role"), e.getAttribute("aria-label") ?? ""])"""
     before = pair.page.evaluate(labels)
     assert before
@@ -309,7 +309,7 @@ def test_each_begins_with_a_question(pair):
     asked = pair.page.locator("#one .geo-ask")
     assert asked.count() == 1
     assert asked.text_content().endswith("?")
-    box, first = asked.bounding_box(), pair.page.locator("#one :is(svg, input)").first.bounding_box()
+    box, first = asked.bounding_box(), pair.page.locator("#one :is(svg, input):visible").first.bounding_box()
     assert box["y"] < first["y"]
 
 

@@ -539,7 +539,7 @@ def test_autocast_does_not_touch_gradients_along_rays():  # LR-B5
     rays = find_rays(grid_positions(4, 4))
     R = exp_skew(random_skew(8, len(rays.primitives), 1, size=6.0, seed=15)).float()
     E = (R - torch.eye(8)).requires_grad_()
-    along, _ = _OnRays.apply(E, rays.place, *sum(rays.stages, ()))
+    along, _ = _OnRays.apply(E, E, rays.place, *sum(rays.stages, ()))
     weights = torch.randn(along.shape, generator=torch.Generator().manual_seed(7))
     (wanted,) = torch.autograd.grad(along, E, weights, retain_graph=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -554,16 +554,27 @@ def test_many_sets_of_generators_may_be_mapped_over():  # LR-A1
     assert_close(mapped, torch.stack([placed_rotations(positions, A, rays) for A in generators]), atol=1e-12, rtol=0)
 
 
-def test_forward_mode_is_refused_and_not_answered_by_zero():  # LR-A1
+def test_rotations_at_positions_are_differentiated_twice_and_seen_through_by_transforms():  # LR-A1
     generators, tangents = random_skew(6, 2, 2, seed=18)
-    positions = grid_positions(2, 2)
+    positions = grid_positions(3, 4)
     rays = find_rays(positions)
-    with pytest.raises(NotImplementedError, match="reverse mode only; in forward mode exp_skew has one"):
-        torch.func.jvp(lambda A: placed_rotations(positions, A, rays), (generators,), (tangents,))
-    step = 1e-6
-    _, tangent = torch.func.jvp(exp_skew, (generators,), (tangents,))
-    between = exp_skew(generators + step * tangents) - exp_skew(generators - step * tangents)
-    assert_close(tangent, between / (2 * step), atol=1e-8, rtol=0)
+    assert rays.stages  # products along rays too
+    weights = torch.randn(12, 6, 6, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+
+    def placed(A):
+        return (placed_rotations(positions, A, rays) * weights).sum().sin()
+
+    def one_by_one(A):
+        return (exp_skew(torch.tensordot(positions.double(), A, dims=([1], [0]))) * weights).sum().sin()
+
+    wanted = torch.autograd.functional.hessian(one_by_one, generators)
+    assert wanted.abs().max() > 1
+    assert_close(torch.autograd.functional.hessian(placed, generators), wanted, atol=1e-9, rtol=0)
+    assert_close(torch.func.jacrev(torch.func.grad(placed))(generators), wanted, atol=1e-9, rtol=0)
+    slope = torch.func.grad(one_by_one)(generators)
+    assert_close(torch.func.vmap(torch.func.grad(placed))(generators[None])[0], slope, atol=1e-10, rtol=0)
+    tangent = torch.func.jvp(placed, (generators,), (tangents,))[1]
+    assert_close(tangent, (slope * tangents).sum(), atol=1e-9, rtol=0)
 
 
 def test_the_operators_give_what_lies_in_memory_as_a_graph_is_told():

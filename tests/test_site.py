@@ -895,6 +895,28 @@ def test_the_ledger_says_the_statement_first_and_filters(fresh, address):
     assert 0 < page.evaluate(shown) < count / 4
 
 
+def test_a_change_in_the_text_leaves_the_rest_of_the_page_styled(browser, fresh, address):
+    page = fresh(viewport=DESK)
+    page.goto(address + "chapters/03_rotations.html", wait_until="load")
+    page.wait_for_timeout(1500)
+    browser.start_tracing(page=page, categories=["devtools.timeline"])
+    page.evaluate("""() => { document.querySelector('article section p').append(document.createElement('b'));
+      document.body.getBoundingClientRect(); }""")
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    styled = [event["args"]["elementCount"] for event in events if "elementCount" in event.get("args", {})]
+    whole = page.evaluate("document.querySelectorAll('*').length")
+    assert 0 < sum(styled) < whole / 20
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_has_its_palette_before_its_text(fresh, address, scheme):
+    page = fresh(color_scheme=scheme)
+    page.add_init_script("""document.addEventListener("readystatechange", () => {
+      window.early = document.documentElement.dataset.theme; }, { once: true })""")
+    page.goto(address + "chapters/03_rotations.html", wait_until="load")
+    assert page.evaluate("[window.early, document.documentElement.dataset.theme]") == [scheme, scheme]
+
+
 def test_browsers_find_an_icon_where_they_ask_unasked():
     assert (SITE / "favicon.ico").read_bytes()[:4] == b"\0\0\1\0"
 

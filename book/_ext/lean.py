@@ -3,6 +3,7 @@
 - An icon is a drawing in the page, taken from the theme's collection; the collection, 1.5 MB, is left out.
 - A picture is fetched when it comes near; its place has its size before.
 - The search's script and index come with the search page alone.
+- The palette is known before the first line is drawn: the theme asks late, and then the whole page is styled anew.
 - The search shows a stretch of a page's text, not of its margins.
 """
 
@@ -22,6 +23,9 @@ SOURCE = re.compile(r'\bsrc="([^":?]+)"')
 LENGTH = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)(pt|px)?"[^>]*?\b(?:width|height)="([\d.]+)')
 SCRIPT_OF_ICONS = re.compile(r'\s*<script defer src="[^"]*scripts/fontawesome\.js[^"]*"></script>')
 SCRIPTS_OF_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>')
+THEME_ASKED_LATE = 'dataset.theme = localStorage.getItem("theme") || "auto";'
+THEME_KNOWN = """dataset.theme = { light: "light", dark: "dark" }[document.documentElement.dataset.mode]
+      ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");"""
 
 
 def drawing(collection: str, found: re.Match[str]) -> str:
@@ -76,7 +80,7 @@ def lighten(app: Sphinx, problem: Exception | None) -> None:
 
     for path in Path(app.outdir).rglob("*.html"):
         page = path.read_text("utf-8")
-        lean = SCRIPT_OF_ICONS.sub("", page)
+        lean = SCRIPT_OF_ICONS.sub("", page).replace(THEME_ASKED_LATE, THEME_KNOWN)
         lean = ICON.sub(lambda found: draw(found[0]), lean)
         lean = PICTURE.sub(lambda found, folder=path.parent: waiting(found[0], folder), lean)
         if path.name != "search.html":

@@ -64,25 +64,28 @@ export function describe(state) {
 
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const NAMES = ["unfold", "law", "w", "alpha", "query", "tokens"];
+const NAMES = ["view", "law", "w", "alpha", "query", "tokens"];
 const LAWS = [["bounded", "sᵐ with s = eʷ / (eʷ + α)"], ["free", "sᵐ with s = eʷ"],
   ["slow", "s^log(1+m), same s"]];
 const ALPHAS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 // The slider of w goes by steps: [lowest w, step, steps]; a free w only stays near 0.
 const REACH = { bounded: [-2, 0.05, 160], slow: [-2, 0.05, 160], free: [-0.4, 0.005, 120] };
 
-const STAGES = [["Lengths", "Draw w to the left. The arrows are all the same two numbers: which measures least?"],
-  ["All scores", "A score is multiplied by both lengths. Which scores fade most, near ones or far ones?"],
-  ["One row", "Move the query. Outlines: its scores as they were. Which key has the largest score now?"],
-  ["Weights", "Move the query to the end. Does its row of weights grow sharper or flatter?"]];
+// What is shown, one at a time: its name, its button, its question.
+const VIEWS = [
+  ["lengths", "Lengths", "Draw w to the left. Which of these equal arrows measures least?"],
+  ["scores", "All scores", "A score takes both lengths. Do near or far ones fade most?"],
+  ["row", "One row", "Move the query. Which key has the largest score now?"],
+  ["weights", "Weights", "Move the query to the end. Does its row grow sharper or flatter?"]];
 
 const CSS = `
-.geo .conformal [hidden] { display: none; }
-.geo .conformal .geo-say { min-height: 1.4em; }
 .geo .conformal { display: grid; gap: 14px; padding: 14px 16px 18px; }
 .geo .conformal > div { min-width: 0; }
-.geo .conformal .geo-columns { padding: 0; grid-template-columns: 9fr 11fr; }
-.geo .conformal .geo-columns > div { min-width: 0; }
+.geo .conformal .views { min-height: 240px; align-content: center; }
+.geo .conformal .view { min-width: 0; display: grid; gap: 6px; }
+.geo .conformal .view[hidden] { display: none; }
+.geo .conformal .view.scores { grid-template-columns: 240px minmax(0, 1fr); gap: 6px 28px; align-items: center; }
+.geo .conformal .view.scores > div { min-width: 0; display: grid; gap: 6px; }
 .geo .conformal .line svg { overflow: hidden; margin: 4px 0; }
 .geo .conformal .ball { fill: none; stroke: var(--rule); }
 .geo .conformal .ball.here { fill: var(--warm); fill-opacity: 0.12; stroke: var(--warm); stroke-width: 2; }
@@ -91,16 +94,17 @@ const CSS = `
 .geo .conformal .before { fill: none; stroke: var(--soft); stroke-width: 1.2; }
 .geo .conformal .after { fill: var(--join); stroke: none; opacity: 0.75; }
 .geo .conformal .even { stroke: var(--text); stroke-dasharray: 3 3; }
-.geo .conformal .row { fill: none; stroke: var(--text); stroke-width: 2; }
+.geo .conformal rect.row { fill: none; stroke: var(--text); stroke-width: 2; }
 .geo .conformal .surface { fill: transparent; cursor: ns-resize; }
-.geo .conformal .geo-board { max-width: 300px; margin: 6px 0 4px; }
 .geo .conformal .bar { display: inline-block; width: 72px; height: 10px; margin: 0 4px; border: 1px solid var(--line); }
 .geo .conformal .less { background: linear-gradient(to right, var(--cool), var(--ground)); }
 .geo .conformal .more { background: linear-gradient(to right, var(--ground), var(--warm)); }
 @container (max-width: 560px) {
   .geo .conformal { padding: 10px 8px 14px; gap: 12px; }
-  .geo .conformal .geo-columns { grid-template-columns: minmax(0, 1fr); }
-  .geo .conformal .geo-board { margin: 6px auto 4px; }
+  .geo .conformal .geo-ask { min-height: 2.8em; }
+  .geo .conformal .views { min-height: 280px; }
+  .geo .conformal .view.scores { grid-template-columns: 170px minmax(0, 1fr); gap: 10px; }
+  .geo .conformal .bar { width: 28px; }
 }`;
 
 /** Tokens on a line: at each the same vector, as long as it measures there, and the circle of the length 1. */
@@ -180,16 +184,15 @@ function factorMap(parent, onQuery) {
 function bars(parent, what) {
   const { picture, marks, frame, x, y } = chart(parent), after = svg("path", { class: "after" }, marks);
   const before = svg("path", { class: "before" }, marks), even = svg("path", { class: "even" }, marks);
-  return (state, low, high, ticks, one, two, level) => {
+  return (state, low, high, ticks, one, two, level = null) => {
     const { tokens } = state, keys = [...new Set([0, 5, 10, 15, 20, 25, 30].filter((n) => n < tokens))];
-    frame({ xs: [-0.6, tokens - 0.4], ys: [low, high], height: level ? 168 : 132, yTicks: ticks, xTicks: keys,
-      xLabel: level ? "key n" : "" });
+    frame({ xs: [-0.6, tokens - 0.4], ys: [low, high], height: 180, yTicks: ticks, xTicks: keys, xLabel: "key n" });
     const half = 0.36 * (x(1) - x(0)), base = y(0);
     const bar = (value, n) => `M${(x(n) - half).toFixed(1)} ${base.toFixed(1)}V${y(value).toFixed(1)}`
       + `h${(2 * half).toFixed(1)}V${base.toFixed(1)}z`;
     set(before, { d: one.map(bar).join("") });
     set(after, { d: two.map(bar).join("") });
-    if (level) set(even, { d: `M${x(-0.6)} ${y(level)}H${x(tokens - 0.4)}` });
+    if (level !== null) set(even, { d: `M${x(-0.6)} ${y(level)}H${x(tokens - 0.4)}` });
     set(picture, { "aria-label": `Bars of the query’s ${what} over the keys, before and after: ${describe(state)}` });
   };
 }
@@ -203,11 +206,22 @@ function render({ model, el }) {
   const toQuery = (m) => change({ query: clamp(m, 0, read().tokens - 1) });
 
   const question = ask(root, "");
-  const stages = pick(root, "What is shown", STAGES.map(([word], i) => [i + 1, word]), (unfold) => change({ unfold }));
-  const top = html("div", { class: "line geo-stay" }, root);
-  const first = html("p", { class: "geo-say" }, top);
-  const drawLine = line(top, toQuery);
-  html("p", { class: "geo-note" }, root, "Circle: length 1. Arrow: the same vector, as long as it measures.");
+  const tabs = pick(root, "What is shown", VIEWS.map(([name, word]) => [name, word]), (view) => change({ view }));
+  const area = html("div", { class: "views geo-stay" }, root);
+  const views = Object.fromEntries(VIEWS.map(([name]) => [name, html("div", { class: `view ${name}` }, area)]));
+  const first = html("p", { class: "geo-say" }, views.lengths);
+  const drawLine = line(html("div", { class: "line" }, views.lengths), toQuery);
+  html("p", { class: "geo-note" }, views.lengths, "Circle: length 1. Arrow: the same vector, as long as it measures.");
+  const drawMap = factorMap(html("div", {}, views.scores), toQuery), beside = html("div", {}, views.scores);
+  const second = html("p", { class: "geo-say" }, beside), key = html("p", { class: "geo-note" }, beside);
+  key.append("× 0", html("span", { class: "bar less" }), "× 1", html("span", { class: "bar more" }), "× ∞");
+  const constant = html("p", { class: "geo-note" }, beside);
+  html("p", { class: "geo-note" }, views.row, "Scores of the query’s row: outline before, filled after.");
+  const drawScores = bars(html("div", {}, views.row), "scores");
+  const third = html("p", { class: "geo-say" }, views.weights);
+  const drawWeights = bars(html("div", {}, views.weights), "weights");
+  html("p", { class: "geo-note" }, views.weights,
+    "Outline before, filled after; dashed: all alike. Cover: e to the entropy.");
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const w = slider(controls, { label: "Learned number w", min: 0, step: 1, tone: "join", onInput(i) {
@@ -224,24 +238,10 @@ function render({ model, el }) {
     change({ law: next, w: Math.round(1e4 * clamp(rawOf(next, s, state.alpha), low, low + step * steps)) / 1e4 });
   } });
 
-  const columns = html("div", { class: "geo-columns" }, root);
-  const [left, right] = [html("div", {}, columns), html("div", {}, columns)];
-  const second = html("p", { class: "geo-say" }, left);
-  const drawMap = factorMap(left, toQuery);
-  const key = html("p", { class: "geo-note" }, left);
-  key.append("× 0", html("span", { class: "bar less" }), "× 1", html("span", { class: "bar more" }), "× ∞");
-  const constant = html("p", { class: "geo-note" }, left);
-  const [upper, lower] = [html("div", {}, right), html("div", { class: "cover" }, right)];
-  html("p", { class: "geo-note" }, upper, "Scores of the query’s row: outline before, filled after.");
-  const drawScores = bars(html("div", {}, upper), "scores");
-  const third = html("p", { class: "geo-say" }, lower);
-  html("p", { class: "geo-note" }, lower, "Weights, their softmax; dashed: all alike. “Cover”: e to the entropy.");
-  const drawWeights = bars(html("div", {}, lower), "weights");
-
   place.start((state) => {
-    question.textContent = STAGES[state.unfold - 1][1];
-    stages.update(state.unfold);
-    [columns, upper, lower].forEach((part, i) => { part.hidden = state.unfold < i + 2; });
+    question.textContent = VIEWS.find(([name]) => name === state.view)[2];
+    tabs.update(state.view);
+    for (const [name, view] of Object.entries(views)) view.hidden = name !== state.view;
     const log = logScale(state), s = show(Math.exp(log), 3), [from, step, steps] = REACH[state.law];
     w.update((state.w - from) / step, `${show(state.w, 3, true)}, so s = ${s}`, steps);
     alpha.row.style.display = state.law === "free" ? "none" : "";
@@ -253,20 +253,23 @@ function render({ model, el }) {
     const power = state.law === "slow" ? "s^(log(1 + m)/2)" : "s^(m/2)";
     say(first, "With ", ["join", `s = ${s}`], ` a vector of length 1 measures ${power} = `,
       ["warm", times(lengths(state)[state.query])], " at ", ["warm", `m = ${state.query}`], ".");
-    const same = state.law === "slow" ? "where (1 + m)(1 + n) is" : "along m + n, the rising diagonals";
-    constant.textContent = `Constant ${same}; Δ = n − m has no part in it.`;
+    const same = state.law === "slow" ? "where (1 + m)(1 + n) is" : "along the rising diagonals, m + n";
+    constant.textContent = `Constant ${same}: Δ = n − m has no part in it.`;
     say(second, "Scores of row ", ["warm", state.query], ": ×\u00a0", ["join", times(factor[0])],
       " at n = 0 to ×\u00a0",
       ["join", times(factor.at(-1))], ` at n = ${state.tokens - 1}.`);
     const [old, now] = [spread(before), spread(after)];
     const verdict = Math.abs(now - old) < 0.05 ? "no change." : now > old ? "flatter." : "sharper.";
     say(third, "Its weights cover ", ["soft", show(old, 1)], " → ", ["join", show(now, 1)], ` tokens: ${verdict}`);
-    drawLine(state);
-    if (state.unfold > 1) drawMap(state);
     const top = Math.max(3, ...scaled.map(Math.abs)), ceiling = Math.ceil(10 * Math.max(...before, ...after)) / 10;
     const tick = (value) => [value, show(value, top < 100 ? 1 : 0, true)]; // a longer number has no room
-    if (state.unfold > 2) drawScores(state, -top, top, top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled, 0);
-    if (state.unfold > 3) drawWeights(state, 0, ceiling, [0, ceiling], before, after, 1 / state.tokens);
+    const draw = {
+      lengths: () => drawLine(state),
+      scores: () => drawMap(state),
+      row: () => drawScores(state, -top, top, top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled),
+      weights: () => drawWeights(state, 0, ceiling, [0, ceiling], before, after, 1 / state.tokens),
+    };
+    draw[state.view]();
     place.speak(describe(state));
   });
   return place.close;

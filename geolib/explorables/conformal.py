@@ -16,8 +16,8 @@ class ConformalScale(Explorable):
 
     Parameters
     ----------
-    unfold : int
-        How much is shown, 1 to 4: the lengths, then all scores, then one row of them, then its weights.
+    view : str
+        What is shown: "lengths", all "scores", one "row" of them, or its "weights".
     law : str
         How w becomes a scale: "bounded", s = e^w / (e^w + alpha) < 1 to the power m; "free", s = e^w to the power m;
         "slow", s of the first to the power log(1 + m).
@@ -42,7 +42,7 @@ class ConformalScale(Explorable):
 
     _esm = assemble("conformal.js")
 
-    unfold = Whole(1, low=1, high=4)
+    view = Choice("lengths", ["lengths", "scores", "row", "weights"])
     law = Choice("bounded", ["bounded", "free", "slow"])
     w = Real(0.0, low=-6, high=6)
     alpha = Real(0.1, low=0.001, high=10)

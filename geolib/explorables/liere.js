@@ -106,6 +106,8 @@ const CSS = `
   stroke-linejoin: round; }
 .geo .liere .spot { fill: none; stroke: var(--text); stroke-width: 2; }
 .geo .liere .geo-dot { stroke-width: 2; }
+.geo .liere .bar { display: inline-block; width: 144px; height: 10px; margin: 0 6px; border: 1px solid var(--line);
+  background: linear-gradient(to right, var(--cool), var(--ground), var(--warm)); }
 .geo .liere .geo-panel { grid-template-columns: repeat(auto-fit, minmax(min(200px, 100%), 1fr)); }
 @container (max-width: 560px) {
   .geo .liere { padding: 10px 8px 14px; }
@@ -166,7 +168,8 @@ function render({ model, el }) {
   const sentence = html("p", { class: "geo-say" }, whole), maps = html("div", { class: "maps geo-stay" }, whole);
   const here = patchMap(maps, "", (row, column) => change({ row, column }));
   const [there, difference] = [patchMap(maps, "shifted"), patchMap(maps, "difference")];
-  html("p", { class: "geo-note" }, whole, "Orange +1, blank 0, blue −1. Drag the dot to another patch.");
+  const key = html("p", { class: "geo-note" }, whole);
+  key.append("−1", html("span", { class: "bar" }), "+1. Drag the dot to another patch.");
   const controls = html("div", { class: "geo-panel geo-controls" }, whole);
   const add = (name, label, tone, min, max, step, parent = controls) =>
     slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });

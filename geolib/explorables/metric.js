@@ -206,10 +206,10 @@ function render({ model, el }) {
   const root = html("div", { class: "metric", role: "group", "aria-label": "The general metric" }, place.root);
   const degrees = (angle) => Math.round((wrap(angle) * 180) / Math.PI);
 
-  ask(root, "Slide the key along the line. Three places measure its score with the query: do they ever disagree?");
+  ask(root, "Drag the key along the line. Three places measure its score with the query: do they agree?");
   const first = html("p", { class: "geo-say" }, root), top = html("div", { class: "line geo-stay" }, root);
   const drawLine = line(top, (who, position) => change({ [who]: clamp(position, 0, LAST) }));
-  const slide = html("div", { class: "geo-panel" }, root), panels = html("div", { class: "panels" }, root);
+  const panels = html("div", { class: "panels" }, root);
   const atN = panel(panels, "At n =", "cool", "k", (angle) => change({ key_angle: degrees(angle) }));
   const between = panel(panels, "Reference", "text", null);
   const atM = panel(panels, "At m =", "warm", "q", (angle) => change({ query_angle: degrees(angle) }));
@@ -220,11 +220,11 @@ function render({ model, el }) {
     const { update } = slider(parent, { label, min, max, step, tone, onInput: (value) => change({ [name]: value }) });
     return update;
   };
-  const n = control(slide, "Key at n", "n", "cool", 0, LAST, 0.25);
-  const rest = more(root, "The query, the metric and the arrows");
+  const rest = more(root, "By numbers: the metric, and what the hand drags above");
   const s1 = control(rest, "Scale s₁", "s1", "text", 0.8, 1.2, 0.01);
   const s2 = control(rest, "Scale s₂", "s2", "text", 0.8, 1.2, 0.01);
   const theta = control(rest, "Turn θ", "theta", "text", -45, 45, 1);
+  const n = control(rest, "Key at n", "n", "cool", 0, LAST, 0.25);
   const m = control(rest, "Query at m", "m", "warm", 0, LAST, 0.25);
   const keyAngle = control(rest, "Angle of k", "key_angle", "cool", -180, 180, 1);
   const queryAngle = control(rest, "Angle of q", "query_angle", "warm", -180, 180, 1);

@@ -1,4 +1,4 @@
-"""Even powers: the kernel of sympow beside that of softmax, and how many features it needs."""
+"""Even powers: the kernel of sympow beside that of softmax."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 
 class EvenPowers(Explorable):
-    """The kernel (q.k)^p of unit vectors around the circle beside softmax's, and the size of its feature space.
+    """The kernel (q.k)^p of unit vectors around the circle beside softmax's.
 
     Both kernels are 1 at angle 0. With beta = p they begin alike; behind, an even power takes the opposite key for the
-    same one. The power is an inner product of binom(d + p - 1, p) features, the distinct ones of the d^p products.
+    same one. The power is an inner product of p + 1 features in the plane.
 
     Parameters
     ----------
     power : int
         p, even, 2 to 16.
-    dim : int
-        d, the head dimension, 1 to 128.
     beta : float
         Softmax's kernel is exp(beta (q.k - 1)); 0 to 16.
     angle : float
@@ -30,13 +28,12 @@ class EvenPowers(Explorable):
     ValueError
         When a value is out of its range, or the power is odd: weights could be negative then.
 
-    Source: CS-k, CS-att. The features are ``geolib.sympow.embed``, their number ``geolib.sympow.dimension``.
+    Source: CS-k, CS-att. The features are ``geolib.sympow.embed``.
     """
 
     _esm = assemble("powers.js")
 
     power = Whole(2, low=2, high=16, step=2)
-    dim = Whole(64, low=1, high=128)
     beta = Real(2.0, low=0, high=16)
     angle = Real(60.0, low=-180, high=180)
 

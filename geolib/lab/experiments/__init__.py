@@ -9,6 +9,7 @@ from geolib.lab.experiments.statistics import (
     mcnemar,
     paired_differences,
     sampling_error,
+    verdict,
 )
 from geolib.lab.experiments.tables import cells_of, difference_table, table
 from geolib.lab.experiments.text import Table
@@ -31,4 +32,5 @@ __all__ = [
     "paired_differences",
     "sampling_error",
     "table",
+    "verdict",
 ]

@@ -102,6 +102,36 @@ def _by_seed(records: Iterable[Record], argument: str) -> dict[int, float]:
     return accuracies
 
 
+def verdict(low: float, high: float, named: float = 0.0) -> str:
+    """What may be said of the claim that something is above 0, by the ends of an interval of it.
+
+    Parameters
+    ----------
+    low, high : float
+        Of the 95 % interval.
+    named : float
+        The size that the claim names, 0 or above; 0 where it names none.
+
+    Returns
+    -------
+    str
+        "seen": the interval leaves out 0 and does not end below the size named. "not seen": it ends below that size.
+        "turned round": it ends below 0. "undecided": it holds 0 and that size.
+
+    Examples
+    --------
+    >>> verdict(0.3, 1.2), verdict(0.3, 1.2, named=2.0), verdict(-0.4, 1.2)
+    ('seen', 'not seen', 'undecided')
+    """
+    require(low <= high, "low", f"{low} above high {high}", "the ends of an interval, the lower first")
+    require(named >= 0, "named", named, "it must be 0 or above")
+    if high < 0:
+        return "turned round"
+    if high < named:
+        return "not seen"
+    return "seen" if low > 0 else "undecided"
+
+
 def sampling_error(accuracy: float, images: int) -> float:
     """How far an accuracy moves, one standard deviation, when its test images are drawn again.
 
