@@ -510,7 +510,7 @@ def test_stopped_at_any_step_it_continues_to_the_same_numbers(little, tmp_path, 
 
     def after_step(self, run):
         if next(count) == at:
-            self.asked = signal.SIGTERM
+            self.asked.append(signal.SIGTERM)
         usual(self, run)
 
     with monkeypatch.context() as patch:
