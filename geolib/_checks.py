@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from geolib._package import check_whole
+from geolib._package import refuse_a_mixture
 
-check_whole()
+refuse_a_mixture()
 
 
 def require(holds: bool, argument: str, came: Any, allowed: str) -> None:

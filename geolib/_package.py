@@ -8,7 +8,7 @@ import sys
 DISTRIBUTION = "geometry-of-attention"
 
 
-def check_whole() -> None:
+def refuse_a_mixture() -> None:
     """ImportError where ``geolib/__init__.py`` is another package's, or gone; only then are installations looked at."""
     package = sys.modules["geolib"]
     if getattr(package, "__distribution__", None) == DISTRIBUTION:

@@ -8,7 +8,17 @@ import torch
 from geolib._checks import as_places
 from geolib.attention import MultiHeadAttention, attention, attention_weights, extended
 from geolib.conformal import bounded_raw, free_raw, metric_root, slow_law
-from geolib.encodings import ALiBi, HalfSplit, Learned, ManhattanDecay, RoPE, Sinusoidal, SphericalRoPE
+from geolib.encodings import (
+    ALiBi,
+    HalfSplit,
+    Learned,
+    ManhattanDecay,
+    RoPE,
+    Sinusoidal,
+    SphericalRoPE,
+    build,
+    options_of,
+)
 from geolib.flex import flex_attend
 from geolib.lie import (
     bch,
@@ -18,19 +28,22 @@ from geolib.lie import (
     first_order_defect,
     initial_top_angle,
     isoclinic_parts,
+    log_rotation,
     position_rotations,
     skew_matrix,
 )
 from geolib.locality import log_attenuation
 from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
-from geolib.masks import document_mask, padding_mask
+from geolib.masks import document_mask, padding_mask, starts_of
+from geolib.placed import Carried, cis, turn_pairs
 from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
 from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
-from geolib.recurrence.layers import SympowEncoding
+from geolib.recurrence.layers import SympowAttention, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
     block_diagonal,
+    grid_positions,
     half_split_rows,
     language_frequencies,
     ntk_by_parts,
@@ -46,6 +59,7 @@ WHOLE = torch.ones(4, 4, dtype=torch.long)
 PLACES = torch.zeros(3, 2)
 Q = torch.ones(1, 1, 3, 4)
 STATE = empty_state(Q, Q, 2)
+FOCUSED = build("lf", width=4, heads=1, grid=(32, 32))
 
 REFUSED = {
     "weights: keys of another size": (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),
@@ -197,6 +211,29 @@ REFUSED = {
     "yarn never trained": (lambda: yarn_frequencies(8, 2.0, 0), f"trained: got 0; {ABOVE_0}"),
     "the length of no factor": (lambda: yarn_length(0.0), f"factor: got 0.0; {ABOVE_0}"),
     "equivalent_frequencies": (lambda: equivalent_frequencies(torch.ones(3)), "frequencies' last dimension: got 3"),
+    "boundaries in a list": (lambda: starts_of([0, 2], 2), "cu_seqlens: got list; it must be a tensor"),
+    "whole queries": (
+        lambda: Carried(turn_pairs, 2 * (cis(torch.ones(3, 2)),), (3, 3)).to_reference(Q.long(), Q),
+        "q: got torch.int64; it must be floating point",
+    ),
+    "places of more tokens than there are": (
+        lambda: FOCUSED.place(grid_positions(32, 32)).attend(*3 * (torch.ones(1, 1, 1000, 4),)),
+        "1024",
+    ),
+    "a mask of a state in a list": (
+        lambda: SympowAttention(4, 1)(torch.ones(1, 2, 4), mask=[True]),
+        "mask: got list; it must be a tensor",
+    ),
+    "starts in a list": (
+        lambda: SympowAttention(4, 1)(torch.ones(1, 2, 4), starts=[True]),
+        "starts: got list; it must be a tensor",
+    ),
+    "options of nothing": (lambda: options_of("ropes"), "name: got 'ropes'; the methods are"),
+    "generators that are not square": (
+        lambda: position_rotations(PLACES[:, :1], torch.zeros(1, 2, 3)),
+        "generators: got shape (1, 2, 3)",
+    ),
+    "a rotation that is not square": (lambda: log_rotation(torch.ones(2, 3)), "R: got shape (2, 3)"),
 }
 
 
