@@ -186,7 +186,7 @@ def told(place):
 
 def test_typing_stores_pairs_and_the_key_that_is_asked_changes_the_answer(place):
     place.page.get_by_label("Pairs: key value").fill("hester rust")
-    assert told(place) == "anne brings back rust, 100\u00a0%. The gates have left 1.0 of 1 token."
+    assert told(place) == "anne brings back rust, 100\u00a0%. Nothing is stored under it; it is answered all the same. The gates have left 1.0 of 1 token."
     place.page.get_by_label("Pairs: key value").fill("")
     assert told(place).startswith("No pair is stored yet")
     place.page.get_by_label("Pairs: key value").press_sequentially("walter teal, anne gold, walter mint", delay=1)
@@ -206,7 +206,7 @@ def test_one_pair_more_stores_another_until_there_are_no_more_and_a_shut_gate_le
     assert chips.count() == 14
     assert "14.0 of 14 tokens" in told(place)
     place.page.get_by_label("Pairs: key value").fill("anne red, philip blue")
-    place.page.get_by_role("button", name="Shut the gate").click()
+    place.page.get_by_role("button", name="Shut the gate before the next pair").click()
     place.page.get_by_role("button", name="One pair more").click()
     assert "left 1.0 of 3 tokens" in told(place)
     assert chips.first.get_attribute("title") == "1\u00a0% left by the gates"

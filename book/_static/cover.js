@@ -58,8 +58,9 @@
   function tell() {
     const far = place(query) - place(key), was = query.home - key.home;
     said.textContent = Math.abs(far - was) > 0.02
-      ? `${number(Math.abs(far), 1)} places apart, no longer ${was}: the score was ${number(first, 2)}.`
-      : Math.abs(shift) > 0.02 ? "All arrows have turned. The distance is the same, and so is the score."
+      ? `${number(Math.abs(far), 1)} places ${far < 0 ? "before" : "after"} it, no longer ${was} after: the score was ${
+        number(first, 2)}.`
+      : Math.abs(shift) > 0.02 ? "All arrows have turned. The difference is the same, and so is the score."
       : "Slide the whole sentence: will the score change? Then slide one of the two words.";
   }
 

@@ -184,7 +184,8 @@
   // room, below it otherwise. It is the figure itself; its place is kept. It goes back by its button, by Escape, by the
   // browser's Back, and when one scrolls to its place.
   let docked = null;
-  const picture = (box) => [...box.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60) ?? box;
+  const picture = (box) => box.querySelector("[data-picture]")
+    ?? [...box.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60) ?? box;
   const seen = (part) => {
     const { top, bottom, height } = part.getBoundingClientRect();
     return Math.min(bottom, innerHeight) - Math.max(top, 48) > 0.6 * Math.min(height, innerHeight);

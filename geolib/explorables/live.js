@@ -201,6 +201,7 @@ function render({ model, el }) {
     set(second, { "aria-busy": "true" });
     const total = digits.labels.length;
     const spot = state.shuffled ? "shuffled" : state.row || state.column ? "moved as far" : "at home";
+    say(second, `Counting ${total} held-out digits ${spot} …`); // no other setting's number
     timer = setTimeout(() => tally.ask(state.method, raw.get(state.method), net, digits, settings(state),
       Boolean(state.shuffled), ({ right: good, done }) => {
         say(second, `Of ${total} held-out digits ${spot} `, ["join", `${show((100 * good) / done, 1)} %`],
@@ -225,7 +226,7 @@ function render({ model, el }) {
     controls(state, net);
     const label = digits.labels[state.digit], one = label === "8" ? "an" : "a";
     const truth = state.digit < 0 ? "" : ` It is ${one} ${label}.`;
-    say(first, "Read as ", ["join", best], `, ${show(100 * answers[best], 0)} %.${truth}`);
+    say(first, "Read as ", [state.digit < 0 || String(best) === label ? "join" : "warm", best], `, ${show(100 * answers[best], 0)} %.${truth}`);
     recount(state, net);
     place.speak(`${words} ${pen}`.trim());
   };

@@ -228,7 +228,7 @@ function render({ model, el }) {
     const other = MORE.find((pair) => !here.has(pair.split(" ")[0]));
     if (other) add(`${/[/]\s*$/.test(text) || !text.trim() ? " " : ", "}${other}`);
   });
-  button(row, "Shut the gate", () => add(" /"));
+  button(row, "Shut the gate before the next pair", () => add(" /"));
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const gate = slider(controls, { label: "Gate γ of each pair", min: 0.5, step: 0.01, tone: "join",
@@ -249,13 +249,15 @@ function render({ model, el }) {
     gate.update(state.gate, state.gate === 1 ? "1, no gate" : show(state.gate, 2), 1);
     power.update(state.power, String(state.power));
     features.update(state.features, String(state.features));
+    const known = all.some(({ key }) => key === state.ask.toLowerCase());
     if (all.length) say(told, ["warm", state.ask || "…"], " brings back ", ["text", store.words[best]], `, `,
-      ["join", percent(answers[best])], `. The gates have left ${show(memory(state), 1)} of ${tokens(all.length)}.`);
+      ["join", percent(answers[best])], `. ${known ? "" : "Nothing is stored under it; it is answered all the same. "}`
+      + `The gates have left ${show(memory(state), 1)} of ${tokens(all.length)}.`);
     else say(told, said);
     const apart = Math.max(0, ...byAttention(state).map((x, i) => Math.abs(x - answers[i])));
     const equal = apart < 1e-9 ? "less than 10⁻⁹" : apart.toExponential(0);
-    proof.textContent = `D = ${count.toLocaleString("en")} numbers in a row, one row for each value and one for the `
-      + `normaliser: however long the line. ${all.length ? `Attention over all pairs differs by ${equal}.` : ""}`;
+    proof.textContent = `D = ${count.toLocaleString("en")} numbers for each different value, and for the normaliser, `
+      + `however often it is stored. ${all.length ? `Attention over all pairs differs by ${equal}.` : ""}`;
     const values = store.rows.flat(), most = values.reduce((a, b) => Math.max(a, Math.abs(b)), 1e-9);
     map.canvas.style.height = `${10 * Math.max(1, store.words.length)}px`;
     const shown = values.map((x) => Math.sign(x) * Math.sqrt(Math.abs(x) / most));

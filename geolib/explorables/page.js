@@ -142,7 +142,7 @@ function picture(state, colours) {
 
 /** The letters as spans of opacity; a tap follows a word. */
 function letters(parent, onWord) {
-  const box = html("p", { class: "letter", role: "img" }, parent);
+  const box = html("p", { class: "letter", role: "img", "data-picture": "" }, parent);
   let spans = [], known = null;
   box.addEventListener("click", ({ target }) => {
     const at = spans.indexOf(target), word = spell(known).words.findIndex(([a, b]) => a <= at && at <= b);
