@@ -5,12 +5,13 @@
 
 import math
 
+import agreement
 import pytest
 import torch
 import vision
 
 from geolib.encodings import HalfSplit, RoPE
-from geolib.lab.benches import agreement, saved
+from geolib.lab.benches import saved
 from geolib.rotations import language_frequencies
 
 BOUND = 1e-5
@@ -49,8 +50,9 @@ def test_the_record_holds_every_comparison_and_every_one_agrees():
 def test_a_difference_is_seen():
     off = agreement.Comparison("", "", "", lambda: (torch.ones(3), torch.tensor([1.0, 1.0, 1.5])))
     assert agreement.difference(off) == (0.5, 1.5)
-    other = agreement.Comparison("", "", "", lambda: (torch.ones(3), torch.ones(1, 3)))
+    other = agreement.Comparison("no_such_package", "", "", lambda: (torch.ones(3), torch.ones(1, 3)))
     assert math.isnan(agreement.difference(other)[0])
+    assert agreement.installed(other) is None
 
 
 # Without any of them -------------------------------------------------------------------------------------------------

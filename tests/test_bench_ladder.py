@@ -58,7 +58,7 @@ def test_pieces_of_a_batch_add_up_to_its_gradient_and_loss(data):
 
 def test_the_best_of_the_turns_counts_and_the_first_does_not(monkeypatch):
     now, takes = [0.0], {"a": iter([9.0, 3.0, 2.0]), "b": iter([1.0, 4.0, 5.0])}
-    monkeypatch.setattr(ladder.time, "process_time", lambda: now[0])
+    monkeypatch.setattr("time.process_time", lambda: now[0])
 
     def step_of(name):
         def step():

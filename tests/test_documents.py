@@ -33,7 +33,7 @@ from geolib.lab.reading import (
     frequencies_of,
     gates_and_rates,
     generate,
-    layer_inputs,
+    inputs_noted,
     mentions,
     names,
     state_numbers_of,
@@ -510,7 +510,7 @@ def test_stopped_at_any_step_it_continues_to_the_same_numbers(little, tmp_path, 
 
     def after_step(self, run):
         if next(count) == at:
-            self.asked = signal.SIGTERM
+            self.asked.append(signal.SIGTERM)
         usual(self, run)
 
     with monkeypatch.context() as patch:
@@ -623,7 +623,9 @@ def test_bits_of_names_are_those_after_the_first_letter():
 def test_gates_are_read_as_the_layers_meet_them(reader):  # CS-gate, CS-GATE0
     tokens = pieces(reader.data.test, 64, 1)[:, :64]
     found = gates_and_rates(reader, tokens)
-    inputs = layer_inputs(reader, tokens)
+    with torch.no_grad(), inputs_noted(reader.model.attentions) as noted:
+        reader.scores(tokens)
+    inputs = [given.float() for (given,) in noted]
     layer = reader.model.attentions[1]
     gates = torch.sigmoid(inputs[1] @ layer.W_gamma.weight[0] + layer.gate_bias)
     assert found["gates"]["mean"][1][0] == pytest.approx(gates.mean().item(), rel=1e-4)

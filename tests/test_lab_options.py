@@ -133,6 +133,7 @@ ROWS = [
         lambda **o: statistics.difference_error(0.8, 0.7, 500, **o),
         {"disagreement": 0.2},
     ),
+    ("experiments.statistics.verdict", lambda **o: statistics.verdict(0.1, 0.4, **o), {"named": 0.5}),
     ("gpt.GPT", seeded(lambda **o: GPT(READ_CONFIG, **o)(PROMPT[None])), {"vocabulary": 128}),
     ("gpt.GPT.resume", lambda **o: READER.resume(PROMPT[None], **o)[0], {"carries": READER.resume(PROMPT[None])[1]}),
     ("reading.doublings", lambda **o: reading.doublings(20, **o), {"first": 3}),

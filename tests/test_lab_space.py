@@ -21,7 +21,7 @@ from geolib.exponential import _TAYLOR
 from geolib.lab import Config, LabError, load, run, train
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import extended_accuracy, rescaled_accuracy, resized, shuffle_patches
-from geolib.lab.counting import Products
+from geolib.lab.counting import Counting
 from geolib.lab.data import motion
 from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import read_voxels
@@ -442,7 +442,7 @@ def test_the_exponential_is_counted_by_its_products():  # LR-T5
     generators = skew_matrix(torch.randn(1, 2, entry_count(8)), 8)
     positions = torch.tensor([[0.0, 0.0], [1.0, 0.5], [0.3, 0.7]])
     rays = Rays(positions, (), torch.arange(3))
-    with Products() as products:
+    with Counting() as counted:
         position_rotations(positions, generators, rays)
     sums = torch.einsum("ti,ijk->tjk", positions, generators[0])
     largest = (sums.square().sum((-1, -2)) / 2).sqrt().max().item()
@@ -451,7 +451,7 @@ def test_the_exponential_is_counted_by_its_products():  # LR-T5
     squarings = max(0, math.ceil(math.log2(largest / reach)))
     # Powers up to the step, then Horner's sums; and the sum over the axes, 2 * 64 numbers a token.
     powers = (step - 1) + (degree // step - 1)
-    assert products.matrix == 3 * 8**3 * (powers + squarings) + 3 * 2 * 64
+    assert counted.products == 3 * 8**3 * (powers + squarings) + 3 * 2 * 64
 
 
 def test_the_table_of_operations_is_a_command(capsys, monkeypatch):

@@ -158,10 +158,13 @@ function render({ model, el }) {
       change({ row: clamp(Math.round(to), 0, FIELD - SIDE), column: clamp(Math.round(across), 0, FIELD - SIDE) });
     },
   });
-  keys(hands, cursor, { drawing: () => mode === "draw", begin, ink, tell: place.speak, shift(by, across) {
-    const { row: y, column: x } = place.read();
-    change({ row: clamp(y + by, 0, FIELD - SIDE), column: clamp(x + across, 0, FIELD - SIDE) });
-  } });
+  let pen = ""; // where it is, as long as the keys hold it
+  hands.addEventListener("blur", () => { pen = ""; });
+  keys(hands, cursor, { drawing: () => mode === "draw", begin, ink, tell: (text) => place.speak(pen = text),
+    shift(by, across) {
+      const { row: y, column: x } = place.read();
+      change({ row: clamp(y + by, 0, FIELD - SIDE), column: clamp(x + across, 0, FIELD - SIDE) });
+    } });
   const at = (u, v) => change({ query: SIDE * clamp(Math.floor(v), 0, SIDE - 1) + clamp(Math.floor(u), 0, SIDE - 1) });
   const point = (x, y) => at(...[x, y].map((each) => (each * SIDE) / map.getBoundingClientRect().width));
   drag(map, { start: point, move: point });
@@ -224,7 +227,7 @@ function render({ model, el }) {
     const truth = state.digit < 0 ? "" : ` It is ${one} ${label}.`;
     say(first, "Read as ", ["join", best], `, ${show(100 * answers[best], 0)} %.${truth}`);
     recount(state, net);
-    place.speak(words);
+    place.speak(`${words} ${pen}`.trim());
   };
 
   const draws = ({ row: y, column: x, query: cellAsked, digit }, shown, words) => {

@@ -36,18 +36,7 @@ DONE, DIVERGED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the words say.
-
-    Parameters
-    ----------
-    argv : sequence of str or None
-        The words after the program's name; those of the process when None.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Do what the words say, those of the process when None; the exit code."""
     try:
         options = _parser().parse_args(argv)
         return options.act(options)
@@ -106,8 +95,7 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "agreement", "augment", "flops", "ladder", "lie", "locality", "operations", "parts", "recall", "recurrence",
-    "sympow", "training",
+    "augment", "flops", "ladder", "lie", "locality", "operations", "parts", "recall", "sympow", "training",
 )  # fmt: skip
 
 

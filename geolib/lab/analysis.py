@@ -12,7 +12,7 @@ Sizes of layers or heads that are 1 mean that all of them share what is learned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
-from geolib.lab.reading import after_reading
+from geolib.lab.reading import after_reading, inputs_noted
 from geolib.lab.training import DocumentRun, Run
 from geolib.lie import shift_deviation, spectrum
 from geolib.rotations import grid_positions, rescale_positions
@@ -56,17 +56,7 @@ def learned_scales(model: ViT) -> Tensor | None:
 
 
 def learned_sigmas(model: ViT) -> Tensor | None:
-    """The widths sigma of locality focusing, in units of position (patches).
-
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, heads, 1), or (layers or 1, heads, placed tokens) where every query has its own. None without
-        locality focusing.
+    """The widths sigma of locality focusing in patches, (layers or 1, heads, 1), or a width for each placed token.
 
     Source: RF-21.
     """
@@ -74,16 +64,7 @@ def learned_sigmas(model: ViT) -> Tensor | None:
 
 
 def learned_precisions(model: ViT) -> Tensor | None:
-    """The matrices A of locality focusing's distance.
-
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, axes, axes). None without locality focusing.
+    """The matrices A of locality focusing's distance, (layers or 1, axes, axes); None without it.
 
     Source: RF-21.
     """
@@ -91,16 +72,9 @@ def learned_precisions(model: ViT) -> Tensor | None:
 
 
 def learned_angles(model: ViT) -> Tensor | None:
-    """The angles of each of LieRE's generators: how fast the planes turn that it moves.
+    """The angles of each of LieRE's generators: how fast the planes turn that it moves; None without LieRE.
 
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first. None without LieRE.
+    (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first.
 
     Source: NT-1, NT-4.
     """
@@ -144,17 +118,7 @@ def _generators(model: ViT) -> Tensor | None:
 
 
 def model_at_start(run: Run) -> ViT:
-    """The run's model as it was before training: its seed drawn again.
-
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    ViT
-        On the CPU.
-    """
+    """The run's model as it was before training, on the CPU: its seed drawn again."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.config.seed)
         return ViT(run.config, run.data.shape, len(run.data.classes))
@@ -191,52 +155,36 @@ def _nested(encoding: Encoding, index: int) -> Iterator[Encoding]:
 
 @torch.no_grad()
 def attention_maps(model: ViT, images: Tensor, layer: int) -> Tensor:
-    """The weights by which one layer adds up its values.
+    """The weights by which one layer adds up its values, (batch, heads, tokens, tokens): rows are queries.
 
-    Parameters
-    ----------
-    model : ViT
-    images : Tensor, (batch, channels, height, width)
-        As the model takes them: float, standardised.
-    layer : int
-        Counted from 0.
-
-    Returns
-    -------
-    Tensor, (batch, heads, tokens, tokens)
-        Row: query; column: key; in reading order, a class token in front. Rows sum to 1, and with locality focusing to
-        what it leaves.
+    Images are as the model takes them: float, standardised. Tokens are in reading order, a class token in front. Rows
+    sum to 1, and with locality focusing to what it leaves.
 
     Source: RF-19, RF-20.
     """
     require(0 <= layer < len(model.blocks), "layer", layer, f"there are {len(model.blocks)}, counted from 0")
     attention: Any = model.blocks[layer].attention
-    inputs: list[tuple[Any, ...]] = []
-    # As the model itself meets them, and not by a second copy of its forward pass.
-    handle = attention.register_forward_pre_hook(lambda _, given: inputs.append(given))
-    was_training = model.training
-    try:
-        model.eval()
+    with inputs_noted([attention]) as inputs, _evaluating(model):
         model(images)
-    finally:
-        handle.remove()
-        model.train(was_training)
     return attention.weights(*inputs[0])
 
 
+@contextmanager
+def _evaluating(model: ViT) -> Iterator[None]:
+    """Inside, the model is as in evaluation."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
-    """How far each head looks: the mean distance from query to key, weighted by attention.
+    """How far each head looks, (heads,): the mean distance from query to key, weighted by attention.
 
-    Parameters
-    ----------
-    maps : Tensor, (batch, heads, tokens, tokens)
-    positions : Tensor, (placed tokens, axes)
-        Tokens in front without a place are left out, as queries and as keys.
-
-    Returns
-    -------
-    Tensor, (heads,)
-        In units of position. Each query counts the same: its weights are divided by their sum.
+    ``maps`` are (batch, heads, tokens, tokens); tokens in front that have no place are left out. Each query counts the
+    same: its weights are divided by their sum.
     """
     check_positions(positions, positions.shape[-1])
     placed = positions.shape[0]
@@ -305,11 +253,8 @@ def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: in
 @torch.no_grad()
 def _accuracy(net: ViT, score: Callable[[Tensor], Tensor], labels: Tensor, parts: Iterator[Tensor]) -> float:
     """The share of images whose highest score is their label's, in evaluation."""
-    was_training, right = net.training, 0
-    net.eval()
-    for part, truth in zip(parts, labels.split(BATCH)):
-        right += int((score(part).argmax(1) == truth).sum())
-    net.train(was_training)
+    with _evaluating(net):
+        right = sum(int((score(part).argmax(1) == truth).sum()) for part, truth in zip(parts, labels.split(BATCH)))
     return right / len(labels)
 
 
@@ -319,42 +264,37 @@ def _accuracy(net: ViT, score: Callable[[Tensor], Tensor], labels: Tensor, parts
 def moved_accuracy(run: Run, shift: int) -> float:
     """Accuracy on the test images when every coordinate of every position grows by the shift; the pixels stay.
 
-    Parameters
-    ----------
-    run : Run
-    shift : int
-        In patches. Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would
-        hold them untrained.
-
-    Returns
-    -------
-    float
-        In [0, 1]. Unchanged, up to rounding, where scores depend on differences of positions alone.
+    The shift is in patches. It changes nothing, up to rounding, where scores depend on differences of positions alone.
+    Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would hold them
+    untrained.
 
     Source: RF-13.
     """
     net = run.model
-    before = net.positions.clone()
-    with larger_tables(net, shift, run.config.method_options.get("std", 1.0)):
-        try:
-            net.positions.add_(shift)
-            return _accuracy(net, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
-        finally:
-            net.positions.copy_(before)
+    with larger_tables(net, shift, run.config.method_options.get("std", 1.0)), standing_at(net, net.positions + shift):
+        return _accuracy(net, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
+
+
+def larger_tables(net: ViT, cells: int, std: float) -> AbstractContextManager[None]:
+    """Inside, each table of learned vectors has more cells along every axis, drawn as the table was at the start."""
+
+    def larger(table: Learned) -> Tensor:
+        size = [side + cells for side in table.grid]
+        drawn = torch.randn(*size, table.vectors.shape[-1], generator=torch.Generator().manual_seed(0))
+        vectors = (std * drawn).to(table.vectors)
+        vectors[tuple(map(slice, table.grid))] = table.vectors.detach()
+        return vectors
+
+    return _with_tables(net, larger)
 
 
 @contextmanager
-def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
-    """Inside, each table of learned vectors has more cells along every axis, drawn as the table was at the start."""
+def _with_tables(net: ViT, make: Callable[[Learned], Tensor]) -> Iterator[None]:
+    """Inside, each table of learned vectors is what is made of it."""
     tables = _tables(net)
     trained = [table.vectors for table in tables]
-    for table, old in zip(tables, trained):
-        generator = torch.Generator().manual_seed(0)
-        size = [side + cells for side in table.grid]
-        vectors = std * torch.randn(*size, old.shape[-1], generator=generator)
-        vectors = vectors.to(old)
-        vectors[tuple(map(slice, table.grid))] = old.detach()
-        table.vectors = nn.Parameter(vectors)
+    for table in tables:
+        table.vectors = nn.Parameter(make(table))
     try:
         yield
     finally:
@@ -363,21 +303,8 @@ def larger_tables(net: ViT, cells: int, std: float) -> Iterator[None]:
 
 
 def room(images: Tensor, patch: Patch = 1) -> int:
-    """By how many patches the pictures can move right and down before one of them leaves its field.
+    """By how many patches the pictures, blank where 0, can move right and down before one of them leaves its field.
 
-    Parameters
-    ----------
-    images : Tensor, (images, channels, height, width)
-        Blank where 0.
-    patch : int or tuple of int
-        Pixels along its sides.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
     >>> field = torch.zeros(1, 1, 5, 6)
     >>> field[0, 0, 2, 1] = 7
     >>> room(field)
@@ -393,16 +320,7 @@ def room(images: Tensor, patch: Patch = 1) -> int:
 def carried_accuracy(run: Run, shift: int) -> float:
     """Accuracy on the test images when every picture is carried right and down within its field; the positions stay.
 
-    Parameters
-    ----------
-    run : Run
-    shift : int
-        In patches, at most the ``room`` of the test images; what leaves on one side would enter on the other.
-
-    Returns
-    -------
-    float
-        In [0, 1].
+    The shift is in patches, at most the ``room`` of the test images; what leaves on one side would enter on the other.
     """
     there = room(run.test_images, run.model.patch)
     require(0 <= shift <= there, "shift", shift, f"the pictures have room for 0 to {there}")
@@ -478,20 +396,14 @@ def standing_at(net: ViT, positions: Tensor) -> Iterator[None]:
         net.positions = before
 
 
-@contextmanager
-def stretched_tables(net: ViT, grid: tuple[int, ...]) -> Iterator[None]:
+def stretched_tables(net: ViT, grid: tuple[int, ...]) -> AbstractContextManager[None]:
     """Inside, each table of learned vectors is interpolated linearly onto a grid of another size."""
-    tables = _tables(net)
-    trained = [table.vectors for table in tables]
-    for table, old in zip(tables, trained):
-        rows = old.detach().movedim(-1, 0)[None]
-        stretched = F.interpolate(rows, grid, mode=_LINEAR[len(grid)], align_corners=False)
-        table.vectors = nn.Parameter(stretched[0].movedim(0, -1))
-    try:
-        yield
-    finally:
-        for table, old in zip(tables, trained):
-            table.vectors = old
+
+    def stretched(table: Learned) -> Tensor:
+        rows = table.vectors.detach().movedim(-1, 0)[None]
+        return F.interpolate(rows, grid, mode=_LINEAR[len(grid)], align_corners=False)[0].movedim(0, -1)
+
+    return _with_tables(net, stretched)
 
 
 def _tables(net: ViT) -> list[Learned]:
@@ -504,20 +416,12 @@ def _tables(net: ViT) -> list[Learned]:
 def after_training(run: Run) -> dict[str, Any]:
     """What a record keeps of a trained model beside its metrics; of a run on documents, what ``reading`` tells.
 
-    Parameters
-    ----------
-    run : Run
-        Finished.
-
-    Returns
-    -------
-    dict
-        shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
-        nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
-        LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For
-        a configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that
-        the pictures have room for, and for one with resolutions extended_accuracy and rescaled_accuracy, one number a
-        resolution. JSON can hold all of it.
+    shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
+    nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
+    LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For a
+    configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that the
+    pictures have room for, and for one with resolutions extended_accuracy and rescaled_accuracy, one number a
+    resolution. JSON can hold all of it.
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
@@ -543,11 +447,11 @@ def after_training(run: Run) -> dict[str, Any]:
 def _of_generators(run: Run) -> dict[str, Any]:
     """The angles of LieRE's generators and their shift deviation, trained and before; nothing without LieRE."""
     kept: dict[str, Any] = {}
-    if _generators(run.model) is not None:
-        for when, model in (("", run.model), ("_start", model_at_start(run))):
-            if (angles := learned_angles(model)) is not None:
-                kept[f"angles{when}"] = seven_digits(angles)
-            kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
+    models = {"": run.model, "_start": model_at_start(run)} if _generators(run.model) is not None else {}
+    for when, model in models.items():
+        if (angles := learned_angles(model)) is not None:
+            kept[f"angles{when}"] = seven_digits(angles)
+        kept[f"shift_deviation{when}"] = mean_shift_deviation(model)
     return kept
 
 

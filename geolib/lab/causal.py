@@ -42,17 +42,11 @@ ONE_CHUNK, CHUNK = 384, 256
 
 
 class Carry(NamedTuple):
-    """What one layer carries from the tokens so far to the next ones.
+    """What one layer carries from the tokens so far to the next ones."""
 
-    Attributes
-    ----------
-    turned : Tensor or None
-        How far queries and keys have turned: radians (batch, heads, pairs) in float64, or (heads, d, d) matrices.
-    kept : State or tuple of Tensor
-        The state of a power or of linear attention; the keys and values of softmax, and the last sum of log gates.
-    """
-
+    # How far queries and keys have turned: radians (batch, heads, pairs) in float64, or (heads, d, d) matrices.
     turned: Tensor | None
+    # The state of a power or of linear attention; the keys and values of softmax, and the last sum of log gates.
     kept: Any
 
 
@@ -282,20 +276,10 @@ def kernel_of(name: str, power: int) -> Softmax | Power | Linear:
 class CausalAttention(nn.Module):
     """Multi-head causal attention of one of ``METHODS``.
 
-    Parameters
-    ----------
-    method : str
-    width, heads : int
-    longest : float
-        N in the frequencies: a constant of the model.
-    power : int
-        Of the scores, where the method has powers.
-    gate_bias : float
-        ``GATE_BIAS`` starts gates at 0.999, 0 at 1/2.
-    head_dim : int or None
-        Features of a head; width / heads when None.
-    beta_scale : float
-        Multiplies the start of W_beta: 0 starts every rate at 1, PyTorch's own start spreads them from the first step.
+    ``longest`` is N in the frequencies, a constant of the model; ``power`` that of the scores, where the method has
+    powers. ``GATE_BIAS`` starts gates at 0.999, 0 at 1/2. A head has width / heads features when ``head_dim`` is None.
+    ``beta_scale`` multiplies the start of W_beta: 0 starts every rate at 1, PyTorch's own start spreads them from the
+    first step.
 
     Source: CS-gate, CS-beta, CS-conf, CS-GATE0, CS-N.
     """

@@ -1,4 +1,4 @@
-"""Counting what PyTorch does: operations by name, kernels among them, and the numbers they write."""
+"""Counting what PyTorch does: operations by name, kernels among them, what they write and move, and multiply-adds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from geolib import exponential
@@ -23,70 +24,52 @@ class Counting(TorchDispatchMode):
     operations, kernels : Counter
         An operation is a call that PyTorch dispatches once autograd has done its part; a kernel is one that computes,
         not a view of what is there.
-    numbers : int
-        What the kernels have written.
+    numbers, bytes : int
+        What the kernels have written; what they have read and written, each as if alone.
+    products, turning : int
+        Multiply-adds in products of matrices and in attention, by PyTorch's own formulas; real multiplications in
+        products of complex numbers, four in each: how pairs of features are turned.
 
     Examples
     --------
     >>> import torch
     >>> with Counting() as counting:
-    ...     total = torch.ones(2, 3).t().sum()
-    >>> counting.operations.total(), counting.kernels.total(), counting.numbers
-    (3, 2, 7)
+    ...     total = (torch.ones(2, 3).t() @ torch.ones(2, 5)).sum()
+    >>> counting.operations.total(), counting.kernels.total(), counting.numbers, counting.products
+    (5, 4, 32, 30)
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.operations: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
-        self.numbers = 0
+        self.numbers = self.bytes = self.products = self.turning = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count and do."""
-        name = func.name()
+        name, kwargs = func.name(), kwargs or {}
         if name in OPERATORS:
             with self:
                 return OPERATORS[name](*args)
         self.operations[name] += 1
-        self.kernels[name] += not func.is_view
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         if not func.is_view:
-            made = result if isinstance(result, tuple | list) else (result,)
-            self.numbers += sum(t.numel() for t in made if isinstance(t, Tensor))
+            self.kernels[name] += 1
+            self._count_kernel(func, args, kwargs, result)
         return result
 
-
-class Products(TorchDispatchMode):
-    """Counts multiply-adds in products of matrices, by PyTorch's own formulas, and multiplications of complex numbers.
-
-    Attributes
-    ----------
-    matrix : int
-        Multiply-adds in products of matrices and in attention; the library's own by what they are made of.
-    turning : int
-        Real multiplications in products of complex numbers, four in each: how pairs of features are turned.
-
-    Examples
-    --------
-    >>> import torch
-    >>> with Products() as products:
-    ...     made = torch.ones(2, 3) @ torch.ones(3, 5)
-    >>> products.matrix
-    30
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.matrix = self.turning = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count and do."""
-        if func.name() in OPERATORS:
-            with self:
-                return OPERATORS[func.name()](*args)
-        result = func(*args, **(kwargs or {}))
+    def _count_kernel(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """What it writes and moves, and its multiply-adds."""
+        made, read = _tensors(result), _tensors((args, kwargs))
+        self.numbers += sum(t.numel() for t in made)
+        self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
         if formula := flop_registry.get(func.overloadpacket):
-            self.matrix += formula(*args, **(kwargs or {}), out_val=result) // 2
+            self.products += formula(*args, **kwargs, out_val=result) // 2
+        elif func.name() == "geolib::product":
+            self.products += made[0].numel() * read[0].shape[-1]
         elif func.name() == "aten::mul.Tensor" and result.is_complex():
             self.turning += 4 * result.numel()
-        return result
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

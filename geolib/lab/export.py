@@ -52,27 +52,11 @@ def moments_of(run: Run) -> tuple[float, float]:
 
 
 def exported(model: ViT, moments: tuple[float, float], **more: Any) -> tuple[dict[str, Any], bytes]:
-    """What a page needs of a model.
+    """What a page needs of a model on grey images of two axes, pooled by the mean: what it is, and its numbers.
 
-    Parameters
-    ----------
-    model : ViT
-        On grey images of two axes, pooled by the mean. Its method is one of those that ``placing`` knows.
-    moments : (float, float)
-        Mean and deviation of the pixels that it was trained on.
-    **more
-        Further entries of what is said about it.
-
-    Returns
-    -------
-    (dict, bytes)
-        Sizes, the names and shapes of its tensors in the order in which their numbers follow each other, 16 bits each,
-        and under ``layers`` and ``embed`` what its encoding does at a position.
-
-    Raises
-    ------
-    ValueError
-        For a model that the page cannot hold.
+    Sizes, the names and shapes of its tensors in the order in which their numbers follow each other, 16 bits each, and
+    under ``placed`` and ``embed`` what its encoding does at a position; ``more`` is added. ``moments`` are the mean and
+    the deviation of the pixels that it was trained on. ValueError for a model that the page cannot hold.
     """
     grid = [int(side) + 1 for side in model.positions.amax(0)]
     inner = model.embedding.in_features

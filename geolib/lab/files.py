@@ -19,16 +19,7 @@ class LabError(ValueError):
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that at any moment its old or its new content is there whole, whatever is killed when.
 
-    Parameters
-    ----------
-    path : Path
-        Its folder is made when it is missing.
-    write : function that fills an open binary file
-
-    Raises
-    ------
-    LabError
-        When the folder or the file cannot be written.
+    ``write`` fills an open binary file. A missing folder is made; LabError when folder or file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

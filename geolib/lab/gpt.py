@@ -11,15 +11,7 @@ from geolib.lab.config import Config
 
 
 class Reader(nn.Module):
-    """A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)).
-
-    Parameters
-    ----------
-    attention : CausalAttention
-    width : int
-    hidden : int
-        Features inside the MLP.
-    """
+    """A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)), with ``hidden`` features inside the MLP."""
 
     def __init__(self, attention: CausalAttention, width: int, hidden: int):
         super().__init__()

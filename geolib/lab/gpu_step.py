@@ -31,20 +31,9 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 class EagerStep:
     """The step as one writes it down, kernel by kernel.
 
-    Parameters
-    ----------
-    model : Module
-    loss : function of model, images (batch, channels, height, width) and labels (batch,)
-    optimizer : Optimizer
-
-    Attributes
-    ----------
-    form : str
-        How full batches are computed: "eager"; of ``CapturedStep`` also "captured" and "compiled and captured".
-    why : str
-        The reason where a faster form was tried or is not possible; else empty.
-    preparing_seconds : float
-        What compiling and recording took.
+    ``form`` says how full batches are computed: "eager"; of ``CapturedStep`` also "captured" and "compiled and
+    captured". ``why`` is the reason where a faster form was tried or is not possible; ``preparing_seconds`` is what
+    compiling and recording took.
     """
 
     form, why, preparing_seconds = "eager", "", 0.0
@@ -87,18 +76,10 @@ def repeatably(work: Callable[[], Tensor]) -> Tensor:
 class CapturedStep:
     """The step recorded once as a CUDA graph and replayed; batches of another size are taken eagerly.
 
-    The recording is made at the first full batch. What cannot be recorded (a model that reads numbers back from the
-    GPU) or compiled (no compiler for C on the machine) is found out there: the step then takes the next slower form and
-    keeps the reason. No method of the registry is such a model.
-
-    Parameters
-    ----------
-    model, loss, optimizer
-        As for ``EagerStep``; the optimiser is ``capturable``, with its learning rate in a tensor on the device.
-    size : int
-        Images of a full batch.
-    compiles : bool
-        Whether to compile the model before the recording.
+    The recording is made at the first full batch, of ``size`` images. What cannot be recorded (a model that reads
+    numbers back from the GPU) or compiled (no compiler for C on the machine) is found out there: the step then takes
+    the next slower form and keeps the reason. No method of the registry is such a model. The optimiser is
+    ``capturable``, with its learning rate in a tensor on the device.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, size: int, compiles: bool):
@@ -155,12 +136,7 @@ def compiled(model: nn.Module) -> nn.Module:
 class Replay:
     """A recorded step: each call copies a batch to where the recording reads it and launches the whole graph.
 
-    Parameters
-    ----------
-    step : EagerStep
-        What is recorded. It is taken a few times before, on this batch: ``put_back`` undoes that.
-    images, labels : Tensor
-        A full batch.
+    The step is taken a few times before the recording, on a full batch: ``put_back`` undoes that.
     """
 
     def __init__(self, step: EagerStep, images: Tensor, labels: Tensor):
@@ -210,10 +186,7 @@ def unharmed() -> Iterator[None]:
 def warm_up(work: Callable[[], object], device: torch.device) -> None:
     """Do the work a few times beside the current stream, the last time with waiting for the GPU forbidden.
 
-    Raises
-    ------
-    RuntimeError
-        When the work reads numbers back from the GPU: a recording could not repeat that.
+    RuntimeError when the work reads numbers back from the GPU: a recording could not repeat that.
     """
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))

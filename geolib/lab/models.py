@@ -17,16 +17,7 @@ from geolib.rotations import grid_positions
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
-
-    Parameters
-    ----------
-    width, heads : int
-    hidden : int
-        Features inside the MLP.
-    dropout : float
-        On the output of both branches.
-    """
+    """A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)), both with dropout."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float):
         super().__init__()
@@ -87,17 +78,7 @@ class ViT(WideBuffers):
         return [*self.encoding.parameters(), *([] if self.cls is None else [self.cls])]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of the classes.
-
-        Parameters
-        ----------
-        images : Tensor, (batch, channels, *sizes)
-            Float, standardised.
-
-        Returns
-        -------
-        Tensor, (batch, classes)
-        """
+        """Scores of the classes, (batch, classes), of standardised images (batch, channels, *sizes)."""
         # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
         x = self.embedding(patches(images, self.patch)).to(self.embedding.weight.dtype)
         x, placed = self.encoding.embed(x, self.positions), self.encoding.place(self.positions)

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from geolib.lab.config import Config
 
-
-class Model(Protocol):
-    """What the optimiser asks of a model."""
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...  # noqa: D102
-
-    def undecayed(self) -> Iterable[nn.Parameter]: ...  # noqa: D102
+if TYPE_CHECKING:
+    from geolib.lab.gpt import GPT
+    from geolib.lab.models import ViT
 
 
 def learning_rate(config: Config, step: int, total: int) -> float:
-    """The rate of a step: linear warm-up, then constant or half a cosine down to zero.
+    """The rate of a step, 0 ... total - 1: linear warm-up, then constant or half a cosine down to zero.
 
-    Parameters
-    ----------
-    config : Config
-    step : int
-        0 ... total - 1.
-    total : int
-        Steps of the whole run.
-
-    Returns
-    -------
-    float
-        lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with
-        t = (step - warmup) / (total - warmup).
+    lr (step + 1) / warmup in the warm-up; then lr, or lr (1 + cos(pi t)) / 2 with t = (step - warmup) / (total -
+    warmup).
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
@@ -53,7 +37,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = rate
 
 
-def adamw(model: Model, config: Config, device: torch.device) -> torch.optim.Optimizer:
+def adamw(model: ViT | GPT, config: Config, device: torch.device) -> torch.optim.Optimizer:
     """AdamW in one kernel; on a GPU one that a recording can hold, its learning rate in a tensor."""
     groups = parameter_groups(model, config.weight_decay)
     on_gpu = device.type == "cuda"
@@ -64,7 +48,7 @@ def adamw(model: Model, config: Config, device: torch.device) -> torch.optim.Opt
     return optimizer
 
 
-def parameter_groups(model: Model, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(model: ViT | GPT, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; vectors (biases, norms) and what the model names do not."""
     spared = {id(p) for p in model.undecayed()}
     decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in spared]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from geolib.lab.causal import CausalAttention, Rotary, TurnedByData
+from geolib.lab.causal import Rotary, TurnedByData
 from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.training import DocumentRun
@@ -31,15 +31,9 @@ TOKENS = 8192  # read at a time
 
 @torch.no_grad()
 def bits_of(run: DocumentRun, tokens: Tensor, context: int) -> Tensor:
-    """The bits of each token but the first, (pieces, tokens - 1), read in windows of a context.
+    """The bits of each token but the first, (pieces, n), read in windows of a context that divides n.
 
-    Parameters
-    ----------
-    run : DocumentRun
-    tokens : Tensor, (pieces, n + 1)
-        n a multiple of the context.
-    context : int
-        What came before a window is not seen in it.
+    What came before a window is not seen in it.
     """
     inputs, following = (t.reshape(-1, context).to(run.device) for t in (tokens[:, :-1], tokens[:, 1:]))
     rows = []
@@ -108,18 +102,9 @@ def contexts_of(trained: int) -> list[int]:
 def extrapolation(run: DocumentRun, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
     """Bits a token by the context that it is read in, on the same tokens; beyond the training context, twice.
 
-    Parameters
-    ----------
-    run : DocumentRun
-    tokens : Tensor, (pieces, n + 1)
-    longest : Tensor, (pieces, n)
-        The bits of all tokens but the first at the longest of the contexts, which are known already.
-
-    Returns
-    -------
-    dict
-        contexts, bits (the frequencies as trained) and bits_current_N (those of each longer context; None for a method
-        without rotations, and up to the training context).
+    ``longest`` (pieces, n) are the bits at the longest of the contexts, which are known already. ``bits`` has the
+    frequencies as trained, ``bits_current_N`` those of each longer context: None for a method without rotations, and up
+    to the training context.
 
     Source: CS-F2, CS-N.
     """
@@ -179,21 +164,10 @@ def mentions(text: bytes) -> list[Mention]:
 def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
     """Bits of names after their first letter, by how far back the name was last mentioned in the window.
 
-    Parameters
-    ----------
-    tokens : Tensor, (pieces, n + 1)
-        Bytes.
-    bits : Tensor, (pieces, n)
-        Of every byte but the first.
-    context : int
-        Of the windows that the bits were read in.
-
-    Returns
-    -------
-    dict
-        context; distance, the starts of buckets in bytes; bits, the mean over the bucket's names of their mean bits a
-        byte (None in an empty one), and count. first_bits and first_count are those of names that the window has not
-        mentioned before.
+    ``tokens`` (pieces, n + 1) are bytes; ``bits`` (pieces, n) those of every byte but the first, read in windows of the
+    context. ``distance`` has the starts of buckets in bytes; ``bits`` the mean over a bucket's names of their mean bits
+    a byte, None in an empty one; first_bits and first_count are those of names that the window has not mentioned
+    before.
     """
     means, distances = [], []
     for piece, row in zip(tokens, bits):
@@ -219,38 +193,33 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
 # What it forgets ----------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def layer_inputs(run: DocumentRun, tokens: Tensor) -> list[Tensor]:
-    """What the attention of each layer is given, (pieces, tokens, width) each, as the model itself meets it."""
-    inputs: list[Tensor] = []
-
-    def note(layer: CausalAttention, given: tuple[Tensor, ...]) -> None:
-        inputs.append(given[0].float())
-
-    handles = [layer.register_forward_pre_hook(note) for layer in run.model.attentions]
+@contextmanager
+def inputs_noted(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Any, ...]]]:
+    """Inside, what each layer is given is noted as the model itself meets it, not by a copy of its forward pass."""
+    noted: list[tuple[Any, ...]] = []
+    handles = [layer.register_forward_pre_hook(lambda _, given: noted.append(given)) for layer in layers]
     try:
-        run.scores(tokens.to(run.device))
+        yield noted
     finally:
         for handle in handles:
             handle.remove()
-    return inputs
 
 
 @torch.no_grad()
 def gates_and_rates(run: DocumentRun, tokens: Tensor) -> dict[str, Any]:
     """Statistics of gates and of rotation rates by layer and head; nothing where the method has neither.
 
-    Returns
-    -------
-    dict
-        gates: mean, quantiles (5, 50 and 95 %) and memory, how many tokens the last one of a piece remembers: the sum
-        over all tokens of what the gates after them leave. rates: mean and std. Lists of layers of lists of heads.
+    Of gates: mean, quantiles (5, 50 and 95 %) and memory, how many tokens the last one of a piece remembers: the sum
+    over all tokens of what the gates after them leave.
 
     Source: CS-gate, CS-beta, CS-GATE0.
     """
     kept: dict[str, Any] = {}
     gates, rates = [], []
-    for layer, x in zip(run.model.attentions, layer_inputs(run, tokens)):
+    with inputs_noted(run.model.attentions) as inputs:
+        run.scores(tokens.to(run.device))
+    for layer, (given,) in zip(run.model.attentions, inputs):
+        x = given.float()
         if (logs := layer.log_gates(x)) is not None:
             gates.append(logs.double().cpu().transpose(0, 1))  # (heads, pieces, tokens)
         if isinstance(layer.turning, TurnedByData):
@@ -283,17 +252,9 @@ def _numbers(values: Tensor) -> list[float]:
 
 @torch.no_grad()
 def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
-    """Tokens that go on from a prompt, one at a time from what the layers carry: (count,) of int64.
+    """Tokens that go on from a prompt (tokens,), one at a time from what the layers carry: (count,) of int64.
 
-    Parameters
-    ----------
-    model : GPT
-    prompt : Tensor, (tokens,) of int64
-    count : int
-    temperature : float
-        Of the distribution drawn from; 0 takes the most likely token.
-    seed : int
-        Of the draws.
+    A temperature of 0 takes the most likely token; ``seed`` is that of the draws.
     """
     draw = torch.Generator().manual_seed(seed)
     scores, carries = model.resume(prompt[None])
@@ -320,12 +281,9 @@ def state_numbers_of(model: GPT) -> int | None:
 def after_reading(run: DocumentRun) -> dict[str, Any]:
     """What a record keeps of a trained reader beside its metrics.
 
-    Returns
-    -------
-    dict
-        extrapolation, position and names (``extrapolation``, ``by_position``, ``names``), the latter two at the longest
-        context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters; of
-        bytes, sample: a prompt from the first document tested on and what the model made of it.
+    extrapolation, position and names (``extrapolation``, ``by_position``, ``names``), the latter two at the longest
+    context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters; of bytes,
+    sample: a prompt from the first document tested on and what the model made of it.
 
     Source: CS-F2, CS-N, CS-size.
     """

@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import IO
 
 import torch
 
@@ -37,7 +36,7 @@ from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError, remove
 from geolib.lab.records import Folders, Record, device_name, run
 from geolib.lab.training import RECORDED_PRECISION, precision_of
-from geolib.lab.watch import Diverged, Stopped
+from geolib.lab.watch import Diverged, Stopped, requests_to_stop
 
 POLL_SECONDS = 0.5  # between two looks at what other processes have done
 CHILD_POLL_SECONDS = 0.1  # between two looks at child processes
@@ -60,20 +59,7 @@ def torchrun_rank() -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where runs are to be made.
-
-    Parameters
-    ----------
-    name : str
-        As records name it.
-    speed : Speed
-        Assumed of it.
-    is_gpu : bool
-    jobs : int
-        Runs at a time on the device.
-    devices : int
-        How many such devices work side by side.
-    """
+    """Where runs are to be made, its speed assumed: ``jobs`` at a time on each of ``devices`` side by side."""
 
     name: str
     speed: Speed
@@ -249,19 +235,9 @@ class ChildFailed(Exception):
 class Job:
     """One run of an experiment, with all that a process has to know to do it.
 
-    Parameters
-    ----------
-    config : Config
-    experiment, scale : str
-    folders : Folders
-    options : Options
-        Its checkpoint and time budget are not used: they follow from the folders and the deadline.
-    at_a_time : int
-        How many runs share the device.
-    deadline : float or None
-        When it has to end, as ``time.time`` counts.
-    again : bool
-        Whether it is made although there is a record.
+    Of ``options``, checkpoint and time budget are not used: they follow from the folders and the deadline, which is
+    when it has to end, as ``time.time`` counts. ``at_a_time`` runs share the device; ``again`` makes it although there
+    is a record.
     """
 
     config: Config
@@ -332,7 +308,7 @@ def side_by_side(jobs: Iterable[Job | None], count: int) -> Iterator[tuple[Job, 
     when all processes have written their checkpoints and ended.
     """
     waiting, working, more = iter(jobs), list[_Child](), True
-    with _requests_to_stop() as asked:
+    with requests_to_stop() as asked:
         try:
             while more or working:
                 while more and len(working) < count and not asked:
@@ -379,25 +355,6 @@ def _start(job: Job, count: int) -> _Child:
             start_new_session=True,
         )
     return _Child(job, process, errors)
-
-
-@contextmanager
-def _requests_to_stop() -> Iterator[list[int]]:
-    """The signals that asked this process to stop, as they come; a second one of a kind does what it did before."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        signal.signal(number, before[number])
-
-    before: dict[int, Any] = {}
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        before[kind] = signal.signal(kind, ask) or signal.SIG_DFL
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # The runner ---------------------------------------------------------------------------------------------------------

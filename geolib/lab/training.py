@@ -107,22 +107,9 @@ def new_run(config: Config, data: Any, device: torch.device, options: Options) -
 class Run:
     """A model in training on images: everything that changes, and the steps that change it.
 
-    Parameters
-    ----------
-    config : Config
-    data : Dataset
-    device : torch.device
-    options : Options or None
-
-    Attributes
-    ----------
-    model : ViT
-    metrics : list of dict
-        For each finished epoch: epoch, train_loss, seconds and, where it was evaluated, test_loss and test_accuracy.
-    epoch, step : int
-        Finished epochs, and finished steps of the present one.
-    examples, test_examples : int
-        Images of an epoch and of an evaluation; of documents, windows.
+    ``metrics`` has a row for each finished epoch: epoch, train_loss, seconds and, where it was evaluated, test_loss and
+    test_accuracy. ``epoch`` and ``step`` count finished epochs, and finished steps of the present one; ``examples`` and
+    ``test_examples`` the images of an epoch and of an evaluation, or windows of documents.
     """
 
     unit = "images"
@@ -361,12 +348,7 @@ class DocumentRun(Run):
 
     An epoch is ``train_size`` windows in an order that the seed decides; the next epoch goes on in that order, so that
     no window is read twice before all have been read once. ``test_size`` windows are tested on, always the same ones.
-
-    Attributes
-    ----------
-    metrics : list of dict
-        For each finished epoch: epoch, train_loss (nats a token), seconds and, where it was evaluated, test_loss and
-        test_bits, which is the same in bits a token.
+    The train_loss of ``metrics`` is in nats a token; test_bits is test_loss in bits a token.
     """
 
     unit = "tokens"

@@ -6,6 +6,8 @@ import math
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -41,15 +43,29 @@ class Diverged(Exception):
     """The loss or a weight is no longer finite."""
 
 
+@contextmanager
+def requests_to_stop() -> Iterator[list[int]]:
+    """The signals that asked this process to stop, as they come; a second one of a kind does what it did before."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.signal(number, before[number])
+
+    before: dict[int, Any] = {}
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        before[kind] = signal.signal(kind, ask) or signal.SIG_DFL
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Watch:
     """A context around the training loop that the loop reports to after each step and epoch.
 
     The runs it is told of are those of ``geolib.lab.training``, which imports this module.
-
-    Parameters
-    ----------
-    options : Options
-        Its checkpoint, checkpoint_seconds, time_budget and quiet.
     """
 
     def __init__(self, options: Options):
@@ -59,34 +75,24 @@ class Watch:
         self.saving_seconds = 0.0
         self.judged = False  # whether the run was found to fit the budget
         self.last_good = ""  # where the checkpoint stands
-        self.asked: int | None = None
-        self.handlers: dict[int, Any] = {}
+        self.signals = ExitStack()
+        self.asked: list[int] = []
         self.bar: Any = None
 
     def __enter__(self) -> Watch:
         if self.checkpoint is not None and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.handlers[number] = signal.signal(number, self._ask) or signal.SIG_DFL
+            self.asked = self.signals.enter_context(requests_to_stop())
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        for number, handler in self.handlers.items():
-            signal.signal(number, handler)
+        self.signals.close()
         if self.bar is not None:
             self.bar.close()
         if isinstance(error, Diverged):
             kept = self.checkpoint is not None and self.checkpoint.is_file()
-            last = (
-                f"the last good checkpoint is {self.checkpoint}{self.last_good}"
-                if kept
-                else "there is no checkpoint yet"
-            )
+            good = f"the last good checkpoint is {self.checkpoint}{self.last_good}"
+            last = good if kept else "there is no checkpoint yet"
             raise Diverged(f"{error}; {last}; try a smaller lr or a longer warm-up") from None
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks the loop to stop after its step; a second one does what it does elsewhere."""
-        self.asked = number
-        signal.signal(number, self.handlers[number])
 
     def begin(self, run: Any) -> None:
         """Start the bar and the measurement of speed."""
@@ -144,8 +150,8 @@ class Watch:
     def reason_to_stop(self, run: Any) -> Stopped | None:
         """Stopped after a signal, or when the budget does not hold what is left to do."""
         where = f"after epoch {run.epoch}, step {run.step} of {run.steps}"
-        if self.asked is not None:
-            return Stopped(f"stopped by {signal.Signals(self.asked).name} {where}", self.asked)
+        if self.asked:
+            return Stopped(f"stopped by {signal.Signals(self.asked[0]).name} {where}", self.asked[0])
         unmeasured = run.epoch == run.config.epochs or run.done == self.first_done
         if self.budget is None or unmeasured:
             return None

@@ -19,22 +19,8 @@ POLICIES = ("crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
 def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None = None) -> Iterator[dict[str, Any]]:
     """Measure each policy on smooth random images, on one thread of the CPU, and ours on a GPU where there is one.
 
-    Parameters
-    ----------
-    batch : int
-        Images for one call of ours; torchvision's transforms see the same images one after the other.
-    side : int
-        Pixels along an image's side.
-    repeats : int
-        Timings of which the median counts, after one that does not.
-    device : str or None
-        Where ours runs; "cuda" where there is one when None, else "cpu".
-
-    Yields
-    ------
-    dict
-        policy, form ("batched"; "tensor" and "pil", torchvision's on uint8 tensors and on PIL images), device,
-        images_per_second.
+    ``form`` is "batched" for ours, a batch a call, and "tensor" or "pil" for torchvision's transforms of the same
+    images one by one. The median of ``repeats`` timings counts, after one that does not.
     """
     device = at_hand(device)
     images = (255 * F.interpolate(torch.rand(batch, 3, 4, 4), size=side, mode="bilinear")).to(torch.uint8)

@@ -7,7 +7,6 @@ compilation is not counted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib.attention import Encoding, Placed
+from geolib.lab.benches.timing import in_turns
 from geolib.lab.benches.training import PlainImages, random_images
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
@@ -55,14 +55,10 @@ class PlacedInEveryLayer(Encoding):
 
 def rungs(config: Config, data: Dataset) -> dict[str, Work]:
     """A training step on each rung, on batches in the order in which the images stand; each returns its loss, ()."""
-    plain, size = PlainImages(data), config.batch
-    mean, deviation = channel_moments(data.x_train)
+    plain, size, at_once = PlainImages(data), config.batch, images_at_once(config, data)
 
     def one_by_one() -> Tensor:
         return torch.stack([plain[i][0] for i in range(size)])
-
-    def at_once() -> Tensor:
-        return (crop_and_flip(data.x_train[:size]).float() - mean) / deviation
 
     def rung(images: Work, precision: str = "float32", anew: bool = False, pieces: int = 1) -> Work:
         return step_of(model_of(config, data, anew), config, images, data.y_train[:size], precision, pieces)
@@ -77,11 +73,7 @@ def rungs(config: Config, data: Dataset) -> dict[str, Work]:
 
 def beside(config: Config, data: Dataset) -> dict[str, Work]:
     """Steps that were tried: what the last two rungs become when the batch is cut or the model compiled."""
-    mean, deviation = channel_moments(data.x_train)
-    labels = data.y_train[: config.batch]
-
-    def images() -> Tensor:
-        return (crop_and_flip(data.x_train[: config.batch]).float() - mean) / deviation
+    images, labels = images_at_once(config, data), data.y_train[: config.batch]
 
     def tried(precision: str, pieces: int, compiles: bool) -> Work:
         model = model_of(config, data, anew=False)
@@ -94,6 +86,12 @@ def beside(config: Config, data: Dataset) -> dict[str, Work]:
         "bf16, in pieces": tried("bf16", PIECES, False),
         "bf16, compiled": tried("bf16", 1, True),
     }
+
+
+def images_at_once(config: Config, data: Dataset) -> Work:
+    """What crops, mirrors and standardises a batch as one tensor."""
+    mean, deviation = channel_moments(data.x_train)
+    return lambda: (crop_and_flip(data.x_train[: config.batch]).float() - mean) / deviation
 
 
 def model_of(config: Config, data: Dataset, anew: bool) -> ViT:
@@ -126,34 +124,16 @@ def step_of(model: nn.Module, config: Config, images: Work, labels: Tensor, prec
 
 def best(steps: dict[str, Work], repeats: int) -> dict[str, float]:
     """Processor seconds of the best step of each, taken in turn, after one that does not count."""
-    found = dict.fromkeys(steps, float("inf"))
-    for turn in range(repeats + 1):
-        for name, step in steps.items():
-            before = time.process_time()
-            step()
-            if turn:
-                found[name] = min(found[name], time.process_time() - before)
-    return found
+    times = in_turns(list(steps.values()), repeats)
+    return {name: took["cpu_seconds"] for name, took in zip(steps, times)}
 
 
 def run(
     width: int = 192, layers: int = 4, batch: int = 32, repeats: int = 5, method: str = "riemannformer"
 ) -> list[dict[str, Any]]:
-    """Measure, on the processor, with the threads that PyTorch has.
+    """Measure a model with 64 patches of 4x4 pixels and 4 heads, on the processor, with the threads that PyTorch has.
 
-    Parameters
-    ----------
-    width, layers, batch : int
-        Of a model with 64 patches of 4x4 pixels and 4 heads.
-    repeats : int
-        Steps of each rung.
-    method : str
-
-    Returns
-    -------
-    list of dict
-        Rows with ``rung``, ``cpu_seconds`` of its best step, ``images_per_cpu_second`` and ``gain``, over the plain
-        loop.
+    ``cpu_seconds`` are those of the best of ``repeats`` steps; ``gain`` is over the plain loop.
     """
     config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=4)
     data = random_images(batch)

@@ -93,24 +93,9 @@ def run(
     repeats: int = 5,
     device: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure.
+    """Measure, for each block width, every form, evaluation, and their ratios by wall and by processor time.
 
-    Parameters
-    ----------
-    layers, heads, head_dim : int
-    widths : sequence of int
-        Block widths.
-    grid : sequence of int
-        Cells along each axis; positions span [0, 1].
-    repeats : int
-    device : str or None
-        "cuda" where there is one when None, else "cpu".
-
-    Returns
-    -------
-    list of dict
-        Rows with ``form``, ``width``, ``tokens``, ``device``, ``threads`` and times; then rows with ``ratio``, a
-        description, and ``value``, by wall time, and ``cpu_value``, by processor time.
+    Positions are those of a grid on [0, 1].
 
     Source: LR-A1, LR-blk.
     """

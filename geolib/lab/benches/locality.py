@@ -34,23 +34,10 @@ SIDES = (32, 64)  # of the grids of ``turns``: 1,024 and 4,096 tokens
 def run(
     side: int = 64, heads: int = 8, dim: int = 64, repeats: int = 5, device: str | None = None
 ) -> list[dict[str, Any]]:
-    """Measure both forms on a square grid, each in a process of its own on the CPU.
+    """Measure the forms on a grid of side x side tokens, each in a process of its own; then ``turns``.
 
-    Parameters
-    ----------
-    side : int
-        The grid has side x side tokens: 4,096 at 64.
-    heads, dim : int
-    repeats : int
-        Timings a form, of which the median counts, after one that does not.
-    device : str or None
-        "cuda" where there is one when None, else "cpu".
-
-    Returns
-    -------
-    list of dict
-        One row a form: tokens, heads, dim, device, threads, seconds, cpu_seconds, peak_bytes, and, relative to the
-        literal form, speedup and memory.
+    ``speedup`` and ``memory`` are relative to the literal form. The median of ``repeats`` timings counts, after one
+    that does not.
 
     Source: RF-FUSED.
     """

@@ -29,20 +29,9 @@ def count(method: str, sizes: dict[str, Any], options: dict[str, Any] | None = N
 
 
 def run(layers: int = 6, heads: int = 4, width: int = 64, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Count.
+    """Count, for all of the registry, and with locality focusing where the paper has it, or for the methods named.
 
-    Parameters
-    ----------
-    layers, heads, width : int
-        Of the model; 64 patches of 4x4 pixels.
-    methods : sequence of str, or None
-        All of the registry, and with locality focusing where the paper has it, when None.
-
-    Returns
-    -------
-    list of dict
-        Rows with ``method``, ``operations``, ``kernels``, and ``above_none``: operations beyond those of a model that
-        ignores positions.
+    The model has 64 patches of 4x4 pixels. ``above_none``: operations beyond those of a model that ignores positions.
     """
     sizes = {"layers": layers, "heads": heads, "width": width, "patch": 4}
     none = count("none", sizes).operations.total()

@@ -130,17 +130,8 @@ def row_of(batch: int, width: int, tokens: int, precision: str, layers: int = 4)
 
 
 def run(layers: int = 4) -> list[dict[str, Any]]:
-    """Measure, on the processor, with the threads that PyTorch has.
+    """Measure a model with 4 heads, on the processor, with the threads that PyTorch has.
 
-    Parameters
-    ----------
-    layers : int
-        Of a model with 4 heads.
-
-    Returns
-    -------
-    list of dict
-        Rows with ``batch``, ``width``, ``tokens``, ``precision``, ``cpu_seconds`` of the best step, and ``shares``,
-        of the parts of a step in the time of its operations, which add up to 1.
+    ``cpu_seconds`` are those of the best step; ``shares`` are those of its parts in the time of its operations.
     """
     return [row_of(*each, layers=layers) for each in itertools.product(BATCHES, WIDTHS, TOKENS, PRECISIONS)]

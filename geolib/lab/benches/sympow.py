@@ -3,7 +3,8 @@
 All forms of one length take turns in one process, forward alone and forward with backward, with gates near 0.999
 (softmax has none). Times are the best of their repeats, memory is what a pass adds at most. What would take longer than
 a minute, or would not fit, is left out and says why. On a GPU inputs are bfloat16 and large products are compiled; on a
-processor inputs are float32.
+processor inputs are float32. The chunked form has two engines, chunk by chunk on a processor and large products on a
+GPU; the one that is not usual there takes part under its name.
 
 The authors' package ``retention`` takes part where it can be imported, its reference in PyTorch and on a GPU its
 kernel: ``pip install retention==1.0.7``. Its authors publish, for one sequence, 8 heads of 64 features, p = 2,
@@ -26,12 +27,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.lab.benches.timing import in_turns
+from geolib.lab.counting import Counting
 from geolib.lab.records import device_name
 from geolib.lab.training import pick_device
-from geolib.recurrence import attention_form, by_large_products, chunked_form, chunked_with
+from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with
 from geolib.sympow import dimension
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -62,6 +63,11 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
 
 def _chunked(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
     return chunked_form(q, k, v, 2, log_gates)[0].output
+
+
+def _by(engine: Callable[..., Any]) -> Callable[..., Tensor]:
+    """The chunked form by one of its engines, on whatever device."""
+    return lambda q, k, v, log_gates: chunked_with(engine, q, k, v, 2, log_gates)[0].output
 
 
 @cache
@@ -98,6 +104,9 @@ def forms(device: torch.device) -> dict[str, Form]:
     on_gpu = device.type == "cuda"
     if on_gpu:
         found["chunked form, compiled"] = Form(_compiled, 2)
+        found["chunked form, chunk by chunk"] = Form(_by(by_chunks), 2)
+    else:
+        found["chunked form, large products"] = Form(_by(by_large_products), 2)
     if importlib.util.find_spec("retention") is not None:
         found["retention, reference"] = Form(_of_the_authors("retention.reference"), 2)
         if on_gpu:
@@ -212,41 +221,14 @@ def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = 
         "backward: pairs": (5 * pairs * every, 3 * chunk / 2 * every, 8 * vector),
     }
     stages["all"] = tuple(map(sum, zip(*stages.values())))  # type: ignore[assignment]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, (products, others, moved) in stages.items():
         times = products / machine.products, others / machine.others, moved / machine.bytes
-        row: dict[str, Any] = {
-            "kernel": name,
-            "tokens": tokens,
-            "heads": heads,
-            "dim": dim,
-            "chunk": chunk,
-            "assumed": machine.name,
-        }
-        row |= {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
-        rows.append(row)
+        about = {"kernel": name, "tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
+        counts = {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
+        rows.append(about | counts)
     rows[-1]["milliseconds"] = sum(row["milliseconds"] for row in rows[:-1])
     return rows
-
-
-class Moved(TorchDispatchMode):
-    """Operations of products, and the bytes that operations read and write, each counted as if alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = self.bytes = self.operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count and do."""
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            read = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-            made = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, Tensor)]
-            self.operations += 1
-            self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
-            if func.name().split("::")[-1] in ("product", "mm", "bmm"):
-                self.products += 2 * made[0].numel() * read[0].shape[-1]
-        return result
 
 
 def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H100) -> dict[str, Any]:
@@ -262,64 +244,13 @@ def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H
         chunked_with(by_large_products, q, k, v, 2, gates, chunk=chunk)[0].output.sum().backward()
 
     both()  # tables are made once
-    with Moved() as moved:
+    with Counting() as counted:
         both()
-    times = moved.products / machine.products, moved.bytes / machine.bytes
+    products = 2 * counted.products
+    times = products / machine.products, counted.bytes / machine.bytes
     about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
-    counts = {"operations": moved.operations, "products": moved.products, "bytes": moved.bytes}
+    counts = {"operations": counted.kernels.total(), "products": products, "bytes": counted.bytes}
     return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
-
-
-# Agreement ----------------------------------------------------------------------------------------------------------
-
-
-def trained_gates(heads: int, tokens: int, draw: torch.Generator) -> Tensor:
-    """Log gates as trained models have them, (1, heads, tokens): memories of 10 to 10,000 tokens, and some resets.
-
-    >>> trained_gates(2, 5, torch.Generator().manual_seed(0)).shape
-    torch.Size([1, 2, 5])
-    """
-    memory = torch.logspace(1, 4, heads)[:, None]
-    sharp = torch.rand(heads, tokens, generator=draw) < 1 / 4096
-    gates = -(2 * torch.rand(heads, tokens, generator=draw)) / memory
-    return torch.where(sharp, -8.0, gates)[None]
-
-
-def agreement(heads: int, tokens: int, dim: int, device: torch.device, rows: int = 64) -> list[dict[str, Any]]:
-    """Errors of bfloat16 inputs against sums over all pairs in float64, for softmax and for the chunked form.
-
-    Errors are those of ``rows`` queries spread over the sequence, relative, by head; the largest head counts.
-
-    >>> found = agreement(2, 300, 8, torch.device("cpu"), rows=16)
-    >>> [row["agreement"] for row in found]
-    ['scaled_dot_product_attention', 'chunked form']
-    """
-    draw = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, heads, tokens, dim, generator=draw).to(device, torch.bfloat16) for _ in range(3))
-    log_gates = trained_gates(heads, tokens, draw).to(device)
-    places = torch.linspace(tokens // rows, tokens - 1, rows, device=device).long()
-    sees = torch.arange(tokens, device=device) <= places[:, None]
-    with torch.no_grad():
-        found = {
-            "scaled_dot_product_attention": F.scaled_dot_product_attention(q[:, :, places], k, v, attn_mask=sees),
-            "chunked form": _chunked(q, k, v, log_gates)[:, :, places],
-        }
-        q, k, v = (t.double() for t in (q, k, v))
-        sums = log_gates.double().cumsum(-1)
-        scores = (q[:, :, places] @ k.mT).masked_fill(~sees, 0.0)
-        decay = (sums[:, :, places, None] - sums[:, :, None]).clamp(max=0).exp()
-        weights = {
-            "scaled_dot_product_attention": (scores / dim**0.5).masked_fill(~sees, float("-inf")).softmax(-1),
-            "chunked form": F.normalize(decay * scores**2, p=1, dim=-1),
-        }
-    rows_found = []
-    for name, ours in found.items():
-        wanted = weights[name] @ v
-        error = (ours.double() - wanted).norm(dim=(-2, -1)) / wanted.norm(dim=(-2, -1))
-        rows_found.append(
-            {"agreement": name, "tokens": tokens, "heads": heads, "dim": dim, "error": float(error.max())}
-        )
-    return rows_found
 
 
 # The run ------------------------------------------------------------------------------------------------------------
@@ -332,24 +263,10 @@ def run(
     repeats: int = 3,
     patience: float = PATIENCE,
 ) -> list[dict[str, Any]]:
-    """Measure.
+    """Measure: rows by ``form``, ``pass`` and ``tokens``, timed or skipped, then of kernel and engine.
 
-    Parameters
-    ----------
-    heads : int or None
-        8 on a GPU and 2 on a processor when None; features a head are ``dim``.
-    lengths : sequence of int
-        Tokens, rising.
-    repeats : int
-        Turns that each form takes at each length, of which the best counts; one where passes take seconds.
-    patience : float
-        Seconds that a pass may take, by what it took at the length before.
-
-    Returns
-    -------
-    list of dict
-        Rows with ``form``, ``pass``, ``tokens`` and either ``seconds``, ``cpu_seconds`` and ``mib``, or ``skipped``;
-        then rows with ``kernel``, ``engine`` and ``agreement``.
+    Lengths rise; ``repeats`` is the turns of each form at each length, one where passes take seconds; ``patience`` the
+    seconds that a pass may take, by what it took at the length before. There are 8 heads on a GPU, 2 on a processor.
 
     Source: CS-chunk, CS-FUSED, CS-cost.
     """
@@ -374,8 +291,7 @@ def run(
             last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
             rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": peak(work, device)})
     rows += kernel_rows(8, LENGTHS[-1], 64, 1024)
-    rows.append(engine_row(8, LENGTHS[-1], 64, 512))
-    return rows + agreement(heads, lengths[-1], dim, device)
+    return [*rows, engine_row(8, LENGTHS[-1], 64, 512)]
 
 
 def _reason(

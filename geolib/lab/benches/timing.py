@@ -20,16 +20,8 @@ def at_hand(device: str | None) -> str:
 def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
     """Median time of a piece of work, after one call that does not count.
 
-    Parameters
-    ----------
-    work : function
-    repeats : int
-
-    Returns
-    -------
-    dict
-        seconds, from before the call until the GPU has done all of it; cpu_seconds, time of the processor, which other
-        programs disturb less, and which on a GPU is that of launching.
+    ``seconds`` run until the GPU has done all of it; ``cpu_seconds`` are the processor's, which other programs disturb
+    less, and which on a GPU are those of launching.
     """
     work()
     walls, cpus = [], []
@@ -42,19 +34,7 @@ def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
 
 
 def in_turns(works: Sequence[Callable[[], Any]], repeats: int) -> list[dict[str, float]]:
-    """Best time of each of several pieces of work, done one after the other, so that all meet the same disturbances.
-
-    Parameters
-    ----------
-    works : sequence of functions
-        Each is called once before and that does not count.
-    repeats : int
-
-    Returns
-    -------
-    list of dict
-        For each: seconds and cpu_seconds, as for ``timed``, each the least of all repeats.
-    """
+    """Best times of several pieces of work, in ``timed``'s units; they take turns, so that all are disturbed alike."""
     best = [{"seconds": math.inf, "cpu_seconds": math.inf} for _ in works]
     for repeat in range(1 + repeats):
         for least, work in zip(best, works):

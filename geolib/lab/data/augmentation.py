@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,45 +16,17 @@ from geolib.lab.data.policies import auto_augment, auto_augment_moves, rand_augm
 AUGMENTATIONS = ("none", "crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
 
 
-class Choice(Protocol):
-    """The fields of a configuration that decide its augmentation."""
-
-    @property
-    def augment(self) -> str: ...  # noqa: D102
-
-    @property
-    def randaugment(self) -> tuple[int, int]: ...  # noqa: D102
-
-    @property
-    def erase(self) -> float: ...  # noqa: D102
-
-
-def augmentation(config: Choice, mean: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+def augmentation(config: Any, mean: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
     """The configuration's augmentation, from a batch of stored images to one that is ready to be standardised.
 
-    ``augment`` names the order: "crop-flip"; "crop-flip-autoaugment", which is crop, flip, AutoAugment, as in common
-    scripts for CIFAR; "crop-flip-randaugment", which is RandAugment, crop, flip, as in LieRE's code (with randaugment
-    (2, 14)). Erasing, where ``erase`` is above 0, comes last.
+    ``config`` is a ``Config``; its ``augment`` names the order: "crop-flip"; "crop-flip-autoaugment", which is crop,
+    flip, AutoAugment, as in common scripts for CIFAR; "crop-flip-randaugment", which is RandAugment, crop, flip, as in
+    LieRE's code (with randaugment (2, 14)). Erasing, where ``erase`` is above 0, comes last. ``mean`` (channels, 1, 1)
+    is the grey level that standardising takes to 0, on the device of the batches to come; ``shape`` is an image's.
 
-    Parameters
-    ----------
-    config : Choice
-        A ``Config``: its fields augment, randaugment and erase.
-    mean : Tensor, (channels, 1, 1)
-        The grey level that standardising takes to 0; it lies on the device of the batches to come.
-    shape : (channels, height, width)
-        Of an image.
-
-    Returns
-    -------
-    callable
-        From uint8 (batch, channels, height, width) to the same shape in grey levels: uint8, or float32 with erasing.
-        All draws come from the device's default generator, each image's own; the host waits for nothing.
-
-    Raises
-    ------
-    ValueError
-        For a policy on images that are neither grey nor RGB, and for anything but "none" on volumes and clips.
+    What comes out goes from uint8 (batch, channels, height, width) to the same shape in grey levels, float32 with
+    erasing. All draws come from the device's default generator, each image's own; the host waits for nothing.
+    ValueError for a policy on images that are neither grey nor RGB, and for anything but "none" on volumes and clips.
     """
     flat = len(shape) == 3 or (config.augment == "none" and config.erase == 0)
     require(flat, "augment", repr(config.augment), "volumes and clips are taken as they are: none, and no erasing")
@@ -83,19 +55,7 @@ def augmentation(config: Choice, mean: Tensor, shape: Sequence[int]) -> Callable
 
 
 def crop_and_flip(images: Tensor, padding: int = 4) -> Tensor:
-    """A random crop of each zero-padded image, mirrored left-right half of the time.
-
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, height, width)
-    padding : int
-        Pixels added on each side; the crop's two offsets are uniform on 0 ... 2 padding.
-
-    Returns
-    -------
-    Tensor, same shape and dtype
-        Drawn from the device's default generator.
-    """
+    """A random crop of each image after padding by zeros, mirrored half of the time; same shape and dtype."""
     batch, channels, height, width = images.shape
     device = images.device
     top, left = torch.randint(0, 2 * padding + 1, (2, batch, 1), device=device)
@@ -116,33 +76,13 @@ def random_erasing(
     scale: tuple[float, float] = (0.02, 0.33),
     ratio: tuple[float, float] = (0.3, 3.3),
 ) -> Tensor:
-    """A rectangle of each image gets one value, with a probability.
+    """A rectangle of each image gets one value, with a probability; float32.
 
     torchvision's RandomErasing acts on standardised images and writes 0. The same comes out when the channel's mean is
-    written before standardising, since (mean - mean) / deviation = 0: pass the mean as ``value``.
+    written before standardising, since (mean - mean) / deviation = 0: pass the mean as ``value``, (channels, 1, 1).
 
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, height, width)
-    value : Tensor, (channels, 1, 1)
-        float32, on the images' device.
-    probability : float
-        In [0, 1].
-    scale : (float, float)
-        The rectangle's share of the area is uniform between these two.
-    ratio : (float, float)
-        Height over width is log-uniform between these two. A rectangle as high or as wide as the image is drawn again;
-        after ten draws the image stays whole.
-
-    Returns
-    -------
-    Tensor, same shape
-        float32, drawn from the device's default generator.
-
-    Raises
-    ------
-    ValueError
-        For a probability, scale or ratio outside its range.
+    The rectangle's share of the area is uniform between the two of ``scale``; height over width is log-uniform between
+    those of ``ratio``. One as high or as wide as the image is drawn again; after ten draws the image stays whole.
     """
     require(0 <= probability <= 1, "probability", probability, "it must be in [0, 1]")
     require(0 <= scale[0] <= scale[1] <= 1, "scale", scale, "it must be two shares, the smaller first")
@@ -169,18 +109,7 @@ ATTEMPTS = 10  # at a rectangle that is smaller than the image
 
 
 def channel_moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel's pixels.
-
-    Parameters
-    ----------
-    images : Tensor, (images, channels, *sizes)
-        uint8.
-
-    Returns
-    -------
-    tuple of Tensor, each (channels, 1, ...), a 1 for each of the sizes
-        float32. A constant channel has deviation 1.
-    """
+    """Mean and standard deviation of each channel's pixels, (channels, 1, ...); a constant channel has deviation 1."""
     values = torch.arange(256, dtype=torch.float64)
     moments = []
     for channel in images.unbind(1):

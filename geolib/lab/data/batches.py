@@ -14,14 +14,7 @@ AHEAD_IMAGES = 8192  # augmented at a time on a GPU, where few large pieces of w
 class Stream:
     """A stream of random numbers on the default generators, beside what they give to everybody else.
 
-    Parameters
-    ----------
-    device : torch.device
-
-    Attributes
-    ----------
-    marked : list of Tensor
-        The generators' states when the present block of batches was begun.
+    ``marked`` are the generators' states when the present block of batches was begun.
     """
 
     def __init__(self, device: torch.device):
@@ -63,28 +56,10 @@ def augmented(
     stream: Stream,
     augment: Callable[[Tensor], Tensor],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of augmented images and their labels.
+    """Batches of augmented images and their labels, taken in an order, ``size`` images each; the last may be smaller.
 
-    Parameters
-    ----------
-    images : Tensor, (images, channels, height, width)
-    labels : Tensor, (images,)
-    order : Tensor, (images,)
-        Indices, on the device of images.
-    size : int
-        Images of a batch; the last one may be smaller.
-    ahead : int
-        Batches augmented at a time, a block.
-    first : int
-        The batch to begin with. Its whole block is drawn again, so the stream must stand where that block began.
-    stream : Stream
-        What the augmentation draws from.
-    augment : function of images that returns images
-
-    Yields
-    ------
-    tuple of Tensor
-        (batch, channels, height, width) and (batch,).
+    ``ahead`` batches, a block, are augmented at a time, with what the stream draws. It begins with batch ``first``,
+    whose whole block is drawn again, so the stream must stand where that block began.
     """
     batches = order.split(size)
     for start in range(first - first % ahead, len(batches), ahead):

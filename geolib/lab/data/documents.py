@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,32 +27,9 @@ HELD_OUT = 10  # every tenth author is kept for testing where a directory has no
 STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left out
 
 
-class Part(Protocol):
-    """Documents that are trained on, or those that are tested on."""
-
-    @property
-    def titles(self) -> Sequence[str]:
-        """One for each document."""
-
-    @property
-    def lengths(self) -> Sequence[int]:
-        """Tokens of each document."""
-
-    def cut(self, document: int, start: int, count: int) -> np.ndarray:
-        """Tokens start ... start + count - 1 of a document, (count,) of whole numbers."""
-
-    def digest(self) -> str:
-        """A fingerprint of the part."""
-
-
 @dataclass(frozen=True)
 class Bytes:
     """Documents in memory, a token for each byte.
-
-    Parameters
-    ----------
-    titles : sequence of str
-    texts : sequence of bytes
 
     >>> part = Bytes(["one"], [b"Call me Ishmael."])
     >>> part.lengths, part.cut(0, 5, 2).tobytes()
@@ -81,14 +58,7 @@ class Bytes:
 
 
 class Rows:
-    """Documents that are the rows of an array on disk, read piece by piece: LongCrawl64's layout.
-
-    Parameters
-    ----------
-    array : array, (documents, tokens) of whole numbers
-        What ``zarr.open`` gives.
-    name : str
-    """
+    """Documents that are the rows of an array on disk (``zarr.open``'s), read piece by piece: LongCrawl64's layout."""
 
     def __init__(self, array: Any, name: str):
         self.array = array
@@ -107,19 +77,13 @@ class Rows:
         return whole.hexdigest()
 
 
+Part = Bytes | Rows
+"""Documents that are trained on, or those that are tested on."""
+
+
 @dataclass(frozen=True)
 class Documents:
-    """Documents in two parts.
-
-    Parameters
-    ----------
-    name : str
-    train, test : Part
-    vocabulary : int
-        Tokens are 0 ... vocabulary - 1.
-    source : str
-        Where they are from, in words; never a machine's path.
-    """
+    """Documents in two parts, of tokens 0 ... vocabulary - 1; ``source`` is in words, never a machine's path."""
 
     name: str
     train: Part = field(repr=False)
@@ -138,12 +102,7 @@ def windows(part: Part, context: int) -> Tensor:
 
     A window has ``context`` tokens to read and the same number to tell, moved on by one. The next one starts where it
     ends, so that each token but a document's first is told once; what is left at a document's end is too short and is
-    passed over.
-
-    Raises
-    ------
-    LabError
-        When a document is too short for one window.
+    passed over. LabError when a document is too short for one window.
 
     >>> windows(Bytes(["one", "two"], [b"abcdefg", b"abcd"]), 3).tolist()
     [[0, 0], [0, 3], [1, 0]]
@@ -206,12 +165,8 @@ def read_folder(folder: Path, name: str, source: str) -> Documents:
     """The text files of a directory and of the folders in it; hidden ones are passed over.
 
     Where the directory has the folders ``train`` and ``heldout``, those are the parts. Elsewhere every tenth author is
-    held out: an author is a folder of the directory, or a file that lies in none.
-
-    Raises
-    ------
-    LabError
-        When there is no directory or nothing in it, when a file is no text, or when all is by one author.
+    held out: an author is a folder of the directory, or a file that lies in none. LabError when there is no directory
+    or nothing in it, when a file is no text, or when all is by one author.
     """
     if not folder.is_dir():
         raise LabError(f"{folder}: there is no such directory; name one that holds text files")

@@ -24,12 +24,7 @@ CLASSES = tuple(
 def path(label: int, turn: int) -> np.ndarray:
     """Where a digit stands in each frame relative to the first, (frames, 2): rows down, columns to the right.
 
-    Parameters
-    ----------
-    label : int
-        An index into ``CLASSES``.
-    turn : int
-        Steps before the turn.
+    ``label`` is an index into ``CLASSES``, ``turn`` the number of steps before the turn.
 
     >>> CLASSES[0], path(0, turn=4)[[4, 7]].tolist()
     ('right, then up', [[0, 4], [-3, 4]])
@@ -40,18 +35,10 @@ def path(label: int, turn: int) -> np.ndarray:
 
 
 def clips(digits: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rendered clips and their labels, the same ones for the same seed.
+    """Rendered clips, uint8 (clips, 1, frames, side, side), and their labels, the same ones for the same seed.
 
-    Parameters
-    ----------
-    digits : array, (images, height, width)
-        uint8, below 256 - ``NOISE``; each clip takes one of them, at a place where its whole path fits.
-    count, seed : int
-
-    Returns
-    -------
-    (array, array)
-        uint8 (clips, 1, frames, side, side) and labels (clips,).
+    Each clip takes one of the digits, uint8 (images, height, width) below 256 - ``NOISE``, at a place where its whole
+    path fits.
     """
     random = np.random.RandomState(seed)  # its stream is frozen by NumPy's promise; default_rng's is not
     height, width = digits.shape[1:]

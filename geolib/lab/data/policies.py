@@ -25,21 +25,10 @@ MAGNITUDES = 31  # steps of a RandAugment magnitude, as in torchvision
 
 
 def rand_augment(images: Tensor, moves: Tensor, ops: int = 2) -> Tensor:
-    """RandAugment: to each image a number of operations one after the other, each drawn uniformly.
+    """RandAugment: to each image a number of operations one after the other, each drawn uniformly from ``moves``.
 
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, height, width)
-        uint8.
-    moves : Tensor, (moves, 14)
-        From ``rand_augment_moves``, on the images' device.
-    ops : int
-
-    Returns
-    -------
-    Tensor, same shape and dtype
-        Equal in distribution to torchvision's ``v2.RandAugment(ops, magnitude)`` on each image; drawn from the device's
-        default generator.
+    Equal in distribution to torchvision's ``v2.RandAugment(ops, magnitude)`` on each uint8 image; drawn from the
+    device's default generator.
     """
     index = torch.randint(len(moves), (ops, len(images)), device=images.device)
     for chosen in moves[index]:
@@ -48,18 +37,9 @@ def rand_augment(images: Tensor, moves: Tensor, ops: int = 2) -> Tensor:
 
 
 def rand_augment_moves(shape: Sequence[int], magnitude: int = 9) -> Tensor:
-    """What RandAugment draws from: fourteen operations, each with both signs of its magnitude.
+    """What RandAugment draws from, (28, 14): fourteen operations, each with both signs of its magnitude, 0 ... 30.
 
-    Parameters
-    ----------
-    shape : (channels, height, width)
-    magnitude : int
-        0 ... 30, one of torchvision's 31 steps, for all operations.
-
-    Returns
-    -------
-    Tensor, (28, 14)
-        float32. An operation without a sign stands there twice, so that all rows are equally likely.
+    An operation without a sign stands there twice, so that all rows are equally likely.
     """
     require(
         magnitude in range(MAGNITUDES), "magnitude", magnitude, f"it must be a whole number, 0 ... {MAGNITUDES - 1}"
@@ -77,18 +57,8 @@ def rand_augment_moves(shape: Sequence[int], magnitude: int = 9) -> Tensor:
 def auto_augment(images: Tensor, moves: Tensor, probabilities: Tensor) -> Tensor:
     """AutoAugment: to each image one of the sub-policies, whose two operations each happen with a probability.
 
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, height, width)
-        uint8.
-    moves, probabilities : Tensor, (policies, 2, 3, 14) and (policies, 2)
-        From ``auto_augment_moves``, on the images' device.
-
-    Returns
-    -------
-    Tensor, same shape and dtype
-        Equal in distribution to torchvision's ``v2.AutoAugment(AutoAugmentPolicy.CIFAR10)`` on each image; drawn from
-        the device's default generator.
+    ``moves`` and ``probabilities`` are those of ``auto_augment_moves``. Equal in distribution to torchvision's
+    ``v2.AutoAugment(AutoAugmentPolicy.CIFAR10)`` on each uint8 image; drawn from the device's default generator.
     """
     policy = torch.randint(len(moves), (len(images),), device=images.device)
     luck, likely = torch.rand(2, len(images), device=images.device), probabilities[policy]
@@ -100,17 +70,10 @@ def auto_augment(images: Tensor, moves: Tensor, probabilities: Tensor) -> Tensor
 
 
 def auto_augment_moves(shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """What AutoAugment draws from: the 25 sub-policies found for CIFAR-10.
+    """What AutoAugment draws from: the 25 sub-policies found for CIFAR-10, (25, 2, 3, 14) and (25, 2).
 
-    Parameters
-    ----------
-    shape : (channels, height, width)
-
-    Returns
-    -------
-    tuple of Tensor, (25, 2, 3, 14) and (25, 2)
-        float32. Of each sub-policy's two operations: the move with either sign and the one that changes nothing; and
-        the probability that it happens.
+    Of each one's two operations: the move with either sign and the one that changes nothing; and the probability that
+    it happens.
     """
 
     def outcomes(name: str, step: int) -> list[Move]:
@@ -126,61 +89,32 @@ def auto_augment_moves(shape: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 
 class Move(NamedTuple):
-    """An operation on one image, as numbers for the stages of ``apply_moves``; the defaults change nothing.
+    """An operation on one image, as numbers for the stages of ``apply_moves``; the defaults change nothing."""
 
-    Parameters
-    ----------
-    xx, xy, x0, yx, yy, y0 : float
-        The pixel at (x, y) comes from the one nearest to (xx x + xy y + x0, yx x + yy y + y0), and is 0 where that is
-        outside; measured from the image's centre in half widths and half heights.
-    solarize : float
-        Grey levels from here on are inverted.
-    posterize : float
-        Grey levels are rounded down to a multiple of this power of 2.
-    autocontrast, equalize : float
-        1 or 0.
-    factor : float
-        Of the image in the blend.
-    mean, gray, blur : float
-        Weights in the blend of the mean grey level, of the grey image, and of the blurred image minus the image.
-    """
-
+    # The pixel at (x, y) comes from the one nearest to (xx x + xy y + x0, yx x + yy y + y0), and is 0 where that is
+    # outside; measured from the image's centre in half widths and half heights.
     xx: float = 1.0
     xy: float = 0.0
     x0: float = 0.0
     yx: float = 0.0
     yy: float = 1.0
     y0: float = 0.0
-    solarize: float = 256.0
-    posterize: float = 1.0
-    autocontrast: float = 0.0
+    solarize: float = 256.0  # grey levels from here on are inverted
+    posterize: float = 1.0  # grey levels are rounded down to a multiple of this power of 2
+    autocontrast: float = 0.0  # 1 or 0, as the next
     equalize: float = 0.0
-    factor: float = 1.0
-    mean: float = 0.0
+    factor: float = 1.0  # of the image in the blend
+    mean: float = 0.0  # weights in the blend: of the mean grey level, the grey image, the blurred image minus the image
     gray: float = 0.0
     blur: float = 0.0
 
 
 def move(name: str, magnitude: float, shape: Sequence[int]) -> Move:
-    """An operation's numbers.
+    """An operation's numbers; ``name`` is one of ``OPERATIONS``, named and defined as in torchvision's policies.
 
-    Parameters
-    ----------
-    name : str
-        One of ``OPERATIONS``, named and defined as in torchvision's policies.
-    magnitude : float
-        Slope for shears, pixels for translations (their fraction is dropped), degrees for rotations, factor minus 1 for
-        Brightness, Color, Contrast and Sharpness, bits for Posterize, share of 255 for Solarize; the others need none.
-    shape : (channels, height, width)
-
-    Returns
-    -------
-    Move
-
-    Raises
-    ------
-    ValueError
-        For another name, or another number of channels than 1 and 3.
+    The magnitude is a slope for shears, pixels for translations (their fraction is dropped), degrees for rotations,
+    factor minus 1 for Brightness, Color, Contrast and Sharpness, bits for Posterize, share of 255 for Solarize; the
+    others need none.
     """
     channels, height, width = shape
     require(channels in (1, 3), "shape", tuple(shape), "the operations know images of 1 or 3 channels")
@@ -208,21 +142,9 @@ def move(name: str, magnitude: float, shape: Sequence[int]) -> Move:
 
 
 def size_of(name: str, step: int, steps: int, shape: Sequence[int]) -> float:
-    """The magnitude of an operation at one of the equal steps of its range.
+    """The magnitude of an operation at one of the equal steps of its range, in its unit and without a sign.
 
-    Parameters
-    ----------
-    name : str
-        One of ``OPERATIONS``.
-    step, steps : int
-        0 is the least, steps - 1 the greatest; RandAugment has 31 steps and AutoAugment 10.
-    shape : (channels, height, width)
-        Translations reach 150/331 of the side.
-
-    Returns
-    -------
-    float
-        In the operation's unit (see ``move``), without a sign; 0 for an operation that has no magnitude.
+    RandAugment has 31 steps and AutoAugment 10; translations reach 150/331 of the side; 0 where there is no magnitude.
     """
     _, height, width = shape
     if name == "Posterize":
@@ -234,21 +156,11 @@ def size_of(name: str, step: int, steps: int, shape: Sequence[int]) -> float:
 
 
 def apply_moves(images: Tensor, moves: Tensor) -> Tensor:
-    """To each image its own operation.
+    """To each image (uint8) its own operation, a row of ``Move`` in ``moves`` (batch, 14).
 
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, height, width)
-        uint8.
-    moves : Tensor, (batch, 14)
-        Rows of ``Move``, float32, on the images' device.
-
-    Returns
-    -------
-    Tensor, same shape and dtype
-        As torchvision's functional operations give it, with nearest neighbours and zero fill. Rounding errors decide,
-        here as there, where a sheared or turned pixel's source is half-way between two, and whether a whole grey level
-        of a blend is one less.
+    As torchvision's functional operations give it, with nearest neighbours and zero fill. Rounding errors decide, here
+    as there, where a sheared or turned pixel's source is half-way between two, and whether a whole grey level of a
+    blend is one less.
     """
     warp, table, blend = moves.split((6, 4, 4), dim=1)
     x = _blend(_look_up(_warp(images.float(), warp), table), blend)

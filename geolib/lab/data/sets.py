@@ -120,21 +120,9 @@ class Spec:
 
 
 def load(name: str) -> Any:
-    """A data set by name.
+    """A data set by name: a ``Dataset``, or ``Documents``.
 
-    Parameters
-    ----------
-    name : str
-        A key of ``DATASETS``.
-
-    Returns
-    -------
-    Dataset or Documents
-
-    Raises
-    ------
-    LabError
-        For an unknown name, and when the data cannot be had or are not what they should be.
+    LabError for an unknown name, and when the data cannot be had or are not what they should be.
     """
     return spec(name).load()
 
@@ -155,6 +143,11 @@ def _labels(array: Any) -> Tensor:
     return torch.from_numpy(np.asarray(array).astype(np.int64))
 
 
+def _rendered(images: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+    """A part of a set, its images with channels first already."""
+    return torch.from_numpy(images), _labels(labels)
+
+
 # Digits -------------------------------------------------------------------------------------------------------------
 
 
@@ -166,16 +159,10 @@ def _load_digits() -> Dataset:
         raise LabError("digits come with scikit-learn: pip install scikit-learn") from None
     bunch = load_digits()
     images, labels = bunch.images[..., None], np.asarray(bunch.target)
-    test = stratified_fifth(labels)
-    return Dataset(
-        name="digits",
-        x_train=_images(images[~test]),
-        y_train=_labels(labels[~test]),
-        x_test=_images(images[test]),
-        y_test=_labels(labels[test]),
-        classes=tuple(str(i) for i in range(10)),
-        source="scikit-learn's load_digits; stratified split, one fifth to test, seed 0",
-    )
+    held_out = stratified_fifth(labels)
+    train, test = ((_images(images[part]), _labels(labels[part])) for part in (~held_out, held_out))
+    source = "scikit-learn's load_digits; stratified split, one fifth to test, seed 0"
+    return Dataset("digits", *train, *test, tuple("0123456789"), source)
 
 
 FIELD = 16  # pixels along a side
@@ -211,16 +198,7 @@ def _load_varied() -> Dataset:
 
 
 def stratified_fifth(labels: np.ndarray) -> np.ndarray:
-    """True for a fifth of each class (rounded), the same ones every time.
-
-    Parameters
-    ----------
-    labels : array, (images,)
-
-    Returns
-    -------
-    array of bool, (images,)
-    """
+    """True for a fifth of each class (rounded), the same ones every time."""
     chosen = np.zeros(len(labels), dtype=bool)
     random = np.random.RandomState(0)  # its stream is frozen by NumPy's promise; default_rng's is not
     for value in np.unique(labels):
@@ -234,11 +212,12 @@ def stratified_fifth(labels: np.ndarray) -> np.ndarray:
 
 def _load_turns(name: str, way: Callable[[Any], list[turns.Cell]], drawn: bool) -> Dataset:
     """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds."""
-    parts = turns.boards(6000, way, seed=0), turns.boards(1000, way, seed=1)
-    x_train, x_test = (torch.from_numpy(np.stack([board.picture(drawn) for board in part])) for part in parts)
-    y_train, y_test = (_labels(np.array([board.twist() > 0 for board in part])) for part in parts)
+    train, test = (
+        _rendered(np.stack([board.picture(drawn) for board in part]), np.array([board.twist() > 0 for board in part]))
+        for part in (turns.boards(6000, way, seed=0), turns.boards(1000, way, seed=1))
+    )
     source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
-    return Dataset(name, x_train, y_train, x_test, y_test, turns.CLASSES, source)
+    return Dataset(name, *train, *test, turns.CLASSES, source)
 
 
 # Motion -------------------------------------------------------------------------------------------------------------
@@ -248,18 +227,9 @@ def _load_motion() -> Dataset:
     """Clips of ``geolib.lab.data.motion``: 4,000 to train and 1,000 to test, of digits that are in one part alone."""
     digits = _load_digits()
     parts = (digits.x_train, 4000, 0), (digits.x_test, 1000, 1)
-    (x_train, y_train), (x_test, y_test) = (
-        motion.clips(7 * images[:, 0].numpy(), count, seed) for images, count, seed in parts
-    )
-    return Dataset(
-        name="motion",
-        x_train=torch.from_numpy(x_train),
-        y_train=_labels(y_train),
-        x_test=torch.from_numpy(x_test),
-        y_test=_labels(y_test),
-        classes=motion.CLASSES,
-        source="rendered by geolib.lab.data.motion from scikit-learn's digits, seeds 0 (train) and 1 (test)",
-    )
+    train, test = (_rendered(*motion.clips(7 * images[:, 0].numpy(), count, seed)) for images, count, seed in parts)
+    source = "rendered by geolib.lab.data.motion from scikit-learn's digits, seeds 0 (train) and 1 (test)"
+    return Dataset("motion", *train, *test, motion.CLASSES, source)
 
 
 # Voxels -------------------------------------------------------------------------------------------------------------
@@ -291,42 +261,19 @@ def _read_once(path: Path, changed: int) -> Dataset:
 def read_voxels(path: Path) -> Dataset:
     """Read and check voxels of ModelNet10: every azimuth of an object is a volume, and an object is in one part alone.
 
-    Parameters
-    ----------
-    path : Path
-        An npz file with voxels, bool (objects, azimuths, 32, 32, 32), label and is_test (objects,) and classes.
-
-    Returns
-    -------
-    Dataset
-        Volumes (1, 32, 32, 32), 0 or 1.
-
-    Raises
-    ------
-    LabError
-        When the file is cut off, damaged or holds something else; the message names the file and what to do.
+    LabError when the file is cut off, damaged or holds something else; the message names the file and what to do.
     """
     keys = ("voxels", "label", "is_test", "classes")
-    arrays = _arrays_of(path, keys, f"put another there: {_MODELNET_FILE}")
-    problem = _problem_of_voxels(**arrays)
-    if problem:
-        raise LabError(f"{path}: {problem}; put another there: {_MODELNET_FILE}")
+    remedy = f"put another there: {_MODELNET_FILE}"
+    arrays = _arrays_of(path, keys, lambda arrays: _problem_of_voxels(**arrays), remedy)
     voxels, label, held_out = arrays["voxels"], arrays["label"], arrays["is_test"]
 
     def part(chosen: np.ndarray) -> tuple[Tensor, Tensor]:
         volumes = voxels[chosen].reshape(-1, 1, VOXELS, VOXELS, VOXELS).view(np.uint8)
-        return torch.from_numpy(volumes), _labels(np.repeat(label[chosen], voxels.shape[1]))
+        return _rendered(volumes, np.repeat(label[chosen], voxels.shape[1]))
 
-    (x_train, y_train), (x_test, y_test) = part(~held_out), part(held_out)
-    return Dataset(
-        name="modelnet10",
-        x_train=x_train,
-        y_train=y_train,
-        x_test=x_test,
-        y_test=y_test,
-        classes=tuple(str(c) for c in arrays["classes"]),
-        source=f"voxels ({path.name} in ${FOLDER_VARIABLE}), {voxels.shape[1]} azimuths an object, split by object",
-    )
+    source = f"voxels ({path.name} in ${FOLDER_VARIABLE}), {voxels.shape[1]} azimuths an object, split by object"
+    return Dataset("modelnet10", *part(~held_out), *part(held_out), tuple(map(str, arrays["classes"])), source)
 
 
 def _problem_of_voxels(voxels: np.ndarray, label: np.ndarray, is_test: np.ndarray, classes: np.ndarray) -> str | None:
@@ -353,8 +300,7 @@ def _load_cifar(name: str, classes: int) -> Dataset:
     path = prepared_path(name)
     if path is not None and path.is_file():
         return read_prepared(path, name, classes)
-    arrays = _download(name)
-    return _cifar(name, arrays, "torchvision's download")
+    return _cifar(name, _download(name), "torchvision's download")
 
 
 TWENTY = 20  # of the 100 classes, first in alphabetical order
@@ -364,16 +310,8 @@ def _load_twenty() -> Dataset:
     """The images of CIFAR-100's first classes: enough of each for a small model to tell them apart."""
     whole = _load_cifar("cifar100", 100)
     train, test = whole.y_train < TWENTY, whole.y_test < TWENTY
-    return replace(
-        whole,
-        name="cifar100-20",
-        x_train=whole.x_train[train],
-        y_train=whole.y_train[train],
-        x_test=whole.x_test[test],
-        y_test=whole.y_test[test],
-        classes=whole.classes[:TWENTY],
-        source=f"{whole.source}, the first {TWENTY} classes",
-    )
+    parts = whole.x_train[train], whole.y_train[train], whole.x_test[test], whole.y_test[test]
+    return Dataset("cifar100-20", *parts, whole.classes[:TWENTY], f"{whole.source}, the first {TWENTY} classes")
 
 
 def prepared_path(name: str) -> Path | None:
@@ -383,45 +321,34 @@ def prepared_path(name: str) -> Path | None:
 
 
 def read_prepared(path: Path, name: str, classes: int) -> Dataset:
-    """Read and check prepared CIFAR arrays.
+    """Read and check prepared CIFAR arrays, of so many classes: uint8 images (images, 32, 32, 3), labels and classes.
 
-    Parameters
-    ----------
-    path : Path
-        An npz file with x_train and x_test, uint8 (images, 32, 32, 3), y_train, y_test and classes.
-    name : str
-    classes : int
-        How many there must be.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    LabError
-        When the file is cut off, damaged or holds something else; the message names the file and what to do.
+    LabError when the file is cut off, damaged or holds something else; the message names the file and what to do.
     """
     remedy = f"delete it and run `python -m geolib.lab data prepare {name}`, or copy it again"
-    arrays = _arrays_of(path, ("x_train", "y_train", "x_test", "y_test", "classes"), remedy)
-    problem = _problem(arrays, classes)
-    if problem:
-        raise LabError(f"{path}: {problem}; {remedy}")
+    keys = ("x_train", "y_train", "x_test", "y_test", "classes")
+    arrays = _arrays_of(path, keys, lambda arrays: _problem(arrays, classes), remedy)
     return _cifar(name, arrays, f"prepared arrays ({path.name} in ${FOLDER_VARIABLE})")
 
 
-def _arrays_of(path: Path, keys: Sequence[str], remedy: str) -> dict[str, np.ndarray]:
-    """The arrays of an npz file; LabError with the remedy when it is not whole or one of them is missing."""
+Arrays = dict[str, np.ndarray]
+
+
+def _arrays_of(path: Path, keys: Sequence[str], problem_of: Callable[[Arrays], str | None], remedy: str) -> Arrays:
+    """The arrays of an npz file; LabError with the remedy when it is not whole, or they are not what they should be."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in keys}
+            arrays = {key: file[key] for key in keys}
     except KeyError as error:
         raise LabError(f"{path}: {str(error.args[0]).split()[0]} is missing from it; {remedy}") from None
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
         raise LabError(f"{path}: not a whole npz file (cut off or damaged); {remedy}") from None
+    if problem := problem_of(arrays):
+        raise LabError(f"{path}: {problem}; {remedy}")
+    return arrays
 
 
-def _problem(arrays: dict[str, np.ndarray], classes: int) -> str | None:
+def _problem(arrays: Arrays, classes: int) -> str | None:
     """What is wrong with CIFAR arrays, or None."""
     if arrays["classes"].shape != (classes,):
         return f"classes has shape {arrays['classes'].shape}, not ({classes},)"
@@ -436,19 +363,12 @@ def _problem(arrays: dict[str, np.ndarray], classes: int) -> str | None:
     return None
 
 
-def _cifar(name: str, arrays: dict[str, Any], source: str) -> Dataset:
-    return Dataset(
-        name=name,
-        x_train=_images(arrays["x_train"]),
-        y_train=_labels(arrays["y_train"]),
-        x_test=_images(arrays["x_test"]),
-        y_test=_labels(arrays["y_test"]),
-        classes=tuple(str(c) for c in arrays["classes"]),
-        source=source,
-    )
+def _cifar(name: str, arrays: Arrays, source: str) -> Dataset:
+    train, test = ((_images(arrays[f"x_{part}"]), _labels(arrays[f"y_{part}"])) for part in ("train", "test"))
+    return Dataset(name, *train, *test, tuple(map(str, arrays["classes"])), source)
 
 
-def _download(name: str) -> dict[str, np.ndarray]:
+def _download(name: str) -> Arrays:
     """The arrays of a CIFAR set through torchvision, which keeps its files in a cache folder."""
     by_hand = f"put {name}.npz into the folder that ${FOLDER_VARIABLE} names"
     try:
@@ -471,28 +391,15 @@ def _download(name: str) -> dict[str, np.ndarray]:
         "y_test": np.asarray(test.targets, dtype=np.uint8),
         "classes": np.array(train.classes),
     }
-    problem = _problem(arrays, len(train.classes))
-    if problem:
+    if problem := _problem(arrays, len(train.classes)):
         raise LabError(f"{name}: torchvision's download is not what it should be ({problem}); {by_hand}")
     return arrays
 
 
 def prepare(name: str) -> str:
-    """Write a data set's prepared arrays into $GEOLIB_DATA, unless they are there.
+    """Write a data set's prepared arrays into $GEOLIB_DATA, unless they are there; a sentence that says what was done.
 
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    str
-        A sentence that says what was done and where the file is.
-
-    Raises
-    ------
-    LabError
-        For an unknown name, no $GEOLIB_DATA, no way to download, or a folder that cannot be written.
+    LabError for an unknown name, no $GEOLIB_DATA, no way to download, or a folder that cannot be written.
     """
     spec(name)
     if name not in _CIFAR_CLASSES:

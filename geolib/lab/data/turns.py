@@ -31,15 +31,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Board:
-    """Letters and a way through them.
-
-    Attributes
-    ----------
-    letters : array of int, (side, side)
-        0: nothing; 1: tip right; 2: tip down.
-    way : list of (row, column)
-        Neighbouring cells, from the first marked one to the last.
-    """
+    """Letters (0: nothing; 1: tip right; 2: tip down) and a way of neighbouring cells from one mark to the other."""
 
     letters: np.ndarray
     way: list[Cell]

@@ -9,21 +9,10 @@ SIDE, MOST = 8, 16
 
 
 def varied(images: np.ndarray, copies: int, seed: int) -> np.ndarray:
-    """Each image so many times, each time drawn a little differently.
+    """Each image, uint8 (images, 8, 8) of 0 to 16, so many times, each time drawn a little differently.
 
     A copy is turned by up to 15 degrees, leaned by up to 0.2, made 0.75 to 1.15 times as large along each axis, moved
     by up to a pixel, and its ink is 0.8 to 1.6 times as strong.
-
-    Parameters
-    ----------
-    images : array of uint8, (images, 8, 8)
-        0 where blank, 16 where full of ink.
-    copies : int
-    seed : int
-
-    Returns
-    -------
-    array of uint8, (copies * images, 8, 8)
 
     >>> varied(np.full((3, 8, 8), 16, dtype=np.uint8), copies=2, seed=0).shape
     (6, 8, 8)

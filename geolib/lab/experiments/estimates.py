@@ -31,24 +31,12 @@ TEST_IMAGES = 10_000  # of CIFAR; fewer where the configuration says so
 
 @dataclass(frozen=True)
 class Speed:
-    """What a kind of device is assumed to do, until it is measured.
+    """What a kind of device is assumed to do, until it is measured."""
 
-    Parameters
-    ----------
-    flops : float
-        Floating-point operations a second in products of matrices.
-    operation : float
-        Seconds for one operation (a kernel), whatever it works on.
-    number : float
-        Seconds for each number that an operation writes.
-    preparing : float
-        Seconds to compile and record a step.
-    """
-
-    flops: float
-    operation: float
-    number: float
-    preparing: float
+    flops: float  # floating-point operations a second in products of matrices
+    operation: float  # seconds for one operation (a kernel), whatever it works on
+    number: float  # seconds for each number that an operation writes
+    preparing: float  # seconds to compile and record a step
 
 
 # A GPU replays its kernels from a recording, where the smallest takes some 2 microseconds; a third of an H100's data
@@ -59,14 +47,7 @@ CPU = Speed(flops=5e10, operation=1e-5, number=2e-10, preparing=0.0)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time and what it rests on.
-
-    Parameters
-    ----------
-    seconds : float
-    basis : str
-        In words.
-    """
+    """A time and what it rests on, in words."""
 
     seconds: float
     basis: str
@@ -92,30 +73,12 @@ class Kind:
 def estimate(
     config: Config, records: Iterable[Record], device: str, speed: Speed, kind: Kind | None = None
 ) -> Estimate:
-    """The time of a run on a device.
+    """The time of a run on a device, named as records name it: the assumed time, corrected by what was measured.
 
-    Parameters
-    ----------
-    config : Config
-    records : iterable of Record
-        The nearest of them correct the assumed speed.
-    device : str
-        As records name it.
-    speed : Speed
-        Assumed of it.
-    kind : Kind or None
-        Of the run that is planned.
+    The correction is measured over assumed time: of the newest record of the same kind on this device, else on any,
+    with this method where there is one; else the median over all records of this device with this method and size, else
+    of this size, else with this method, else any. Without a record, what the assumptions say.
 
-    Returns
-    -------
-    Estimate
-        What the assumptions say, times measured over assumed time: of the newest record of the same kind on this
-        device, else on any, with this method where there is one; else the median over all records of this device with
-        this method and size, else of this size, else with this method, else any. Without a record, what the
-        assumptions say.
-
-    Examples
-    --------
     >>> estimate(Config("digits", epochs=1), [], "some GPU", GPU).basis
     'assumed speeds, nothing measured here'
     """
@@ -176,8 +139,6 @@ def step_seconds(config: Config, speed: Speed) -> float:
 def flops(config: Config) -> float:
     """Floating-point operations of a training step: 6 for each weight of a matrix and token, and those of attention.
 
-    Examples
-    --------
     >>> f"{flops(Config('cifar10', width=256, layers=6, mlp_ratio=4)):.3g}"  # RiemannFormer's table, one step
     '2.42e+11'
     """
@@ -200,13 +161,13 @@ def reach(config: Config, tokens: int) -> int:
 
 def _narrow(config: Config) -> Config:
     """The configuration's model, made narrow, without what does not change it: equal models are counted once."""
-    kept = ("method", "method_options", "heads", "layers", "mlp_ratio", "patch", "pool", "dropout")
-    if config.is_read:
-        same = {name: getattr(config, name) for name in ("method", "method_options", "heads", "layers", "mlp_ratio")}
-        return Config(config.dataset, width=16 * config.heads, context=COUNTED_TOKENS, **same)
-    block = config.method_options.get("block") or 1
+    names = ["method", "method_options", "heads", "layers", "mlp_ratio"]
+    names += [] if config.is_read else ["patch", "pool", "dropout"]
+    block = 1 if config.is_read else config.method_options.get("block") or 1
     head = 16 + -16 % block  # blocks must fill it
-    return Config(config.dataset, width=head * config.heads, **{name: getattr(config, name) for name in kept})
+    context = COUNTED_TOKENS if config.is_read else None
+    same = {name: getattr(config, name) for name in names}
+    return Config(config.dataset, width=head * config.heads, context=context, **same)
 
 
 def counted(config: Config) -> tuple[int, int]:
@@ -224,17 +185,12 @@ def counted(config: Config) -> tuple[int, int]:
 @cache
 def _counted(canonical: str) -> tuple[int, int]:
     config = Config.from_dict(json.loads(canonical))
-    if config.is_read:
-        with torch.random.fork_rng():
-            reader = GPT(config)
-            with Counting() as counting:
-                reader(torch.zeros(1, config.context or 1, dtype=torch.long)).sum().backward()
-        return counting.kernels.total(), counting.numbers
     shape = DATASETS[config.dataset].shape
     with torch.random.fork_rng():
-        model = ViT(config, shape, 10)
+        model = GPT(config) if config.is_read else ViT(config, shape, 10)
+        inputs = torch.zeros(1, config.context or 1, dtype=torch.long) if config.is_read else torch.zeros(1, *shape)
         with Counting() as counting:
-            model(torch.zeros(1, *shape)).sum().backward()
+            model(inputs).sum().backward()
     return counting.kernels.total(), counting.numbers
 
 

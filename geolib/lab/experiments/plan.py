@@ -44,10 +44,8 @@ class Variant:
 class Stage:
     """Runs that must be recorded before the next stage is known.
 
-    Parameters
-    ----------
-    groups : sequence of sequences of (experiment, Config)
-        The most important first. The runs of a group are worth something together: a time budget holds all or none.
+    ``groups`` has the most important first. The runs of a group are worth something together: a time budget holds all
+    or none.
     """
 
     groups: Sequence[Sequence[tuple[Experiment, Config]]]
@@ -63,13 +61,7 @@ class Stage:
 class Pipeline:
     """Several experiments in stages, where what an earlier one finds decides what a later one runs.
 
-    Parameters
-    ----------
-    name, about, needs : str
-    scales : sequence of str
-    plan : function of (scale, records) that returns stages
-        A stage whose runs are not decided yet holds those that are to be expected.
-    tabulate : function of (scale, records) that returns tables
+    ``plan`` gives the stages; one whose runs are not decided yet holds those that are to be expected.
     """
 
     name: str

@@ -49,7 +49,6 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
 
     Rows and data sets without a record are left out; the first note says how many runs there are to come.
 
-
     Source: RF-T1.
     """
     if experiment.tabulate is not None:
@@ -87,32 +86,19 @@ def by_row(
     header: Sequence[str],
     columns: Callable[[list[Record]], Sequence[str]],
 ) -> Table:
-    """The table of an experiment on one data set: for each row that has records its title and the columns made of them.
+    """A table of means: for each row and data set that has records the row's title and the columns made of them.
 
     ``about`` ends the table's title; ``header`` names the column of titles and then the others.
     """
-    (dataset,) = experiment.datasets
     cells = cells_of(experiment, scale, records)
-    found = ((title, cells.get((name, dataset))) for name, title in experiment.methods.items())
-    rows = [[title, *columns(group)] for title, group in found if group]
+    places = [(row, dataset) for row in experiment.rows(scale) for dataset in experiment.sets(scale)]
+    rows = [[experiment.methods[place[0]], *columns(cells[place])] for place in places if place in cells]
     title = f"{experiment.name} ({scale} scale): {about}"
     return Table(title, header, rows, provenance(experiment, scale, cells))
 
 
 def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
-    """How many of the experiment's runs have no record yet, in one sentence.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    cells : mapping
-        From ``cells_of``.
-
-    Returns
-    -------
-    str
-    """
+    """How many of the experiment's runs have no record yet, in one sentence."""
     planned = {config.hash for config in experiment.configs(scale)}
     recorded = {record.config.hash for found in cells.values() for record in found}
     missing = len(planned - recorded)
@@ -217,18 +203,8 @@ def _spell(value: Any) -> str:
 def ordering(experiment: Experiment, dataset: str, cells: Cells) -> str:
     """Whether our means stand in the paper's order, as far as there are records, and which steps are within noise.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    dataset : str
-    cells : mapping
-        From ``cells_of``.
-
-    Returns
-    -------
-    str
-        One or two sentences. A step between neighbours of the paper's order is within the seeds' noise when the paired
-        95 % interval of our difference holds 0.
+    A step between neighbours of the paper's order is within the seeds' noise when the paired 95 % interval of our
+    difference holds 0.
 
     Source: RF-T1.
     """

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.tables import by_row, cells_of, provenance
 from geolib.lab.experiments.text import Table
 from geolib.lab.records import Record
 
@@ -53,15 +53,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"head_dim": 16}}  # of every metho
 
 
 def cut(scale: str, context: int, step: int | None = None) -> dict[str, Any]:
-    """The fields of Config that cut a scale's bytes into windows of a context.
-
-    Parameters
-    ----------
-    scale : str
-    context : int
-    step : int or None
-        Bytes of a step, the scale's when None.
-    """
+    """The fields of Config that cut a scale's bytes into windows of a context; ``step``: bytes, or the scale's."""
     return {
         "context": context,
         "batch": max(1, (step or STEP[scale]) // context),
@@ -200,20 +192,18 @@ def ablation_table(experiment: Experiment, scale: str, records: Iterable[Record]
 
     Source: CS-GATE0, LR-lin.
     """
-    cells = cells_of(experiment, scale, records)
-    rows = []
-    for row in experiment.rows(scale):
-        if not (group := cells.get((row, DATA))):
-            continue
+
+    def columns(group: list[Record]) -> list[str]:
         context = group[0].config.context or 1
         first = [record.metrics[0]["train_loss"] / math.log(2) for record in group]
+        last = [train_bits(record) for record in group]
         own, further = ([b for r in group if (b := at_context(r, c)) is not None] for c in (context, 4 * context))
         numbers = group[0].learned["state_numbers"]
-        cells_here = [mean_and_spread(values) for values in (first, [train_bits(r) for r in group], own, further)]
-        rows.append([experiment.methods[row], *cells_here, "grows" if numbers is None else f"{numbers:,}"])
-    title = f"{experiment.name} ({scale} scale): bits a byte, and the numbers that are carried from byte to byte"
+        return [*map(mean_and_spread, (first, last, own, further)), "grows" if numbers is None else f"{numbers:,}"]
+
+    about = "bits a byte, and the numbers that are carried from byte to byte"
     header = ["method", "training, first part", "training, last part", "held out", "at 4 times the context", "state"]
-    return Table(title, header, rows, provenance(experiment, scale, cells))
+    return by_row(experiment, scale, records, about, header, columns)
 
 
 _TITLES, _VARIANTS, _PARTS = grid()

@@ -13,7 +13,7 @@ from typing import Any
 from geolib.lab.experiments.papers.digits import SETTINGS as DIGIT_SETTINGS
 from geolib.lab.experiments.papers.shifts import deviations
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, provenance, table
+from geolib.lab.experiments.tables import by_row, cells_of, provenance, table
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
@@ -98,17 +98,7 @@ def everywhere(rows: Iterable[str], small: str = SMALL, whole: str = WHOLE) -> d
 
 
 def epochs_to_reach(record: Record, accuracy: float) -> int | None:
-    """The first evaluated epoch at whose end a run is at least that accurate; None where it never is.
-
-    Parameters
-    ----------
-    record : Record
-    accuracy : float
-        In [0, 1].
-
-    Returns
-    -------
-    int or None
+    """The first evaluated epoch at whose end a run is at least that accurate, in [0, 1]; None where it never is.
 
     Source: LR-F4b.
     """
@@ -311,16 +301,9 @@ def deviation_table(experiment: Experiment, scale: str, records: Iterable[Record
 
     Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
     """
-    cells = cells_of(experiment, scale, records)
-    rows = [
-        [experiment.methods[row], *_measured(cells[row, dataset])]
-        for row in experiment.rows(scale)
-        for dataset in experiment.sets(scale)
-        if (row, dataset) in cells
-    ]
-    title = f"{experiment.name} ({scale} scale): test accuracy in %, test loss, and how far rotations are from relative"
+    about = "test accuracy in %, test loss, and how far rotations are from relative"
     header = ["row", "in place", "shuffled", "loss", "deviation at the start", "trained"]
-    return Table(title, header, rows, provenance(experiment, scale, cells))
+    return by_row(experiment, scale, records, about, header, _measured)
 
 
 def _measured(records: Sequence[Record]) -> list[str]:

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from geolib.encodings import LieRE
 from geolib.lab.config import Config
-from geolib.lab.counting import Products
+from geolib.lab.counting import Counting
 from geolib.lab.experiments.papers.liere import BASE, TINY, TITLES, blocks_of
 from geolib.lab.experiments.plan import Pipeline, Variant
 from geolib.lab.experiments.text import Table
@@ -56,14 +56,7 @@ _SERVED = ((1.193e-7, 0), (5.979e-4, 1), (5.117e-2, 2), (0.5801, 3), (1.462, 4),
 def matrix_exp_products(norms: Tensor) -> Tensor:
     """How many products of matrices ``torch.matrix_exp`` makes for float32 matrices of these 1-norms.
 
-    Parameters
-    ----------
-    norms : Tensor
-
-    Returns
-    -------
-    Tensor, as norms
-        Whole numbers: those of the Taylor polynomial, and one for each squaring.
+    Those of the Taylor polynomial, and one for each squaring.
 
     >>> matrix_exp_products(torch.tensor([0.0, 1.0, 3.0, 100.0])).tolist()
     [0, 4, 5, 11]
@@ -85,18 +78,10 @@ def as_matrix_exp(encoding: LieRE, positions: Tensor) -> int:
 
 @cache
 def counted(size: str, method: str) -> dict[str, int]:
-    """What one image needs, by part.
+    """What one image needs, by part, for a key of ``SIZES`` and a row of ``METHODS``, in multiply-adds; and parameters.
 
-    Parameters
-    ----------
-    size, method : str
-        Keys of ``SIZES``; rows of ``METHODS``.
-
-    Returns
-    -------
-    dict
-        products (of matrices, all but those of the exponential), turning (pairs by complex numbers), exponential (ours)
-        and matrix_exp (PyTorch's, for every token), in multiply-adds; parameters, those of positions.
+    products (of matrices, all but those of the exponential), turning (pairs by complex numbers), exponential (ours) and
+    matrix_exp (PyTorch's, for every token); parameters are those of positions.
 
     >>> counted("tiny", "learned")["products"]  # the paper: 0.963 G
     960281088
@@ -107,16 +92,16 @@ def counted(size: str, method: str) -> dict[str, int]:
     # All layers are built: how often a generator is halved depends on its numbers, so no layer speaks for another.
     model = ViT(config, (3, 32, 32), 100).eval()
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        with Products() as placing:
+        with Counting() as placing:
             model.encoding.place(model.positions)
-        with Products() as whole:
+        with Counting() as whole:
             model(torch.zeros(1, 3, 32, 32))
         wide = isinstance(model.encoding, LieRE) and model.encoding.width > 2
         by_torch = as_matrix_exp(model.encoding, model.positions) if wide else 0  # type: ignore[arg-type]
     return {
-        "products": whole.matrix - placing.matrix,
+        "products": whole.products - placing.products,
         "turning": whole.turning,
-        "exponential": placing.matrix,
+        "exponential": placing.products,
         "matrix_exp": by_torch,
         "parameters": sum(p.numel() for p in model.encoding.parameters()),
     }
@@ -125,16 +110,9 @@ def counted(size: str, method: str) -> dict[str, int]:
 def flop_rows(sizes: Sequence[str] = tuple(SIZES), methods: Sequence[str] = METHODS) -> list[dict[str, Any]]:
     """A row for each size and method: what was counted, in percent of absolute positions too, and the paper's numbers.
 
-    Parameters
-    ----------
-    sizes, methods : sequence of str
-
-    Returns
-    -------
-    list of dict
-        size, method, the keys of ``counted``, percent (products and turning beyond absolute positions),
-        percent_with_exponential (ours), percent_with_matrix_exp, paper_g, paper_percent and paper_percent_of_its_g:
-        what the paper's own G give, as far as their three decimals say.
+    Beside the keys of ``counted``: percent (products and turning beyond absolute positions), percent_with_exponential
+    (ours), percent_with_matrix_exp, paper_g, paper_percent and paper_percent_of_its_g: what the paper's own G give, as
+    far as their three decimals say.
 
     Source: LR-T5.
     """

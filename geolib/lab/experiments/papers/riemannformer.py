@@ -59,17 +59,7 @@ FROZEN = ("w256-mlp4", "rope")
 
 
 def distance(no_positions: float, rope: float) -> float:
-    """How far two accuracies are from the paper's on CIFAR-10: the root of the sum of the squared differences.
-
-    Parameters
-    ----------
-    no_positions, rope : float
-        In percent.
-
-    Returns
-    -------
-    float
-        In percentage points.
+    """How far two accuracies in percent are from the paper's on CIFAR-10: the root of the sum of squared differences.
 
     Source: RF-T1.
     """
@@ -77,19 +67,7 @@ def distance(no_positions: float, rope: float) -> float:
 
 
 def distances(records: Iterable[Record], scale: str = "full") -> dict[tuple[str, str], float]:
-    """The distance of every setting of the grid whose two runs are recorded.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Others are passed over.
-    scale : str
-
-    Returns
-    -------
-    dict
-        From (training, RoPE), in the grid's order, to percentage points.
-    """
+    """The distance of every setting (training, RoPE) of the grid whose two runs are recorded, in the grid's order."""
     means = _grid_means(records, scale)
     pairs = {setting: (_no_positions(setting), _with_rope(setting)) for setting in GRID}
     return {
@@ -102,22 +80,8 @@ def distances(records: Iterable[Record], scale: str = "full") -> dict[tuple[str,
 def choose(records: Iterable[Record]) -> tuple[str, str]:
     """The rule for what the paper leaves out: of the grid's settings, the one nearest the paper's two baselines.
 
-    No run with the paper's own methods takes part in it.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Settings with a run that is missing among them are passed over.
-
-    Returns
-    -------
-    (training, RoPE)
-        The least ``distance`` at full scale; the first in the grid's order when two are equal.
-
-    Raises
-    ------
-    LabError
-        When no setting of the grid has both runs.
+    The least ``distance`` at full scale, the first in the grid's order when two are equal. No run with the paper's own
+    methods takes part in it. LabError when no setting of the grid has both runs.
 
     Source: RF-T1.
     """
@@ -129,17 +93,6 @@ def choose(records: Iterable[Record]) -> tuple[str, str]:
 
 def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """The grid: a line for each recorded setting, its two accuracies, their distance from the paper's, and the choice.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        ``riemannformer-baselines``.
-    scale : str
-    records : iterable of Record
-
-    Returns
-    -------
-    Table
 
     Source: RF-T1.
     """

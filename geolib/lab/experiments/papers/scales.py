@@ -12,7 +12,7 @@ import numpy as np
 
 from geolib.lab.experiments.papers.shifts import SHIFT
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import cells_of, provenance
+from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
@@ -21,14 +21,6 @@ LAST = 7  # the last position along an axis of 8 pixels
 
 def start_of(row: str) -> float:
     """Where s starts in a row of ``digits-scale``; 1 where it is not learned.
-
-    Parameters
-    ----------
-    row : str
-
-    Returns
-    -------
-    float
 
     >>> round(start_of("free-above"), 4), start_of("rope-axial")
     (1.0152, 1.0)
@@ -43,17 +35,7 @@ def start_of(row: str) -> float:
 
 
 def scales_of(record: Record) -> np.ndarray:
-    """The learned s of a record, one for each head and axis, flat.
-
-    Parameters
-    ----------
-    record : Record
-
-    Returns
-    -------
-    array
-        Empty where the method has none.
-    """
+    """The learned s of a record, one for each head and axis, flat; empty where the method has none."""
     return np.ravel(record.learned.get("scales", []))
 
 
@@ -64,19 +46,17 @@ def scale_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
 
     Source: RF-6a.
     """
-    (dataset,) = experiment.datasets
-    cells = cells_of(experiment, scale, records)
-    rows = []
-    for name, title in experiment.methods.items():
-        if not (found := cells.get((name, dataset))):
-            continue
-        s, start = np.concatenate([scales_of(record) for record in found]), start_of(name)
+    rows = {cell: row for cell, (row, _) in experiment.cells(scale).items()}
+
+    def columns(found: list[Record]) -> list[str]:
+        s = np.concatenate([scales_of(record) for record in found])
+        start = start_of(rows[found[0].config.cell])
         ends = f"{s.min():.4f} to {s.max():.4f}" if s.size else "not learned"
         up = f"{(s > start).sum()} of {s.size}" if s.size else ""
-        rows.append([title, f"{start:.4f}", ends, up, spread([record.accuracy for record in found])])
+        return [f"{start:.4f}", ends, up, spread([record.accuracy for record in found])]
+
     header = ["s", "starts at", "ends between", "went up", "accuracy"]
-    title = f"{experiment.name} ({scale} scale): the learned s, and the test accuracy in %"
-    return Table(title, header, rows, provenance(experiment, scale, cells))
+    return by_row(experiment, scale, records, "the learned s, and the test accuracy in %", header, columns)
 
 
 def _free(method: str = "riemannformer", **options: Any) -> Variant:

@@ -19,17 +19,9 @@ CARRIES = (1, 2, 3, 4)  # patches of 2x2 pixels, as far as the field's blank par
 
 
 def accuracies(record: Record) -> dict[int, float]:
-    """From each shift to the accuracy there, in [0, 1].
+    """From each shift of a record of ``digits-shift`` or ``digits-field`` to the accuracy there, in [0, 1].
 
-    Parameters
-    ----------
-    record : Record
-        Of ``digits-shift`` or ``digits-field``.
-
-    Returns
-    -------
-    dict
-        Shift 0 is the test accuracy; carried pictures where the record has them, else moved positions.
+    Shift 0 is the test accuracy; carried pictures where the record has them, else moved positions.
     """
     found = record.learned.get("carried_accuracy", record.learned.get("moved_accuracy", ()))
     return {0: record.accuracy} | dict(zip(record.config.shifts, found))

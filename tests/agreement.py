@@ -1,14 +1,15 @@
 """How far this library's results are from other libraries' for the same numbers: the largest difference of each.
 
-Each comparison runs where its library is installed: ``pip install "geometry-of-attention[others]"`` brings them. Rows
-carry the library's version. Both sides compute in float32 unless a comparison says otherwise, so differences of some
-1e-6 are rounding.
+Each comparison runs where its library is installed: ``pip install "geometry-of-attention[others]"`` brings them.
+``python tests/agreement.py FILE`` writes the record that the page *Use it in your model* reads. Both sides compute in
+float32, so differences of some 1e-6 are rounding.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from geolib.attention import Encoding, Placed, attention
 from geolib.encodings import ALiBi, HalfSplit, RoPE
+from geolib.lab.benches import saved
 from geolib.masks import padding_mask
 from geolib.recurrence import log_decay
 from geolib.rotations import (
@@ -346,11 +348,7 @@ def fla_forgetting() -> Pair:
 
 
 def installed(comparison: Comparison) -> str | None:
-    """The version of a comparison's library here, or None.
-
-    >>> installed(Comparison("no_such_package", "no-such-package", "", lambda: (torch.ones(1), torch.ones(1)))) is None
-    True
-    """
+    """The version of a comparison's library here, or None."""
     try:
         return version(comparison.distribution) if importlib.util.find_spec(comparison.package) else None
     except PackageNotFoundError:
@@ -358,28 +356,21 @@ def installed(comparison: Comparison) -> str | None:
 
 
 def difference(comparison: Comparison) -> tuple[float, float]:
-    """The largest difference of the two results, and the largest number among them; nan where shapes differ.
-
-    >>> difference(Comparison("", "", "", lambda: (torch.ones(2), torch.tensor([1.0, 3.0]))))
-    (2.0, 3.0)
-    """
+    """The largest difference of the two results, and the largest number among them; nan where shapes differ."""
     ours, theirs = comparison.both()
     if ours.shape != theirs.shape:
         return math.nan, math.nan
     return (ours - theirs).abs().max().item(), theirs.abs().max().item()
 
 
-def run() -> Iterator[dict[str, Any]]:
-    """Compare with each library that is installed.
-
-    Returns
-    -------
-    iterator of dict
-        Rows with ``library``, ``version``, ``what``, ``difference``, the largest one, and ``largest``, the largest
-        number compared.
-    """
+def rows() -> Iterator[dict[str, Any]]:
+    """The differences from each library that is installed, with its version and the largest number compared."""
     for comparison in COMPARISONS:
         if found := installed(comparison):
             away, largest = difference(comparison)
             about = {"library": comparison.distribution, "version": found, "what": comparison.what}
             yield about | {"difference": away, "largest": largest}
+
+
+if __name__ == "__main__":
+    saved.write(saved.measured("agreement", list(rows())), Path(sys.argv[1]))
