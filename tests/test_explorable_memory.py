@@ -186,7 +186,8 @@ def told(place):
 
 def test_typing_stores_pairs_and_the_key_that_is_asked_changes_the_answer(place):
     place.page.get_by_label("Pairs: key value").fill("hester rust")
-    assert told(place) == "anne brings back rust, 100\u00a0%. Nothing is stored under it; it is answered all the same. The gates have left 1.0 of 1 token."
+    said = "Nothing is stored under it; it is answered all the same. The gates have left 1.0 of 1 token."
+    assert told(place) == f"anne brings back rust, 100\u00a0%. {said}"
     place.page.get_by_label("Pairs: key value").fill("")
     assert told(place).startswith("No pair is stored yet")
     place.page.get_by_label("Pairs: key value").press_sequentially("walter teal, anne gold, walter mint", delay=1)
