@@ -15,7 +15,7 @@ from urllib.parse import urldefrag, urljoin
 import pytest
 from explorable_kit import CONTRAST_RULES, WCAG, axe_contrast, axe_violations
 
-from geolib.figures import INK, METHOD_STYLES, method_style
+from geolib.figures import INK, METHOD_STYLES, SOFT, method_style
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SITE = REPOSITORY / "_build" / "html"
@@ -27,9 +27,14 @@ pytestmark = pytest.mark.site
 
 
 def pages():
-    """Every page of the book as a path below the site; the sources' copies and the index pages left out."""
+    """Every page of the book as a path below the site; the sources' copies, the index pages and slides left out."""
     found = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
-    return [name for name in found if name not in GENERATED and not name.startswith(("_modules", "_static"))]
+    return [name for name in found if name not in GENERATED and not name.startswith(("_modules", "_static", "slides"))]
+
+
+def decks():
+    """The decks of slides, which have one theme and no card."""
+    return sorted(path.relative_to(SITE).as_posix() for path in SITE.glob("slides/*.html"))
 
 
 def chapters():
@@ -132,7 +137,7 @@ def fresh(browser):
 # What holds of every page ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", pages())
+@pytest.mark.parametrize("name", pages() + decks())
 def test_a_page_asks_no_other_host_and_nothing_fails(visit, name):
     seen = visit(name)
     assert seen.foreign == []
@@ -213,7 +218,7 @@ def test_every_picture_is_there_and_has_a_text_alternative(visit, name):
         assert width > 0
 
 
-@pytest.mark.parametrize("name", pages())
+@pytest.mark.parametrize("name", pages() + decks())
 def test_links_within_the_site_lead_somewhere(visit, address, name):
     page = visit(name).page
     links = page.evaluate("() => [...document.querySelectorAll('a[href]')].map((a) => a.getAttribute('href'))")
@@ -280,7 +285,7 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.parametrize("name", pages())
+@pytest.mark.parametrize("name", pages() + decks())
 def test_axe_finds_no_violation_on_a_page(visit, name):
     assert axe_violations(visit(name).page, tags=(*WCAG, "best-practice"), without=CONTRAST_RULES) == []
 
@@ -561,7 +566,7 @@ def test_our_own_script_and_style_on_a_page_stay_small(fresh, address, name):
     }
     whole = always + sum(pieces[f"{each}.js"] for each in named)
     print(f"{name}: {(always + first) / 1e3:.0f} kB at first, {whole / 1e3:.0f} kB in all")
-    assert always + first < 200_000
+    assert always + first < 240_000  # with a trained model where one stands on the first screens
     # Records and weights are data; LiveModel is a whole network, with the sheet that one draws on.
     sizes = {each: pieces[f"{each}.js"] for each in named if "-runs-" not in each}
     assert max((size for each, size in sizes.items() if "-later_" in each), default=0) < 64_000
@@ -775,7 +780,7 @@ def test_a_plot_names_a_method_in_its_own_colour():
             if name.split("+")[0] in METHOD_STYLES:
                 fill = re.search(r"fill: (#\w+)", style)
                 seen += bool(fill)
-                assert fill is None or fill[1] in (INK, method_style(name)["color"]), (path.name, name)
+                assert fill is None or fill[1] in (INK, SOFT, method_style(name)["color"]), (path.name, name)
     assert seen >= 5
 
 

@@ -252,7 +252,14 @@
     docked = null;
   }
 
-  window.addEventListener("popstate", () => docked && undock());
+  window.addEventListener("popstate", () => {
+    if (!docked) return;
+    const { link } = docked, at = link.getBoundingClientRect().top;
+    const stay = () => scrollBy({ top: link.getBoundingClientRect().top - at, behavior: "instant" });
+    undock();
+    stay(); // the figure may be higher than when it was taken from its place
+    requestAnimationFrame(() => requestAnimationFrame(stay));
+  });
   document.addEventListener("keydown", ({ key }) => key === "Escape" && docked && history.back());
   const reach = (event) => { // a number in the text that is dragged, or moved by keys
     const link = event.target.closest?.("[data-geo-drag]");
