@@ -23,6 +23,11 @@ CELLS = [
 ]
 TEXT = """Put <a href="#move-clock.1?query=31&amp;base=1000">the query at 31</a>, the key at
 <a href="#drag-clock.1?key=5&amp;min=0&amp;max=64&amp;step=1">5</a>."""
+OWN = """from geolib.explorables import LiveModel
+from geolib.lab import Config, train
+small = {"width": 24, "heads": 2, "layers": 1, "epochs": 1, "train_size": 256, "test_size": 64}
+mine = LiveModel(train(Config("digits", "rope-axial", **small), quiet=True))
+mine"""
 TOKEN = "for-this-test-alone"
 
 
@@ -35,6 +40,8 @@ def address(tmp_path_factory):
         for i, text in enumerate(CELLS)
     ]
     cells.append({"cell_type": "markdown", "id": "text", "metadata": {}, "source": TEXT})
+    own = {"cell_type": "code", "id": "own", "metadata": {}, "source": OWN, "outputs": [], "execution_count": None}
+    cells.append(own)
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
     (home / "sync.ipynb").write_text(json.dumps(notebook))
@@ -43,7 +50,7 @@ def address(tmp_path_factory):
         port = free.getsockname()[1]
     folders = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     root = str(Path(__file__).parents[1])
-    own = {"IPYTHONDIR": str(home / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "PYTHONPATH": root}
+    apart = {"IPYTHONDIR": str(home / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "PYTHONPATH": root}
     options = [
         "--no-browser",
         "--allow-root",
@@ -58,7 +65,7 @@ def address(tmp_path_factory):
     ]
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options], stdout=log, stderr=log, env=os.environ | folders | own
+            [sys.executable, "-m", "jupyterlab", *options], stdout=log, stderr=log, env=os.environ | folders | apart
         )
     url = f"http://127.0.0.1:{port}/"
     for _ in range(600):
@@ -83,7 +90,7 @@ def lab(browser, address):
     page = context.new_page()
     page.set_default_timeout(60_000)
     page.goto(f"{address}lab/tree/sync.ipynb?token={TOKEN}")
-    page.wait_for_selector(".jp-Notebook .jp-Cell >> nth=6")
+    page.wait_for_selector(".jp-Notebook .jp-Cell >> nth=7")
     page.wait_for_function(
         """() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === "idle" """
     )
@@ -155,4 +162,16 @@ def test_links_and_numbers_of_a_text_cell_move_the_figure_and_python(lab):
     lab.keyboard.press("ArrowRight")
     lab.wait_for_function("() => document.querySelector('[data-geo-drag]').textContent === '6'")
     assert "key at 6" in lab.locator(".geo svg").first.get_attribute("aria-label")
-    assert lab.locator(".jp-Notebook .jp-Cell").count() == 7  # the notebook took no key for itself
+    assert lab.locator(".jp-Notebook .jp-Cell").count() == 8  # the notebook took no key for itself
+
+
+def test_a_model_that_the_notebook_has_trained_reads_digits_in_it(lab):
+    run(lab, 7)
+    model = lab.locator(".jp-Notebook .jp-Cell").nth(7).locator(".geo")
+    model.get_by_text("Read as").wait_for()
+    first = model.locator(".said p")
+    lab.wait_for_function("(said) => said.textContent.includes('are read rightly')", arg=first.nth(1).element_handle())
+    assert "your model" in model.locator("select option:checked").text_content()
+    before = first.nth(0).text_content()
+    model.get_by_role("button", name="Another digit").click()
+    lab.wait_for_function("([said, was]) => said.textContent !== was", arg=[first.nth(0).element_handle(), before])
