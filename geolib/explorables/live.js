@@ -158,13 +158,13 @@ function render({ model, el }) {
       change({ row: clamp(Math.round(to), 0, FIELD - SIDE), column: clamp(Math.round(across), 0, FIELD - SIDE) });
     },
   });
-  let pen = ""; // where it is, as long as the keys hold it
+  let pen = ""; // what the keys' pen says of itself
   hands.addEventListener("blur", () => { pen = ""; });
-  keys(hands, cursor, { drawing: () => mode === "draw", begin, ink, tell: (text) => place.speak(pen = text),
-    shift(by, across) {
-      const { row: y, column: x } = place.read();
-      change({ row: clamp(y + by, 0, FIELD - SIDE), column: clamp(x + across, 0, FIELD - SIDE) });
-    } });
+  const tell = (text) => place.speak(pen = text);
+  keys(hands, cursor, { drawing: () => mode === "draw", begin, ink, tell, shift(by, across) {
+    const { row: y, column: x } = place.read();
+    change({ row: clamp(y + by, 0, FIELD - SIDE), column: clamp(x + across, 0, FIELD - SIDE) });
+  } });
   const at = (u, v) => change({ query: SIDE * clamp(Math.floor(v), 0, SIDE - 1) + clamp(Math.floor(u), 0, SIDE - 1) });
   const point = (x, y) => at(...[x, y].map((each) => (each * SIDE) / map.getBoundingClientRect().width));
   drag(map, { start: point, move: point });
@@ -177,16 +177,14 @@ function render({ model, el }) {
   /** The controls that a method has use for. */
   const build = (name, net) => {
     built = name;
-    details.replaceChildren();
+    for (const each of [details, where, pairs]) each.replaceChildren();
     const can = turnable(net);
     for (const [each, label, low, high] of SLIDERS) {
       turned[each] = can[each] && line(details, each, label, low, high, 0.01);
     }
     const of = (what, size) => pick(where, what, Array.from({ length: size }, (_, i) => [i, `${what} ${i + 1}`]),
       (i) => change({ [what.toLowerCase()]: i }));
-    where.replaceChildren();
     Object.assign(picked, { layer: of("Layer", net.layers), head: of("Head", net.heads) });
-    pairs.replaceChildren();
     turned.pair = (can.alone || can.carries) && line(pairs, "pair", "Pair of features", 0, can.pairs - 1);
     if (!can.turn && !can.focus && !can.slope) html("p", { class: "geo-note" }, details, "Here is nothing to turn.");
     else button(html("div", {}, details), "As learned", () =>
@@ -199,8 +197,8 @@ function render({ model, el }) {
     job = wanted;
     clearTimeout(timer);
     set(second, { "aria-busy": "true" });
-    const total = digits.labels.length;
-    const spot = state.shuffled ? "shuffled" : state.row || state.column ? "moved as far" : "at home";
+    const { row: y, column: x, shuffled } = state, total = digits.labels.length;
+    const spot = shuffled ? "shuffled" : y || x ? "moved as far" : "at home";
     say(second, `Counting ${total} held-out digits ${spot} …`); // no other setting's number
     timer = setTimeout(() => tally.ask(state.method, raw.get(state.method), net, digits, settings(state),
       Boolean(state.shuffled), ({ right: good, done }) => {
@@ -224,9 +222,9 @@ function render({ model, el }) {
     drawBars(answers, words);
     attention(state, net, seen);
     controls(state, net);
-    const label = digits.labels[state.digit], one = label === "8" ? "an" : "a";
-    const truth = state.digit < 0 ? "" : ` It is ${one} ${label}.`;
-    say(first, "Read as ", [state.digit < 0 || String(best) === label ? "join" : "warm", best], `, ${show(100 * answers[best], 0)} %.${truth}`);
+    const label = digits.labels[state.digit] ?? String(best), one = label === "8" ? "an" : "a";
+    const truth = state.digit < 0 ? "" : ` It is ${one} ${label}.`, hue = label === String(best) ? "join" : "warm";
+    say(first, "Read as ", [hue, best], `, ${show(100 * answers[best], 0)} %.${truth}`);
     recount(state, net);
     place.speak(`${words} ${pen}`.trim());
   };
