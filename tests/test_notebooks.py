@@ -164,3 +164,9 @@ def test_the_repositorys_address_is_one():
     # In a chapter it stands in the stamped cell alone.
     for path in NOTEBOOKS:
         assert path.read_text("utf-8").count(address) == 1
+
+
+@pytest.mark.parametrize("cell", code_cells())
+def test_an_explorable_has_the_caption_of_its_still_and_no_other(cell):
+    if "from geolib.explorables import" in source(cell):
+        assert "mystnb" not in cell["metadata"]
