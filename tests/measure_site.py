@@ -93,20 +93,25 @@ def load(browser: Browser, address: str, width: int) -> tuple[Page, dict[str, An
     return page, seen | {"work": numbers["TaskDuration"]}
 
 
-def shift(browser: Browser, address: str, width: int) -> float:
-    """How much a page shifts while one scrolls fast from its start to its end."""
-    page, _ = load(browser, address, width)
+def shifted(page: Page) -> float:
+    """How much an open page shifts while one scrolls fast to its end."""
     page.evaluate(SHIFTS)
-    page.mouse.move(width / 2, 400)
+    page.mouse.move(195, 400)
     for _ in range(600):
         page.mouse.wheel(0, 700)
         page.wait_for_timeout(60)
         if page.evaluate(AT_END):
             break
     page.wait_for_timeout(800)
-    found = page.evaluate("window.shifted")
+    return round(page.evaluate("window.shifted"), 3)
+
+
+def shift(browser: Browser, address: str, width: int) -> float:
+    """How much a page shifts, opened at a width."""
+    page, _ = load(browser, address, width)
+    found = shifted(page)
     page.context.close()
-    return round(found, 3)
+    return found
 
 
 def measure(browser: Browser, address: str, repeats: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import urldefrag, urljoin
 
 import pytest
 from explorable_kit import CONTRAST_RULES, WCAG, axe_contrast, axe_violations
+from measure_site import shifted
 
 from geolib.figures import INK, METHOD_STYLES, SOFT, method_style
 
@@ -437,25 +438,12 @@ def test_every_heading_is_in_the_accessibility_tree(fresh, address, name):
     assert len(heard) >= page.evaluate(HEADINGS) == page.locator("article :is(h1, h2, h3, h4)").count() > 10
 
 
-SHIFTS = """() => { window.shifted = 0; new PerformanceObserver((list) => list.getEntries().forEach((each) => {
-  window.shifted += each.value; })).observe({ type: "layout-shift", buffered: true }); }"""
-AT_END = "innerHeight + scrollY >= document.documentElement.scrollHeight - 2"
-
-
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("name", ["chapters/13_documents.html", "book/gallery.html"])
 def test_nothing_jumps_while_one_scrolls(fresh, address, name, width):
     page = fresh(viewport={"width": width, "height": 860})
     page.goto(address + name)
-    page.evaluate(SHIFTS)
-    page.mouse.move(width / 2, 400)
-    for _ in range(400):
-        page.mouse.wheel(0, 700)
-        page.wait_for_timeout(60)
-        if page.evaluate(AT_END):
-            break
-    page.wait_for_timeout(800)
-    assert page.evaluate("window.shifted") < 0.1, "measure anew: python book/heights.py, then make book"
+    assert shifted(page) < 0.1, "measure anew: python book/heights.py, then make book"
 
 
 def far_from_its_figure(page):

@@ -279,7 +279,8 @@ function render({ model, el }) {
     key.update(state.key, number(state.key), state.length);
     shift.update(state.shift, number(state.shift), state.length);
     const near = BASES.map((b) => Math.abs(Math.log(b / state.base)));
-    base.update(near.indexOf(Math.min(...near)), String(state.base), BASES.length - 1);
+    const unused = state.pairs === 1 ? ", unused" : ""; // the first pair turns by 1 whatever the base
+    base.update(near.indexOf(Math.min(...near)), `${state.base}${unused}`, BASES.length - 1);
     pairs.update(state.pairs, String(state.pairs), MOST);
     const [m, n] = [number(state.query + state.shift), number(state.key + state.shift)];
     say(where, ["warm geo-full", ""], " query at ", ["warm", m], ", ", ["cool geo-ring", ""], " key at ", ["cool", n]);

@@ -185,7 +185,7 @@ function render({ model, el }) {
     const of = (what, size) => pick(where, what, Array.from({ length: size }, (_, i) => [i, `${what} ${i + 1}`]),
       (i) => change({ [what.toLowerCase()]: i }));
     Object.assign(picked, { layer: of("Layer", net.layers), head: of("Head", net.heads) });
-    turned.pair = (can.alone || can.carries) && line(pairs, "pair", "Pair of features", 0, can.pairs - 1);
+    turned.pair = (can.alone || can.carries) && line(pairs, "pair", "Pair, for arrows and angle", 0, can.pairs - 1);
     if (!can.turn && !can.focus && !can.slope) html("p", { class: "geo-note" }, details, "Here is nothing to turn.");
     else button(html("div", {}, details), "As learned", () =>
       change({ turn: 1, alone: 1, scale: 0, focus: 1, rest: 1, slope: 1 }));
