@@ -37,7 +37,7 @@ TURNS = Experiment(
         "cpu": _CPU,
         "full": {**SETTINGS, "epochs": 60},
     },
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    seeds={"smoke": (0,), "cpu": tuple(range(10)), "full": (0, 1, 2, 3, 4)},
     parts={
         "cpu": [(row, "turns") for row in _ROWS]
         + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-comb", "compass-frames")]
