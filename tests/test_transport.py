@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from geolib import transport
-from geolib.rotations import mixed_matrix, rotate_pairs
+from geolib.encodings import build
+from geolib.rotations import grid_positions, mixed_matrix, rotate_pairs
 
 F64 = torch.float64
 PLANES, DIM = 4, 8
@@ -387,6 +388,45 @@ def test_pull_back_returns_the_dtype_it_was_given():
             transport.general_preset(torch.zeros(4), torch.ones(2)),
         ):
             assert preset.pull_back(torch.ones(3, 4, dtype=dtype), m).dtype == dtype
+
+
+def test_frames_that_stretch_and_then_turn_have_no_origin():  # RF-ORIGIN
+    scales, angles, c = 0.3 * _random(DIM), _random(PLANES), 2.5
+    preset, m = transport.diagonal_preset(scales, angles), 3 * _random(6)
+    q, k, back = _random(6, DIM), _random(6, DIM), (-scales * c / 2).exp()
+    assert_close(preset.scores(back * q, back * k, m + c), preset.scores(q, k, m))
+
+
+def _movers(mappings, moved):
+    """How many independent A make U(m + c) A U(m)^-1 the same at all places: without one the origin is seen."""
+    dim = mappings.shape[-1]
+    units = torch.eye(dim * dim, dtype=F64).view(-1, dim, dim)
+    found = moved[:, None] @ units @ torch.linalg.inv(mappings)[:, None]
+    sizes = torch.linalg.svdvals((found - found[0]).flatten(2).mT.flatten(0, 1))
+    return int((sizes < 1e-8 * sizes[0]).sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "seen"),
+    [
+        ("rope-mixed", {}, False),
+        ("riemannformer", {}, False),
+        ("riemannformer", {"law": "slow"}, True),
+        ("liere", {}, True),
+        ("liere", {"block": 2}, False),
+    ],
+)
+def test_which_methods_know_where_zero_is(name, options, seen):  # RF-ORIGIN
+    encoding = build(name, width=DIM, heads=1, grid=(3, 3), **options).double()
+    for each in encoding.parameters():
+        each.data.copy_(0.3 * _random(*each.shape))
+    every = torch.eye(DIM, dtype=F64)[None, :, None].expand(-1, -1, 9, -1)  # each unit vector at each place
+
+    def mappings(positions):
+        return encoding.place(positions).to_reference(every, every)[0][0].permute(1, 2, 0)
+
+    places = grid_positions(3, 3).double()
+    assert (_movers(mappings(places), mappings(places + torch.tensor([1.3, 0.4]))) == 0) is seen
 
 
 def test_a_frame_among_a_thousand_has_the_condition_that_it_has_alone():  # RF-5
