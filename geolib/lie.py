@@ -59,6 +59,7 @@ __all__ = [
     "isoclinic_parts",
     "log_rotation",
     "mixed_frequencies",
+    "nearest_commuting",
     "placed_rotations",
     "plane_weights",
     "position_rotations",
@@ -459,6 +460,76 @@ def shift_deviation(generators: Tensor, p: Tensor, q: Tensor, shift: Tensor) -> 
     R = position_rotations(torch.stack([p, q, p + shift, q + shift]), generators)
     before, after = R[0].mT @ R[1], R[2].mT @ R[3]
     return torch.linalg.matrix_norm(after - before) / torch.linalg.matrix_norm(before)
+
+
+def nearest_commuting(A: Tensor, directions: int = 16, steps: int = 100) -> Tensor:
+    """Skew matrices near the given ones that commute: what is left of them in planes that all of them share.
+
+    The sum of the squared distances is descended over the planes. The search begins where the best of some directions u
+    has its planes, those of sum_i u_i A_i, so it ends in a minimum that need not be the least.
+
+    Parameters
+    ----------
+    A : Tensor, (..., count, b, b)
+        Skew generators; each family of ``count`` has planes of its own.
+    directions : int
+        Directions whose planes are tried, drawn from seed 0.
+    steps : int
+        Steps of the descent, at most.
+
+    Returns
+    -------
+    Tensor, (..., count, b, b)
+        Skew, and commuting up to rounding, in A's dtype; no gradient flows back.
+
+    Source: LR-SHIFT.
+
+    >>> X = skew_matrix(torch.tensor([[2.0, 0, 0], [2.0, 0.1, 0]]), 3)
+    >>> near = nearest_commuting(X)
+    >>> bool(commutator(near[0], near[1]).norm() < 1e-6), round(float((near - X).norm()), 3)
+    (True, 0.1)
+    """
+    check_floating(A, "A")
+    check_skew(A, "A")
+    require(A.dim() > 2, "A", f"shape {tuple(A.shape)}", "it must be (..., count, b, b)")
+    given, width = A.detach().double(), A.shape[-1]
+    draw = torch.Generator().manual_seed(0)
+    u = torch.randn(directions, A.shape[-3], generator=draw, dtype=torch.float64).to(A.device)
+    planes = _planes(torch.einsum("ui,...ijk->u...jk", u, given))
+    best = _in_planes(given, planes).square().sum((-1, -2)).argmax(0)
+    start = planes.gather(0, best[None, ..., None, None].expand(1, *planes.shape[1:]))[0]
+    entries = torch.zeros(*best.shape, entry_count(width), dtype=torch.float64, device=A.device, requires_grad=True)
+    search = torch.optim.LBFGS([entries], max_iter=steps, tolerance_change=1e-14, line_search_fn="strong_wolfe")
+
+    def lost() -> Tensor:
+        """Less what the planes hold of all families; its gradient is left in the entries."""
+        search.zero_grad()
+        held = _in_planes(given, start @ exp_skew(skew_matrix(entries, width))).square().sum()
+        held.neg().backward()
+        return held.neg()
+
+    with torch.enable_grad():
+        search.step(lost)
+    planes = start @ exp_skew(skew_matrix(entries.detach(), width))
+    first, second = planes[..., None, :, 0 : width - 1 : 2], planes[..., None, :, 1::2]
+    half = (first * _in_planes(given, planes)[..., None, :]) @ second.mT
+    return (half - half.mT).to(A.dtype)
+
+
+def _planes(A: Tensor) -> Tensor:
+    """Orthogonal matrices (..., b, b) whose columns 2j and 2j + 1 span the planes of skew (..., b, b)."""
+    pairs = A.shape[-1] // 2
+    _, vectors = torch.linalg.eigh(1j * A)  # i A is Hermitian; a plane has a conjugate pair of eigenvectors
+    turned = vectors[..., -pairs:]
+    still = vectors[..., pairs:-pairs].real
+    columns = torch.stack([turned.real, turned.imag], -1).flatten(-2)
+    return torch.linalg.qr(torch.cat([columns, still], -1))[0]
+
+
+def _in_planes(A: Tensor, planes: Tensor) -> Tensor:
+    """The entries of skew (..., count, b, b) in the planes, (..., count, pairs)."""
+    inside = planes[..., None, :, :].mT @ A @ planes[..., None, :, :]
+    return inside[..., 0:-1:2, 1::2].diagonal(dim1=-2, dim2=-1)
 
 
 def initial_top_angle(width: int, high: float = 2 * math.pi) -> float:

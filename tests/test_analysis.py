@@ -23,6 +23,7 @@ from geolib.lab.analysis import (
     room,
     shuffle_patches,
     shuffled_accuracy,
+    without_order,
 )
 from geolib.lab.models import ViT, patches
 from geolib.rotations import grid_positions
@@ -273,3 +274,46 @@ def test_what_is_kept_after_training_fits_in_json():
     assert_close(torch.tensor(kept["precisions"]), torch.eye(2)[None])
     assert kept["shuffled_accuracy"] == shuffled_accuracy(run, run.test_images, run.test_labels)
     assert after_training(finished_run("none")) == {"shuffled_accuracy": 1.0}
+
+
+# Without the order of turns ------------------------------------------------------------------------------------------
+
+
+def block_run(**options):
+    """A short run of LieRE in blocks of four."""
+    settings = {"width": 16, "heads": 2, "layers": 2, "epochs": 1, "train_size": 64, "test_size": 64}
+    return train(Config("digits", "liere", {"block": 4} | options, **settings), quiet=True, device="cpu")
+
+
+def test_generators_that_commute_already_lose_nothing_without_the_order():  # LR-SHIFT
+    run = block_run()
+    lie = run.model.encoding
+    lie.generators.data[..., 1, :] = 0.5 * lie.generators.data[..., 0, :]
+    found, right = without_order(run), run.metrics[-1]["test_accuracy"]
+    before = lie.generators.clone()
+    shown = shuffled_accuracy(run, run.test_images, run.test_labels)
+    assert found["commuting_share"] < 1e-6
+    assert found["commuting_accuracy"] == found["shaken_accuracy"]
+    assert torch.equal(lie.generators, before)
+    assert shown == shuffled_accuracy(run, run.test_images, run.test_labels)
+    assert 0 <= right <= 1
+
+
+def test_without_order_the_model_reads_with_commuting_generators_and_shaken_ones_are_as_far():  # LR-SHIFT
+    run, seen = block_run(scale=20.0), []
+    scores = run.scores
+    lie = run.model.encoding
+    run.scores = lambda part: (seen.append(lie.skew().detach().double()), scores(part))[1]
+    trained = lie.skew().detach().double()
+    found = without_order(run)
+    calm, shaken = seen
+    assert_close(calm[..., 0, :, :] @ calm[..., 1, :, :], calm[..., 1, :, :] @ calm[..., 0, :, :], atol=1e-3, rtol=0)
+    gone, moved = ((each - trained).flatten(2).norm(dim=-1) for each in (calm, shaken))
+    assert_close(moved, gone)
+    assert found["commuting_share"] == pytest.approx(float((calm - trained).norm() / trained.norm()), rel=1e-3)
+
+
+def test_only_generators_that_need_not_commute_are_tried_without_order():
+    for method, options in (("rope-axial", {}), ("liere", {"block": 2})):
+        run = types.SimpleNamespace(model=model_of(method, **options))
+        assert without_order(run) == {}

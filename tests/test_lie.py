@@ -31,6 +31,7 @@ from geolib.lie import (
     isoclinic_parts,
     log_rotation,
     mixed_frequencies,
+    nearest_commuting,
     placed_rotations,
     plane_weights,
     position_rotations,
@@ -714,3 +715,39 @@ def test_the_logarithm_of_nothing_and_in_narrow_types():
     assert (log_rotation(R).float() - A).abs().max() < 2e-3
     with pytest.raises(ValueError, match=r"R: got torch\.int64"):
         log_rotation(torch.eye(2).long())
+
+
+def test_the_nearest_commuting_pair_of_four_dimensions_is_that_of_the_two_halves():  # LR-SHIFT
+    # so(4) is two copies of R^3 with the cross product: a pair commutes where each copy's two vectors are parallel, and
+    # the nearest such are the first singular parts.
+    A = skew_matrix(torch.randn(40, 2, 6, dtype=torch.float64), 4)
+    expected = torch.zeros_like(A)
+    for half in isoclinic_parts(A):
+        U, S, V = torch.linalg.svd(half.flatten(-2), full_matrices=False)
+        expected = expected + (U[..., :1] * S[..., :1, None] @ V[..., :1, :]).view_as(A)
+    found = nearest_commuting(A)
+    lost, least = ((near - A).square().sum((-1, -2, -3)) for near in (found, expected))
+    assert (lost < least + 1e-9).double().mean() > 0.9  # a few end in another minimum
+    assert (lost > least - 1e-9).all()
+
+
+@pytest.mark.parametrize("width", [2, 3, 5, 6, 12])
+def test_what_commutes_already_is_left_and_what_comes_back_commutes(width):  # LR-SHIFT
+    A = skew_matrix(torch.randn(2, 3, entry_count(width), dtype=torch.float64), width)
+    near = nearest_commuting(A)
+    for i in range(3):
+        assert_close(commutator(near[:, i], near[:, (i + 1) % 3]), torch.zeros_like(A[:, 0]), atol=1e-10, rtol=0)
+    assert_close(near.mT, -near, atol=0, rtol=0)
+    assert_close(nearest_commuting(near), near, atol=1e-6, rtol=0)
+    assert near.norm() < A.norm() or width == 2
+
+
+def test_more_steps_and_directions_lose_less():
+    A = skew_matrix(torch.randn(20, 2, 28, dtype=torch.float64), 8)
+    lost = [float((nearest_commuting(A, *few) - A).norm()) for few in ((1, 1), (1, 100), (16, 100))]
+    assert lost[0] > 1.001 * lost[1] > 1.001 * lost[2]
+
+
+def test_one_generator_is_no_family():
+    with pytest.raises(ValueError, match=r"A: got shape \(4, 4\)"):
+        nearest_commuting(torch.zeros(4, 4))

@@ -26,7 +26,7 @@ from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
 from geolib.lab.reading import after_reading, inputs_noted
 from geolib.lab.training import DocumentRun, Run
-from geolib.lie import shift_deviation, spectrum
+from geolib.lie import nearest_commuting, shift_deviation, skew_matrix, spectrum, upper_entries
 from geolib.rotations import grid_positions, rescale_positions
 
 Nested = float | list["Nested"]
@@ -329,6 +329,42 @@ def carried_accuracy(run: Run, shift: int) -> float:
     return _accuracy(run.model, run.scores, run.test_labels, iter(carried.split(BATCH)))
 
 
+# Without the order of turns ------------------------------------------------------------------------------------------
+
+
+def without_order(run: Run) -> dict[str, Any]:
+    """Accuracy on the test images once LieRE's generators have become the nearest that commute; nothing without blocks.
+
+    commuting_accuracy: with ``nearest_commuting``, in place. commuting_share: the length of what that took away, as a
+    share of the generators' own. shaken_accuracy: with generators changed by as much in a random direction instead.
+
+    Source: LR-SHIFT.
+    """
+    lie = next((encoding for encoding in _nested(run.model.encoding, 0) if isinstance(encoding, LieRE)), None)
+    if lie is None or lie.width == 2:
+        return {}
+    trained = lie.generators
+    commuting = upper_entries(nearest_commuting(skew_matrix(trained, lie.width)))
+    gone = (trained - commuting).detach()
+    drawn = torch.randn(trained.shape, generator=torch.Generator().manual_seed(0)).to(trained)
+    sizes = [each.flatten(2).norm(dim=-1)[..., None, None, None] for each in (gone, drawn)]
+    return {
+        "commuting_accuracy": _accuracy_with(run, lie, commuting),
+        "commuting_share": float(f"{gone.norm() / trained.norm():.4g}"),
+        "shaken_accuracy": _accuracy_with(run, lie, trained + drawn * sizes[0] / sizes[1]),
+    }
+
+
+def _accuracy_with(run: Run, lie: LieRE, generators: Tensor) -> float:
+    """Accuracy on the test images with other generators."""
+    trained = lie.generators
+    lie.generators = nn.Parameter(generators.detach())
+    try:
+        return _accuracy(run.model, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
+    finally:
+        lie.generators = trained
+
+
 # Resized ------------------------------------------------------------------------------------------------------------
 
 
@@ -418,10 +454,10 @@ def after_training(run: Run) -> dict[str, Any]:
 
     shuffled_accuracy (on the test images, in [0, 1]) and, where the model has them, scales, sigmas and precisions:
     nested lists of numbers in the shapes of ``learned_scales``, ``learned_sigmas`` and ``learned_precisions``. With
-    LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start. For a
-    configuration with shifts also moved_accuracy, one number a shift, and carried_accuracy for the shifts that the
-    pictures have room for, and for one with resolutions extended_accuracy and rescaled_accuracy, one number a
-    resolution. JSON can hold all of it.
+    LieRE, angles and shift_deviation, and as they were before training angles_start and shift_deviation_start; where
+    its generators need not commute, what ``without_order`` tells. For a configuration with shifts also moved_accuracy,
+    one number a shift, and carried_accuracy for the shifts that the pictures have room for, and for one with
+    resolutions extended_accuracy and rescaled_accuracy, one number a resolution. JSON can hold all of it.
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
@@ -433,7 +469,7 @@ def after_training(run: Run) -> dict[str, Any]:
         "precisions": learned_precisions(run.model),
     }
     kept: dict[str, Any] = {name: seven_digits(values) for name, values in learned.items() if values is not None}
-    kept |= _of_generators(run)
+    kept |= _of_generators(run) | without_order(run)
     kept |= {"moved_accuracy": [moved_accuracy(run, shift) for shift in run.config.shifts]} if run.config.shifts else {}
     if run.config.shifts and run.test_images.dim() == 4:
         within = [shift for shift in run.config.shifts if shift <= room(run.test_images, run.model.patch)]
