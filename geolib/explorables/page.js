@@ -170,7 +170,7 @@ function render({ model, el }) {
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const after = slider(controls, { label: "Read on: bytes since the letter", min: 0, step: 1, tone: "cool",
     onInput: (x) => change({ after: x === 0 ? 0 : Math.round(10 ** (0.9 + x / 10)) }) });
-  const gate = slider(controls, { label: "Memory of the gates", min: 0, step: 1, tone: "join",
+  const gate = slider(controls, { label: "Gates", min: 0, step: 1, tone: "join",
     onInput: (x) => change({ gate: x >= NONE ? 1 : 1 - 0.5 * 10 ** (-x / STEPS) }) });
   const features = slider(controls, { label: "Features of a key, d", min: 8, step: 8,
     onInput: (x) => change({ features: x }) });
@@ -208,7 +208,8 @@ function render({ model, el }) {
     const [first, last] = followed(page, state.word), found = there(page, all), said = describe(state);
     after.update(state.after && Math.max(1, Math.round(10 * Math.log10(state.after) - 9)), whole(state.after), 41);
     const at = state.gate === 1 ? NONE : Math.round(-STEPS * Math.log10(2 * (1 - state.gate)));
-    gate.update(at, memory(state.gate), NONE);
+    const factor = state.gate === 1 ? "" : `γ = ${state.gate.toFixed(state.gate > 0.9995 ? 5 : 3)}, `;
+    gate.update(at, factor + memory(state.gate), NONE);
     features.update(state.features, String(state.features), 128);
     power.update(state.power);
     text.update(state.text);
