@@ -38,11 +38,7 @@ One sentence that promises what the reader will know at the end.
 
 **Builds on** what the reader has to know.
 
-:::{admonition} Symbols of this chapter
-:class: symbols dropdown
-| symbol | meaning |
-|---|---|
-| $x$ | features of a token |
+:::{symbols} $x$
 :::
 """,
     "halves-text": """\

@@ -104,7 +104,7 @@ def test_a_page_with_explorables_is_made_anew_when_their_heights_change(monkeypa
         (":::{exercise} One (routine, paper)\n:label: ex\nfind\n:::", "solve"),
         ("::::{admonition} Hint\n:class: tip dropdown\nlook\n::::", "solve"),
         (":::{admonition} Aside: more\n:class: aside dropdown\nmore\n:::", "proof"),
-        (":::{admonition} Symbols of this chapter\n:class: symbols dropdown\n| a | b |\n:::", "none"),
+        (":::{symbols} $q$\n| a | b |\n:::", "none"),
         (":::{admonition} Three sentences\n:class: takeaways\n1. one\n:::", "read"),
     ],
 )

@@ -2,49 +2,21 @@
 
 import json
 import re
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
+from letters import bare, names_of, rows_of  # noqa: E402
+
 PAGE = REPOSITORY / "book" / "notation.md"
 CHAPTERS = [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "how-to-compare.ipynb"]
 
-HEAD = re.compile(r"\| *symbol *\| *meaning *\|")
 FONTS = ("mathcal", "mathbf", "mathrm", "mathbb", "hat", "breve", "bar", "tilde")
 LETTER = re.compile(rf"\\(?:{'|'.join(FONTS)})(?:\{{\w+\}}| ?\w)|\\?[A-Za-z]+")
-
-
-def rows_of(text):
-    """(symbol, meaning) for each symbol in the tables of symbols of a text."""
-    in_table = False
-    for line in text.splitlines():
-        if HEAD.match(line):
-            in_table = True
-        elif not line.startswith("|"):
-            in_table = False
-        elif in_table and not re.fullmatch(r"[|\-: ]+", line):
-            symbols, meanings = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:3])
-            symbols, meanings = symbols.split(";"), outside_formulas(meanings)
-            assert len(symbols) == len(meanings), f"as many meanings as symbols, with semicolons between: {line}"
-            yield from zip(map(bare, symbols), meanings)
-
-
-def outside_formulas(text, mark=";"):
-    """A text split at marks that stand in no formula."""
-    formulas = re.findall(r"\$[^$]*\$", text)
-    parts = re.sub(r"\$[^$]*\$", "\0", text).split(mark)
-    waiting = iter(formulas)
-    return [re.sub("\0", lambda _: next(waiting), part).strip() for part in parts]
-
-
-def bare(symbol):
-    """A symbol without dollars and spaces: one alone, in its own dollars."""
-    found = re.fullmatch(r"\$([^$]+)\$", symbol.strip())
-    assert found, f"one symbol in dollars, with semicolons between several: {symbol.strip()}"
-    assert not re.search(r",|\\[;,]", re.sub(r"[_^]\{[^}]*\}|\([^)]*\)", "", found[1])), f"two symbols: {found[1]}"
-    return re.sub(r"\s", "", found[1])
 
 
 def letter(symbol):
@@ -78,9 +50,11 @@ def clashes(page, tables):
 
 
 def table_of(chapter):
-    """A chapter's symbols."""
+    """A chapter's symbols: those of the page that it names, and its own."""
     cells = json.loads(chapter.read_text("utf-8"))["cells"]
-    return list(rows_of("\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")))
+    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    page, named = dict(settled()), re.search(r"^:::\{symbols\} (.*)$", text, re.MULTILINE)
+    return [(bare(name), page[bare(name)]) for name in names_of(named[1])] + list(rows_of(text))
 
 
 def settled():
@@ -103,7 +77,7 @@ def test_the_page_gives_each_letter_one_row():
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_a_chapter_keeps_to_the_page(chapter):
     table = table_of(chapter)
-    assert table, "a chapter starts with a table of its symbols: | symbol | meaning |"
+    assert len(table) == len({symbol for symbol, _ in table}) > 1, "a chapter says its symbols once"
     assert clashes(settled(), {chapter.stem: table}) == []
 
 
@@ -131,12 +105,6 @@ def test_a_clash_is_seen(table, complaint):
     assert complaint in found[0]
 
 
-def test_a_table_is_found_folded_or_bare():
-    table = "| symbol | meaning |\n|---|---|\n| $q$; $k$ | query; key |\n"
-    folded = f":::{{admonition}} Symbols of this chapter\n:class: symbols dropdown\n{table}:::\n\nText."
-    assert list(rows_of(folded)) == list(rows_of(f"Text.\n\n{table}\nText.")) == [("q", "query"), ("k", "key")]
-
-
 def test_what_agrees_is_no_clash():
     table = "| symbol | meaning |\n|---|---|\n| $q$; $k$ | query; key (12 numbers) |\n| $\\kappa$ | steepness |\n"
     assert clashes(settled(), {"one": list(rows_of(table)), "two": list(rows_of(table))}) == []
@@ -144,5 +112,10 @@ def test_what_agrees_is_no_clash():
 
 @pytest.mark.parametrize("row", [r"| $m,\;n$ | position of the query; position of the key |", "| $q$; $k$ | vectors |"])
 def test_a_row_that_hides_a_symbol_is_refused(row):
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="semicolons between"):
         list(rows_of(f"| symbol | meaning |\n|---|---|\n{row}"))
+
+
+@pytest.mark.parametrize(("said", "names"), [("$q$; $\\bar R_m$", ["$q$", "$\\bar R_m$"]), ("", []), ("$k$;", ["$k$"])])
+def test_the_letters_that_a_chapter_names(said, names):
+    assert names_of(said) == names

@@ -1,0 +1,105 @@
+"""``symbols``, a chapter's letters: those of the notation page by name, with its words; the chapter's own in a table.
+
+::
+
+    :::{symbols} $q$; $k$; $\\theta_j$
+    | symbol | meaning |
+    |---|---|
+    | $\\chi$ | training context, in tokens |
+    :::
+
+So a meaning has one home: the notation page, or the chapter whose letter it is. A letter of the page has a row in the
+chapter where it needs other words there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+PAGE = "book/notation"
+HEAD = re.compile(r"\| *symbol *\| *meaning *\|")
+BOX = """\
+:::{{admonition}} Symbols of this chapter
+:class: symbols dropdown
+| symbol | meaning |
+|---|---|
+{}
+
+All letters: {{doc}}`/book/notation`.
+:::"""
+
+
+def rows_of(text: str) -> Iterator[tuple[str, str]]:
+    """(symbol, meaning) for each symbol in a text's tables of symbols; ValueError for a row that hides one."""
+    in_table = False
+    for line in text.splitlines():
+        if HEAD.match(line):
+            in_table = True
+        elif not line.startswith("|"):
+            in_table = False
+        elif in_table and not re.fullmatch(r"[|\-: ]+", line):
+            symbols, meanings = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:3])
+            symbols, meanings = symbols.split(";"), outside_formulas(meanings)
+            if len(symbols) != len(meanings):
+                raise ValueError(f"as many meanings as symbols, with semicolons between: {line}")
+            yield from zip(map(bare, symbols), meanings)
+
+
+def outside_formulas(text: str, mark: str = ";") -> list[str]:
+    """A text split at marks that stand in no formula."""
+    formulas = iter(re.findall(r"\$[^$]*\$", text))
+    parts = re.sub(r"\$[^$]*\$", "\0", text).split(mark)
+    return [re.sub("\0", lambda _: next(formulas), part).strip() for part in parts]
+
+
+def bare(symbol: str) -> str:
+    """A symbol without dollars and spaces: one alone, in its own dollars."""
+    found = re.fullmatch(r"\$([^$]+)\$", symbol.strip())
+    if not found or re.search(r",|\\[;,]", re.sub(r"[_^]\{[^}]*\}|\([^)]*\)", "", found[1])):
+        raise ValueError(f"one symbol in dollars, with semicolons between several: {symbol.strip()}")
+    return re.sub(r"\s", "", found[1])
+
+
+def names_of(said: str) -> list[str]:
+    """The letters that a chapter names, as it writes them."""
+    return [each.strip() for each in said.split(";") if each.strip()]
+
+
+class Symbols(SphinxDirective):
+    """``symbols``: the letters of the notation page by name; in the body a table of the chapter's own."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The folded table."""
+        path = Path(self.env.doc2path(PAGE))
+        self.env.note_dependency(str(path))
+        page = dict(rows_of(path.read_text("utf-8")))
+        rows = [f"| {name} | {page[bare(name)]} |" for name in self.named(page)]
+        rows += [line for line in self.content if line.startswith("| $")]
+        box = nodes.container()
+        self.state.nested_parse(StringList(BOX.format("\n".join(rows)).splitlines(), path.name), 0, box)
+        return box.children
+
+    def named(self, page: dict[str, str]) -> list[str]:
+        """The letters named; one that the page does not have is told."""
+        names = names_of(" ".join(self.arguments))
+        for name in names:
+            if bare(name) not in page:
+                raise self.error(f"symbols: {name} is not on the notation page; give it a row below")
+        return names
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register the directive."""
+    app.add_directive("symbols", Symbols)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
