@@ -14,7 +14,7 @@ LAB = ROOT / "geolib" / "lab"
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = (
     "files", "data", "causal", "config", "models", "gpt", "counting", "optimiser", "gpu_step", "watch", "training",
-    "reading", "analysis", "records", "experiments", "runner", "export", "benches",
+    "reading", "analysis", "records", "experiments", "runner", "export", "benches", "first_contact",
 )  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.
 ABOVE = ("", "__main__")

@@ -1,8 +1,9 @@
-"""The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | data prepare``.
+"""The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | first-contact | data prepare``.
 
-Exit codes: 0, done; 1, a loss that is not finite; 2, something the user can put right (one line says what); 3, the time
-budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes on where it was. Of several
-runs one that fails is reported and the others go on; the code is then that of the failure.
+Exit codes: 0, done; 1, a loss that is not finite, or a part of ``first-contact`` that failed; 2, something the user can
+put right (one line says what); 3, the time budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the
+same command goes on where it was. Of several runs one that fails is reported and the others go on; the code is then
+that of the failure.
 
 ``torchrun --nproc_per_node N -m geolib.lab run ...`` spreads the runs over N processes, each on the GPU of its number.
 """
@@ -27,12 +28,14 @@ from geolib.lab.experiments.plan import FAST_SCALES, SCALES
 from geolib.lab.experiments.registry import EXPERIMENTS, PIPELINES, find_runnable
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
+from geolib.lab.first_contact import first_contact
 from geolib.lab.records import Folders, device_name, sift
 from geolib.lab.runner import LOCKED, ChildFailed, Job, Locked, Machine, Request, Runner, torchrun_rank, torchrun_size
 from geolib.lab.training import pick_device
 from geolib.lab.watch import Diverged, Stopped
 
 DONE, DIVERGED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3
+FAILED = DIVERGED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -171,6 +174,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
     command.add_argument("--plot", type=Path, metavar="FILE", help="draw the rows there, where the bench has a picture")
     command.set_defaults(act=_bench)
+
+    command = commands.add_parser("first-contact", help="what works on this machine, in a report; ten minutes on a GPU")
+    command.add_argument("--out", type=Path, metavar="DIR", required=True, help="the report and what its runs leave")
+    command.add_argument("--only", action="append", default=[], metavar="WORD", help="parts with a word in their names")
+    command.set_defaults(act=_first_contact)
 
     command = commands.add_parser("data", help="data sets")
     actions = command.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
@@ -326,6 +334,10 @@ def _pending(options: argparse.Namespace) -> int:
     else:
         print(f"no {scale} run is pending")
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
+
+
+def _first_contact(options: argparse.Namespace) -> int:
+    return DONE if first_contact(options.out, options.only) else FAILED
 
 
 def _prepare(options: argparse.Namespace) -> int:
