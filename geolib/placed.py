@@ -44,6 +44,7 @@ __all__ = [
     "for_heads",
     "map_pairs",
     "on_placed",
+    "turn_halves",
     "turn_pairs",
 ]
 
@@ -88,6 +89,19 @@ def turn_pairs(x: Tensor, turns: Tensor) -> Tensor:
     else:
         turned = torch.view_as_real(_complex(pairs) * torch.view_as_complex(turns))
     return turned.flatten(-2).to(x.dtype)
+
+
+def turn_halves(x: Tensor, turns: Tensor) -> Tensor:
+    """What ``turn_pairs`` does to half-split pairs, (i, i + pairs), without bringing them into another order.
+
+    >>> turn_halves(torch.tensor([[1.0, 5.0, 0.0, 6.0, 7.0]]), torch.tensor([[[0.0, 2.0], [1.0, 0.0]]]))
+    tensor([[0., 5., 2., 6., 7.]])
+    """
+    count, dtype = turns.shape[-2], angle_dtype(x)
+    a, b, rest = x.to(dtype).split([count, count, x.shape[-1] - 2 * count], -1)
+    c, s = turns.to(dtype).movedim(-1, 0).contiguous()
+    turned = [torch.addcmul(c * a, s, b, value=-1), torch.addcmul(c * b, s, a), rest]
+    return torch.cat(turned if rest.shape[-1] else turned[:2], -1).to(x.dtype)
 
 
 def _complex(pairs: Tensor) -> Tensor:
@@ -487,7 +501,12 @@ class Reordered(Around):
         >>> Reordered(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
         tensor([0., 1., 2., 3.])
         """
-        a, b = self.inner.to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
+        inner, size = self.inner, self.turned or q.shape[-1]
+        if isinstance(inner, Carried) and inner.act is turn_pairs and 2 * inner.tables[0].shape[-2] == size:
+            direct = copy.copy(inner)
+            direct.act = turn_halves
+            return direct.to_reference(q, k)
+        a, b = inner.to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
         return to_half_split(a, self.turned), to_half_split(b, self.turned)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:

@@ -1,0 +1,152 @@
+"""Speed beside other libraries, where they are installed, in turns in one process, so that only ratios count.
+
+Rotary embeddings of queries and keys, placed before: what a layer pays. Axial ones of an image. Attention with ALiBi.
+Beside the times stands how far each result is from the same in float64. The kernels of flash-linear-attention need a
+GPU and Triton, so its forms are not among them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geolib.encodings import ALiBi, HalfSplit, RoPE
+from geolib.lab.benches.timing import at_hand, in_turns
+from geolib.rotations import grid_positions
+
+HEADS, DIM, SIDE = 8, 64, 14
+TOKENS, TOKENS_OF_ALIBI = (1, 196, 1024, 8192), (1024, 4096)
+Pair = tuple[Tensor, Tensor]
+Work = Callable[[Tensor, Tensor], Pair]
+OURS = "geolib"
+
+
+def run(repeats: int = 15, device: str | None = None) -> list[dict[str, Any]]:
+    """Measure. ``ratio``: time as a multiple of geolib's; ``error``: the largest, against float64.
+
+    A row with ``missing`` names a library that could not be imported.
+    """
+    device, rows = at_hand(device), list[dict[str, Any]]()
+    tasks = [(f"RoPE, {kind}", contenders, TOKENS) for kind, contenders in ROTARY.items()]
+    tasks += [("RoPE of an image", IMAGE, (SIDE * SIDE,)), ("ALiBi", BIAS, TOKENS_OF_ALIBI)]
+    for what, contenders, lengths in tasks:
+        for tokens in lengths:
+            for dtype in (torch.float32, torch.bfloat16):
+                rows += compare(what, contenders, tokens, dtype, repeats, device)
+    gone = {row["missing"]: row for row in rows if "missing" in row}
+    return [row for row in rows if "missing" not in row] + list(gone.values())
+
+
+def compare(
+    what: str, contenders: dict[str, Callable[..., Work]], tokens: int, dtype: torch.dtype, repeats: int, device: str
+) -> Iterator[dict[str, Any]]:
+    """The rows of one task: the same queries and keys to all."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 1, HEADS, tokens, DIM, generator=generator).to(device, dtype)
+    works: dict[str, Work] = {}
+    for who, make in contenders.items():
+        try:
+            works[who] = make(tokens, q)
+        except ImportError:
+            yield {"missing": who}
+    exact = contenders[OURS](tokens, q.double())(q.double(), k.double())
+    errors = [max(float((x - y).abs().max()) for x, y in zip(work(q, k), exact)) for work in works.values()]
+    calls = max(1, 4096 // tokens)  # several in a turn where one is short
+    taken = in_turns([lambda w=work: [w(q, k) for _ in range(calls)] for work in works.values()], repeats)
+    common = {"what": what, "tokens": tokens, "dtype": str(dtype).removeprefix("torch.")}
+    for who, times, error in zip(works, taken, errors):
+        seconds, ratio = times["seconds"] / calls, times["seconds"] / taken[0]["seconds"]
+        yield common | {"who": who, "seconds": seconds, "ratio": ratio, "error": error}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line a task and length, a column a library: time as a multiple of geolib's, float32 / bfloat16."""
+    found = [row for row in rows if "missing" not in row]
+    names = list(dict.fromkeys(row["who"] for row in found if row["who"] != OURS))
+    lines = [f"| | tokens | {OURS}, ms | " + " | ".join(names) + " |", "|---|--:|--:|" + "--:|" * len(names)]
+    for what, tokens in dict.fromkeys((row["what"], row["tokens"]) for row in found):
+        of = {(r["who"], r["dtype"]): r for r in found if (r["what"], r["tokens"]) == (what, tokens)}
+        mine = " / ".join(f"{1000 * of[OURS, dtype]['seconds']:.3g}" for dtype in ("float32", "bfloat16"))
+        theirs = (
+            " / ".join(f"{of[who, dtype]['ratio']:.2g}" for dtype in ("float32", "bfloat16") if (who, dtype) in of)
+            for who in names
+        )
+        lines.append(f"| {what} | {tokens:,} | {mine} | " + " | ".join(theirs) + " |")
+    missing = [row["missing"] for row in rows if "missing" in row]
+    return "\n".join(lines + ([f"\nNot installed here: {', '.join(missing)}."] if missing else []))
+
+
+# Rotary embeddings --------------------------------------------------------------------------------------------------
+
+
+def _turned(half_split: bool) -> Callable[[int, Tensor], Work]:
+    def make(tokens: int, q: Tensor) -> Work:
+        encoding = HalfSplit(RoPE.text(DIM)) if half_split else RoPE.text(DIM)
+        return encoding.to(q.device).place(torch.arange(float(tokens), device=q.device)).to_reference
+
+    return make
+
+
+def _rotary_embedding_torch(tokens: int, q: Tensor) -> Work:
+    turn = importlib.import_module("rotary_embedding_torch").RotaryEmbedding(DIM).to(q.device).rotate_queries_or_keys
+    return lambda q, k: (turn(q), turn(k))
+
+
+def _x_transformers(tokens: int, q: Tensor) -> Work:
+    module = importlib.import_module("x_transformers.x_transformers")
+    turns, scale = module.RotaryEmbedding(DIM).to(q.device).forward_from_seq_len(tokens)
+    return lambda q, k: (module.apply_rotary_pos_emb(q, turns, scale), module.apply_rotary_pos_emb(k, turns, scale))
+
+
+def _transformers(tokens: int, q: Tensor) -> Work:
+    turn = importlib.import_module("transformers.models.llama.modeling_llama").apply_rotary_pos_emb
+    angles = torch.outer(torch.arange(float(tokens)), RoPE.text(DIM).frequencies[:, 0].cpu())
+    cos, sin = (f(torch.cat([angles, angles], -1))[None].to(q) for f in (torch.cos, torch.sin))
+    return lambda q, k: turn(q, k, cos, sin)
+
+
+ROTARY: dict[str, dict[str, Callable[..., Work]]] = {
+    "interleaved": {
+        OURS: _turned(half_split=False),
+        "rotary-embedding-torch": _rotary_embedding_torch,
+        "x-transformers": _x_transformers,
+    },
+    "half-split": {OURS: _turned(half_split=True), "transformers": _transformers},
+}
+
+
+# Images, and a bias -------------------------------------------------------------------------------------------------
+
+
+def _image(tokens: int, q: Tensor) -> Work:
+    return RoPE.image(DIM, base=10_000.0).to(q.device).place(grid_positions(SIDE, SIDE).to(q.device)).to_reference
+
+
+def _timm(tokens: int, q: Tensor) -> Work:
+    turn = importlib.import_module("timm.layers").apply_rot_embed_cat
+    angles = (grid_positions(SIDE, SIDE) @ RoPE.image(DIM, base=10_000.0).frequencies.cpu().mT).repeat_interleave(2, -1)
+    turns = torch.cat([angles.sin(), angles.cos()], -1).to(q)
+    return lambda q, k: (turn(q, turns), turn(k, turns))
+
+
+IMAGE: dict[str, Callable[..., Work]] = {OURS: _image, "timm": _timm}
+
+
+def _alibi(tokens: int, q: Tensor) -> Work:
+    placed = ALiBi(HEADS).to(q.device).place(torch.arange(float(tokens), device=q.device))
+    return lambda q, k: (placed.attention(q, k, k),) * 2
+
+
+def _ready_bias(tokens: int, q: Tensor) -> Work:
+    bias = ALiBi(HEADS).to(q.device).place(torch.arange(float(tokens), device=q.device)).log_gate(None)
+    assert bias is not None
+    ready = bias[None].to(q)
+    return lambda q, k: (F.scaled_dot_product_attention(q, k, k, attn_mask=ready),) * 2
+
+
+BIAS: dict[str, Callable[..., Work]] = {OURS: _alibi, "torch, a ready bias": _ready_bias}
