@@ -339,6 +339,28 @@ def test_dropout_differs_from_step_to_step_and_is_away_in_evaluation():
     assert all(modes)
 
 
+def test_rates_fall_along_the_whole_run_and_a_row_is_the_mean_of_its_epoch():
+    run = a_run(telling(), epochs=3, warmup=2, eval_every=2, lr=0.25)
+    rates, losses = [], []
+
+    def take_step(*batch):
+        rates.append(float(run.optimizer.param_groups[0]["lr"]))
+        losses.append(float(len(losses) ** 2))
+        return torch.tensor(losses[-1])
+
+    run.take_step = take_step
+    for _ in range(3):
+        for batch in run.begin_epoch():
+            run.update(batch)
+        run.end_epoch()
+    total = 3 * run.steps
+    cosine = [0.125 * (1 + math.cos(math.pi * k / (total - 2))) for k in range(total - 2)]
+    assert rates == pytest.approx([0.125, 0.25, *cosine])
+    parts_of = np.array(losses).reshape(3, -1)
+    assert [row["train_loss"] for row in run.metrics] == pytest.approx(parts_of.mean(1))
+    assert [row["epoch"] for row in run.metrics if "test_accuracy" in row] == [2, 3]
+
+
 def test_windows_tested_on_come_from_all_documents_and_a_reader_is_told_what_follows():
     texts = [bytes((31 * letter + i) % 251 for i in range(41)) for letter in range(8)]
     part = Bytes([f"text {i}" for i in range(8)], texts)
