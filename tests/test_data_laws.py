@@ -13,7 +13,8 @@ import torch
 from test_experiments import record
 from test_lab_options import AWAY, AWAY_READING, READ, SEEN
 
-from geolib.lab import Config, load, read_all
+from geolib.attention import Placed
+from geolib.lab import Config, analysis, load, read_all
 from geolib.lab.config import Options
 from geolib.lab.data import motion, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
@@ -22,6 +23,7 @@ from geolib.lab.experiments.estimates import CPU as CPU_SPEED
 from geolib.lab.experiments.estimates import assumed_seconds
 from geolib.lab.experiments.statistics import paired_differences
 from geolib.lab.experiments.tables import cells_of, provenance, table
+from geolib.lab.models import Block
 from geolib.lab.records import record_of
 from geolib.lab.training import DocumentRun, Run
 
@@ -196,6 +198,7 @@ def test_prepared_images_keep_their_labels_and_their_part(tmp_path, monkeypatch,
         assert (images[:, :, 9, 9] == mark).all()
         kept = (truth % classes < len(data.classes)).sum()
         assert len(images) == len(contents(images)) == kept
+    assert data.classes == tuple(words[: 20 if name.endswith("20") else classes])
 
 
 def test_every_volume_has_the_label_of_its_object_and_stands_as_it_was(tmp_path):
@@ -337,6 +340,47 @@ def test_dropout_differs_from_step_to_step_and_is_away_in_evaluation():
         run.model.register_forward_pre_hook(lambda model, _: modes.append(not model.training))
         run.end_epoch()
     assert all(modes)
+
+
+def test_a_subset_is_drawn_from_all_rows():
+    numbers = number_of(a_run(telling(), train_size=120, test_size=30).images.numpy())
+    assert 40 < (numbers >= 120).sum() < 80
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+def test_a_run_that_goes_on_inside_a_block_meets_the_images_that_it_would_have_met(tmp_path, stop):
+    def images_of(run, most):
+        found = []
+        for _, batch in zip(range(most), run.begin_epoch()):  # not one more is drawn
+            run.update(batch)
+            found.append(batch[0])
+        return found
+
+    def begun():
+        run = a_run(telling(), augment="crop-flip", epochs=1)
+        run.ahead = 2
+        return run
+
+    whole, cut, again = begun(), begun(), begun()
+    wanted, before = images_of(whole, 9), images_of(cut, stop)
+    cut.save(tmp_path / "run.pt")
+    again.restore(tmp_path / "run.pt")
+    again.ahead = 2
+    for found, expected in zip(before + images_of(again, 9), wanted, strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_both_branches_of_a_block_are_dropped():
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(Block(8, 2, 16, dropout=1.0)(x, Placed()), x)
+
+
+def test_a_moved_picture_stands_one_shift_further_at_every_patch(monkeypatch):
+    run, stood = a_run(telling(), method="rope-axial"), []
+    kept = analysis.standing_at
+    monkeypatch.setattr(analysis, "standing_at", lambda net, positions: stood.append(positions) or kept(net, positions))
+    analysis.moved_accuracy(run, 3)
+    assert torch.equal(stood[0], run.model.positions + 3)
 
 
 def test_rates_fall_along_the_whole_run_and_a_row_is_the_mean_of_its_epoch():

@@ -396,26 +396,16 @@ def test_tokens_on_the_circle_pull_the_mean_with_their_weights(drawn):  # RF-20
         close(end / abs(end), unit(state["query"]))
 
 
-def test_rulers_frames_and_arrows_of_the_three_spaces_are_the_transport(drawn):  # RF-6, RF-7, RF-8
+def test_the_patch_is_marked_where_it_is_on_every_map(drawn):
     def make(stream):
-        places = {"query": stream.uniform(0.5, 6), "key": stream.uniform(0.5, 6)}
-        vectors = {f"{name}_{axis}": stream.uniform(0.3, 0.9) for name in ("key", "query") for axis in "xy"}
-        return places | vectors | {"scale": stream.uniform(0.8, 1.2), "angle": stream.uniform(-1, 1)}
+        return {"row": stream.randint(0, 14), "column": stream.randint(0, 14), "shift": 0.0}
 
-    parts = {"balls": ".ball", "plain": ".plain", "frames": ".frame"}
-    parts |= {"k": ".geo-vector.geo-cool", "q": ".geo-vector.geo-warm"}
-    for state, found in drawn("ThreeSpaces", states(make, 12), **parts):
-        m, n = state["query"], state["key"]
-        frames = [state["scale"] ** (-p / 2) * unit(p * math.degrees(state["angle"])) for p in (m, 0, n)]
-        k, q = (complex(state[f"{name}_x"], state[f"{name}_y"]) for name in ("key", "query"))
-        for i, frame in enumerate(frames):
-            plane = Plane.of_ring(found["plain"][i])
-            assert float(found["balls"][i]["r"]) / plane.size == pytest.approx(abs(frame), abs=0.01)
-            for column, (_, tip) in zip((frame, 1j * frame), plane.arrows(found["frames"][i]), strict=True):
-                close(tip, column)
-            close(plane.strokes(found["k"][2 * i])[0][1], frame * k / frames[2])
-            if i < 2:  # the key's space has no query
-                close(plane.strokes(found["q"][2 * i])[0][1], frame * q / frames[0])
+    parts = {"maps": ".map svg", "dot": ".map circle.geo-dot", "rings": "circle.spot"}
+    for state, found in drawn("LiereGrid", states(make, 12), **parts):
+        cell = float(found["maps"][0]["viewBox"].split()[2]) / 15
+        for mark in (*found["dot"], *found["rings"]):
+            close(SCREEN.spot(mark) / cell, complex(state["column"] + 0.5, -state["row"] - 0.5))
+        assert len(found["rings"]) == 2
 
 
 def test_maps_are_warm_where_numbers_grow_and_cool_where_they_shrink(browser):
