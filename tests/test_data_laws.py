@@ -16,7 +16,7 @@ from test_lab_options import AWAY, AWAY_READING, READ, SEEN
 from geolib.attention import Placed
 from geolib.lab import Config, analysis, load, read_all
 from geolib.lab.config import Options
-from geolib.lab.data import motion, sets, turns
+from geolib.lab.data import documents, motion, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import CPU as CPU_SPEED
@@ -245,6 +245,12 @@ def test_a_window_never_leaves_its_document(length):
     part = Bytes(["one", "two"], [bytes(length), b"x" * 20])
     for document, start in windows(part, 3).tolist():
         assert start + 3 + 1 <= part.lengths[document]
+
+
+def test_the_parts_of_longcrawl_are_two_arrays(monkeypatch, tmp_path):
+    monkeypatch.setattr(documents, "_rows", lambda path: path.stem)
+    data = documents.load_longcrawl(str(tmp_path))
+    assert (data.train, data.test) == ("train", "heldout")
 
 
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():

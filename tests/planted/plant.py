@@ -250,8 +250,8 @@ def working_copy() -> Iterator[Path]:
         yield copy
 
 
-def first_failure(copy: Path, tests: list[str], only: str) -> str | None:
-    """The name of the first of these tests that fails in a process of its own, None where all pass."""
+def first_failure(copy: Path, tests: list[str], only: str = "") -> str | None:
+    """The first that fails of these tests, paths or names in the copy, in a process of its own; None if all pass."""
     fork = multiprocessing.get_context("fork")  # torch is imported once, in the parent
     mine, theirs = fork.Pipe()
     child = fork.Process(target=_tests, args=(theirs, copy, tests, only))
@@ -294,20 +294,19 @@ def _tests(pipe: Any, copy: Path, tests: list[str], only: str) -> None:
     found = FirstFailure()
     quiet = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not site", "-k", only]
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        code = pytest.main([*quiet, *(f"tests/{test}.py" for test in tests)], plugins=[found])
+        code = pytest.main([*quiet, *tests], plugins=[found])
     pipe.send(found.name if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else found.name or str(code))
 
 
 def noticed(copy: Path, plant: dict[str, Any]) -> str | None:
-    """The test that notices an error planted in the copy, and that passes without it."""
+    """The test that notices an error planted in the copy, None where none does."""
     path = copy / plant["module"]
     text = path.read_text("utf-8")
     path.write_text(replaced(text, plant["old"], plant["new"], plant["module"]), "utf-8")
     try:
-        found = first_failure(copy, plant["tests"], plant.get("only", ""))
+        return first_failure(copy, [f"tests/{test}.py" for test in plant["tests"]], plant.get("only", ""))
     finally:
         path.write_text(text, "utf-8")
-    return found
 
 
 def run_library() -> int:
@@ -324,6 +323,9 @@ def run_library() -> int:
                 known[told(plant)] = {"first": before.get("first", caught), "now": caught}
             found = [each | _found(known[told(each)]) for each in plants if told(each) in known]
             path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        names = dict.fromkeys(each["now"] for each in found if "::" in (each["now"] or ""))
+        if wrong := first_failure(copy, list(names)):
+            raise RuntimeError(f"{wrong} fails without any planted error")
     return int(any(not each["now"] for each in found))
 
 
