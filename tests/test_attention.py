@@ -251,3 +251,25 @@ def test_a_causal_query_without_a_key_is_refused(attend, options):
     assert attend(q, k, **options).isfinite().all()  # every query sees every key
     equal = {name: x[:2] for name, x in options.items()}
     assert attend(q[:2], k, causal=True, **equal).isfinite().all()
+
+
+@pytest.mark.parametrize("fill", [0.0, 1.0])
+def test_what_stands_before_queries_and_what_before_keys_are_filled_apart(fill):
+    table, q, k = torch.randn(2, 3, 4), torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 9, 4)
+    found = Placed().behind(2, keys=5).for_all(table, q, k, fill)
+    wanted = torch.full((2, 5, 9), fill)
+    wanted[:, 2:, 5:] = table
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("option", ["causal", "mask", "dropout", "scale"])
+def test_one_call_passes_on_each_of_its_options(option):
+    q, k, v = torch.randn(3, 2, 2, 5, 4)
+    away = {"causal": True, "mask": torch.rand(5, 5) < 0.7, "dropout": 0.5, "scale": 0.1}[option]
+    found = []
+    for options in ({}, {option: away}):
+        torch.manual_seed(1)
+        found.append(Placed().attention(q, k, v, **options))
+        torch.manual_seed(1)
+        assert torch.equal(found[-1], Placed().attend(q, k, v, **options))
+    assert not torch.equal(*found)

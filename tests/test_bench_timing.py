@@ -2,7 +2,7 @@
 
 import torch
 
-from geolib.lab.benches import lie, locality, timing
+from geolib.lab.benches import lie, locality, parts, timing
 
 
 def test_the_median_of_the_calls_after_the_first_by_the_clock_that_waits(monkeypatch):
@@ -53,3 +53,11 @@ def test_rows_name_the_device():
     row = locality.measure("fused", side=8, heads=1, dim=4, repeats=1, device="cpu")
     assert row["seconds"] > 0
     assert row["device"] == "cpu"
+
+
+def test_work_that_no_clock_notices_took_more_than_no_time(monkeypatch):
+    monkeypatch.setattr(timing, "timer", lambda: 7.0)
+    monkeypatch.setattr(timing.time, "process_time", lambda: 7.0)
+    for took in (timing.timed(list, 3), *timing.in_turns([list, list], 2)):
+        assert all(1 / seconds > 0 for seconds in took.values())
+    assert set(parts.shares(dict.fromkeys(parts.PARTS, 0.0)).values()) == {0.0}

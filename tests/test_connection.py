@@ -220,6 +220,22 @@ def _turn(angle):
     return scipy.linalg.expm(np.array([[0.0, -float(angle)], [float(angle), 0.0]]))
 
 
+@pytest.mark.parametrize("pair", list(itertools.combinations(range(3), 2)))
+@pytest.mark.parametrize("factor", [0.5, -1.0, 2.0])
+def test_the_defect_sees_each_pair_of_axes_and_what_shrinks(pair, factor):  # RF-FLAT
+    one = torch.eye(2, dtype=torch.float64)
+    steps = [one.expand(*(2 - (i == axis) for i in range(3)), 2, 2).clone() for axis in range(3)]
+    other = next(axis for axis in range(3) if axis not in pair)
+    steps[pair[0]].select(pair[1], 1).mul_(factor)  # the same for all cells of the other axis: curved in one plane
+    connection = cn.Connection(tuple(steps))
+    turn = cn.plaquettes(connection, *pair)
+    assert torch.equal(cn.flatness_defect(connection), (turn - one).abs().max())
+    assert cn.flatness_defect(connection) > 0.4
+    for flat in itertools.combinations(range(3), 2):
+        if other in flat:
+            close(cn.plaquettes(connection, *flat), one.expand_as(cn.plaquettes(connection, *flat)))
+
+
 def test_rates_that_are_a_gradient_give_a_flat_connection():  # RF-FLAT
     potential = double(4, 4)
     flat = cn.turning_steps([potential.diff(dim=0), potential.diff(dim=1)], vec(1.0, 0.3))

@@ -268,3 +268,10 @@ def test_one_focus_a_layer_embeds_as_the_encoding_inside():
 
 def test_which_axis_a_pair_follows_is_a_number_of_the_frequencies_precision():
     assert build("riemannformer", width=16, heads=2, grid=(4, 4)).follows.dtype == torch.float32
+
+
+def test_all_parts_that_add_to_the_embeddings_do():
+    parts = [Sinusoidal(8, axes=2), Learned(8, grid=(3, 2))]
+    x, positions = torch.randn(1, 6, 8), grid_positions(3, 2)
+    each = [part.embed(x, positions) - x for part in parts]
+    assert_close(Composed(parts).embed(x, positions), x + each[0] + each[1])

@@ -657,3 +657,9 @@ def test_the_scores_of_all_kinds_turn_alike_at_first():  # a mirror's score turn
     theta = axial_frequencies(12, 2)
     for name, share in {"": 1.0, "-general": 1.0, "-diagonal": 1.0, "-relative": 1.0, "-reflection": 0.5}.items():
         assert_close(_build(f"riemannformer{name}").frequencies, share * theta)
+
+
+@pytest.mark.parametrize("grid", [(2, 9), (9, 2), (5, 5), (2, 3, 8)])
+def test_the_metric_starts_at_what_is_asked_for_at_the_end_of_the_longest_axis(grid):  # RF-S
+    method = build("riemannformer", width=48, heads=2, grid=grid, far=0.7)
+    assert_close(method.log_scale().exp() ** (max(grid) - 1), torch.full((2, len(grid)), 0.7), atol=1e-5, rtol=0)

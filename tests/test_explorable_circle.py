@@ -90,21 +90,6 @@ def test_the_query_and_the_tokens_follow_a_hand(place, way):
     assert place.values()["tokens"] == pytest.approx([0, 180], abs=1)
 
 
-def test_the_mean_moves_to_the_nearest_token_when_it_is_cold_and_to_the_middle_when_it_is_hot(place):
-    page, radius = place.page, radius_of(place)
-    centre = page.locator("#one .ring").bounding_box()
-
-    def mean():
-        box = page.locator("#one circle.geo-value").bounding_box()
-        x = box["x"] + box["width"] / 2 - centre["x"] - radius
-        return x / radius, -(box["y"] + box["height"] / 2 - centre["y"] - radius) / radius
-
-    place.set(query=120.0, temperature=0.05)
-    assert mean() == pytest.approx((0, 1), abs=0.03)
-    place.set(temperature=5.0, query=135.0)
-    assert mean() == pytest.approx((-0.5, 0.5), abs=0.03)
-
-
 def test_the_table_shows_the_weights_and_grows_with_the_tokens(place):
     shown = lambda: [float(text) for text in place.page.locator("#one .weight").all_text_contents()]  # noqa: E731
     assert shown() == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))], abs=1e-3)

@@ -33,7 +33,7 @@ def setting(name, batch=2, **options):
     for p in encoding.parameters():
         torch.nn.init.normal_(p, std=0.3)
     encoding.requires_grad_(False)
-    q, k, v = torch.randn(3, batch, HEADS, TOKENS, DIM)
+    (q, k), v = torch.randn(2, batch, HEADS, TOKENS, DIM), torch.randn(batch, HEADS, TOKENS, 2 * DIM)
     positions = torch.rand(batch, TOKENS, 2) * 3
     return encoding, q, k, v, torch.randn(batch, TOKENS, HEADS * DIM), positions
 
@@ -114,6 +114,25 @@ def test_tokens_without_a_place_stay_as_they_are(name):
     wanted = behind_two.attend(q, k, v, placed.log_gate(x))
     assert_close(flex_attend(placed, q, k, v, x, unplaced=2), wanted, atol=2e-5, rtol=1e-4)
     assert_close(flex_attend(behind_two, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["alibi", "rmt+lf"])
+def test_a_prefix_of_the_keys_alone_stays_as_it_is(name):
+    encoding, q, k, v, x, positions = setting(name)
+    placed = encoding.place(positions[:, 3:]).behind(1, keys=3)
+    q = q[:, :, 2:]
+    wanted = placed.attend(q, k, v, placed.log_gate(x))
+    assert_close(flex_attend(placed, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_a_query_that_sees_nothing_gets_nothing_with_a_factor_too():
+    mask = create_block_mask(lambda b, h, i, j: i > j, None, None, 6, 6, device="cpu")
+    q, k, v = torch.randn(3, 1, HEADS, 6, DIM)
+    placed = ManhattanDecay(torch.tensor([0.1, 1.0])).place(torch.arange(6.0))
+    wanted = placed.attend(q, k, v, mask=torch.ones(6, 6, dtype=torch.bool).tril(-1))
+    got = flex_attend(placed, q, k, v, block_mask=mask)
+    assert torch.equal(got[:, :, 0], torch.zeros(1, HEADS, DIM))
+    assert_close(got, wanted, atol=2e-5, rtol=1e-4)
 
 
 def test_one_placed_token_alone_is_looked_up_where_it_is():

@@ -94,30 +94,6 @@ def one_line(capsys):
 # Data ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_field_holds_the_digits_in_its_corner():
-    digits, field = load("digits"), load("digits-field")
-    assert (field.shape, Config("digits-field").patch) == ((1, 16, 16), 2)
-    assert torch.equal(field.x_test[:, :, :8, :8], digits.x_test)
-    assert not field.x_train[:, :, 8:].any()
-    assert not field.x_train[:, :, :, 8:].any()
-    assert torch.equal(field.y_train, digits.y_train)
-    assert "16x16" in field.source
-
-
-def test_digits_are_split_by_class_and_the_same_every_time():
-    digits = load("digits")
-    assert (digits.shape, len(digits.y_train), len(digits.y_test)) == ((1, 8, 8), 1438, 359)
-    assert digits.grid(1) == (8, 8)
-    for label in range(10):
-        in_test, in_train = (digits.y_test == label).sum().item(), (digits.y_train == label).sum().item()
-        assert in_test == round((in_test + in_train) / 5)
-    assert digits.fingerprint == load("digits").fingerprint
-    flat = torch.cat([digits.x_train, digits.x_test]).flatten(1)
-    from sklearn.datasets import load_digits
-
-    assert sorted(map(tuple, flat.tolist())) == sorted(map(tuple, load_digits().data.astype(int).tolist()))
-
-
 def test_prepared_arrays_come_with_channels_first(prepared):
     cifar = load("cifar10")
     arrays = np.load(prepared / "cifar10.npz")

@@ -96,25 +96,7 @@ def test_two_orders_of_the_same_steps_are_two_classes():
         assert steps[0] == steps[1]
 
 
-def test_motion_is_the_same_every_time_and_its_parts_share_no_digit():
-    one, again = load("motion"), load("motion")
-    assert one.fingerprint == again.fingerprint
-    assert (one.shape, one.grid((2, 4, 4)), len(one.classes)) == ((1, 8, 16, 16), (4, 4, 4), 8)
-    assert torch.bincount(one.y_test).tolist() == [125] * 8
-    assert (one.x_train.shape[0], one.x_test.shape[0]) == (4000, 1000)
-
-
 # Voxels -------------------------------------------------------------------------------------------------------------
-
-
-def test_every_azimuth_is_a_volume_and_an_object_is_in_one_part(voxels):
-    data, arrays = load("modelnet10"), voxel_arrays()
-    held_out = arrays["is_test"]
-    assert data.shape == (1, 32, 32, 32)
-    assert (len(data.y_train), len(data.y_test)) == (2 * (~held_out).sum(), 2 * held_out.sum())
-    second = torch.from_numpy(arrays["voxels"][held_out][1, 1])
-    assert torch.equal(data.x_test[3, 0].bool(), second)
-    assert data.y_test[3] == arrays["label"][held_out][1]
 
 
 def test_without_the_file_the_message_says_where_it_belongs(monkeypatch, tmp_path, capsys):
@@ -155,18 +137,6 @@ def test_a_spoilt_file_is_named(tmp_path, spoil):
         path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(LabError, match="is_test is missing" if spoil == "missing" else "not a whole npz file"):
         read_voxels(path)
-
-
-def test_the_twenty_classes_are_the_first_of_the_hundred(tmp_path, monkeypatch):
-    random = np.random.RandomState(0)
-    arrays = {f"x_{part}": random.randint(0, 256, (300, 32, 32, 3)).astype(np.uint8) for part in ("train", "test")}
-    arrays |= {f"y_{part}": np.arange(300) % 100 for part in ("train", "test")}
-    np.savez(tmp_path / "cifar100.npz", classes=np.array([f"c{i:02}" for i in range(100)]), **arrays)
-    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
-    part, whole = load("cifar100-20"), load("cifar100")
-    assert part.classes == whole.classes[:20]
-    assert torch.equal(part.x_test, whole.x_test[whole.y_test < 20])
-    assert sorted(set(part.y_train.tolist())) == list(range(20))
 
 
 # Patches in any number of axes ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from geolib.attention import attention, attention_weights
 from geolib.encodings import METHODS, WRAPPERS, build
+from geolib.placed import FocusedByBlocks
 from geolib.rotations import grid_positions
 
 F64 = torch.float64
@@ -43,9 +44,10 @@ def stirred(name, grid, layers=2, **options):
 
 
 def drawn(grid, batch=2):
-    """Queries, keys, values and inputs in float64, and where they stand."""
+    """Queries, keys, values of another width and inputs in float64, and where they stand."""
     tokens = math.prod(grid)
-    q, k, v = torch.randn(3, batch, HEADS, tokens, DIM, dtype=F64)
+    q, k = torch.randn(2, batch, HEADS, tokens, DIM, dtype=F64)
+    v = torch.randn(batch, HEADS, tokens, DIM + 4, dtype=F64)
     return q, k, v, torch.randn(batch, tokens, HEADS * DIM, dtype=F64), grid_positions(*grid).double()
 
 
@@ -124,6 +126,13 @@ def test_float64_in_one_place_is_not_lost_to_float32_in_another(name):
 
 
 @every_name
+def test_whole_positions_in_float32_cost_wide_parameters_no_digits(name):
+    encoding, (q, k, _, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
+    wide, narrow = (encoding.place(p).layer(1) for p in (positions, positions.float()))
+    assert_close(weights_of(narrow, q, k, x), weights_of(wide, q, k, x), atol=1e-13, rtol=1e-12)
+
+
+@every_name
 def test_float32_is_near_and_keeps_its_dtype(name):
     grid = GRIDS[1]
     encoding, (q, k, _, x, positions) = stirred(name, grid), drawn(grid)
@@ -154,12 +163,27 @@ def test_a_batch_is_its_samples_and_a_call_leaves_no_trace(name, grid):
 def test_weights_times_values_are_what_attend_returns(name):
     encoding, (q, k, v, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
     for extra in (0, 2):  # tokens in front that have no place
-        more = torch.randn(2, HEADS, extra, DIM, dtype=F64)
-        Q, K, V = (torch.cat([more.roll(i, -1), y], 2) for i, y in enumerate((q, k, v)))
+        Q, K, V = (torch.cat([torch.randn(2, HEADS, extra, y.shape[-1], dtype=F64), y], 2) for y in (q, k, v))
         X = torch.cat([torch.randn(2, extra, HEADS * DIM, dtype=F64), x], 1)
         placed = encoding.place(positions).behind(extra).layer(0)
         got = placed.attend(*placed.to_reference(Q, K), V, log_gate=placed.log_gate(X))
         assert_close(got, weights_of(placed, Q, K, X) @ V, atol=1e-12, rtol=1e-10)
+        alone = encoding.place(positions).layer(0)  # placed tokens are told by their own rows
+        for front, own in zip(
+            (*placed.to_reference(Q, K), placed.log_gate(X)), (*alone.to_reference(q, k), alone.log_gate(x))
+        ):
+            assert own is front is None or torch.equal(front[..., -own.shape[-2] :, :], own)
+
+
+@every_name
+def test_the_form_for_long_sequences_computes_the_same(name, monkeypatch):
+    encoding, (q, k, v, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
+    results = []
+    for least in (1, len(positions) + 1):
+        monkeypatch.setattr(FocusedByBlocks, "least", least)
+        results.append([encoding.place(positions).layer(layer).attention(q, k, v, x) for layer in range(2)])
+    for long, short in zip(*results):
+        assert_close(long, short, atol=1e-12, rtol=1e-10)
 
 
 @every_name

@@ -629,6 +629,16 @@ def test_mixed_frequencies_are_axial_ones_along_one_random_direction_a_head(axes
         assert len({tuple(d) for d in directions[:, :, 0].flatten(0, 1).tolist()}) == 10
 
 
+@pytest.mark.parametrize("axes", [2, 3])
+def test_all_directions_of_mixed_frequencies_are_drawn_alike(axes):  # LR-blk
+    turns = mixed_frequencies(torch.eye(axes), 4000, generator=torch.Generator().manual_seed(0))
+    assert_close(torch.linalg.det(turns), torch.ones(4000), atol=1e-5, rtol=0)
+    assert turns.mean(0).abs().max() < 5 / (4000 * axes) ** 0.5  # five deviations
+    signs = (turns[:, 0] > 0).long() @ (2 ** torch.arange(axes))
+    share = torch.bincount(signs, minlength=2**axes) / 4000
+    assert (share - 2.0**-axes).abs().max() < 5 * (2.0**-axes / 4000) ** 0.5
+
+
 # Bad input
 
 

@@ -371,6 +371,7 @@ def _call(**changes):
         ({"sigma": torch.ones(3, 1)}, r"sigma: got leading shape \(3,\)"),
         ({"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
         ({"sigma": torch.tensor([math.nan])}, "sigma: got a width"),
+        ({"sigma": torch.tensor([math.inf])}, "sigma: got a width"),
         ({"precision": torch.eye(3)}, r"precision: got a matrix of \(3, 3\)"),
         ({"precision": -torch.eye(2)}, "positive definite"),
         ({"precision": torch.eye(2).expand(3, 2, 2)}, r"precision: got leading shape \(3,\)"),

@@ -44,6 +44,13 @@ def test_planted_errors_are_counted_where_they_are_caught(making):
     assert sum(int(row[4]) for row in rows) == making.COUNTS["planted errors caught"]()
 
 
+def test_errors_planted_in_the_library_are_counted_by_room(making):
+    *rows, total = [[int(number) for number in row[1:]] for row in making.library_rows()]
+    assert total == [sum(column) for column in zip(*rows)]
+    names = ("library's errors", "library's errors found at first", "library's errors found")
+    assert total == [making.COUNTS[name]() for name in names]
+
+
 def test_every_page_of_the_contents_was_measured():
     measured = json.loads((REPOSITORY / "tests" / "site" / "now.json").read_text("utf-8"))["pages"]
     contents = re.findall(r"(?m)^\s*- file: (\S+)", (REPOSITORY / "_toc.yml").read_text("utf-8"))

@@ -17,7 +17,7 @@ plant = importlib.util.module_from_spec(SPEC)
 sys.modules["plant"] = plant  # dataclasses look their module up
 SPEC.loader.exec_module(plant)
 
-CHAPTERS = sorted(path.stem for path in (HERE / "planted").glob("*.yml"))
+CHAPTERS = sorted(path.stem for path in (HERE / "planted").glob("*.yml") if path.stem != plant.LIBRARY)
 PAGES = {"how-to-compare"}  # beside the chapters
 
 
@@ -68,6 +68,38 @@ def test_the_record_is_of_these_planted_errors_and_these_cells(name):
         assert caught, f"no check sees {each['statement']}, {each['breaks']}"
         assert each["statement"] in cells[caught["cell"]].checks
         assert caught["line"] in cells[caught["cell"]].text or each.get("cell") == caught["cell"]
+
+
+# The library's own list -----------------------------------------------------------------------------------------------
+
+
+def test_each_error_planted_in_the_library_still_applies_and_names_tests_that_are_there():
+    plants = plant.read_list(plant.LIBRARY)
+    assert len(plants) == len({plant.told(each) for each in plants})
+    for each in plants:
+        assert set(each) - {"only"} == {"room", "breaks", "module", "old", "new", "tests"}
+        text = (HERE.parent / each["module"]).read_text("utf-8")
+        assert plant.replaced(text, each["old"], each["new"], each["module"]) != text
+        assert all((HERE / f"{test}.py").is_file() for test in each["tests"])
+
+
+def test_the_librarys_record_is_of_these_errors_and_all_are_found_now():
+    found = record(plant.LIBRARY)
+    kept = [{key: value for key, value in each.items() if key not in ("first", "now")} for each in found]
+    assert kept == plant.read_list(plant.LIBRARY)
+    assert [each["breaks"] for each in found if not each["now"]] == []
+    for each in found:
+        files = {name.partition("::")[0] for name in (each["first"], each["now"]) if name and "::" in name}
+        assert all((HERE.parent / file).is_file() for file in files)
+
+
+def test_the_first_test_that_fails_is_told(tmp_path):
+    (tmp_path / "tests").mkdir()
+    text = "def test_one():\n    pass\n\ndef test_two():\n    assert not 1\n\ndef test_three():\n    assert not 1\n"
+    (tmp_path / "tests" / "test_made.py").write_text(text, "utf-8")
+    assert plant.first_failure(tmp_path, ["tests"]) == "tests/test_made.py::test_two"
+    assert plant.first_failure(tmp_path, ["tests/test_made.py"], "three") == "tests/test_made.py::test_three"
+    assert plant.first_failure(tmp_path, ["tests/test_made.py"], "one") is None
 
 
 # The script itself, on cells made up for it ---------------------------------------------------------------------------

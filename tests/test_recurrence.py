@@ -1427,3 +1427,11 @@ def test_an_empty_state_is_as_wide_as_the_widest_of_keys_and_values(k, v):
 def test_an_empty_state_stands_where_the_keys_are():
     k = torch.zeros(1, 2, 3, 4, device="meta")
     assert {part.device for part in empty_state(k, k, 2)} == {k.device}
+
+
+def test_a_normaliser_of_rounding_errors_has_no_derivative():  # CS-rec
+    k = torch.tensor([1.0, 0.0]).repeat(1, 1, 70, 1).requires_grad_()  # q is all but orthogonal to every key
+    q = torch.tensor([1e-5, 1.0]).expand(1, 1, 70, 2)
+    attended, _ = recurrent_form(q, k, torch.ones(1, 1, 70, 1), 2)
+    (slope,) = torch.autograd.grad(attended.log_normaliser[:, :, 40:].sum(), k)
+    assert slope.abs().max() < 1e-6

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from geolib.lab.data import load, turns
+from geolib.lab.data import turns
 
 WAYS = {"corner": turns.corner_way, "stairs": turns.stairs_way}
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -58,21 +58,3 @@ def test_classes_are_even_and_seeds_decide():
     one, same, other = (turns.boards(5, turns.corner_way, seed=s)[0].letters for s in (0, 0, 1))
     assert (one == same).all()
     assert (one != other).any()
-
-
-@pytest.mark.parametrize(("name", "channels"), [("turns", 4), ("turns-stairs", 5)])
-def test_a_picture_shows_letters_and_marks_and_the_way_where_it_is_drawn(name, channels):
-    way = turns.corner_way if name == "turns" else turns.stairs_way
-    data = load(name)
-    board, image = turns.boards(1000, way, seed=1)[3], data.x_test[3].numpy()
-    assert data.shape == (channels, 6, 6)
-    assert len(data.x_train) == 6000
-    assert data.y_test[3] == (board.twist() > 0)
-    assert data.y_train.float().mean() == data.y_test.float().mean() == 0.5
-    assert set(np.unique(image)) == {0, 255}
-    for letter in (1, 2):
-        assert ((image[letter - 1] == 255) == (board.letters == letter)).all()
-    for channel, cell in ((2, board.way[0]), (3, board.way[-1])):
-        assert np.argwhere(image[channel]).tolist() == [list(cell)]
-    if channels == 5:
-        assert sorted(map(tuple, np.argwhere(image[4]).tolist())) == sorted(board.way)

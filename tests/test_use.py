@@ -8,7 +8,7 @@ import pytest
 import torch
 import vision
 
-from geolib.adapters import use_encoding
+from geolib.adapters import HeldPositions, use_encoding
 from geolib.attention import Encoding
 from geolib.encodings import HalfSplit, RoPE, build
 
@@ -163,3 +163,13 @@ def test_a_language_model_with_a_gate_goes_on_from_its_cache():
     rest = model(tokens[:, 7:], past_key_values=first.past_key_values, use_cache=True)
     got = torch.cat([first.logits, rest.logits], 1)
     torch.testing.assert_close(got, model(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+def test_each_pass_places_anew():
+    encoding = build("riemannformer", width=8, heads=1, grid=(4,))
+    held, q = HeldPositions(encoding, torch.arange(4.0)[:, None], 1), torch.ones(1, 1, 5, 8)
+    before = held.layer(0).to_reference(q, q)[0]
+    with torch.no_grad():
+        encoding.raw_scale += 1.0
+    assert torch.equal(held.layer(1).to_reference(q, q)[0], before)
+    assert not torch.equal(held.layer(0).to_reference(q, q)[0], before)

@@ -27,6 +27,7 @@ from sphinx.util.docutils import SphinxDirective
 REPOSITORY = Path(__file__).resolve().parents[2]
 TESTS = REPOSITORY / "tests"
 STATEMENT = re.compile(r"\{prf:(?:theorem|proposition|lemma|corollary)\}")
+LIBRARY = "library"  # the errors planted there, not for a page
 Row = Sequence[str]
 
 # What there is to count -----------------------------------------------------------------------------------------------
@@ -35,7 +36,8 @@ Row = Sequence[str]
 @cache
 def notebooks() -> dict[str, list[dict[str, Any]]]:
     """The cells of each page whose checks have planted errors."""
-    pages = {path.stem: REPOSITORY / "chapters" / f"{path.stem}.ipynb" for path in (TESTS / "planted").glob("*.json")}
+    names = {path.stem for path in (TESTS / "planted").glob("*.json")} - {LIBRARY}
+    pages = {name: REPOSITORY / "chapters" / f"{name}.ipynb" for name in names}
     found = {name: path if path.exists() else REPOSITORY / "book" / path.name for name, path in pages.items()}
     return {name: json.loads(found[name].read_text("utf-8"))["cells"] for name in sorted(found)}
 
@@ -104,6 +106,9 @@ COUNTS: dict[str, Callable[[], int]] = {
     "checks": lambda: total(checks, notebooks()),
     "planted errors": lambda: total(lambda name: len(planted(name)), list(notebooks())),
     "planted errors caught": lambda: total(lambda name: sum(bool(e["caught"]) for e in planted(name)), [*notebooks()]),
+    "library's errors": lambda: len(planted(LIBRARY)),
+    "library's errors found at first": lambda: sum(bool(error["first"]) for error in planted(LIBRARY)),
+    "library's errors found": lambda: sum(bool(error["now"]) for error in planted(LIBRARY)),
     "ledger rows": lambda: len(rows(REPOSITORY / "book" / "ledger.yml")),
     "tests": lambda: functions("test_*.py"),
     "tests of pages": lambda: functions("test_site.py"),
@@ -135,6 +140,18 @@ def planted_rows() -> list[Row]:
         )
         for name, cells in notebooks().items()
     ]
+
+
+def library_rows() -> list[Row]:
+    """A row for each room of the library: errors planted, found at the first try, and found now; then their sums."""
+    rooms: dict[str, list[dict[str, Any]]] = {}
+    for error in planted(LIBRARY):
+        rooms.setdefault(error["room"], []).append(error)
+    rooms["all"] = planted(LIBRARY)
+    found = {
+        when: {room: sum(bool(e[when]) for e in each) for room, each in rooms.items()} for when in ("first", "now")
+    }
+    return [(room, str(len(rooms[room])), str(found["first"][room]), str(found["now"][room])) for room in rooms]
 
 
 def mutant_rows() -> list[Row]:
@@ -301,6 +318,7 @@ def site_rows() -> list[Row]:
 
 TABLES: dict[str, tuple[Row, Callable[[], list[Row]]]] = {
     "planted": (("page", "statements", "cells that check", "errors planted", "caught"), planted_rows),
+    "library": (("room", "errors planted", "found at first", "found now"), library_rows),
     "mutants": (
         ("module", "tried", "found", "survived at first", "now", "change nothing", "score, %", "wait"),
         mutant_rows,

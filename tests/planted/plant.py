@@ -14,6 +14,12 @@ A statement's checks are the cells tagged ``check`` between the text cell that h
 cell that holds another statement or a heading. Only the set-up, the cells whose names these checks use, and the checks
 themselves are executed, in a copy of the library; earlier cells lose their assertions, so that what fails is a check of
 this statement. Without an error all of them must pass.
+
+``python tests/planted/plant.py library`` plants the errors of ``library.yml``, one at a time, and runs tests until one
+fails. Its entries have a ``room`` in place of a statement, ``breaks`` says what a user would meet, ``tests`` are the
+files that should notice, in order, and ``only``, where it is there, chooses among their tests as pytest's ``-k``. The
+record keeps for each error the test that found it at ``first``, None for none, and the one that finds it ``now``; what
+has been found is not tried again until its entry changes, so that a run may be broken off.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import symtable
 import sys
 import tempfile
@@ -224,8 +231,115 @@ def run(chapter: str) -> Iterator[dict[str, Any]]:
             yield plant | {"caught": caught}
 
 
-def read_list(chapter: str) -> list[dict[str, str]]:
-    """The planted errors of a chapter."""
+# The library and its own tests --------------------------------------------------------------------------------------
+
+LIBRARY = "library"
+LINKED = ("book", "chapters", "README.md", "pyproject.toml", "_config.yml", "_toc.yml", "Makefile")
+PATIENCE = 240  # seconds of the clock: a test that goes on for longer has noticed something
+
+
+@contextlib.contextmanager
+def working_copy() -> Iterator[Path]:
+    """A copy of the library and of its tests; the rest of the checkout is linked."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in ("geolib", "tests"):
+            shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in LINKED:
+            (copy / name).symlink_to(REPOSITORY / name)
+        yield copy
+
+
+def first_failure(copy: Path, tests: list[str], only: str = "") -> str | None:
+    """The first that fails of these tests, paths or names in the copy, in a process of its own; None if all pass."""
+    fork = multiprocessing.get_context("fork")  # torch is imported once, in the parent
+    mine, theirs = fork.Pipe()
+    child = fork.Process(target=_tests, args=(theirs, copy, tests, only))
+    child.start()
+    theirs.close()
+    try:
+        return mine.recv() if mine.poll(PATIENCE) else "no end"
+    except EOFError:
+        return "the process died"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid or 0, signal.SIGKILL)  # with the programs that its tests have started
+        child.join()
+
+
+class FirstFailure:
+    """Keeps the name of the first test that fails."""
+
+    name: str | None = None
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """A test, or its preparation."""
+        self.name = self.name or (report.nodeid if report.failed else None)
+
+    pytest_collectreport = pytest_runtest_logreport  # a file that cannot be imported
+
+
+def _tests(pipe: Any, copy: Path, tests: list[str], only: str) -> None:
+    import hypothesis
+    import pytest
+    import torch
+
+    os.setsid()
+    torch.set_num_threads(1)
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)  # the first example that fails is enough
+    hypothesis.settings.register_profile("planted", phases=phases, derandomize=True, database=None, deadline=None)
+    hypothesis.settings.load_profile("planted")
+    os.chdir(copy)
+    sys.path[:0] = [str(copy), str(copy / "tests")]
+    found = FirstFailure()
+    quiet = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not site", "-k", only]
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = pytest.main([*quiet, *tests], plugins=[found])
+    pipe.send(found.name if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else found.name or str(code))
+
+
+def noticed(copy: Path, plant: dict[str, Any]) -> str | None:
+    """The test that notices an error planted in the copy, None where none does."""
+    path = copy / plant["module"]
+    text = path.read_text("utf-8")
+    path.write_text(replaced(text, plant["old"], plant["new"], plant["module"]), "utf-8")
+    try:
+        return first_failure(copy, [f"tests/{test}.py" for test in plant["tests"]], plant.get("only", ""))
+    finally:
+        path.write_text(text, "utf-8")
+
+
+def run_library() -> int:
+    """Plant the library's errors that no test is known to notice, and write the record; 1 where one goes unseen."""
+    path = HERE / f"{LIBRARY}.json"
+    known = {told(each): each for each in json.loads(path.read_text("utf-8"))} if path.exists() else {}
+    plants = read_list(LIBRARY)
+    with working_copy() as copy:
+        for plant in plants:
+            before = known.get(told(plant), {})
+            if not before.get("now"):
+                caught = noticed(copy, plant)
+                print(f"{plant['room']}, {plant['breaks']}:", caught or "NOT SEEN", flush=True)
+                known[told(plant)] = {"first": before.get("first", caught), "now": caught}
+            found = [each | _found(known[told(each)]) for each in plants if told(each) in known]
+            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        names = dict.fromkeys(each["now"] for each in found if "::" in (each["now"] or ""))
+        if wrong := first_failure(copy, list(names)):
+            raise RuntimeError(f"{wrong} fails without any planted error")
+    return int(any(not each["now"] for each in found))
+
+
+def told(plant: dict[str, Any]) -> tuple[str, str, str]:
+    """What makes an error another one."""
+    return plant["module"], plant["old"], plant["new"]
+
+
+def _found(known: dict[str, Any]) -> dict[str, Any]:
+    return {key: known[key] for key in ("first", "now")}
+
+
+def read_list(chapter: str) -> list[dict[str, Any]]:
+    """The planted errors of a chapter, or of the library."""
     return yaml.safe_load((HERE / f"{chapter}.yml").read_text("utf-8"))
 
 
@@ -236,9 +350,11 @@ def main(chapters: list[str]) -> int:
     matplotlib.use("Agg")
     for name in ("torch", "matplotlib.pyplot", "scipy.linalg"):  # once, before the processes part
         importlib.import_module(name)
+    if chapters == [LIBRARY]:
+        return run_library()
 
     unseen = 0
-    for chapter in chapters or sorted(path.stem for path in HERE.glob("*.yml")):
+    for chapter in chapters or sorted(path.stem for path in HERE.glob("*.yml") if path.stem != LIBRARY):
         found = []
         for each in run(chapter):
             caught = each["caught"]

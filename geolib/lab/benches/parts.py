@@ -112,7 +112,7 @@ def seconds_of(step: Callable[[], Any]) -> float:
 
 def shares(parts: dict[str, float]) -> dict[str, float]:
     """The share of each part in the time of all operations."""
-    whole = sum(parts.values())
+    whole = sum(parts.values()) or 1.0  # a clock that ticks seldom may not have moved
     return {part: round(parts.get(part, 0.0) / whole, 4) for part in PARTS}
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils.benchmark import timer
 
+LEAST = 1e-9  # seconds of a piece of work: a clock that ticks seldom may not have moved, and rates are divided by it
+
 
 def at_hand(device: str | None) -> str:
     """The device that was named, else the GPU where there is one."""
@@ -28,8 +30,8 @@ def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
     for _ in range(repeats):
         wall, cpu = timer(), time.process_time()
         work()
-        cpus.append(time.process_time() - cpu)
-        walls.append(timer() - wall)
+        cpus.append(max(time.process_time() - cpu, LEAST))
+        walls.append(max(timer() - wall, LEAST))
     return {"seconds": statistics.median(walls), "cpu_seconds": statistics.median(cpus)}
 
 
@@ -40,7 +42,7 @@ def in_turns(works: Sequence[Callable[[], Any]], repeats: int) -> list[dict[str,
         for least, work in zip(best, works):
             wall, cpu = timer(), time.process_time()
             work()
-            took = {"cpu_seconds": time.process_time() - cpu, "seconds": timer() - wall}
+            took = {"cpu_seconds": max(time.process_time() - cpu, LEAST), "seconds": max(timer() - wall, LEAST)}
             if repeat:
                 least.update({key: min(least[key], took[key]) for key in least})
     return best

@@ -1,0 +1,503 @@
+"""Laws of every data set and of every run: labels go with their examples, parts share nothing, seeds decide the order.
+
+Labels are read from the examples again, by other means than those that made them. What must be downloaded or read from
+a file is made up here, with examples that tell which they are.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from test_experiments import record
+from test_lab_options import AWAY, AWAY_READING, READ, SEEN
+
+from geolib.attention import Placed
+from geolib.lab import Config, analysis, load, read_all
+from geolib.lab.config import Options
+from geolib.lab.data import documents, motion, sets, turns
+from geolib.lab.data.documents import Bytes, read_folder, windows
+from geolib.lab.experiments import EXPERIMENTS
+from geolib.lab.experiments.estimates import CPU as CPU_SPEED
+from geolib.lab.experiments.estimates import assumed_seconds
+from geolib.lab.experiments.statistics import paired_differences
+from geolib.lab.experiments.tables import cells_of, provenance, table
+from geolib.lab.models import Block
+from geolib.lab.records import record_of
+from geolib.lab.training import DocumentRun, Run
+
+CPU = torch.device("cpu")
+RENDERED = ("digits", "digits-field", "digits-varied", "turns", "turns-stairs", "motion")
+rendered = pytest.mark.parametrize("name", RENDERED)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """known(name): a rendered set, made once for all tests."""
+    made = {}
+    return lambda name: made.setdefault(name, None) or made.update({name: load(name)}) or made[name]
+
+
+def parts(data):
+    """Images as NumPy has them, and labels, of both parts."""
+    return (data.x_train.numpy(), data.y_train.numpy()), (data.x_test.numpy(), data.y_test.numpy())
+
+
+def contents(images):
+    """The bytes of each image."""
+    return {image.tobytes() for image in images}
+
+
+# What is rendered -----------------------------------------------------------------------------------------------------
+
+
+@rendered
+def test_a_set_is_the_one_that_runs_were_recorded_with(known, name):
+    recorded = {each.data["fingerprint"] for each in read_all() if each.config.dataset == name}
+    assert {known(name).fingerprint} == recorded
+
+
+@rendered
+def test_no_example_is_in_both_parts(known, name):
+    (train, _), (test, _) = parts(known(name))
+    assert not contents(train) & contents(test)
+
+
+def digit_of():
+    """From a digit's pixels to what scikit-learn says it is."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return {image.astype(np.uint8).tobytes(): int(label) for image, label in zip(bunch.images, bunch.target)}
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-field", "digits-varied"])
+def test_labels_of_digits_are_scikit_learns(known, name):
+    truth, seen = digit_of(), []
+    for part, (images, labels) in zip(("train", "test"), parts(known(name))):
+        if name == "digits-varied" and part == "train":
+            images, labels = images[: len(images) // 6], labels[: len(images) // 6]
+        if name == "digits-field":
+            assert images[:, :, :8, :8].sum() == images.sum()
+        corner = np.ascontiguousarray(images[:, 0, :8, :8])
+        seen += list(corner)
+        assert [truth[image.tobytes()] for image in corner] == labels.tolist()
+    assert contents(seen) == set(truth)
+
+
+def test_digits_drawn_anew_look_like_their_labels(known):
+    (images, labels), _ = parts(known("digits-varied"))
+    plain = len(images) // 6
+    flat = images.reshape(len(images), -1) / np.linalg.norm(images.reshape(len(images), -1), axis=1, keepdims=True)
+    nearest = (flat[plain::7] @ flat[:plain].T).argmax(1)
+    assert (labels[nearest] == labels[plain::7]).mean() > 0.5  # a tenth by chance
+
+
+def test_digits_are_drawn_anew_from_the_training_part_alone(monkeypatch):
+    handed = []
+    monkeypatch.setattr(
+        sets, "varied", lambda images, copies, seed: handed.append(images) or np.tile(images, (5, 1, 1))
+    )
+    data = load("digits-varied")
+    assert contents(handed[0]) == contents(load("digits").x_train[:, 0].numpy())
+    assert data.y_train.tolist() == 6 * data.y_train[: len(data.y_train) // 6].tolist()
+
+
+@pytest.mark.parametrize("name", ["turns", "turns-stairs"])
+def test_the_label_of_a_board_is_the_twist_of_its_letters(known, name):
+    # A tip by an eighth of a turn as a quaternion a + b j of two complex numbers: about j to the right, about i down.
+    c, s = math.cos(math.pi / 8), math.sin(math.pi / 8)
+    tips = {0: (1, 0), 1: (c, s), 2: (c + 1j * s, 0)}
+    for images, labels in parts(known(name)):
+        for picture, label in zip(images[:150], labels[:150]):
+            (start,), (end,) = (np.argwhere(picture[channel]).tolist() for channel in (2, 3))
+            corner = [[start[0], j] for j in range(start[1], end[1])] + [[i, end[1]] for i in range(start[0], end[0])]
+            way = sorted(np.argwhere(picture[4]).tolist(), key=sum) if len(picture) == 5 else [*corner, end]
+            assert way[0] == start
+            assert way[-1] == end
+            a, b = 1 + 0j, 0j
+            for i, j in way[1:-1]:
+                u, v = tips[1 if picture[0, i, j] else 2 if picture[1, i, j] else 0]
+                a, b = u * a - v * b.conjugate(), u * b + v * a.conjugate()
+            twist = a.real * b.imag  # about the upright axis, k
+            assert turns.CLASSES[label] == ("counter-clockwise" if twist > 0 else "clockwise")
+
+
+def test_the_class_of_a_clip_is_the_way_its_digit_goes(known):
+    data = known("motion")
+    rows = torch.arange(motion.SIDE, dtype=torch.float64)
+    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
+        bright = (x[:400, 0].double() - (motion.NOISE - 1)).clamp(min=0)  # what noise alone never reaches
+        whole = bright.sum((-1, -2))
+        at = torch.stack([(bright.sum(-1) * rows).sum(-1), (bright.sum(-2) * rows).sum(-1)], -1) / whole[..., None]
+        legs = at[:, 3] - at[:, 0], at[:, 7] - at[:, 4]  # before the turn, and after it, wherever it is
+        ways = torch.tensor(list(motion.DIRECTIONS.values()), dtype=torch.float64)
+        first, then = ((leg @ ways.T).argmax(1).tolist() for leg in legs)
+        names = list(motion.DIRECTIONS)
+        told = [f"{names[a]}, then {names[b]}" for a, b in zip(first, then)]
+        right = [word == data.classes[label] for word, label in zip(told, y[:400].tolist())]
+        assert np.mean(right) > 0.95
+        assert set(y[:16].tolist()) == set(range(8)), "a few clips have all classes"
+
+
+def test_clips_share_neither_noise_nor_digits_between_the_parts(known):
+    (train, _), (test, said) = parts(known("motion"))
+    rows = [
+        set(clips[:, 0].reshape(-1, motion.SIDE).view(f"V{motion.SIDE}").ravel().tolist()) for clips in (train, test)
+    ]
+    assert not rows[0] & rows[1]
+    assert len(rows[1]) == test[:, 0].size // motion.SIDE, "the noise of a frame is its own"
+    (mine, _), (others, _) = parts(load("digits"))
+    originals = 7.0 * np.concatenate([mine, others]).reshape(-1, 64)
+    sizes = (originals**2).sum(1)
+    held_out = 0
+    for clip, label in zip(test[:40, 0].astype(float), said):
+        found = []
+        for turn in (3, 4):
+            way = motion.path(int(label), turn)
+            way = way - way.min(0)
+            room = motion.SIDE - 8 - way.max(0)
+            for top in range(room[0] + 1):
+                for left in range(room[1] + 1):
+                    cut = [f[top + i : top + i + 8, left + j : left + j + 8] for f, (i, j) in zip(clip, way)]
+                    mean = np.mean(cut, 0).ravel() - (motion.NOISE - 1) / 2
+                    far = sizes - 2 * originals @ mean + mean @ mean
+                    found.append((far.min(), far.argmin()))
+        held_out += min(found)[1] >= len(mine)
+    assert held_out >= 38
+
+
+# What is read from files ----------------------------------------------------------------------------------------------
+
+
+def numbered(count, shape, seed):
+    """Images of which each tells its number, and labels that no rule gives."""
+    images = np.zeros((count, *shape), np.uint8)
+    images[:, 1, 2], images[:, 3, 5] = np.arange(count)[:, None] // 256, np.arange(count)[:, None] % 256
+    return images, np.random.RandomState(seed).randint(100, size=count)
+
+
+def number_of(images):
+    """The numbers that images tell."""
+    return 256 * images[:, 0, 1, 2].astype(int) + images[:, 0, 3, 5]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "cifar100-20"])
+def test_prepared_images_keep_their_labels_and_their_part(tmp_path, monkeypatch, name):
+    (x, y), (u, v) = numbered(900, (32, 32, 3), 0), numbered(700, (32, 32, 3), 1)
+    u[:, 9, 9] = 255
+    classes = 10 if name == "cifar10" else 100
+    words = np.array([f"class {i}" for i in range(classes)])
+    file = tmp_path / f"{name.partition('-')[0]}.npz"
+    np.savez(file, x_train=x, y_train=y % classes, x_test=u, y_test=v % classes, classes=words)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
+    data = load(name)
+    for (images, labels), truth, mark in zip(parts(data), (y, v), (0, 255)):
+        assert labels.tolist() == (truth % classes)[number_of(images)].tolist()
+        assert (images[:, :, 9, 9] == mark).all()
+        kept = (truth % classes < len(data.classes)).sum()
+        assert len(images) == len(contents(images)) == kept
+    assert data.classes == tuple(words[: 20 if name.endswith("20") else classes])
+
+
+def test_every_volume_has_the_label_of_its_object_and_stands_as_it_was(tmp_path):
+    objects, azimuths = 24, 3
+    random = np.random.RandomState(5)
+    voxels = random.rand(objects, azimuths, 32, 32, 32) < 0.02
+    voxels[:, :, 0, 0] = (np.arange(objects)[:, None, None] >> np.arange(32)) & 1 == 1
+    label, held_out = random.randint(10, size=objects), random.rand(objects) < 0.3
+    file = tmp_path / "modelnet10.npz"
+    np.savez(file, voxels=voxels, label=label, is_test=held_out, classes=np.array([*"abcdefghij"]))
+    seen = []
+    for part, (images, labels) in enumerate(parts(sets.read_voxels(file))):
+        which = (images[:, 0, 0, 0].astype(int) << np.arange(32)).sum(1)
+        assert labels.tolist() == label[which].tolist()
+        assert (held_out[which] == bool(part)).all()
+        assert all(np.bincount(which)[np.unique(which)] == azimuths)
+        for image, own in zip(images, which):
+            assert any(np.array_equal(image[0], view) for view in voxels[own])
+        seen += which.tolist()
+    assert sorted(seen) == sorted(azimuths * list(range(objects)))
+
+
+# Documents ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_author_is_in_both_parts_and_every_text_is_in_one(tmp_path):
+    for author in range(25):
+        for work in range(1 + author % 3):
+            path = tmp_path / f"author {author}" / f"work {work}.txt"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"{author}: café {work}", "utf-8")
+    data = read_folder(tmp_path, "documents", "made up")
+    authors = [{text.decode().partition(":")[0] for text in part.texts} for part in (data.train, data.test)]
+    assert not authors[0] & authors[1]
+    assert [len(part) for part in authors] == [23, 2]
+    assert len({*data.train.texts, *data.test.texts}) == sum(1 + author % 3 for author in range(25))
+    assert max(data.train.cut(0, 0, data.train.lengths[0])) > 127, (
+        "a letter with an accent is bytes above those of ASCII"
+    )
+
+
+@pytest.mark.parametrize("length", [6, 7, 8, 12, 13])
+def test_a_window_never_leaves_its_document(length):
+    part = Bytes(["one", "two"], [bytes(length), b"x" * 20])
+    for document, start in windows(part, 3).tolist():
+        assert start + 3 + 1 <= part.lengths[document]
+
+
+def test_the_parts_of_longcrawl_are_two_arrays(monkeypatch, tmp_path):
+    monkeypatch.setattr(documents, "_rows", lambda path: path.stem)
+    data = documents.load_longcrawl(str(tmp_path))
+    assert (data.train, data.test) == ("train", "heldout")
+
+
+def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():
+    data = load("stdlib")
+    assert not set(data.train.titles) & set(data.test.titles)
+    assert not {*data.train.texts} & {*data.test.texts}
+    assert len(data.train.titles) > 8 * len(data.test.titles)
+
+
+@pytest.mark.parametrize("half", ["train", "test"])
+def test_what_a_set_is_told_by_covers_both_parts(half):
+    data = load("stdlib")
+    other = replace(data, **{half: Bytes(getattr(data, half).titles[:1], getattr(data, half).texts[:1])})
+    assert other.fingerprint != data.fingerprint
+
+
+# What a run makes of a set --------------------------------------------------------------------------------------------
+
+
+TINY = {"width": 8, "heads": 2, "layers": 1, "batch": 50, "epochs": 2}
+
+
+def telling(count=230, tests=60):
+    """A set of images of which each tells its number; labels that no rule gives; another light in the part to test."""
+    (x, y), (u, v) = numbered(count, (8, 8, 1), 0), numbered(tests, (8, 8, 1), 1)
+    x, u = (torch.from_numpy(images.transpose(0, 3, 1, 2).copy()) for images in (x, u))
+    y, v = (torch.from_numpy(labels % 10).long() for labels in (y, v))
+    return sets.Dataset("digits", x, y, u + 100, v, tuple("0123456789"), "made up")
+
+
+def a_run(data, **changes):
+    """A run that has not begun."""
+    return Run(Config("digits", **TINY | changes), data, CPU, Options(device="cpu", quiet=True))
+
+
+def order_of(run):
+    """The images' numbers in the order of an epoch, and the labels that come with them."""
+    batches = list(run.begin_epoch())
+    numbers = [number for images, _ in batches for number in number_of(images.numpy()).tolist()]
+    return numbers, [label for _, labels in batches for label in labels.tolist()]
+
+
+@pytest.mark.parametrize("size", [None, 120])
+def test_an_epoch_has_each_chosen_image_once_with_its_own_label(size):
+    data = telling()
+    run = a_run(data, train_size=size)
+    numbers, labels = order_of(run)
+    assert len(set(numbers)) == len(numbers) == (size or len(data.y_train))
+    assert numbers != sorted(numbers)
+    assert labels == data.y_train[numbers].tolist()
+    tested = number_of(run.test_images.numpy() - 100)
+    assert run.test_labels.tolist() == data.y_test[tested].tolist()
+    assert int(run.test_images.min()) == 100
+
+
+def test_a_seed_decides_the_order_the_start_and_what_is_drawn_and_each_epoch_has_its_own():
+    data = telling()
+    orders, starts, drawn = set(), set(), set()
+    for seed in (0, 0, 1):
+        run = a_run(data, seed=seed, augment="crop-flip")
+        starts.add(float(next(run.model.parameters()).detach().sum()))
+        for epoch in (0, 1):
+            run.epoch = epoch
+            run.augment = lambda images: (drawn.add(float(torch.rand(()))), images)[1]
+            orders.add(tuple(order_of(run)[0]))
+    assert (len(orders), len(starts)) == (4, 2)
+    assert len(drawn) == 4 * run.steps
+
+
+@pytest.mark.parametrize("size", [None, 120])
+def test_images_are_standardised_by_the_moments_of_those_trained_on(size):
+    data = telling()
+    run = a_run(data, train_size=size)
+    chosen = run.images.double()
+    assert float(run.mean) == pytest.approx(float(chosen.mean()), rel=1e-6)
+    assert float(run.deviation) == pytest.approx(float(chosen.std(correction=0)), rel=1e-6)
+    dark = a_run(replace(data, x_test=torch.zeros_like(data.x_test)), train_size=size)
+    assert float(run.mean) == float(dark.mean)
+    assert float(run.deviation) == float(dark.deviation)
+
+
+def test_dropout_differs_from_step_to_step_and_is_away_in_evaluation():
+    run = a_run(telling(), dropout=0.5, epochs=3)
+    drawn = []
+    run.take_step = lambda *batch: drawn.append(float(torch.rand(()))) or torch.zeros(())
+    modes = []
+    for epoch in range(2):
+        for batch in run.begin_epoch():
+            modes.append(run.model.training)
+            run.update(batch)
+        assert len(set(drawn)) == run.steps * (epoch + 1)
+        run.losses.zero_()
+        run.model.register_forward_pre_hook(lambda model, _: modes.append(not model.training))
+        run.end_epoch()
+    assert all(modes)
+
+
+def test_a_subset_is_drawn_from_all_rows():
+    numbers = number_of(a_run(telling(), train_size=120, test_size=30).images.numpy())
+    assert 40 < (numbers >= 120).sum() < 80
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+def test_a_run_that_goes_on_inside_a_block_meets_the_images_that_it_would_have_met(tmp_path, stop):
+    def images_of(run, most):
+        found = []
+        for _, batch in zip(range(most), run.begin_epoch()):  # not one more is drawn
+            run.update(batch)
+            found.append(batch[0])
+        return found
+
+    def begun():
+        run = a_run(telling(), augment="crop-flip", epochs=1)
+        run.ahead = 2
+        return run
+
+    whole, cut, again = begun(), begun(), begun()
+    wanted, before = images_of(whole, 9), images_of(cut, stop)
+    cut.save(tmp_path / "run.pt")
+    again.restore(tmp_path / "run.pt")
+    again.ahead = 2
+    for found, expected in zip(before + images_of(again, 9), wanted, strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_both_branches_of_a_block_are_dropped():
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(Block(8, 2, 16, dropout=1.0)(x, Placed()), x)
+
+
+def test_a_moved_picture_stands_one_shift_further_at_every_patch(monkeypatch):
+    run, stood = a_run(telling(), method="rope-axial"), []
+    kept = analysis.standing_at
+    monkeypatch.setattr(analysis, "standing_at", lambda net, positions: stood.append(positions) or kept(net, positions))
+    analysis.moved_accuracy(run, 3)
+    assert torch.equal(stood[0], run.model.positions + 3)
+
+
+def test_rates_fall_along_the_whole_run_and_a_row_is_the_mean_of_its_epoch():
+    run = a_run(telling(), epochs=3, warmup=2, eval_every=2, lr=0.25)
+    rates, losses = [], []
+
+    def take_step(*batch):
+        rates.append(float(run.optimizer.param_groups[0]["lr"]))
+        losses.append(float(len(losses) ** 2))
+        return torch.tensor(losses[-1])
+
+    run.take_step = take_step
+    for _ in range(3):
+        for batch in run.begin_epoch():
+            run.update(batch)
+        run.end_epoch()
+    total = 3 * run.steps
+    cosine = [0.125 * (1 + math.cos(math.pi * k / (total - 2))) for k in range(total - 2)]
+    assert rates == pytest.approx([0.125, 0.25, *cosine])
+    parts_of = np.array(losses).reshape(3, -1)
+    assert [row["train_loss"] for row in run.metrics] == pytest.approx(parts_of.mean(1))
+    assert [row["epoch"] for row in run.metrics if "test_accuracy" in row] == [2, 3]
+
+
+def test_windows_tested_on_come_from_all_documents_and_a_reader_is_told_what_follows():
+    texts = [bytes((31 * letter + i) % 251 for i in range(41)) for letter in range(8)]
+    part = Bytes([f"text {i}" for i in range(8)], texts)
+    data = sets.Documents("documents", part, part, 256, "made up")
+    config = Config("documents", "softmax", width=8, heads=2, layers=1, context=8, batch=4, test_size=16, train_size=16)
+    run = DocumentRun(config, data, CPU, Options(device="cpu", quiet=True))
+    assert len(run.test_windows[:, 0].unique()) > 4
+    read = []
+    for epoch in (0, 1):
+        run.epoch = epoch
+        for tokens, following in run.begin_epoch():
+            assert torch.equal(tokens[:, 1:], following[:, :-1])
+            read += [bytes(row) for row in torch.cat([tokens, following[:, -1:]], 1).tolist()]
+    every = [bytes(part.cut(i, start, 9)) for i, start in windows(part, 8).tolist()]
+    assert all(row in every for row in read)
+    assert len(read) == len(set(read)) == 32, "new windows as long as there are any"
+
+
+# What a record says ---------------------------------------------------------------------------------------------------
+
+
+def falling(accuracies=(0.5, 0.9, 0.7), seed=0, method="rope-axial"):
+    """The record of a run whose last epoch is not its best, evaluated every second epoch and at the end."""
+    config = Config("cifar10", method, epochs=5, eval_every=2, seed=seed)
+    made = record(config, accuracies[-1])
+    rows = [dict(row) for row in made.metrics]
+    for row, accuracy in zip((rows[1], rows[3], rows[4]), accuracies):
+        row |= {"test_loss": 1 - accuracy, "test_accuracy": accuracy, "test_bits": 3 - accuracy}
+    return replace(made, metrics=tuple(rows))
+
+
+def test_a_records_accuracy_is_that_of_the_last_epoch_not_of_the_best():
+    made = falling()
+    assert made.accuracy == 0.7
+    assert made.bits == pytest.approx(2.3)
+    assert made.result == "70.00%"
+    assert made.curve("test_accuracy") == ([2, 4, 5], [0.5, 0.9, 0.7])
+
+
+def test_differences_are_those_of_last_epochs_and_pair_runs_by_their_seeds():
+    ours = [falling((0.5, 0.9, 0.6 + 0.1 * seed), seed) for seed in (2, 0, 1)]
+    theirs = [falling((0.5, 0.2, 0.5), seed) for seed in (0, 1, 2)]
+    assert paired_differences(ours, theirs).differences == pytest.approx((10, 20, 30))
+
+
+def test_a_table_shows_the_last_epoch():
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    config = experiment.configs("full")[0]
+    made = record(config, 0.625)
+    rows = [dict(row) for row in made.metrics]
+    rows[0] |= {"test_loss": 0.1, "test_accuracy": 0.99}
+    shown = str(table(experiment, "full", [replace(made, metrics=tuple(rows))]))
+    assert "62.50" in shown
+    assert "99.00" not in shown
+
+
+def test_a_speed_is_that_of_training_alone_and_of_documents_in_tokens():
+    run = a_run(telling())
+    run.epoch, run.total_seconds, run.evaluation_seconds, run.prepared_seconds = 2, 10.0, 4.0, 2.0
+    made = record_of(run)
+    assert made.images_per_second == pytest.approx(2 * 230 / 4)
+    assert made.speed == "115 images/s"
+    config = Config("documents", "softmax", context=512)
+    assert replace(made, config=config).speed == f"{512 * 115} tokens/s"
+
+
+@pytest.mark.parametrize("kind", [SEEN, READ], ids=["images", "documents"])
+def test_every_field_of_a_configuration_is_in_the_name_of_its_run(kind):
+    dataset, usual = kind
+    before = Config(dataset, **usual)
+    for name, (value, _) in (AWAY if kind is SEEN else AWAY_READING).items():
+        after = Config(dataset, **{**usual, name: value})
+        assert after.name != before.name, name
+        assert (after.cell == before.cell) == (name == "seed"), name
+
+
+def test_a_table_counts_its_own_runs_whatever_else_is_recorded():
+    experiment = EXPERIMENTS["riemannformer-table1"]
+    planned = experiment.configs("full")
+    others = [replace(planned[0], seed=seed) for seed in range(100, 104)]
+    told = provenance(experiment, "full", cells_of(experiment, "full", [record(c, 0.5) for c in (planned[0], *others)]))
+    assert told[0].startswith(f"{len(planned) - 1} of {len(planned)} runs")
+
+
+@pytest.mark.parametrize("name", ["epochs", "train_size", "test_size", "width", "layers"])
+def test_half_of_the_work_is_said_to_take_less(name):
+    config = Config("cifar10", "rope-axial", epochs=8, train_size=4000, test_size=4000, batch=128, heads=4, layers=4)
+    less = replace(config, **{name: getattr(config, name) // 2})
+    seconds = [assumed_seconds(each, CPU_SPEED) for each in (config, less)]
+    assert seconds[1] < 0.99 * seconds[0]

@@ -1,0 +1,427 @@
+"""What explorables draw stands for numbers: hands, arcs, arrows and ellipses are read back from the picture.
+
+A picture is read in its own pixels, then as numbers of the plane, complex ones, up being positive, and compared with
+what it should say, computed here, over states drawn at random. Rounding to a tenth of a pixel is all that may differ.
+"""
+
+import cmath
+import itertools
+import math
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+from explorable_kit import Place, state_of
+
+from geolib.transport import general_preset
+
+STATES = 4
+TURN = 2 * math.pi
+READ = """async ([states, parts]) => {
+  const told = (node) => {
+    const about = Object.fromEntries([...node.attributes].map(({ name, value }) => [name, value]));
+    if (node.tagName !== "path" || !about.d) return { ...about, text: node.textContent, points: [] };
+    const whole = node.getTotalLength();
+    const points = Array.from({ length: 33 }, (_, i) => node.getPointAtLength((whole * i) / 32));
+    return { ...about, text: "", points: points.map(({ x, y }) => [x, y]) };
+  };
+  const rows = [];
+  for (const state of states) {
+    Object.entries(state).forEach(([name, value]) => models.one.set(name, value));
+    await settle();
+    rows.push(Object.fromEntries(Object.entries(parts).map(([name, selector]) =>
+      [name, [...document.querySelectorAll(`#one ${selector}`)].map(told)])));
+  }
+  return rows;
+}"""
+
+
+@pytest.fixture
+def drawn(browser):
+    """drawn(name, states, parts): for each state, (state, what the picture's parts, named selectors, are like)."""
+    opened = []
+
+    def read(name, states, **parts):
+        place = Place(browser, name, state_of(name, **states[0]))
+        opened.append(place)
+        return list(zip(states, place.page.evaluate(READ, [states, parts])))
+
+    yield read
+    for place in opened:
+        place.close()
+
+
+def states(make, seed):
+    """Some states, drawn by a function of a stream of random numbers."""
+    stream = random.Random(seed)
+    return [make(stream) for _ in range(STATES)]
+
+
+def unit(degrees):
+    """The point of the unit circle at an angle."""
+    return cmath.exp(1j * math.radians(degrees))
+
+
+class Plane:
+    """The plane that a picture shows: its origin and its unit in pixels."""
+
+    def __init__(self, x, y, size):
+        """Pixels."""
+        self.x, self.y, self.size = float(x), float(y), float(size)
+
+    @classmethod
+    def of_ring(cls, ring, radius=1.0):
+        """The plane in which a circle about the origin has a radius."""
+        return cls(ring["cx"], ring["cy"], float(ring["r"]) / radius)
+
+    def at(self, point):
+        """A point of the picture as a number."""
+        return complex(float(point[0]) - self.x, self.y - float(point[1])) / self.size
+
+    def line(self, part):
+        """Both ends of a line."""
+        return self.at((part["x1"], part["y1"])), self.at((part["x2"], part["y2"]))
+
+    def spot(self, part):
+        """The middle of a circle."""
+        return self.at((part["cx"], part["cy"]))
+
+    def strokes(self, part):
+        """The corners of each stroke of a path."""
+        each = [re.findall(r"-?[\d.]+", stroke) for stroke in part["d"].split("M")[1:]]
+        return [[self.at(pair) for pair in zip(n[0::2], n[1::2])] for n in each]
+
+    def arrows(self, part):
+        """(start, tip) of each arrow of a path, whose heads point where the arrows do."""
+        strokes = self.strokes(part)
+        for (start, tip), (left, top, right) in zip(strokes[0::2], strokes[1::2], strict=True):
+            assert top == tip
+            back = (start - tip) / abs(start - tip)
+            one, other = ((barb - tip) / back * self.size for barb in (left, right))  # in pixels, seen along the shaft
+            assert abs(one - other.conjugate()) < 0.6
+        return [tuple(stroke) for stroke in strokes[0::2]]
+
+    def samples(self, part):
+        """Points along a path, evenly."""
+        return [self.at(point) for point in part["points"]]
+
+
+SCREEN = Plane(0, 0, 1)
+
+
+def swept(points):
+    """By how many degrees points go round the origin, whole turns counted."""
+    return math.degrees(sum(cmath.phase(b / a) for a, b in itertools.pairwise(points)))
+
+
+def wrapped(degrees):
+    """An angle between half a turn back and half a turn."""
+    return degrees - 360 * round(degrees / 360)
+
+
+def close(found, expected, far=0.02):
+    """Two points of the plane are one."""
+    assert abs(found - expected) < far, f"{found:.3f} is drawn for {expected:.3f}"
+
+
+def is_arc(points, radius, start, turn):
+    """Points go along a circle about the origin, from an angle on by a turn, in degrees."""
+    assert [abs(point) for point in points] == pytest.approx([radius] * len(points), rel=0.02)
+    close(points[0] / radius, unit(start), 0.03)
+    assert swept(points) == pytest.approx(turn, abs=1.5)
+
+
+def test_hands_and_openings_of_the_clock_are_its_angles(drawn):  # LR-A2
+    def make(stream):
+        places = {name: stream.uniform(0, 60) for name in ("query", "key", "shift")}
+        return places | {"base": 10 ** stream.uniform(1, 4), "pairs": stream.randint(2, 7)}
+
+    parts = {"queries": ".hand.q", "keys": ".hand.k", "openings": ".opening"}
+    for state, found in drawn("RopeClock", states(make, 1), **parts):
+        thetas = [math.degrees(state["base"] ** (-i / state["pairs"])) for i in range(state["pairs"])]
+        for theta, query, key, opening in zip(thetas, *(found[name] for name in parts), strict=True):
+            a, b = ((state[name] + state["shift"]) * theta for name in ("query", "key"))
+            radius = abs(SCREEN.line(query)[1])
+            close(SCREEN.line(query)[1] / radius, unit(a))
+            close(SCREEN.line(key)[1] / radius, unit(b))
+            is_arc(SCREEN.samples(opening), radius, a, wrapped(b - a))
+
+
+def test_the_arc_of_the_wound_clock_leads_from_ropes_hand_to_the_other(drawn):  # CS-beta
+    def make(stream):
+        beta = [stream.uniform(0, 2) for _ in range(32)]
+        return {"beta": beta, "theta": stream.uniform(3, 90), "token": stream.randint(2, 32)}
+
+    parts = {"arc": "svg.clock .between", "rope": "svg.clock .line", "hand": "svg.clock .geo-vector"}
+    for state, found in drawn("GateCurves", states(make, 2), **parts):
+        rope, wound = state["token"] * state["theta"], sum(state["beta"][: state["token"]]) * state["theta"]
+        (_, end), ((_, tip),) = SCREEN.strokes(found["rope"][0])[0], SCREEN.arrows(found["hand"][0])
+        close(end / 68, unit(rope))
+        close(tip / 68, unit(wound))
+        is_arc(SCREEN.samples(found["arc"][0]), 40, rope, wrapped(wound - rope))
+
+
+def test_alibis_line_ends_where_the_row_of_the_gates_does(drawn):  # CS-A1
+    def make(stream):
+        return {"gamma": [stream.uniform(0.3, 1) for _ in range(32)], "token": stream.randint(3, 32)}
+
+    chart = ".effect svg:not(.clock)"
+    for _, found in drawn("GateCurves", states(make, 3), line=f"{chart} .line", row=f"{chart} .geo-line.geo-warm"):
+        (line,), (row,) = (SCREEN.strokes(found[name][0]) for name in ("line", "row"))
+        close(line[0], row[0], 0.3)
+        close(line[-1], row[-1], 0.3)
+
+
+def test_mirrors_stand_at_their_angles_and_the_figure_turns_as_it_is_swept(drawn):  # RF-15, RF-REFL
+    def make(stream):
+        angles = {name: stream.uniform(0, 180) for name in ("m", "n", "shift")}
+        return angles | {"mirrors": 2, "distance": stream.uniform(0.3, 0.8), "angle": stream.uniform(-180, 180)}
+
+    kinds = ("ring", "mirror", "sweep", "start", "once", "twice", "turned")
+    for state, found in drawn("TwoMirrors", states(make, 4), **{kind: f".{kind}" for kind in kinds}):
+        plane = Plane.of_ring(found["ring"][0], state["distance"])
+        ats = [state[name] + state["shift"] for name in ("n", "m")]
+        for at, mirror in zip(ats, found["mirror"], strict=True):
+            one, other = plane.line(mirror)
+            close(one / abs(one), unit(at))
+            close(other / abs(other), -unit(at))
+        turn = 2 * (state["m"] - state["n"])
+        start, once, twice, turned = (plane.strokes(found[kind][0])[0] for kind in kinds[3:])
+        for a, b, c, d in zip(start, once, twice, turned, strict=True):
+            close(b, unit(2 * ats[0]) * a.conjugate())
+            close(c, unit(turn) * a)
+            close(d, unit(turn) * a)
+        if abs(turn) > 6:  # the head takes four degrees
+            arc, _ = plane.strokes(found["sweep"][0])
+            is_arc(arc, state["distance"], state["angle"], turn - math.copysign(4, turn))
+
+
+def on_sphere(longitude, latitude):
+    """The point of the unit sphere at two angles in degrees."""
+    a, b = math.radians(longitude), math.radians(latitude)
+    return np.array([math.cos(b) * math.cos(a), math.cos(b) * math.sin(a), math.sin(b)])
+
+
+def test_the_globe_is_seen_from_outside_and_the_opening_lies_between_the_two_arrows(drawn):  # RF-PT
+    def make(stream):
+        turn, tilt = stream.uniform(-180, 180), stream.uniform(-50, 50)
+        corners = [x for _ in range(3) for x in (turn + stream.uniform(-60, 60), tilt + stream.uniform(-38, 38))]
+        return {"corners": [wrapped(x) for x in corners], "turn": turn, "tilt": tilt, "progress": 3}
+
+    now = ".geo-vector.now"
+    parts = {"ball": ".ball", "dots": ".geo-dot", "opening": ".opening", "first": f"{now}.geo-text", "last": now}
+    for state, found in drawn("SphereTransport", states(make, 5), **parts):
+        plane = Plane.of_ring(found["ball"][0])
+        toward = on_sphere(state["turn"], state["tilt"])
+        east, north = on_sphere(state["turn"] + 90, 0), on_sphere(state["turn"], state["tilt"] + 90)
+        points = [on_sphere(*state["corners"][i : i + 2]) for i in (0, 2, 4)]
+        for dot, p in zip(found["dots"], points, strict=True):
+            close(plane.spot(dot), complex(p @ east, p @ north))
+        a, b, c = points
+        assert a @ toward > 0, "the corner stands in front"
+        turned = 2 * math.atan2(a @ np.cross(b, c), 1 + a @ b + b @ c + c @ a)
+        home, *fan = plane.strokes(found["opening"][0])[0]
+        spokes = [point - home for point in fan]
+        for spoke, arrow in ((spokes[0], found["first"][0]), (spokes[-1], found["last"][1])):
+            ((start, tip),) = plane.arrows(arrow)
+            assert abs(cmath.phase(spoke / (tip - start))) < 0.06
+        if abs(turned) > 0.2:
+            assert swept(spokes) * turned > 0
+
+
+def lengths_squared(points, metric):
+    """Those of points of the plane in a metric."""
+    x = np.array([[point.real, point.imag] for point in points])
+    return np.einsum("pi,ij,pj->p", x, metric, x)
+
+
+def test_ellipses_and_frames_of_the_metric_are_its_unit_vectors(drawn):  # RF-A1, RF-A2, RF-A5
+    def make(stream):
+        scales = {name: stream.uniform(0.85, 1.18) for name in ("s1", "s2")}
+        angles = {name: stream.uniform(-180, 180) for name in ("key_angle", "query_angle")}
+        places = {"n": stream.uniform(1, 7), "m": stream.uniform(1, 7)}
+        return scales | angles | places | {"theta": stream.uniform(-45, 45)}
+
+    kinds = {"ring": "euclid", "shape": "shape", "axes": "axes", "k": "geo-vector.geo-cool", "q": "geo-vector.geo-warm"}
+    parts = {"line": ".line .shape:not(.here)"}
+    for i in range(3):
+        parts |= {f"{name} {i}": f".panels > :nth-child({i + 1}) svg .{kind}" for name, kind in kinds.items()}
+    for state, found in drawn("GeneralMetric", states(make, 6), **parts):
+        logs = torch.tensor([state["s1"], state["s2"]], dtype=torch.float64).log()
+        preset = general_preset(logs, torch.tensor([math.radians(state["theta"])], dtype=torch.float64))
+        tokens = torch.tensor([*range(9), state["n"], 0, state["m"]], dtype=torch.float64)
+        metrics, frames = preset.metrics(tokens).numpy(), preset.frames(tokens).numpy()
+
+        middles = [np.mean(each["points"][:-1], 0) for each in found["line"]]
+        gap = middles[1][0] - middles[0][0]
+        for metric, each, middle in zip(metrics, found["line"], middles):
+            corners = Plane(*middle, 0.3 * gap).strokes(each)[0]
+            far = [point - np.mean(corners[:-1]) for point in corners]
+            assert lengths_squared(far, metric) == pytest.approx(1, abs=0.15)  # small pictures
+
+        homes = {"k": (frames[9], unit(state["key_angle"])), "q": (frames[11], unit(state["query_angle"]))}
+        for i, (metric, frame) in enumerate(zip(metrics[9:], frames[9:])):
+            plane = Plane.of_ring(found[f"ring {i}"][0])
+            assert lengths_squared(plane.strokes(found[f"shape {i}"][0])[0], metric) == pytest.approx(1, abs=0.06)
+            for column, (_, tip) in zip(frame.T, plane.arrows(found[f"axes {i}"][0]), strict=True):
+                close(tip, complex(*column), 0.03)
+            for name, (home, vector) in homes.items():
+                there = frame @ np.linalg.inv(home) @ [vector.real, vector.imag]
+                close(plane.strokes(found[f"{name} {i}"][0])[0][1], complex(*there), 0.03)
+
+
+def test_the_ellipse_of_the_focus_is_where_the_gaussian_is_e_to_minus_one_half(drawn):  # RF-21
+    def make(stream):
+        axes = {name: stream.uniform(0.7, 2) for name in ("along", "across")}
+        where = {"row": stream.randint(2, 5), "column": stream.randint(2, 5), "angle": stream.uniform(-80, 80)}
+        return axes | where | {"sigma": stream.uniform(1, 2)}
+
+    for state, found in drawn("LocalityFocus", states(make, 7), gauss=".gauss", here="rect.here", arms=".arm"):
+        here = found["here"][0]
+        cell = float(here["width"]) + 2
+        x, y = (float(here[axis]) - 1 + cell / 2 for axis in "xy")
+        assert (x, y) == pytest.approx(((state["column"] + 0.5) * cell, (state["row"] + 0.5) * cell))
+        plane, turned = Plane(x, y, cell), unit(state["angle"])
+        for gauss in found["gauss"]:
+            for point in plane.strokes(gauss)[0]:
+                own = point / turned
+                size = (own.real / state["along"]) ** 2 + (own.imag / state["across"]) ** 2
+                assert size == pytest.approx(state["sigma"] ** 2, rel=0.03)
+        for axis, arm in zip((turned, 1j * turned), found["arms"], strict=True):
+            end = plane.line(arm)[1]
+            assert abs((end / axis).imag) < 0.02 * abs(end)
+
+
+def test_kernels_are_drawn_at_their_distance_in_every_direction(drawn):  # CS-k
+    def make(stream):
+        return {"power": 2 * stream.randint(1, 4), "beta": stream.uniform(0, 6), "angle": stream.uniform(-180, 180)}
+
+    parts = {"rim": "circle.rim", "power": ".geo-line.geo-warm", "exp": ".geo-line.exp", "key": ".geo-vector.geo-cool"}
+    dots = {"full": "circle.geo-warm.geo-dot", "ring": "circle.ring"}
+    for state, found in drawn("EvenPowers", states(make, 8), **parts, **dots):
+        plane = Plane.of_ring(found["rim"][0])
+        kernels = {
+            "power": lambda cos, state=state: cos ** state["power"],
+            "exp": lambda cos, state=state: math.exp(state["beta"] * (cos - 1)),
+        }
+        direction = unit(state["angle"])
+        for (name, kernel), dot in zip(kernels.items(), ("full", "ring")):
+            for point in plane.strokes(found[name][0])[0]:
+                if abs(point) > 0.05:
+                    assert abs(point) == pytest.approx(kernel(point.real / abs(point)), abs=0.02)
+            close(plane.spot(found[dot][0]), kernel(direction.real) * direction)
+        ((_, tip),) = plane.arrows(found["key"][0])
+        close(tip, direction)
+
+
+def test_strokes_of_the_state_join_and_its_turns_go_back(drawn):  # CS-1
+    def make(stream):
+        return {"example": "same", "gamma": stream.uniform(0.7, 1), "turn": stream.uniform(-90, 90), "token": 6.0}
+
+    strokes = {tone: f".past.geo-{tone}" for tone in ("soft", "join", "cool")}
+    parts = {"axes": ".plane .geo-axis", "dot": ".plane circle.geo-text", "powers": ".power"}
+    for state, found in drawn("ConformalState", states(make, 9), **strokes, **parts):
+        height, across = map(float, re.match(r"M0 ([\d.]+)H([\d.]+)", found["axes"][0]["d"]).groups())
+        plane, step = Plane(across / 2, height, 1), state["gamma"] * unit(-state["turn"])
+        shrinks, turns, pushes = (plane.strokes(found[tone][0]) for tone in strokes)
+        scale = abs(pushes[0][1] - pushes[0][0])  # the first push has length 1
+        now = 0
+        for shrink, turn, push in zip(shrinks, turns, pushes, strict=True):
+            for found_at, expected in (
+                (shrink[0], now),
+                (shrink[-1], state["gamma"] * now),
+                (turn[0], state["gamma"] * now),
+                (turn[-1], step * now),
+                (push[0], step * now),
+                (push[-1], step * now + 1),
+            ):
+                close(found_at / scale, expected)
+            if abs(now) > 0.3:
+                is_arc(turn, abs(state["gamma"] * now) * scale, math.degrees(cmath.phase(now)), -state["turn"])
+            now = step * now + 1
+        close(plane.spot(found["dot"][0]) / scale, step * now + 1)
+        for power, dot in enumerate(found["powers"]):
+            close(SCREEN.spot(dot) / 56, step**power)
+
+
+def test_hands_of_links_show_their_turns_and_squares_what_goes_round_them(drawn):  # RF-FLAT
+    def make(stream):
+        return {"links": [stream.uniform(-170, 170) for _ in range(12)], "sites": [stream.uniform(-170, 170)] * 9}
+
+    parts = {"links": ".hand.geo-cool", "sites": ".hand.geo-warm", "arrows": ".link"}
+    parts |= {"squares": "rect.square", "words": "svg text"}
+    for state, found in drawn("Plaquettes", states(make, 10), **parts):
+        corner, step = SCREEN.line(found["sites"][0])[0], 0  # the site at (0, 0)
+        step = abs(SCREEN.line(found["sites"][1])[0] - corner)
+        plane = Plane(corner.real, -corner.imag, step)
+        turns = {}
+        for hand, arrow, turn in zip(found["links"], found["arrows"], state["links"], strict=True):
+            middle, end = plane.line(hand)
+            close((end - middle) / abs(end - middle), unit(turn))
+            ((start, tip),) = plane.arrows(arrow)
+            turns[round(start.real), round(start.imag), "up" if (tip - start).imag > 0.5 else "right"] = turn
+        for hand, turn in zip(found["sites"], state["sites"], strict=True):
+            middle, end = plane.line(hand)
+            close((end - middle) / abs(end - middle), unit(turn))
+        for square, word in zip(found["squares"], found["words"], strict=True):
+            low = plane.at((square["x"], float(square["y"]) + float(square["height"])))
+            i, j = round(low.real), round(low.imag)
+            around = turns[i, j, "right"] + turns[i + 1, j, "up"] - turns[i, j + 1, "right"] - turns[i, j, "up"]
+            told = float(word["text"].replace("−", "-").strip("°"))
+            assert abs(wrapped(told - around)) < 0.6
+
+
+def test_tokens_on_the_circle_pull_the_mean_with_their_weights(drawn):  # RF-20
+    def make(stream):
+        tokens = [stream.uniform(-180, 180) for _ in range(stream.randint(3, 7))]
+        return {"tokens": tokens, "query": stream.uniform(-180, 180), "temperature": stream.uniform(0.2, 1)}
+
+    parts = {"ring": "circle.ring", "dots": "circle.geo-dot.geo-cool", "pulls": "line.pull"}
+    parts |= {"mean": "circle.geo-dot.geo-value", "query": "path.geo-vector"}
+    for state, found in drawn("AttentionCircle", states(make, 11), **parts):
+        plane = Plane.of_ring(found["ring"][0])
+        points = [unit(token) for token in state["tokens"]]
+        shares = [math.exp((point / unit(state["query"])).real / state["temperature"]) for point in points]
+        weights = [share / sum(shares) for share in shares]
+        mean = sum(weight * point for weight, point in zip(weights, points))
+        close(plane.spot(found["mean"][0]), mean)
+        for point, weight, dot, pull in zip(points, weights, found["dots"], found["pulls"], strict=True):
+            close(plane.spot(dot), point)
+            for end, expected in zip(plane.line(pull), (point, mean)):
+                close(end, expected)
+            assert float(pull["stroke-width"]) == pytest.approx(9 * weight, abs=0.01)
+        end = plane.strokes(found["query"][0])[0][1]
+        close(end / abs(end), unit(state["query"]))
+
+
+def test_the_patch_is_marked_where_it_is_on_every_map(drawn):
+    def make(stream):
+        return {"row": stream.randint(0, 14), "column": stream.randint(0, 14), "shift": 0.0}
+
+    parts = {"maps": ".map svg", "dot": ".map circle.geo-dot", "rings": "circle.spot"}
+    for state, found in drawn("LiereGrid", states(make, 12), **parts):
+        cell = float(found["maps"][0]["viewBox"].split()[2]) / 15
+        for mark in (*found["dot"], *found["rings"]):
+            close(SCREEN.spot(mark) / cell, complex(state["column"] + 0.5, -state["row"] - 0.5))
+        assert len(found["rings"]) == 2
+
+
+def test_maps_are_warm_where_numbers_grow_and_cool_where_they_shrink(browser):
+    place = Place(browser, "ConformalScale", state_of("ConformalScale", view="scores", law="free", w=0.3))
+    read = """() => {
+      const [canvas] = document.querySelectorAll("#one .scores canvas");
+      const copy = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(canvas, 1 - canvas.width, 1 - canvas.height);
+      const pixel = copy.getImageData(0, 0, 1, 1).data;
+      const tone = (name) => getComputedStyle(document.querySelector("#one .geo")).getPropertyValue(name)
+        .match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+      return { pixel: [...pixel].slice(0, 3), warm: tone("--query"), cool: tone("--key") };
+    }"""
+    for w, tone, other in ((0.3, "warm", "cool"), (-0.3, "cool", "warm")):
+        place.set(w=w)
+        found = {name: np.array(values) for name, values in place.page.evaluate(read).items()}
+        near, far = (np.linalg.norm(found["pixel"] - found[name]) for name in (tone, other))
+        assert near < far
+    place.close()
