@@ -395,7 +395,7 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
     with full_precision(generators.device):
         elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
         shape, sides = (len(rays.primitives), math.prod(lead), b, b), sum(rays.stages, ())
-        if is_transformed(elements):  # an operator is opaque to vmap, grad and jvp
+        if is_transformed(elements) or torch.onnx.is_in_onnx_export():  # an operator is opaque to vmap, grad, jvp, ONNX
             R = _along_rays(_expm1(elements, _squarings(elements)).view(shape), rays.place, sides)
         else:
             R, _ = _OnRays.apply(_lean_expm1(elements).view(shape), elements, rays.place, *sides)
@@ -421,7 +421,9 @@ class _OnRays(torch.autograd.Function):
     def forward(E: Tensor, A: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
         known = len(E)
         R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
-        R[:known] = E + torch.eye(E.shape[-1], dtype=E.dtype, device=E.device)  # in place on a diagonal, ONNX has no name
+        R[:known] = E + torch.eye(
+            E.shape[-1], dtype=E.dtype, device=E.device
+        )  # in place on a diagonal, ONNX has no name
         for left, right in zip(sides[::2], sides[1::2]):
             R[known : known + len(left)] = R.index_select(0, left) @ R.index_select(0, right)
             known += len(left)

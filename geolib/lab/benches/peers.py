@@ -8,6 +8,7 @@ GPU and Triton, so its forms are not among them.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,17 +59,27 @@ def compare(
     errors = [max(float((x - y).abs().max()) for x, y in zip(work(q, k), exact)) for work in works.values()]
     calls = max(1, 4096 // tokens)  # several in a turn where one is short
     taken = in_turns([lambda w=work: [w(q, k) for _ in range(calls)] for work in works.values()], repeats)
-    common = {"what": what, "tokens": tokens, "dtype": str(dtype).removeprefix("torch.")}
+    common: dict[str, Any] = {"what": what, "tokens": tokens, "dtype": str(dtype).removeprefix("torch.")}
     for who, times, error in zip(works, taken, errors):
         seconds, ratio = times["seconds"] / calls, times["seconds"] / taken[0]["seconds"]
-        yield common | {"who": who, "seconds": seconds, "ratio": ratio, "error": error}
+        yield common | {"who": who, "version": version_of(who), "seconds": seconds, "ratio": ratio, "error": error}
+
+
+def version_of(who: str) -> str | None:
+    """The version of the distribution of that name; None where there is none."""
+    try:
+        return importlib.metadata.version(who)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """A line a task and length, a column a library: time as a multiple of geolib's, float32 / bfloat16."""
     found = [row for row in rows if "missing" not in row]
     names = list(dict.fromkeys(row["who"] for row in found if row["who"] != OURS))
-    lines = [f"| | tokens | {OURS}, ms | " + " | ".join(names) + " |", "|---|--:|--:|" + "--:|" * len(names)]
+    versions = {row["who"]: row["version"] for row in found}
+    heads = [f"{who} {versions[who] or ''}".strip() for who in names]
+    lines = [f"| | tokens | {OURS}, ms | " + " | ".join(heads) + " |", "|---|--:|--:|" + "--:|" * len(names)]
     for what, tokens in dict.fromkeys((row["what"], row["tokens"]) for row in found):
         of = {(r["who"], r["dtype"]): r for r in found if (r["what"], r["tokens"]) == (what, tokens)}
         mine = " / ".join(f"{1000 * of[OURS, dtype]['seconds']:.3g}" for dtype in ("float32", "bfloat16"))
