@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import types
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from geolib.lab import Config, LabError, read_all, run, train
+from geolib.lab import Config, LabError, read_all, run, train, training
 from geolib.lab import gpu_step as steps
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
@@ -235,6 +236,99 @@ def test_what_cannot_be_recorded_is_taken_eagerly_and_the_record_says_why(record
         "not compiled and captured: Failed to find C compiler; not captured: called a synchronizing CUDA operation"
     )
     assert lab_records.read(tmp_path / f"{config.name}.json") == record
+
+
+LACK = "CUDA out of memory. Tried to allocate 2.00 GiB.\nSee documentation"
+
+
+def test_a_recording_that_memory_does_not_hold_is_left_and_the_step_taken_eagerly(recording, monkeypatch, tmp_path):
+    def record_nothing(work):
+        raise torch.OutOfMemoryError(LACK)
+
+    config, data = Config("cifar10", "rope", augment="crop-flip", dropout=0.2, **TINY), noise()
+    eager = train(config, data, device="cpu", step="eager", quiet=True)
+    monkeypatch.setattr(steps, "record", record_nothing)
+    tried = train(config, data, device="cpu", step="captured", quiet=True)
+    assert timeless(tried.metrics) == timeless(eager.metrics)
+    assert tried.take_step.form == "eager"
+    assert tried.take_step.why == "not captured: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert "in record_nothing" in tried.take_step.trace
+
+
+def test_a_recording_that_leaves_no_memory_for_the_last_batch_is_given_up(recording, monkeypatch, tmp_path):
+    usual, lacked = EagerStep.backward, []
+
+    def backward(self, images, labels):
+        if len(labels) == 16 and not lacked:
+            lacked.append(True)
+            raise torch.OutOfMemoryError(LACK)
+        return usual(self, images, labels)
+
+    config, data = Config("cifar10", "rope", augment="crop-flip", **TINY), noise()
+    eager = train(config, data, device="cpu", step="eager", quiet=True)
+    monkeypatch.setattr(EagerStep, "backward", backward)
+    record = run(config, data=data, out=tmp_path, device="cpu", step="captured", quiet=True)
+    assert lacked
+    assert timeless(record.metrics) == timeless(eager.metrics)
+    said = "not captured to the end: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert (record.engine["step"], record.engine["why"]) == ("eager", said)
+    lacked.clear()
+    with pytest.raises(LabError, match="out of memory on cpu; lower batch"):  # there is no recording to give up
+        train(config, data, device="cpu", step="eager", quiet=True)
+
+
+def test_an_evaluation_that_memory_does_not_hold_is_made_in_smaller_batches(monkeypatch, tmp_path):
+    usual, asked = Run.scores, []
+
+    def scores(self, images, model=None):
+        if model is None:
+            asked.append(len(images))
+            if len(images) > 12:
+                raise torch.OutOfMemoryError(LACK)
+        return usual(self, images, model)
+
+    config, data = Config("cifar10", "rope", **TINY), noise()
+    whole = train(config, data, device="cpu", quiet=True)
+    monkeypatch.setattr(Run, "scores", scores)
+    record = run(config, data=data, out=tmp_path, device="cpu", quiet=True)
+    assert asked == [40, 20, 10, 10, 10, 10] + [10] * 4  # what fits is remembered
+    assert record.engine["why"] == "tested 10 at a time: out of memory at more"
+    for row, same in zip(record.metrics, whole.metrics):
+        assert row["test_accuracy"] == same["test_accuracy"]
+        assert row["test_loss"] == pytest.approx(same["test_loss"], rel=1e-5)
+
+
+def test_an_evaluation_of_one_that_memory_does_not_hold_and_other_errors_are_errors():
+    def always(error):
+        def work(size):
+            raise error
+
+        return work
+
+    for error in (torch.OutOfMemoryError(LACK), RuntimeError("shapes cannot be multiplied")):
+        with pytest.raises(RuntimeError, match=str(error)[:10]):
+            training.halving(always(error), 4)
+
+
+@pytest.mark.parametrize(("error", "code"), [(torch.OutOfMemoryError(LACK), 2), (RuntimeError("planted"), 1)])
+def test_a_run_that_fails_leaves_nothing_in_memory_and_the_next_one_goes_on(error, code, monkeypatch, tmp_path, capsys):
+    usual, models = Run.update, []
+
+    def update(self, batch):
+        models.append(weakref.ref(self.model))
+        if self.config.seed == 0:
+            raise type(error)(*error.args)  # one that nobody else holds
+        assert models[0]() is None  # what the first run held would be lacking here
+        usual(self, batch)
+
+    monkeypatch.setattr(Run, "update", update)
+    words = ["run", "digits-encodings", "--scale", "smoke", "--only", "none", "--seeds", "0", "1", "--quiet"]
+    assert main([*words, "--out", str(tmp_path)]) == code
+    printed = capsys.readouterr()
+    assert "seed1" in printed.out
+    assert "seed0" in printed.err
+    assert len(list(tmp_path.rglob("*seed1*.json"))) == 1
+    assert ("Traceback" in printed.err) == (code == 1)
 
 
 def test_steps_that_were_tried_leave_no_trace():

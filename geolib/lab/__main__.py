@@ -1,9 +1,9 @@
 """The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | first-contact | data prepare``.
 
-Exit codes: 0, done; 1, a loss that is not finite, or a part of ``first-contact`` that failed; 2, something the user can
-put right (one line says what); 3, the time budget ended first; 128 + n, stopped by signal n. After 3 and 128 + n the
-same command goes on where it was. Of several runs one that fails is reported and the others go on; the code is then
-that of the failure.
+Exit codes: 0, done; 1, a loss that is not finite, an error that nobody foresaw, or a part of ``first-contact`` that
+failed; 2, something the user can put right (one line says what); 3, the time budget ended first; 128 + n, stopped by
+signal n. After 3 and 128 + n the same command goes on where it was. Of several runs one that fails is reported and the
+others go on; the code is then that of the failure.
 
 ``torchrun --nproc_per_node N -m geolib.lab run ...`` spreads the runs over N processes, each on the GPU of its number.
 """
@@ -94,7 +94,7 @@ def _code(trouble: Exception) -> int:
         return OUT_OF_TIME if trouble.signal is None else 128 + trouble.signal
     if isinstance(trouble, ChildFailed):
         return trouble.code
-    return DIVERGED if isinstance(trouble, Diverged) else USER_ERROR
+    return USER_ERROR if isinstance(trouble, LabError) else DIVERGED  # as of a process that nobody foresaw to fail
 
 
 BENCHES = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,11 +33,11 @@ class EagerStep:
     """The step as one writes it down, kernel by kernel.
 
     ``form`` says how full batches are computed: "eager"; of ``CapturedStep`` also "captured" and "compiled and
-    captured". ``why`` is the reason where a faster form was tried or is not possible; ``preparing_seconds`` is what
-    compiling and recording took.
+    captured". ``why`` is the reason where a faster form was tried or is not possible, ``trace`` its errors in full;
+    ``preparing_seconds`` is what compiling and recording took.
     """
 
-    form, why, preparing_seconds = "eager", "", 0.0
+    form, why, trace, preparing_seconds = "eager", "", "", 0.0
 
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer):
         self.model, self.loss, self.optimizer = model, loss, optimizer
@@ -78,25 +79,39 @@ class CapturedStep:
 
     The recording is made at the first full batch, of ``size`` images. What cannot be recorded (a model that reads
     numbers back from the GPU) or compiled (no compiler for C on the machine) is found out there: the step then takes
-    the next slower form and keeps the reason. No method of the registry is such a model. The optimiser is
-    ``capturable``, with its learning rate in a tensor on the device.
+    the next slower form and keeps the reason. No method of the registry is such a model. Where memory does not hold a
+    smaller batch beside the recording, the recording is given up. The optimiser is ``capturable``, with its learning
+    rate in a tensor on the device.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, size: int, compiles: bool):
         self.eagerly = EagerStep(model, loss, optimizer)
         self.size, self.compiles = size, compiles
-        self.form, self.why, self.preparing_seconds = "eager", "no batch was full", 0.0
+        self.form, self.why, self.trace, self.preparing_seconds = "eager", "no batch was full", "", 0.0
         self.full: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """One step; the loss, (), valid until the next step."""
         if len(labels) != self.size:
-            return self.eagerly(images, labels)
+            return self.beside(images, labels)
         if self.full is None:
             before = time.monotonic()
             self.full = self.prepare(images, labels)
             self.preparing_seconds = time.monotonic() - before
         return self.full(images, labels)
+
+    def beside(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The step on a batch that is not full, eagerly; without the recording where memory does not hold both."""
+        recorded = self.full is not None and self.full is not self.eagerly
+        try:
+            return self.eagerly(images, labels)
+        except (RuntimeError, MemoryError) as error:
+            if not recorded or not is_out_of_memory(error):
+                raise
+            self.why = "; ".join(filter(None, [self.why, f"not {self.form} to the end: {_first_line(error)}"]))
+        self.full, self.form = self.eagerly, "eager"  # after the error, whose frames hold what was computed
+        give_back()
+        return self.eagerly(images, labels)
 
     def prepare(self, images: Tensor, labels: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """The fastest form that works here."""
@@ -111,6 +126,8 @@ class CapturedStep:
                 return replay
             except Exception as error:  # whatever it is, a slower form gives the same step
                 reasons.append(f"not {form}: {_first_line(error)}")
+                self.trace += traceback.format_exc()
+            give_back()
         self.form, self.why = "eager", "; ".join(reasons)
         return self.eagerly
 
@@ -211,6 +228,21 @@ def waiting_forbidden() -> Iterator[None]:
             yield
         finally:
             torch.cuda.set_sync_debug_mode(before)
+
+
+def give_back() -> None:
+    """What nobody uses any more goes back to the GPU, for work that needs pieces of another size."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was lacking, on a GPU or on the host, where PyTorch has no error of its own for it."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 @contextmanager

@@ -345,6 +345,7 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 def record_of(run: Run, experiment: str | None = None, scale: str | None = None, jobs: int = 1) -> Record:
     """The record of a finished run."""
     step = run.take_step
+    why = "; ".join(filter(None, [step.why, *run.notes]))
     data = {"name": run.data.name, "source": run.data.source, "fingerprint": run.data.fingerprint, **run.sizes}
     return Record(
         config=run.config,
@@ -360,7 +361,7 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
         commit=commit(),
         data=data,
         started=run.started,
-        engine={"step": step.form, "why": step.why, "processes": 1, "devices": [str(run.device)], "jobs": jobs},
+        engine={"step": step.form, "why": why, "processes": 1, "devices": [str(run.device)], "jobs": jobs},
     )
 
 

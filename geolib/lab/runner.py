@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -34,6 +35,7 @@ from geolib.lab.experiments.estimates import CPU, GPU, H100, Estimate, Kind, Spe
 from geolib.lab.experiments.plan import Experiment, Pipeline, Stage
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError, remove
+from geolib.lab.gpu_step import give_back
 from geolib.lab.records import Folders, Record, device_name, run
 from geolib.lab.training import RECORDED_PRECISION, precision_of
 from geolib.lab.watch import Diverged, Stopped, requests_to_stop
@@ -532,10 +534,13 @@ class Runner:
             record = job.do(self.data(item.config.dataset))
         except Locked:
             return  # somebody was faster: there is more to do, or it is waited for
-        except (Stopped, Diverged, LabError) as trouble:
+        except Exception as trouble:
             if isinstance(trouble, Stopped) and trouble.signal is not None:
                 raise
-            self.failures.append((name, trouble))
+            if not isinstance(trouble, Stopped | Diverged | LabError):  # nobody foresaw it: all of it is shown
+                traceback.print_exc()
+            self.failures.append((name, without_frames(trouble)))
+            give_back()
         else:
             self.report(record, job, print)
         self.ended.add(item.config.hash)
@@ -615,6 +620,12 @@ class Runner:
         """The tables, from the records as they are now."""
         self.look()
         return "\n\n".join(t.plain() for t in tables_of(self.request.what, self.request.scale, self.records))
+
+
+def without_frames(error: Exception) -> Exception:
+    """An error that can be kept: its frames, and those of the error behind it, would hold a run and its memory."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def rounded(seconds: float) -> str:

@@ -41,7 +41,7 @@ from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
 from geolib.lab.files import LabError, write_atomically
 from geolib.lab.gpt import GPT
-from geolib.lab.gpu_step import COMPILE_STEPS, CapturedStep, EagerStep
+from geolib.lab.gpu_step import COMPILE_STEPS, CapturedStep, EagerStep, give_back, is_out_of_memory
 from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw, learning_rate, set_rate
 from geolib.lab.watch import Diverged, Stopped, Watch
@@ -130,6 +130,8 @@ class Run:
         self.stream = Stream(device)  # of the augmentation
         self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
         self.metrics: list[dict[str, float]] = []
+        self.notes: list[str] = []  # what was done another way for lack of memory
+        self.tested_at_a_time: int | None = None  # where fewer fit than usual
         self.evaluation_seconds, self.prepared_seconds, self.peak_bytes = 0.0, 0.0, 0  # prepared: in earlier starts
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.began, self.total_seconds = time.monotonic(), math.nan
@@ -196,19 +198,30 @@ class Run:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Mean loss and accuracy on the test images."""
+        """The figures of merit on what is tested on."""
         before = time.monotonic()
         self.model.eval()
+        asked = min(self.evaluation_batch, self.test_examples)
+        row, size = halving(self.tested, min(asked, self.tested_at_a_time or asked))
+        if size < asked:  # kept for the evaluations that follow
+            self.tested_at_a_time, self.notes = size, [f"tested {size} at a time: out of memory at more"]
+        self.evaluation_seconds += time.monotonic() - before
+        return row
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Images tested at a time, where memory suffices."""
+        return EVALUATION_BATCH[self.device.type]
+
+    def tested(self, size: int) -> dict[str, float]:
+        """Mean loss and accuracy on the test images, so many at a time."""
         loss, right = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        size = EVALUATION_BATCH[self.device.type]
         for images, labels in zip(self.test_images.split(size), self.test_labels.split(size)):
             scores = self.scores(images)
             loss += F.cross_entropy(scores, labels, reduction="sum")
             right += (scores.argmax(1) == labels).sum()
         count = len(self.test_labels)
-        row = {"test_loss": loss.item() / count, "test_accuracy": right.item() / count}
-        self.evaluation_seconds += time.monotonic() - before
-        return row
+        return {"test_loss": loss.item() / count, "test_accuracy": right.item() / count}
 
     def finish(self) -> None:
         """Leave the model ready for use."""
@@ -394,17 +407,18 @@ class DocumentRun(Run):
         """The model's output for tokens, float32 (batch, tokens, vocabulary)."""
         return self.in_precision(tokens, model)
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Mean loss on the windows tested on."""
-        before = time.monotonic()
-        self.model.eval()
+    @property
+    def evaluation_batch(self) -> int:
+        """Windows tested at a time, where memory suffices."""
+        return max(1, EVALUATION_TOKENS[self.device.type] // self.context)
+
+    def tested(self, size: int) -> dict[str, float]:
+        """Mean loss on the windows tested on, so many at a time."""
         loss = torch.zeros((), device=self.device)
-        for places in self.test_windows.split(max(1, EVALUATION_TOKENS[self.device.type] // self.context)):
+        for places in self.test_windows.split(size):
             tokens, following = self.read(self.data.test, places)
             loss += F.cross_entropy(self.scores(tokens).flatten(0, 1), following.flatten(), reduction="sum")
         nats = loss.item() / (self.test_examples * self.context)
-        self.evaluation_seconds += time.monotonic() - before
         return {"test_loss": nats, "test_bits": nats / math.log(2)}
 
     @property
@@ -555,12 +569,20 @@ def memory_errors_named(config: Config, device: torch.device, checkpoint: Path |
         ) from None
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory was lacking, on a GPU or on the host, where PyTorch has no error of its own for it."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+def halving(work: Callable[[int], Made], size: int) -> tuple[Made, int]:
+    """What work makes of a size, and that size: half of it, and again, while memory is lacking.
+
+    >>> halving(lambda size: size + 1, 8)
+    (9, 8)
+    """
+    while True:
+        try:
+            return work(size), size
+        except (RuntimeError, MemoryError) as error:
+            if size == 1 or not is_out_of_memory(error):
+                raise
+        size //= 2
+        give_back()  # after the error, whose frames hold what was computed
 
 
 def without_waiting(x: Tensor, device: torch.device) -> Tensor:
