@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -73,9 +74,9 @@ def parts(folder: Path, device: torch.device) -> Iterator[Part]:
 def attempt(part: Part) -> Outcome:
     """Try a part in a process of its own; one that outlasts its limit is stopped with all that it started."""
     before = time.monotonic()
+    both = subprocess.STDOUT
     process = subprocess.Popen(
-        [sys.executable, *part.words],
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True},
+        [sys.executable, *part.words], stdout=subprocess.PIPE, stderr=both, start_new_session=True
     )
     try:
         said, _ = process.communicate(timeout=part.limit)
@@ -101,9 +102,14 @@ def first_contact(folder: Path, words: Sequence[str] = ()) -> bool:
         outcomes.append(attempt(part))
         print(line_of(outcomes[-1]), flush=True)
         record = json.dumps({**facts, "parts": [asdict(each) for each in outcomes]}, indent=1) + "\n"
-        for name, text in (("json", record), ("txt", report(str(facts["device"]), outcomes))):
-            write_atomically(folder / f"first-contact.{name}", lambda file, text=text: file.write(text.encode()))
+        write_text(folder / "first-contact.json", record)
+        write_text(folder / "first-contact.txt", report(str(facts["device"]), outcomes))
     return not any(each.status in (FAILED, STOPPED) for each in outcomes)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, whole or not at all."""
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def line_of(outcome: Outcome) -> str:
@@ -127,8 +133,8 @@ def steps(method: str, forms: Sequence[str]) -> Iterator[str]:
 
     ValueError where a loss is another than the CPU's.
     """
-    sizes = {"width": 48, "heads": 2, "layers": 2, "epochs": 1, "batch": 32, "train_size": 96, "test_size": 32}
-    config = Config("digits", method, **sizes)
+    sizes: dict[str, Any] = {"width": 48, "heads": 2, "layers": 2, "batch": 32, "train_size": 96, "test_size": 32}
+    config = Config("digits", method, epochs=1, **sizes)
     alone = Options(device="cpu", precision="float32", quiet=True)
     expected = train(config, options=alone).metrics[-1]["train_loss"]
     for form in forms:

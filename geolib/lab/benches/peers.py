@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def run(repeats: int = 15, device: str | None = None) -> list[dict[str, Any]]:
     A row with ``missing`` names a library that could not be imported.
     """
     device, rows = at_hand(device), list[dict[str, Any]]()
+    tasks: list[tuple[str, dict[str, Callable[..., Work]], tuple[int, ...]]]
     tasks = [(f"RoPE, {kind}", contenders, TOKENS) for kind, contenders in ROTARY.items()]
     tasks += [("RoPE of an image", IMAGE, (SIDE * SIDE,)), ("ALiBi", BIAS, TOKENS_OF_ALIBI)]
     for what, contenders, lengths in tasks:
@@ -58,11 +60,17 @@ def compare(
     exact = contenders[OURS](tokens, q.double())(q.double(), k.double())
     errors = [max(float((x - y).abs().max()) for x, y in zip(work(q, k), exact)) for work in works.values()]
     calls = max(1, 4096 // tokens)  # several in a turn where one is short
-    taken = in_turns([lambda w=work: [w(q, k) for _ in range(calls)] for work in works.values()], repeats)
+    taken = in_turns([partial(several, work, q, k, calls) for work in works.values()], repeats)
     common: dict[str, Any] = {"what": what, "tokens": tokens, "dtype": str(dtype).removeprefix("torch.")}
     for who, times, error in zip(works, taken, errors):
         seconds, ratio = times["seconds"] / calls, times["seconds"] / taken[0]["seconds"]
         yield common | {"who": who, "version": version_of(who), "seconds": seconds, "ratio": ratio, "error": error}
+
+
+def several(work: Work, q: Tensor, k: Tensor, calls: int) -> None:
+    """The work, so many times."""
+    for _ in range(calls):
+        work(q, k)
 
 
 def version_of(who: str) -> str | None:
