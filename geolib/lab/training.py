@@ -515,7 +515,7 @@ def precision_of(configured: str | None, option: str | None, device: torch.devic
     if asked in PRECISIONS:
         return RECORDED_PRECISION[asked]
     if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported() else "float32"
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     return "bf16" if asked == "auto" and has_amx() else "float32"
 
 
