@@ -15,6 +15,7 @@ from urllib.parse import urldefrag, urljoin
 import pytest
 from explorable_kit import CONTRAST_RULES, WCAG, axe_contrast, axe_violations
 from measure_site import shifted
+from test_notation import table_of
 
 from geolib.figures import INK, METHOD_STYLES, SOFT, method_style
 
@@ -444,6 +445,32 @@ def test_nothing_jumps_while_one_scrolls(fresh, address, name, width):
     page = fresh(viewport={"width": width, "height": 860})
     page.goto(address + name)
     assert shifted(page) < 0.1, "measure anew: python book/heights.py, then make book"
+
+
+ALONE = """() => [...document.querySelectorAll("article .cell")].filter((cell) => cell.children.length === 1
+  && cell.firstElementChild.matches("details.hide") && cell.nextElementSibling?.matches(".cell")
+  && cell.nextElementSibling.firstElementChild?.matches("details.hide")).length"""
+
+
+@pytest.mark.parametrize("name", [name for name in chapters() if re.search("04_|13_", name)])
+def test_folded_code_that_shows_nothing_stands_under_the_next_line(fresh, address, name):
+    page = fresh(viewport=DESK)
+    page.goto(address + name)
+    assert page.evaluate(ALONE) == 0
+    joined = page.locator("article details.hide", has=page.locator("pre + pre, .highlight ~ * .highlight, div + div"))
+    assert joined.count() > 0
+    assert page.locator("article details.hide .tag_setup").count() == 1  # the set-up's part is known, and not printed
+
+
+@pytest.mark.parametrize("name", [name for name in chapters() if re.search("04_|13_", name)])
+def test_a_chapter_s_letters_have_their_words(fresh, address, name):
+    page = fresh(viewport=DESK)
+    page.goto(address + name)
+    rows = page.locator(".admonition.symbols tbody tr")
+    symbols = table_of(REPOSITORY / "chapters" / f"{Path(name).stem}.ipynb")
+    declared = sum(1 for symbol, _ in symbols)
+    assert 10 < rows.count() <= declared
+    assert all(rows.nth(i).locator("td").nth(1).inner_text().strip() for i in range(0, rows.count(), 4))
 
 
 def far_from_its_figure(page):
