@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from explorable_kit import Place, node_functions, state_of
+from playwright.sync_api import expect
 from torch.testing import assert_close
 
 from geolib.explorables import LiveMemory
@@ -193,7 +194,7 @@ def test_typing_stores_pairs_and_the_key_that_is_asked_changes_the_answer(place)
     place.page.get_by_label("Pairs: key value").press_sequentially("walter teal, anne gold, walter mint", delay=1)
     place.page.get_by_label("Key that is asked").fill("walter")
     assert place.values()["ask"] == "walter"
-    assert place.page.locator("#one .bar.stored").count() == 2
+    expect(place.page.locator("#one .bar.stored")).to_have_count(2)  # drawn a frame later
     place.page.get_by_role("button", name="anne gold").press("Enter")
     assert told(place).startswith("anne brings back gold")
     assert place.page.get_by_label("Key that is asked").input_value() == "anne"

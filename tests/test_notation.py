@@ -77,7 +77,7 @@ def test_the_page_gives_each_letter_one_row():
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_a_chapter_keeps_to_the_page(chapter):
     table = table_of(chapter)
-    assert len(table) == len({symbol for symbol, _ in table}) > 1, "a chapter says its symbols once"
+    assert len(table) == len({symbol for symbol, _ in table}) > 0, "a chapter says its symbols once"
     assert clashes(settled(), {chapter.stem: table}) == []
 
 
