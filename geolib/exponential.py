@@ -421,9 +421,8 @@ class _OnRays(torch.autograd.Function):
     def forward(E: Tensor, A: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
         known = len(E)
         R = E.new_empty(known + sum(map(len, sides[::2])), *E.shape[1:])
-        R[:known] = E + torch.eye(
-            E.shape[-1], dtype=E.dtype, device=E.device
-        )  # in place on a diagonal, ONNX has no name
+        R[:known] = E
+        R[:known].diagonal(dim1=-2, dim2=-1).add_(1)
         for left, right in zip(sides[::2], sides[1::2]):
             R[known : known + len(left)] = R.index_select(0, left) @ R.index_select(0, right)
             known += len(left)

@@ -223,6 +223,7 @@ SPECIAL = {"start": 0.5, "law": conformal.free_law(), "learn_angles": True}
 FREQUENCIES = torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, 0.5]])
 TWO_AXES = torch.tensor([[0.4, 0.1], [0.2, 0.3]])
 GENERATORS = lie.skew_matrix(torch.randn(2, 6, dtype=DOUBLE), 4)
+FAMILY = lie.skew_matrix(torch.randn(2, 28, generator=torch.Generator().manual_seed(0)).double(), 8)
 RAYS = lie.find_rays(2 * GRID)
 SQUARE = connection.from_frames(torch.linalg.matrix_exp(torch.randn(2, 2, 2, 2, 2, dtype=DOUBLE)), 3)
 SQUARE = connection.Connection(tuple(step + 0.1 * torch.rand_like(step) for step in SQUARE.steps))
@@ -469,6 +470,8 @@ ROWS = [
     ("lie.bch", lambda **o: lie.bch(*GENERATORS, **o), {"order": 2}),
     ("lie.exp_pade", lambda **o: lie.exp_pade(GENERATORS, **o), {"degree": 1, "squarings": 1}),
     ("lie.initial_top_angle", lambda **o: lie.initial_top_angle(8, **o), {"high": 1.0}),
+    ("lie.nearest_commuting", lambda **o: lie.nearest_commuting(FAMILY, **o), {"steps": 1}),
+    ("lie.nearest_commuting", lambda **o: lie.nearest_commuting(FAMILY, **{"steps": 2} | o), {"directions": 1}),
     ("lie.uniform_entries", random_by(lambda **o: lie.uniform_entries(3, **o)), {"high": 1.0, "generator": 2}),
     ("lie.mixed_frequencies", random_by(lambda **o: lie.mixed_frequencies(TWO_AXES, 2, **o)), {"generator": 2}),
     ("exponential.position_rotations", lambda **o: lie.position_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
