@@ -98,7 +98,7 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "augment", "flops", "ladder", "lie", "locality", "operations", "parts", "peers", "recall", "sympow", "training",
+    "augment", "flops", "ladder", "lie", "locality", "operations", "pairs", "parts", "peers", "recall", "sympow", "training",
 )  # fmt: skip
 
 
