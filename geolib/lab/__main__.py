@@ -98,7 +98,8 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "augment", "flops", "ladder", "lie", "locality", "operations", "pairs", "parts", "peers", "recall", "sympow", "training",
+    "augment", "flops", "ladder", "lie", "locality", "operations", "pairs", "parts", "peers",
+    "recall", "sympow", "training",
 )  # fmt: skip
 
 

@@ -27,20 +27,27 @@ def equal_start(width: int) -> float:
 
 
 def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """Accuracy of each row in place and with its positions moved by 4 patches, and its shift deviation.
+    """Accuracy of each row in place and with its positions moved by 4 patches, its shift deviation, and two more.
 
-    Mean ± standard deviation over seeds; accuracies in percent, shift deviations before and after training.
+    Mean ± standard deviation over seeds; accuracies in percent, shift deviations before and after training. The last
+    two are accuracies with the nearest generators that commute, and with a random change as large.
 
     Source: LR-blk, LR-SHIFT.
     """
 
     def columns(found: list[Record]) -> list[str]:
         moved = [accuracies(record)[4] for record in found]
-        return [spread([record.accuracy for record in found]), spread(moved), *deviations(found)]
+        changed = [_learned(found, key) for key in ("commuting_accuracy", "shaken_accuracy")]
+        return [spread([record.accuracy for record in found]), spread(moved), *deviations(found), *changed]
 
     about = "test accuracy in %, and how far the rotations are from relative"
-    header = ["method", "in place", "moved by 4", "deviation at the start", "trained"]
+    header = ["method", "in place", "moved by 4", "deviation at the start", "trained", "commuting", "shaken"]
     return by_row(experiment, scale, records, about, header, columns)
+
+
+def _learned(records: list[Record], key: str) -> str:
+    shares = [record.learned[key] for record in records if key in record.learned]
+    return spread(shares) if shares else "-"
 
 
 BLOCKS = Experiment(
