@@ -99,7 +99,7 @@ def _code(trouble: Exception) -> int:
 
 BENCHES = (
     "augment", "flops", "ladder", "lie", "locality", "operations", "pairs", "parts", "peers",
-    "recall", "sympow", "training",
+    "recall", "sympow", "training", "words",
 )  # fmt: skip
 
 
