@@ -111,7 +111,7 @@ class Heads(nn.Module):
         return attention_form(q, k, v, self.power, gates * log_gates(gate + bias), turns).output @ self.out
 
 
-def trained(heads: Heads, task: Callable[[torch.Generator], Sequences], steps: int, rate: float = 0.03) -> Tensor:
+def trained(heads: nn.Module, task: Callable[[torch.Generator], Sequences], steps: int, rate: float = 0.03) -> Tensor:
     """Train all heads by Adam with a cosine to zero, new sequences in each step; the losses, (steps, heads)."""
     optimiser = torch.optim.Adam(heads.parameters(), rate)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -130,7 +130,7 @@ def trained(heads: Heads, task: Callable[[torch.Generator], Sequences], steps: i
 
 
 @torch.no_grad()
-def accuracy(heads: Heads, sequences: Sequences) -> Tensor:
+def accuracy(heads: nn.Module, sequences: Sequences) -> Tensor:
     """Each head's share of right answers."""
     said = heads(sequences.tokens).argmax(-1).transpose(1, 2)[sequences.asked]
     return (said == sequences.answers[sequences.asked, None]).float().mean(0)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from geolib.lab.benches.recall import Sequences, accuracy, trained
 from geolib.lab.causal import Power
-from geolib.lie import entry_count, exp_skew, skew_matrix
+from geolib.lie import exp_skew, skew_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
 
 Element = tuple[int, ...]  # a permutation: where each place's number comes from
@@ -35,7 +35,7 @@ def table(group: str) -> tuple[tuple[int, int], ...]:
     """What an element becomes by the one letter or the other; elements are numbers, the first one the identity.
 
     >>> table("Z5"), len(table("S3")), len(table("A5"))
-    (((1, 2), (3, 4), (4, 3), (2, 0), (0, 1)), 6, 60)
+    (((1, 2), (2, 3), (3, 4), (4, 0), (0, 1)), 6, 60)
     """
     letters = LETTERS[group]
     found = [tuple(range(len(letters[0])))]
@@ -53,7 +53,7 @@ def words(group: str, count: int, length: int, draw: torch.Generator, asked_last
 
     >>> tokens, answers, asked = words("Z5", 1, 4, torch.Generator().manual_seed(0))
     >>> tokens[asked].tolist(), answers[asked].tolist()
-    ([0, 1, 1, 1], [1, 4, 1, 2])
+    ([0, 1, 1, 0], [1, 3, 0, 1])
     """
     letters = torch.randint(0, 2, (count, length), generator=draw)
     step, element, answers = torch.tensor(table(group)), torch.zeros(count, dtype=torch.long), []
@@ -79,7 +79,7 @@ def best_by_counts(group: str, length: int) -> float:
             for letter in (0, 1):
                 after[table(group)[element][letter], seconds + letter] += number
         ways = after
-    likeliest = Counter({seconds: 0 for seconds in range(length + 1)})
+    likeliest = Counter(dict.fromkeys(range(length + 1), 0))
     for (_, seconds), number in ways.items():
         likeliest[seconds] = max(likeliest[seconds], number)
     return sum(likeliest.values()) / 2**length
