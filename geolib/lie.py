@@ -493,8 +493,10 @@ def nearest_commuting(A: Tensor, directions: int = 16, steps: int = 100) -> Tens
     check_skew(A, "A")
     require(A.dim() > 2, "A", f"shape {tuple(A.shape)}", "it must be (..., count, b, b)")
     given, width = A.detach().double(), A.shape[-1]
+    size = given.flatten(-3).norm(dim=-1)[..., None, None, None]
+    given = given / size.where(size > 0, 1.0)  # the descent ends by sizes of gradients
     draw = torch.Generator().manual_seed(0)
-    u = torch.randn(directions, A.shape[-3], generator=draw, dtype=torch.float64).to(A.device)
+    u = torch.randn(directions, A.shape[-3], generator=draw, dtype=torch.float64, device="cpu").to(A.device)
     planes = _planes(torch.einsum("ui,...ijk->u...jk", u, given))
     best = _in_planes(given, planes).square().sum((-1, -2)).argmax(0)
     start = planes.gather(0, best[None, ..., None, None].expand(1, *planes.shape[1:]))[0]
@@ -512,7 +514,7 @@ def nearest_commuting(A: Tensor, directions: int = 16, steps: int = 100) -> Tens
         search.step(lost)
     planes = start @ exp_skew(skew_matrix(entries.detach(), width))
     first, second = planes[..., None, :, 0 : width - 1 : 2], planes[..., None, :, 1::2]
-    half = (first * _in_planes(given, planes)[..., None, :]) @ second.mT
+    half = (first * _in_planes(size * given, planes)[..., None, :]) @ second.mT
     return (half - half.mT).to(A.dtype)
 
 

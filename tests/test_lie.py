@@ -759,5 +759,28 @@ def test_more_steps_and_directions_lose_less():
 
 
 def test_one_generator_is_no_family():
-    with pytest.raises(ValueError, match=r"A: got shape \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"^A: got shape \(4, 4\)"):
         nearest_commuting(torch.zeros(4, 4))
+    with pytest.raises(ValueError, match=r"^A: got torch\.int64"):
+        nearest_commuting(torch.zeros(2, 4, 4).long())
+
+
+def test_the_nearest_that_commute_have_the_generators_dtype_and_device():
+    A = skew_matrix(torch.randn(2, 6), 4)
+    expected = nearest_commuting(A)
+    assert expected.dtype == torch.float32
+    with torch.device("meta"):  # where new tensors would go by themselves
+        assert_close(nearest_commuting(A), expected)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_the_search_of_planes_ends_in_a_minimum_at_any_size(size):
+    A = size * skew_matrix(torch.randn(20, 2, 66, dtype=torch.float64), 12)
+    lost = lambda near: ((near - A) / size).square().sum((-1, -2, -3))  # noqa: E731
+    found, longer = lost(nearest_commuting(A)), lost(nearest_commuting(A, steps=2000))
+    assert_close(found, longer, rtol=1e-2, atol=0)
+
+
+def test_nothing_is_near_nothing():
+    A = torch.stack([torch.zeros(2, 4, 4), skew_matrix(torch.ones(2, 6), 4)])
+    assert_close(nearest_commuting(A), A)

@@ -229,8 +229,16 @@ def _within_backward(
     return dq, dk, dv
 
 
-within_chunks = torch.library.custom_op("geolib::within_chunks", mutates_args=())(_within)
-within_chunks_backward = torch.library.custom_op("geolib::within_chunks_backward", mutates_args=())(_within_backward)
+_KEYS = "Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor? first"
+within_chunks = torch.library.custom_op(
+    "geolib::within_chunks", _within, mutates_args=(), schema=f"({_KEYS}, SymInt power, SymInt chunk) -> Tensor"
+)
+within_chunks_backward = torch.library.custom_op(
+    "geolib::within_chunks_backward",
+    _within_backward,
+    mutates_args=(),
+    schema=f"({_KEYS}, Tensor grad, SymInt power, SymInt chunk) -> (Tensor, Tensor, Tensor)",
+)
 within_chunks.register_fake(lambda q, k, v, *more: torch.empty_like(v))
 within_chunks_backward.register_fake(lambda q, k, v, *more: tuple(torch.empty_like(t) for t in (q, k, v)))
 
@@ -341,8 +349,20 @@ def _through_backward(
     return dq, dk, dwritten, dwhole, flow * weight
 
 
-through_state = torch.library.custom_op("geolib::through_state", mutates_args=())(_through)
-through_state_backward = torch.library.custom_op("geolib::through_state_backward", mutates_args=())(_through_backward)
+_WRITTEN = "Tensor q, Tensor k, Tensor written, Tensor whole"
+through_state = torch.library.custom_op(
+    "geolib::through_state",
+    _through,
+    mutates_args=(),
+    schema=f"({_WRITTEN}, Tensor start, SymInt power, SymInt chunk, bool keep) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+through_state_backward = torch.library.custom_op(
+    "geolib::through_state_backward",
+    _through_backward,
+    mutates_args=(),
+    schema=f"({_WRITTEN}, Tensor before, Tensor dreads, Tensor dlast, SymInt power, SymInt chunk, bool carried)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
 
 
 @through_state.register_fake
