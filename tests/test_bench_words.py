@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib.lab.benches import words
-from geolib.lab.benches.words import DIM, FRONT, LETTERS, SIZE, SPARE, STEPS, Followers, best_by_counts, table
+from geolib.lab.benches.words import DIM, FRONT, LETTERS, SIZE, SPARE, STEPS, Followers, best_by_counts, products
 
 
 def draw(seed=0):
@@ -33,7 +33,7 @@ def test_words_ask_for_the_product_of_permutations(group, order):
             of.setdefault(element, set()).add(product.tobytes())
     assert all(len(found) == 1 for found in of.values())  # one product to an element
     assert len(set.union(*of.values())) == len(of)  # and another one to another
-    assert len(table(group)) == order
+    assert len(products(group)) == order
 
 
 @pytest.mark.parametrize("group", LETTERS)
@@ -42,7 +42,7 @@ def test_the_best_guess_by_counts_is_that_of_all_words(group):
     for word in itertools.product((0, 1), repeat=7):
         element = 0
         for letter in word:
-            element = table(group)[element][letter]
+            element = products(group)[element][letter]
         ways[sum(word), element] += 1
     best = Counter()
     for (seconds, _), number in ways.items():

@@ -31,10 +31,10 @@ FRONT = 8  # tokens in front of a word, each with its own key and value
 
 
 @cache
-def table(group: str) -> tuple[tuple[int, int], ...]:
+def products(group: str) -> tuple[tuple[int, int], ...]:
     """What an element becomes by the one letter or the other; elements are numbers, the first one the identity.
 
-    >>> table("Z5"), len(table("S3")), len(table("A5"))
+    >>> products("Z5"), len(products("S3")), len(products("A5"))
     (((1, 2), (2, 3), (3, 4), (4, 0), (0, 1)), 6, 60)
     """
     letters = LETTERS[group]
@@ -56,7 +56,7 @@ def words(group: str, count: int, length: int, draw: torch.Generator, asked_last
     ([0, 1, 1, 0], [1, 3, 0, 1])
     """
     letters = torch.randint(0, 2, (count, length), generator=draw)
-    step, element, answers = torch.tensor(table(group)), torch.zeros(count, dtype=torch.long), []
+    step, element, answers = torch.tensor(products(group)), torch.zeros(count, dtype=torch.long), []
     for letter in letters.T:
         element = step[element, letter]
         answers.append(element)
@@ -77,7 +77,7 @@ def best_by_counts(group: str, length: int) -> float:
         after: Counter[tuple[int, int]] = Counter()
         for (element, seconds), number in ways.items():
             for letter in (0, 1):
-                after[table(group)[element][letter], seconds + letter] += number
+                after[products(group)[element][letter], seconds + letter] += number
         ways = after
     likeliest = Counter(dict.fromkeys(range(length + 1), 0))
     for (_, seconds), number in ways.items():
@@ -170,7 +170,7 @@ def learned(
     group: str, step: Callable[[Tensor], Tensor], seeds: int, steps: int, rate: float
 ) -> dict[str, list[float]]:
     """Each seed's share of right answers at each length."""
-    heads = Followers(step, list(range(seeds)), len(table(group)))
+    heads = Followers(step, list(range(seeds)), len(products(group)))
     trained(heads, lambda draw: words(group, 64, TRAINED, draw), steps, rate)
     tests = {n: words(group, 256, n, torch.Generator().manual_seed(2), TRAINED) for n in ASKED}
     return {str(n): [round(share, 4) for share in accuracy(heads, test).tolist()] for n, test in tests.items()}
