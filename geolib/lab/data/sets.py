@@ -210,14 +210,33 @@ def stratified_fifth(labels: np.ndarray) -> np.ndarray:
 # Turns --------------------------------------------------------------------------------------------------------------
 
 
-def _load_turns(name: str, way: Callable[[Any], list[turns.Cell]], drawn: bool) -> Dataset:
-    """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds."""
+def _load_turns(
+    name: str,
+    way: Callable[[Any], list[turns.Cell]] = turns.corner_way,
+    asked: Callable[[turns.Board], float] = turns.Board.twist,
+    classes: tuple[str, ...] = turns.CLASSES,
+) -> Dataset:
+    """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds; staircases are drawn."""
+    drawn = way is turns.stairs_way
     train, test = (
-        _rendered(np.stack([board.picture(drawn) for board in part]), np.array([board.twist() > 0 for board in part]))
-        for part in (turns.boards(6000, way, seed=0), turns.boards(1000, way, seed=1))
+        _rendered(np.stack([board.picture(drawn) for board in part]), np.array([asked(board) > 0 for board in part]))
+        for part in (turns.boards(6000, way, seed=0, asked=asked), turns.boards(1000, way, seed=1, asked=asked))
     )
     source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
-    return Dataset(name, *train, *test, turns.CLASSES, source)
+    return Dataset(name, *train, *test, classes, source)
+
+
+def _tilted_turns(order: float) -> Spec:
+    """Boards asked for the letters of their way and their order."""
+    name = f"turns-{order:g}"
+    return Spec(
+        f"boards of {turns.SIDE}x{turns.SIDE} cells: more letters right than down, plus {order:g} times the twist",
+        "nothing",
+        1,
+        6000,
+        (4, turns.SIDE, turns.SIDE),
+        lambda: _load_turns(name, asked=lambda board: board.tilt(order), classes=("below", "above")),
+    )
 
 
 # Motion -------------------------------------------------------------------------------------------------------------
@@ -454,15 +473,18 @@ DATASETS: dict[str, Spec] = {
         1,
         6000,
         (4, turns.SIDE, turns.SIDE),
-        lambda: _load_turns("turns", turns.corner_way, drawn=False),
+        lambda: _load_turns("turns"),
     ),
+    "turns-0": _tilted_turns(0),
+    "turns-0.5": _tilted_turns(0.5),
+    "turns-2": _tilted_turns(2),
     "turns-stairs": Spec(
         f"boards of {turns.SIDE}x{turns.SIDE} cells: the same along a drawn staircase",
         "nothing",
         1,
         6000,
         (5, turns.SIDE, turns.SIDE),
-        lambda: _load_turns("turns-stairs", turns.stairs_way, drawn=True),
+        lambda: _load_turns("turns-stairs", turns.stairs_way),
     ),
     "motion": Spec(
         f"clips of {motion.FRAMES} frames of {motion.SIDE}x{motion.SIDE} pixels: which way a digit goes, then which",

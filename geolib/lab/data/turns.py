@@ -3,7 +3,8 @@
 A board holds letters: nothing, "tip right" or "tip down". A ball goes from one marked cell to another and obeys the
 letters of the cells between, in the order of its way; a letter tips it by an eighth of a turn about a level axis. Such
 tips do not commute, and what they leave is a twist about the upright axis whose sign is the label. The letters read
-backwards give the opposite twist, so to count them is of no use: the order alone decides.
+backwards give the opposite twist, so to count them is of no use: the order alone decides. Between a question of counts
+and this one stands their sum.
 """
 
 from __future__ import annotations
@@ -48,6 +49,11 @@ class Board:
         turned = self.orientation()
         return float(turned[1, 0] - turned[0, 1])
 
+    def tilt(self, order: float) -> float:
+        """The letters "tip right" between the marks, less those "tip down", plus ``order`` times the twist."""
+        letters = [int(self.letters[cell]) for cell in self.way[1:-1]]
+        return letters.count(1) - letters.count(2) + order * self.twist()
+
     def picture(self, drawn: bool) -> np.ndarray:
         """Channels (4 or 5, side, side), uint8: the two letters, the first cell, the last, and the way if drawn."""
         channels = np.zeros((5, *self.letters.shape), np.uint8)
@@ -76,8 +82,15 @@ def _way(random: np.random.RandomState, arrange: Callable[[np.ndarray], np.ndarr
     return [(int(i), int(j)) for i, j in cells]
 
 
-def boards(count: int, way: Callable[[np.random.RandomState], list[Cell]], seed: int) -> list[Board]:
+def boards(
+    count: int,
+    way: Callable[[np.random.RandomState], list[Cell]],
+    seed: int,
+    asked: Callable[[Board], float] = Board.twist,
+) -> list[Board]:
     """Boards drawn at random, as many of each class (one more of the first when odd), none without a twist.
+
+    The class is whether what is asked for is above 0; boards where it is 0 are left out.
 
     >>> [board.twist() > 0 for board in boards(4, corner_way, seed=0)].count(True)
     2
@@ -88,8 +101,8 @@ def boards(count: int, way: Callable[[np.random.RandomState], list[Cell]], seed:
     while len(kept) < count:
         letters = np.where(random.rand(SIDE, SIDE) < DENSITY, random.randint(1, 3, (SIDE, SIDE)), 0)
         board = Board(letters, way(random))
-        label = int(board.twist() > 0)
-        if abs(board.twist()) > 1e-9 and room[label]:
+        label = int(asked(board) > 0)
+        if min(abs(board.twist()), abs(asked(board))) > 1e-9 and room[label]:
             room[label] -= 1
             kept.append(board)
     return [kept[i] for i in random.permutation(count)]

@@ -46,4 +46,18 @@ TURNS = Experiment(
     importance=3,
 )
 
-EXPERIMENTS = (TURNS,)
+_DIAL = ("compass", "compass-commuting", "compass-comb", "compass-order", "rope-axial")
+
+DIAL = Experiment(
+    name="grid-dial",
+    about="the same boards, asked for counts of letters, for their order, and for sums of both",
+    datasets=("turns-0", "turns-0.5", "turns-2", "turns"),
+    methods={row: _ROWS[row] for row in _DIAL} | {"rope-mixed": "RoPE-Mixed", "liere": "LieRE"},
+    variants={row: TURNS.variants[row] for row in _DIAL if row in TURNS.variants},
+    settings=TURNS.settings,
+    seeds={"smoke": (0,), "cpu": tuple(range(5)), "full": (0, 1, 2, 3, 4)},
+    against=(("compass", "compass-commuting"), ("compass", "compass-comb")),
+    importance=2,
+)
+
+EXPERIMENTS = (TURNS, DIAL)
