@@ -165,7 +165,7 @@ class Learned(Encoding):
         """x plus the learned vector of each token's cell."""
         positions, _ = as_places(positions, None, len(self.grid))
         cells = positions.round().long()
-        if not torch.compiler.is_compiling() and positions.device.type == "cpu" and bool((cells < 0).any()):
+        if readable(cells) and bool((cells < 0).any()):
             raise IndexError(f"positions: got the cell {cells.amin().item()}; the grid has {self.grid}, from 0 on")
         check_count(positions.shape[-2], x.shape[-2], 0)
         return x + self.vectors[cells.unbind(-1)].to(x.dtype)

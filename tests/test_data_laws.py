@@ -28,7 +28,17 @@ from geolib.lab.records import record_of
 from geolib.lab.training import DocumentRun, Run
 
 CPU = torch.device("cpu")
-RENDERED = ("digits", "digits-field", "digits-varied", "turns", "turns-stairs", "motion")
+RENDERED = (
+    "digits",
+    "digits-field",
+    "digits-varied",
+    "turns",
+    "turns-stairs",
+    "turns-0",
+    "turns-0.5",
+    "turns-2",
+    "motion",
+)
 rendered = pytest.mark.parametrize("name", RENDERED)
 
 
@@ -104,8 +114,11 @@ def test_digits_are_drawn_anew_from_the_training_part_alone(monkeypatch):
     assert data.y_train.tolist() == 6 * data.y_train[: len(data.y_train) // 6].tolist()
 
 
-@pytest.mark.parametrize("name", ["turns", "turns-stairs"])
-def test_the_label_of_a_board_is_the_twist_of_its_letters(known, name):
+@pytest.mark.parametrize("name", ["turns", "turns-stairs", "turns-0", "turns-0.5", "turns-2"])
+def test_the_label_of_a_board_is_the_sign_of_the_twist_or_of_counts_and_the_twist(known, name):
+    order = float(name.removeprefix("turns-")) if name[-1].isdigit() else None
+    classes = turns.CLASSES if order is None else ("below", "above")
+    assert known(name).classes == classes
     # A tip by an eighth of a turn as a quaternion a + b j of two complex numbers: about j to the right, about i down.
     c, s = math.cos(math.pi / 8), math.sin(math.pi / 8)
     tips = {0: (1, 0), 1: (c, s), 2: (c + 1j * s, 0)}
@@ -116,12 +129,14 @@ def test_the_label_of_a_board_is_the_twist_of_its_letters(known, name):
             way = sorted(np.argwhere(picture[4]).tolist(), key=sum) if len(picture) == 5 else [*corner, end]
             assert way[0] == start
             assert way[-1] == end
-            a, b = 1 + 0j, 0j
+            a, b, more = 1 + 0j, 0j, 0
             for i, j in way[1:-1]:
+                more += bool(picture[0, i, j]) - bool(picture[1, i, j])
                 u, v = tips[1 if picture[0, i, j] else 2 if picture[1, i, j] else 0]
                 a, b = u * a - v * b.conjugate(), u * b + v * a.conjugate()
-            twist = a.real * b.imag  # about the upright axis, k
-            assert turns.CLASSES[label] == ("counter-clockwise" if twist > 0 else "clockwise")
+            twist = 4 * a.real * b.imag  # twice the sine of the turn times the upright axis, k
+            assert abs(twist) > 1e-9
+            assert label == (twist > 0 if order is None else more + order * twist > 0)
 
 
 def test_the_class_of_a_clip_is_the_way_its_digit_goes(known):

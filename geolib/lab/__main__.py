@@ -98,8 +98,8 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "augment", "flops", "ladder", "lie", "locality", "operations", "pairs", "parts", "peers",
-    "recall", "sympow", "training", "words",
+    "augment", "flops", "ladder", "lie", "locality", "memory", "operations", "pairs", "parts",
+    "peers", "recall", "sympow", "training", "words",
 )  # fmt: skip
 
 

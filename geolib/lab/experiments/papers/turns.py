@@ -55,7 +55,7 @@ DIAL = Experiment(
     methods={row: _ROWS[row] for row in _DIAL} | {"rope-mixed": "RoPE-Mixed", "liere": "LieRE"},
     variants={row: TURNS.variants[row] for row in _DIAL if row in TURNS.variants},
     settings=TURNS.settings,
-    seeds={"smoke": (0,), "cpu": tuple(range(5)), "full": (0, 1, 2, 3, 4)},
+    seeds=TURNS.seeds,
     against=(("compass", "compass-commuting"), ("compass", "compass-comb")),
     importance=2,
 )
