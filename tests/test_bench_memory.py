@@ -1,4 +1,4 @@
-"""The memory that a step takes by count: what is held and let go, real tensors beside those without numbers, the page."""
+"""The memory of a step by count: what is held and let go, tensors with numbers beside those without, the page."""
 
 import re
 from dataclasses import replace
@@ -37,10 +37,10 @@ def test_two_layers_keep_what_their_derivatives_need():
     x = torch.randn(64, 8)
     with memory.Held() as held:
         y = model(x)
-        # tanh's output for itself and the last layer; the product behind it is gone, y is there
-        assert held.bytes == 4 * 64 * (32 + 1)
+        # the weights; tanh's output for itself and the last layer, the product behind it being gone; y
+        assert held.bytes == 4 * (8 * 32 + 32 + 64 * 32 + 64)
         y.sum().backward()
-    assert held.bytes >= 4 * (8 * 32 + 32)  # the gradients
+    assert held.bytes >= 2 * 4 * (8 * 32 + 32)  # the gradients too
 
 
 @pytest.mark.parametrize("method", ["rope-axial", "learned", "liere", "alibi", "lf"])

@@ -28,17 +28,8 @@ from geolib.lab.records import record_of
 from geolib.lab.training import DocumentRun, Run
 
 CPU = torch.device("cpu")
-RENDERED = (
-    "digits",
-    "digits-field",
-    "digits-varied",
-    "turns",
-    "turns-stairs",
-    "turns-0",
-    "turns-0.5",
-    "turns-2",
-    "motion",
-)
+BOARDS = ("turns", "turns-stairs", "turns-0", "turns-0.5", "turns-2")
+RENDERED = ("digits", "digits-field", "digits-varied", *BOARDS, "motion")
 rendered = pytest.mark.parametrize("name", RENDERED)
 
 
@@ -114,7 +105,7 @@ def test_digits_are_drawn_anew_from_the_training_part_alone(monkeypatch):
     assert data.y_train.tolist() == 6 * data.y_train[: len(data.y_train) // 6].tolist()
 
 
-@pytest.mark.parametrize("name", ["turns", "turns-stairs", "turns-0", "turns-0.5", "turns-2"])
+@pytest.mark.parametrize("name", BOARDS)
 def test_the_label_of_a_board_is_the_sign_of_the_twist_or_of_counts_and_the_twist(known, name):
     order = float(name.removeprefix("turns-")) if name[-1].isdigit() else None
     classes = turns.CLASSES if order is None else ("below", "above")

@@ -9,6 +9,7 @@ computes them.
 from __future__ import annotations
 
 import weakref
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw
 
 CPU = torch.device("cpu")
+MODEL = attrgetter("dataset", "method", "layers", "width", "heads", "mlp_ratio", "patch", "batch", "context")
+"""What memory depends on, beside the options of the method."""
 CLASSES = 100  # of images, or as good as any other number
 
 
@@ -99,16 +102,7 @@ def configurations(experiment: Experiment) -> list[tuple[str, Config]]:
         config = experiment.config("full", row, dataset, seed=0)
         if DATASETS[dataset].is_read and METHODS[config.method].kernel == "power":
             continue
-        sizes = (
-            config.layers,
-            config.width,
-            config.heads,
-            config.mlp_ratio,
-            config.batch,
-            config.context,
-            config.patch,
-        )
-        found.setdefault((dataset, config.method, repr(config.method_options), sizes), (row, config))
+        found.setdefault((MODEL(config), repr(config.method_options)), (row, config))
     return list(found.values())
 
 
