@@ -763,6 +763,8 @@ def test_one_generator_is_no_family():
         nearest_commuting(torch.zeros(4, 4))
     with pytest.raises(ValueError, match=r"^A: got torch\.int64"):
         nearest_commuting(torch.zeros(2, 4, 4).long())
+    with pytest.raises(ValueError, match=r"^A: got \|A \+ A\^T\| up to 2;"):
+        nearest_commuting(torch.ones(2, 4, 4))
 
 
 def test_the_nearest_that_commute_have_the_generators_dtype_and_device():
