@@ -55,6 +55,15 @@ def test_rows_name_the_device():
     assert row["device"] == "cpu"
 
 
+def test_a_form_that_makes_a_matrix_holds_it_and_features_do_not():  # RF-FUSED
+    side, matrix = 32, 4 * 32**4  # bytes, one head
+    made, features = (
+        locality._in_a_new_process(locality.held, name, side, 1, 8, "cpu")
+        for name in ("gate, a given matrix", "gate, features")
+    )
+    assert features < matrix / 2 < matrix < made
+
+
 def test_work_that_no_clock_notices_took_more_than_no_time(monkeypatch):
     monkeypatch.setattr(timing, "timer", lambda: 7.0)
     monkeypatch.setattr(timing.time, "process_time", lambda: 7.0)
