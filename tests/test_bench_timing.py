@@ -34,6 +34,12 @@ def test_rows_name_the_device(monkeypatch):
     assert {row["device"] for row in rows} == {"cpu"}
 
 
+def test_a_form_that_makes_a_matrix_holds_it_and_features_do_not():  # RF-FUSED
+    side, matrix = 48, 4 * 48**4 / 2**20  # MiB, one head
+    rows = {row["form"]: row["mib"] for row in locality.turns(side, 1, 8, 1, "cpu")}
+    assert rows["gate, features"] < matrix / 2 < matrix < rows["gate, a given matrix"]
+
+
 def test_work_that_no_clock_notices_took_more_than_no_time(monkeypatch):
     monkeypatch.setattr(timing, "timer", lambda: 7.0)
     monkeypatch.setattr(timing.time, "process_time", lambda: 7.0)
