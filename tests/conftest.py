@@ -17,6 +17,9 @@ import pytest
 import refusals
 import torch
 
+if not torch.cuda.is_available():  # kernels then run in Triton's interpreter, which it looks for when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 if "GEOLIB_REFUSALS" in os.environ:
     refusals.record(Path(os.environ["GEOLIB_REFUSALS"]).resolve())
 refusals.watch()

@@ -57,7 +57,7 @@ def parts(folder: Path, device: torch.device) -> Iterator[Part]:
     lab, gpu = ("-m", "geolib.lab"), device.type == "cuda"
     root = checkout()
     if gpu and root is not None:
-        tests = [str(root / "tests" / f"test_{name}.py") for name in ("engine", "fused", "chunks")]
+        tests = [str(root / "tests" / f"test_{name}.py") for name in ("engine", "fused", "chunks", "kernels")]
         yield Part("tests that need a GPU", ("-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests), 240)
     steps_of = ("-m", "geolib.lab.first_contact")
     for method in METHODS:

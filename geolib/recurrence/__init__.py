@@ -41,7 +41,14 @@ Rooms: ``gates``, ``state``, ``forms`` (attention and recurrent), ``fused`` (att
 ``layers``. All names are importable from here.
 """
 
-from geolib.recurrence.chunks import by_chunks, by_large_products, chunked_form, chunked_with, one_chunk_form
+from geolib.recurrence.chunks import (
+    by_chunks,
+    by_kernels,
+    by_large_products,
+    chunked_form,
+    chunked_with,
+    one_chunk_form,
+)
 from geolib.recurrence.costs import (
     Work,
     attention_work,
@@ -106,6 +113,7 @@ __all__ = [  # noqa: RUF022
     "chunked_with",
     "by_chunks",
     "by_large_products",
+    "by_kernels",
     "read_state",
     "merge",
     "Work",

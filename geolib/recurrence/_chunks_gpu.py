@@ -23,9 +23,12 @@ SCANNED = 64
 
 def attend_on_gpu(
     q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int,
-    products: torch.dtype,
+    products: torch.dtype, kernels: Any = None,
 ) -> Sums:  # fmt: skip
-    """The sums of the chunked form, all chunks at once; its products are of the given dtype, summed in float32."""
+    """The sums of the chunked form, all chunks at once; its products are of the given dtype, summed in float32.
+
+    ``kernels``: the module whose kernels, at p = 2, do what goes through the states and the pairs.
+    """
     leading, dtype, chunk = q.shape[:3], q.dtype, min(chunk, q.shape[2])
     start = start.flatten(0, 1)
     lengths = power_of(_cut(k.detach(), chunk).square().sum(-1), power // 2)
@@ -36,9 +39,14 @@ def attend_on_gpu(
     from_start, to_end, ends = (t.to(dtype) if i < 2 else t for i, t in enumerate(_sides(gates, q)))
     written = (v * to_end[..., None]).to(products)
     decays = _between(ends, dtype)
-    reads, last = _through(q, k, written, decays, start, power)
     near = None if gates is None else GateSums(gates.sums.detach(), gates.first)
-    total = _inside(near_q, near_k, v, near, power) + from_start[..., None] * reads
+    if kernels is None or power != 2:
+        reads, last = _through(q, k, written, decays, start, power)
+        pairs = _inside(near_q, near_k, v, near, power)
+    else:
+        before, last = _scan(kernels.write(k, written), decays, start)
+        reads, pairs = kernels.read(q, before), kernels.pairs(near_q, near_k, v, *(near or (None, None)))
+    total = pairs + from_start[..., None] * reads
     with torch.no_grad():
         trace = norm_functional(q.shape[-1], power, q.device).to(dtype)
         mass = (lengths * to_end).sum(-1)[..., None, None]

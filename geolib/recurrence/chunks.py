@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -21,11 +22,19 @@ from geolib.recurrence._shared import (
     exponent_of,
     finite_part,
     normalised,
+    transformed,
     unit,
 )
 from geolib.recurrence.costs import practical_chunk
+from geolib.recurrence.fused import TRITON
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State, nothing
+
+KERNELS = os.environ.get("GEOLIB_KERNELS") == "1" and TRITON
+"""Whether a GPU takes the kernels; not by itself, for nobody has timed them yet."""
+
+WIDEST = 64
+"""The most features that they take: beyond it a tile of the state does not fit beside the others."""
 
 
 def chunked_form(
@@ -49,7 +58,7 @@ def chunked_form(
     stored beside the inputs is one state for each chunk. On a CPU chunks follow one another and their numbers stay in
     the cache; it is differentiable once, and ``torch.compile`` leaves it as it is. On a GPU a few large products do
     all chunks at once, in one graph; when queries, keys and values are bfloat16, so are the factors of the products,
-    which add up in float32.
+    which add up in float32. With ``GEOLIB_KERNELS=1`` in the environment kernels do these at p = 2, see ``by_kernels``.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
@@ -58,7 +67,8 @@ def chunked_form(
 
     Source: CS-chunk, CS-2.
     """
-    choose = by_chunks if q.device.type == "cpu" else by_large_products
+    on_gpu = by_kernels if KERNELS else by_large_products
+    choose = by_chunks if q.device.type == "cpu" else on_gpu
     return chunked_with(choose, q, k, v, power, log_gates, turns, state, chunk)
 
 
@@ -73,7 +83,7 @@ def chunked_with(
     state: State | None = None,
     chunk: int | None = None,
 ) -> tuple[Attended, State]:
-    """The chunked form by ``by_chunks`` or ``by_large_products``, whatever the device: to compare the two.
+    """The chunked form by ``by_chunks``, ``by_large_products`` or ``by_kernels``, whatever the device: to compare them.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> ours, other = (chunked_with(by, q, q, v, 2, chunk=16)[0] for by in (by_chunks, by_large_products))
@@ -151,5 +161,29 @@ def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> En
     >>> chunked_with(by_large_products, q, q, q, 2)[0].output.flatten()
     tensor([1., 1., 1., 1.], dtype=torch.bfloat16)
     """
+    return partial(attend_on_gpu, products=_factors(q, k, v, dtype))
+
+
+def by_kernels(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
+    """As ``by_large_products``, and at p = 2 by kernels in which embeddings and pairs stay on the chip.
+
+    The kernels are Triton's and are differentiable once. They take bfloat16 on a GPU, up to ``WIDEST`` features, and
+    anything in Triton's interpreter; what they do not take goes by the large products.
+
+    >>> q = torch.ones(1, 1, 2, 2)
+    >>> chunked_with(by_kernels, q, q, q, 2)[0].output.flatten()
+    tensor([1., 1., 1., 1.])
+    """
+    products = _factors(q, k, v, dtype)
+    fits = q.is_cuda and products == torch.bfloat16 and max(q.shape[-1], v.shape[-1]) <= WIDEST
+    if not TRITON or transformed() or not (fits or os.environ.get("TRITON_INTERPRET") == "1"):
+        return partial(attend_on_gpu, products=products)
+    from geolib.recurrence import _kernels
+
+    return partial(attend_on_gpu, products=products, kernels=_kernels)
+
+
+def _factors(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the factors of products, which add up in the computation's."""
     half = dtype == torch.float32 and all(t.dtype == torch.bfloat16 for t in (q, k, v))
-    return partial(attend_on_gpu, products=torch.bfloat16 if half else dtype)
+    return torch.bfloat16 if half else dtype
