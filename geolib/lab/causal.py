@@ -263,6 +263,7 @@ METHODS: dict[str, Method] = {
     "sympow+rotations": Method("power", TurnedByData),
     "conformal-sympow": Method("power", TurnedByData, gates=True),
     "sympow+liere": Method("power", Dense, gates=True),
+    "linear": Method("linear", Rotary),
     "linear+gates": Method("linear", Rotary, gates=True),
 }
 

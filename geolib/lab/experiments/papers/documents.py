@@ -1,8 +1,8 @@
 """Symmetric powers, gates and rotations on long documents: bytes of books, read by a small GPT.
 
 ``sympow-context`` trains four methods at several contexts with a fixed number of bytes a step; the records carry what
-``sympow-extrapolation`` shows. ``sympow-ablations`` takes the method apart at one context, and ``sympow-long`` trains
-the chunked form where a matrix of all pairs would not fit.
+``sympow-extrapolation`` shows. ``sympow-ablations`` takes the method apart at one context, ``sympow-rates`` gives each
+method a learning rate of its own, and ``sympow-long`` trains the chunked form where all pairs would not fit.
 """
 
 from __future__ import annotations
@@ -288,6 +288,58 @@ ABLATIONS = Experiment(
     tabulate=_ablation_table,
 )
 
+# Settled before the runs: a method's rate is that of the least training loss in the last part, the mean over seeds. No
+# byte is read twice, so that is a loss on new text, and not on the books held out, where methods are then compared at
+# their rates, by the rule of verdicts, for 0.05 bits.
+_RATES = {"smoke": (3e-3,), "cpu": (1e-3, 2e-3, 4e-3)}
+_RATED = ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "sympow+gates", "conformal-sympow")
+
+
+def _rated() -> dict[str, Variant]:
+    """Every method at every rate, METHOD@RATE, in the setting of the ablations; two at smoke scale."""
+    variants = {}
+    for rate in _RATES["cpu"]:
+        for row in _RATED:
+            apart = _TAKEN_APART[row][1] if row in _TAKEN_APART else _at_cpu(row)
+            variants[f"{row}@{rate:g}"] = replace(apart, settings={"cpu": {**apart.settings["cpu"], "lr": rate}})
+    for row in ("softmax", "sympow"):
+        smoke = _TAKEN_APART[row][1]
+        variants[f"{row}@{_RATES['smoke'][0]:g}"] = replace(smoke, settings={"smoke": smoke.settings["smoke"]})
+    return variants
+
+
+def _rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+    """Bits a byte of each method (rows) by learning rate: in the last part of training, and held out."""
+    cells = cells_of(experiment, scale, records)
+    rows, rates = [], [f"{rate:g}" for rate in _RATES[scale]]
+    for method in dict.fromkeys(row.partition("@")[0] for row in experiment.rows(scale)):
+        groups = {rate: cells.get((f"{method}@{rate}", DATA), []) for rate in rates}
+        trained = {rate: [_train_bits(record) for record in group] for rate, group in groups.items()}
+        held = [
+            [b for r in group if (b := at_context(r, r.config.context or 1)) is not None] for group in groups.values()
+        ]
+        if found := {rate: sum(bits) / len(bits) for rate, bits in trained.items() if bits}:
+            rows.append([method, *map(_bits, trained.values()), min(found, key=found.__getitem__), *map(_bits, held)])
+    header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"held out, {rate}" for rate in rates)]
+    title = (
+        f"{experiment.name} ({scale} scale): bits a byte by learning rate, in the last part of training and held out"
+    )
+    return Table(title, header, rows, provenance(experiment, scale, cells))
+
+
+RATES = Experiment(
+    name="sympow-rates",
+    about="a learning rate for each method, chosen alike, at one context: softmax, gates, powers, linear attention",
+    datasets=(DATA,),
+    methods={row: row.replace("@", " at rate ") for row in _rated()},
+    variants=_rated(),
+    settings=SETTINGS,
+    seeds={"smoke": (0,), "cpu": (0, 1, 2)},
+    parts={scale: [(row, DATA) for row, own in _rated().items() if scale in own.settings] for scale in _RATES},
+    importance=2,
+    tabulate=_rates_table,
+)
+
 _LONG = {"smoke": 64, "cpu": 8192, "full": 65_536}
 _SHORT = {"smoke": 16, "cpu": 1024, "full": 2048}
 _LONG_STEPS = {"cpu": 8192}  # a step holds one window
@@ -309,4 +361,4 @@ LONG = Experiment(
     tabulate=extrapolation_table,
 )
 
-EXPERIMENTS = (CONTEXT, EXTRAPOLATION, ABLATIONS, LONG)
+EXPERIMENTS = (CONTEXT, EXTRAPOLATION, ABLATIONS, RATES, LONG)
