@@ -111,3 +111,25 @@ def test_the_temperatures_slider_goes_by_equal_factors(place):
         place.settle()
         seen.append(place.values()["temperature"])
     assert seen == pytest.approx([0.05, 0.5, 5])
+
+
+LABEL_ON = """() => {
+  const box = (part) => part.getBoundingClientRect(), word = (text) => [...document.querySelectorAll("#one text")]
+    .find((each) => each.textContent === text);
+  const mean = box(word("mean")), query = box(word("query"));
+  const gap = (at, low, high) => Math.max(low - at, 0, at - high);
+  const hidden = [...document.querySelectorAll("#one .geo-dot")].filter((dot) => {
+    const { x, y, width } = box(dot), [cx, cy] = [x + width / 2, y + width / 2];
+    return Math.hypot(gap(cx, mean.left, mean.right), gap(cy, mean.top + 2, mean.bottom - 2)) < width / 2 - 1;
+  }).length;
+  const meet = mean.left < query.right && query.left < mean.right && mean.top < query.bottom && query.top < mean.bottom;
+  return hidden + Number(meet);
+}"""
+
+
+@pytest.mark.parametrize("tokens", [[0, 60, 180], [-90, 90], [10, 20, 30, 40, -150]])
+def test_the_means_name_lies_on_no_dot_and_on_no_other_word(place, tokens):
+    for temperature in (0.05, 0.5):
+        for query in range(-180, 180, 24):
+            place.set(tokens=tokens, temperature=temperature, query=query)
+            assert place.page.evaluate(LABEL_ON) == 0, (temperature, query)

@@ -138,3 +138,10 @@ def test_nothing_tells_which_part_is_longest_until_one_is_pressed(place):
     place.settle()
     assert len(set(place.page.evaluate(colours))) == 5
     assert "With attention " in said.text_content()
+
+
+def test_no_gain_is_offered_before_there_is_a_part_to_make_faster(place):
+    gain = place.page.get_by_label("The chosen part becomes faster")
+    assert gain.is_visible()
+    place.set(part="")
+    assert not gain.is_visible()

@@ -113,11 +113,18 @@ function plane(parent, { onQuery, onToken }) {
     tip.place(qx, qy);
     set(label, { x: qx.toFixed(1), y: (qy + (up ? -13 : 22)).toFixed(1) }); // outside the circle, where no mean can be
     set(mean, { cx: mx.toFixed(1), cy: my.toFixed(1) });
-    // Beside the mean, on the side where the lines to the near tokens are not.
+    // Beside the mean, on the side where the lines to the near tokens are not, or where the nearest room is.
     const lean = (sum, each, n) => point(each).map((v, c) => sum[c] + weights[n] ** 2 * (v - where[c]));
     const pull = state.tokens.reduce(lean, [0, 0]);
-    const far = Math.hypot(...pull), [sx, sy] = far > 1e-3 ? pull.map((v) => -v / far) : [0, -1];
-    set(found, { x: (mx + 30 * sx).toFixed(1), y: (my - 22 * sy + 4).toFixed(1) });
+    const start = Math.hypot(...pull) > 1e-3 ? Math.atan2(-pull[1], -pull[0]) : -Math.PI / 2;
+    const spots = [0, 1, -1, 2, -2, 3, -3, 4].map((k) => start + (k * Math.PI) / 4)
+      .map((way) => [mx + 30 * Math.cos(way), my - 22 * Math.sin(way) + 4]);
+    const dots = [...state.tokens.map((each) => at(point(each))), [qx, qy]];
+    const gap = (a, b) => Math.max(0, Math.abs(a) - b), [lx, ly] = [qx, qy + (up ? -13 : 22)];
+    const free = ([x, y]) => (Math.abs(lx - x) > 40 || Math.abs(ly - y) > 14)
+      && dots.every(([a, b]) => Math.hypot(gap(a - x, 18), gap(b - y + 4, 6)) > 10);
+    const [x, y] = spots.find(free) ?? spots[0];
+    set(found, { x: x.toFixed(1), y: y.toFixed(1) });
   };
 }
 

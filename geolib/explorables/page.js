@@ -166,7 +166,8 @@ function letters(parent, onWord) {
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
   const root = html("div", { class: "page", role: "group", "aria-label": "The letter that fades" }, place.root);
-  ask(root, "Read on. Which words go first: the old ones, or all alike?");
+  ask(root, model.get("gate") === 1 ? "Read on. Which words go first: the old ones, or all alike?"
+    : "The first words are gone, the last ones stand. Take the gates away: which will be left?");
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const after = slider(controls, { label: "Read on: bytes since the letter", min: 0, step: 1, tone: "cool",
     onInput: (x) => change({ after: x === 0 ? 0 : Math.round(10 ** (0.9 + x / 10)) }) });

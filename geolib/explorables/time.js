@@ -139,6 +139,7 @@ function render({ model, el }) {
     scales.forEach((scale) => scale(row));
     precision.update(state.precision);
     chips.update(state.part);
+    gain.row.style.visibility = state.part ? "" : "hidden"; // without a part it would do nothing
     parts.forEach((part, i) => { shown[i].textContent = state.part ? percent(shares[part]) : "?"; });
     const now = law(shares[state.part], state.gain);
     if (!state.part) say(told, "Longest: ", ["text", "?"], " Press the part that you think it is.");
