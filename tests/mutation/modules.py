@@ -26,7 +26,9 @@ def of_the_lab(*names: str, tests: tuple[str, ...]) -> Module:
 
 
 MODULES = {
-    "analysis": of_the_lab("analysis", "reading", tests=("test_analysis", "test_data_laws", "test_documents")),
+    "analysis": of_the_lab(
+        "analysis", "reading", tests=("test_analysis", "test_data_laws", "test_documents", "test_lab_space")
+    ),
     "attention": Module(
         ("geolib/attention.py", "geolib/_written.py", "geolib/masks.py", "geolib/flex.py"),
         ("test_attention", "test_masks", "test_flex", "test_lab_precision"),
