@@ -81,11 +81,7 @@ Verdicts as in [how to compare](../book/how-to-compare).
 
 ## What was proved
 
-:::{admonition} What was proved
-:class: proved dropdown
-| ledger | statement | derived in | function | test |
-|---|---|---|---|---|
-| BK-TOPIC | two halves | {prf:ref}`prop-TOPIC-halves` | `halved` | two halves are the whole |
+:::{proved}
 :::
 """,
 }

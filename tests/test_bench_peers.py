@@ -10,18 +10,15 @@ def gone(*_):
 
 
 def doubled(tokens, q):
-    work = peers.ROTARY["half-split"][peers.OURS](tokens, q)
+    work = peers.TASKS[peers.HALF_SPLIT][peers.OURS](tokens, q)
     return lambda q, k: [2 * each for each in work(q, k)]
 
 
 def small(monkeypatch, **others):
-    monkeypatch.setattr(peers, "TOKENS", (3, 9))
-    monkeypatch.setattr(peers, "TOKENS_OF_ALIBI", (5,))
-    for name in ("ROTARY", "IMAGE", "BIAS"):
-        found = getattr(peers, name)
-        parts = found.values() if name == "ROTARY" else [found]
-        kept = [{peers.OURS: part[peers.OURS], **others} for part in parts]
-        monkeypatch.setattr(peers, name, dict(zip(found, kept)) if name == "ROTARY" else kept[0])
+    rotary = dict.fromkeys((peers.ROTARY, peers.HALF_SPLIT), (3, 9))
+    monkeypatch.setattr(peers, "TOKENS", rotary | {peers.IMAGE: (196,), peers.BIAS: (5,)})
+    kept = {what: {peers.OURS: contenders[peers.OURS], **others} for what, contenders in peers.TASKS.items()}
+    monkeypatch.setattr(peers, "TASKS", kept)
 
 
 def test_a_library_that_is_not_here_is_named_once_and_left_out(monkeypatch):
@@ -41,7 +38,7 @@ def test_another_s_time_and_error_are_told_beside_ours(monkeypatch):
     (row,) = [
         row
         for row in rows
-        if (row["what"], row["tokens"], row["dtype"], row["who"]) == ("RoPE, half-split", 9, "float32", "double")
+        if (row["what"], row["tokens"], row["dtype"], row["who"]) == (peers.HALF_SPLIT, 9, "float32", "double")
     ]
     q = torch.randn(2, 1, 8, 9, 64, generator=torch.Generator().manual_seed(0))
     assert 0.5 * float(q.abs().max()) < row["error"] < 1.5 * float(q.abs().max())
@@ -54,5 +51,5 @@ def test_another_s_time_and_error_are_told_beside_ours(monkeypatch):
 
 def test_a_ready_bias_gives_what_alibi_gives():
     q, k = torch.randn(2, 1, 8, 6, 64)
-    (ours, _), (theirs, _) = (peers.BIAS[who](6, q)(q, k) for who in peers.BIAS)
+    (ours, _), (theirs, _) = (make(6, q)(q, k) for make in peers.TASKS[peers.BIAS].values())
     torch.testing.assert_close(ours, theirs)

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 from explorable_kit import Place, state_of
+from scipy.linalg import expm
+from scipy.spatial.transform import Rotation
 
 from geolib.transport import general_preset
 
@@ -231,6 +233,99 @@ def test_the_globe_is_seen_from_outside_and_the_opening_lies_between_the_two_arr
             assert swept(spokes) * turned > 0
 
 
+def eye(state):
+    """From a place in space to where it is seen, by one who stands over a longitude and a latitude."""
+    east, north = on_sphere(state["turn"] + 90, 0), on_sphere(state["turn"], state["tilt"] + 90)
+    return lambda p: complex(p @ east, p @ north)
+
+
+def look(stream):
+    """Where one stands."""
+    return {"turn": stream.uniform(-180, 180), "tilt": stream.uniform(-60, 60)}
+
+
+def generator(x, y, z):
+    """The skew matrix with these entries above its diagonal, row by row."""
+    return np.array([[0, x, y], [-x, 0, z], [-y, -z, 0]])
+
+
+def made(steps, t):
+    """The rotation that a share of some steps, one after the other, has made."""
+    R = np.eye(3)
+    for i, step in enumerate(steps):
+        R = expm(min(max(len(steps) * t - i, 0), 1) * step) @ R
+    return R
+
+
+def box_corners(R, half):
+    """The eight corners of a turned box."""
+    return [R @ (np.array(signs) * half) for signs in itertools.product((1, -1), repeat=3)]
+
+
+def test_the_box_its_corners_way_and_its_axis_are_those_of_the_exponentials(drawn):  # LR-A1, LR-1
+    def make(stream):
+        entries = {name: [stream.uniform(-1.5, 1.5) for _ in range(3)] for name in ("first", "second")}
+        return entries | look(stream) | {"t": stream.uniform(0.3, 1), "e": stream.uniform(0.4, 1)}
+
+    half = np.array([0.72, 0.45, 0.26])
+    shown = [state | {"motion": motion} for state, motion in zip(states(make, 13), ("A", "B", "orders", "square"))]
+    parts = {"scene": "", "face": ".face", "start": ".geo-dot.geo-soft", "mark": ".geo-dot.geo-text"}
+    parts |= {"legs": "path.geo-line:not(.geo-text, .gap)", "axis": "path.geo-line.geo-text", "word": ".name.geo-text"}
+    for state, found in drawn("SkewExponential", shown, **{key: f".scene {of}".strip() for key, of in parts.items()}):
+        A, B = generator(*state["first"]), generator(*state["second"])
+        plans = {"A": [[A]], "B": [[B]], "orders": [[A, B], [B, A]]}
+        plans["square"] = [[state["e"] * step for step in (A, B, -A, -B)]]
+        see = eye(state)
+        for i, steps in enumerate(plans[state["motion"]]):
+            width = float(found["scene"][i]["viewBox"].split()[2])
+            plane, R = Plane(width / 2, width / 2.2, width / 2.55), made(steps, state["t"])
+            close(plane.spot(found["start"][i]), see(half))
+            close(plane.spot(found["mark"][i]), see(R @ half))
+            corners = [see(p) for p in box_corners(R, half)]
+            for face in found["face"][3 * i : 3 * i + 3]:
+                for point in [point for stroke in plane.strokes(face) for point in stroke]:
+                    assert min(abs(point - corner) for corner in corners) < 0.02
+            legs = [plane.strokes(leg)[0] for leg in found["legs"][4 * i : 4 * i + 4] if leg["d"]]
+            for j, leg in enumerate(legs):
+                ends = [(j + share) / len(steps) for share in (0, 0.5, 1)]
+                if ends[2] <= state["t"]:
+                    for point, t in zip((leg[0], leg[12], leg[-1]), ends):
+                        close(point, see(made(steps, t) @ half))
+            close(legs[-1][-1], see(R @ half))
+        if len(steps) == 1:
+            axis = Rotation.from_matrix(expm(steps[0])).as_rotvec()
+            axis /= np.linalg.norm(axis)
+            tips = sorted((plane.strokes(ray)[0][1] for ray in found["axis"]), key=lambda tip: tip.real)
+            for tip, end in zip(tips, sorted((1.05 * see(axis), -1.05 * see(axis)), key=lambda tip: tip.real)):
+                close(tip, end)
+            (word,) = found["word"]
+            close(plane.at((word["x"], float(word["y"]) - 5)), 1.17 * see(axis))
+
+
+def test_both_dice_are_turned_in_their_orders_and_show_the_right_dots(drawn):  # LR-1
+    def make(stream):
+        angles = {"size": stream.uniform(20, 120), "between": stream.uniform(10, 90)}
+        return angles | look(stream) | {"t": stream.uniform(0.1, 1)}
+
+    parts = {"faces": ".dice svg .face", "dots": ".dice svg .dots"}
+    for state, found in drawn("TwoOrders", states(make, 14), **parts):
+        lean, see, plane = math.radians(state["between"]), eye(state), Plane(0, -8, 92)
+        axes = math.radians(state["size"]) * np.array([[0, 0, 1], [math.sin(lean), 0, math.cos(lean)]])
+        steps = [np.cross(np.eye(3), -axis).T for axis in axes]
+        for die, order in enumerate((steps, steps[::-1])):
+            R = made(order, state["t"])
+            shown = {}
+            for axis, side in itertools.product(range(3), (1, -1)):
+                if R[:, axis] @ on_sphere(state["turn"], state["tilt"]) * side > 1e-6:
+                    shown[axis + 1 if side > 0 else 6 - axis] = see(0.58 * side * R[:, axis])
+            faces, dots = (found[name][3 * die : 3 * die + 3] for name in ("faces", "dots"))
+            corners = [see(p) for p in box_corners(R, 0.58)]
+            for face, spots in zip(faces, dots, strict=True):
+                (outline,) = plane.strokes(face)
+                assert all(min(abs(point - corner) for corner in corners) < 0.02 for point in outline)
+                close(np.mean(outline), shown[spots["d"].count("M")])
+
+
 def lengths_squared(points, metric):
     """Those of points of the plane in a metric."""
     x = np.array([[point.real, point.imag] for point in points])
@@ -396,16 +491,22 @@ def test_tokens_on_the_circle_pull_the_mean_with_their_weights(drawn):  # RF-20
         close(end / abs(end), unit(state["query"]))
 
 
-def test_the_patch_is_marked_where_it_is_on_every_map(drawn):
+def test_the_patch_is_marked_on_every_map_and_the_shift_leads_down_and_to_the_right(drawn):
     def make(stream):
-        return {"row": stream.randint(0, 14), "column": stream.randint(0, 14), "shift": 0.0}
+        return {"row": stream.randint(0, 14), "column": stream.randint(0, 14), "shift": float(stream.randint(0, 9))}
 
-    parts = {"maps": ".map svg", "dot": ".map circle.geo-dot", "rings": "circle.spot"}
+    parts = {"maps": ".map svg", "dot": ".map circle.geo-dot", "rings": "circle.spot", "ways": ".way"}
     for state, found in drawn("LiereGrid", states(make, 12), **parts):
-        cell = float(found["maps"][0]["viewBox"].split()[2]) / 15
+        cell, here = float(found["maps"][0]["viewBox"].split()[2]) / 15, [state["column"] + 0.5, state["row"] + 0.5]
         for mark in (*found["dot"], *found["rings"]):
-            close(SCREEN.spot(mark) / cell, complex(state["column"] + 0.5, -state["row"] - 0.5))
+            close(SCREEN.spot(mark) / cell, complex(here[0], -here[1]))
         assert len(found["rings"]) == 2
+        far = min(state["shift"], 15 - 2 / cell - max(here))
+        ways = [SCREEN.arrows(way) for way in found["ways"] if way["d"]]
+        assert len(ways) == (2 if far * cell > 6 else 0)
+        for ((start, tip),) in ways:
+            close(start / cell, complex(here[0], -here[1]))
+            close((tip - start) / cell, far * (1 - 1j))
 
 
 def test_maps_are_warm_where_numbers_grow_and_cool_where_they_shrink(browser):

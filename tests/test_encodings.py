@@ -20,12 +20,13 @@ from geolib.encodings import (
     build,
     is_name,
 )
-from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
+from geolib.rotations import grid_positions, language_frequencies
 
 WIDTH, HEADS, HEAD_DIM = 48, 2, 24
 GRIDS = [(9,), (3, 4), (2, 3, 2)]
 
 every_method = pytest.mark.parametrize("name", METHODS)
+every_name = pytest.mark.parametrize("name", [*METHODS, "riemannformer+lf", "alibi+lf", "rope-axial+gauss"])
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
 
 
@@ -57,7 +58,7 @@ def test_shapes_and_dtypes_are_kept(name, grid):
             assert after.isfinite().all()
 
 
-@every_method
+@every_name
 @every_grid
 def test_tokens_without_a_place_get_the_identity(name, grid):
     positions, tokens = grid_positions(*grid), math.prod(grid)
@@ -78,7 +79,7 @@ def test_tokens_without_a_place_get_the_identity(name, grid):
             assert torch.equal(whole[..., 2:, 2:], hook)
 
 
-@every_method
+@every_name
 @every_grid
 def test_parameters_get_gradients(name, grid):
     positions, tokens = grid_positions(*grid), math.prod(grid)
@@ -118,21 +119,6 @@ def test_only_a_method_with_positions_breaks_permutation_equivariance():  # RF-P
 # The first methods ---------------------------------------------------------------------------------------------------
 
 
-def test_sinusoidal_table_is_sines_and_cosines():
-    table = build("sinusoidal", width=8, heads=1, grid=(5,)).table(grid_positions(5))
-    for p in range(5):
-        for i in range(4):
-            angle = p / 10000 ** (2 * i / 8)
-            assert_close(table[p, 2 * i : 2 * i + 2], torch.tensor([math.sin(angle), math.cos(angle)]))
-
-
-def test_learned_vectors_belong_to_cells():
-    encoding, x = method("learned", (3, 4)), torch.zeros(1, 2, WIDTH)
-    positions = torch.tensor([[2.0, 1.0], [0.0, 3.0]])
-    got = encoding.embed(x, positions)[0]
-    assert_close(got, torch.stack([encoding.vectors[2, 1], encoding.vectors[0, 3]]))
-
-
 def test_learned_vectors_start_with_the_deviation_asked_for_or_one():
     for asked, deviation in (({}, 1.0), ({"std": 0.02}, 0.02)):
         vectors = Learned(64, (16, 16), **asked).vectors
@@ -164,19 +150,6 @@ def test_turned_pairs_come_out_as_long_as_is_said_and_others_stay():
     a, b = (placed.to_reference(q, q)[0] for placed in (usual, longer))
     assert_close(b[..., :8], 1.5 * a[..., :8])
     assert torch.equal(b[..., 8:], q[..., 8:])
-
-
-def test_rope_on_a_grid_places_cells_by_reading_order():
-    encoding, line = method("rope", (3, 4)), RoPE(language_frequencies(HEAD_DIM))
-    q = heads_of(12)
-    on_grid, _ = encoding.place(grid_positions(3, 4)).to_reference(q, q)
-    on_line, _ = line.place(grid_positions(12)).to_reference(q, q)
-    assert_close(on_grid, on_line)
-
-
-def test_rope_axial_sees_rows_and_columns_apart():
-    encoding = method("rope-axial", (3, 4))
-    assert_close(encoding.frequencies, axial_frequencies(HEAD_DIM, 2))
 
 
 @pytest.mark.parametrize(

@@ -246,12 +246,6 @@ def test_a_model_with_layers_of_its_own_must_be_asked_for_one():  # LR-CODE
         small(layers=2).place(grid_positions(3, 3)).to_reference(*queries(1, 2, 9, 8))
 
 
-def test_generators_are_the_only_parameters():
-    lie = small()
-    assert list(dict(lie.named_parameters())) == ["generators"]
-    assert list(lie.state_dict()) == ["generators", "unit"]
-
-
 @pytest.mark.parametrize("width", [2, 4])
 def test_gradients_of_the_encoding_are_right(width):  # LR-A1
     q, k = queries(1, 2, 5, 4, dtype=torch.float64)
@@ -344,17 +338,6 @@ def test_recomputed_activations_meet_the_same_rotations(reentrant):
     assert_close(ours, lie.generators.grad, atol=1e-4, rtol=1e-4)
 
 
-def test_placed_once_it_serves_many_passes_in_evaluation(exponentials):  # LR-A1
-    lie, positions = small(layers=3).eval(), grid_positions(3, 3)
-    q, k = queries(2, 2, 9, 8)
-    with torch.no_grad():
-        placed = lie.place(positions)
-        results = [placed.layer(i).to_reference(q, k)[0] for _ in range(3) for i in range(3)]
-    assert len(exponentials) == 1
-    for got, R in zip(results[-3:], lie.rotations(positions)):
-        assert_close(got, (R @ q.unflatten(-1, (-1, 4))[..., None]).flatten(-3).detach())
-
-
 def test_copies_and_pickles_turn_by_their_own_generators():
     lie, positions = small(layers=2), grid_positions(3, 3)
     q, k = queries(2, 2, 9, 8)
@@ -367,25 +350,6 @@ def test_copies_and_pickles_turn_by_their_own_generators():
             other.generators.add_(0.1)
             assert (forward(other, q, k, positions) - loss).abs() > 1e-3
     loss.backward()
-
-
-@pytest.mark.parametrize("name", ["liere", "rope-mixed", "visionllama"])
-def test_compiled_or_not_the_scores_are_the_same(name):
-    torch.manual_seed(0)
-    encoding = build(name, width=16, heads=2, grid=(3, 3), layers=2, **({"block": 4} if name == "liere" else {}))
-    positions = grid_positions(3, 3)
-    q, k = (x.requires_grad_() for x in queries(2, 2, 10, 8))
-
-    def scores(q: Tensor, k: Tensor) -> Tensor:
-        placed = encoding.place(positions).behind(1)
-        pairs = (placed.layer(i).to_reference(q, k) for i in range(2))
-        return sum((a @ b.mT).square().sum() for a, b in pairs)
-
-    inputs = [q, k, *encoding.parameters()]
-    eager = torch.autograd.grad(scores(q, k), inputs)
-    compiled = torch.compile(scores, backend="eager", fullgraph=True)
-    for _ in range(2):  # the second pass meets what the first one left
-        assert_close(torch.autograd.grad(compiled(q, k), inputs), eager, atol=1e-4, rtol=1e-4)
 
 
 # Bad input
@@ -439,32 +403,11 @@ def test_spherical_rope_is_relative_along_one_axis_and_on_no_grid(grid):
     assert_close(turned[..., :3].norm(dim=-1), q[..., :3].norm(dim=-1))
 
 
-def test_spherical_rope_turns_about_the_first_axis_first():
-    sphere = build("spherical", width=3, heads=1, grid=(3, 4)).double()
-    q, k = queries(1, 1, 1, 3, dtype=torch.float64)
-    turned, _ = sphere.place(torch.tensor([[0.4, 1.1]], dtype=torch.float64)).to_reference(q, k)
-    about_x, about_y = np.eye(3), np.eye(3)
-    c, s = np.cos([0.4, 1.1]), np.sin([0.4, 1.1])
-    about_x[1:, 1:] = [[c[0], -s[0]], [s[0], c[0]]]
-    about_y[[0, 0, 2, 2], [0, 2, 0, 2]] = [c[1], s[1], -s[1], c[1]]
-    assert_close(turned[0, 0, 0], torch.from_numpy(about_y @ about_x @ q[0, 0, 0].numpy()))
-
-
 def test_spherical_rope_turns_about_the_first_axis_again_for_the_fourth():
     sphere, x = SphericalRoPE(torch.tensor([0.7]), axes=4), queries(1, 1, 1, 3)[0]
     first, fourth = (sphere.place(p[None]).to_reference(x, x)[0] for p in 2.0 * torch.eye(4)[[0, 3]])
     assert_close(fourth, first)
     assert not torch.allclose(fourth, x)
-
-
-def test_spherical_rope_takes_positions_of_each_sample():
-    sphere = build("spherical", width=16, heads=2, grid=(3, 4))
-    q, k = queries(2, 2, 5, 8)
-    positions = torch.rand(2, 5, 2)
-    both, _ = sphere.place(positions).to_reference(q, k)
-    for sample in range(2):
-        alone, _ = sphere.place(positions[sample]).to_reference(q[sample : sample + 1], k[sample : sample + 1])
-        assert_close(both[sample : sample + 1], alone)
 
 
 def test_spherical_rope_needs_three_features_a_head():

@@ -31,7 +31,7 @@ from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_b
 from geolib.lab.records import Folders, device_name
 from geolib.lab.runner import Job, side_by_side
 from geolib.lab.training import Options, Run, is_out_of_memory
-from geolib.lab.watch import Diverged, Stopped, Watch
+from geolib.lab.watch import Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"patch": 8, "width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 2}
@@ -657,10 +657,14 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkey
     def fail(*words, **options):
         raise full
 
+    def half(file):
+        file.write(b"ne")
+        raise full
+
     if call != "write":
         monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", fail)
     with pytest.raises(LabError, match="No space left on device") as error:
-        write_atomically(path, fail if call == "write" else lambda file: file.write(b"new"))
+        write_atomically(path, half if call == "write" else lambda file: file.write(b"new"))
     assert "\n" not in str(error.value)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -716,26 +720,6 @@ def test_the_processors_own_lack_of_memory_is_recognised():
         torch.empty(2**50)
     assert is_out_of_memory(error.value)
     assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
-
-
-def test_a_loss_that_is_not_finite_names_the_checkpoints_epoch_and_step(tmp_path, monkeypatch):
-    usual = Run.update
-
-    def update(self, batch):
-        usual(self, batch)
-        if self.done == 8:
-            self.losses[self.step - 1] = math.nan
-
-    monkeypatch.setattr(Run, "update", update)
-    with pytest.raises(Diverged, match=r"nan at step 3 of epoch 2; .*run\.pt \(epoch 1, step 2\); try a smaller lr"):
-        train(
-            Config("cifar10", **TINY),
-            noise(),
-            device="cpu",
-            checkpoint=tmp_path / "run.pt",
-            checkpoint_seconds=0,
-            quiet=True,
-        )
 
 
 def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monkeypatch):

@@ -131,22 +131,6 @@ def test_the_presets_of_the_page_are_the_defaults_of_the_class(call):
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("gamma", [0.5] * 31, "there must be 32"),
-        ("gamma", [0.5] * 31 + [0.0], "from 0.001 to 1"),
-        ("gamma", [0.5] * 31 + [1.01], "from 0.001 to 1"),
-        ("beta", [1] * 31 + [-0.1], "from 0 to 2"),
-        ("token", 0, "from 1 to 32"),
-        ("theta", 181, "from 0 to 180"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(name, value, message):
-    with pytest.raises(ValueError, match=f"^{name}: got .*{message}"):
-        GateCurves(**{name: value})
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -241,11 +225,3 @@ def test_the_frame_on_the_map_stands_around_the_row_of_the_token(place):
         row, canvas = (place.page.locator(f"#one .map {part}").bounding_box() for part in ("span", "canvas"))
         middle = row["y"] + row["height"] / 2 - canvas["y"]
         assert middle == pytest.approx(canvas["height"] * (token - 0.5) / 32, abs=1.5)
-
-
-def test_running_ends_at_the_last_token(place):
-    place.set(token=31)
-    button = place.page.get_by_role("button", name="Run")
-    button.click()
-    place.page.wait_for_function("models.one.values.token === 32")
-    place.page.wait_for_function("document.querySelector('#one button').textContent === 'Run'")

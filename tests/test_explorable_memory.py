@@ -153,22 +153,6 @@ def test_the_sentence_names_what_comes_back_and_what_was_stored(call):
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("text", "a" * 301, "at most 300 letters"),
-        ("text", 5, "at most 300 letters"),
-        ("ask", "b" * 25, "at most 24 letters"),
-        ("power", 3, "it must be 2, 4 or 6"),
-        ("features", 13, "from 2 to 12"),
-        ("gate", 0.4, "from 0.5 to 1"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(name, value, message):
-    with pytest.raises(ValueError, match=f"^{name}: got .*{message}"):
-        LiveMemory(**{name: value})
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 

@@ -149,14 +149,3 @@ def test_the_three_panels_say_the_same_lengths_and_the_same_score(place):
     assert f"{score:.2f} = {score:.2f} = {score:.2f};" in said
     plain = math.cos(math.radians(state["key_angle"] - state["query_angle"]))
     assert f"plain q · k: {plain:.2f}" in said
-
-
-def test_without_scales_and_turn_every_shape_is_one_circle_and_carrying_changes_nothing(place):
-    place.set(s1=1.0, s2=1.0, theta=0.0)
-    boxes = [shape.bounding_box() for shape in place.page.locator("#one .line .shape:not(.here)").all()]
-    assert len(boxes) == 9
-    assert len({(round(b["width"], 1), round(b["height"], 1)) for b in boxes}) == 1
-    drawn = "() => [...document.querySelectorAll('#one .panels .geo-vector.geo-cool')].map((e) => e.getAttribute('d'))"
-    arrows = place.page.evaluate(drawn)
-    assert len(arrows) == 6
-    assert len(set(arrows)) == 2

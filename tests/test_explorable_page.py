@@ -114,13 +114,6 @@ def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_
     assert call("shares", [[state]])[0] == pytest.approx(expected, abs=3e-7)
 
 
-def test_values_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r"^power: got 5"):
-        PageLeft(power=5)
-    with pytest.raises(ValueError, match=r"^text: got .* it must be a text of at most 600 letters"):
-        PageLeft(text="a" * 601)
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 

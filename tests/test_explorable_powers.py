@@ -11,7 +11,6 @@ from explorable_kit import Place, node_functions, state_of
 from torch.testing import assert_close
 
 from geolib import sympow
-from geolib.explorables import EvenPowers
 
 EVEN = range(2, 17, 2)
 
@@ -76,16 +75,6 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("power", [3, 5, 15])
-def test_an_odd_power_is_refused_by_name(power):  # CS-att
-    with pytest.raises(ValueError, match=f"^power: got {power}; it must be even: .* negative weights"):
-        EvenPowers(power=power)
-    widget = EvenPowers(power=6)
-    with pytest.raises(ValueError, match=f"^power: got {power}; it must be even"):
-        widget.power = power
-    assert widget.power == 6
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -113,36 +102,3 @@ def test_a_hand_moves_the_key_around_the_circle(place, way):
     assert place.values()["angle"] == pytest.approx(90, abs=1)
     assert box["x"] + box["width"] / 2 == pytest.approx(rim["x"] + rim["width"], abs=2)
     assert place.values()["power"] == 2
-
-
-def test_the_power_moves_both_curves_and_beta_only_softmaxs(place):
-    def curves():
-        place.settle()
-        return [place.page.locator(f"#one path.{tone}.geo-line").first.get_attribute("d") for tone in
-                ("geo-warm", "geo-cool")]  # fmt: skip
-
-    first = curves()
-    place.set(beta=9.0)
-    second = curves()
-    assert [a == b for a, b in zip(first, second)] == [True, False]
-    place.set(power=8)
-    third = curves()
-    assert [a == b for a, b in zip(second, third)] == [False, True]
-
-
-def test_the_opposite_key_is_drawn_opposite_and_the_power_takes_it_for_the_same(place):
-    def mark(kind):
-        return [float(place.page.locator(f"#one {kind}").first.get_attribute(name)) for name in ("cx", "cy")]
-
-    rim = place.page.locator("#one .rim")
-    middle, radius = float(rim.get_attribute("cx")), float(rim.get_attribute("r"))
-    place.set(angle=0.0)
-    assert (
-        mark(".geo-dot.geo-warm") == mark(".ring") == pytest.approx([middle + radius, float(rim.get_attribute("cy"))])
-    )
-    place.set(angle=180.0)
-    assert mark(".geo-dot.geo-warm")[0] == pytest.approx(middle - radius, abs=0.1)
-    assert mark(".geo-reach")[0] == pytest.approx(middle - radius, abs=0.1)
-    assert abs(mark(".ring")[0] - middle) < 0.03 * radius  # exp(-4)
-    place.set(angle=90.0)
-    assert mark(".geo-dot.geo-warm") == pytest.approx([middle, float(rim.get_attribute("cy"))], abs=0.1)

@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from geolib.conformal import free_law
 from geolib.encodings import RiemannFormer, RiemannFormerRelative
-from geolib.explorables import ScaleSlider
 
 METHODS = {"both": RiemannFormer, "apart": RiemannFormerRelative}
 
@@ -89,11 +88,6 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
 
 
 # In Python: the traits -----------------------------------------------------------------------------------------------
-
-
-def test_sides_are_two():
-    with pytest.raises(ValueError, match=r"^sides: got 'left'; it is one of both, apart"):
-        ScaleSlider(sides="left")
 
 
 # In a browser --------------------------------------------------------------------------------------------------------

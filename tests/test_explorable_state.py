@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from explorable_kit import Place, node_functions, state_of
 
-from geolib.explorables import ConformalState
-
 # In Node: the numbers ------------------------------------------------------------------------------------------------
 
 
@@ -93,20 +91,6 @@ def test_a_moment_lies_on_the_stroke_of_its_third(call):
 # In Python: the traits -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("gamma", 0, "from 0.01 to 1"),
-        ("turn", 181, "from -180 to 180"),
-        ("token", 12.5, "from 0 to 12"),
-        ("example", "other", "wander, same, once"),
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(name, value, message):
-    with pytest.raises(ValueError, match=f"^{name}: got .*{message}"):
-        ConformalState(**{name: value})
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -147,10 +131,3 @@ def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_
 def test_one_push_without_a_turn_shrinks_along_a_line(place):
     place.set(example="once", turn=0, gamma=0.5, token=4)
     assert "S\u00a0=\u00a0(0.125,\u00a00.000)" in place.page.locator("#one .geo-say").first.text_content()  # 0.5^3
-
-
-def test_running_ends_at_the_last_token(place):
-    place.set(token=11.8)
-    place.page.get_by_role("button", name="Run").click()
-    place.page.wait_for_function("models.one.values.token === 12")
-    place.page.wait_for_function("document.querySelector('#one button').textContent === 'Run'")

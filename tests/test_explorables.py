@@ -76,23 +76,23 @@ def test_the_docstring_explains_every_parameter(name):
 
 @every
 def test_a_value_of_the_wrong_kind_or_range_is_refused_by_name(name):
-    cls, refused = getattr(geolib.explorables, name), 0
+    widget, refused = getattr(geolib.explorables, name)(), 0
     for trait, kind in traits_of(name).items():
-        wrong = [None]
+        wrong, usual = [None], getattr(widget, trait)
         if isinstance(kind, (Real, Whole)):
             wrong = ["much", float("nan"), kind.low - 1, kind.high + 1]
+            wrong += [kind.low + 1] if getattr(kind, "step", 1) > 1 else []
         elif isinstance(kind, Choice):
             wrong = ["no such word"]
         elif isinstance(kind, Reals):
             wrong = [3, [], [float("nan")] * kind.least, [0.0] * (kind.most + 1)]
+            wrong += [[*usual[:-1], kind.low - 1], [*usual[:-1], kind.high + 1]]
         elif isinstance(kind, Text):
             wrong = [3, "a" * (kind.most + 1)]
         for value in wrong:
-            widget = cls()
-            before = getattr(widget, trait)
             with pytest.raises(ValueError, match=f"^{trait}: got "):
                 setattr(widget, trait, value)
-            assert getattr(widget, trait) == before
+            assert getattr(widget, trait) == usual
             refused += 1
     assert refused
 
@@ -328,6 +328,13 @@ def test_a_dark_page_gets_light_ink(pair):
     pair.page.evaluate("document.documentElement.dataset.theme = 'light'")
     pair.settle()
     assert pair.page.evaluate(look) == light
+    # A notebook says it in another way, and where nothing is said the reader's own choice counts.
+    pair.page.emulate_media(color_scheme="dark")
+    pair.page.evaluate("delete document.documentElement.dataset.theme")
+    for lab, wanted in ((" = 'true'", light), (" = 'false'", dark), ("", dark)):
+        pair.page.evaluate(f"{'' if lab else 'delete '}document.body.dataset.jpThemeLight{lab}")
+        pair.settle()
+        assert pair.page.evaluate(look)[0] == wanted[0], lab
 
 
 @every_pair
@@ -352,6 +359,38 @@ def test_nothing_moves_by_itself_and_calm_readers_get_whole_steps(pair):
         if button.text_content() == "Pause":
             button.click()
         pair.page.emulate_media(reduced_motion="no-preference")
+
+
+# What Run moves, and where it ends.
+RUNS = {
+    "ConformalState": ("token", 12),
+    "GateCurves": ("token", 32),
+    "RopeClock": ("shift", 64),
+    "SkewExponential": ("t", 1),
+    "SphereTransport": ("progress", 3),
+    "TwoMirrors": ("shift", 180),
+    "TwoOrders": ("t", 1),
+}
+
+
+@every_pair
+def test_run_goes_until_it_is_told_to_pause_and_stops_at_the_end(pair):
+    button = pair.page.locator("#one").get_by_role("button", name="Run", exact=True)
+    assert button.count() == (pair.name in RUNS)
+    if pair.name not in RUNS:
+        return
+    name, end = RUNS[pair.name]
+    pair.set(**{name: end // 4})
+    button.click()
+    pair.page.wait_for_function("([name, start]) => models.one.values[name] > start", arg=[name, end // 4])
+    pair.page.locator("#one").get_by_role("button", name="Pause").click()
+    paused = pair.values()[name]
+    pair.page.wait_for_timeout(100)
+    assert pair.values()[name] == paused < end
+    pair.set(**{name: end - 1 if end == 32 else 0.99 * end})
+    button.click()
+    pair.page.wait_for_function("([name, end]) => models.one.values[name] === end", arg=[name, end])
+    button.wait_for()
 
 
 @every_pair

@@ -22,7 +22,7 @@ from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.experiments import EXPERIMENTS, h100_seconds, table
-from geolib.lab.files import remove, write_atomically
+from geolib.lab.files import remove
 from geolib.lab.models import ViT, patches
 from geolib.lab.training import Run, learning_rate, pick_device, subset
 from geolib.lab.watch import Diverged, Stopped, Watch
@@ -92,15 +92,6 @@ def one_line(capsys):
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
-
-
-def test_prepared_arrays_come_with_channels_first(prepared):
-    cifar = load("cifar10")
-    arrays = np.load(prepared / "cifar10.npz")
-    assert cifar.x_train.dtype == torch.uint8
-    assert cifar.x_train[5, 2, 7, 9].item() == arrays["x_train"][5, 7, 9, 2]
-    assert cifar.y_test.tolist() == arrays["y_test"].tolist()
-    assert str(prepared) not in cifar.source
 
 
 def test_fingerprint_changes_with_one_pixel(prepared):
@@ -427,14 +418,6 @@ def test_a_few_seconds_on_digits_beat_chance_and_write_nothing(tmp_path, monkeyp
         record.curve("accuracy")
 
 
-def test_seeds_repeat_and_differ(prepared):
-    data = load("cifar10")
-    config = Config("cifar10", "rope", patch=8, augment="crop-flip", **TINY)
-    first, again, other = (train(c, data, quiet=True) for c in (config, config, replace(config, seed=1)))
-    assert timeless(first.metrics) == timeless(again.metrics)
-    assert timeless(first.metrics) != timeless(other.metrics)
-
-
 def test_evaluation_is_the_mean_over_all_test_images(prepared):
     trained = train(Config("cifar10", "rope", patch=8, eval_every=2, **TINY), quiet=True)
     assert ["test_loss" in row for row in trained.metrics] == [False, True, True]
@@ -632,7 +615,8 @@ def test_a_loss_that_is_not_finite_stops_and_names_step_and_checkpoint(prepared,
             self.losses[self.step - 1] = math.nan
 
     monkeypatch.setattr(Run, "update", update)
-    with pytest.raises(Diverged, match=rf"loss is nan at step 3 of epoch 2; the last good checkpoint is {checkpoint}"):
+    said = rf"loss is nan at step 3 of epoch 2; .* is {checkpoint} \(epoch 1, step 2\); try a smaller lr"
+    with pytest.raises(Diverged, match=said):
         train(config, checkpoint=checkpoint, checkpoint_seconds=0, quiet=True)
     assert torch.load(checkpoint, weights_only=True)["progress"][:2] == (1, 2)
     with pytest.raises(Diverged, match=r"step 3 of epoch 2; there is no checkpoint"):
@@ -708,20 +692,6 @@ def test_a_record_comes_back_as_it_was_written(record, prepared, tmp_path):
     assert set(values["versions"]) == {"python", "torch", "geolib"}
     assert values["started"].endswith("+00:00")
     assert text.count('{"epoch"') == 3  # one line for each epoch
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
-    path = tmp_path / "a.json"
-    write_atomically(path, lambda file: file.write(b"old"))
-
-    def half(file):
-        file.write(b"ne")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(LabError, match="No space left on device"):
-        write_atomically(path, half)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_removed_file_takes_what_killed_writers_left_of_it(tmp_path):

@@ -119,7 +119,7 @@ ROWS = [
     ("analysis.shuffled_accuracy", lambda **o: analysis.shuffled_accuracy(ORDERED, FIELDS, LABELS, **o), {"seed": 4}),
     ("analysis.room", lambda **o: analysis.room(BLANK, **o), {"patch": 2}),
     ("causal.CausalAttention", seeded(attended), {"power": 4, "gate_bias": 0.0, "head_dim": 4, "beta_scale": 0.0}),
-    ("causal.Parts", lambda **o: causal.Parts("softmax", causal.Rotary, **o).gates, {"gates": True}),
+    ("causal.Method", lambda **o: causal.Method("softmax", causal.Rotary, **o).gates, {"gates": True}),
     ("data.augmentation.crop_and_flip", drawn(augmentation.crop_and_flip, IMAGES), {"padding": 1}),
     (
         "data.augmentation.random_erasing",

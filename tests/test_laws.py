@@ -126,10 +126,11 @@ def test_float64_in_one_place_is_not_lost_to_float32_in_another(name):
 
 
 @every_name
-def test_whole_positions_in_float32_cost_wide_parameters_no_digits(name):
+def test_whole_positions_in_float32_or_whole_numbers_cost_wide_parameters_no_digits(name):
     encoding, (q, k, _, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
-    wide, narrow = (encoding.place(p).layer(1) for p in (positions, positions.float()))
-    assert_close(weights_of(narrow, q, k, x), weights_of(wide, q, k, x), atol=1e-13, rtol=1e-12)
+    wide, *others = (encoding.place(p).layer(1) for p in (positions, positions.float(), positions.long()))
+    for narrow in others:
+        assert_close(weights_of(narrow, q, k, x), weights_of(wide, q, k, x), atol=1e-13, rtol=1e-12)
 
 
 @every_name

@@ -137,6 +137,39 @@ RF-9 again.
     assert len(of_the_book) >= 10
 
 
+BODY = re.compile(r"(?ms)^:::\{proved\}\n(.*?)^:::$")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb")), ids=lambda path: path.stem
+)
+def test_what_a_chapter_proved_has_its_rows_and_its_own_statements(path):
+    text = markdown_of(path)
+    for body in BODY.findall(text):
+        lines = body.splitlines()
+        assert {label for line in lines for label in line.split()[1:]} <= labels_in(text)
+        stated = ledger.statements_of(path)
+        shown = ledger.proved(ROWS, int(path.stem[:2]), stated, lines)
+        assert shown
+        assert list(shown) == [ledger_id for ledger_id in ROWS if ledger_id in shown]
+        assert set(stated) <= set(shown)
+        for labels in shown.values():
+            assert len(labels) == len(set(labels)), "a statement that names its row needs no line"
+
+
+def test_a_chapter_proved_what_it_names_what_is_its_own_and_what_it_adds():
+    rows = {
+        "RF-1": {"chapter": 4, "section": "here"},
+        "RF-2": {"chapter": 5},
+        "RF-3": {"chapter": 5, "section": "there"},
+        "RF-4": {"chapter": 4},
+    }
+    found = ledger.proved(rows, 4, {"RF-2": ["thm-a"], "XY-1": ["thm-b"]}, ["RF-2 thm-c", "RF-3"])
+    assert found == {"RF-1": [], "RF-2": ["thm-a", "thm-c"], "RF-3": []}
+    with pytest.raises(ValueError, match="RF-9"):
+        ledger.proved(rows, 4, {}, ["RF-9 thm-a"])
+
+
 def test_records_that_the_ledger_names_exist():
     for row in ROWS.values():
         record = row.get("record", "planned")

@@ -20,11 +20,9 @@ from geolib.encodings import (
     METHODS,
     WRAPPERS,
     HalfSplit,
-    LieRE,
     LocalityFocusing,
     Options,
     RoPE,
-    SphericalRoPE,
     build,
     options_of,
 )
@@ -164,16 +162,6 @@ def test_a_step_issues_fewer_operations_than_layers_that_start_from_positions():
 # One call, and a place for every token -------------------------------------------------------------------------------
 
 
-@every_case
-def test_one_call_is_all_the_steps_of_a_layer(name, options):
-    """Written out: carried, scored with the gate, weighed, attenuated; behind a token that has no place."""
-    encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
-    q, k, v = heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
-    placed = encoding.place(grid_positions(*GRID)).behind(1).layer(1)
-    score, omega = scores(placed, q * (WIDTH // HEADS) ** -0.5, k, x)
-    assert_close(placed.attention(q, k, v, x), score.softmax(-1) * omega @ v, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
 def test_tokens_that_have_no_place_are_said(name):
     """A picture of more patches than positions is no reason to shift them all."""
@@ -270,23 +258,6 @@ def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
     turned, _ = encoding.place(torch.tensor([[2**24], [2**24 + 1]])).to_reference(q, q)
     angles = torch.tensor([2.0**24, 2.0**24 + 1], dtype=torch.float64)[:, None]
     assert_close(turned, rotate_pairs(q.double(), angles).float())
-
-
-@pytest.mark.parametrize(
-    ("make", "features"),
-    [
-        (lambda x: RoPE(x[:, None]), 12),
-        (lambda x: LieRE(x.view(1, 1, 6, 1, 1), 2), 12),
-        (lambda x: LieRE(x.view(1, 1, 1, 1, 6), 4), 4),
-        (lambda x: SphericalRoPE(x, axes=1), 18),
-    ],
-    ids=["rope", "planes", "blocks", "triples"],
-)
-def test_positions_with_few_digits_cost_angles_in_float64_none(make, features):
-    encoding, q = make(torch.rand(6, dtype=torch.float64)), torch.randn(1, 1, 5, features, dtype=torch.float64)
-    exact, _ = encoding.place(torch.arange(5.0).double()).to_reference(q, q)
-    for positions in (torch.arange(5), torch.arange(5.0)):
-        assert_close(encoding.place(positions).to_reference(q, q)[0], exact, atol=1e-13, rtol=0)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -801,15 +772,6 @@ def test_a_gate_for_all_samples_reaches_the_fused_kernel_with_all_dimensions(mon
     for causal in (False, True):
         placed.attention(q, q, q, causal=causal)
     assert met == [4, 4]
-
-
-def test_widths_in_float64_are_read_in_float64():  # RF-21
-    focus = LocalityFocusing(Encoding(), heads=1, axes=2, sigma=1.5).double()
-    torch.nn.init.normal_(focus.raw_precision)
-    positions = torch.rand(5, 2)
-    assert_close(
-        focus.place(positions).attenuation(), focus.place(positions.double()).attenuation(), rtol=1e-14, atol=0
-    )
 
 
 @pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale"])

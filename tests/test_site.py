@@ -608,6 +608,8 @@ def test_explorables_stand_out_of_the_column_and_have_numbered_captions(fresh, a
     captions = page.locator(".explorable + .explorable-caption .caption-number").all_text_contents()
     assert len(captions) == page.locator(".explorable").count()
     assert all(re.match(r"Fig(ure|\.) \d", each) for each in captions)
+    words = page.locator(".explorable-caption").all_text_contents()
+    assert not [each for each in words if "with scripts" in each.lower()], "that is said to readers without them"
     wide = fresh(viewport={"width": 1680, "height": 900})
     wide.goto(address + name)
     box = wide.locator(".explorable").first.bounding_box()

@@ -397,13 +397,15 @@ def test_frames_that_stretch_and_then_turn_have_no_origin():  # RF-ORIGIN
     assert_close(preset.scores(back * q, back * k, m + c), preset.scores(q, k, m))
 
 
-def _movers(mappings, moved):
-    """How many independent A make U(m + c) A U(m)^-1 the same at all places: without one the origin is seen."""
-    dim = mappings.shape[-1]
+def _movable(here, there):
+    """Whether there @ B = C @ here, between all places, for invertible B and C: where not, the origin is seen."""
+    dim = here.shape[-1]
     units = torch.eye(dim * dim, dtype=F64).view(-1, dim, dim)
-    found = moved[:, None] @ units @ torch.linalg.inv(mappings)[:, None]
-    sizes = torch.linalg.svdvals((found - found[0]).flatten(2).mT.flatten(0, 1))
-    return int((sizes < 1e-8 * sizes[0]).sum())
+    both = torch.cat([there[:, :, None] @ units, -units @ here[:, :, None]], 2).transpose(0, 2).flatten(1)
+    sides, sizes, _ = torch.linalg.svd(both, full_matrices=False)
+    free = sides[:, sizes < 1e-8 * sizes[0]]
+    mixed = (free @ _random(free.shape[1])).view(2, dim, dim)
+    return bool((torch.linalg.svdvals(mixed)[:, -1] > 1e-6).all())
 
 
 @pytest.mark.parametrize(
@@ -414,6 +416,9 @@ def _movers(mappings, moved):
         ("riemannformer", {"law": "slow"}, True),
         ("liere", {}, True),
         ("liere", {"block": 2}, False),
+        ("spherical", {}, False),
+        ("riemannformer-general", {}, True),
+        ("riemannformer-diagonal", {}, False),
     ],
 )
 def test_which_methods_know_where_zero_is(name, options, seen):  # RF-ORIGIN
@@ -422,11 +427,12 @@ def test_which_methods_know_where_zero_is(name, options, seen):  # RF-ORIGIN
         each.data.copy_(0.3 * _random(*each.shape))
     every = torch.eye(DIM, dtype=F64)[None, :, None].expand(-1, -1, 9, -1)  # each unit vector at each place
 
-    def mappings(positions):
-        return encoding.place(positions).to_reference(every, every)[0][0].permute(1, 2, 0)
+    def scores(positions):  # the matrix between the query and the key of each two places
+        q, k = encoding.place(positions).to_reference(every, every)
+        return torch.einsum("imd,jnd->mnij", q[0], k[0])
 
     places = grid_positions(3, 3).double()
-    assert (_movers(mappings(places), mappings(places + torch.tensor([1.3, 0.4]))) == 0) is seen
+    assert _movable(scores(places), scores(places + torch.tensor([1.3, 0.4]))) is not seen
 
 
 def test_a_frame_among_a_thousand_has_the_condition_that_it_has_alone():  # RF-5

@@ -2,11 +2,14 @@
 
 A line of ``chapter-map`` is ``FILE | title while it is unwritten | question``. A chapter that the book holds is linked
 by its own title; another one says that it is planned. A line of ``tracks`` is ``NAME | FILE FILE ...``: a way through
-the book, where each chapter needs those before it.
+the book, where each chapter needs those before it, and how long it takes to read.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import times
 from docutils import nodes
 from house import chapter_number
 from sphinx import addnodes
@@ -71,10 +74,21 @@ class Tracks(SphinxDirective):
         return [nodes.container("", *(self.track(line) for line in self.content if line.strip()), classes=["tracks"])]
 
     def track(self, line: str) -> nodes.container:
-        """A name and its steps."""
-        name, _, files = (part.strip() for part in line.partition("|"))
+        """A name, its hours and its steps."""
+        name, files = (part.strip() for part in line.split("|"))
         steps = nodes.enumerated_list("", *(self.step(file) for file in files.split()), classes=["track"])
-        return nodes.container("", nodes.paragraph("", "", nodes.strong(text=name)), steps)
+        head = nodes.paragraph("", "", nodes.strong(text=name), nodes.Text(self.hours(files.split())))
+        return nodes.container("", head, steps)
+
+    def hours(self, files: list[str]) -> str:
+        """How long the chapters take to read; nothing while one of them is planned."""
+        paths = [Path(self.env.srcdir) / "chapters" / f"{file}.ipynb" for file in files]
+        if not all(path.is_file() for path in paths):
+            return ""
+        for path in paths:
+            self.env.note_dependency(str(path))
+        seconds = sum(times.times(times.cells_of(path)).read for path in paths)
+        return f", about {times.in_words(seconds)} to read"
 
     def step(self, file: str) -> nodes.list_item:
         """A chapter: its number and its title."""

@@ -129,6 +129,14 @@ def stem(state: dict[str, Any], key: str) -> str:
     return module if key == "_esm" else f"{module}-{key.strip('_')}"
 
 
+def say_that_it_moves(app: Sphinx, document: nodes.document) -> None:
+    """In the caption of a still, for paper and for readers without scripts; the widget host takes it away."""
+    for figure in document.findall(nodes.figure):
+        caption = figure.next_node(nodes.caption)
+        if "explorable-still" in figure[0]["classes"] and caption and "with scripts" not in caption.astext().lower():
+            caption += nodes.Text(" With scripts it can be moved.")
+
+
 def name_chapters(app: Sphinx, document: nodes.document) -> None:
     """Under each explorable of the gallery, the chapters that show it too."""
     if app.env.docname != GALLERY:
@@ -155,6 +163,7 @@ def link_to(page: str, here: str) -> addnodes.pending_xref:
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the above."""
     app.connect("doctree-read", depend_on_heights)
+    app.connect("doctree-read", say_that_it_moves)
     app.connect("doctree-read", name_chapters)
     app.connect("build-finished", lighten_pages)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

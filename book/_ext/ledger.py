@@ -3,6 +3,8 @@
 - ``ledger-table`` renders one group of book/ledger.yml: each statement, and a line that says what stands behind it
   and opens to the places. Beside the section that a row names it links the numbered statements of the chapters that
   name the row, found by reading the chapters: what is written cannot be missed.
+- ``proved`` is what a chapter proved: a folded table of the rows that its statements name or that belong to it. A line
+  of its body, ``RF-13 prop-flip prop-slope``, adds statements that bear on a row and do not name it.
 - An id such as RF-9 in the text of any page, notebook or docstring becomes a link to its row; an id of a known kind
   that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from typing import Any
 import folds
 import yaml
 from docutils import nodes
+from docutils.statemachine import StringList
+from house import chapter_number
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -71,12 +75,46 @@ def statements(chapters: Path) -> dict[str, list[str]]:
     """The labels of the numbered statements that name an id, by id, in the order of the chapters."""
     found: dict[str, list[str]] = {}
     for path in sorted(chapters.glob("*.ipynb")):
-        cells = json.loads(path.read_text("utf-8"))["cells"]
-        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-        for _, _, label, body in STATEMENT.findall(text):
-            for ledger_id in dict.fromkeys(ids_in(body)):
-                found.setdefault(ledger_id, []).append(label)
+        for ledger_id, labels in statements_of(path).items():
+            found.setdefault(ledger_id, []).extend(labels)
     return found
+
+
+def statements_of(chapter: Path) -> dict[str, list[str]]:
+    """The same for one chapter's notebook."""
+    cells = json.loads(chapter.read_text("utf-8"))["cells"]
+    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    found: dict[str, list[str]] = {}
+    for _, _, label, body in STATEMENT.findall(text):
+        for ledger_id in dict.fromkeys(ids_in(body)):
+            found.setdefault(ledger_id, []).append(label)
+    return found
+
+
+def proved(
+    ledger: dict[str, dict[str, Any]], number: int, stated: dict[str, list[str]], more: Iterable[str]
+) -> dict[str, list[str]]:
+    """The rows of what a chapter proved, in the ledger's order, each with the labels of its statements.
+
+    Parameters
+    ----------
+    ledger : dict
+        All rows by id.
+    number : int
+        The chapter's number.
+    stated : dict
+        What `statements_of` finds in the chapter.
+    more : iterable of str
+        Lines of an id and the labels of statements that bear on it; ValueError for an id that is no row.
+    """
+    found = {ledger_id: list(labels) for ledger_id, labels in stated.items() if ledger_id in ledger}
+    for line in more:
+        ledger_id, *labels = line.split()
+        if ledger_id not in ledger:
+            raise ValueError(f"{ledger_id} is no row of the ledger")
+        found[ledger_id] = [*found.get(ledger_id, []), *labels]
+    own = [name for name, row in ledger.items() if row["chapter"] == number and row.get("section", PLANNED) != PLANNED]
+    return {name: found.get(name, []) for name in ledger if name in found or name in own}
 
 
 def ids_in(text: str) -> Iterator[str]:
@@ -225,6 +263,51 @@ class LedgerTable(SphinxDirective):
         return link
 
 
+BOX = """\
+:::{{admonition}} What was proved
+:class: proved dropdown
+| ledger | statement | derived in | function | test |
+|---|---|---|---|---|
+{}
+
+All rows: {{doc}}`/book/ledger`.
+:::"""
+
+
+class Proved(SphinxDirective):
+    """``proved``: a chapter's rows of the ledger, folded."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The folded table."""
+        path, page = ledger_path(self.env), Path(self.env.doc2path(self.env.docname))
+        self.env.note_dependency(str(path))
+        number = chapter_number(self.env.docname)
+        if number is None:
+            raise self.error("proved: this page is no chapter")
+        ledger = rows(path)
+        try:
+            found = proved(ledger, number, statements_of(page), self.content)
+        except ValueError as problem:
+            raise self.error(f"proved: {problem}") from problem
+        lines = [self.line(ledger[ledger_id], labels) for ledger_id, labels in found.items()]
+        box = nodes.container()
+        self.state.nested_parse(StringList(BOX.format("\n".join(lines)).splitlines(), path.name), 0, box)
+        return box.children
+
+    def line(self, row: dict[str, Any], labels: list[str]) -> str:
+        """A row's line of the table."""
+        section = row.get("section", PLANNED)
+        derived = [f"{{prf:ref}}`{label}`" for label in labels]
+        derived = derived or [f"{{ref}}`{section}`"] * (section != PLANNED)
+        functions = [f"`{name.split('.')[-1]}`" for name in named(row, "functions")]
+        tests = [name.partition("::test_")[2].replace("_", " ") for name in named(row, "tests")]
+        statement = row["statement"].strip().replace("|", r"\|")
+        cells = (row["id"], statement, ", ".join(derived), ", ".join(functions), "; ".join(tests))
+        return f"| {' | '.join(cells)} |"
+
+
 def standing(row: dict[str, Any], stated: list[str]) -> str:
     """What stands behind a row, in a few words: proved in chapter 3, implemented, 7 tests."""
     tests, record = len(named(row, "tests")), row.get("record")
@@ -288,5 +371,6 @@ def joined(parts: list[nodes.Node], mark: str) -> Iterator[nodes.Node]:
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the directive and the transform."""
     app.add_directive("ledger-table", LedgerTable)
+    app.add_directive("proved", Proved)
     app.add_transform(LinkLedgerIds)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -29,7 +29,7 @@ UNGRADED = 20
 KINDS = (
     (re.compile(r"prf:proof|admonition.*\baside\b"), "proof"),
     (re.compile(r"exercise|solution\b|admonition.*\btip\b"), "solve"),
-    (re.compile(r"symbols|admonition.*\bproved\b"), "none"),
+    (re.compile(r"symbols|proved|admonition.*\bproved\b"), "none"),
 )
 WORD, FORMULA, DISPLAY = re.compile(r"\w+"), re.compile(r"\$[^$]+\$"), re.compile(r"(?s)\$\$.+?\$\$")
 MARKED = re.compile(r"\{(?:index|term)\}`([^`<]*?)(?: <[^>]*>)?`")  # words of the text, in the index or the glossary

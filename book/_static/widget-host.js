@@ -95,7 +95,7 @@
     if (!words) return;
     const copy = document.createElement("div");
     copy.className = "explorable-caption";
-    copy.innerHTML = words.innerHTML.replace(/\s*With scripts[^.]*\./, "");
+    copy.innerHTML = words.innerHTML.replace(/\s*(With scripts[^.]*|It moves with scripts)\./, "");
     copy.querySelectorAll("[id]").forEach((each) => each.removeAttribute("id"));
     copy.querySelectorAll(".headerlink").forEach((each) => each.remove());
     el.after(copy);

@@ -96,7 +96,7 @@ class Real(traitlets.Float):
 
 
 class Whole(traitlets.Int):
-    """A whole number from ``low`` to ``high``, both included; live both ways."""
+    """A whole number from ``low`` to ``high``, both included, or each ``step``-th of them; live both ways."""
 
     def __init__(self, default: int, low: int, high: int, step: int = 1):
         super().__init__(default)
@@ -111,10 +111,11 @@ class Whole(traitlets.Int):
         """The value as an int; ValueError when it is none or out of range."""
         whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
         require(
-            whole and self.low <= value <= self.high,
+            whole and self.low <= value <= self.high and (value - self.low) % self.step == 0,
             self.name or "",
             value,
-            f"it must be a whole number from {self.low} to {self.high}",
+            f"it must be a whole number from {self.low} to {self.high}"
+            + (f", in steps of {self.step}" if self.step > 1 else ""),
         )
         return int(value)
 

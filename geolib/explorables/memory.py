@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import traitlets
-
-from geolib._checks import require
 from geolib.explorables._widget import Explorable, Real, Text, Whole, assemble
 
 
@@ -46,8 +43,3 @@ class LiveMemory(Explorable):
     power = Whole(2, low=2, high=6, step=2)
     features = Whole(8, low=2, high=12)
     gate = Real(1.0, low=0.5, high=1)
-
-    @traitlets.validate("power")
-    def _even(self, proposal: traitlets.Bunch) -> int:
-        require(proposal.value % 2 == 0, "power", proposal.value, "it must be 2, 4 or 6")
-        return proposal.value

@@ -34,31 +34,43 @@ export function engine() {
     return Array.from({ length: grid[0] * grid[1] }, (_, i) => [row + Math.floor(i / grid[1]), column + (i % grid[1])]);
   }
 
+  const spare = []; // matrices to compute in, by their side
+
   /** exp(A) of a matrix in one row, n to a side: eight terms of Taylor's series where they are small, squared. */
   function expm(a, n) {
-    const rows = Array.from({ length: n }, (_, i) => a.slice(i * n, i * n + n).reduce((s, x) => s + Math.abs(x), 0));
-    const size = Math.max(...rows);
-    const squarings = Math.max(0, Math.ceil(Math.log2(size || 1)) + 1), one = a.map((x) => x * 2 ** -squarings);
-    const times = (x, y) => {
-      const z = new Float64Array(n * n);
-      for (let i = 0; i < n; i++) {
-        for (let k = 0; k < n; k++) {
-          const left = x[i * n + k];
-          for (let j = 0; j < n; j++) z[i * n + j] += left * y[k * n + j];
+    let size = 0;
+    for (let i = 0; i < n; i++) {
+      let row = 0;
+      for (let j = 0; j < n; j++) row += Math.abs(a[i * n + j]);
+      size = Math.max(size, row);
+    }
+    const squarings = Math.max(0, Math.ceil(Math.log2(size || 1)) + 1);
+    const [one, two, three, ...room] = (spare[n] ??= Array.from({ length: 5 }, () => new Float64Array(n * n)));
+    for (let i = 0; i < n * n; i++) one[i] = a[i] * 2 ** -squarings;
+    const times = (x, y, z) => {
+      for (let i = 0; i < n * n; i += n) {
+        for (let j = 0; j < n; j++) {
+          let sum = 0;
+          for (let k = 0, at = j; k < n; k++, at += n) sum += x[i + k] * y[at];
+          z[i + j] = sum;
         }
       }
       return z;
     };
-    const two = times(one, one), three = times(two, one); // the series is a polynomial in the cube
+    times(one, one, two);
+    times(two, one, three); // the series is a polynomial in the cube
     const with3 = (z, c0, c1, c2) => {
       for (let i = 0; i < n * n; i++) z[i] += c1 * one[i] + c2 * two[i] + (i % (n + 1) ? 0 : c0);
       return z;
     };
-    let sum = with3(new Float64Array(n * n), 1 / 720, 1 / 5040, 1 / 40320);
-    sum = with3(times(sum, three), 1 / 6, 1 / 24, 1 / 120);
-    sum = with3(times(sum, three), 1, 1, 1 / 2);
-    for (let k = 0; k < squarings; k++) sum = times(sum, sum);
-    return sum;
+    let sum = with3(room[0].fill(0), 1 / 720, 1 / 5040, 1 / 40320), other = room[1];
+    const next = (x, y) => { [sum, other] = [times(x, y, other), sum]; };
+    next(sum, three);
+    with3(sum, 1 / 6, 1 / 24, 1 / 120);
+    next(sum, three);
+    with3(sum, 1, 1, 1 / 2);
+    for (let k = 0; k < squarings; k++) next(sum, sum);
+    return sum.slice();
   }
 
   const found = new WeakMap(); // exponentials by place: a sheet that moves stands mostly where it stood

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import traitlets
-
-from geolib._checks import require
 from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 
@@ -36,9 +33,3 @@ class EvenPowers(Explorable):
     power = Whole(2, low=2, high=16, step=2)
     beta = Real(2.0, low=0, high=16)
     angle = Real(60.0, low=-180, high=180)
-
-    @traitlets.validate("power")
-    def _even(self, proposal: traitlets.Bunch) -> int:
-        value = proposal.value
-        require(value % 2 == 0, "power", value, "it must be even: an odd power gives negative weights")
-        return value

@@ -15,9 +15,9 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -64,11 +64,8 @@ def _bench(options: argparse.Namespace) -> int:
     rows = []
     for row in module.run():
         rows.append(row)
-        print(
-            ", ".join(
-                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
-            )
-        )
+        words = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+        print(", ".join(words))
     if hasattr(module, "table"):
         print(module.table(rows))
     if options.record is not None:
@@ -114,11 +111,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m geolib.lab", description="Train small models on real data and keep records.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
-    command = commands.add_parser("list", help="the experiments and what each needs")
-    command.set_defaults(act=_list)
+    def add(name: str, act: Callable[[argparse.Namespace], int], **words: Any) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, **words)
+        command.set_defaults(act=act)
+        return command
 
-    command = commands.add_parser(
+    add("list", _list, help="the experiments and what each needs")
+
+    command = add(
         "run",
+        _run,
         help="run an experiment and record it",
         description="Train what an experiment has no record of yet, record each run, and print the table.",
         epilog=(
@@ -139,10 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
-        "--step",
-        choices=STEP_FORMS,
-        default="auto",
-        help="of a training step on a GPU; auto: the fastest",
+        "--step", choices=STEP_FORMS, default="auto", help="of a training step on a GPU; auto: the fastest"
     )
     command.add_argument(
         "--precision",
@@ -153,33 +152,27 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--dry-run", action="store_true", help="show the plan and what it should take; run nothing")
     command.add_argument("--again", action="store_true", help="also what has a record")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
-    command.set_defaults(act=_run)
 
-    command = commands.add_parser("job")  # for run --jobs alone, so without a line in the help
-    command.set_defaults(act=_job)
+    add("job", _job)  # for run --jobs alone, so without a line in the help
 
-    command = commands.add_parser("table", help="an experiment's table, from its records")
+    command = add("table", _table, help="an experiment's table, from its records")
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", metavar="|".join(SCALES), help="full, and what else has records")
     command.add_argument("--format", choices=("plain", "markdown"), default="plain")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
-    command.set_defaults(act=_table)
 
-    command = commands.add_parser("pending", help="runs without a record, most important first")
+    command = add("pending", _pending, help="runs without a record, most important first")
     command.add_argument("--scale", default="full", metavar="|".join(SCALES), help="full when not given")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
-    command.set_defaults(act=_pending)
 
-    command = commands.add_parser("bench", help="measure what a module's fast form gains; minutes")
+    command = add("bench", _bench, help="measure what a module's fast form gains; minutes")
     command.add_argument("name", metavar="|".join(BENCHES))
     command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
     command.add_argument("--plot", type=Path, metavar="FILE", help="draw the rows there, where the bench has a picture")
-    command.set_defaults(act=_bench)
 
-    command = commands.add_parser("first-contact", help="what works on this machine, in a report; ten minutes on a GPU")
+    command = add("first-contact", _first_contact, help="what works on this machine, in a report; ten minutes on a GPU")
     command.add_argument("--out", type=Path, metavar="DIR", required=True, help="the report and what its runs leave")
     command.add_argument("--only", action="append", default=[], metavar="WORD", help="parts with a word in their names")
-    command.set_defaults(act=_first_contact)
 
     command = commands.add_parser("data", help="data sets")
     actions = command.add_subparsers(required=True, metavar="ACTION", parser_class=_Parser)
@@ -195,7 +188,7 @@ def _seed(word: str) -> int:
     return int(word)
 
 
-def known_scale(name: str) -> str:
+def _known_scale(name: str) -> str:
     """The name of a scale; LabError for one that no experiment could have."""
     if name not in SCALES:
         raise LabError(f"unknown scale {name!r}; there are {', '.join(SCALES)}")
@@ -262,7 +255,7 @@ def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     here = Machine.at_hand(chosen, options.jobs, torchrun_size())
     return Request(
         what=find_runnable(options.name),
-        scale=known_scale(options.scale),
+        scale=_known_scale(options.scale),
         folders=_folders(options),
         machine=Machine.h100(options.jobs) if planned_for_a_gpu else here,
         seeds=options.seeds,
@@ -315,7 +308,7 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _pending(options: argparse.Namespace) -> int:
-    scale, chosen = known_scale(options.scale), pick_device(None)
+    scale, chosen = _known_scale(options.scale), pick_device(None)
     records, problems = sift(options.out or RECORDED)
     done = {record.name for record in records}
     # The full runs are planned for a GPU; where there is none, for the one that is assumed.

@@ -11,7 +11,7 @@ Sizes of layers or heads that are 1 mean that all of them share what is learned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ from geolib.lab.training import DocumentRun, Run
 from geolib.lie import nearest_commuting, shift_deviation, skew_matrix, spectrum, upper_entries
 from geolib.rotations import grid_positions, rescale_positions
 
-Nested = float | list["Nested"]
+_Nested = float | list["_Nested"]
 """A number, or lists of numbers in lists."""
 
 BATCH = 500
@@ -38,17 +38,10 @@ BATCH = 500
 
 
 def learned_scales(model: ViT) -> Tensor | None:
-    """The scales s of RiemannFormer's metric.
+    """The scales s of RiemannFormer's metric, (layers or 1, heads or 1, axes); None where nothing has a scale.
 
-    Parameters
-    ----------
-    model : ViT
-
-    Returns
-    -------
-    Tensor or None
-        (layers or 1, heads or 1, axes); of the diagonal and the general metric (layers or 1, heads or 1, pairs, 2).
-        The metric at position m is s^m (of the slow law, s to the logarithm of 1 + m). None where nothing has a scale.
+    Of the diagonal and the general metric (layers or 1, heads or 1, pairs, 2). The metric at position m is s^m, of the
+    slow law s to the logarithm of 1 + m.
 
     Source: RF-6, RF-6a.
     """
@@ -83,18 +76,9 @@ def learned_angles(model: ViT) -> Tensor | None:
 
 
 def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
-    """How much the rotations between two places of the picture change when both places move alike.
+    """The mean of ``shift_deviation`` over all generators and draws of two places and a shift; None without LieRE.
 
-    Parameters
-    ----------
-    model : ViT
-    draws : int
-        Two places and a shift, uniform among those that keep both inside the picture; always the same ones.
-
-    Returns
-    -------
-    float or None
-        The mean of ``shift_deviation`` over the draws and all generators. None without LieRE.
+    Draws are uniform among those that keep both places inside the picture, and always the same ones.
 
     Source: LR-SHIFT.
     """
@@ -198,21 +182,7 @@ def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
 
 
 def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | None = None) -> Tensor:
-    """Each image with its patches in an order of its own, drawn uniformly.
-
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, *sizes)
-        Any dtype.
-    patch : int or tuple of int
-        Pixels along its sides; they divide the sizes.
-    generator : torch.Generator or None
-        Of the CPU.
-
-    Returns
-    -------
-    Tensor, as images
-        No pixel is changed; only patches move.
+    """Each image (batch, channels, *sizes) with its patches in an order of its own, drawn uniformly.
 
     Source: LR-T3.
     """
@@ -227,21 +197,9 @@ def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | N
 
 
 def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """Accuracy after the patches of every image are shuffled; the model's positions stay where they are.
+    """Accuracy after the patches of every image are shuffled, by a seed; the model's positions stay where they are.
 
-    Parameters
-    ----------
-    model : ViT or Run
-        A model takes images as floats, standardised; a run takes them as they are stored.
-    images : Tensor, (images, channels, *sizes)
-    labels : Tensor, (images,)
-    seed : int
-        Decides every image's order.
-
-    Returns
-    -------
-    float
-        In [0, 1]. A model without positions keeps its accuracy.
+    A model takes images as floats, standardised; a run takes them as they are stored.
 
     Source: LR-T3, RF-PE.
     """
@@ -272,7 +230,12 @@ def moved_accuracy(run: Run, shift: int) -> float:
     """
     net = run.model
     with larger_tables(net, shift, run.config.method_options.get("std", 1.0)), standing_at(net, net.positions + shift):
-        return _accuracy(net, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
+        return _tested(run, run.test_images)
+
+
+def _tested(run: Run, images: Tensor) -> float:
+    """Accuracy on images whose labels are those of the test images."""
+    return _accuracy(run.model, run.scores, run.test_labels, iter(images.split(BATCH)))
 
 
 def larger_tables(net: ViT, cells: int, std: float) -> AbstractContextManager[None]:
@@ -285,21 +248,20 @@ def larger_tables(net: ViT, cells: int, std: float) -> AbstractContextManager[No
         vectors[tuple(map(slice, table.grid))] = table.vectors.detach()
         return vectors
 
-    return _with_tables(net, larger)
+    return _replaced("vectors", {table: nn.Parameter(larger(table)) for table in _tables(net)})
 
 
 @contextmanager
-def _with_tables(net: ViT, make: Callable[[Learned], Tensor]) -> Iterator[None]:
-    """Inside, each table of learned vectors is what is made of it."""
-    tables = _tables(net)
-    trained = [table.vectors for table in tables]
-    for table in tables:
-        table.vectors = nn.Parameter(make(table))
+def _replaced(name: str, values: Mapping[Any, Tensor]) -> Iterator[None]:
+    """Inside, a tensor that modules have under this name is another one."""
+    before = {module: getattr(module, name) for module in values}
+    for module, value in values.items():
+        setattr(module, name, value)
     try:
         yield
     finally:
-        for table, old in zip(tables, trained):
-            table.vectors = old
+        for module, value in before.items():
+            setattr(module, name, value)
 
 
 def room(images: Tensor, patch: Patch = 1) -> int:
@@ -326,7 +288,7 @@ def carried_accuracy(run: Run, shift: int) -> float:
     require(0 <= shift <= there, "shift", shift, f"the pictures have room for 0 to {there}")
     steps = tuple(shift * side for side in patch_sides(run.model.patch, 2))
     carried = run.test_images.roll(steps, (2, 3))
-    return _accuracy(run.model, run.scores, run.test_labels, iter(carried.split(BATCH)))
+    return _tested(run, carried)
 
 
 # Without the order of turns ------------------------------------------------------------------------------------------
@@ -357,12 +319,8 @@ def without_order(run: Run) -> dict[str, Any]:
 
 def _accuracy_with(run: Run, lie: LieRE, generators: Tensor) -> float:
     """Accuracy on the test images with other generators."""
-    trained = lie.generators
-    lie.generators = nn.Parameter(generators.detach())
-    try:
-        return _accuracy(run.model, run.scores, run.test_labels, iter(run.test_images.split(BATCH)))
-    finally:
-        lie.generators = trained
+    with _replaced("generators", {lie: nn.Parameter(generators.detach())}):
+        return _tested(run, run.test_images)
 
 
 # Resized ------------------------------------------------------------------------------------------------------------
@@ -395,7 +353,7 @@ def rescaled_accuracy(run: Run, pixels: int) -> float:
     trained, grid = _grids(run, pixels)
     cells = grid_positions(*grid)
     positions = cells if _tables(net) else rescale_positions(cells, trained, grid)
-    with stretched_tables(net, grid), standing_at(net, positions):
+    with _stretched_tables(net, grid), standing_at(net, positions):
         return _accuracy(net, run.scores, run.test_labels, resized(run.test_images, pixels))
 
 
@@ -421,25 +379,19 @@ def _grids(run: Run, pixels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return trained, now
 
 
-@contextmanager
-def standing_at(net: ViT, positions: Tensor) -> Iterator[None]:
+def standing_at(net: ViT, positions: Tensor) -> AbstractContextManager[None]:
     """Inside, the model's tokens stand at these positions."""
-    before = net.positions
-    net.positions = positions.to(before)
-    try:
-        yield
-    finally:
-        net.positions = before
+    return _replaced("positions", {net: positions.to(net.positions)})
 
 
-def stretched_tables(net: ViT, grid: tuple[int, ...]) -> AbstractContextManager[None]:
+def _stretched_tables(net: ViT, grid: tuple[int, ...]) -> AbstractContextManager[None]:
     """Inside, each table of learned vectors is interpolated linearly onto a grid of another size."""
 
     def stretched(table: Learned) -> Tensor:
         rows = table.vectors.detach().movedim(-1, 0)[None]
         return F.interpolate(rows, grid, mode=_LINEAR[len(grid)], align_corners=False)[0].movedim(0, -1)
 
-    return _with_tables(net, stretched)
+    return _replaced("vectors", {table: nn.Parameter(stretched(table)) for table in _tables(net)})
 
 
 def _tables(net: ViT) -> list[Learned]:
@@ -491,7 +443,7 @@ def _of_generators(run: Run) -> dict[str, Any]:
     return kept
 
 
-def seven_digits(values: Tensor) -> Nested:
+def seven_digits(values: Tensor) -> _Nested:
     """Nested lists with seven significant digits, all that float32 has."""
     if values.dim() == 0:
         return float(f"{values.item():.7g}")

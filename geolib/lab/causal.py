@@ -245,7 +245,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Method:
     """What a method is made of."""
 
     kernel: str
@@ -254,16 +254,16 @@ class Parts:
 
 
 # In the order of the tables.
-METHODS: dict[str, Parts] = {
-    "none": Parts("softmax", lambda *sizes: Still()),
-    "softmax": Parts("softmax", Rotary),
-    "fox": Parts("softmax", Rotary, gates=True),
-    "sympow": Parts("power", Rotary),
-    "sympow+gates": Parts("power", Rotary, gates=True),
-    "sympow+rotations": Parts("power", TurnedByData),
-    "conformal-sympow": Parts("power", TurnedByData, gates=True),
-    "sympow+liere": Parts("power", Dense, gates=True),
-    "linear+gates": Parts("linear", Rotary, gates=True),
+METHODS: dict[str, Method] = {
+    "none": Method("softmax", lambda *sizes: Still()),
+    "softmax": Method("softmax", Rotary),
+    "fox": Method("softmax", Rotary, gates=True),
+    "sympow": Method("power", Rotary),
+    "sympow+gates": Method("power", Rotary, gates=True),
+    "sympow+rotations": Method("power", TurnedByData),
+    "conformal-sympow": Method("power", TurnedByData, gates=True),
+    "sympow+liere": Method("power", Dense, gates=True),
+    "linear+gates": Method("linear", Rotary, gates=True),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -114,29 +114,18 @@ class Config:
         else:
             check_name(self.method, "method")
             require(self.context is None, "context", self.context, "it is for data sets of documents")
-        for name in ("width", "heads", "layers", "epochs", "batch", "eval_every"):
-            require(_whole(getattr(self, name), 1), name, getattr(self, name), "it must be a whole number above 0")
-        for name in ("train_size", "test_size"):
+        for names, is_valid, allowed in _RULES:
+            for name in names:
+                require(is_valid(getattr(self, name)), name, getattr(self, name), f"it must be {allowed}")
+        for name, known in (("pool", _POOLS), ("schedule", _SCHEDULES), ("augment", AUGMENTATIONS)):
             came = getattr(self, name)
-            require(came is None or _whole(came, 1), name, came, "it must be None or a whole number above 0")
-        for name in ("warmup", "seed"):
-            require(_whole(getattr(self, name), 0), name, getattr(self, name), "it must be a whole number, 0 or above")
-        for name in ("mlp_ratio", "lr"):
-            require(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "it must be above 0")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "it must be 0 or above")
-        for name in ("dropout", "label_smoothing"):
-            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "it must be in [0, 1)")
-        for name, allowed in (("pool", POOLS), ("schedule", SCHEDULES), ("augment", AUGMENTATIONS)):
-            require(
-                getattr(self, name) in allowed, name, repr(getattr(self, name)), f"it is one of {', '.join(allowed)}"
-            )
-        known = self.precision is None or self.precision in PRECISIONS
-        require(known, "precision", repr(self.precision), f"it is None or one of {', '.join(PRECISIONS)}")
+            require(came in known, name, repr(came), f"it is one of {', '.join(known)}")
+        named = self.precision is None or self.precision in PRECISIONS
+        require(named, "precision", repr(self.precision), f"it is None or one of {', '.join(PRECISIONS)}")
         pair = self.randaugment
         holds = isinstance(pair, list | tuple) and len(pair) == 2 and _whole(pair[0], 1) and _whole(pair[1], 0)
         meaning = f"it must be two whole numbers: operations above 0, a magnitude of 0 ... {MAGNITUDES - 1}"
         require(holds and pair[1] < MAGNITUDES, "randaugment", repr(pair), meaning)
-        require(0 <= self.erase <= 1, "erase", self.erase, "it must be in [0, 1]")
         for name in ("shifts", "resolutions"):
             came = getattr(self, name)
             require(_all_whole(came), name, repr(came), "it must be a list of whole numbers above 0")
@@ -176,7 +165,7 @@ class Config:
         require(self.method in causal.METHODS, "method", repr(self.method), f"for documents there are {known}")
         came = self.context
         require(came is None or _whole(came, 1), "context", came, "it must be None or a whole number above 0")
-        for name in IMAGES_ALONE:
+        for name in _IMAGES_ALONE:
             came, usual = getattr(self, name), type(self).__dataclass_fields__[name].default
             same = tuple(came) == usual if isinstance(usual, tuple) and isinstance(came, list) else came == usual
             require(same, name, came, "it is for images alone")
@@ -256,11 +245,23 @@ class Options:
 
 
 CONTEXT = 256
-IMAGES_ALONE = ("pool", "dropout", "label_smoothing", "augment", "randaugment", "erase", "shifts", "resolutions")
-POOLS = ("mean", "cls")
-SCHEDULES = ("cosine", "constant")
+_IMAGES_ALONE = ("pool", "dropout", "label_smoothing", "augment", "randaugment", "erase", "shifts", "resolutions")
+_POOLS = ("mean", "cls")
+_SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("float32", "bfloat16")
 STEP_FORMS = ("auto", "compiled", "captured", "eager")
+
+
+_RULES: tuple[tuple[Sequence[str], Callable[[Any], bool], str], ...] = (
+    (("width", "heads", "layers", "epochs", "batch", "eval_every"), lambda n: _whole(n, 1), "a whole number above 0"),
+    (("train_size", "test_size"), lambda n: n is None or _whole(n, 1), "None or a whole number above 0"),
+    (("warmup", "seed"), lambda n: _whole(n, 0), "a whole number, 0 or above"),
+    (("mlp_ratio", "lr"), lambda x: 0 < x < float("inf"), "above 0"),
+    (("weight_decay",), lambda x: x >= 0, "0 or above"),
+    (("dropout", "label_smoothing"), lambda x: 0 <= x < 1, "in [0, 1)"),
+    (("erase",), lambda x: 0 <= x <= 1, "in [0, 1]"),
+)
+"""Fields, what holds of a value of theirs, and the same in words."""
 
 
 def _all_whole(values: Any) -> bool:

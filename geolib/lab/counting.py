@@ -19,19 +19,11 @@ OPERATORS = exponential.OPERATORS | _chunks_cpu.OPERATORS
 class Counting(TorchDispatchMode):
     """Counts operations by name; the library's own by what they are made of.
 
-    Attributes
-    ----------
-    operations, kernels : Counter
-        An operation is a call that PyTorch dispatches once autograd has done its part; a kernel is one that computes,
-        not a view of what is there.
-    numbers, bytes : int
-        What the kernels have written; what they have read and written, each as if alone.
-    products, turning : int
-        Multiply-adds in products of matrices and in attention, by PyTorch's own formulas; real multiplications in
-        products of complex numbers, four in each: how pairs of features are turned.
+    An operation is a call that PyTorch dispatches once autograd has done its part; a kernel is one that computes, not a
+    view of what is there. ``numbers`` are what kernels have written, ``bytes`` what each has read and written as if
+    alone. ``products`` are multiply-adds of matrices and attention by PyTorch's own formulas, ``turning`` the real
+    multiplications in products of complex numbers, four in each: how pairs of features are turned.
 
-    Examples
-    --------
     >>> import torch
     >>> with Counting() as counting:
     ...     total = (torch.ones(2, 3).t() @ torch.ones(2, 5)).sum()

@@ -10,7 +10,7 @@ from geolib.lab.causal import Carry, CausalAttention
 from geolib.lab.config import Config
 
 
-class Reader(nn.Module):
+class _Reader(nn.Module):
     """A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)), with ``hidden`` features inside the MLP."""
 
     def __init__(self, attention: CausalAttention, width: int, hidden: int):
@@ -34,13 +34,8 @@ class Reader(nn.Module):
 class GPT(nn.Module):
     """An embedding, a layer norm, blocks, a norm and a linear head.
 
-    Parameters
-    ----------
-    config : Config
-        Its method, method_options, width, heads, layers, mlp_ratio and context are used. Options of a method are those
-        of ``CausalAttention``; ``heads`` among them is for that method alone, and ``longest`` is the context when it
-        is not given.
-    vocabulary : int
+    Options of a method are those of ``CausalAttention``; ``heads`` among them is for that method alone, and ``longest``
+    is the context when it is not given.
 
     Source: CS-F1.
     """
@@ -51,7 +46,7 @@ class GPT(nn.Module):
         options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
         hidden = round(config.mlp_ratio * config.width)
         self.blocks = nn.ModuleList(
-            Reader(CausalAttention(config.method, config.width, **options), config.width, hidden)
+            _Reader(CausalAttention(config.method, config.width, **options), config.width, hidden)
             for _ in range(config.layers)
         )
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, vocabulary, bias=False)

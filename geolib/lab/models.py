@@ -35,16 +35,7 @@ class Block(nn.Module):
 class ViT(WideBuffers):
     """Patches, an encoding by name, pre-norm blocks, a pooled token, a linear head.
 
-    Parameters
-    ----------
-    config : Config
-        Its width, heads, layers, mlp_ratio, patch, pool, dropout, method and method_options are used.
-    shape : sequence of int
-        (channels, *sizes) of an image, a volume or a clip; there are as many axes of positions as sizes.
-    classes : int
-
-    Notes
-    -----
+    ``shape`` is (channels, *sizes) of an image, a volume or a clip; there are as many axes of positions as sizes.
     Pooling is the mean over all tokens, or with ``pool="cls"`` a class token in front, which has no position. Weights
     start as PyTorch starts them; the class token starts normal with deviation 0.02.
     """
@@ -92,17 +83,7 @@ class ViT(WideBuffers):
 
 
 def patches(images: Tensor, patch: Patch) -> Tensor:
-    """Cut images into patches, in reading order: the last axis runs fastest.
-
-    Parameters
-    ----------
-    images : Tensor, (batch, channels, *sizes)
-    patch : int or tuple of int
-        Pixels along its sides; they divide the sizes.
-
-    Returns
-    -------
-    Tensor, (batch, patches, channels * pixels of a patch)
+    """Cut images (batch, channels, *sizes) into patches, (batch, patches, channels * pixels), the last axis fastest.
 
     >>> patches(torch.arange(8.0).view(1, 1, 2, 2, 2), (1, 2, 2)).tolist()
     [[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]]

@@ -39,7 +39,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def adamw(model: ViT | GPT, config: Config, device: torch.device) -> torch.optim.Optimizer:
     """AdamW in one kernel; on a GPU one that a recording can hold, its learning rate in a tensor."""
-    groups = parameter_groups(model, config.weight_decay)
+    groups = _parameter_groups(model, config.weight_decay)
     on_gpu = device.type == "cuda"
     optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True, capturable=on_gpu)
     if on_gpu:
@@ -48,7 +48,7 @@ def adamw(model: ViT | GPT, config: Config, device: torch.device) -> torch.optim
     return optimizer
 
 
-def parameter_groups(model: ViT | GPT, weight_decay: float) -> list[dict[str, Any]]:
+def _parameter_groups(model: ViT | GPT, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; vectors (biases, norms) and what the model names do not."""
     spared = {id(p) for p in model.undecayed()}
     decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in spared]

@@ -23,7 +23,7 @@ from geolib.lab.training import DocumentRun
 from geolib.rotations import document_frequencies
 
 FURTHER = 4  # a model is read out at this many times its training context, and at such parts of it
-SHORTEST = 64  # the shortest context that it is read out at
+_SHORTEST = 64  # the shortest context that it is read out at
 PIECE, READ = 4096, 2**17  # tokens of a piece, longer where the context asks for it, and of all pieces at most
 PROMPT, GENERATED, TEMPERATURE = 120, 240, 0.7
 TOKENS = 8192  # read at a time
@@ -72,10 +72,10 @@ def doublings(limit: int, first: int = 1) -> list[int]:
     return found
 
 
-def in_buckets(values: Tensor, places: Tensor, starts: list[int]) -> tuple[list[float | None], list[int]]:
+def _in_buckets(values: Tensor, places: Tensor, starts: list[int]) -> tuple[list[float | None], list[int]]:
     """The mean of values whose place is in each bucket, from a start up to the next, and how many there are.
 
-    >>> in_buckets(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 1, 3]), [0, 1, 8])
+    >>> _in_buckets(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 1, 3]), [0, 1, 8])
     ([1.0, 3.0, None], [1, 2, 0])
     """
     number = torch.bucketize(places, torch.tensor(starts), right=True) - 1
@@ -94,7 +94,7 @@ def contexts_of(trained: int) -> list[int]:
     [64, 256, 1024, 4096]
     """
     shorter = [trained]
-    while shorter[-1] % FURTHER == 0 and shorter[-1] // FURTHER >= SHORTEST:
+    while shorter[-1] % FURTHER == 0 and shorter[-1] // FURTHER >= _SHORTEST:
         shorter.append(shorter[-1] // FURTHER)
     return [*reversed(shorter), FURTHER * trained]
 
@@ -129,7 +129,7 @@ def by_position(bits: Tensor, context: int) -> dict[str, Any]:
     """
     starts = [0, *doublings(context)]
     places = torch.arange(context).repeat(bits.numel() // context)
-    means, counts = in_buckets(bits.flatten(), places, starts)
+    means, counts = _in_buckets(bits.flatten(), places, starts)
     return {"context": context, "from": starts, "bits": means, "count": counts}
 
 
@@ -138,7 +138,7 @@ def by_position(bits: Tensor, context: int) -> dict[str, Any]:
 NAME = re.compile(rb"(?:(?<=[a-z,;]\s)|(?<=Mr. )|(?<=Mrs. )|(?<=Dr. )|(?<=Miss ))[A-Z][a-z]{2,}")
 
 
-class Mention(NamedTuple):
+class _Mention(NamedTuple):
     """A capitalised word inside a sentence: where it starts and ends, and how far back it was last mentioned."""
 
     start: int
@@ -146,7 +146,7 @@ class Mention(NamedTuple):
     distance: int | None
 
 
-def mentions(text: bytes) -> list[Mention]:
+def mentions(text: bytes) -> list[_Mention]:
     """The names of a text, for the most part: words of three letters or more, capitalised inside a sentence.
 
     >>> [(m.start, m.distance) for m in mentions(b"and Emma saw Harriet, so Emma went")]
@@ -156,7 +156,7 @@ def mentions(text: bytes) -> list[Mention]:
     found = []
     for match in NAME.finditer(text):
         word, start = match.group(), match.start()
-        found.append(Mention(start, match.end(), start - last[word] if word in last else None))
+        found.append(_Mention(start, match.end(), start - last[word] if word in last else None))
         last[word] = start
     return found
 
@@ -179,7 +179,7 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
                 means.append(float(told.mean()))
                 distances.append(mention.distance or 0)
     starts = [0, *doublings(context, 16)]
-    values, counts = in_buckets(torch.tensor(means), torch.tensor(distances, dtype=torch.long), [0, 1, *starts[1:]])
+    values, counts = _in_buckets(torch.tensor(means), torch.tensor(distances, dtype=torch.long), [0, 1, *starts[1:]])
     return {
         "context": context,
         "distance": [1, *starts[1:]],

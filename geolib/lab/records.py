@@ -23,7 +23,7 @@ from geolib.lab.config import Config, Options
 from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, remove, write_atomically
 from geolib.lab.training import Run, train
 
-SCHEMA = 1
+_SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,14 @@ class Record:
         """The record as JSON holds it."""
         fields = {key: getattr(self, key) for key in _TYPES}
         fields |= {key: getattr(self, key) for key in _OPTIONAL if getattr(self, key)}
-        named = {"schema": SCHEMA, "name": self.name, "hash": self.config.hash, "seed": self.config.seed}
+        named = {"schema": _SCHEMA, "name": self.name, "hash": self.config.hash, "seed": self.config.seed}
         return named | fields | {"config": self.config.to_dict(), "metrics": list(self.metrics)}
 
     @classmethod
     def from_dict(cls, values: Any) -> Record:
         """A record from its JSON; LabError that names what is wrong."""
         _require(isinstance(values, dict), "it is not a JSON object")
-        _require(values.get("schema") == SCHEMA, f"schema is {values.get('schema')!r}, this version reads {SCHEMA}")
+        _require(values.get("schema") == _SCHEMA, f"schema is {values.get('schema')!r}, this version reads {_SCHEMA}")
         for key, kinds in _TYPES.items():
             _require(key in values, f"{key} is missing")
             _require(isinstance(values[key], kinds), f"{key} is {values[key]!r}")
@@ -326,7 +326,7 @@ def run(
     finished = train(config, data, chosen)
     record = record_of(finished, experiment, scale, jobs)
     if after is not None:
-        record = replace(record, learned=as_json(after(finished)))
+        record = replace(record, learned=_as_json(after(finished)))
     if folders is not None:
         write(record, folders.records)
         # Only now: killed before this line, the run is at worst finished twice.
@@ -334,7 +334,7 @@ def run(
     return record
 
 
-def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values as they come back from a file; LabError when JSON cannot hold them."""
     try:
         return json.loads(json.dumps(dict(values), allow_nan=False))

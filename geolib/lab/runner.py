@@ -40,8 +40,8 @@ from geolib.lab.records import Folders, Record, device_name, run
 from geolib.lab.training import RECORDED_PRECISION, precision_of
 from geolib.lab.watch import Diverged, Stopped, requests_to_stop
 
-POLL_SECONDS = 0.5  # between two looks at what other processes have done
-CHILD_POLL_SECONDS = 0.1  # between two looks at child processes
+_POLL_SECONDS = 0.5  # between two looks at what other processes have done
+_CHILD_POLL_SECONDS = 0.1  # between two looks at child processes
 LOCKED = 4  # the exit code of a process whose run another process makes
 SIDE_BY_SIDE = 1.4  # assumed: what several runs at a time get done on one GPU in the time of one
 
@@ -329,7 +329,7 @@ def side_by_side(jobs: Iterable[Job | None], count: int) -> Iterator[tuple[Job, 
                 if asked:
                     raise Stopped(f"stopped by {signal.Signals(asked[0]).name}, with its {len(working)} runs", asked[0])
                 if not ended:
-                    time.sleep(CHILD_POLL_SECONDS)
+                    time.sleep(_CHILD_POLL_SECONDS)
         finally:
             for child in working:
                 child.process.terminate()
@@ -399,22 +399,14 @@ class Request:
 
 
 class Runner:
-    """A request being carried out.
-
-    Attributes
-    ----------
-    failures : list of (str, Exception)
-        What failed, by the run's name; the other runs went on.
-    left_out : list of Planned
-        What the time budget did not hold.
-    """
+    """A request being carried out; ``failures`` by the run's name, and ``left_out``, what the budget did not hold."""
 
     def __init__(self, request: Request):
         self.request = request
         self.deadline = None if request.time_budget is None else time.time() + request.time_budget
         self.records, self.problems = store.sift(request.folders.records)  # of all experiments: some share runs
         self.ended: set[str] = set()  # the hashes of runs that this process has done with
-        self.failures: list[tuple[str, Exception]] = []
+        self.failures: list[tuple[str, Exception]] = []  # the other runs went on
         self.working: set[str] = set()  # those that a child process is at
         self.left_out: list[Planned] = []
         self.sets: dict[str, Dataset] = {}
@@ -495,7 +487,7 @@ class Runner:
             free = next((item for item in todo if not self.is_under_way(item.config)), None)
             if free is not None or not todo:
                 return free
-            time.sleep(POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def startable(self) -> list[Planned]:
         """The runs of the first stage that has any, of those that the budget holds."""
@@ -539,7 +531,7 @@ class Runner:
                 raise
             if not isinstance(trouble, Stopped | Diverged | LabError):  # nobody foresaw it: all of it is shown
                 traceback.print_exc()
-            self.failures.append((name, without_frames(trouble)))
+            self.failures.append((name, _without_frames(trouble)))
             give_back()
         else:
             self.report(record, job, print)
@@ -563,7 +555,7 @@ class Runner:
         """The next job each time it is asked for; None while others are at all that is left."""
         looked = -math.inf
         while True:
-            if time.monotonic() - looked < POLL_SECONDS:
+            if time.monotonic() - looked < _POLL_SECONDS:
                 yield None
                 continue
             self.look()
@@ -622,7 +614,7 @@ class Runner:
         return "\n\n".join(t.plain() for t in tables_of(self.request.what, self.request.scale, self.records))
 
 
-def without_frames(error: Exception) -> Exception:
+def _without_frames(error: Exception) -> Exception:
     """An error that can be kept: its frames, and those of the error behind it, would hold a run and its memory."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)

@@ -14,19 +14,14 @@ from typing import Any
 from geolib.lab.config import Options
 from geolib.lab.files import LabError
 
-LOOK_SECONDS = 1.0  # between two looks at the loss; on a GPU each look waits for the device
-MARGIN_SECONDS = 1.0  # kept free at the end of a time budget
+_LOOK_SECONDS = 1.0  # between two looks at the loss; on a GPU each look waits for the device
+_MARGIN_SECONDS = 1.0  # kept free at the end of a time budget
 
 
 class Stopped(Exception):
-    """A run ended before its end and can be continued.
+    """A run ended before its end and can be continued, by a signal or, where that is None, by the time budget.
 
-    Attributes
-    ----------
-    signal : int or None
-        The signal that asked for it; None when it was the time budget.
-    keep : bool
-        Whether a checkpoint is worth writing: not for a run that would need more than its whole budget once more.
+    ``keep``: whether a checkpoint is worth writing; not for a run that would need more than its whole budget once more.
     """
 
     def __init__(self, reason: str, signal_number: int | None = None, keep: bool = True):
@@ -110,7 +105,7 @@ class Watch:
     def after_step(self, run: Any) -> None:
         """Look at the loss, save, or stop, each when it is time."""
         now = time.monotonic()
-        if now - self.looked >= LOOK_SECONDS:
+        if now - self.looked >= _LOOK_SECONDS:
             self.look(run)
         if self.checkpoint is not None and now - self.saved >= self.checkpoint_seconds:
             self.save(run)
@@ -175,4 +170,4 @@ class Watch:
         evaluations = sum("test_loss" in row for row in run.metrics)
         unmeasured = step_seconds * run.test_examples / run.config.batch  # a forward pass costs less than a step
         evaluation = run.evaluation_seconds / evaluations if evaluations else unmeasured
-        return MARGIN_SECONDS + 1.5 * evaluation + 2 * self.saving_seconds + 2 * step_seconds
+        return _MARGIN_SECONDS + 1.5 * evaluation + 2 * self.saving_seconds + 2 * step_seconds

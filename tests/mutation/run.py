@@ -2,12 +2,12 @@
 
 ``python tests/mutation/run.py [MODULE ...] [--minutes 60] [--sample N]`` works through the mutants of the modules
 named, or of all, and writes what it found to ``tests/mutation/records/MODULE.json``. mutmut makes the mutants and the
-detours that switch one on; ``trials.py`` tries them, first against the module's own tests, then the survivors against
-those that run over the registry of methods. Interrupted, or out of time, it goes on where it stopped: verdicts and the
-map from functions to tests lie in ``_build/mutants``, until the function or the tests change. A record is written
-either way. It says how many mutants wait; those tried are a random sample of the module's, drawn by its name. Of a part
-there is an interval for the whole's score, by what was found at the first try: tests written for the survivors of a
-sample say nothing about the rest.
+detours that switch one on; ``trials.py`` tries them, first against the module's own tests, then the survivors of the
+mathematics against those that run over the registry of methods. Interrupted, or out of time, it goes on where it
+stopped: verdicts and the map from functions to tests lie in ``_build/mutants``, until the function or the tests change.
+A record is written either way. It says how many mutants wait; those tried are a random sample of the module's, drawn by
+its name. Of a part there is an interval for the whole's score, by what was found at the first try: tests written for
+the survivors of a sample say nothing about the rest.
 
 mutmut and not cosmic-ray: it writes all mutants of a file at once and switches between them in a running process; to
 import PyTorch anew for each would take four seconds a mutant. Its own loop collected the tests anew for each mutant and

@@ -2,12 +2,12 @@
 
 ``python trials.py MODULE ... --until SECONDS --most N`` is called by ``run.py``. A child runs only tests that reach the
 changed function and stops at the first that fails: those first that have found a mutant of the same function, then the
-quickest. The module's own tests come first, and those over the registry of methods see what these let pass. A test that
-takes longer than ``SLOW`` seconds is not run, nor any after ``ENOUGH`` seconds: what only such a test would notice
-counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Those that survived are tried
-again first, where tests are new, against tests that they have not met; the others in the order of their names'
-fingerprints, so that those tried are a random sample, and the modules take turns. All times are seconds of processor,
-not of the clock: another's work on the machine makes no mutant endless.
+quickest. The module's own tests come first; those over the registry of methods see what these let pass, except in the
+lab. A test that takes longer than ``SLOW`` seconds is not run, nor any after ``ENOUGH`` seconds: what only such a test
+would notice counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Those that
+survived are tried again first, where tests are new, against tests that they have not met; the others in the order of
+their names' fingerprints, so that those tried are a random sample, and the modules take turns. All times are seconds of
+processor, not of the clock: another's work on the machine makes no mutant endless.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 import hypothesis
 import pytest
 from changes import Mutant, mutants_of
-from modules import MODULES, REGISTRY
+from modules import MODULES
 
 # The same examples each time, few of them, and the first that fails is enough: no smaller one is looked for.
 hypothesis.settings.register_profile(
@@ -144,18 +144,21 @@ class Trials:
             for mutant in book.mutants:
                 if book.verdicts.get(mutant.name, {}).get("verdict") == "survived" and time.time() < self.given.until:
                     self.try_one(book, mutant, MODULES[book.module].tests)
-                    self.try_one(book, mutant, REGISTRY)
+                    self.try_one(book, mutant, MODULES[book.module].then, last=True)
             write(book.store, book.verdicts)
         for start in range(0, max(len(book.mutants) for book in books), TURN):
-            for book, tests in [(b, MODULES[b.module].tests) for b in books] + [(b, REGISTRY) for b in books]:
+            stages = [(b, MODULES[b.module].tests, False) for b in books] + [
+                (b, MODULES[b.module].then, True) for b in books
+            ]
+            for book, tests, last in stages:
                 for mutant in book.mutants[: self.given.most][start : start + TURN]:
                     if time.time() > self.given.until:
                         return True
-                    self.try_one(book, mutant, tests)
+                    self.try_one(book, mutant, tests, last)
                 write(book.store, book.verdicts)
         return True
 
-    def try_one(self, book: Book, mutant: Mutant, tests: Iterable[str]) -> None:
+    def try_one(self, book: Book, mutant: Mutant, tests: Iterable[str], last: bool = False) -> None:
         """Try a mutant against the tests of these files, where it has not been found and they are new to it."""
         verdict = book.verdicts.get(mutant.name)
         if verdict is None or verdict["function"] != mutant.function:
@@ -165,8 +168,8 @@ class Trials:
         texts = {test: self.learn(test) for test in tests}
         if any(verdict["against"].get(test) != text for test, text in texts.items()):
             verdict = book.verdicts[mutant.name] = self.verdict(book, mutant, verdict, texts)
-            if verdict["verdict"] == "survived" and tests is REGISTRY:
-                verdict["at first"] = "survived"  # that stays when a test written for it finds it
+        if verdict["verdict"] == "survived" and last:
+            verdict["at first"] = "survived"  # that stays when a test written for it finds it
 
     # The tests that reach a function ----------------------------------------------------------------------------------
 
@@ -326,7 +329,8 @@ def main() -> int:
     os.chdir("mutants")
     importlib.invalidate_caches()
     sys.path.insert(0, str(Path("tests").resolve()))
-    tests = [*(test for module in given.modules for test in MODULES[module].tests), *REGISTRY]
+    chosen = [MODULES[name] for name in given.modules]
+    tests = [test for module in chosen for test in (*module.tests, *module.then)]
     files = [f"tests/{test}.py" for test in dict.fromkeys(tests)]
     quiet = ["-q", "--tb=native", "--rootdir=.", "-p", "no:cacheprovider", "-p", "no:randomly", "-s"]
     return int(pytest.main([*quiet, "-m", "not site", "-k", UNCOMPILED, *files], plugins=[Trials(given)]))

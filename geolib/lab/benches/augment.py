@@ -8,10 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from geolib.lab.benches.timing import at_hand, timed
+from geolib.lab.benches.timing import in_turns
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import augmentation
 from geolib.lab.files import LabError
+from geolib.lab.training import pick_device
 
 POLICIES = ("crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
 
@@ -20,9 +21,9 @@ def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None =
     """Measure each policy on smooth random images, on one thread of the CPU, and ours on a GPU where there is one.
 
     ``form`` is "batched" for ours, a batch a call, and "tensor" or "pil" for torchvision's transforms of the same
-    images one by one. The median of ``repeats`` timings counts, after one that does not.
+    images one by one. The best of ``repeats`` timings counts.
     """
-    device = at_hand(device)
+    device = pick_device(device).type
     images = (255 * F.interpolate(torch.rand(batch, 3, 4, 4), size=side, mode="bilinear")).to(torch.uint8)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -31,10 +32,9 @@ def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None =
             ours, mean = images.to(device), torch.zeros(3, 1, 1, device=device)
             augment = augmentation(Config("cifar10", augment=policy), mean, (3, side, side))
             each = {"batched": lambda augment=augment, ours=ours: augment(ours)} | _one_by_one(policy, images)
-            for form, work in each.items():
+            for form, took in in_turns(each, repeats).items():
                 place = device if form == "batched" else "cpu"
-                speed = batch / timed(work, repeats)["seconds"]
-                yield {"policy": policy, "form": form, "device": place, "images_per_second": speed}
+                yield {"policy": policy, "form": form, "device": place, "images_per_second": batch / took["seconds"]}
     finally:
         torch.set_num_threads(threads)
 

@@ -8,7 +8,7 @@ compilation is not counted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ Work = Callable[[], Tensor]
 PIECES = 4  # of a batch whose gradients are added up
 
 
-class PlacedAnew(Placed):
+class _PlacedAnew(Placed):
     """Positions that are placed again for each layer."""
 
     def __init__(self, encoding: Encoding, positions: Tensor):
@@ -37,7 +37,7 @@ class PlacedAnew(Placed):
         return self.encoding.place(self.positions).layer(index).behind(*self.unplaced)
 
 
-class PlacedInEveryLayer(Encoding):
+class _PlacedInEveryLayer(Encoding):
     """An encoding whose positions are placed once in each layer instead of once a pass."""
 
     def __init__(self, encoding: Encoding):
@@ -50,48 +50,52 @@ class PlacedInEveryLayer(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Nothing is computed yet."""
-        return PlacedAnew(self.encoding, positions)
+        return _PlacedAnew(self.encoding, positions)
 
 
-def rungs(config: Config, data: Dataset) -> dict[str, Work]:
+class _Rung(NamedTuple):
+    """How a step is taken."""
+
+    one_by_one: bool = False
+    anew: bool = False
+    precision: str = "float32"
+    pieces: int = 1
+    compiled: bool = False
+
+
+LADDER = {
+    "plain loop": _Rung(one_by_one=True, anew=True),
+    "data as tensors": _Rung(anew=True),
+    "placed once": _Rung(),
+    "bf16": _Rung(precision="bf16"),
+}
+BESIDE = {
+    "placed once, in pieces": _Rung(pieces=PIECES),
+    "placed once, compiled": _Rung(compiled=True),
+    "bf16, in pieces": _Rung(precision="bf16", pieces=PIECES),
+    "bf16, compiled": _Rung(precision="bf16", compiled=True),
+}
+"""What was tried: what the last two rungs become when the batch is cut or the model compiled."""
+
+
+def rungs(config: Config, data: Dataset, ladder: dict[str, _Rung] = LADDER) -> dict[str, Work]:
     """A training step on each rung, on batches in the order in which the images stand; each returns its loss, ()."""
-    plain, size, at_once = PlainImages(data), config.batch, images_at_once(config, data)
+    plain, labels = PlainImages(data), data.y_train[: config.batch]
+    mean, deviation = channel_moments(data.x_train)
 
     def one_by_one() -> Tensor:
-        return torch.stack([plain[i][0] for i in range(size)])
+        return torch.stack([plain[i][0] for i in range(config.batch)])
 
-    def rung(images: Work, precision: str = "float32", anew: bool = False, pieces: int = 1) -> Work:
-        return step_of(model_of(config, data, anew), config, images, data.y_train[:size], precision, pieces)
+    def at_once() -> Tensor:
+        return (crop_and_flip(data.x_train[: config.batch]).float() - mean) / deviation
 
-    return {
-        "plain loop": rung(one_by_one, anew=True),
-        "data as tensors": rung(at_once, anew=True),
-        "placed once": rung(at_once),
-        "bf16": rung(at_once, "bf16"),
-    }
-
-
-def beside(config: Config, data: Dataset) -> dict[str, Work]:
-    """Steps that were tried: what the last two rungs become when the batch is cut or the model compiled."""
-    images, labels = images_at_once(config, data), data.y_train[: config.batch]
-
-    def tried(precision: str, pieces: int, compiles: bool) -> Work:
-        model = model_of(config, data, anew=False)
-        chosen: Any = torch.compile(model, dynamic=False, fullgraph=True) if compiles else model
-        return step_of(chosen, config, images, labels, precision, pieces)
-
-    return {
-        "placed once, in pieces": tried("float32", PIECES, False),
-        "placed once, compiled": tried("float32", 1, True),
-        "bf16, in pieces": tried("bf16", PIECES, False),
-        "bf16, compiled": tried("bf16", 1, True),
-    }
-
-
-def images_at_once(config: Config, data: Dataset) -> Work:
-    """What crops, mirrors and standardises a batch as one tensor."""
-    mean, deviation = channel_moments(data.x_train)
-    return lambda: (crop_and_flip(data.x_train[: config.batch]).float() - mean) / deviation
+    steps = {}
+    for name, rung in ladder.items():
+        model: Any = model_of(config, data, rung.anew)
+        model = torch.compile(model, dynamic=False, fullgraph=True) if rung.compiled else model
+        images = one_by_one if rung.one_by_one else at_once
+        steps[name] = step_of(model, config, images, labels, rung.precision, rung.pieces)
+    return steps
 
 
 def model_of(config: Config, data: Dataset, anew: bool) -> ViT:
@@ -99,7 +103,7 @@ def model_of(config: Config, data: Dataset, anew: bool) -> ViT:
     torch.manual_seed(config.seed)
     model = ViT(config, data.shape, len(data.classes)).train()
     if anew:
-        model.encoding = PlacedInEveryLayer(model.encoding)
+        model.encoding = _PlacedInEveryLayer(model.encoding)
     return model
 
 
@@ -124,8 +128,7 @@ def step_of(model: nn.Module, config: Config, images: Work, labels: Tensor, prec
 
 def best(steps: dict[str, Work], repeats: int) -> dict[str, float]:
     """Processor seconds of the best step of each, taken in turn, after one that does not count."""
-    times = in_turns(list(steps.values()), repeats)
-    return {name: took["cpu_seconds"] for name, took in zip(steps, times)}
+    return {name: took["cpu_seconds"] for name, took in in_turns(steps, repeats).items()}
 
 
 def run(
@@ -137,7 +140,7 @@ def run(
     """
     config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=4)
     data = random_images(batch)
-    seconds = best(rungs(config, data) | beside(config, data), repeats)
+    seconds = best(rungs(config, data, LADDER | BESIDE), repeats)
     plain, sizes = seconds["plain loop"], {"width": width, "layers": layers, "batch": batch, "method": method}
     sizes["threads"] = torch.get_num_threads()
     return [

@@ -1,8 +1,7 @@
 """How fast LieRE's exponentials are: one batch along rays beside ``torch.matrix_exp``, and what evaluation pays.
 
-A measurement is forward and backward, from the generators' entries to the rotations of all layers. ``seconds`` is the
-median over repeats of one run on an otherwise idle machine; ``cpu_seconds`` is processor time, which other programs
-disturb less. Figures from different runs are not comparable: use the ratios of one run.
+A measurement is forward and backward, from the generators' entries to the rotations of all layers. Figures from
+different runs are not comparable: use the ratios of one run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import torch
 from torch import Tensor
 
 from geolib.encodings import LieRE
-from geolib.lab.benches.timing import at_hand, timed
+from geolib.lab.benches.timing import in_turns
+from geolib.lab.training import pick_device
 from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, turn_blocks, uniform_entries
 from geolib.rotations import grid_positions
 
@@ -26,32 +26,20 @@ def _sums(positions: Tensor, entries: Tensor, width: int) -> Tensor:
     return torch.tensordot(positions, skew_matrix(entries, width), dims=([1], [entries.dim() - 2]))
 
 
-def _per_layer(positions: Tensor, entries: Tensor, width: int) -> Tensor:
-    return torch.stack([torch.matrix_exp(_sums(positions, layer, width)) for layer in entries], 1)
-
-
-def _all_layers(positions: Tensor, entries: Tensor, width: int) -> Tensor:
-    return torch.matrix_exp(_sums(positions, entries, width))
-
-
-def _token_by_token(positions: Tensor, entries: Tensor, width: int) -> Tensor:
-    alone = Rays(positions, (), torch.arange(len(positions), device=positions.device))
-    return position_rotations(positions, skew_matrix(entries, width), alone)
-
-
-def _along_rays(positions: Tensor, entries: Tensor, width: int) -> Tensor:
-    return position_rotations(positions, skew_matrix(entries, width))
+def _alone(positions: Tensor) -> Rays:
+    """Every token on a ray of its own."""
+    return Rays(positions, (), torch.arange(len(positions), device=positions.device))
 
 
 FORMS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
-    BASELINE: _per_layer,
-    "matrix_exp of all layers": _all_layers,
-    "one batch, token by token": _token_by_token,
-    "one batch, along rays": _along_rays,
+    BASELINE: lambda p, entries, b: torch.stack([torch.matrix_exp(_sums(p, layer, b)) for layer in entries], 1),
+    "matrix_exp of all layers": lambda p, entries, b: torch.matrix_exp(_sums(p, entries, b)),
+    "one batch, token by token": lambda p, entries, b: position_rotations(p, skew_matrix(entries, b), _alone(p)),
+    "one batch, along rays": lambda p, entries, b: position_rotations(p, skew_matrix(entries, b)),
 }
 
 
-def training(form: str, positions: Tensor, entries: Tensor, width: int) -> Callable[[], None]:
+def _training(form: str, positions: Tensor, entries: Tensor, width: int) -> Callable[[], None]:
     """Forward and backward of one form, with a weight for every entry of every rotation."""
     leaf = entries.clone().requires_grad_()
     shape, g = FORMS[form](positions, entries, width).shape, torch.Generator().manual_seed(1)
@@ -64,24 +52,27 @@ def training(form: str, positions: Tensor, entries: Tensor, width: int) -> Calla
     return work
 
 
-def evaluation(positions: Tensor, entries: Tensor, width: int, repeats: int) -> dict[str, dict[str, float]]:
-    """What a pass through all layers costs in evaluation, and turning the vectors of one sample alone."""
+def _evaluation(positions: Tensor, entries: Tensor, width: int) -> dict[str, Callable[[], None]]:
+    """A pass through all layers in evaluation, and turning the vectors of one sample alone."""
     layers, heads, blocks = entries.shape[:3]
     lie = LieRE(entries, width, layers=layers).eval()
     g = torch.Generator().manual_seed(2)
     x = torch.randn(1, heads, len(positions), blocks * width, generator=g).to(entries.device)
+    ready = lie.rotations(positions).detach().contiguous()
 
+    @torch.no_grad()
     def through_all_layers() -> None:
         placed = lie.place(positions)
         for i in range(layers):
             placed.layer(i).to_reference(x, x)
 
-    with torch.no_grad():
-        ready = lie.rotations(positions).contiguous()
-        return {
-            "evaluation": timed(through_all_layers, repeats),
-            "turning alone": timed(lambda: [turn_blocks(x, R) for R in ready for _ in "qk"], 10 * repeats),
-        }
+    @torch.no_grad()
+    def turning_alone() -> None:
+        for R in ready:
+            for _ in "qk":
+                turn_blocks(x, R)
+
+    return {"evaluation": through_all_layers, "turning alone": turning_alone}
 
 
 def run(
@@ -99,15 +90,15 @@ def run(
 
     Source: LR-A1, LR-blk.
     """
-    device = at_hand(device)
+    device = pick_device(device).type
     positions = (grid_positions(*grid) / torch.tensor([max(n - 1, 1) for n in grid])).to(device)
     rows = []
     for width in widths:
         g = torch.Generator().manual_seed(0)
         entries = uniform_entries(layers, heads, head_dim // width, len(grid), entry_count(width), generator=g)
         entries = entries.to(device)
-        times = {form: timed(training(form, positions, entries, width), repeats) for form in FORMS}
-        times |= evaluation(positions, entries, width, repeats)
+        works = {form: _training(form, positions, entries, width) for form in FORMS}
+        times = in_turns(works | _evaluation(positions, entries, width), repeats)
         about: dict[str, Any] = {"width": width, "tokens": len(positions), "layers": layers, "heads": heads}
         about |= {"device": device, "threads": torch.get_num_threads()}
         rows += [{"form": form, **about, **row} for form, row in times.items()]

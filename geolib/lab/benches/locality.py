@@ -1,15 +1,12 @@
 """Locality focusing, fused against literal: time of forward and backward, and the memory above the inputs.
 
-And, in turns in one process, so that only their ratios count: Gaussians as features of queries and keys against the
-forms that add or multiply a matrix or its blocks.
+And of one forward pass, in turns, so that only ratios of times count: Gaussians as features of queries and keys against
+the forms that add or multiply a matrix or its blocks.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -17,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab.benches.timing import at_hand, in_turns, timed
+from geolib.lab.benches.timing import in_turns, peak
+from geolib.lab.training import pick_device
 from geolib.locality import (
     focused_attention,
     focused_by_features,
@@ -28,91 +26,67 @@ from geolib.locality import (
 from geolib.rotations import grid_positions
 
 FORMS = {"literal": focused_attention, "fused": fused_focused_attention, "features": focused_by_features}
-SIDES = (32, 64)  # of the grids of ``turns``: 1,024 and 4,096 tokens
+_SIDES = (32, 64, 128)  # of the grids of ``turns``: 1,024, 4,096 and 16,384 tokens
 
 
 def run(
     side: int = 64, heads: int = 8, dim: int = 64, repeats: int = 5, device: str | None = None
 ) -> list[dict[str, Any]]:
-    """Measure the forms on a grid of side x side tokens, each in a process of its own; then ``turns``.
+    """Measure the forms on a grid of side x side tokens, forward and backward; then ``turns``.
 
-    ``speedup`` and ``memory`` are relative to the literal form. The median of ``repeats`` timings counts, after one
-    that does not.
+    ``speedup`` is over the literal form; ``mib`` is what a pass adds at most.
 
     Source: RF-FUSED.
     """
-    device = at_hand(device)
-    rows = []
-    for form in FORMS:
-        # The high-water mark of a process never falls, so each form needs a fresh one.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, mp_context=context) as pool:
-            rows.append(pool.submit(measure, form, side, heads, dim, repeats, device).result())
-    for row in rows:
-        row["speedup"] = rows[0]["seconds"] / row["seconds"]
-        row["memory"] = row["peak_bytes"] / rows[0]["peak_bytes"]
-    return rows + [row for side in SIDES for row in turns(side, 2, dim, repeats, device)]
+    device = pick_device(device).type
+    inputs = _inputs(side, heads, dim, device)
+    works = {name: partial(_step, form, *inputs) for name, form in FORMS.items()}
+    times = in_turns(works, repeats)
+    about = {"tokens": side * side, "heads": heads, "dim": dim, "device": device, "threads": torch.get_num_threads()}
+    rows: list[dict[str, Any]] = []
+    for form, took in times.items():
+        found = {"mib": peak(works[form], torch.device(device))}
+        found["speedup"] = times["literal"]["seconds"] / took["seconds"]
+        rows.append({"form": form, **about, **took, **found})
+    return rows + [row for grid in _SIDES for row in turns(grid, 1, dim, repeats, device)]
 
 
 def turns(side: int, heads: int, dim: int, repeats: int, device: str) -> list[dict[str, Any]]:
-    """Six forms of attention with a Gaussian, forward, in turns; time as a multiple of plain attention's.
+    """Six forms of attention with a Gaussian, forward, in turns: time as a multiple of plain attention's, and memory.
 
-    Whatever else the machine does slows all of them alike, and the least of several turns counts.
+    On the CPU the time is the processor's own, which other programs disturb less.
     """
-    torch.manual_seed(0)
-    p = grid_positions(side, side).to(device)
-    q, k, v = torch.randn(3, 1, heads, side * side, dim, device=device).unbind(0)
-    sigma = torch.full((heads, 1), side / 8, device=device)
-    works: dict[str, Callable[[], Tensor]] = {
-        "plain": lambda: F.scaled_dot_product_attention(q, k, v),
-        "gate, a given matrix": lambda: _biased(q, k, v, p, sigma),
-        "gate, features": lambda: gated_by_features(q, k, v, p, sigma),
-        **{f"focusing, {name}": partial(form, q, k, v, p, sigma) for name, form in FORMS.items()},
-    }
-    times = [row["seconds"] for row in in_turns(list(works.values()), repeats)]
+    works = _works(side, heads, dim, device)
+    clock = "cpu_seconds" if device == "cpu" else "seconds"
+    times = {name: took[clock] for name, took in in_turns(works, repeats).items()}
     shared = {"tokens": side * side, "heads": heads, "dim": dim, "device": device}
-    return [{"form": name, **shared, "multiple": took / times[0]} for name, took in zip(works, times)]
+    return [
+        {"form": name, **shared, "multiple": took / times["plain"], "mib": peak(works[name], torch.device(device))}
+        for name, took in times.items()
+    ]
 
 
-def _biased(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor) -> Tensor:
-    """The Gaussian gate as a matrix that is made and added."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=log_attenuation(positions, sigma))
+def _works(side: int, heads: int, dim: int, device: str) -> dict[str, Callable[[], Tensor]]:
+    """The forms of ``turns`` on inputs of their own."""
+    inputs = tuple(t.detach() for t in _inputs(side, heads, dim, device))
+    q, k, v, p, sigma = inputs
+    return {
+        "plain": lambda: F.scaled_dot_product_attention(q, k, v),
+        "gate, a given matrix": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=log_attenuation(p, sigma)),
+        "gate, features": lambda: gated_by_features(q, k, v, p, sigma),
+        **{f"focusing, {name}": partial(form, *inputs) for name, form in FORMS.items()},
+    }
 
 
-def measure(form: str, side: int, heads: int, dim: int, repeats: int, device: str) -> dict[str, Any]:
-    """One row of ``run``, measured in this process."""
+def _inputs(side: int, heads: int, dim: int, device: str) -> tuple[Tensor, ...]:
+    """Queries, keys and values on a grid, their positions, and a width for each head."""
     torch.manual_seed(0)
-    positions = grid_positions(side, side).to(device)
     q, k, v = torch.randn(3, 1, heads, side * side, dim, device=device).requires_grad_().unbind(0)
     sigma = torch.full((heads, 1), side / 8, device=device, requires_grad=True)
-    _step(form, q[..., :64, :], k[..., :64, :], v[..., :64, :], positions[:64], sigma)
-    before = _peak(device)
-    times = timed(lambda: _step(form, q, k, v, positions, sigma), repeats)
-    return {
-        "form": form,
-        "tokens": side * side,
-        "heads": heads,
-        "dim": dim,
-        "device": device,
-        "threads": torch.get_num_threads(),
-        **times,
-        "peak_bytes": _peak(device) - before,
-    }
+    return q, k, v, grid_positions(side, side).to(device), sigma
 
 
-def _step(form: str, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor) -> None:
+def _step(form: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sigma: Tensor) -> None:
     """Forward and backward once."""
-    y = FORMS[form](q, k, v, positions, sigma)
+    y = form(q, k, v, positions, sigma)
     torch.autograd.grad(y, (q, k, v, sigma), torch.ones_like(y))
-
-
-def _peak(device: str) -> int:
-    """The most memory held so far, in bytes: this process's on the CPU, the allocator's on a GPU."""
-    if device == "cpu":
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return torch.cuda.max_memory_allocated()
-
-
-if __name__ == "__main__":
-    for row in run():
-        print(row)

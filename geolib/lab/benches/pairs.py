@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from geolib.lab.benches.recall import Sequences, accuracy, trained
+from geolib.lab.benches.recall import Sequences, accuracy, starting, trained
 from geolib.lab.causal import kernel_of
 from geolib.recurrence import GATE_BIAS, log_gates
 
@@ -70,11 +70,7 @@ class Memories(nn.Module):
 
     def __init__(self, head: Head, seeds: list[int]):
         super().__init__()
-        draws = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-        def start(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.stack([torch.randn(*shape, generator=draw) for draw in draws]))
-
+        start = starting(seeds)
         self.qk, self.v, self.out = start(2, 2 * KEYS, head.dim), start(VALUES + 1, SIZE), start(SIZE, VALUES)
         self.logits = nn.Parameter(torch.zeros(len(seeds), 2 * KEYS)) if head.gates else None
         self.kernel = kernel_of(head.kernel, head.power)
@@ -91,15 +87,6 @@ class Memories(nn.Module):
 
 RATES = (0.01, 0.03, 0.1, 0.3)
 STORED = (32, 64, 128, 256)
-
-
-def best_rate(head: Head, stored: int, steps: int) -> float:
-    """The rate at which one head more, whose seed is not used again, answers best."""
-
-    def share(rate: float) -> float:
-        return learned(head, [100], stored, steps, rate)[0]
-
-    return max(RATES, key=share)
 
 
 def learned(head: Head, seeds: list[int], stored: int, steps: int, rate: float) -> list[float]:
@@ -120,7 +107,8 @@ def run(steps: int = 1500, seeds: int = 3) -> list[dict[str, Any]]:
     rows = []
     for name, head in HEADS.items():
         for stored in STORED:
-            rate = best_rate(head, stored, steps // 5)
+            # One head more, whose seed is not used again, answers best at this rate.
+            rate = max(RATES, key=lambda rate: learned(head, [100], stored, steps // 5, rate)[0])
             row = {"head": name, "numbers": head.numbers, "stored": stored, "steps": steps, "rate": rate}
             rows.append(row | {"accuracy": learned(head, list(range(seeds)), stored, steps, rate)})
     return rows

@@ -25,7 +25,7 @@ from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 
 PARTS = ("pictures", "products with weights", "attention", "number by number", "optimiser")
 BATCHES, WIDTHS, TOKENS, PRECISIONS = (2, 8, 32), (96, 192, 384), (16, 64, 256), ("float32", "bf16")
-PATCH_OF = {16: 8, 64: 4, 256: 2}  # of 32 by 32 pixels
+_PATCH_OF = {16: 8, 64: 4, 256: 2}  # of 32 by 32 pixels
 PRODUCTS, PAIRS = ("mm", "addmm"), ("bmm", "baddbmm", "_softmax", "_softmax_backward_data")
 ENOUGH = 0.4  # seconds of steps, after which no more are taken
 
@@ -95,7 +95,7 @@ class Step:
         return {part: 1e-9 * nanoseconds for part, nanoseconds in clocks.spent.items()}
 
 
-def repeated(work: Callable[[], Any]) -> list[Any]:
+def _repeated(work: Callable[[], Any]) -> list[Any]:
     """The results of a piece of work, done once, and again while that takes less than enough."""
     began, found = time.process_time(), [work()]
     while time.process_time() - began < ENOUGH and len(found) < 5:
@@ -103,8 +103,7 @@ def repeated(work: Callable[[], Any]) -> list[Any]:
     return found
 
 
-def seconds_of(step: Callable[[], Any]) -> float:
-    """Processor seconds of one step."""
+def _seconds(step: Step) -> float:
     before = time.process_time()
     step()
     return time.process_time() - before
@@ -116,14 +115,14 @@ def shares(parts: dict[str, float]) -> dict[str, float]:
     return {part: round(parts.get(part, 0.0) / whole, 4) for part in PARTS}
 
 
-def row_of(batch: int, width: int, tokens: int, precision: str, layers: int = 4) -> dict[str, Any]:
+def _row(batch: int, width: int, tokens: int, precision: str, layers: int) -> dict[str, Any]:
     """One row: the sizes, the seconds of the best step, and the shares of its parts in the quickest of some steps."""
     method = "riemannformer"
-    config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=PATCH_OF[tokens])
+    config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=_PATCH_OF[tokens])
     step = Step(config, precision)
     step()  # the optimiser makes its moments
-    seconds = min(repeated(lambda: seconds_of(step)))
-    parts = min(repeated(step.watched), key=lambda found: sum(found.values()))
+    seconds = min(_repeated(lambda: _seconds(step)))
+    parts = min(_repeated(step.watched), key=lambda found: sum(found.values()))
     sizes = {"batch": batch, "width": width, "tokens": tokens, "precision": precision}
     others = {"layers": layers, "method": method, "threads": torch.get_num_threads()}
     return {**sizes, "cpu_seconds": seconds, "shares": shares(parts), **others}
@@ -134,4 +133,4 @@ def run(layers: int = 4) -> list[dict[str, Any]]:
 
     ``cpu_seconds`` are those of the best step; ``shares`` are those of its parts in the time of its operations.
     """
-    return [row_of(*each, layers=layers) for each in itertools.product(BATCHES, WIDTHS, TOKENS, PRECISIONS)]
+    return [_row(*each, layers) for each in itertools.product(BATCHES, WIDTHS, TOKENS, PRECISIONS)]

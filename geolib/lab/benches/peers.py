@@ -18,11 +18,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.encodings import ALiBi, HalfSplit, RoPE
-from geolib.lab.benches.timing import at_hand, in_turns
+from geolib.lab.benches.timing import in_turns
+from geolib.lab.training import pick_device
 from geolib.rotations import grid_positions
 
 HEADS, DIM, SIDE = 8, 64, 14
-TOKENS, TOKENS_OF_ALIBI = (1, 196, 1024, 8192), (1024, 4096)
+ROTARY, HALF_SPLIT, IMAGE, BIAS = "RoPE, interleaved", "RoPE, half-split", "RoPE of an image", "ALiBi"
+TOKENS = {
+    ROTARY: (1, 196, 1024, 8192),
+    HALF_SPLIT: (1, 196, 1024, 8192),
+    IMAGE: (SIDE * SIDE,),
+    BIAS: (1024, 4096),
+}
 Pair = tuple[Tensor, Tensor]
 Work = Callable[[Tensor, Tensor], Pair]
 OURS = "geolib"
@@ -33,19 +40,16 @@ def run(repeats: int = 15, device: str | None = None) -> list[dict[str, Any]]:
 
     A row with ``missing`` names a library that could not be imported.
     """
-    device, rows = at_hand(device), list[dict[str, Any]]()
-    tasks: list[tuple[str, dict[str, Callable[..., Work]], tuple[int, ...]]]
-    tasks = [(f"RoPE, {kind}", contenders, TOKENS) for kind, contenders in ROTARY.items()]
-    tasks += [("RoPE of an image", IMAGE, (SIDE * SIDE,)), ("ALiBi", BIAS, TOKENS_OF_ALIBI)]
-    for what, contenders, lengths in tasks:
-        for tokens in lengths:
+    device, rows = pick_device(device).type, list[dict[str, Any]]()
+    for what, contenders in TASKS.items():
+        for tokens in TOKENS[what]:
             for dtype in (torch.float32, torch.bfloat16):
-                rows += compare(what, contenders, tokens, dtype, repeats, device)
+                rows += _compare(what, contenders, tokens, dtype, repeats, device)
     gone = {row["missing"]: row for row in rows if "missing" in row}
     return [row for row in rows if "missing" not in row] + list(gone.values())
 
 
-def compare(
+def _compare(
     what: str, contenders: dict[str, Callable[..., Work]], tokens: int, dtype: torch.dtype, repeats: int, device: str
 ) -> Iterator[dict[str, Any]]:
     """The rows of one task: the same queries and keys to all."""
@@ -58,23 +62,22 @@ def compare(
         except ImportError:
             yield {"missing": who}
     exact = contenders[OURS](tokens, q.double())(q.double(), k.double())
-    errors = [max(float((x - y).abs().max()) for x, y in zip(work(q, k), exact)) for work in works.values()]
     calls = max(1, 4096 // tokens)  # several in a turn where one is short
-    taken = in_turns([partial(several, work, q, k, calls) for work in works.values()], repeats)
+    taken = in_turns({who: partial(_several, work, q, k, calls) for who, work in works.items()}, repeats)
     common: dict[str, Any] = {"what": what, "tokens": tokens, "dtype": str(dtype).removeprefix("torch.")}
-    for who, times, error in zip(works, taken, errors):
-        seconds, ratio = times["seconds"] / calls, times["seconds"] / taken[0]["seconds"]
-        yield common | {"who": who, "version": version_of(who), "seconds": seconds, "ratio": ratio, "error": error}
+    for who, took in taken.items():
+        error = max(float((x - y).abs().max()) for x, y in zip(works[who](q, k), exact))
+        times = {"seconds": took["seconds"] / calls, "ratio": took["seconds"] / taken[OURS]["seconds"]}
+        yield common | {"who": who, "version": _version(who)} | times | {"error": error}
 
 
-def several(work: Work, q: Tensor, k: Tensor, calls: int) -> None:
-    """The work, so many times."""
+def _several(work: Work, q: Tensor, k: Tensor, calls: int) -> None:
     for _ in range(calls):
         work(q, k)
 
 
-def version_of(who: str) -> str | None:
-    """The version of the distribution of that name; None where there is none."""
+def _version(who: str) -> str | None:
+    """That of the distribution of a name; None where there is none."""
     try:
         return importlib.metadata.version(who)
     except importlib.metadata.PackageNotFoundError:
@@ -129,16 +132,6 @@ def _transformers(tokens: int, q: Tensor) -> Work:
     return lambda q, k: turn(q, k, cos, sin)
 
 
-ROTARY: dict[str, dict[str, Callable[..., Work]]] = {
-    "interleaved": {
-        OURS: _turned(half_split=False),
-        "rotary-embedding-torch": _rotary_embedding_torch,
-        "x-transformers": _x_transformers,
-    },
-    "half-split": {OURS: _turned(half_split=True), "transformers": _transformers},
-}
-
-
 # Images, and a bias -------------------------------------------------------------------------------------------------
 
 
@@ -153,9 +146,6 @@ def _timm(tokens: int, q: Tensor) -> Work:
     return lambda q, k: (turn(q, turns), turn(k, turns))
 
 
-IMAGE: dict[str, Callable[..., Work]] = {OURS: _image, "timm": _timm}
-
-
 def _alibi(tokens: int, q: Tensor) -> Work:
     placed = ALiBi(HEADS).to(q.device).place(torch.arange(float(tokens), device=q.device))
     return lambda q, k: (placed.attention(q, k, k),) * 2
@@ -168,4 +158,13 @@ def _ready_bias(tokens: int, q: Tensor) -> Work:
     return lambda q, k: (F.scaled_dot_product_attention(q, k, k, attn_mask=ready),) * 2
 
 
-BIAS: dict[str, Callable[..., Work]] = {OURS: _alibi, "torch, a ready bias": _ready_bias}
+TASKS: dict[str, dict[str, Callable[..., Work]]] = {
+    ROTARY: {
+        OURS: _turned(half_split=False),
+        "rotary-embedding-torch": _rotary_embedding_torch,
+        "x-transformers": _x_transformers,
+    },
+    HALF_SPLIT: {OURS: _turned(half_split=True), "transformers": _transformers},
+    IMAGE: {OURS: _image, "timm": _timm},
+    BIAS: {OURS: _alibi, "torch, a ready bias": _ready_bias},
+}

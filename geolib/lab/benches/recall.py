@@ -7,7 +7,7 @@ one loop; heads of one seed start alike, whatever parts they have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -83,6 +83,12 @@ VARIANTS = {
 }
 
 
+def starting(seeds: Iterable[int]) -> Callable[..., nn.Parameter]:
+    """What draws a parameter with a leading axis of heads, each head's numbers from its own seed."""
+    draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return lambda *shape: nn.Parameter(torch.stack([torch.randn(*shape, generator=draw) for draw in draws]))
+
+
 class Heads(nn.Module):
     """Heads that share nothing: one for each variant and seed, in this order, the seeds of a variant together.
 
@@ -91,14 +97,9 @@ class Heads(nn.Module):
 
     def __init__(self, variants: list[Parts], seeds: int, dim: int = 16, power: int = 2, longest: float = 64.0):
         super().__init__()
-        draws = [torch.Generator().manual_seed(seed) for _ in variants for seed in range(seeds)]
-
-        def start(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.stack([torch.randn(*shape, generator=draw) for draw in draws]))
-
-        self.qkv = start(3, 8, dim)
-        self.out = start(dim, 6)
-        self.logits = nn.Parameter(torch.zeros(len(draws), 2, 8))  # of gates and of rates
+        start = starting(seed for _ in variants for seed in range(seeds))
+        self.qkv, self.out = start(3, 8, dim), start(dim, 6)
+        self.logits = nn.Parameter(torch.zeros(len(self.qkv), 2, 8))  # of gates and of rates
         self.parts = torch.tensor(variants).repeat_interleave(seeds, 0)
         self.power, self.frequencies = power, document_frequencies(dim, longest)
 
@@ -136,15 +137,15 @@ def accuracy(heads: nn.Module, sequences: Sequences) -> Tensor:
     return (said == sequences.answers[sequences.asked, None]).float().mean(0)
 
 
-class Task(NamedTuple):
+class _Task(NamedTuple):
     """What is trained on, and what is tested on, by name."""
 
     train: Callable[[torch.Generator], Sequences]
     tests: dict[str, Callable[[torch.Generator], Sequences]]
 
 
-TASKS = {
-    "flip-flop": Task(
+_TASKS = {
+    "flip-flop": _Task(
         lambda draw: flip_flop(32, 48, draw),
         {
             "48": lambda draw: flip_flop(64, 48, draw),
@@ -152,10 +153,10 @@ TASKS = {
             "512, a write in 50": lambda draw: flip_flop(16, 512, draw, writes=0.02),
         },
     ),
-    "copying": Task(
+    "copying": _Task(
         lambda draw: copying(64, 6, draw, symbols=6), {"6 of 6": lambda draw: copying(256, 6, draw, symbols=6)}
     ),
-    "selective copying": Task(
+    "selective copying": _Task(
         lambda draw: copying(64, 8, draw),
         {"4 of 8": lambda draw: copying(256, 8, draw), "4 of 32": lambda draw: copying(256, 32, draw)},
     ),
@@ -171,7 +172,7 @@ def run(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, Any
     Source: CS-gate, CS-beta, CS-GATE0.
     """
     rows = []
-    for name, task in TASKS.items():
+    for name, task in _TASKS.items():
         heads = Heads(list(VARIANTS.values()), seeds)
         losses = trained(heads, task.train, steps).unflatten(0, (-1, every)).mean(1)
         tests = {test: accuracy(heads, make(torch.Generator().manual_seed(2))) for test, make in task.tests.items()}

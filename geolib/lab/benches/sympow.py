@@ -16,11 +16,11 @@ such a machine measures what is reached.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib.lab.benches.timing import in_turns
+from geolib.lab.benches.timing import in_turns, peak
 from geolib.lab.counting import Counting
 from geolib.lab.records import device_name
 from geolib.lab.training import pick_device
@@ -37,10 +37,10 @@ from geolib.recurrence.fused import TRITON
 from geolib.sympow import dimension
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
-LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
+_LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
 PATIENCE = 60.0  # seconds that one pass may take
-QUICK = 2.0  # seconds of a pass at the length before, beyond which one turn has to do
-ROOM = 0.5  # of the memory at hand, for the matrices of all pairs
+_QUICK = 2.0  # seconds of a pass at the length before, beyond which one turn has to do
+_ROOM = 0.5  # of the memory at hand, for the matrices of all pairs
 PASSES = ("forward", "forward and backward")
 
 
@@ -62,22 +62,14 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
     return attention_form(q, k, v, 2, log_gates).output
 
 
-def _chunked(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor) -> Tensor:
-    return chunked_form(q, k, v, 2, log_gates)[0].output
+def _chunked(*tensors: Tensor, engine: Callable[..., Any] | None = None) -> Tensor:
+    """The chunked form, by the engine that is usual on the device or by a certain one."""
+    q, k, v, log_gates = tensors
+    form = chunked_form if engine is None else partial(chunked_with, engine)
+    return form(q, k, v, 2, log_gates)[0].output
 
 
-def _by(engine: Callable[..., Any]) -> Callable[..., Tensor]:
-    """The chunked form by one of its engines, on whatever device."""
-    return lambda q, k, v, log_gates: chunked_with(engine, q, k, v, 2, log_gates)[0].output
-
-
-@cache
-def _graph() -> Callable[..., Tensor]:
-    return torch.compile(_chunked, fullgraph=True)
-
-
-def _compiled(*tensors: Tensor) -> Tensor:
-    return _graph()(*tensors)
+_graph = cache(lambda: torch.compile(_chunked, fullgraph=True))
 
 
 def _of_the_authors(module: str) -> Callable[..., Tensor]:
@@ -97,19 +89,19 @@ def forms(device: torch.device) -> dict[str, Form]:
     >>> list(forms(torch.device("cpu")))[:3]
     ['scaled_dot_product_attention', 'attention form', 'chunked form']
     """
+    on_gpu = device.type == "cuda"
     found = {
         "scaled_dot_product_attention": Form(_softmax, 4),
         "attention form": Form(_attention, 4),
         "chunked form": Form(_chunked, 2),
     }
-    on_gpu = device.type == "cuda"
     if on_gpu:
-        found["chunked form, compiled"] = Form(_compiled, 2)
-        found["chunked form, chunk by chunk"] = Form(_by(by_chunks), 2)
+        found["chunked form, compiled"] = Form(lambda *tensors: _graph()(*tensors), 2)
+        found["chunked form, chunk by chunk"] = Form(partial(_chunked, engine=by_chunks), 2)
         if TRITON:
-            found["chunked form, kernels"] = Form(_by(by_kernels), 2)
+            found["chunked form, kernels"] = Form(partial(_chunked, engine=by_kernels), 2)
     else:
-        found["chunked form, large products"] = Form(_by(by_large_products), 2)
+        found["chunked form, large products"] = Form(partial(_chunked, engine=by_large_products), 2)
     if importlib.util.find_spec("retention") is not None:
         found["retention, reference"] = Form(_of_the_authors("retention.reference"), 2)
         if on_gpu:
@@ -134,46 +126,14 @@ def passes(form: Form, tensors: Inputs) -> dict[str, Callable[[], None]]:
         with torch.no_grad():
             for part in parts:
                 form.attend(*part)
-        _wait(tensors[0].device)
 
     def both() -> None:
         for part in parts:
             form.attend(*part).sum().backward()
         for t in tensors:
             t.grad = None
-        _wait(tensors[0].device)
 
     return dict(zip(PASSES, (forward, both)))
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-# Memory -------------------------------------------------------------------------------------------------------------
-
-
-def peak(work: Callable[[], None], device: torch.device) -> float | None:
-    """MiB that a piece of work adds at most; None where the system does not tell."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        held = torch.cuda.memory_allocated(device)
-        work()
-        return (torch.cuda.max_memory_allocated(device) - held) / 2**20
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # what earlier work has freed goes back first
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
-    except OSError:
-        return None
-    before = _resident("VmRSS:")
-    work()
-    return _resident("VmHWM:") - before
-
-
-def _resident(which: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
 
 
 def pairs_fit(heads: int, tokens: int, device: torch.device) -> bool:
@@ -182,25 +142,18 @@ def pairs_fit(heads: int, tokens: int, device: torch.device) -> bool:
         return True  # no matrix of all pairs there
     lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
     free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return not free or 10 * 4 * tokens**2 < ROOM * free[0]
+    return not free or 10 * 4 * tokens**2 < _ROOM * free[0]
 
 
 # What a kernel needs ------------------------------------------------------------------------------------------------
 
 
-class Peaks(NamedTuple):
-    """What a device does at most in a second."""
-
-    name: str
-    products: float  # operations of products in bfloat16
-    others: float  # operations in float32
-    bytes: float
+# What is assumed: a device, and what it does at most in a second of products in bfloat16, of other operations in
+# float32, and of bytes.
+_ASSUMED, _PRODUCTS, _OTHERS, _BYTES = "H100 SXM", 989e12, 67e12, 3.35e12
 
 
-H100 = Peaks("H100 SXM", 989e12, 67e12, 3.35e12)
-
-
-def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H100) -> list[dict[str, Any]]:
+def kernel_rows(heads: int, tokens: int, dim: int, chunk: int) -> list[dict[str, Any]]:
     """What a kernel for p = 2 with embeddings kept on the chip must do and move, by stages, and how long at least.
 
     States are kept in bfloat16 between kernels and add up in float32. A multiplication with an addition counts as two
@@ -226,15 +179,15 @@ def kernel_rows(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = 
     stages["all"] = tuple(map(sum, zip(*stages.values())))  # type: ignore[assignment]
     rows: list[dict[str, Any]] = []
     for name, (products, others, moved) in stages.items():
-        times = products / machine.products, others / machine.others, moved / machine.bytes
-        about = {"kernel": name, "tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
+        times = products / _PRODUCTS, others / _OTHERS, moved / _BYTES
+        about = {"kernel": name, "tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": _ASSUMED}
         counts = {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
         rows.append(about | counts)
     rows[-1]["milliseconds"] = sum(row["milliseconds"] for row in rows[:-1])
     return rows
 
 
-def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H100) -> dict[str, Any]:
+def engine_row(heads: int, tokens: int, dim: int, chunk: int) -> dict[str, Any]:
     """What the large products do and move uncompiled, forward and backward, in bfloat16; nothing is computed.
 
     >>> engine_row(1, 2048, 16, 512)["operations"] > 100
@@ -250,8 +203,8 @@ def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H
     with Counting() as counted:
         both()
     products = 2 * counted.products
-    times = products / machine.products, counted.bytes / machine.bytes
-    about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": machine.name}
+    times = products / _PRODUCTS, counted.bytes / _BYTES
+    about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": _ASSUMED}
     counts = {"operations": counted.kernels.total(), "products": products, "bytes": counted.bytes}
     return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
 
@@ -262,7 +215,7 @@ def engine_row(heads: int, tokens: int, dim: int, chunk: int, machine: Peaks = H
 def run(
     heads: int | None = None,
     dim: int = 64,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int] = _LENGTHS,
     repeats: int = 3,
     patience: float = PATIENCE,
 ) -> list[dict[str, Any]]:
@@ -288,13 +241,21 @@ def run(
                     rows.append({"form": name, "pass": which, "tokens": tokens, **about, "skipped": reason})
                 else:
                     works[name, which] = work
-        slow = any(time > QUICK for _, time in last.values())
-        times = in_turns(list(works.values()), 1 if slow else repeats)
-        for ((name, which), work), took in zip(works.items(), times):
+        slow = any(time > _QUICK for _, time in last.values())
+        for (name, which), took in in_turns(works, 1 if slow else repeats).items():
             last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
-            rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": peak(work, device)})
-    rows += kernel_rows(8, LENGTHS[-1], 64, 1024)
-    return [*rows, engine_row(8, LENGTHS[-1], 64, 512)]
+            rows.append(
+                {
+                    "form": name,
+                    "pass": which,
+                    "tokens": tokens,
+                    **about,
+                    **took,
+                    "mib": peak(works[name, which], device),
+                }
+            )
+    rows += kernel_rows(8, _LENGTHS[-1], 64, 1024)
+    return [*rows, engine_row(8, _LENGTHS[-1], 64, 512)]
 
 
 def _reason(
@@ -303,13 +264,9 @@ def _reason(
     """Why a pass is left out, if it is."""
     if form.attend is _attention and not pairs_fit(heads, tokens, device):
         return "all pairs do not fit"
-    if last is not None and (expected := last[1] * form.growth ** _doublings(last[0], tokens)) > patience:
+    if last is not None and (expected := last[1] * form.growth ** math.log2(tokens / last[0])) > patience:
         return f"about {expected:.0f} s"
     return None
-
-
-def _doublings(before: int, after: int) -> float:
-    return torch.tensor(after / before).log2().item()
 
 
 # What is shown ------------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def run(
     kinds = [Options(step=form) for form in GPU_FORMS] if on_gpu else [Options(precision=p) for p in PRECISIONS]
     loops: list[PlainLoop | LabLoop] = [PlainLoop(config, data, device, workers)]
     loops += [LabLoop(config, data, device, kind) for kind in kinds]
-    times = in_turns(loops, epochs - 1)
+    times = in_turns(dict(enumerate(loops)), epochs - 1).values()
     about = {"device": device_name(device), "images": images, **sizes, "workers": workers}
     rows = []
     for loop, took in zip(loops, times):

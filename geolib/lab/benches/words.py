@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib.lab.benches.recall import Sequences, accuracy, trained
+from geolib.lab.benches.recall import Sequences, accuracy, starting, trained
 from geolib.lab.causal import Power
 from geolib.lie import exp_skew, skew_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
@@ -90,32 +90,32 @@ def best_by_counts(group: str, length: int) -> float:
 DIM, SIZE, SPARE = 8, 32, 28  # features of a key, of a value, and numbers of a step, of which its kind takes some
 
 
-def pairs_turn(numbers: Tensor) -> Tensor:
+def _pairs_turn(numbers: Tensor) -> Tensor:
     """Numbers (..., SPARE) to rotations (..., DIM, DIM) of pairs of features by angles: they commute."""
     return block_diagonal(rotation_matrix(numbers[..., : DIM // 2]))
 
 
-def one_mirror(numbers: Tensor) -> Tensor:
+def _one_mirror(numbers: Tensor) -> Tensor:
     """The reflection along a vector, PaTH's step at beta = 2."""
     normal = numbers[..., :DIM, None]
     return torch.eye(DIM) - 2 * normal @ normal.mT / normal.square().sum(-2, keepdim=True)
 
 
-def two_mirrors(numbers: Tensor) -> Tensor:
+def _two_mirrors(numbers: Tensor) -> Tensor:
     """The product of two reflections: a rotation of one plane."""
-    return one_mirror(numbers[..., DIM:]) @ one_mirror(numbers)
+    return _one_mirror(numbers[..., DIM:]) @ _one_mirror(numbers)
 
 
-def any_turn(numbers: Tensor) -> Tensor:
+def _any_turn(numbers: Tensor) -> Tensor:
     """The exponential of a skew matrix, LieRE's step."""
     return exp_skew(skew_matrix(numbers, DIM))
 
 
 STEPS: dict[str, Callable[[Tensor], Tensor]] = {
-    "pairs turn": pairs_turn,
-    "one mirror": one_mirror,
-    "two mirrors": two_mirrors,
-    "any turn": any_turn,
+    "pairs turn": _pairs_turn,
+    "one mirror": _one_mirror,
+    "two mirrors": _two_mirrors,
+    "any turn": _any_turn,
 }
 
 
@@ -124,11 +124,7 @@ class Followers(nn.Module):
 
     def __init__(self, step: Callable[[Tensor], Tensor], seeds: list[int], elements: int):
         super().__init__()
-        draws = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-        def start(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.stack([torch.randn(*shape, generator=draw) for draw in draws]))
-
+        start = starting(seeds)
         self.qk, self.v = start(2, 2 + FRONT, DIM), start(2 + FRONT, SIZE)
         self.steps, self.out, self.step = start(2 + FRONT, SPARE), start(SIZE, elements), step
 

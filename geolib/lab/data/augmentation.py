@@ -88,7 +88,7 @@ def random_erasing(
     require(0 <= scale[0] <= scale[1] <= 1, "scale", scale, "it must be two shares, the smaller first")
     require(0 < ratio[0] <= ratio[1] < math.inf, "ratio", ratio, "it must be two numbers above 0, the smaller first")
     batch, _, height, width = images.shape
-    share, shape, row, column = torch.rand(4, ATTEMPTS, batch, device=images.device)
+    share, shape, row, column = torch.rand(4, _ATTEMPTS, batch, device=images.device)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * share)
     aspect = torch.exp(math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * shape)
     high, wide = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
@@ -102,7 +102,7 @@ def random_erasing(
     return torch.where((rows[:, :, None] & columns[:, None, :])[:, None], value, images.float())
 
 
-ATTEMPTS = 10  # at a rectangle that is smaller than the image
+_ATTEMPTS = 10  # at a rectangle that is smaller than the image
 
 
 # What the data set's images are like

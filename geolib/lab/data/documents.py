@@ -21,7 +21,7 @@ from torch import Tensor
 
 from geolib.lab.files import LabError
 
-BOOKS_FOLDER = "books"  # in $GEOLIB_DATA, with the folders train and heldout
+_BOOKS_FOLDER = "books"  # in $GEOLIB_DATA, with the folders train and heldout
 DOCUMENTS_VARIABLE = "GEOLIB_DOCUMENTS"
 HELD_OUT = 10  # every tenth author is kept for testing where a directory has no split of its own
 STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left out
@@ -213,13 +213,13 @@ def _read(files: Sequence[Path]) -> Bytes:
 
 def load_books(data: str | None) -> Documents:
     """The books in the folder ``books`` of $GEOLIB_DATA, ``data``; LabError where there are none."""
-    folder = Path(data).expanduser() / BOOKS_FOLDER if data else None
+    folder = Path(data).expanduser() / _BOOKS_FOLDER if data else None
     if folder is None or not folder.is_dir():
         raise LabError(
             "books: there are none here; put text files into the folders train and heldout of books in $GEOLIB_DATA, "
             "or take the data set documents, which reads any directory or else Python's own source"
         )
-    return read_folder(folder, "books", f"text files ({BOOKS_FOLDER} in $GEOLIB_DATA), authors split")
+    return read_folder(folder, "books", f"text files ({_BOOKS_FOLDER} in $GEOLIB_DATA), authors split")
 
 
 def load_stdlib() -> Documents:

@@ -77,10 +77,10 @@ def auto_augment_moves(shape: Sequence[int]) -> tuple[Tensor, Tensor]:
     """
 
     def outcomes(name: str, step: int) -> list[Move]:
-        size = size_of(name, step, AUTO_MAGNITUDES, shape)
+        size = size_of(name, step, _AUTO_MAGNITUDES, shape)
         return [move(name, size, shape), move(name, -size if name in SIGNED else size, shape), Move()]
 
-    policies = [[part.split() for part in policy.split(", ")] for policy in CIFAR10_POLICIES]
+    policies = [[part.split() for part in policy.split(", ")] for policy in _CIFAR10_POLICIES]
     moves = [[outcomes(name, int(step)) for name, _, step in policy] for policy in policies]
     return torch.tensor(moves), torch.tensor([[float(p) for _, p, _ in policy] for policy in policies])
 
@@ -152,7 +152,7 @@ def size_of(name: str, step: int, steps: int, shape: Sequence[int]) -> float:
     if name == "Solarize":
         return torch.linspace(1.0, 0.0, steps)[step].item()
     side = {"TranslateX": width, "TranslateY": height}.get(name, 1)
-    return torch.linspace(0.0, LARGEST.get(name, 0.0) * side, steps)[step].item()
+    return torch.linspace(0.0, _LARGEST.get(name, 0.0) * side, steps)[step].item()
 
 
 def apply_moves(images: Tensor, moves: Tensor) -> Tensor:
@@ -232,7 +232,7 @@ def _gray(x: Tensor) -> Tensor:
 
 
 # The largest magnitude of each operation that has one, in its unit; a translation's is a share of the side.
-LARGEST = {
+_LARGEST = {
     "ShearX": 0.3,
     "ShearY": 0.3,
     "TranslateX": 150 / 331,
@@ -243,11 +243,11 @@ LARGEST = {
     "Contrast": 0.9,
     "Sharpness": 0.9,
 }
-SIGNED = tuple(LARGEST)
+SIGNED = tuple(_LARGEST)
 OPERATIONS = ("Identity", *SIGNED, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
-AUTO_MAGNITUDES = 10
+_AUTO_MAGNITUDES = 10
 # AutoAugment's sub-policies for CIFAR-10: operation, probability and step of its magnitude, twice.
-CIFAR10_POLICIES = (
+_CIFAR10_POLICIES = (
     "Invert 0.1 0, Contrast 0.2 6",
     "Rotate 0.7 2, TranslateX 0.3 9",
     "Sharpness 0.8 1, Sharpness 0.9 3",

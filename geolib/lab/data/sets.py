@@ -159,7 +159,7 @@ def _load_digits() -> Dataset:
         raise LabError("digits come with scikit-learn: pip install scikit-learn") from None
     bunch = load_digits()
     images, labels = bunch.images[..., None], np.asarray(bunch.target)
-    held_out = stratified_fifth(labels)
+    held_out = _stratified_fifth(labels)
     train, test = ((_images(images[part]), _labels(labels[part])) for part in (~held_out, held_out))
     source = "scikit-learn's load_digits; stratified split, one fifth to test, seed 0"
     return Dataset("digits", *train, *test, tuple("0123456789"), source)
@@ -197,7 +197,7 @@ def _load_varied() -> Dataset:
     )
 
 
-def stratified_fifth(labels: np.ndarray) -> np.ndarray:
+def _stratified_fifth(labels: np.ndarray) -> np.ndarray:
     """True for a fifth of each class (rounded), the same ones every time."""
     chosen = np.zeros(len(labels), dtype=bool)
     random = np.random.RandomState(0)  # its stream is frozen by NumPy's promise; default_rng's is not
@@ -210,33 +210,33 @@ def stratified_fifth(labels: np.ndarray) -> np.ndarray:
 # Turns --------------------------------------------------------------------------------------------------------------
 
 
-def _load_turns(
+def _turns(
     name: str,
+    about: str,
     way: Callable[[Any], list[turns.Cell]] = turns.corner_way,
     asked: Callable[[turns.Board], float] = turns.Board.twist,
     classes: tuple[str, ...] = turns.CLASSES,
-) -> Dataset:
+) -> Spec:
     """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds; staircases are drawn."""
-    drawn = way is turns.stairs_way
-    train, test = (
-        _rendered(np.stack([board.picture(drawn) for board in part]), np.array([asked(board) > 0 for board in part]))
-        for part in (turns.boards(6000, way, seed=0, asked=asked), turns.boards(1000, way, seed=1, asked=asked))
-    )
-    source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
-    return Dataset(name, *train, *test, classes, source)
+    drawn, side = way is turns.stairs_way, turns.SIDE
+
+    def made() -> Dataset:
+        train, test = (
+            _rendered(
+                np.stack([board.picture(drawn) for board in part]), np.array([asked(board) > 0 for board in part])
+            )
+            for part in (turns.boards(6000, way, seed=0, asked=asked), turns.boards(1000, way, seed=1, asked=asked))
+        )
+        source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
+        return Dataset(name, *train, *test, classes, source)
+
+    return Spec(f"boards of {side}x{side} cells: {about}", "nothing", 1, 6000, (5 if drawn else 4, side, side), made)
 
 
 def _tilted_turns(order: float) -> Spec:
     """Boards asked for the letters of their way and their order."""
-    name = f"turns-{order:g}"
-    return Spec(
-        f"boards of {turns.SIDE}x{turns.SIDE} cells: more letters right than down, plus {order:g} times the twist",
-        "nothing",
-        1,
-        6000,
-        (4, turns.SIDE, turns.SIDE),
-        lambda: _load_turns(name, asked=lambda board: board.tilt(order), classes=("below", "above")),
-    )
+    about = f"more letters right than down, plus {order:g} times the twist"
+    return _turns(f"turns-{order:g}", about, asked=lambda board: board.tilt(order), classes=("below", "above"))
 
 
 # Motion -------------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ _MODELNET_FILE = (
 
 def _load_modelnet() -> Dataset:
     """The file that the reader has put into $GEOLIB_DATA."""
-    path = prepared_path("modelnet10")
+    path = _prepared_path("modelnet10")
     if path is None or not path.is_file():
         raise LabError(
             f"modelnet10: no voxels here; put modelnet10.npz into the folder that ${FOLDER_VARIABLE} names; "
@@ -316,30 +316,30 @@ def _problem_of_voxels(voxels: np.ndarray, label: np.ndarray, is_test: np.ndarra
 
 def _load_cifar(name: str, classes: int) -> Dataset:
     """Prepared arrays first, then torchvision's download."""
-    path = prepared_path(name)
+    path = _prepared_path(name)
     if path is not None and path.is_file():
-        return read_prepared(path, name, classes)
+        return _read_prepared(path, name, classes)
     return _cifar(name, _download(name), "torchvision's download")
 
 
-TWENTY = 20  # of the 100 classes, first in alphabetical order
+_TWENTY = 20  # of the 100 classes, first in alphabetical order
 
 
 def _load_twenty() -> Dataset:
     """The images of CIFAR-100's first classes: enough of each for a small model to tell them apart."""
     whole = _load_cifar("cifar100", 100)
-    train, test = whole.y_train < TWENTY, whole.y_test < TWENTY
+    train, test = whole.y_train < _TWENTY, whole.y_test < _TWENTY
     parts = whole.x_train[train], whole.y_train[train], whole.x_test[test], whole.y_test[test]
-    return Dataset("cifar100-20", *parts, whole.classes[:TWENTY], f"{whole.source}, the first {TWENTY} classes")
+    return Dataset("cifar100-20", *parts, whole.classes[:_TWENTY], f"{whole.source}, the first {_TWENTY} classes")
 
 
-def prepared_path(name: str) -> Path | None:
+def _prepared_path(name: str) -> Path | None:
     """Where the prepared arrays of a data set belong, or None when $GEOLIB_DATA is not set."""
     folder = os.environ.get(FOLDER_VARIABLE)
     return Path(folder).expanduser() / f"{name}.npz" if folder else None
 
 
-def read_prepared(path: Path, name: str, classes: int) -> Dataset:
+def _read_prepared(path: Path, name: str, classes: int) -> Dataset:
     """Read and check prepared CIFAR arrays, of so many classes: uint8 images (images, 32, 32, 3), labels and classes.
 
     LabError when the file is cut off, damaged or holds something else; the message names the file and what to do.
@@ -350,10 +350,10 @@ def read_prepared(path: Path, name: str, classes: int) -> Dataset:
     return _cifar(name, arrays, f"prepared arrays ({path.name} in ${FOLDER_VARIABLE})")
 
 
-Arrays = dict[str, np.ndarray]
+_Arrays = dict[str, np.ndarray]
 
 
-def _arrays_of(path: Path, keys: Sequence[str], problem_of: Callable[[Arrays], str | None], remedy: str) -> Arrays:
+def _arrays_of(path: Path, keys: Sequence[str], problem_of: Callable[[_Arrays], str | None], remedy: str) -> _Arrays:
     """The arrays of an npz file; LabError with the remedy when it is not whole, or they are not what they should be."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -367,7 +367,7 @@ def _arrays_of(path: Path, keys: Sequence[str], problem_of: Callable[[Arrays], s
     return arrays
 
 
-def _problem(arrays: Arrays, classes: int) -> str | None:
+def _problem(arrays: _Arrays, classes: int) -> str | None:
     """What is wrong with CIFAR arrays, or None."""
     if arrays["classes"].shape != (classes,):
         return f"classes has shape {arrays['classes'].shape}, not ({classes},)"
@@ -382,12 +382,12 @@ def _problem(arrays: Arrays, classes: int) -> str | None:
     return None
 
 
-def _cifar(name: str, arrays: Arrays, source: str) -> Dataset:
+def _cifar(name: str, arrays: _Arrays, source: str) -> Dataset:
     train, test = ((_images(arrays[f"x_{part}"]), _labels(arrays[f"y_{part}"])) for part in ("train", "test"))
     return Dataset(name, *train, *test, tuple(map(str, arrays["classes"])), source)
 
 
-def _download(name: str) -> Arrays:
+def _download(name: str) -> _Arrays:
     """The arrays of a CIFAR set through torchvision, which keeps its files in a cache folder."""
     by_hand = f"put {name}.npz into the folder that ${FOLDER_VARIABLE} names"
     try:
@@ -423,12 +423,12 @@ def prepare(name: str) -> str:
     spec(name)
     if name not in _CIFAR_CLASSES:
         return f"{name}: nothing to prepare, it needs {DATASETS[name].needs}"
-    path = prepared_path(name)
+    path = _prepared_path(name)
     if path is None:
         raise LabError(f"set {FOLDER_VARIABLE} to the folder that is to hold {name}.npz, and run this again")
     if path.is_file():
         try:
-            read_prepared(path, name, _CIFAR_CLASSES[name])
+            _read_prepared(path, name, _CIFAR_CLASSES[name])
             return f"{name}: {path} is there already and is whole"
         except LabError:
             pass  # a damaged file is replaced, once the new arrays are here
@@ -467,25 +467,11 @@ DATASETS: dict[str, Spec] = {
         (1, 8, 8),
         _load_varied,
     ),
-    "turns": Spec(
-        f"boards of {turns.SIDE}x{turns.SIDE} cells: the twist of a ball tipped along a row and then a column",
-        "nothing",
-        1,
-        6000,
-        (4, turns.SIDE, turns.SIDE),
-        lambda: _load_turns("turns"),
-    ),
+    "turns": _turns("turns", "the twist of a ball tipped along a row and then a column"),
     "turns-0": _tilted_turns(0),
     "turns-0.5": _tilted_turns(0.5),
     "turns-2": _tilted_turns(2),
-    "turns-stairs": Spec(
-        f"boards of {turns.SIDE}x{turns.SIDE} cells: the same along a drawn staircase",
-        "nothing",
-        1,
-        6000,
-        (5, turns.SIDE, turns.SIDE),
-        lambda: _load_turns("turns-stairs", turns.stairs_way),
-    ),
+    "turns-stairs": _turns("turns-stairs", "the same along a drawn staircase", turns.stairs_way),
     "motion": Spec(
         f"clips of {motion.FRAMES} frames of {motion.SIDE}x{motion.SIDE} pixels: which way a digit goes, then which",
         "scikit-learn",
@@ -503,7 +489,7 @@ DATASETS: dict[str, Spec] = {
         _load_modelnet,
     ),
     "cifar100-20": Spec(
-        f"CIFAR-100's first {TWENTY} classes: 12,000 colour images", _CIFAR_NEEDS, 4, 10_000, (3, 32, 32), _load_twenty
+        f"CIFAR-100's first {_TWENTY} classes: 12,000 colour images", _CIFAR_NEEDS, 4, 10_000, (3, 32, 32), _load_twenty
     ),
     "cifar10": Spec(
         "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar10", 10)

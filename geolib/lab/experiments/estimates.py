@@ -25,8 +25,8 @@ from geolib.lab.records import Record
 from geolib.sympow import dimension
 
 H100 = "one H100"  # the device of the full runs where there is no GPU at hand
-COUNTED_TOKENS = 256  # of a window in which operations are counted
-TEST_IMAGES = 10_000  # of CIFAR; fewer where the configuration says so
+_COUNTED_TOKENS = 256  # of a window in which operations are counted
+_TEST_IMAGES = 10_000  # of CIFAR; fewer where the configuration says so
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _model(config: Config) -> tuple[Any, ...]:
 def assumed_seconds(config: Config, speed: Speed) -> float:
     """A run's time under assumed speeds: steps, evaluations (a third of a step's work an image) and preparation."""
     images = config.train_size or DATASETS[config.dataset].images // (config.context or 1)
-    tested = min(config.test_size or TEST_IMAGES, TEST_IMAGES, images)
+    tested = min(config.test_size or _TEST_IMAGES, _TEST_IMAGES, images)
     evaluations = -(-config.epochs // config.eval_every)
     steps = config.epochs * -(-images // config.batch) + evaluations * tested / config.batch / 3
     return speed.preparing + steps * step_seconds(config, speed)
@@ -165,7 +165,7 @@ def _narrow(config: Config) -> Config:
     names += [] if config.is_read else ["patch", "pool", "dropout"]
     block = 1 if config.is_read else config.method_options.get("block") or 1
     head = 16 + -16 % block  # blocks must fill it
-    context = COUNTED_TOKENS if config.is_read else None
+    context = _COUNTED_TOKENS if config.is_read else None
     same = {name: getattr(config, name) for name in names}
     return Config(config.dataset, width=head * config.heads, context=context, **same)
 

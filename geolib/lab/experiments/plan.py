@@ -26,13 +26,7 @@ FAST_SCALES = ("laptop",)
 class Variant:
     """A row that is more than a method's name: a method with options, perhaps in settings of its own.
 
-    Parameters
-    ----------
-    method : str
-    options : mapping
-        The method's own.
-    settings : mapping
-        From a scale to the fields of Config in which this row differs from the others.
+    ``settings`` goes from a scale to the fields of Config in which this row differs from the others.
     """
 
     method: str

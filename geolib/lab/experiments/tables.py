@@ -17,19 +17,9 @@ Cells = Mapping[tuple[str, str], list[Record]]
 
 
 def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The records of each row and data set, seeds ascending.
+    """The records of each (row, data set) that has any, seeds ascending.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    scale : str
-    records : iterable of Record
-        Those of other configurations are passed over. A configuration recorded by two experiments counts once.
-
-    Returns
-    -------
-    dict
-        From (row, data set); what has no record is not in it.
+    Those of other configurations are passed over. A configuration recorded by two experiments counts once.
     """
     places = experiment.cells(scale)
     # One record for each configuration; the experiment's own stands before one that another experiment made.

@@ -36,11 +36,13 @@ def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def spread(values: Sequence[float]) -> str:
-    """Numbers of [0, 1] in percent: their mean, ± their standard deviation where there are two or more.
+def spread(values: Sequence[float], times: float = 100, digits: int = 1) -> str:
+    """The mean, ± the standard deviation where there are two or more: of numbers of [0, 1] in percent, or ``times``.
 
-    >>> spread([0.5, 0.52])
-    '51.0±1.4'
+    >>> spread([0.5, 0.52]), spread([2.0, 2.2], times=1, digits=3), spread([])
+    ('51.0±1.4', '2.100±0.141', '')
     """
-    mean = f"{100 * statistics.mean(values):.1f}"
-    return mean if len(values) == 1 else f"{mean}±{100 * statistics.stdev(values):.1f}"
+    if not values:
+        return ""
+    mean = f"{times * statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean}±{times * statistics.stdev(values):.{digits}f}"

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from geolib.lab.experiments.plan import Experiment
 
 SETTINGS = {"width": 48, "heads": 4, "layers": 3, "mlp_ratio": 2.0, "batch": 24, "lr": 3e-3, "warmup": 60}
+SEEDS = {"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)}
+
+
+def at_scales(settings: Mapping[str, Any], epochs: int = 12) -> dict[str, dict[str, Any]]:
+    """Settings by scale: a glimpse, the epochs that a laptop has time for, and sixty."""
+    return {
+        "smoke": {**settings, "epochs": 1, "train_size": 128, "test_size": 64},
+        "cpu": {**settings, "epochs": epochs},
+        "full": {**settings, "epochs": 60},
+    }
+
 
 ENCODINGS = Experiment(
     name="digits-encodings",
@@ -17,12 +31,8 @@ ENCODINGS = Experiment(
         "rope": "RoPE, reading order",
         "rope-axial": "RoPE, axial",
     },
-    settings={
-        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": {**SETTINGS, "epochs": 12},
-        "full": {**SETTINGS, "epochs": 60},
-    },
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    settings=at_scales(SETTINGS),
+    seeds=SEEDS,
     importance=3,
 )
 

@@ -8,13 +8,14 @@ the chunked form where a matrix of all pairs would not fit.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import by_row, cells_of, provenance
-from geolib.lab.experiments.text import Table
+from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
 TITLES = {
@@ -101,29 +102,20 @@ def grid() -> tuple[dict[str, str], dict[str, Variant], dict[str, list[tuple[str
     return titles, variants, parts
 
 
-def method_and_context(row: str) -> tuple[str, int]:
+def _method_and_context(row: str) -> tuple[str, int]:
     """The two parts of a row's name.
 
-    >>> method_and_context("sympow+gates@256")
+    >>> _method_and_context("sympow+gates@256")
     ('sympow+gates', 256)
     """
     method, _, context = row.rpartition("@")
     return method, int(context)
 
 
-def mean_and_spread(values: Sequence[float], digits: int = 3) -> str:
-    """The mean, ± the standard deviation over seeds where there are two or more; nothing without a value.
-
-    >>> mean_and_spread([2.0, 2.2])
-    '2.100±0.141'
-    """
-    if not values:
-        return ""
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean}±{statistics.stdev(values):.{digits}f}"
+_bits = partial(spread, times=1, digits=3)
 
 
-def train_bits(record: Record) -> float:
+def _train_bits(record: Record) -> float:
     """The training loss over the last epoch in bits a byte: the paper's measure, for no byte is read twice.
 
     Source: CS-F1.
@@ -146,14 +138,14 @@ def context_table(experiment: Experiment, scale: str, records: Iterable[Record])
     Source: CS-F1.
     """
     cells = cells_of(experiment, scale, records)
-    places = [method_and_context(row) for row in experiment.rows(scale)]
+    places = [_method_and_context(row) for row in experiment.rows(scale)]
     contexts = sorted({context for _, context in places})
     rows = []
     for method in dict.fromkeys(method for method, _ in places):
         found = [cells.get((f"{method}@{context}", DATA), []) for context in contexts]
         if any(found):
             bits = [[b for r in group if (b := at_context(r, c)) is not None] for group, c in zip(found, contexts)]
-            rows.append([method, *(mean_and_spread(each) for each in bits)])
+            rows.append([method, *(_bits(each) for each in bits)])
     title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by training context"
     notes = ["Each model is tested at the context it was trained at; all of them on the same bytes."]
     if any(row[0].endswith("-4") for row in rows):
@@ -182,12 +174,12 @@ def extrapolation_table(experiment: Experiment, scale: str, records: Iterable[Re
                 ]
                 values.append([each[context] for each in told if each.get(context) is not None])
             if any(values):
-                rows.append([name, *map(mean_and_spread, values)])
+                rows.append([name, *map(_bits, values)])
     title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by the context that is read"
     return Table(title, ["trained", *map(str, contexts)], rows, provenance(experiment, scale, cells))
 
 
-def ablation_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+def _ablation_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Bits a byte of each row: over the first epoch of training, at the training context and at four times it.
 
     Source: CS-GATE0, LR-lin.
@@ -196,10 +188,10 @@ def ablation_table(experiment: Experiment, scale: str, records: Iterable[Record]
     def columns(group: list[Record]) -> list[str]:
         context = group[0].config.context or 1
         first = [record.metrics[0]["train_loss"] / math.log(2) for record in group]
-        last = [train_bits(record) for record in group]
+        last = [_train_bits(record) for record in group]
         own, further = ([b for r in group if (b := at_context(r, c)) is not None] for c in (context, 4 * context))
         numbers = group[0].learned["state_numbers"]
-        return [*map(mean_and_spread, (first, last, own, further)), "grows" if numbers is None else f"{numbers:,}"]
+        return [*map(_bits, (first, last, own, further)), "grows" if numbers is None else f"{numbers:,}"]
 
     about = "bits a byte, and the numbers that are carried from byte to byte"
     header = ["method", "training, first part", "training, last part", "held out", "at 4 times the context", "state"]
@@ -225,15 +217,11 @@ CONTEXT = Experiment(
 
 _READ = {"smoke": (64,), "cpu": (64, 1024), "full": (2048,)}
 
-EXTRAPOLATION = Experiment(
+EXTRAPOLATION = replace(
+    CONTEXT,
     name="sympow-extrapolation",
     about="loss by the context that is read, up to four times the training context, from the records of sympow-context",
     source="CS-F2",
-    datasets=(DATA,),
-    methods=_TITLES,
-    variants=_VARIANTS,
-    settings=SETTINGS,
-    seeds=_SEEDS,
     parts={scale: [(f"{m}@{c}", DATA) for c in contexts for m in TITLES] for scale, contexts in _READ.items()},
     importance=2,
     tabulate=extrapolation_table,
@@ -297,7 +285,7 @@ ABLATIONS = Experiment(
     seeds=_SEEDS,
     parts={scale: [(row, DATA) for row in _ORDER if scale in _TAKEN_APART[row][1].settings] for scale in SETTINGS},
     importance=2,
-    tabulate=ablation_table,
+    tabulate=_ablation_table,
 )
 
 _LONG = {"smoke": 64, "cpu": 8192, "full": 65_536}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geolib.lab.experiments.papers.digits import SETTINGS
+from geolib.lab.experiments.papers.digits import SEEDS, SETTINGS, at_scales
 from geolib.lab.experiments.plan import Experiment
 from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
 
-def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+def _door_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Accuracy of each row with its test images as they are and with their patches shuffled, in percent.
 
     Mean ± standard deviation over seeds.
@@ -27,8 +27,6 @@ def door_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
     return by_row(experiment, scale, records, about, ["positions", "in place", "shuffled"], columns)
 
 
-SIXTEEN = {**SETTINGS, "patch": 2}
-
 DOORS = Experiment(
     name="digits-doors",
     about="whether a model uses positions: 8x8 digits as 16 patches, tested in place and with their patches shuffled",
@@ -41,14 +39,10 @@ DOORS = Experiment(
         "alibi": "weights, inside the softmax: ALiBi",
         "lf": "weights, after the softmax: locality focusing",
     },
-    settings={
-        "smoke": {**SIXTEEN, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": {**SIXTEEN, "epochs": 10},
-        "full": {**SIXTEEN, "epochs": 60},
-    },
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    settings=at_scales({**SETTINGS, "patch": 2}, epochs=10),
+    seeds=SEEDS,
     importance=3,
-    tabulate=door_table,
+    tabulate=_door_table,
 )
 
 EXPERIMENTS = (DOORS,)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from geolib.lab.experiments.papers.digits import SETTINGS as DIGIT_SETTINGS
+from geolib.lab.experiments.papers.digits import at_scales
 from geolib.lab.experiments.papers.shifts import deviations
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import by_row, cells_of, provenance, table
@@ -22,8 +23,8 @@ SMALL, WHOLE = "cifar100-20", "cifar100"
 
 # Table 4's ViT-Tiny and Table 1's ViT-B, top-1 accuracy in percent on CIFAR-100. Source: LR-T4, LR-T1.
 _ROWS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")
-PAPER_TINY = dict(zip(_ROWS, (57.2, 58.2, 65.4, 65.6, 65.3)))
-PAPER_BASE = dict(zip(_ROWS, (63.9, 65.5, 68.8, 70.3, 70.0)))
+_PAPER_TINY = dict(zip(_ROWS, (57.2, 58.2, 65.4, 65.6, 65.3)))
+_PAPER_BASE = dict(zip(_ROWS, (63.9, 65.5, 68.8, 70.3, 70.0)))
 
 # Appendix B, and the authors' code where the appendix is silent. Source: LR-cfg.
 STATED: dict[str, Any] = {
@@ -90,10 +91,9 @@ def blocks_of(*widths: int) -> dict[str, Variant]:
     return {f"liere-{b}": Variant("liere", {} if b == 64 else {"block": b}) for b in widths}
 
 
-def everywhere(rows: Iterable[str], small: str = SMALL, whole: str = WHOLE) -> dict[str, list[tuple[str, str]]]:
+def everywhere(rows: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """The parts of an experiment that has one data set at the small scales and another at the full one."""
-    names = list(rows)
-    sets = {"smoke": small, "cpu": small, "full": whole}
+    names, sets = list(rows), {"smoke": SMALL, "cpu": SMALL, "full": WHOLE}
     return {scale: [(row, dataset) for row in names] for scale, dataset in sets.items()}
 
 
@@ -147,8 +147,7 @@ def main_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
 def _beside(records: Sequence[Record], resolutions: int, goals: Mapping[int, float]) -> list[str]:
     """The further columns of one row."""
     read = [record.learned for record in records]
-    loss = [record.metrics[-1]["test_loss"] for record in records]
-    columns = [spread([each["shuffled_accuracy"] for each in read]), f"{sum(loss) / len(loss):.3f}"]
+    columns = _shuffled_and_loss(records)
     for i in range(resolutions):
         pair = (spread([each[f"{how}_accuracy"][i] for each in read]) for how in ("extended", "rescaled"))
         columns.append(" / ".join(pair))
@@ -173,7 +172,7 @@ CIFAR100 = Experiment(
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
     parts=everywhere(TITLES),
-    paper={(row, WHOLE): number for row, number in PAPER_TINY.items()},
+    paper={(row, WHOLE): number for row, number in _PAPER_TINY.items()},
     paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
     chosen=CHOSEN,
     importance=1,
@@ -194,11 +193,7 @@ LIERE_DIGITS = Experiment(
     methods=_DIGIT_ROWS,
     variants=blocks_of(2, 8, 64),
     against=tuple(pair for pair in AGAINST if set(pair) <= set(_DIGIT_ROWS)),
-    settings={
-        "smoke": {**_DIGITS, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": {**_DIGITS, "epochs": 12},
-        "full": {**_DIGITS, "epochs": 60},
-    },
+    settings=at_scales(_DIGITS) | {"smoke": {**at_scales(_DIGITS)["smoke"], "layers": 1}},
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
     chosen=(
         "The paper has no digits: no number of it is theirs. Settings are those of the other experiments on digits, "
@@ -212,7 +207,7 @@ LIERE_DIGITS = Experiment(
 # Shares of the data -------------------------------------------------------------------------------------------------
 
 SHARES = (20, 40, 60, 70, 80, 100)  # percent; 70 is what the paper's sentence is about
-SHARED_ROWS = ("learned", "liere-2", "liere-8")
+_SHARED_ROWS = ("learned", "liere-2", "liere-8")
 IMAGES = {"smoke": 128, "cpu": 3000, "full": 50_000}
 
 
@@ -234,14 +229,13 @@ def _of_share(row: str, share: int) -> Variant:
 def share_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Accuracy in percent by method and share of the data.
 
-
     Source: LR-F3b.
     """
     cells = {row: found for (row, _), found in cells_of(experiment, scale, records).items()}
-    shares = [share for share in SHARES if any(share_row(row, share) in cells for row in SHARED_ROWS)]
+    shares = [share for share in SHARES if any(share_row(row, share) in cells for row in _SHARED_ROWS)]
     rows = [
-        [TITLES[row], *(_mean(cells.get(share_row(row, share), [])) for share in shares)]
-        for row in SHARED_ROWS
+        [TITLES[row], *(spread([r.accuracy for r in cells.get(share_row(row, share), [])]) for share in shares)]
+        for row in _SHARED_ROWS
         if any(share_row(row, share) in cells for share in shares)
     ]
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % by share of the training images"
@@ -249,11 +243,7 @@ def share_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
     return Table(title, header, rows, provenance(experiment, scale, cells_of(experiment, scale, records)))
 
 
-def _mean(records: Sequence[Record]) -> str:
-    return spread([record.accuracy for record in records]) if records else ""
-
-
-_SHARE_ROWS = {share_row(row, share): (row, share) for share in SHARES for row in SHARED_ROWS}
+_SHARE_ROWS = {share_row(row, share): (row, share) for share in SHARES for row in _SHARED_ROWS}
 
 DATA = Experiment(
     name="liere-data",
@@ -280,12 +270,6 @@ WIDTHS: Mapping[str, tuple[int, ...]] = {
 """Those that divide a head; 64 is the whole head. The paper's 48 divides none and is left out."""
 
 
-def block_parts(widths: Mapping[str, Sequence[int]], small: str, whole: str) -> dict[str, list[tuple[str, str]]]:
-    """The parts of an experiment over block widths."""
-    sets = {"smoke": small, "cpu": small, "full": whole}
-    return {scale: [(f"liere-{b}", sets[scale]) for b in each] for scale, each in widths.items()}
-
-
 def block_titles(widths: Iterable[int]) -> dict[str, str]:
     """The rows of an experiment over block widths, and their titles."""
     return {f"liere-{b}": f"LieRE, width {b}" if b < 64 else "LieRE, one block a head" for b in widths}
@@ -308,9 +292,14 @@ def deviation_table(experiment: Experiment, scale: str, records: Iterable[Record
 
 def _measured(records: Sequence[Record]) -> list[str]:
     """What ``deviation_table`` says of one cell."""
-    shuffled = [record.learned["shuffled_accuracy"] for record in records]
+    return [spread([record.accuracy for record in records]), *_shuffled_and_loss(records), *deviations(records)]
+
+
+def _shuffled_and_loss(records: Sequence[Record]) -> list[str]:
+    """Accuracy with shuffled patches, and the test loss."""
     loss = [record.metrics[-1]["test_loss"] for record in records]
-    return [_mean(records), spread(shuffled), f"{sum(loss) / len(loss):.3f}", *deviations(records)]
+    shuffled = [record.learned["shuffled_accuracy"] for record in records]
+    return [spread(shuffled), f"{sum(loss) / len(loss):.3f}"]
 
 
 BLOCKS = Experiment(
@@ -323,7 +312,7 @@ BLOCKS = Experiment(
     against=tuple((f"liere-{b}", "liere-2") for b in _ALL_WIDTHS[1:]),
     settings=CIFAR100.settings,
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
-    parts=block_parts(WIDTHS, SMALL, WHOLE),
+    parts={scale: everywhere(f"liere-{b}" for b in each)[scale] for scale, each in WIDTHS.items()},
     chosen=CHOSEN,
     importance=2,
     tabulate=deviation_table,
@@ -379,7 +368,7 @@ SIZES = Experiment(
     against=AGAINST[:7],
     settings={"full": BASE},
     seeds={"full": (0,)},
-    paper={(row, WHOLE): number for row, number in PAPER_BASE.items()},
+    paper={(row, WHOLE): number for row, number in _PAPER_BASE.items()},
     paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
     chosen=CHOSEN,
     importance=5,

@@ -32,33 +32,25 @@ SIZES: dict[str, dict[str, Any]] = {
 METHODS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")
 # Table 5: multiply-adds in G, and the percentage printed beside them. Source: LR-T5.
 PAPER = {
-    ("tiny", "learned"): (0.963, None),
-    ("tiny", "visionllama"): (0.963, 0.001),
-    ("tiny", "liere-2"): (0.964, 0.104),
-    ("tiny", "liere-8"): (0.968, 0.519),
-    ("tiny", "liere-64"): (0.970, 0.727),
-    ("base", "learned"): (5.607, None),
-    ("base", "visionllama"): (5.607, 0.002),
-    ("base", "liere-2"): (5.609, 0.036),
-    ("base", "liere-8"): (5.617, 0.178),
-    ("base", "liere-64"): (5.684, 1.375),
-    ("large", "learned"): (19.856, None),
-    ("large", "visionllama"): (19.856, 0.000),
-    ("large", "liere-2"): (19.863, 0.035),
-    ("large", "liere-8"): (19.882, 0.065),
-    ("large", "liere-64"): (20.061, 1.033),
+    (size, method): pair
+    for size, giga, percent in (
+        ("tiny", (0.963, 0.963, 0.964, 0.968, 0.970), (None, 0.001, 0.104, 0.519, 0.727)),
+        ("base", (5.607, 5.607, 5.609, 5.617, 5.684), (None, 0.002, 0.036, 0.178, 1.375)),
+        ("large", (19.856, 19.856, 19.863, 19.882, 20.061), (None, 0.000, 0.035, 0.065, 1.033)),
+    )
+    for method, pair in zip(METHODS, zip(giga, percent))
 }
 # Where torch.matrix_exp takes which Taylor polynomial in float32, and the products each needs: the largest 1-norm that
 # degree 1, 2, 4, 8, 12 and 18 serve. Beyond, the matrix is halved and the result squared as often.
 _SERVED = ((1.193e-7, 0), (5.979e-4, 1), (5.117e-2, 2), (0.5801, 3), (1.462, 4), (3.010, 5))
 
 
-def matrix_exp_products(norms: Tensor) -> Tensor:
+def _matrix_exp_products(norms: Tensor) -> Tensor:
     """How many products of matrices ``torch.matrix_exp`` makes for float32 matrices of these 1-norms.
 
     Those of the Taylor polynomial, and one for each squaring.
 
-    >>> matrix_exp_products(torch.tensor([0.0, 1.0, 3.0, 100.0])).tolist()
+    >>> _matrix_exp_products(torch.tensor([0.0, 1.0, 3.0, 100.0])).tolist()
     [0, 4, 5, 11]
     """
     limits = torch.tensor([limit for limit, _ in _SERVED], dtype=norms.dtype)
@@ -68,11 +60,11 @@ def matrix_exp_products(norms: Tensor) -> Tensor:
     return products + squarings
 
 
-def as_matrix_exp(encoding: LieRE, positions: Tensor) -> int:
+def _as_matrix_exp(encoding: LieRE, positions: Tensor) -> int:
     """Multiply-adds of an exponential by ``torch.matrix_exp`` for every token, layer, head and block."""
     skew = encoding.skew() / encoding.unit[:, None, None]  # (layers, heads, blocks, axes, b, b)
     sums = torch.tensordot(positions, skew, dims=([1], [3]))
-    products = matrix_exp_products(sums.abs().sum(-2).amax(-1))
+    products = _matrix_exp_products(sums.abs().sum(-2).amax(-1))
     return int(products.sum()) * encoding.width**3
 
 
@@ -97,7 +89,7 @@ def counted(size: str, method: str) -> dict[str, int]:
         with Counting() as whole:
             model(torch.zeros(1, 3, 32, 32))
         wide = isinstance(model.encoding, LieRE) and model.encoding.width > 2
-        by_torch = as_matrix_exp(model.encoding, model.positions) if wide else 0  # type: ignore[arg-type]
+        by_torch = _as_matrix_exp(model.encoding, model.positions) if wide else 0  # type: ignore[arg-type]
     return {
         "products": whole.products - placing.products,
         "turning": whole.turning,

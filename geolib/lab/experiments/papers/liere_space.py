@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from geolib.lab.experiments.papers.liere import (
@@ -65,37 +66,29 @@ VOXELS = Experiment(
     tabulate=deviation_table,
 )
 
-VOXEL_BLOCKS = Experiment(
+_ONE_SEED = replace(VOXELS, seeds={"smoke": (0,), "cpu": (0,)}, parts={})
+
+VOXEL_BLOCKS = replace(
+    _ONE_SEED,
     name="liere-voxel-blocks",
     about="LieRE's block width with three axes: ModelNet10's voxels",
     source="LR-F4a",
-    datasets=("modelnet10",),
     methods=block_titles((2, 4, 8, 12, 64)),
-    variants=_VOXEL_VARIANTS,
     against=tuple((f"liere-{b}", "liere-2") for b in (4, 8, 12, 64)),
-    settings={scale: VOXELS.settings[scale] for scale in ("smoke", "cpu")},
-    seeds={"smoke": (0,), "cpu": (0,)},
-    chosen=VOXELS.chosen,
     importance=3,
-    tabulate=deviation_table,
 )
 
 _BOTH = [f"{row}{fine}" for row in ("liere-8", "learned", "none") for fine in ("@4", "")]
 
-VOXEL_PATCHES = Experiment(
+VOXEL_PATCHES = replace(
+    _ONE_SEED,
     name="liere-voxel-patches",
     about="voxels in patches of 4 beside patches of 8: 512 tokens an object beside 64",
     source="LR-3D",
-    datasets=("modelnet10",),
     methods={row: VOXELS.methods[row] for row in _BOTH},
-    variants=VOXELS.variants,
     against=tuple((f"{row}@4", row) for row in ("liere-8", "learned", "none")),
-    settings={scale: VOXELS.settings[scale] for scale in ("smoke", "cpu")},
-    seeds={"smoke": (0,), "cpu": (0,)},
     parts={scale: [(row, "modelnet10") for row in _BOTH] for scale in ("smoke", "cpu")},
-    chosen=VOXELS.chosen,
     importance=4,
-    tabulate=deviation_table,
 )
 
 # Motion -------------------------------------------------------------------------------------------------------------

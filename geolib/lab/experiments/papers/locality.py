@@ -7,31 +7,31 @@ place of the kernel is all that differs.
 
 from __future__ import annotations
 
-from geolib.lab.experiments.papers.digits import SETTINGS
+from geolib.lab.experiments.papers.digits import SEEDS, SETTINGS, at_scales
 from geolib.lab.experiments.plan import Experiment, Variant
 
-KERNELS = {
+_KERNELS = {
     "lf": "Gaussian after: locality focusing",
     "gauss": "Gaussian inside: a gate",
     "rmt": "Manhattan decay after: RMT's equation",
     "alibi": "Manhattan decay inside: ALiBi",
 }
-ROTATED = "rope-axial"
+_ROTATED = "rope-axial"
 _SLOPES = {"slopes": "alibi"}
 
 METHODS = {
     "none": "none",
-    **KERNELS,
-    ROTATED: "RoPE, axial",
-    **{f"{ROTATED}+{name}": f"RoPE, axial, and {title}" for name, title in KERNELS.items()},
+    **_KERNELS,
+    _ROTATED: "RoPE, axial",
+    **{f"{_ROTATED}+{name}": f"RoPE, axial, and {title}" for name, title in _KERNELS.items()},
 }
-VARIANTS = {"rmt": Variant("rmt", _SLOPES), f"{ROTATED}+rmt": Variant(f"{ROTATED}+rmt", {"rmt": _SLOPES})}
+VARIANTS = {"rmt": Variant("rmt", _SLOPES), f"{_ROTATED}+rmt": Variant(f"{_ROTATED}+rmt", {"rmt": _SLOPES})}
 # What the kernel's place is worth, what it is worth beside rotations, and what rotations are worth beside it.
 AGAINST = (
-    *((after, inside) for after, inside in (("lf", "gauss"), ("rmt", "alibi"))),
-    *((f"{ROTATED}+{after}", f"{ROTATED}+{inside}") for after, inside in (("lf", "gauss"), ("rmt", "alibi"))),
-    *((f"{ROTATED}+{name}", ROTATED) for name in KERNELS),
-    *((f"{ROTATED}+{name}", name) for name in KERNELS),
+    *(("lf", "gauss"), ("rmt", "alibi")),
+    *((f"{_ROTATED}+lf", f"{_ROTATED}+gauss"), (f"{_ROTATED}+rmt", f"{_ROTATED}+alibi")),
+    *((f"{_ROTATED}+{name}", _ROTATED) for name in _KERNELS),
+    *((f"{_ROTATED}+{name}", name) for name in _KERNELS),
 )
 CHOSEN = (
     "Widths begin at half an axis, one a head, and are learned with one matrix of the ellipse for all heads; slopes "
@@ -49,12 +49,8 @@ LOCALITY_DIGITS = Experiment(
     },
     variants=VARIANTS,
     against=(*AGAINST, ("rope-pair+lf", "lf"), ("rope-pair+lf", "rope-pair")),
-    settings={
-        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": {**SETTINGS, "epochs": 12},
-        "full": {**SETTINGS, "epochs": 60},
-    },
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    settings=at_scales(SETTINGS),
+    seeds=SEEDS,
     chosen=CHOSEN,
     importance=3,
 )

@@ -44,7 +44,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 # The two readings of the paper's RoPE: methods of the registry.
-ROPES = {"rope": "reading order, base 10000", "rope-axial": "axial, base 100"}
+_ROPES = {"rope": "reading order, base 10000", "rope-axial": "axial, base 100"}
 
 # The settings that the rule chooses from: a training and a RoPE each.
 GRID: tuple[tuple[str, str], ...] = (
@@ -88,7 +88,7 @@ def choose(records: Iterable[Record]) -> tuple[str, str]:
     found = distances(records)
     if not found:
         raise LabError("no setting of the grid is recorded; run: python -m geolib.lab run riemannformer-baselines")
-    return min(found, key=lambda setting: found[setting])
+    return min(found, key=found.__getitem__)
 
 
 def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -98,7 +98,7 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
     """
     kept = list(records)
     means, found = _grid_means(kept, scale), distances(kept, scale)
-    nearest = min(found, key=lambda setting: found[setting]) if found else None
+    nearest = min(found, key=found.__getitem__, default=None)
     rows = []
     for setting in GRID:
         training, rope = setting
@@ -106,17 +106,11 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
             continue
         config = experiment.config(scale, _with_rope(setting), "cifar10", 0)
         accuracies = [means.get(row) for row in (_no_positions(setting), _with_rope(setting))]
-        row = [
-            training,
-            str(config.width),
-            f"{config.mlp_ratio:g}",
-            _augmentation(TRAININGS[training]),
-            config.schedule,
-        ]
-        row += [ROPES[rope]]
+        marks = ["nearest"] * (setting == nearest) + ["frozen"] * (setting == FROZEN)
+        row = [training, str(config.width), f"{config.mlp_ratio:g}", _augmentation(TRAININGS[training])]
+        row += [config.schedule, _ROPES[rope]]
         row += ["" if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
-        row += [f"{found[setting]:.2f}" if setting in found else "-"]
-        rows.append([*row, ", ".join(_marks(setting, nearest))])
+        rows.append([*row, f"{found[setting]:.2f}" if setting in found else "-", ", ".join(marks)])
     header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
     header += [f"No-Pos (paper {PAPER['none', 'cifar10']})", f"RoPE (paper {PAPER['rope', 'cifar10']})"]
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % on CIFAR-10, 1 seed"
@@ -126,10 +120,6 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
 def _augmentation(training: Mapping[str, Any]) -> str:
     """In words for a table."""
     return training["augment"] + (f", erasing {training['erase']:g}" if "erase" in training else "")
-
-
-def _marks(setting: tuple[str, str], nearest: tuple[str, str] | None) -> list[str]:
-    return ["nearest"] * (setting == nearest) + ["frozen"] * (setting == FROZEN)
 
 
 def _grid_notes(
@@ -227,7 +217,7 @@ def table1(frozen: tuple[str, str]) -> Experiment:
     Source: RF-T1.
     """
     training, papers = TRAININGS[frozen[0]], frozen[1]
-    ours = next(rope for rope in ROPES if rope != papers)
+    ours = next(rope for rope in _ROPES if rope != papers)
     return Experiment(
         name="riemannformer-table1",
         about="Table 1 of RiemannFormer: position methods on CIFAR-10 and CIFAR-100",
@@ -284,7 +274,7 @@ def table1(frozen: tuple[str, str]) -> Experiment:
             f"read its default AdamW as PyTorch's. At full scale width {training['width']}, MLP ratio "
             f"{training['mlp_ratio']:g}, augmentation {_augmentation(training)}, a "
             f"{training.get('schedule', 'cosine')} learning rate and the RoPE of the paper's row "
-            f"({ROPES[papers]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
+            f"({_ROPES[papers]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
             "chosen. In all: mean pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, "
             "axial angles of base 100 in RiemannFormer."
         ),
@@ -298,7 +288,7 @@ TABLE1 = table1(FROZEN)
 
 # The settings of the grid that come first: the plainest, then AutoAugment, each with both readings of RoPE. Two
 # settings with one training share their run without positions.
-LEASED: tuple[tuple[str, str], ...] = (
+_LEASED: tuple[tuple[str, str], ...] = (
     ("w256-mlp4", "rope"),
     ("w256-mlp4-auto", "rope"),
     ("w256-mlp4", "rope-axial"),
@@ -308,35 +298,35 @@ LEASED: tuple[tuple[str, str], ...] = (
 
 def chosen_of(records: Iterable[Record], scale: str) -> tuple[str, str]:
     """The leased setting nearest the paper's baselines at this scale; the frozen one before any is recorded."""
-    found = {setting: far for setting, far in distances(records, scale).items() if setting in LEASED}
-    return min(found, key=lambda setting: found[setting]) if found else FROZEN
+    found = {setting: far for setting, far in distances(records, scale).items() if setting in _LEASED}
+    return min(found, key=found.__getitem__, default=FROZEN)
 
 
-def leased_table(setting: tuple[str, str]) -> Experiment:
+def _leased_table(setting: tuple[str, str]) -> Experiment:
     """The table in a setting of the grid, also at the small scales, so that grid and table share their runs."""
     row = _grid_variant(setting[0], "none").settings
     settings = {scale: {**BASELINES.settings[scale], **row[scale]} for scale in BASELINES.scales}
     return replace(table1(setting), settings=settings, seeds=BASELINES.seeds, parts={})
 
 
-def lease_stages(scale: str, records: Sequence[Record]) -> list[Stage]:
+def _lease_stages(scale: str, records: Sequence[Record]) -> list[Stage]:
     """The grid, a group of runs for each of its settings; then the paper's six columns in the setting it chooses.
 
     Source: RF-T1.
     """
     grid = [
         [(BASELINES, BASELINES.config(scale, row, "cifar10", 0)) for row in (_no_positions(s), _with_rope(s))]
-        for s in LEASED
+        for s in _LEASED
     ]
-    table = leased_table(chosen_of(records, scale))
+    table = _leased_table(chosen_of(records, scale))
     columns = [(table, table.config(scale, row, "cifar10", 0)) for row, dataset in table.paper if dataset == "cifar10"]
     return [Stage(grid), Stage([[column] for column in columns])]
 
 
-def lease_tables(scale: str, records: Sequence[Record]) -> list[Table]:
+def _lease_tables(scale: str, records: Sequence[Record]) -> list[Table]:
     """The grid with its choice, and the paper's columns in the setting it chose."""
     setting = chosen_of(records, scale)
-    chosen = leased_table(setting)
+    chosen = _leased_table(setting)
     published = {row: title for row, title in chosen.methods.items() if (row, "cifar10") in chosen.paper}
     columns = usual_table(replace(chosen, datasets=("cifar10",), methods=published, against=()), scale, records)
     note = (
@@ -351,8 +341,8 @@ LEASE = Pipeline(
     about="half an hour of one GPU: the grid as far as time allows, its choice, then the paper's six columns, one seed",
     needs=BASELINES.needs,
     scales=BASELINES.scales,
-    plan=lease_stages,
-    tabulate=lease_tables,
+    plan=_lease_stages,
+    tabulate=_lease_tables,
 )
 
 # Ablations ----------------------------------------------------------------------------------------------------------

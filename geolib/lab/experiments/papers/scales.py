@@ -16,7 +16,7 @@ from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
-LAST = 7  # the last position along an axis of 8 pixels
+_LAST = 7  # the last position along an axis of 8 pixels
 
 
 def start_of(row: str) -> float:
@@ -29,9 +29,9 @@ def start_of(row: str) -> float:
     """
     variant = SCALE.variants.get(row)
     if variant is None:
-        return 1.0 if row == "rope-axial" else 0.9 ** (1 / LAST)
+        return 1.0 if row == "rope-axial" else 0.9 ** (1 / _LAST)
     options = variant.options
-    return options.get("far", 0.9) ** (1 / (LAST - options.get("law_options", {}).get("origin", 0.0)))
+    return options.get("far", 0.9) ** (1 / (_LAST - options.get("law_options", {}).get("origin", 0.0)))
 
 
 def scales_of(record: Record) -> np.ndarray:
@@ -39,7 +39,7 @@ def scales_of(record: Record) -> np.ndarray:
     return np.ravel(record.learned.get("scales", []))
 
 
-def scale_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+def _scale_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Where s started, where it ended, how many of its numbers went up, and the test accuracy in percent.
 
     Accuracies are mean ± standard deviation over seeds.
@@ -64,7 +64,7 @@ def _free(method: str = "riemannformer", **options: Any) -> Variant:
 
 
 # From the middle of an axis the exponents run from -3.5 to 3.5: half as far, so the root of ``far``.
-_MIDDLE: dict[str, Any] = {"law_options": {"origin": LAST / 2}}
+_MIDDLE: dict[str, Any] = {"law_options": {"origin": _LAST / 2}}
 
 SCALE = Experiment(
     name="digits-scale",
@@ -98,7 +98,7 @@ SCALE = Experiment(
     settings=SHIFT.settings,
     seeds=SHIFT.seeds,
     importance=3,
-    tabulate=scale_table,
+    tabulate=_scale_table,
 )
 
 EXPERIMENTS = (SCALE,)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geolib.lab.experiments.papers.digits import SETTINGS
+from geolib.lab.experiments.papers.digits import SEEDS, SETTINGS, at_scales
 from geolib.lab.experiments.plan import Experiment, Variant
 from geolib.lab.experiments.tables import by_row
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
 MOVES = (1, 2, 3, 4, 6, 8, 12, 16)  # patches: twice the grid at most
-CARRIES = (1, 2, 3, 4)  # patches of 2x2 pixels, as far as the field's blank part allows
 
 
 def accuracies(record: Record) -> dict[int, float]:
@@ -62,12 +61,8 @@ SHIFT = Experiment(
         "riemannformer-far": "RiemannFormer, s near 0.9",
     },
     variants={"riemannformer-far": Variant("riemannformer", {"far": 0.5})},
-    settings={
-        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64, "shifts": MOVES},
-        "cpu": {**SETTINGS, "epochs": 12, "shifts": MOVES},
-        "full": {**SETTINGS, "epochs": 60, "shifts": MOVES},
-    },
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    settings=at_scales({**SETTINGS, "shifts": MOVES}),
+    seeds=SEEDS,
     importance=3,
     tabulate=shift_table,
 )
@@ -77,12 +72,9 @@ FIELD = Experiment(
     about="what relativity does not buy: digits trained in the corner of a blank field, tested elsewhere in it",
     datasets=("digits-field",),
     methods={"none": "none", "sinusoidal": "sinusoidal", "learned": "learned", "rope-axial": "RoPE, axial"},
-    settings={
-        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64, "shifts": CARRIES},
-        "cpu": {**SETTINGS, "epochs": 12, "shifts": CARRIES},
-        "full": {**SETTINGS, "epochs": 60, "shifts": CARRIES},
-    },
-    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
+    # As far as the field's blank part allows, in patches of 2x2 pixels.
+    settings=at_scales({**SETTINGS, "shifts": (1, 2, 3, 4)}),
+    seeds=SEEDS,
     importance=3,
     tabulate=shift_table,
 )

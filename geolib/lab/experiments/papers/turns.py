@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from geolib.lab.experiments.papers.digits import at_scales
 from geolib.lab.experiments.plan import Experiment, Variant
 
 SETTINGS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
 _TWO_LAYERS = {scale: {"layers": 2} for scale in ("smoke", "cpu", "full")}
-_CPU = {**SETTINGS, "epochs": 6}
 _ROWS = {
     "none": "none",
     "rope-axial": "RoPE, axial",
@@ -32,11 +32,7 @@ TURNS = Experiment(
         "compass-order": Variant("compass", {"transport": "order"}),
         "compass-frames": Variant("compass", {"transport": "frames"}),
     },
-    settings={
-        "smoke": {**SETTINGS, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": _CPU,
-        "full": {**SETTINGS, "epochs": 60},
-    },
+    settings=at_scales(SETTINGS, epochs=6),
     seeds={"smoke": (0,), "cpu": tuple(range(10)), "full": (0, 1, 2, 3, 4)},
     parts={
         "cpu": [(row, "turns") for row in _ROWS]

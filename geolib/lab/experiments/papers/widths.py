@@ -14,19 +14,19 @@ from geolib.lab.records import Record
 WIDTHS = (2, 3, 4, 6, 12)  # all that divide a head of 12 features
 
 
-def equal_start(width: int) -> float:
+def _equal_start(width: int) -> float:
     """The upper end of the uniform start for which the mean generator turns as fast as one of width 2 drawn to 2 pi.
 
     Source: LR-INIT.
 
-    >>> equal_start(2), equal_start(12)
+    >>> _equal_start(2), _equal_start(12)
     (6.2832, 0.8272)
     """
     # The mean generator's top angle is high / 2 cot(pi / 2b): pi at b = 2.
     return round(2 * math.pi * math.tan(math.pi / (2 * width)), 4)
 
 
-def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
+def _block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Accuracy of each row in place and with its positions moved by 4 patches, its shift deviation, and two more.
 
     Mean ± standard deviation over seeds; accuracies in percent, shift deviations before and after training. The last
@@ -37,17 +37,15 @@ def block_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
 
     def columns(found: list[Record]) -> list[str]:
         moved = [accuracies(record)[4] for record in found]
-        changed = [_learned(found, key) for key in ("commuting_accuracy", "shaken_accuracy")]
+        read = [
+            [r.learned[key] for r in found if key in r.learned] for key in ("commuting_accuracy", "shaken_accuracy")
+        ]
+        changed = [spread(each) or "-" for each in read]
         return [spread([record.accuracy for record in found]), spread(moved), *deviations(found), *changed]
 
     about = "test accuracy in %, and how far the rotations are from relative"
     header = ["method", "in place", "moved by 4", "deviation at the start", "trained", "commuting", "shaken"]
     return by_row(experiment, scale, records, about, header, columns)
-
-
-def _learned(records: list[Record], key: str) -> str:
-    shares = [record.learned[key] for record in records if key in record.learned]
-    return spread(shares) if shares else "-"
 
 
 BLOCKS = Experiment(
@@ -64,7 +62,7 @@ BLOCKS = Experiment(
     },
     variants={
         **{f"liere-{b}": Variant("liere", {"block": b}) for b in WIDTHS},
-        **{f"equal-{b}": Variant("liere", {"block": b, "scale": equal_start(b)}) for b in WIDTHS[1:]},
+        **{f"equal-{b}": Variant("liere", {"block": b, "scale": _equal_start(b)}) for b in WIDTHS[1:]},
     },
     against=(
         *((f"liere-{b}", "liere-2") for b in WIDTHS[1:]),
@@ -80,7 +78,7 @@ BLOCKS = Experiment(
         "every width b, as it is at b = 2."
     ),
     importance=3,
-    tabulate=block_table,
+    tabulate=_block_table,
 )
 
 EXPERIMENTS = (BLOCKS,)
