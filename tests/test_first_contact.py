@@ -8,8 +8,10 @@ import torch
 from geolib.encodings import METHODS
 from geolib.lab import first_contact
 from geolib.lab.__main__ import main
+from geolib.lab.causal import METHODS as READERS
 from geolib.lab.experiments.registry import EXPERIMENTS
-from geolib.lab.first_contact import Part, attempt, parts, steps
+from geolib.lab.first_contact import CONTEXTS, Part, attempt, parts, steps
+from geolib.recurrence import crossing_length
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -17,12 +19,20 @@ def test_every_method_and_every_experiment_is_a_part(tmp_path, kind):
     found = list(parts(tmp_path, torch.device(kind)))
     names = [part.name for part in found]
     assert len(names) == len(set(names))
+    assert {f"steps on documents: {name} at {tokens}" for name in READERS for tokens in CONTEXTS} <= set(names)
     assert {f"steps: {name}" for name in METHODS} | {f"run: {name}" for name in EXPERIMENTS} <= set(names)
     assert ({"compiled: rope", "bench: training", "bench: sympow", "tests that need a GPU"} <= set(names)) == (
         kind == "cuda"
     )
     captured = [part for part in found if "captured" in part.words]
-    assert len(captured) == (len(METHODS) if kind == "cuda" else 0)
+    assert len(captured) == (len(METHODS) + len(CONTEXTS) * len(READERS) if kind == "cuda" else 0)
+
+
+def test_documents_are_read_by_all_pairs_and_in_chunks():
+    dim = 16
+    assert CONTEXTS[0] <= crossing_length(dim, 2) < CONTEXTS[1]
+    (line,) = steps("sympow+gates@40", ["eager"])
+    assert line.startswith("eager: was eager, loss ")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +80,7 @@ def test_the_report_is_there_after_each_part_and_says_what_failed(tmp_path, monk
     assert record["versions"]["torch"] == torch.__version__
     assert record["device"]
     text = (tmp_path / "first-contact.txt").read_text()
-    assert "1 of 2 parts without failure" in text
+    assert text.splitlines()[0].endswith(": 1 passed, 1 failed")
     assert "--- one: bad\nbefore\nTraceback" in text
     assert "--- one: good" not in text
     assert "fine" in capsys.readouterr().out

@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 from test_engine import TINY, noise, stopped_after, timeless
+from torch import nn
 
 from geolib import _written
 from geolib.attention import attention
 from geolib.encodings import METHODS
 from geolib.lab import Config, LabError, read_all, run, runner, train, training
 from geolib.lab.__main__ import main
+from geolib.lab.causal import METHODS as READERS
+from geolib.lab.counting import Counting
 from geolib.lab.experiments.papers.precision import PRECISION_CIFAR10, PRECISION_DIGITS
+from geolib.lab.gpt import GPT
+from geolib.lab.gpu_step import with_narrow_weights
+from geolib.lab.models import ViT
 from geolib.lab.training import Options, Run, Stopped, precision_of
 
 CPU = torch.device("cpu")
@@ -148,6 +154,59 @@ def test_weights_moments_and_residual_stream_stay_in_float32(method):
     state = [value for values in live.optimizer.state.values() for value in values.values()]
     gradients = [p.grad for p in live.model.parameters()]
     assert {x.dtype for x in (*live.model.parameters(), *gradients, *state)} == {torch.float32}
+
+
+SMALL = {"layers": 2, "heads": 2, "width": 32}
+
+
+def small_model(method):
+    """A model of images or of documents, and what it takes."""
+    if method in READERS:
+        return GPT(Config("books", method, context=40, **SMALL)), torch.randint(0, 256, (2, 40))
+    return ViT(Config("cifar10", method, patch=4, **SMALL), (3, 16, 16), 10), torch.randn(4, 3, 16, 16)
+
+
+def in_bfloat16(how, model, x):
+    """Output and gradients of all weights."""
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        scores = how(model, x).float()
+    return [scores, *torch.autograd.grad(scores.sin().sum(), list(model.parameters()), allow_unused=True)]
+
+
+def counted(how, model, x):
+    """The same, and the kernels that it took; places in memory are no kernels."""
+    with Counting() as counting:
+        found = in_bfloat16(how, model, x)
+    return found, sum(n for name, n in counting.kernels.items() if "empty" not in name)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "riemannformer+lf", *(name for name in READERS if name not in METHODS)])
+def test_weights_narrowed_at_once_change_no_digit_and_save_kernels(method):
+    model, x = small_model(method)
+    (expected, before), (found, after) = (counted(how, model, x) for how in (nn.Module.__call__, with_narrow_weights))
+    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(expected, found) if a is not None)
+    assert [a is None for a in expected] == [b is None for b in found]
+    assert before - after >= 10 * SMALL["layers"]
+
+
+def test_a_compiled_model_takes_narrow_weights_in_one_graph():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([t.dtype for t in inputs])
+        return graph
+
+    model, x = small_model("riemannformer")
+    torch._dynamo.reset()
+    fast = torch.compile(model, fullgraph=True, dynamic=False, backend=backend)
+    for _ in range(3):
+        assert torch.equal(*(in_bfloat16(how, fast, x)[0] for how in (with_narrow_weights, type(fast).__call__)))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(0.9)
+    assert len(graphs) == 2  # with narrow weights, and with wide ones
+    weights = [weight for one in model.modules() if isinstance(one, nn.Linear) for weight in one.parameters()]
+    assert [dtypes.count(torch.bfloat16) for dtypes in graphs] == [len(weights), 0]
 
 
 # Attention written out ----------------------------------------------------------------------------------------------

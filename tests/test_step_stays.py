@@ -19,7 +19,7 @@ from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config
 from geolib.lab.counting import OPERATORS
 from geolib.lab.gpt import GPT
-from geolib.lab.gpu_step import EagerStep
+from geolib.lab.gpu_step import EagerStep, _Narrowed
 from geolib.lab.models import ViT
 from geolib.recurrence import _products
 
@@ -173,6 +173,16 @@ NUMBERS_READ = {
 def test_a_step_that_reads_numbers_back_is_refused(name):
     with pytest.raises((RuntimeError, NotImplementedError), match=r"meta|repeat_interleave"):
         strays(Leaves(NUMBERS_READ[name]), *IMAGES)
+
+
+def test_weights_are_narrowed_on_the_device_by_two_kernels():
+    weights = [torch.empty(3, 4, device=AWAY, requires_grad=True) for _ in range(5)]
+    with Stays() as seen:
+        sum(narrow.sum() for narrow in _Narrowed.apply(*weights)).backward()
+    assert seen.strayed == []
+    assert seen.operations["aten::_foreach_copy_"] == 2
+    assert not seen.operations["aten::_to_copy"]
+    assert {w.grad.dtype for w in weights} == {torch.float32}
 
 
 def test_the_forms_for_a_gpu_are_taken():

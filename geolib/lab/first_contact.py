@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from geolib.encodings import METHODS
+from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config, Options
 from geolib.lab.experiments.registry import EXPERIMENTS
 from geolib.lab.files import checkout, write_atomically
@@ -29,6 +31,7 @@ from geolib.lab.training import pick_device, train
 
 PASSED, FAILED, SKIPPED, STOPPED = "passed", "failed", "skipped", "stopped"
 USER_ERROR = 2  # of the lab's commands: data that is not here, say
+CONTEXTS = (256, 1500)  # of documents: all pairs by the fused kernel, and the chunked form of heads of 16 features
 AGREE = 1e-3  # between a GPU's and the CPU's mean loss of three steps, both in float32
 KEPT = 12_000  # characters of what a part printed
 
@@ -60,8 +63,12 @@ def parts(folder: Path, device: torch.device) -> Iterator[Part]:
         tests = [str(root / "tests" / f"test_{name}.py") for name in ("engine", "fused", "chunks", "kernels")]
         yield Part("tests that need a GPU", ("-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests), 240)
     steps_of = ("-m", "geolib.lab.first_contact")
+    forms = ("eager", "captured") if gpu else ("eager",)
     for method in METHODS:
-        yield Part(f"steps: {method}", (*steps_of, method, "eager", *(["captured"] if gpu else [])), 120)
+        yield Part(f"steps: {method}", (*steps_of, method, *forms), 120)
+    for method in READERS:
+        for context in CONTEXTS:
+            yield Part(f"steps on documents: {method} at {context}", (*steps_of, f"{method}@{context}", *forms), 120)
     for bench in ("training", "sympow") if gpu else ():
         yield Part(f"bench: {bench}", (*lab, "bench", bench, "--record", str(folder / f"{bench}.json")), 240)
     for name in EXPERIMENTS:
@@ -121,8 +128,9 @@ def line_of(outcome: Outcome) -> str:
 def report(device: str, outcomes: Sequence[Outcome]) -> str:
     """The lines of all parts, and under them all that those said which failed or were stopped."""
     failed = [each for each in outcomes if each.status in (FAILED, STOPPED)]
-    head = (
-        f"{device}, torch {torch.__version__}: {len(outcomes) - len(failed)} of {len(outcomes)} parts without failure"
+    counts = Counter(each.status for each in outcomes)  # a part without its data is skipped, and not passed
+    head = f"{device}, torch {torch.__version__}: " + ", ".join(
+        f"{counts[status]} {status}" for status in (PASSED, SKIPPED, FAILED, STOPPED) if counts[status]
     )
     words = [f"\n--- {each.name}\n{each.said}" for each in failed]
     return "\n".join([head, *map(line_of, outcomes), *words]) + "\n"
@@ -131,10 +139,13 @@ def report(device: str, outcomes: Sequence[Outcome]) -> str:
 def steps(method: str, forms: Sequence[str]) -> Iterator[str]:
     """Three steps of a small model in each form on the device at hand, against the CPU's in float32; a line each.
 
-    ValueError where a loss is another than the CPU's.
+    "softmax@512" is a method of documents, and its context. ValueError where a loss is another than the CPU's.
     """
+    name, _, context = method.partition("@")
     sizes: dict[str, Any] = {"width": 48, "heads": 2, "layers": 2, "batch": 32, "train_size": 96, "test_size": 32}
-    config = Config("digits", method, epochs=1, **sizes)
+    if context:
+        sizes |= {"width": 32, "context": int(context), "batch": 2, "train_size": 6, "test_size": 2}
+    config = Config("documents" if context else "digits", name, epochs=1, **sizes)
     alone = Options(device="cpu", precision="float32", quiet=True)
     expected = train(config, options=alone).metrics[-1]["train_loss"]
     for form in forms:

@@ -71,7 +71,7 @@ class ViT(WideBuffers):
     def forward(self, images: Tensor) -> Tensor:
         """Scores of the classes, (batch, classes), of standardised images (batch, channels, *sizes)."""
         # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
-        x = self.embedding(patches(images, self.patch)).to(self.embedding.weight.dtype)
+        x = self.embedding(patches(images, self.patch)).to(self.norm.weight.dtype)
         x, placed = self.encoding.embed(x, self.positions), self.encoding.place(self.positions)
         if self.cls is not None:
             x, placed = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], 1), placed.behind(1)

@@ -41,7 +41,14 @@ from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
 from geolib.lab.files import LabError, write_atomically
 from geolib.lab.gpt import GPT
-from geolib.lab.gpu_step import COMPILE_STEPS, CapturedStep, EagerStep, give_back, is_out_of_memory
+from geolib.lab.gpu_step import (
+    COMPILE_STEPS,
+    CapturedStep,
+    EagerStep,
+    give_back,
+    is_out_of_memory,
+    with_narrow_weights,
+)
 from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw, learning_rate, set_rate
 from geolib.lab.watch import Diverged, Stopped, Watch
@@ -183,9 +190,12 @@ class Run:
 
     def in_precision(self, inputs: Tensor, model: nn.Module | None = None) -> Tensor:
         """The model's output, float32, its products in the precision of the run."""
+        model = self.model if model is None else model
+        if self.precision != "bf16":
+            return model(inputs).float()
         # No weight is used twice in a pass; a cache of casts must not outlive a recording.
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16", cache_enabled=False):
-            return (self.model if model is None else model)(inputs).float()
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
+            return with_narrow_weights(model, inputs).float()
 
     def end_epoch(self) -> None:
         """Add the epoch's row to the metrics, with an evaluation when one is due."""

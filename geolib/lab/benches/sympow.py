@@ -32,7 +32,8 @@ from geolib.lab.benches.timing import in_turns, peak
 from geolib.lab.counting import Counting
 from geolib.lab.records import device_name
 from geolib.lab.training import pick_device
-from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with
+from geolib.recurrence import attention_form, by_chunks, by_kernels, by_large_products, chunked_form, chunked_with
+from geolib.recurrence.fused import TRITON
 from geolib.sympow import dimension
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -97,6 +98,8 @@ def forms(device: torch.device) -> dict[str, Form]:
     if on_gpu:
         found["chunked form, compiled"] = Form(lambda *tensors: _graph()(*tensors), 2)
         found["chunked form, chunk by chunk"] = Form(partial(_chunked, engine=by_chunks), 2)
+        if TRITON:
+            found["chunked form, kernels"] = Form(partial(_chunked, engine=by_kernels), 2)
     else:
         found["chunked form, large products"] = Form(partial(_chunked, engine=by_large_products), 2)
     if importlib.util.find_spec("retention") is not None:
