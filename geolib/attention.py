@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib import _written
-from geolib._checks import angle_dtype, check_last, check_tensor, require
+from geolib._checks import angle_dtype, check_floating, check_last, check_tensor, is_transformed, require
 from geolib._precision import WideBuffers, without_autocast
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "extended",
     "future",
     "hidden",
+    "input_of",
     "is_grouped",
     "looked_up",
     "repeat_heads",
@@ -63,6 +64,8 @@ class Placed:
 
     unplaced: tuple[int, int] = (0, 0)
     """How many queries, and how many keys, stand in front without a place."""
+    counts: tuple[int, int] | None = None
+    """How many queries, and how many keys, are placed; None where positions do not matter."""
 
     def behind(self, unplaced: int, keys: int | None = None) -> Self:
         """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
@@ -234,6 +237,20 @@ class Encoding(WideBuffers):
 _HEADS = "(batch, heads, tokens, head_dim)"
 
 
+def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:
+    """The rows of the placed keys in x (batch, tokens, width), the layer's input; ValueError for another x.
+
+    >>> input_of(torch.zeros(1, 5, 8), 4, 1).shape
+    torch.Size([1, 4, 8])
+    """
+    needed = "the gates are made of the layer's input, (batch, tokens, width): placed.attention(q, k, v, x)"
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x: got {came}; {needed}")
+    check_count(rows, x.shape[1], unplaced)
+    return x[:, unplaced:]
+
+
 def check_count(rows: int, tokens: int, unplaced: int) -> None:
     """A position for each token but those in front that are said to have none.
 
@@ -381,8 +398,9 @@ def attention(
     divided by what is left of 1: pass 0 in evaluation, as to PyTorch's function.
 
     Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel; with an attenuation, or a gate
-    for narrow q, the weights stand in memory, and so they do where a processor trains in bfloat16, whose fused
-    backward pass is slow.
+    for narrow q, the weights stand in memory. So they do where a processor trains in bfloat16, whose fused backward
+    pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through. ValueError
+    for whole numbers.
 
     Source: RF-19, RF-20.
 
@@ -392,13 +410,16 @@ def attention(
     """
     if log_gate is not None and log_gate.dim() < q.dim():
         log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
+    for argument, x in (("q", q), ("k", k), ("v", v)):
+        check_floating(x, argument)
     check_last(k, q.shape[-1], "k")
     require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
     require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
     grouped = is_grouped(q, k)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     rounded = log_gate is not None and q.dtype != angle_dtype(q)
-    literal = attenuation is not None or rounded
+    mapped = log_gate is not None and any(is_transformed(x) for x in (q, k, v, log_gate))
+    literal = attenuation is not None or rounded or mapped
     plain = not causal and mask is None and dropout == 0
     if plain and _written.pays(q, k, v, fused=not literal):
         factor = q.shape[-1] ** -0.5 if scale is None else scale

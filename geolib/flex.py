@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geolib.attention import Placed, ScoreMod, is_grouped
+from geolib.attention import Placed, ScoreMod, check_count, is_grouped
 
 __all__ = [
     "behind",
@@ -63,7 +63,11 @@ def flex_attend(
 
     Source: RF-FUSED, CS-FUSED.
     """
-    front = placed.unplaced if unplaced is None else placed.behind(unplaced).unplaced
+    placed = placed if unplaced is None else placed.behind(unplaced)
+    front = placed.unplaced
+    if placed.counts is not None:  # a kernel would read past the ends of tables
+        for rows, tokens, first in zip(placed.counts, (q.shape[-2], k.shape[-2]), front):
+            check_count(rows, tokens, first)
     kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
     gate, far = (behind(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:

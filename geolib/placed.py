@@ -141,6 +141,8 @@ class Carried(Placed):
     tables of their own, 1 where all share them.
     """
 
+    counts: tuple[int, int]
+
     def __init__(
         self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int], heads: int = 1
     ):
@@ -268,6 +270,14 @@ class Pairwise:
         """One number of it."""
         raise NotImplementedError
 
+    query: Tensor
+    key: Tensor
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many queries and keys there are."""
+        return self.query.shape[-2], self.key.shape[-2]
+
     @property
     def is_made(self) -> bool:
         """Whether the matrix stands in memory."""
@@ -359,7 +369,7 @@ class Penalised(Placed):
     """
 
     def __init__(self, pairs: Pairwise):
-        self.pairs = pairs
+        self.pairs, self.counts = pairs, pairs.counts
 
     def log_gate(self, x: Tensor | None) -> Tensor:
         """The gate."""
@@ -380,7 +390,7 @@ class Decayed(Placed):
     """
 
     def __init__(self, pairs: Pairwise):
-        self.pairs = pairs
+        self.pairs, self.counts = pairs, pairs.counts
 
     def attenuation(self) -> Tensor:
         """The factor."""
@@ -404,6 +414,7 @@ class Together(Placed):
 
     def __init__(self, parts: Sequence[Placed]):
         self.parts = parts
+        self.counts = next((part.counts for part in parts if part.counts is not None), None)
 
     def behind(self, unplaced: int, keys: int | None = None) -> Self:
         """All of them."""
@@ -450,7 +461,7 @@ class Around(Placed):
     """
 
     def __init__(self, inner: Placed):
-        self.inner = inner
+        self.inner, self.counts = inner, inner.counts
 
     def behind(self, unplaced: int, keys: int | None = None) -> Self:
         """Both."""
@@ -555,6 +566,7 @@ class Focused(Around):
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
         self.inner, self.u, self.rate = inner, u, rate
+        self.counts = u[0].shape[-2], u[1].shape[-2]
         self.pairs = Gaussian(*u, rate)
         if self.pairs.is_made:
             self.pairs.factor()
@@ -580,6 +592,7 @@ class Gated(Focused):
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
         self.inner, self.u, self.rate = inner, u, rate
+        self.counts = u[0].shape[-2], u[1].shape[-2]
         self.pairs = Gaussian(*u, rate)
 
     def log_gate(self, x: Tensor | None) -> Tensor:
@@ -613,6 +626,7 @@ class FocusedByBlocks(Focused):
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
         self.inner, self.u, self.rate = inner, u, rate
+        self.counts = u[0].shape[-2], u[1].shape[-2]
         with torch.no_grad():  # so that no matrix is made here
             self.pairs = Gaussian(*u, rate)
 

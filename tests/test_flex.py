@@ -209,3 +209,11 @@ def test_a_learned_gaussian_has_its_gradient_though_it_is_kept():
         placed.attend(q, q, q)
     placed.attend(q, q, q).sum().backward()
     assert encoding.log_sigma.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "none"])
+def test_tokens_without_a_place_are_refused_before_a_kernel_reads_past_its_tables(name):
+    encoding, q, k, v, x, positions = setting(name)
+    placed = encoding.place(positions)
+    with pytest.raises(ValueError, match=f"positions: got {TOKENS} rows; there are {TOKENS + 1} tokens"):
+        flex_attend(placed, q, torch.cat([k, k[:, :, :1]], 2), torch.cat([v, v[:, :, :1]], 2), x)

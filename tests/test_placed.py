@@ -388,6 +388,44 @@ def test_gates_that_are_read_from_the_data_ask_for_them(name):
         return
     with pytest.raises(ValueError, match="x: got None"):
         placed.attention(q, q, q)
+    with pytest.raises(ValueError, match=r"x: got shape \(12, 48\)"):
+        placed.attention(q, q, q, torch.zeros(TOKENS, WIDTH))
+    with pytest.raises(ValueError, match="positions: got 12 rows; there are 13 tokens"):
+        placed.attention(q, q, q, torch.zeros(1, TOKENS + 1, WIDTH))
+    x = torch.randn(1, TOKENS + 1, WIDTH)
+    ahead = heads_of(1, TOKENS + 1)
+    gate = placed.behind(1).log_gate(x)  # the first row belongs to a token without a place
+    assert torch.equal(gate, placed.log_gate(x[:, 1:]))
+    assert placed.behind(1).attention(ahead, ahead, ahead, x).shape == ahead.shape
+
+
+@pytest.mark.parametrize("name", ["none", "rope", "alibi", "lf", "rope+sympow"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_whole_numbers_are_refused_by_every_method(name, place):
+    placed = build(name, width=WIDTH, heads=HEADS, grid=GRID).place(grid_positions(*GRID))
+    tensors = [heads_of(1, TOKENS) for _ in range(3)]
+    tensors[place] = tensors[place].long()
+    with pytest.raises(ValueError, match=f"^{'qkv'[place]}: got torch.int64; it must be floating point"):
+        placed.attention(*tensors)
+
+
+@pytest.mark.parametrize("name", ["alibi", "gauss", "sympow-gates", "compass"])
+def test_gates_that_learn_are_seen_through_by_transforms(name):
+    method = build(name, width=WIDTH, heads=HEADS, grid=GRID).double()
+    for p in method.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    placed, x = method.place(grid_positions(*GRID).double()), torch.randn(3, 1, TOKENS, WIDTH).double()
+    q, k, v = (heads_of(3, TOKENS)[:, None].double() for _ in range(3))
+    each = torch.stack([placed.attention(*one) for one in zip(q, k, v, x)])
+    mapped = torch.vmap(placed.attention)(q, k, v, x)
+    assert_close(mapped, each)
+    if learned := [*method.parameters()]:
+        (ours, theirs) = (torch.autograd.grad(y.sin().sum(), learned, retain_graph=True) for y in (mapped, each))
+        assert_close(ours, theirs)
+    pushed = torch.func.jvp(lambda q: placed.attention(q, k[0], v[0], x[0]), (q[0],), (q[1],))[1]
+    step = 1e-5
+    both = [placed.attention(q[0] + s * q[1], k[0], v[0], x[0]) for s in (step, -step)]
+    assert_close(pushed, (both[0] - both[1]) / (2 * step), atol=1e-6, rtol=1e-6)
 
 
 def placed_alibi():

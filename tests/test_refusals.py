@@ -202,7 +202,7 @@ REFUSED = {
     ),
     "gates of no input": (
         lambda: SympowEncoding(4, 1, torch.ones(2, 1)).place(PLACES[:, :1]).as_score_mod(),
-        "x: got NoneType; it must be a tensor",
+        "x: got NoneType; the gates are made of the layer's input",
     ),
     "parts slowed by nothing": (lambda: ntk_by_parts(torch.ones(2, 1), 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
     "parts never trained": (lambda: ntk_by_parts(torch.ones(2, 1), 2.0, 0), f"trained: got 0; {ABOVE_0}"),

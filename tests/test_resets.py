@@ -1,6 +1,8 @@
 """Resets: a log gate of -inf, packed documents and padding, against each document alone; transforms of the forms."""
 
 import itertools
+import math
+from functools import partial
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ from geolib.recurrence import (
     recurrent_form,
     softmax_form,
 )
+from geolib.recurrence._shared import fewest_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 
@@ -271,6 +274,32 @@ def test_early_tokens_of_the_fourth_power_keep_their_digits(prompt):  # CS-rec
         assert attended.output.dtype == attended.log_normaliser.dtype or state.S.dtype == torch.float64
         worst = max(worst, (attended.output - exact[:, :, part]).abs().max().item())
     assert worst < 1e-4  # in float32 above 1e-2 in 4 heads of 1,000, up to 2
+
+
+@pytest.mark.parametrize("case", ["loop", "short chunks", "packed", "forgetting"])
+def test_few_keys_of_the_fourth_power_keep_their_digits_in_longer_texts(case):  # CS-rec
+    q, k, v = (torch.randn(1, 400, 80, 8) for _ in range(3))
+    gates = torch.zeros(1, 400, 80)
+    if case == "packed":  # documents of three tokens, cut anywhere by chunks of 64
+        gates[..., ::3] = float("-inf")
+    if case == "forgetting":  # a key counts a twentieth after one token
+        gates -= 3.0
+    exact = attention_form(*(t.double() for t in (q, k, v)), 4, gates.double()).output
+    chunk = {"loop": None, "short chunks": 2}.get(case, 64)
+    form = recurrent_form if case == "loop" else partial(chunked_form, chunk=chunk)
+    attended, state = form(q, k, v, 4, gates)
+    assert (attended.output - exact).abs().max() < 1e-4  # a loop in float32: off by up to 1.2
+    assert state.S.dtype == torch.float64
+
+
+def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
+    q, k, v = (torch.randn(1, 2, 200, 8) for _ in range(3))
+    gates = torch.full((1, 2, 200), -0.01)
+    assert chunked_form(q, k, v, 4, gates, chunk=64)[1].S.dtype == torch.float32
+    assert chunked_form(q, k, v, 4, None, chunk=64)[1].S.dtype == torch.float32
+    assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(64)))
+    gates[:, 1, 120] = float("-inf")  # eight tokens before the end of a chunk
+    assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(8)))
 
 
 # Functions of functions ---------------------------------------------------------------------------------------------

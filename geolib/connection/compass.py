@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, check_tensor, require
+from geolib._checks import angle_dtype, as_places, require
 from geolib._precision import without_autocast
-from geolib.attention import Encoding, Placed
+from geolib.attention import Encoding, Placed, input_of
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
 from geolib.placed import counts
 
@@ -209,11 +208,12 @@ TRANSPORTS: dict[str, type[Compass]] = {
 class _Read(Placed):
     """A compass beside queries and keys that stand on its grid."""
 
-    def __init__(self, source: Compass, sizes: tuple[int, int]):
-        self.source, self.sizes = source, sizes
+    counts: tuple[int, int]
 
-    def log_gate(self, x: Any) -> Tensor:
+    def __init__(self, source: Compass, sizes: tuple[int, int]):
+        self.source, self.counts = source, sizes
+
+    def log_gate(self, x: Tensor | None) -> Tensor:
         """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""
-        queries, keys = self.sizes
-        check_tensor(x, "x")
-        return self.source.scores(x[:, x.shape[1] - keys :])[..., keys - queries :, :]
+        queries, keys = self.counts
+        return self.source.scores(input_of(x, keys, self.unplaced[1]))[..., keys - queries :, :]

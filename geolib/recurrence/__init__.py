@@ -24,10 +24,12 @@ float64, because small differences of large sums are what is used. Outputs have 
 
 Powers from 4 on
 ----------------
-Up to 64 tokens at a time, powers from 4 on go through the state in float64, and S and Z come out so: a recurrent step
-always does. In float32 the second of two random tokens with 16 features was off by more than 1e-2 in 4 heads of 1,000,
-by up to 2; of the fifth token none was. Longer texts are read in float32, where many keys count. With factors in
-bfloat16 they are rounded further: where gates leave only few keys, float32 inputs keep the digits.
+The recurrent form goes through the state in float64, and S and Z come out so. So do up to 64 tokens in chunks, and
+more where a chunk ends with fewer than 16 keys in the state, by what the gates leave of them: near the beginning of
+a packed document, or where gates forget fast. In float32 the second of two random tokens with 16 features was off by
+more than 1e-2 in 4 heads of 1,000, by up to 2; of the fifth token none was. Other texts are read in float32, where many
+keys count. On a GPU, in a graph and under a transform of functions gates are not looked at: there float32 is kept. With
+factors in bfloat16 they are rounded further: where gates leave only few keys, float32 inputs keep the digits.
 
 Small normalisers
 -----------------

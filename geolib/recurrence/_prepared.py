@@ -44,11 +44,12 @@ def prepared(
     power: int,
     log_gates: Tensor | None = None,
     turns: Tensor | None = None,
+    chunk: int = 1,
 ) -> Prepared:
-    """Everything in the dtype and the units of the computation."""
+    """Everything in the dtype and the units of the computation; the state is read after every ``chunk`` tokens."""
     before = carried(state, q, v, power)
     narrow = angle_dtype(q, k, v, None if state is None else state.S)
-    dtype = precise(narrow, q.shape[2], power)
+    dtype = precise(narrow, q.shape[2], power, chunk, log_gates)
     angles = None if turns is None else cumulative_angles(turns, before.mu)
     q, k = turned(q, k, angles, dtype)
     mu = before.mu if angles is None else angles[:, :, -1]

@@ -19,6 +19,9 @@ RESET = -1e4
 SHORT = 64
 """Up to so many tokens powers from 4 on go through the state in float64: there few keys count."""
 
+FEW = 16
+"""With fewer keys than that in the state, by what the gates leave of them, powers from 4 on do so, too."""
+
 
 class Sums(NamedTuple):
     """What an engine of the chunked form returns."""
@@ -64,13 +67,35 @@ def transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def precise(dtype: torch.dtype, tokens: int, power: int) -> torch.dtype:
-    """The dtype of what goes through the state.
+def precise(
+    dtype: torch.dtype, tokens: int, power: int, chunk: int = 1, log_gates: Tensor | None = None
+) -> torch.dtype:
+    """The dtype of what goes through the state, which is read after every ``chunk`` tokens.
 
     A state loses a power of a score below float32's epsilon times the lengths to that power. From the fourth on that
     is met among few keys: of two random ones with 16 features, in 4 heads of 1,000.
     """
-    return torch.float64 if power >= 4 and tokens <= SHORT else dtype
+    if power < 4:
+        return dtype
+    few = tokens <= SHORT or fewest_keys(tokens, chunk, log_gates) < FEW
+    return torch.float64 if few else dtype
+
+
+def fewest_keys(tokens: int, chunk: int, log_gates: Tensor | None) -> float:
+    """How many keys a state holds at the end of a chunk, by what the gates leave of them: the fewest of all heads.
+
+    The state before the first chunk is not looked at. Where gates may not be read, they count as 1.
+    """
+    if chunk < FEW or log_gates is None or not readable(log_gates):
+        return min(chunk, tokens)
+    count, fewest = torch.zeros_like(log_gates[..., 0], dtype=torch.float64), float(tokens)
+    for gates in log_gates.detach().split(chunk, -1):
+        sums, first = gate_sums(gates)
+        hidden = torch.arange(gates.shape[-1], device=gates.device) < first[..., -1:]
+        whole = sums[..., -1].masked_fill(first[..., -1] >= 0, float("-inf")).exp()
+        count = whole * count + (sums[..., -1:] - sums).masked_fill(hidden, float("-inf")).exp().sum(-1)
+        fewest = min(fewest, float(count.min()))
+    return fewest
 
 
 def in_parts(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:

@@ -98,7 +98,7 @@ def chunked_with(
     if q.numel() == 0:
         return nothing(q, k, v), carried(state, q, v, power)
     with full_precision(q.device):
-        ready = prepared(state, q, k, v, power, log_gates, turns)
+        ready = prepared(state, q, k, v, power, log_gates, turns, chunk)
         values, spoilt = finite_part(ready.v, log_gates)
         counted = torch.cat([values, torch.ones_like(values[..., :1])], -1)
         start = torch.cat([ready.S, ready.Z[:, :, None]], 2) * ready.shift[..., None, None]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, check_tensor, require
+from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, require
 from geolib._precision import WideBuffers, without_autocast
-from geolib.attention import Encoding, Placed, ScoreMod, add_up, is_grouped, repeat_heads, visible
+from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
 from geolib.placed import Around, Carried, at_both, cis, counts, described, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of, readable
 from geolib.recurrence.chunks import chunked_form
@@ -240,10 +239,9 @@ class _Gated(Carried):
 
         return modify
 
-    def _gates(self, x: Any) -> Tensor:
+    def _gates(self, x: Tensor | None) -> Tensor:
         """log gates of the placed keys, (batch, heads, keys)."""
-        check_tensor(x, "x")
-        placed = x[:, x.shape[1] - self.counts[1] :]
+        placed = input_of(x, self.counts[1], self.unplaced[1])
         return log_gates(self.source.W_gamma(placed).transpose(1, 2), self.source.gate_bias)
 
 
@@ -338,6 +336,7 @@ class Powered(Around):
         scale: float | None = None,
     ) -> Tensor:
         """The weights times the values, in the values' dtype."""
+        check_floating(v, "v")
         weights = self.weights(q, k, log_gate, causal, mask=mask)
         return add_up(nn.functional.dropout(weights, dropout) if dropout else weights, v)
 
