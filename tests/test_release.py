@@ -76,6 +76,8 @@ def address():
 def test_the_package_page_links_to_the_book_s_repository():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["urls"]["Source"] == address()
+    owner, name = address().removeprefix("https://github.com/").split("/")
+    assert project["urls"].pop("Documentation") == f"https://{owner}.github.io/{name}/"  # where GitHub Pages puts it
     assert all(url.startswith(address()) for url in project["urls"].values())
 
 
