@@ -307,10 +307,12 @@ def test_without_order_the_model_reads_with_commuting_generators_and_shaken_ones
     run, seen = block_run(scale=20.0), []
     scores = run.scores
     lie = run.model.encoding
-    run.scores = lambda part: (seen.append(lie.skew().detach().double()), scores(part))[1]
+    sizes = []
+    run.scores = lambda part: (seen.append(lie.skew().detach().double()), sizes.append(part.shape[-1]), scores(part))[2]
     trained = lie.skew().detach().double()
     found = without_order(run)
     as_trained, calm, calm_resized, shaken, shaken_resized = seen
+    assert sizes == [12, 8, 12, 8, 12]
     assert torch.equal(as_trained, trained)
     assert torch.equal(calm, calm_resized)
     assert torch.equal(shaken, shaken_resized)
