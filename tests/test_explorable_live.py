@@ -34,15 +34,6 @@ const whole = ({ about, numbers }) => {
   if (!known.has(numbers)) known.set(numbers, read({ about, numbers }));
   return known.get(numbers);
 };
-export function costOf(given, [image]) {
-  const net = whole(given), least = (job) => Math.min(...Array.from({ length: 12 }, (_, i) => {
-    const before = process.cpuUsage();
-    for (let j = 0; j < 4; j++) job(i + j / 4);
-    return process.cpuUsage(before).user;
-  }));
-  const still = stand(net, {});
-  return least((i) => stand(net, { turn: 1 + i / 12 })) / least(() => forward(net, still, image, true));
-}
 export function logitsOf(given, at, images) {
   const net = whole(given), placed = stand(net, at);
   return images.map((pixels) => [...forward(net, placed, pixels).logits]);
@@ -243,13 +234,6 @@ def test_generators_that_commute_make_liere_relative_and_those_learned_do_not(ca
 
     assert apart(0) < 1e-3
     assert apart(1) > 0.5
-
-
-def test_a_turn_of_all_angles_costs_a_few_readings_of_a_digit(call):
-    """LieRE's 512 exponentials stand between a hand and the next frame; a reading is what every frame costs."""
-    (ratio,) = call("costOf", [[model_of("liere-8"), images()[:1].flatten(1).tolist()]])
-    print(f"placing LieRE anew costs {ratio:.1f} readings")
-    assert 0 < ratio < 3.3
 
 
 def test_a_pair_is_carried_by_the_difference_of_angles(call):  # RF-13

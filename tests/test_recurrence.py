@@ -1284,21 +1284,21 @@ def test_constants_of_the_model_are_not_saved():
 def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     encoding, x = SympowEncoding(16, 2, document_frequencies(8, 64), gate_bias=0.0), torch.randn(1, 6, 16)
     positions = torch.arange(5.0)[:, None]
-    placed = encoding.place(positions)
-    bias = placed.log_gate(x)
+    placed, own = encoding.place(positions), x[:, 1:]  # a token in front has no place and no gate
+    bias = placed.log_gate(own)
     assert bias.shape == (1, 2, 5, 5)
-    g = torch.sigmoid(encoding.W_gamma(x))[0, 1:].T  # the token in front has no gate
+    g = torch.sigmoid(encoding.W_gamma(own))[0].T
     for h, i, j in np.ndindex(2, 5, 5):
         expected = g[h, j + 1 : i + 1].log().sum() if j <= i else torch.tensor(float("-inf"))
         assert_close(bias[0, h, i, j], expected, rtol=1e-5, atol=1e-6)
     # And so for the last queries, as a change of scores.
     late = encoding.place(positions[3:], positions)
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(2), torch.arange(5), indexing="ij")
-    assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias[0, :, 3:], rtol=1e-5, atol=1e-6)
-    assert_close(late.log_gate(x), bias[:, :, 3:])
+    assert_close(late.as_score_mod(own)(torch.zeros(()), 0, head, i, j), bias[0, :, 3:], rtol=1e-5, atol=1e-6)
+    assert_close(late.log_gate(own), bias[:, :, 3:])
     wide = encoding.double().place(positions[3:], positions)  # as many digits as the gates have
-    scores = wide.as_score_mod(x.double())(torch.zeros((), dtype=torch.float64), 0, head, i, j)
-    assert_close(scores, wide.log_gate(x.double())[0], rtol=0, atol=1e-14)
+    scores = wide.as_score_mod(own.double())(torch.zeros((), dtype=torch.float64), 0, head, i, j)
+    assert_close(scores, wide.log_gate(own.double())[0], rtol=0, atol=1e-14)
     encoding.float()
     layer, changed, placed = MultiHeadAttention(16, 2, causal=True), x.clone(), placed.behind(1)
     changed[:, -1] += 1

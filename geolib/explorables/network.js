@@ -38,13 +38,8 @@ export function engine() {
 
   /** exp(A) of a matrix in one row, n to a side: eight terms of Taylor's series where they are small, squared. */
   function expm(a, n) {
-    let size = 0;
-    for (let i = 0; i < n; i++) {
-      let row = 0;
-      for (let j = 0; j < n; j++) row += Math.abs(a[i * n + j]);
-      size = Math.max(size, row);
-    }
-    const squarings = Math.max(0, Math.ceil(Math.log2(size || 1)) + 1);
+    const rows = Array.from({ length: n }, (_, i) => a.slice(i * n, i * n + n).reduce((s, x) => s + Math.abs(x), 0));
+    const squarings = Math.max(0, Math.ceil(Math.log2(Math.max(...rows) || 1)) + 1);
     const [one, two, three, ...room] = (spare[n] ??= Array.from({ length: 5 }, () => new Float64Array(n * n)));
     for (let i = 0; i < n * n; i++) one[i] = a[i] * 2 ** -squarings;
     const times = (x, y, z) => {
@@ -57,18 +52,14 @@ export function engine() {
       }
       return z;
     };
-    times(one, one, two);
-    times(two, one, three); // the series is a polynomial in the cube
+    times(times(one, one, two), one, three); // the series is a polynomial in the cube
     const with3 = (z, c0, c1, c2) => {
       for (let i = 0; i < n * n; i++) z[i] += c1 * one[i] + c2 * two[i] + (i % (n + 1) ? 0 : c0);
       return z;
     };
     let sum = with3(room[0].fill(0), 1 / 720, 1 / 5040, 1 / 40320), other = room[1];
-    const next = (x, y) => { [sum, other] = [times(x, y, other), sum]; };
-    next(sum, three);
-    with3(sum, 1 / 6, 1 / 24, 1 / 120);
-    next(sum, three);
-    with3(sum, 1, 1, 1 / 2);
+    const next = (x, y) => { [sum, other] = [times(x, y, other), sum]; return sum; };
+    for (const part of [[1 / 6, 1 / 24, 1 / 120], [1, 1, 1 / 2]]) with3(next(sum, three), ...part);
     for (let k = 0; k < squarings; k++) next(sum, sum);
     return sum.slice();
   }
