@@ -22,6 +22,30 @@ from torch import Tensor
 from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_positive, require
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
 
+__all__ = [
+    "SCALE_LAWS",
+    "ScaleLaw",
+    "balance",
+    "bounded_law",
+    "bounded_log_scale",
+    "bounded_raw",
+    "conformal_deviation",
+    "conformal_factor",
+    "conformal_map",
+    "conformal_matrix",
+    "diagonal_metric",
+    "free_law",
+    "free_raw",
+    "general_metric",
+    "metric_root",
+    "reach",
+    "scalar_metric",
+    "scaled_scores",
+    "slow_exponent",
+    "slow_law",
+    "unit_ball",
+]
+
 # Scale laws ---------------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "find_rays",
     "placed_rotations",
     "position_rotations",
+    "sine_quotients",
     "turn_blocks",
 ]
 

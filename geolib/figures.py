@@ -7,6 +7,21 @@ from typing import Any
 
 from geolib._checks import require
 
+__all__ = [
+    "COLOURS",
+    "DARK_COLOURS",
+    "GREYS",
+    "METHOD_STYLES",
+    "OTHER_STYLE",
+    "ROLES",
+    "dark",
+    "forest",
+    "label_lines",
+    "method_style",
+    "roles_css",
+    "use_house_style",
+]
+
 # Okabe and Ito's palette (2008), darkened where needed to reach a contrast of 3 to 1 on the paper colour.
 COLOURS = {
     "blue": "#0072b2",

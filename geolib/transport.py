@@ -33,6 +33,29 @@ from geolib.rotations import (
     rotation_matrix,
 )
 
+__all__ = [
+    "Preset",
+    "check_frames",
+    "compatibility",
+    "compatible_frames",
+    "diagonal_preset",
+    "equivalent_frequencies",
+    "general_preset",
+    "literal_scores",
+    "mixed_pairs",
+    "mixed_preset",
+    "pulled_back_metrics",
+    "reference_metrics",
+    "reflection_preset",
+    "rotation_preset",
+    "scale_features",
+    "skew_preset",
+    "squared_length",
+    "tangent_mappings",
+    "transports",
+    "transposed_scores",
+]
+
 # Frames and transports: the literal form ----------------------------------------------------------------------------
 
 

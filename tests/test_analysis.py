@@ -12,6 +12,8 @@ from geolib.lab.analysis import (
     after_training,
     attention_maps,
     carried_accuracy,
+    extended_accuracy,
+    half_as_large,
     learned_angles,
     learned_precisions,
     learned_scales,
@@ -26,6 +28,7 @@ from geolib.lab.analysis import (
     without_order,
 )
 from geolib.lab.models import ViT, patches
+from geolib.lie import nearest_commuting, skew_matrix, upper_entries
 from geolib.rotations import grid_positions
 
 SHAPE = (1, 8, 8)
@@ -279,9 +282,9 @@ def test_what_is_kept_after_training_fits_in_json():
 # Without the order of turns ------------------------------------------------------------------------------------------
 
 
-def block_run(**options):
+def block_run(shifts=(), **options):
     """A short run of LieRE in blocks of four."""
-    settings = {"width": 16, "heads": 2, "layers": 2, "epochs": 1, "train_size": 64, "test_size": 64}
+    settings = {"width": 16, "heads": 2, "layers": 2, "epochs": 1, "train_size": 64, "test_size": 64, "shifts": shifts}
     return train(Config("digits", "liere", {"block": 4} | options, **settings), quiet=True, device="cpu")
 
 
@@ -294,6 +297,7 @@ def test_generators_that_commute_already_lose_nothing_without_the_order():  # LR
     shown = shuffled_accuracy(run, run.test_images, run.test_labels)
     assert found["commuting_share"] < 1e-6
     assert found["commuting_accuracy"] == found["shaken_accuracy"]
+    assert found["commuting_resized_accuracy"] == found["shaken_resized_accuracy"] == found["resized_accuracy"]
     assert torch.equal(lie.generators, before)
     assert shown == shuffled_accuracy(run, run.test_images, run.test_labels)
     assert 0 <= right <= 1
@@ -303,14 +307,42 @@ def test_without_order_the_model_reads_with_commuting_generators_and_shaken_ones
     run, seen = block_run(scale=20.0), []
     scores = run.scores
     lie = run.model.encoding
-    run.scores = lambda part: (seen.append(lie.skew().detach().double()), scores(part))[1]
+    sizes = []
+    run.scores = lambda part: (seen.append(lie.skew().detach().double()), sizes.append(part.shape[-1]), scores(part))[2]
     trained = lie.skew().detach().double()
     found = without_order(run)
-    calm, shaken = seen
+    as_trained, calm, calm_resized, shaken, shaken_resized = seen
+    assert sizes == [12, 8, 12, 8, 12]
+    assert torch.equal(as_trained, trained)
+    assert torch.equal(calm, calm_resized)
+    assert torch.equal(shaken, shaken_resized)
     assert_close(calm[..., 0, :, :] @ calm[..., 1, :, :], calm[..., 1, :, :] @ calm[..., 0, :, :], atol=1e-3, rtol=0)
     gone, moved = ((each - trained).flatten(2).norm(dim=-1) for each in (calm, shaken))
     assert_close(moved, gone)
     assert found["commuting_share"] == pytest.approx(float((calm - trained).norm() / trained.norm()), rel=1e-3)
+
+
+def test_without_order_pictures_are_also_moved_and_resized_with_the_generators_named():  # LR-SHIFT
+    run = block_run(scale=20.0, shifts=(1, 3))
+    found, lie = without_order(run), run.model.encoding
+    assert half_as_large(run) == 12
+    assert found["resized_accuracy"] == extended_accuracy(run, 12)
+    commuting = upper_entries(nearest_commuting(skew_matrix(lie.generators, lie.width)))
+    lie.generators = torch.nn.Parameter(commuting.detach())
+    assert found["commuting_moved_accuracy"] == [moved_accuracy(run, shift) for shift in (1, 3)]
+    assert found["commuting_resized_accuracy"] == extended_accuracy(run, 12)
+    assert len(found["shaken_moved_accuracy"]) == 2
+    assert not any("moved" in key for key in without_order(block_run()))
+
+
+def test_half_as_large_is_in_whole_patches_and_of_pictures_with_one_side_alone():
+    def sides(patch, *shape):
+        return types.SimpleNamespace(data=types.SimpleNamespace(shape=shape), model=types.SimpleNamespace(patch=patch))
+
+    assert half_as_large(sides(4, 3, 28, 28)) == 40  # 7 patches, then 10
+    assert half_as_large(sides(1, 1, 8, 8)) == 12
+    assert half_as_large(sides(1, 1, 8, 6)) is None
+    assert half_as_large(sides(1, 1, 8, 8, 8)) is None
 
 
 def test_only_generators_that_need_not_commute_are_tried_without_order():

@@ -77,8 +77,9 @@ def test_a_run_tells_the_largest_model_of_each_experiment():
 def test_the_page_says_what_the_record_says():
     recorded = {row["experiment"]: row for row in saved.read("memory")["rows"]}
     assert {name for name, row in recorded.items() if row["fp32"] >= 2} <= set(EXPERIMENTS)
-    told = re.findall(r"(?m)^\| `([\w-]+)` \|[^|]*\| ([\d.]+) \| ([\d.]+) \|$", PAGE.read_text("utf-8"))
+    told = re.findall(r"(?m)^\| `([\w-]+)` \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\w, ]+) \|$", PAGE.read_text("utf-8"))
     assert {name for name, *_ in told} == {name for name, row in recorded.items() if row["fp32"] >= 2}
-    for name, bf16, fp32 in told:
+    for name, bf16, fp32, card in told:
         row = recorded[name]
         assert (float(bf16), float(fp32)) == (round(row["bf16"], 1), round(row["fp32"], 1))
+        assert card == memory.smallest_card(row)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -473,6 +474,7 @@ LONG = {"width": 16, "heads": 2, "layers": 1, "context": ONE_CHUNK + 128, "batch
 KILLED = """
 import sys, time
 from pathlib import Path
+from types import SimpleNamespace
 from geolib.lab import Config, train
 from geolib.lab.watch import Watch
 usual = Watch.after_step
@@ -702,6 +704,16 @@ def test_figure_one_fits_an_hour_and_a_run_three_minutes_of_an_h100():
     assert sum(map(h100_seconds, second.values())) <= 3600
     for experiment in (each for each in papers.EXPERIMENTS if "full" in each.scales):
         assert max(map(h100_seconds, experiment.configs("full"))) <= 180
+
+
+def test_a_rate_is_chosen_by_training_loss_over_the_seeds_that_all_rates_have():
+    def run(seed, loss):
+        return SimpleNamespace(config=SimpleNamespace(seed=seed), metrics=[{"train_loss": 0.0}, {"train_loss": loss}])
+
+    rates = ["0.1", "0.2"]
+    assert papers._best_rate([[run(0, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates) == "0.1"  # the mean would say 0.2
+    assert papers._best_rate([[run(0, 2.0), run(1, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates) == "0.2"
+    assert papers._best_rate([[run(0, 2.0)], []], rates) == ""
 
 
 def test_power_four_carries_as_many_numbers_as_power_two():

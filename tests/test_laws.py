@@ -173,7 +173,8 @@ def test_weights_times_values_are_what_attend_returns(name):
         for front, own in zip(
             (*placed.to_reference(Q, K), placed.log_gate(X)), (*alone.to_reference(q, k), alone.log_gate(x))
         ):
-            assert own is front is None or torch.equal(front[..., -own.shape[-2] :, :], own)
+            if own is not None or front is not None:  # as near as products in another layout of memory are
+                assert_close(front[..., -own.shape[-2] :, :], own, atol=1e-13, rtol=1e-13)
 
 
 @every_name

@@ -15,6 +15,8 @@ from geolib.attention import Encoding, Placed, input_of
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
 from geolib.placed import counts
 
+__all__ = ["TRANSPORTS", "CombCompass", "CommutingCompass", "Compass", "FrameCompass", "OrderCompass"]
+
 
 class Compass(Encoding):
     """Vectors in space that travel from key to query, turned at every step by what the layer reads there.

@@ -11,6 +11,21 @@ from torch import Tensor
 
 from geolib._checks import check_floating, require
 
+__all__ = [
+    "Connection",
+    "Node",
+    "check_invertible",
+    "flatness_defect",
+    "from_frames",
+    "gauge_transform",
+    "holonomy",
+    "plaquettes",
+    "rectangle",
+    "straight_path",
+    "to_frames",
+    "transport_along",
+]
+
 Node = tuple[int, ...]
 
 

@@ -35,6 +35,8 @@ from geolib.connection.rows import (
 )
 from geolib.rotations import block_diagonal, plane_generator
 
+__all__ = ["ROWS", "Reading", "read_compass", "read_conformal", "rows_of"]
+
 
 class Reading(NamedTuple):
     """Which head's parameters are read, and the document where they depend on it.

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from geolib._checks import as_widest, check_last, require
 
+__all__ = ["carried_scores", "cayley_rotation", "line_frames"]
+
 _AT, _FROM = "ABCDEFGH", "abcdefgh"  # the query's coordinates and the key's, in Einstein sums
 
 

@@ -15,6 +15,23 @@ from geolib.connection.steps import turning_steps
 from geolib.rotations import plane_generator
 from geolib.sympow import lift
 
+__all__ = [
+    "Row",
+    "alibi_row",
+    "conformal_row",
+    "gated_row",
+    "liere_row",
+    "lifted_conformal_row",
+    "locality_row",
+    "none_row",
+    "riemannformer_diagonal_row",
+    "riemannformer_general_row",
+    "riemannformer_relative_row",
+    "riemannformer_row",
+    "rope_row",
+    "spherical_row",
+]
+
 SCORE, INSIDE, AFTER = "score", "inside softmax", "after softmax"
 
 

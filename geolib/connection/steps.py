@@ -13,6 +13,15 @@ from geolib.connection.lattice import Connection, Node
 from geolib.manifolds import Chart, orthonormal_frame, segment, transport_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
 
+__all__ = [
+    "conformal_steps",
+    "generator_steps",
+    "householder_steps",
+    "implied_connection",
+    "levi_civita",
+    "turning_steps",
+]
+
 
 def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
     """Steps that turn by an amount read from the data: a step along axis a from p is the rotation by rates[a][p] theta.

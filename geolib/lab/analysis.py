@@ -295,10 +295,13 @@ def carried_accuracy(run: Run, shift: int) -> float:
 
 
 def without_order(run: Run) -> dict[str, Any]:
-    """Accuracy on the test images once LieRE's generators have become the nearest that commute; nothing without blocks.
+    """Accuracies on the test images once LieRE's generators have become the nearest that commute; none without blocks.
 
     commuting_accuracy: with ``nearest_commuting``, in place. commuting_share: the length of what that took away, as a
     share of the generators' own. shaken_accuracy: with generators changed by as much in a random direction instead.
+    For a configuration with shifts also commuting_moved_accuracy and shaken_moved_accuracy, one number a shift, as
+    ``moved_accuracy`` has them. Of pictures also resized_accuracy, that of ``extended_accuracy`` at ``half_as_large``
+    with the trained generators, commuting_resized_accuracy and shaken_resized_accuracy.
 
     Source: LR-SHIFT.
     """
@@ -310,17 +313,29 @@ def without_order(run: Run) -> dict[str, Any]:
     gone = (trained - commuting).detach()
     drawn = torch.randn(trained.shape, generator=torch.Generator().manual_seed(0)).to(trained)
     sizes = [each.flatten(2).norm(dim=-1)[..., None, None, None] for each in (gone, drawn)]
-    return {
-        "commuting_accuracy": _accuracy_with(run, lie, commuting),
-        "commuting_share": float(f"{gone.norm() / trained.norm():.4g}"),
-        "shaken_accuracy": _accuracy_with(run, lie, trained + drawn * sizes[0] / sizes[1]),
-    }
+    found: dict[str, Any] = {"commuting_share": float(f"{gone.norm() / trained.norm():.4g}")}
+    pixels = half_as_large(run)
+    found |= {} if pixels is None else {"resized_accuracy": extended_accuracy(run, pixels)}
+    for name, other in {"commuting": commuting, "shaken": trained + drawn * sizes[0] / sizes[1]}.items():
+        with _replaced("generators", {lie: nn.Parameter(other.detach())}):
+            found[f"{name}_accuracy"] = _tested(run, run.test_images)
+            if run.config.shifts:
+                found[f"{name}_moved_accuracy"] = [moved_accuracy(run, shift) for shift in run.config.shifts]
+            if pixels is not None:
+                found[f"{name}_resized_accuracy"] = extended_accuracy(run, pixels)
+    return found
 
 
-def _accuracy_with(run: Run, lie: LieRE, generators: Tensor) -> float:
-    """Accuracy on the test images with other generators."""
-    with _replaced("generators", {lie: nn.Parameter(generators.detach())}):
-        return _tested(run, run.test_images)
+def half_as_large(run: Run) -> int | None:
+    """The pixels along a side of the run's pictures with half as many patches more along it; None without one side.
+
+    Source: LR-F2.
+    """
+    sizes = run.data.shape[1:]
+    sides = patch_sides(run.model.patch, len(sizes))
+    cells = patch_grid(run.data.shape, run.model.patch)
+    pixels = {side * (3 * count // 2) for side, count in zip(sides, cells)}
+    return pixels.pop() if len(sizes) == 2 and len(pixels) == 1 else None
 
 
 # Resized ------------------------------------------------------------------------------------------------------------

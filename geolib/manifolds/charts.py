@@ -12,6 +12,17 @@ from torch import Tensor
 from geolib._checks import check_positive, require
 from geolib.manifolds._points import check_metric, coordinates, inside, over_batch
 
+__all__ = [
+    "Chart",
+    "half_plane",
+    "norm",
+    "orthonormal_frame",
+    "poincare_disk",
+    "sphere_spherical",
+    "sphere_stereographic",
+    "torus",
+]
+
 
 def _everywhere(points: Tensor) -> Tensor:
     """The margin of a chart without a boundary."""

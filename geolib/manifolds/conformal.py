@@ -15,6 +15,15 @@ from geolib._checks import check_last, require
 from geolib.manifolds._points import coordinates, over_batch
 from geolib.manifolds.charts import Chart
 
+__all__ = [
+    "Scalar",
+    "conformal_christoffel",
+    "conformal_curvature",
+    "conformal_sectional_curvature",
+    "conformally_flat",
+    "power_metric",
+]
+
 Scalar = Callable[[Tensor], Tensor]
 
 

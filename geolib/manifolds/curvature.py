@@ -12,6 +12,8 @@ from geolib._checks import require
 from geolib.manifolds._points import check_metric, coordinates, inside, over_batch
 from geolib.manifolds.charts import Chart
 
+__all__ = ["christoffel", "gaussian_curvature", "riemann", "sectional_curvature"]
+
 
 def _symbols(chart: Chart) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """The map from one point (n,) to its Christoffel symbols and its metric."""

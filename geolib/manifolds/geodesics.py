@@ -13,6 +13,8 @@ from geolib.manifolds._shortest import exact_velocity, first_velocity, shortened
 from geolib.manifolds._solver import basis_rows, left_chart, pull, solve
 from geolib.manifolds.charts import Chart, norm
 
+__all__ = ["distance", "exponential", "geodesic", "geodesic_holonomy", "geodesic_transport", "logarithm"]
+
 # Shooting -------------------------------------------------------------------------------------------------------------
 
 

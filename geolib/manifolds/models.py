@@ -9,6 +9,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+__all__ = [
+    "embed_disk",
+    "embed_spherical",
+    "embed_stereographic",
+    "great_circle",
+    "half_plane_to_disk",
+    "hyperbola",
+    "hyperbolic_area",
+    "latitude_transport",
+    "minkowski",
+    "spherical_area",
+    "torus_curvature",
+]
+
 
 def latitude_transport(colatitude: Tensor, longitude: Tensor) -> Tensor:
     """Parallel transport (..., 2, 2) along a circle of latitude, this much longitude eastward, in radians.

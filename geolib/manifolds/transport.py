@@ -15,6 +15,21 @@ from geolib.manifolds._points import coordinates, difference
 from geolib.manifolds._solver import basis_rows, left_chart, pull, solve
 from geolib.manifolds.charts import Chart, orthonormal_frame
 
+__all__ = [
+    "Curve",
+    "Path",
+    "circle",
+    "curvature_from_holonomy",
+    "holonomy",
+    "holonomy_angle",
+    "parallel_transport",
+    "polygon",
+    "rotation_angle",
+    "segment",
+    "square_loop",
+    "transport_matrix",
+]
+
 Curve = Callable[[Tensor], Tensor]
 Path = Curve | Sequence[Curve]
 

@@ -10,6 +10,18 @@ from geolib._checks import require
 from geolib.recurrence._shared import check_chunk, check_count
 from geolib.sympow import dimension
 
+__all__ = [
+    "Work",
+    "attention_work",
+    "best_chunk",
+    "chunked_work",
+    "crossing_length",
+    "embedding_work",
+    "ideal_chunk",
+    "practical_chunk",
+    "recurrent_work",
+]
+
 
 class Work(NamedTuple):
     """Multiplications for one head and one sequence, by what they serve; each comes with at most one addition.

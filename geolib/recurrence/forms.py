@@ -31,6 +31,16 @@ from geolib.recurrence.state import Attended, State, nothing
 from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
 from geolib.sympow import act, embed, norm_functional
 
+__all__ = [
+    "attention_form",
+    "conformal_step",
+    "merge",
+    "read_state",
+    "recurrent_form",
+    "recurrent_step",
+    "softmax_form",
+]
+
 # The attention form -------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,8 @@ from geolib.recurrence._shared import check_forms, check_power, finite_part, fol
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, nothing
 
+__all__ = ["BLOCK", "NARROWEST", "TRITON", "fused_form", "kernel_takes", "score_modifier"]
+
 BLOCK = 128
 """Tokens in a block of the causal mask, the kernel's own size."""
 

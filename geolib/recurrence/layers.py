@@ -20,6 +20,8 @@ from geolib.recurrence.gates import GATE_BIAS, log_gates, rotation_rates, turns_
 from geolib.recurrence.state import Attended, State
 from geolib.rotations import document_frequencies, pair_angles
 
+__all__ = ["PowerScores", "Powered", "SympowAttention", "SympowEncoding"]
+
 
 class SympowAttention(WideBuffers):
     """Causal multi-head attention by symmetric powers, with gates and rotations that depend on the data.

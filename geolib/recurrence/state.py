@@ -11,6 +11,8 @@ from geolib._checks import angle_dtype
 from geolib.recurrence._shared import check_power, precise
 from geolib.sympow import dimension
 
+__all__ = ["Attended", "State", "empty_state", "nothing"]
+
 
 class Attended(NamedTuple):
     """What one form of attention returns.

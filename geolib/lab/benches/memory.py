@@ -30,6 +30,8 @@ from geolib.lab.optimiser import adamw
 CPU = torch.device("cpu")
 MODEL = attrgetter("dataset", "method", "layers", "width", "heads", "mlp_ratio", "patch", "batch", "context")
 """What memory depends on, beside the options of the method."""
+CARDS = (("T4", "fp32", 16), ("L4", "bf16", 24), ("A100, 40 GB", "bf16", 40), ("A100 or H100, 80 GB", "bf16", 80))
+"""Cards, the precision of a run there, and their GB."""
 CLASSES = 100  # of images, or as good as any other number
 
 
@@ -93,6 +95,15 @@ def peak(config: Config, bf16: bool) -> int:
             optimizer.step()
             del scores
     return held.peak
+
+
+def smallest_card(sizes: dict[str, Any]) -> str:
+    """The smallest card that a step's count fits on, in the precision it computes in.
+
+    >>> smallest_card({"bf16": 15.1, "fp32": 28.4}), smallest_card({"bf16": 8.5, "fp32": 13.8})
+    ('L4', 'T4')
+    """
+    return next((card for card, kind, room in CARDS if sizes[kind] * 2**30 < room * 1e9), "none")
 
 
 def configurations(experiment: Experiment) -> list[tuple[str, Config]]:

@@ -308,18 +308,23 @@ def _rated() -> dict[str, Variant]:
     return variants
 
 
+def _best_rate(groups: list[list[Record]], rates: list[str]) -> str:
+    """The rate of the least training loss over the seeds that all rates have; none without such seeds."""
+    common = set.intersection(*({record.config.seed for record in group} for group in groups))
+    losses = [sum(_train_bits(record) for record in group if record.config.seed in common) for group in groups]
+    return rates[losses.index(min(losses))] if common else ""
+
+
 def _rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Bits a byte of each method (rows) by learning rate: in the last part of training, and held out."""
     cells = cells_of(experiment, scale, records)
     rows, rates = [], [f"{rate:g}" for rate in _RATES[scale]]
     for method in dict.fromkeys(row.partition("@")[0] for row in experiment.rows(scale)):
-        groups = {rate: cells.get((f"{method}@{rate}", DATA), []) for rate in rates}
-        trained = {rate: [_train_bits(record) for record in group] for rate, group in groups.items()}
-        held = [
-            [b for r in group if (b := at_context(r, r.config.context or 1)) is not None] for group in groups.values()
-        ]
-        if found := {rate: sum(bits) / len(bits) for rate, bits in trained.items() if bits}:
-            rows.append([method, *map(_bits, trained.values()), min(found, key=found.__getitem__), *map(_bits, held)])
+        groups = [cells.get((f"{method}@{rate}", DATA), []) for rate in rates]
+        trained = [[_train_bits(record) for record in group] for group in groups]
+        held = [[b for r in group if (b := at_context(r, r.config.context or 1)) is not None] for group in groups]
+        if any(groups):
+            rows.append([method, *map(_bits, trained), _best_rate(groups, rates), *map(_bits, held)])
     header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"held out, {rate}" for rate in rates)]
     title = (
         f"{experiment.name} ({scale} scale): bits a byte by learning rate, in the last part of training and held out"
