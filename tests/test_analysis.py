@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.lab import Config, train
+from geolib.lab import Config, analysis, train
 from geolib.lab.analysis import (
     after_training,
     attention_maps,
@@ -22,6 +22,7 @@ from geolib.lab.analysis import (
     mean_shift_deviation,
     model_at_start,
     moved_accuracy,
+    resized,
     room,
     shuffle_patches,
     shuffled_accuracy,
@@ -118,6 +119,21 @@ def test_a_record_keeps_the_generators_as_they_are_and_as_they_were():
     assert kept["shift_deviation"] == mean_shift_deviation(run.model) != kept["shift_deviation_start"]
     assert_close(torch.tensor(kept["angles"]), learned_angles(run.model))
     assert_close(torch.tensor(kept["angles_start"]), learned_angles(again))
+
+
+def test_places_of_the_shift_deviation_stay_inside_the_picture_and_reach_its_edges(monkeypatch):  # LR-SHIFT
+    drawn = []
+    monkeypatch.setattr(analysis, "shift_deviation", lambda skew, *triple: drawn.append(triple) or torch.zeros(1))
+    model = model_of("liere", shape=(1, 8, 12))
+    mean_shift_deviation(model)
+    p, q, shift = (torch.stack(each) for each in zip(*drawn))
+    far = model.positions.amax(0)
+    for places in (p, q, p + shift, q + shift):
+        assert (places >= 0).all()
+        assert (places <= far).all()
+        assert (places.amin(0) < 0.1 * far).all()
+        assert (places.amax(0) > 0.9 * far).all()
+    assert len(p) == 100
 
 
 # Attention maps -----------------------------------------------------------------------------------------------------
@@ -258,6 +274,53 @@ def test_pictures_are_carried_within_their_field():
     with pytest.raises(ValueError, match="shift: got 3; the pictures have room for 0 to 2"):
         carried_accuracy(run, 3)
     assert room(torch.zeros(1, 1, 3, 5)) == 3
+
+
+@pytest.mark.parametrize("patch", [1, 2, (2, 1)])
+def test_there_is_room_as_long_as_no_pixel_leaves(patch):
+    high, wide = (patch, patch) if isinstance(patch, int) else patch
+    for _ in range(30):
+        images = torch.zeros(2, 3, 8, 6)
+        lit = [(torch.randint(8, ()).item(), torch.randint(6, ()).item()) for _ in range(2)]
+        for pixel, (i, j) in enumerate(lit):
+            images[pixel, pixel, i // 2, j // 2] = 0.1
+        inside = [s for s in range(9) if all(i // 2 + s * high < 8 and j // 2 + s * wide < 6 for i, j in lit)]
+        assert room(images, patch) == inside[-1]
+    assert room(torch.zeros(1, 1, 8, 6), patch) == min(8 // high, 6 // wide)
+
+
+def triangles(before, after, smooth):
+    """The weights that interpolate linearly along an axis, (after, before); of fewer pixels each a mean over more."""
+    step = before / after
+    reach = max(1.0, step) if smooth else 1.0
+    centres, pixels = (torch.arange(after) + 0.5) * step, torch.arange(before) + 0.5
+    weights = (1 - (centres[:, None] - pixels).abs() / reach).clamp(min=0)
+    return weights / weights.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("pixels", [4, 8, 12])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_resized_images_are_interpolated_linearly_and_pictures_are_smoothed_where_they_shrink(axes, pixels):  # LR-F2
+    images = torch.randint(0, 256, (3, 2, *[8] * axes), dtype=torch.uint8)
+    expected = images.float()
+    for axis in range(2, 2 + axes):
+        expected = (expected.movedim(axis, -1) @ triangles(8, pixels, axes == 2).T).movedim(-1, axis)
+    assert_close(torch.cat(list(resized(images, pixels))), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("method", "options"), [("learned", {}), ("liere", {"block": 4}), ("riemannformer+lf", {})])
+def test_what_is_read_out_is_the_same_whatever_was_drawn_before_and_leaves_the_run_as_it_was(method, options):
+    settings = {"width": 16, "heads": 2, "layers": 1, "patch": 2, "epochs": 1, "train_size": 64, "test_size": 64}
+    run = train(Config("digits", method, options, shifts=(3,), resolutions=(6, 12), **settings), quiet=True)
+    before = {name: value.clone() for name, value in run.model.state_dict().items()}
+    torch.manual_seed(1)
+    drawn, read = torch.get_rng_state(), after_training(run)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    torch.manual_seed(2)
+    assert after_training(run) == read
+    assert not run.model.training
+    for name, value in run.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
 
 
 def test_a_record_keeps_the_accuracy_at_every_shift():

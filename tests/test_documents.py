@@ -5,7 +5,6 @@ import json
 import math
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from geolib.lab import Config, LabError, load, run, train
+from geolib.lab import Config, LabError, load, train
 from geolib.lab import records as store
 from geolib.lab.__main__ import main
 from geolib.lab.causal import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
@@ -220,32 +219,6 @@ def test_pieces_are_spread_over_every_document(little):
 
 
 # Configurations -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"method": "riemannformer"}, "method: got 'riemannformer'; for documents there are none, softmax"),
-        ({"context": 0}, "context: got 0"),
-        ({"augment": "crop-flip"}, "augment: got crop-flip; it is for images alone"),
-        ({"dropout": 0.1}, "dropout: got 0.1; it is for images alone"),
-        ({"shifts": (1,)}, "shifts: got (1,); it is for images alone"),
-        ({"dataset": "digits", "context": 8, "method": "rope"}, "context: got 8; it is for data sets of documents"),
-        ({"dataset": "digits", "method": "sympow+gates"}, "method: got 'sympow+gates'"),
-    ],
-)
-def test_a_wrong_setting_is_named(wrong, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
-        Config(**{"dataset": "documents", "method": "softmax", **wrong})
-
-
-def test_a_configuration_of_images_keeps_its_name():
-    assert "context" not in Config("digits", "rope", epochs=3).canonical
-    assert Config("documents").context == 256
-    assert Config("documents").hash == Config("documents", context=256).hash
-    assert Config("documents", context=64).hash != Config("documents").hash
-    config = Config("books", "conformal-sympow", context=64, randaugment=[2, 9])
-    assert Config.from_dict(config.to_dict()).hash == config.hash
 
 
 def test_images_and_documents_are_not_confused(little):
@@ -530,21 +503,6 @@ def test_the_bar_counts_tokens_and_shows_bits(little, capsys):
     shown = capsys.readouterr().err
     assert "tokens/s" in shown.replace(" tokens/s", "tokens/s")
     assert "bits=" in shown
-
-
-def test_a_record_comes_back_as_it_was_written(brief, little, tmp_path):
-    record = run(Config("documents", "conformal-sympow", **TINY), data=little, out=tmp_path, quiet=True, device="cpu")
-    (path,) = store.record_files(tmp_path)
-    again = store.read(path)
-    assert again.bits == record.bits == record.metrics[-1]["test_bits"]
-    assert again.data["train_windows"] == 12
-    assert "bits a token" in again.result
-    assert again.speed.endswith("tokens/s")
-    values = json.loads(path.read_text())
-    del values["metrics"][-1]["test_bits"]
-    path.write_text(json.dumps(values))
-    with pytest.raises(LabError, match="the last test_bits is not a number"):
-        store.read(path)
 
 
 # What a trained reader is read out for ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import math
 import os
 import signal
@@ -26,7 +25,6 @@ from geolib.lab.data import Dataset
 from geolib.lab.data.augmentation import crop_and_flip
 from geolib.lab.data.batches import Stream, augmented
 from geolib.lab.experiments import EXPERIMENTS
-from geolib.lab.files import write_atomically
 from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_back
 from geolib.lab.records import Folders, device_name
 from geolib.lab.runner import Job, side_by_side
@@ -648,28 +646,6 @@ def test_run_with_jobs_records_what_one_after_the_other_would(tmp_path, monkeypa
 # Failures -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["write", "fsync", "replace", "mkstemp"])
-def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkeypatch, call):
-    path = tmp_path / "a.json"
-    write_atomically(path, lambda file: file.write(b"old"))
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def fail(*words, **options):
-        raise full
-
-    def half(file):
-        file.write(b"ne")
-        raise full
-
-    if call != "write":
-        monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", fail)
-    with pytest.raises(LabError, match="No space left on device") as error:
-        write_atomically(path, half if call == "write" else lambda file: file.write(b"new"))
-    assert "\n" not in str(error.value)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_disk_that_fills_up_while_a_run_is_saved_keeps_the_checkpoint_before(tmp_path, monkeypatch):
     config, data, usual = Config("cifar10", "rope", **TINY), noise(), os.fsync
     undisturbed = train(config, data, device="cpu", quiet=True)
@@ -783,27 +759,6 @@ def test_a_configuration_that_asks_for_the_impossible_is_one_line(settings, says
     with pytest.raises(LabError, match=says) as error:
         train(Config("cifar10", **(TINY | settings)), noise(), device="cpu", quiet=True)
     assert "\n" not in str(error.value)
-
-
-def test_what_is_learned_stands_in_the_record_and_older_records_are_read(tmp_path):
-    config = Config("cifar10", "riemannformer", **(TINY | {"epochs": 1}))
-
-    def after(finished):
-        return {"scale": finished.model.encoding.log_scale().tolist()}
-
-    record = run(config, data=noise(), out=tmp_path, device="cpu", after=after, quiet=True)
-    path = tmp_path / f"{config.name}.json"
-    assert lab_records.read(path) == record
-    assert np.shape(record.learned["scale"]) == (2, 2)
-    old = json.loads(path.read_text())
-    del old["learned"], old["engine"]
-    path.write_text(json.dumps(old))
-    assert (lab_records.read(path).learned, lab_records.read(path).engine) == ({}, {})
-    path.write_text(json.dumps(old | {"learned": [1]}))
-    with pytest.raises(LabError, match=r"not a record, learned is \[1\]"):
-        lab_records.read(path)
-    with pytest.raises(LabError, match="JSON cannot hold"):
-        run(config, data=noise(), device="cpu", after=lambda finished: {"model": finished.model}, quiet=True)
 
 
 def test_a_damaged_record_is_named_and_the_others_are_not_lost(tmp_path, monkeypatch, capsys):

@@ -179,12 +179,6 @@ def test_patches_that_do_not_fit_are_named(patch, says):
         train(Config("motion", patch=patch, train_size=16, test_size=8, **TINY), quiet=True)
 
 
-@pytest.mark.parametrize("patch", [0, [], "4", (2, 0, 2), 1.5])
-def test_a_patch_that_is_none_is_refused(patch):
-    with pytest.raises(ValueError, match="patch: got"):
-        Config("motion", patch=patch)
-
-
 def test_clips_are_not_cropped():
     config = Config("motion", augment="crop-flip", train_size=16, test_size=8, **TINY)
     with pytest.raises(LabError, match="augment: got 'crop-flip'; volumes and clips"):
@@ -196,14 +190,6 @@ def test_moments_of_volumes_are_those_of_their_voxels():
     mean, deviation = channel_moments(volumes)
     assert mean.shape == deviation.shape == (2, 1, 1, 1)
     assert torch.allclose(mean.flatten(), volumes.float().mean((0, 2, 3, 4)), rtol=1e-5)
-
-
-def test_old_names_stay_and_a_list_is_a_tuple():
-    assert "resolutions" not in Config("cifar10").canonical
-    config = Config("motion", patch=[2, 8, 8], resolutions=[24])
-    assert (config.patch, config.resolutions) == ((2, 8, 8), (24,))
-    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    assert Config("motion").patch == (2, 4, 4)
 
 
 # Killed and started again ---------------------------------------------------------------------------------------------

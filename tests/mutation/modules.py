@@ -26,9 +26,7 @@ def of_the_lab(*names: str, tests: tuple[str, ...]) -> Module:
 
 
 MODULES = {
-    "analysis": of_the_lab(
-        "analysis", "reading", tests=("test_analysis", "test_data_laws", "test_documents", "test_lab_space")
-    ),
+    "analysis": of_the_lab("analysis", tests=("test_analysis", "test_data_laws", "test_lab_space")),
     "attention": Module(
         ("geolib/attention.py", "geolib/_written.py", "geolib/masks.py", "geolib/flex.py"),
         ("test_attention", "test_masks", "test_flex", "test_lab_precision"),
@@ -41,7 +39,7 @@ MODULES = {
         ("geolib/_checks.py", "geolib/_precision.py"),
         ("test_precision", "test_rotations", "test_lie", "test_sympow", "test_refusals"),
     ),
-    "config": of_the_lab("config", tests=("test_data_laws", "test_lab", "test_lab_options", "test_experiments")),
+    "config": of_the_lab("config", tests=("test_lab_config", "test_data_laws")),
     "conformal": Module(("geolib/conformal.py",), ("test_conformal",)),
     "connection": Module(("geolib/connection/*.py",), ("test_connection", "test_compass")),
     "data": of_the_lab(
@@ -55,7 +53,8 @@ MODULES = {
     "lie": Module(("geolib/lie.py", "geolib/exponential.py"), ("test_lie",)),
     "locality": Module(("geolib/locality.py",), ("test_locality",)),
     "manifolds": Module(("geolib/manifolds/*.py",), ("test_manifolds",)),
-    "records": of_the_lab("records", "files", tests=("test_data_laws", "test_lab", "test_experiments", "test_release")),
+    "reading": of_the_lab("reading", tests=("test_documents", "test_data_laws")),
+    "records": of_the_lab("records", "files", tests=("test_lab_records", "test_data_laws")),
     "recurrence": Module(
         ("geolib/recurrence/*.py",),
         ("test_recurrence", "test_chunks", "test_fused", "test_forgetting", "test_power_scores"),

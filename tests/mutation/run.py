@@ -74,7 +74,7 @@ def settings() -> str:
     """What mutmut reads."""
     lists = {
         "source_paths": ["geolib"],
-        "only_mutate": [pattern for module in MODULES.values() for pattern in module.files],
+        "only_mutate": sorted(pattern for module in MODULES.values() for pattern in module.files),
         "also_copy": [path for path in COPIED if path != "geolib"],  # that would put back what has been mutated
     }
     lines = ["[mutmut]", "use_git_change_detection = false"]
