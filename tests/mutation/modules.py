@@ -60,14 +60,12 @@ MODULES = {
         ("test_recurrence", "test_chunks", "test_fused", "test_forgetting", "test_power_scores"),
     ),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
-    "runner": of_the_lab("runner", tests=("test_lab", "test_experiments", "test_spread", "test_engine")),
+    "runner": of_the_lab("runner", tests=("test_lab", "test_spread", "test_engine")),
     "schedule": Module(("geolib/lab/optimiser.py",), ("test_lab",)),
     "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
     "tables": Module(("geolib/lab/experiments/tables.py",), ("test_experiments",)),
-    "training": of_the_lab(
-        "training", tests=("test_data_laws", "test_lab", "test_documents", "test_engine", "test_lab_options")
-    ),
+    "training": of_the_lab("training", tests=("test_data_laws", "test_lab", "test_documents")),
     "transport": Module(("geolib/transport.py",), ("test_transport",)),
-    "watch": of_the_lab("watch", tests=("test_lab", "test_documents", "test_engine", "test_spread")),
+    "watch": of_the_lab("watch", tests=("test_lab", "test_documents")),
 }

@@ -71,6 +71,11 @@ def fingerprint(item: Any) -> str:
     return hashlib.sha256(f"{item.nodeid}\n{text}".encode()).hexdigest()[:8]
 
 
+def break_off(number: int, frame: Any) -> None:
+    """End a test that takes too long."""
+    raise TimeoutError
+
+
 def read(path: Path) -> dict[str, Any]:
     """A store, or an empty one."""
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -191,13 +196,16 @@ class Trials:
         from mutmut.state import state
 
         set_mutant_under_test("stats")
+        signal.signal(signal.SIGPROF, break_off)
         tests = {}
         for item, following in zip(items, [*items[1:], None]):
             state()._stats.clear()
             start, self.failed = time.process_time(), False
+            signal.setitimer(signal.ITIMER_PROF, 2 * SLOW)  # such a test is run on no mutant
             self.run(item, following)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             seconds = time.process_time() - start
-            if self.failed:
+            if self.failed and seconds < SLOW:
                 print(f"{item.nodeid} fails on the library as it is: {self.why}", flush=True)
             tests[item.nodeid] = {
                 "seconds": seconds,
