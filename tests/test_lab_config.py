@@ -55,7 +55,7 @@ OF_DOCUMENTS = [
     (("method",), tuple(causal.METHODS), ("riemannformer",), f"documents there are {', '.join(causal.METHODS)}"),
     *(((name,), (), (AWAY[name][0],), "is for images alone") for name in ("pool", "dropout", "label_smoothing")),
     *(((name,), (), (AWAY[name][0],), "is for images alone") for name in ("augment", "randaugment", "erase")),
-    *(((name,), ((), []), ((4,), [4]), "is for images alone") for name in ("shifts", "resolutions")),
+    *(((name,), ((), []), ((4,), [4], 4), "is for images alone") for name in ("shifts", "resolutions")),
     (("randaugment",), ((2, 9), [2, 9]), ([2, 8],), "is for images alone"),
 ]
 FLOATS = [each.name for each in fields(Config) if each.type == "float"]

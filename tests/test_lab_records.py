@@ -1,6 +1,7 @@
 """Records of the lab: what one holds, how it is written and read, what is refused, and where it says it was made."""
 
 import errno
+import io
 import json
 import math
 import os
@@ -18,7 +19,7 @@ import torch
 from test_lab_options import little_documents
 
 import geolib
-from geolib.lab import Config, LabError, read_all, records, run
+from geolib.lab import Config, LabError, files, load, read_all, records, run, train
 from geolib.lab.config import Options
 from geolib.lab.files import BENCHES, remove, write_atomically
 from geolib.lab.records import Folders, Record, path_of, read, record_files, sift, write
@@ -49,8 +50,9 @@ def made():
 
 
 @kinds
-def test_a_record_says_what_was_run_on_what_and_comes_back_from_its_file(made, kind, tmp_path):
+def test_a_record_says_what_was_run_on_what_and_comes_back_from_its_file(made, kind, tmp_path, monkeypatch):
     record = made(kind)
+    monkeypatch.setattr(records, "commit", lambda: {"id": "a commit", "dirty": True})
     data = little_documents() if kind == "documents" else None
     told = run(
         record.config,
@@ -75,6 +77,7 @@ def test_a_record_says_what_was_run_on_what_and_comes_back_from_its_file(made, k
     assert values["schema"] == 1
     assert values["config"] == json.loads(json.dumps(told.config.to_dict()))
     assert len(re.findall(r'^ *\{"epoch": \d, [^\n]*\},?$', text, re.M)) == len(told.metrics) == 3
+    assert text.startswith('{\n "schema": 1,\n')
     assert text.endswith("}\n")
     assert str(tmp_path) not in text
     assert not {"learned", "engine"} & set(replace(told, learned={}, engine={}).to_dict())
@@ -82,6 +85,8 @@ def test_a_record_says_what_was_run_on_what_and_comes_back_from_its_file(made, k
     sizes = sizes if kind == "documents" else {"train_images": 32, "test_images": 20}
     assert {key: told.data[key] for key in sizes} == sizes
     assert set(told.data) == {"name", "source", "fingerprint", *sizes}
+    assert told.data["fingerprint"] == (data or load("digits")).fingerprint
+    assert told.commit == {"id": "a commit", "dirty": True}
     assert told.versions == {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -117,6 +122,24 @@ def test_what_json_cannot_hold_is_told_before_anything_is_written(tmp_path):
         with pytest.raises(LabError, match=r"^after: it returned something that JSON cannot hold \("):
             run(CONFIGS["images"], after=lambda _, value=value: {"x": value}, out=tmp_path, device="cpu", quiet=True)
     assert read_all(tmp_path) == []
+
+
+def test_a_record_that_no_file_can_hold_leaves_none(made, tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write(replace(made("images"), wall_seconds=math.nan), tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_options_are_those_given_and_the_words_beside_them_and_the_memory_is_that_of_the_device(monkeypatch):
+    options = Options(device="cpu", precision="bfloat16")
+    assert run(CONFIGS["images"], options=options, quiet=True).precision == "bf16"
+    assert run(CONFIGS["images"], options=options, precision="float32", quiet=True).precision == "float32"
+    finished = train(CONFIGS["images"], options=replace(options, quiet=True))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    finished.device = torch.device("cuda", 1)
+    told = records.record_of(finished)
+    assert (told.device, told.peak_memory["of"]) == ("a GPU", "device")
+    assert told.engine == {"step": "eager", "why": "", "processes": 1, "devices": ["cuda:1"], "jobs": 1}
 
 
 # What is refused -----------------------------------------------------------------------------------------------------
@@ -230,6 +253,33 @@ def test_records_go_to_the_folder_named_else_to_the_books_and_never_among_an_ins
     for wrong in (Folders(tmp_path / "file", tmp_path), Folders(tmp_path, tmp_path / "file")):
         with pytest.raises(LabError, match=r"file: cannot write there \(File exists\); name another with --out DIR$"):
             wrong.check()
+    monkeypatch.setattr(
+        records.tempfile, "TemporaryFile", lambda dir: full_disk() if dir == new.checkpoints else io.BytesIO()
+    )
+    with pytest.raises(
+        LabError, match=r"b/runs: cannot write there \(No space left on device\); name another with --out DIR$"
+    ):
+        new.check()
+
+
+def full_disk(*words, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("project", [True, False])
+@pytest.mark.parametrize("book", [True, False])
+def test_a_checkout_is_a_project_with_the_books_records_and_elsewhere_they_lie_beside_the_lab(
+    tmp_path, monkeypatch, project, book
+):
+    lab = tmp_path / "geolib" / "lab"
+    lab.mkdir(parents=True)
+    monkeypatch.setattr(files, "__file__", str(lab / "files.py"))
+    if project:
+        (tmp_path / "pyproject.toml").touch()
+    if book:
+        (tmp_path / "book" / "results").mkdir(parents=True)
+    assert files.checkout() == (tmp_path if project and book else None)
+    assert files.recorded() == (tmp_path / "book" / "results" if project and book else lab / "results")
 
 
 def test_a_run_that_cannot_be_recorded_does_not_begin_and_its_checkpoint_lies_with_the_record(tmp_path):
@@ -271,6 +321,20 @@ def test_the_commit_is_that_of_the_checkout_and_says_whether_the_library_was_cha
 
 
 @pytest.mark.parametrize(
+    "error", [OSError("no git"), subprocess.CalledProcessError(128, "git"), subprocess.TimeoutExpired("git", 20)]
+)
+def test_where_git_fails_or_does_not_answer_no_commit_is_told(tmp_path, monkeypatch, error):
+    def fail(words, *, timeout, **options):
+        assert 1 < timeout <= 60
+        raise error
+
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(records, "checkout", lambda: tmp_path)
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert records.commit() is None
+
+
+@pytest.mark.parametrize(
     ("told", "name"),
     [
         ("processor\t: 0\nmodel name\t: A fast one: 3 GHz\nmodel name\t: Another\n", "A fast one: 3 GHz"),
@@ -302,13 +366,13 @@ def test_a_processor_is_told_by_its_name_and_threads(monkeypatch, told, name, co
 
 
 def test_a_file_is_replaced_whole_with_the_permissions_of_any_other_and_kept_when_writing_fails(tmp_path):
-    path, beside = tmp_path / "new" / "file.bin", tmp_path / "beside"
-    before = os.umask(0o027)
+    path, beside = tmp_path / "new" / "folder" / "file.bin", tmp_path / "beside"
+    before = os.umask(0o026)
     try:
         write_atomically(path, lambda file: file.write(b"first"))
         beside.touch()
     finally:
-        assert os.umask(before) == 0o027
+        assert os.umask(before) == 0o026
     assert path.read_bytes() == b"first"
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(beside.stat().st_mode) == 0o640
 
@@ -324,18 +388,14 @@ def test_a_file_is_replaced_whole_with_the_permissions_of_any_other_and_kept_whe
 def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkeypatch, call):
     path = tmp_path / "a.json"
     write_atomically(path, lambda file: file.write(b"old"))
-    full = OSError(errno.ENOSPC, "No space left on device")
-
-    def fail(*words, **options):
-        raise full
 
     def half(file):
         file.write(b"ne")
         assert next(p for p in tmp_path.iterdir() if p != path).name.startswith(".a.json.")
-        raise full
+        full_disk()
 
     if call != "write":
-        monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", fail)
+        monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", full_disk)
     told = r": cannot write there" if call == "mkstemp" else r"a\.json: could not be written"
     after = "name another folder" if call == "mkstemp" else "nothing was changed"
     with pytest.raises(LabError, match=rf"{told} \(No space left on device\); {after}$"):

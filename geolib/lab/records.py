@@ -394,7 +394,7 @@ def commit() -> dict[str, Any] | None:
         return None
     try:
         number = _git(root, "rev-parse", "HEAD").strip()
-        return {"id": number, "dirty": bool(_git(root, "status", "--porcelain", "--", "geolib").strip())}
+        return {"id": number, "dirty": bool(_git(root, "status", "--porcelain", "geolib").strip())}
     except (OSError, subprocess.SubprocessError):
         return None
 
