@@ -6,6 +6,9 @@ a file is made up here, with examples that tell which they are.
 
 import math
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ import torch
 from test_experiments import record
 
 from geolib.attention import Placed
-from geolib.lab import Config, analysis, load
+from geolib.lab import Config, LabError, analysis, load, training
 from geolib.lab.config import Options
 from geolib.lab.data import documents, motion, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
@@ -25,6 +28,7 @@ from geolib.lab.experiments.tables import cells_of, provenance, table
 from geolib.lab.models import Block
 from geolib.lab.records import read, record_files, record_of
 from geolib.lab.training import DocumentRun, Run
+from geolib.lab.watch import Diverged
 
 CPU = torch.device("cpu")
 BOARDS = ("turns", "turns-stairs", "turns-0", "turns-0.5", "turns-2")
@@ -416,12 +420,161 @@ def test_rates_fall_along_the_whole_run_and_a_row_is_the_mean_of_its_epoch():
     assert [row["epoch"] for row in run.metrics if "test_accuracy" in row] == [2, 3]
 
 
-def test_windows_tested_on_come_from_all_documents_and_a_reader_is_told_what_follows():
+def a_reading(**changes):
+    """A run on documents that has not begun."""
     texts = [bytes((31 * letter + i) % 251 for i in range(41)) for letter in range(8)]
     part = Bytes([f"text {i}" for i in range(8)], texts)
+    settings = {"width": 8, "heads": 2, "layers": 1, "context": 8, "batch": 5, "test_size": 16, "train_size": 16}
     data = sets.Documents("documents", part, part, 256, "made up")
-    config = Config("documents", "softmax", width=8, heads=2, layers=1, context=8, batch=4, test_size=16, train_size=16)
-    run = DocumentRun(config, data, CPU, Options(device="cpu", quiet=True))
+    return DocumentRun(
+        Config("documents", "softmax", **settings | changes), data, CPU, Options(device="cpu", quiet=True)
+    )
+
+
+KINDS = pytest.mark.parametrize("begun", [lambda **c: a_run(telling(), **c), a_reading], ids=["images", "documents"])
+
+
+@KINDS
+def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
+    run, each, read, steps = begun(epochs=2), [], 0, 0
+    run.take_step = lambda inputs, labels: each.append(len(inputs)) or torch.tensor(2.0)
+    unit, context = run.unit, getattr(run, "context", 1)
+    assert unit == ("tokens" if run.config.is_read else "images")
+    for epoch in (1, 2):
+        for batch in run.begin_epoch():
+            assert (run.done, run.seen, run.progress) == (steps, read, context * read)
+            run.update(batch)
+            steps, read = steps + 1, read + each[-1]
+            assert (run.done, run.seen, run.progress) == (steps, read, context * read)
+        before = dict(run.headline)
+        run.end_epoch()
+        assert run.epoch == epoch
+        row = run.metrics[-1]
+        shown = f"{row['test_bits']:.3f}" if run.config.is_read else f"{100 * row['test_accuracy']:.1f}%"
+        assert run.headline == {"bits" if run.config.is_read else "accuracy": shown}
+        if epoch == 1:  # nothing has been tested yet
+            assert before == ({"bits": f"{2 / math.log(2):.3f}"} if run.config.is_read else {})
+    assert (run.total, run.progress_total) == (steps, context * read)
+    assert read == 2 * run.examples
+    assert set(run.sizes.values()) >= {run.examples, run.test_examples}
+
+
+@KINDS
+def test_the_loss_is_that_of_the_model_that_is_handed(begun):
+    run, other = begun(), begun(seed=1).model
+    inputs, labels = next(run.begin_epoch())
+    mine, theirs = run.loss(run.model, inputs, labels), run.loss(other, inputs, labels)
+    assert not torch.equal(mine, theirs)
+    scores = run.scores(inputs, other).double().log_softmax(-1)
+    expected = -scores.gather(-1, labels[..., None]).mean()
+    assert theirs.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.equal(run.scores(inputs), run.scores(inputs, run.model))
+
+
+@KINDS
+def test_what_a_checkpoint_keeps_comes_back(begun, tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr("geolib.lab.training.time", clock)
+    run, path = begun(epochs=3, dropout=0.0), tmp_path / "run.pt"
+    for batches in (None, 2):
+        for _, batch in zip(range(batches or run.steps), run.begin_epoch()):
+            run.update(batch)
+            clock.now += 1
+        run.end_epoch() if batches is None else None
+    run.evaluation_seconds, run.prepared_seconds, run.peak_bytes = 0.25, 0.5, 2**60
+    run.started = "some time ago"
+    run.save(path)
+    clock.now += 1000
+    again = begun(epochs=3, dropout=0.0)
+    again.restore(path)
+    for name in ("epoch", "step", "metrics", "started", "seconds", "evaluation_seconds", "preparing_seconds"):
+        wanted = run.seconds - 1000 if name == "seconds" else getattr(run, name)
+        assert getattr(again, name) == wanted, name
+    assert (again.peak_bytes, again.precision) == (2**60, "float32")
+    assert torch.equal(again.losses, run.losses)
+    for mine, theirs in ((run.model, again.model), (run.optimizer, again.optimizer)):
+        torch.testing.assert_close(mine.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+    narrow = begun(epochs=3, dropout=0.0, precision="bfloat16")
+    with pytest.raises(LabError, match=r"run\.pt: made with configuration .*; delete it to start over$"):
+        narrow.restore(path)
+    again.options = replace(again.options, precision="bfloat16")
+    with pytest.raises(LabError, match=r"run\.pt: made with precision float32, not bf16; delete it to start over$"):
+        again.restore(path)
+
+
+def test_a_checkpoint_is_read_and_never_run(tmp_path):
+    class Code:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    torch.save({"identity": Code()}, tmp_path / "run.pt")
+    with pytest.raises(LabError, match=r"run\.pt: not a whole checkpoint"):
+        a_run(telling()).restore(tmp_path / "run.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_loss_or_a_weight_that_is_not_finite_is_told_with_its_step():
+    run = a_run(telling())
+    batches = run.begin_epoch()
+    run.update(next(batches))
+    run.update(next(batches))
+    run.check_finite()
+    with torch.no_grad():
+        next(run.model.parameters()).flatten()[0] = math.inf
+    with pytest.raises(Diverged, match=r"^a weight is not finite after step 2 of epoch 1$"):
+        run.check_finite()
+    run.losses[1] = math.nan
+    with pytest.raises(Diverged, match=r"^the loss is nan at step 2 of epoch 1$"):
+        run.check_finite()
+
+
+@pytest.mark.parametrize("able", [False, True])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_precision_is_the_configurations_else_the_options_else_what_the_device_is_good_at(monkeypatch, kind, able):
+    monkeypatch.setattr(training, "has_amx", lambda: able)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: able or including_emulation)
+    recorded = {"float32": "float32", "bfloat16": "bf16"}
+    for configured, option in product((None, *recorded), (None, "auto", *recorded)):
+        asked = (configured, option, torch.device(kind))
+        if configured and option in recorded and option != configured:
+            says = f"^precision: got '{option}'; the run's configuration says '{configured}'$"
+            with pytest.raises(LabError, match=says):
+                training.precision_of(*asked)
+            continue
+        best = "bf16" if able and (kind == "cuda" or option == "auto") else "float32"
+        assert training.precision_of(*asked) == recorded.get(configured or option, best)
+    for configured in (None, "float32"):
+        with pytest.raises(LabError, match=r"^precision: got 'half'; it is one of auto, float32, bfloat16$"):
+            training.precision_of(configured, "half", torch.device(kind))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_a_device_is_the_one_named_else_a_gpu_of_ones_own_and_one_that_is_not_here_is_told(monkeypatch, count, rank):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+    own = f"cuda:{rank or 0}"
+    here = {"cpu": "cpu", **{f"cuda:{i}": f"cuda:{i}" for i in range(count)}}
+    here |= {"cuda": own} if own in here else {}
+    here |= {None: own} if own in here else {} if count else {None: "cpu"}
+    for name in (None, "cpu", "cuda", "cuda:0", "cuda:1", "cuda:2", "cuda:99", "cuda:-1", "gpu", "cpu:1", "cpu:0", ""):
+        if name in here:
+            assert training.pick_device(name) == torch.device(here[name])
+            continue
+        there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+        with pytest.raises(
+            LabError,
+            match=f"^device '{own if name in (None, 'cuda') and rank else name}' is not here; there is {there}$",
+        ):
+            training.pick_device(name)
+
+
+def test_windows_tested_on_come_from_all_documents_and_a_reader_is_told_what_follows():
+    run = a_reading(batch=4)
+    part = run.data.train
     assert len(run.test_windows[:, 0].unique()) > 4
     read = []
     for epoch in (0, 1):

@@ -20,9 +20,9 @@ class Module:
     then: tuple[str, ...] = REGISTRY
 
 
-def of_the_lab(*names: str, tests: tuple[str, ...]) -> Module:
+def of_the_lab(*names: str, tests: tuple[str, ...], then: tuple[str, ...] = ()) -> Module:
     """Files of the lab: no method's mathematics, so that tests over the registry say little of them."""
-    return Module(tuple(f"geolib/lab/{name}.py" for name in names), tests, then=())
+    return Module(tuple(f"geolib/lab/{name}.py" for name in names), tests, then)
 
 
 MODULES = {
