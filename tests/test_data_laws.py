@@ -5,10 +5,11 @@ a file is made up here, with examples that tell which they are.
 """
 
 import math
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def contents(images):
 def test_a_set_is_the_one_that_runs_were_recorded_with(known, name):
     records = [read(path) for path in record_files() if path.name.startswith(f"{name}-")]
     assert {known(name).fingerprint} == {each.data["fingerprint"] for each in records if each.config.dataset == name}
+
+
+@rendered
+def test_what_is_known_of_a_set_before_it_is_loaded_is_so(known, name):
+    data, spec = known(name), sets.spec(name)
+    assert (data.name, data.shape, len(data.y_train)) == (name, spec.shape, spec.images)
+    sides = sets.patch_sides(spec.patch, len(data.shape) - 1)
+    assert data.grid(spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
+    assert spec.tokens(spec.patch) == math.prod(data.grid(spec.patch))
+    for patch in ((1,) * len(data.shape), data.shape[-1] + 1):
+        with pytest.raises(ValueError, match=r"^patch: got "):
+            data.grid(patch)
 
 
 @rendered
@@ -207,6 +220,7 @@ def test_prepared_images_keep_their_labels_and_their_part(tmp_path, monkeypatch,
         assert (images[:, :, 9, 9] == mark).all()
         kept = (truth % classes < len(data.classes)).sum()
         assert len(images) == len(contents(images)) == kept
+    assert data.name == name
     assert data.classes == tuple(words[: 20 if name.endswith("20") else classes])
 
 
@@ -219,7 +233,9 @@ def test_every_volume_has_the_label_of_its_object_and_stands_as_it_was(tmp_path)
     file = tmp_path / "modelnet10.npz"
     np.savez(file, voxels=voxels, label=label, is_test=held_out, classes=np.array([*"abcdefghij"]))
     seen = []
-    for part, (images, labels) in enumerate(parts(sets.read_voxels(file))):
+    data = sets.read_voxels(file)
+    assert (data.name, data.classes) == ("modelnet10", tuple("abcdefghij"))
+    for part, (images, labels) in enumerate(parts(data)):
         which = (images[:, 0, 0, 0].astype(int) << np.arange(32)).sum(1)
         assert labels.tolist() == label[which].tolist()
         assert (held_out[which] == bool(part)).all()
@@ -259,7 +275,11 @@ def test_a_window_never_leaves_its_document(length):
 def test_the_parts_of_longcrawl_are_two_arrays(monkeypatch, tmp_path):
     monkeypatch.setattr(documents, "_rows", lambda path: path.stem)
     data = documents.load_longcrawl(str(tmp_path))
-    assert (data.train, data.test) == ("train", "heldout")
+    assert (data.name, data.train, data.test) == ("longcrawl64", "train", "heldout")
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "zarr", ModuleType("zarr"))
+    with pytest.raises(LabError, match=r"LongCrawl64/train\.zarr: not there; copy LongCrawl64's train\.zarr and"):
+        documents.load_longcrawl(str(tmp_path))
 
 
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -210,33 +210,25 @@ def _stratified_fifth(labels: np.ndarray) -> np.ndarray:
 # Turns --------------------------------------------------------------------------------------------------------------
 
 
-def _turns(
+def _load_turns(
     name: str,
-    about: str,
     way: Callable[[Any], list[turns.Cell]] = turns.corner_way,
     asked: Callable[[turns.Board], float] = turns.Board.twist,
     classes: tuple[str, ...] = turns.CLASSES,
-) -> Spec:
+) -> Dataset:
     """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds; staircases are drawn."""
-    drawn, side = way is turns.stairs_way, turns.SIDE
-
-    def made() -> Dataset:
-        train, test = (
-            _rendered(
-                np.stack([board.picture(drawn) for board in part]), np.array([asked(board) > 0 for board in part])
-            )
-            for part in (turns.boards(6000, way, seed=0, asked=asked), turns.boards(1000, way, seed=1, asked=asked))
-        )
-        source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
-        return Dataset(name, *train, *test, classes, source)
-
-    return Spec(f"boards of {side}x{side} cells: {about}", "nothing", 1, 6000, (5 if drawn else 4, side, side), made)
+    drawn = way is turns.stairs_way
+    train, test = (
+        _rendered(np.stack([board.picture(drawn) for board in part]), np.array([asked(board) > 0 for board in part]))
+        for part in (turns.boards(6000, way, seed=0, asked=asked), turns.boards(1000, way, seed=1, asked=asked))
+    )
+    source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
+    return Dataset(name, *train, *test, classes, source)
 
 
-def _tilted_turns(order: float) -> Spec:
+def _load_tilted(order: float) -> Dataset:
     """Boards asked for the letters of their way and their order."""
-    about = f"more letters right than down, plus {order:g} times the twist"
-    return _turns(f"turns-{order:g}", about, asked=lambda board: board.tilt(order), classes=("below", "above"))
+    return _load_turns(f"turns-{order:g}", asked=lambda board: board.tilt(order), classes=("below", "above"))
 
 
 # Motion -------------------------------------------------------------------------------------------------------------
@@ -441,13 +433,11 @@ _CIFAR_CLASSES = {"cifar10": 10, "cifar100": 100}
 _CIFAR_NEEDS = f"prepared arrays in ${FOLDER_VARIABLE}, or torchvision and a network"
 
 
-def _documents(about: str, needs: str, tokens: int, load: Callable[[], Documents], vocabulary: int = 256) -> Spec:
-    return Spec(about, needs, 1, tokens, (1,), load, vocabulary)
-
-
 def _folder() -> str | None:
     return os.environ.get(FOLDER_VARIABLE)
 
+
+_BOARDS = f"boards of {turns.SIDE}x{turns.SIDE} cells"
 
 DATASETS: dict[str, Spec] = {
     "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, (1, 8, 8), _load_digits),
@@ -467,11 +457,33 @@ DATASETS: dict[str, Spec] = {
         (1, 8, 8),
         _load_varied,
     ),
-    "turns": _turns("turns", "the twist of a ball tipped along a row and then a column"),
-    "turns-0": _tilted_turns(0),
-    "turns-0.5": _tilted_turns(0.5),
-    "turns-2": _tilted_turns(2),
-    "turns-stairs": _turns("turns-stairs", "the same along a drawn staircase", turns.stairs_way),
+    "turns": Spec(
+        f"{_BOARDS}: the twist of a ball tipped along a row and then a column",
+        "nothing",
+        1,
+        6000,
+        (4, turns.SIDE, turns.SIDE),
+        lambda: _load_turns("turns"),
+    ),
+    **{
+        f"turns-{order:g}": Spec(
+            f"{_BOARDS}: more letters right than down, plus {order:g} times the twist",
+            "nothing",
+            1,
+            6000,
+            (4, turns.SIDE, turns.SIDE),
+            partial(_load_tilted, order),
+        )
+        for order in (0, 0.5, 2)
+    },
+    "turns-stairs": Spec(
+        f"{_BOARDS}: the same along a drawn staircase",
+        "nothing",
+        1,
+        6000,
+        (5, turns.SIDE, turns.SIDE),
+        lambda: _load_turns("turns-stairs", turns.stairs_way),
+    ),
     "motion": Spec(
         f"clips of {motion.FRAMES} frames of {motion.SIDE}x{motion.SIDE} pixels: which way a digit goes, then which",
         "scikit-learn",
@@ -497,28 +509,39 @@ DATASETS: dict[str, Spec] = {
     "cifar100": Spec(
         "60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar100", 100)
     ),
-    "books": _documents(
+    "books": Spec(
         "103 books, a token for each byte, authors held out",
         f"text files in books of ${FOLDER_VARIABLE}",
+        1,
         71_964_357,
+        (1,),
         lambda: documents.load_books(_folder()),
+        256,
     ),
-    "stdlib": _documents(
+    "stdlib": Spec(
         "the source text of Python's standard library, a token for each byte",
         "nothing",
+        1,
         3_600_000,
+        (1,),
         documents.load_stdlib,
+        256,
     ),
-    "documents": _documents(
+    "documents": Spec(
         f"any directory of text files that ${documents.DOCUMENTS_VARIABLE} names, else books, else stdlib",
         "nothing",
+        1,
         3_600_000,
+        (1,),
         lambda: documents.load_documents(_folder()),
+        256,
     ),
-    "longcrawl64": _documents(
+    "longcrawl64": Spec(
         "LongCrawl64: documents of 65,536 GPT-2 tokens",
         f"zarr, and its arrays in LongCrawl64 of ${FOLDER_VARIABLE}",
+        1,
         6_609_334 * 65_536,
+        (1,),
         lambda: documents.load_longcrawl(_folder()),
         50_257,
     ),
