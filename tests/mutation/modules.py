@@ -67,5 +67,5 @@ MODULES = {
     "tables": Module(("geolib/lab/experiments/tables.py",), ("test_experiments",)),
     "training": of_the_lab("training", tests=("test_data_laws", "test_lab", "test_documents")),
     "transport": Module(("geolib/transport.py",), ("test_transport",)),
-    "watch": of_the_lab("watch", tests=("test_lab", "test_documents")),
+    "watch": of_the_lab("watch", tests=("test_lab_watch", "test_lab")),
 }

@@ -158,6 +158,7 @@ class Trials:
             for book, tests, last in stages:
                 for mutant in book.mutants[: self.given.most][start : start + TURN]:
                     if time.time() > self.given.until:
+                        write(book.store, book.verdicts)
                         return True
                     self.try_one(book, mutant, tests, last)
                 write(book.store, book.verdicts)
