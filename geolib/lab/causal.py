@@ -137,7 +137,8 @@ class Dense(nn.Module):
             if turned is not None:
                 powers = powers @ turned[:, None]
             turn = powers.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
-            q, k = ((turn @ t.to(turn.dtype)[..., None]).squeeze(-1) for t in (q, k))
+            # Not turn @ t: that would lay out each rotation anew for every sample.
+            q, k = (torch.einsum("hnij,bhnj->bhni", turn, t.to(turn.dtype)) for t in (q, k))
         return q, k, powers[:, -1]
 
 

@@ -100,7 +100,7 @@ def forms_of_a_gpu() -> Iterator[None]:
 
 
 @contextmanager
-def counted(config: Config) -> Iterator[tuple[torch.nn.Module, Held]]:
+def counted(config: Config) -> Iterator[tuple[GPT | ViT, Held]]:
     """The model without numbers, and what is held, its weights so far."""
     spec = DATASETS[config.dataset]
     model = GPT(config, spec.vocabulary) if spec.is_read else ViT(config, spec.shape, CLASSES)
@@ -111,10 +111,10 @@ def counted(config: Config) -> Iterator[tuple[torch.nn.Module, Held]]:
         yield model, held
 
 
-def scores_of(model: torch.nn.Module, config: Config, batch: int, bf16: bool) -> Tensor:
+def scores_of(model: GPT | ViT, config: Config, batch: int, bf16: bool) -> Tensor:
     """The model's output for a batch of zeros."""
     spec = DATASETS[config.dataset]
-    x = torch.zeros(batch, config.context, dtype=torch.long) if spec.is_read else torch.zeros(batch, *spec.shape)
+    x = torch.zeros(batch, config.context or 0, dtype=torch.long) if spec.is_read else torch.zeros(batch, *spec.shape)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
         return model(x).float().flatten(0, -2)
 
@@ -145,9 +145,8 @@ def peak_of_test(config: Config, bf16: bool) -> int:
     """
     batch = EVALUATION_TOKENS["cuda"] // config.context if config.context else EVALUATION_BATCH["cuda"]
     with counted(config) as (model, held), torch.no_grad():
-        weights = held.bytes
         scores_of(model, config, max(1, batch), bf16)
-    return held.peak + 3 * weights
+    return held.peak + 3 * sum(4 * p.numel() for p in model.parameters())
 
 
 def smallest_card(sizes: dict[str, Any]) -> str:
