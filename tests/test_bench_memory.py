@@ -111,9 +111,11 @@ def test_a_run_tells_the_largest_model_of_each_experiment():
 def test_the_page_says_what_the_record_says():
     recorded = {row["experiment"]: row for row in saved.read("memory")["rows"]}
     assert {name for name, row in recorded.items() if row["fp32"] >= 2} <= set(EXPERIMENTS)
-    told = re.findall(r"(?m)^\| `([\w-]+)` \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\w, ]+) \|$", PAGE.read_text("utf-8"))
+    line = r"(?m)^\| `([\w-]+)` \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\w, ]+) \|$"
+    told = re.findall(line, PAGE.read_text("utf-8"))
     assert {name for name, *_ in told} == {name for name, row in recorded.items() if row["fp32"] >= 2}
-    for name, bf16, fp32, card in told:
+    for name, bf16, fp32, test, card in told:
         row = recorded[name]
-        assert (float(bf16), float(fp32)) == (round(row["bf16"], 1), round(row["fp32"], 1))
+        said = float(bf16), float(fp32), float(test)
+        assert said == tuple(round(row[key], 1) for key in ("bf16", "fp32", "test_fp32"))
         assert card == memory.smallest_card(row)
