@@ -19,6 +19,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -63,12 +64,13 @@ def digest(path: Path) -> str:
 
 
 def fingerprint(item: Any) -> str:
-    """A short fingerprint of a test's name and text."""
+    """A short fingerprint of a test's name, text and parameters."""
     try:
         text = inspect.getsource(item.function)
     except OSError:
         text = ""
-    return hashlib.sha256(f"{item.nodeid}\n{text}".encode()).hexdigest()[:8]
+    given = re.sub(r" at 0x[0-9a-f]+", "", repr(item.callspec.params)) if hasattr(item, "callspec") else ""
+    return hashlib.sha256(f"{item.nodeid}\n{text}{given}".encode()).hexdigest()[:8]
 
 
 def break_off(number: int, frame: Any) -> None:
