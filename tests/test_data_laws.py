@@ -480,6 +480,17 @@ def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
 
 
 @KINDS
+@pytest.mark.parametrize("name", ["train_size", "test_size"])
+def test_more_than_there_is_cannot_be_asked_for(begun, name):
+    whole = begun(**{name: None})
+    there = whole.examples if name == "train_size" else whole.test_examples
+    assert {begun(**{name: there}).sizes[key] for key in whole.sizes} == set(whole.sizes.values())
+    unit = "windows" if whole.config.is_read else "images"
+    with pytest.raises(LabError, match=f"^{name}: got {there + 1}; there are only {there} {unit}$"):
+        begun(**{name: there + 1})
+
+
+@KINDS
 def test_the_loss_is_that_of_the_model_that_is_handed(begun):
     run, other = begun(), begun(seed=1).model
     inputs, labels = next(run.begin_epoch())
