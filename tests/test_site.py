@@ -602,6 +602,42 @@ def test_explorables_start_when_they_come_near(fresh, address, name):
     page.wait_for_function("(e) => e.dataset.alive === 'yes'", arg=last.element_handle())
 
 
+@pytest.mark.parametrize("height, width", [(844, 390), (900, 1440)], ids=["phone", "desk"])
+@pytest.mark.parametrize("name", [each for each in chapters() if re.search("/(06|07|08|09|10|11|13|14)_", each)])
+def test_there_is_something_to_move_within_three_screens(fresh, address, name, height, width):
+    page = fresh(viewport={"width": width, "height": height})
+    page.goto(address + name)
+    top = page.locator(".explorable").first.evaluate("(e) => e.getBoundingClientRect().top + scrollY")
+    assert top < 3 * height
+
+
+def test_the_landing_page_s_first_screen_has_the_button_and_the_words_to_drag(fresh, address):
+    page = fresh(viewport={"width": 1440, "height": 900})
+    page.goto(address + "book/index.html")
+    for part in (".start", "svg.cover"):
+        box = page.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= 900
+    page.set_viewport_size({"width": 390, "height": 844})
+    box = page.locator(".start").first.bounding_box()
+    assert box["y"] + box["height"] <= 844
+
+
+@pytest.mark.parametrize("name", ["what-repeated", "which-encoding"])
+def test_on_a_phone_an_interval_stays_on_one_line_and_its_table_in_the_page(fresh, address, name):
+    page = fresh(viewport={"width": 390, "height": 844})
+    page.goto(address + f"book/{name}.html")
+    cells = page.locator(".tag_stacked td", has_text=re.compile(r"\(.* to .*\)"))
+    assert cells.count() > 15
+    tall = """(all) => all.filter((cell) => {
+      const range = document.createRange();
+      range.selectNodeContents(cell);
+      return new Set([...range.getClientRects()].map((line) => Math.round(line.top))).size > 2;
+    }).map((cell) => cell.textContent)"""
+    assert cells.evaluate_all(tall) == []
+    wide = "(all) => all.filter((box) => box.scrollWidth > box.clientWidth).length"
+    assert page.locator(".tag_stacked .pst-scrollable-table-container").evaluate_all(wide) == 0
+
+
 @pytest.mark.parametrize("name", lively())
 def test_explorables_stand_out_of_the_column_and_have_numbered_captions(fresh, address, visit, name):
     page = visit(name).page
