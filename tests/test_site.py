@@ -602,7 +602,7 @@ def test_explorables_start_when_they_come_near(fresh, address, name):
     page.wait_for_function("(e) => e.dataset.alive === 'yes'", arg=last.element_handle())
 
 
-@pytest.mark.parametrize("height, width", [(844, 390), (900, 1440)], ids=["phone", "desk"])
+@pytest.mark.parametrize(("height", "width"), [(844, 390), (900, 1440)], ids=["phone", "desk"])
 @pytest.mark.parametrize("name", [each for each in chapters() if re.search("/(06|07|08|09|10|11|13|14)_", each)])
 def test_there_is_something_to_move_within_three_screens(fresh, address, name, height, width):
     page = fresh(viewport={"width": width, "height": height})
