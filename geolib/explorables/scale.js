@@ -129,7 +129,7 @@ function render({ model, el }) {
   const first = html("p", { class: "geo-say" }, left), drawScores = bars(left, "scores", (n, wanted) =>
     place.change({ scale: scaleFor(place.read(), n, wanted) }));
   const second = html("p", { class: "geo-say" }, right), drawWeights = bars(right, "weights");
-  html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s; pull the dot, or a bar of the scores, up or down. "
+  html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s; pull the dot, or a bar of the scores. "
     + "Dashed: all sixteen alike. “Cover”: e to the entropy, as many tokens as would share the row evenly.");
 
   place.start((state) => {

@@ -75,7 +75,8 @@ export function describe({ motion, first, second, t, e }, bet = { open: true }) 
       + `${degrees(ordersApart(first, second))} apart`;
   }
   const turn = axisAngle(motion === "A" ? first : second), { angle } = turn;
-  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)}${about(turn, bet)}`;
+  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)}`
+    + about(turn, bet);
 }
 // Drawing -------------------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ const HALF = [0.72, 0.45, 0.26]; // the box, from its middle to its faces
 const INDICES = [["₁₂", "axes 1 and 2"], ["₁₃", "axes 1 and 3"], ["₂₃", "axes 2 and 3"]];
 const TONES = { A: "warm", B: "cool" };
 const MOTIONS = [["A", "exp(tA)"], ["B", "exp(tB)"], ["orders", "AB beside BA"], ["square", "The square"]];
-const LINE = "The box will turn about a line through its middle. By which face does the line leave it?", QUESTIONS = { A: LINE, B: LINE,
+const LINE = "The box will turn about an axis. By which face does the axis leave it?", QUESTIONS = { A: LINE, B: LINE,
   orders: "One box turns by A, then B; the other by B, then A. Will they end alike?",
   square: "A, then B, then both undone in the same order. Does the marked corner come home?" };
 const CSS = `
@@ -248,13 +249,13 @@ function render({ model, el }) {
     onInput: (e) => change({ e }) });
   const drawCurve = ratioCurve(html("div", {}, two));
 
-  const given = JSON.stringify([read().first, read().second]);
+  const given = String([read().first, read().second]);
   place.start((state) => {
     const square = state.motion === "square", orders = state.motion === "orders";
     const values = state.motion === "B" ? state.second : state.first, turn = axisAngle(values);
     const face = turn.angle > 1e-9 ? leaves(turn.axis).face : null;
     bet.row.hidden = square || orders;
-    if (!bet.row.hidden) bet.update(state.t >= 1 || JSON.stringify([state.first, state.second]) !== given, face);
+    if (!bet.row.hidden) bet.update(state.t >= 1 || String([state.first, state.second]) !== given, face);
     const part = square ? two : orders ? right.box : one;
     for (const each of [one, two, right.box]) if (each !== part) each.remove();
     if (!part.isConnected) orders ? side.before(part) : side.append(part);
@@ -290,10 +291,7 @@ function render({ model, el }) {
     if (orders) drawOther(state, bet);
     place.speak(describe(state, bet) + (bet.row.hidden ? "" : bet.said(face)));
   });
-  return () => {
-    stop();
-    place.close();
-  };
+  return () => { stop(); place.close(); };
 }
 
 export { axisAngle, turnAngle, turnAt };
