@@ -626,7 +626,7 @@ def test_the_landing_page_s_first_screen_has_the_button_and_the_words_to_drag(fr
 def test_on_a_phone_an_interval_stays_on_one_line_and_its_table_in_the_page(fresh, address, name):
     page = fresh(viewport={"width": 390, "height": 844})
     page.goto(address + f"book/{name}.html")
-    cells = page.locator(".tag_stacked td", has_text=re.compile(r"\(.* to .*\)"))
+    cells = page.locator(".tag_stacked td", has_text=re.compile(r"\(.*to.*\)"))
     assert cells.count() > 15
     tall = """(all) => all.filter((cell) => {
       const range = document.createRange();
