@@ -9,9 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from geolib.lab import causal
 from geolib.lab.benches import memory, saved
+from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config
 from geolib.lab.experiments import EXPERIMENTS, find
+from geolib.lab.gpt import GPT
 from geolib.lab.models import ViT
 
 PAGE = Path(__file__).resolve().parent.parent / "book" / "repeat-a-table.md"
@@ -68,18 +71,51 @@ def test_what_a_step_keeps_grows_with_the_batch_and_halves_in_bfloat16():
     assert 0.4 < memory.peak(config, True) / memory.peak(config, False) < 0.7
 
 
+def test_a_batch_of_the_test_keeps_nothing_for_derivatives():
+    config = Config("books", "softmax", width=32, heads=2, layers=2, context=256, batch=8)
+    one, two = (memory.peak_of_test(replace(config, layers=n), False) for n in (2, 4))
+    layers = one_layer_weights(config)
+    assert two - one == pytest.approx(4 * 2 * layers, rel=1e-3)  # weights, two moments, gradients; buffers
+    assert one > memory.EVALUATION_TOKENS["cuda"] * 256 * 4  # the scores of all tokens
+
+
+def one_layer_weights(config):
+    sizes = [sum(4 * p.numel() for p in GPT(replace(config, layers=n)).parameters()) for n in (1, 2)]
+    return sizes[1] - sizes[0]
+
+
+@pytest.mark.parametrize("method", READERS)
+@pytest.mark.parametrize("context", [64, 256])
+def test_a_sample_of_a_document_takes_no_square_a_token(method, context):
+    config = Config("books", method, width=64, heads=2, layers=2, context=context, batch=8)
+    one, two = (memory.peak(replace(config, batch=n), False) for n in (8, 16))
+    of_a_token = (two - one) / (8 * context * config.layers)
+    assert of_a_token < 4 * 160 * config.width  # numbers in float32; a rotation for each head would be 2,048 alone
+
+
+def test_powers_take_the_forms_of_a_gpu():
+    config = Config("books", "sympow+gates", width=64, heads=1, layers=1, context=4096, batch=1)
+    assert memory.peak(config, False) < 0.9 * 4 * 4096**2  # the fused kernel makes not even one square of pairs
+    short, long = (memory.peak(replace(config, context=n), False) for n in (8192, 16_384))
+    assert short < long < 2.2 * short  # chunks
+    assert causal.Power.on_cpu is not causal.Power.on_gpu  # what was changed for it is as it was
+
+
 def test_a_run_tells_the_largest_model_of_each_experiment():
-    rows = memory.run(("digits-powers", "sympow-long", "liere-voxel-blocks"))
+    rows = memory.run(("digits-powers", "liere-voxel-blocks"))
     assert [(row["experiment"], row["row"]) for row in rows] == [("digits-powers", "power-8")]
     assert rows[0]["batch"] == find("digits-powers").config("full", "power-8", "digits", 0).batch
+    assert rows[0]["test_bf16"] < rows[0]["test_fp32"]
 
 
 def test_the_page_says_what_the_record_says():
     recorded = {row["experiment"]: row for row in saved.read("memory")["rows"]}
     assert {name for name, row in recorded.items() if row["fp32"] >= 2} <= set(EXPERIMENTS)
-    told = re.findall(r"(?m)^\| `([\w-]+)` \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\w, ]+) \|$", PAGE.read_text("utf-8"))
+    line = r"(?m)^\| `([\w-]+)` \|[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\w, ]+) \|$"
+    told = re.findall(line, PAGE.read_text("utf-8"))
     assert {name for name, *_ in told} == {name for name, row in recorded.items() if row["fp32"] >= 2}
-    for name, bf16, fp32, card in told:
+    for name, bf16, fp32, test, card in told:
         row = recorded[name]
-        assert (float(bf16), float(fp32)) == (round(row["bf16"], 1), round(row["fp32"], 1))
+        said = float(bf16), float(fp32), float(test)
+        assert said == tuple(round(row[key], 1) for key in ("bf16", "fp32", "test_fp32"))
         assert card == memory.smallest_card(row)

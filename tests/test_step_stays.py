@@ -14,14 +14,15 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from geolib.encodings import METHODS
+from geolib import flex
+from geolib.encodings import METHODS, build
 from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config
 from geolib.lab.counting import OPERATORS
 from geolib.lab.gpt import GPT
 from geolib.lab.gpu_step import EagerStep, _Narrowed
 from geolib.lab.models import ViT
-from geolib.recurrence import _products
+from geolib.recurrence import _products, forms, fused
 
 AWAY = torch.device("meta")
 SHAPES = {"image": ((3, 16, 16), 4), "volume": ((1, 8, 8, 8), 4), "clip": ((1, 4, 8, 8), (2, 4, 4))}
@@ -183,6 +184,56 @@ def test_weights_are_narrowed_on_the_device_by_two_kernels():
     assert seen.operations["aten::_foreach_copy_"] == 2
     assert not seen.operations["aten::_to_copy"]
     assert {w.grad.dtype for w in weights} == {torch.float32}
+
+
+def all_pairs(q, k, v, modify, mask):
+    """What FlexAttention computes, with the matrix of pairs: its modifications and the mask by blocks are asked."""
+    sizes = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    i, j, m, n = (torch.arange(size, device=AWAY) for size in sizes)
+    pairs = i[:, None, None, None], j[:, None, None], m[:, None], n
+    scores = q @ k.mT if modify is None else modify(q @ k.mT, *pairs)
+    if mask is not None:
+        scores = scores.masked_fill(~mask.mask_mod(*pairs), float("-inf"))
+    asked.append(mask)
+    return scores.softmax(-1).to(v.dtype) @ v, scores.logsumexp(-1)
+
+
+asked = []  # the masks that it was called with
+
+
+@pytest.fixture
+def flex_without_kernel(monkeypatch):
+    """FlexAttention's kernel, which no device without numbers has, stands aside; all around it is the library's."""
+    for module in (flex, fused):
+        monkeypatch.setattr(module, "flex_kernel", lambda *settings: all_pairs)
+    monkeypatch.setattr(forms, "kernel_takes", lambda *tensors: True)
+    asked.clear()
+
+
+@pytest.mark.usefixtures("flex_without_kernel")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("unplaced", [0, 1])
+@pytest.mark.parametrize("method", NAMES)
+def test_flex_attention_of_a_method_stays_on_the_device(method, unplaced, dtype):
+    encoding = build(method, width=96, heads=2, grid=(4, 4), layers=1).to(AWAY)
+    q, k, v = (torch.randn(2, 2, 16 + unplaced, 48, device=AWAY, dtype=dtype, requires_grad=True) for _ in range(3))
+    x = torch.randn(2, 16 + unplaced, 96, device=AWAY)
+    made.clear()
+    with Stays() as seen:
+        placed = encoding.place(torch.zeros(16, 2, device=AWAY)).behind(unplaced)
+        out = flex.flex_attend(placed, *placed.to_reference(q, k), v, x)
+        out.sum().backward()
+    assert (out.shape, out.dtype, v.grad.shape) == (v.shape, dtype, v.shape)
+    assert seen.strayed + made == []
+
+
+@pytest.mark.usefixtures("flex_without_kernel")
+@pytest.mark.parametrize(("method", "options"), [each for each in READ if "sympow" in each[0]], ids=str)
+def test_flex_attention_of_symmetric_powers_stays_on_the_device(method, options):
+    config = Config("books", method, method_options=options, width=32, heads=2, layers=2, context=160)
+    tokens = torch.zeros(2, 160, dtype=torch.long)
+    assert strays(GPT(config), tokens, tokens) == []
+    assert len(asked) == 4  # two layers, two steps
 
 
 def test_the_forms_for_a_gpu_are_taken():

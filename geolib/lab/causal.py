@@ -137,7 +137,8 @@ class Dense(nn.Module):
             if turned is not None:
                 powers = powers @ turned[:, None]
             turn = powers.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
-            q, k = ((turn @ t.to(turn.dtype)[..., None]).squeeze(-1) for t in (q, k))
+            # Not turn @ t: that would lay out each rotation anew for every sample.
+            q, k = (torch.einsum("hnij,bhnj->bhni", turn, t.to(turn.dtype)) for t in (q, k))
         return q, k, powers[:, -1]
 
 
@@ -187,13 +188,19 @@ class Power:
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
         """The output of a window."""
-        if q.device.type != "cpu":
-            if q.shape[2] <= crossing_length(q.shape[-1], self.power):
-                return attention_form(q, k, v, self.power, gates).output
-            return chunked_form(q, k, v, self.power, gates)[0].output
+        return (self.on_cpu if q.device.type == "cpu" else self.on_gpu)(q, k, v, gates)
+
+    def on_cpu(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
+        """In numbers that stay in the cache."""
         if q.shape[2] <= ONE_CHUNK:
             return one_chunk_form(q, k, v, self.power, gates)
         return chunked_form(q, k, v, self.power, gates, chunk=CHUNK)[0].output
+
+    def on_gpu(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
+        """By the form with the fewest operations."""
+        if q.shape[2] <= crossing_length(q.shape[-1], self.power):
+            return attention_form(q, k, v, self.power, gates).output
+        return chunked_form(q, k, v, self.power, gates)[0].output
 
     def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: State | None) -> tuple[Tensor, State]:
         """The output and the state after it."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from geolib._checks import check_even, check_floating, require
+from geolib._checks import check_even, check_floating, readable, require
 
 UNIT, SMALL = 64, 16
 """State.exponent is a multiple of the first: 0 while the largest entry of K, to the power p, is 2^-16 to 2^48."""
@@ -55,11 +55,6 @@ def decay_of(gates: GateSums) -> Tensor:
     index = torch.arange(sums.shape[-1], device=sums.device)
     hidden = (index > index[:, None]) | (index < first[..., None])
     return (sums[..., :, None] - sums[..., None, :]).masked_fill(hidden, float("-inf"))
-
-
-def readable(x: Tensor) -> bool:
-    """Whether a decision may rest on the numbers: on a CPU, in no graph and under no transform of functions."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed()
 
 
 def transformed() -> bool:

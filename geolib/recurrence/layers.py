@@ -8,11 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, require
+from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, readable, require
 from geolib._precision import WideBuffers, without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
 from geolib.placed import Around, Carried, at_both, cis, counts, described, for_heads, turn_pairs
-from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of, readable
+from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.fused import score_modifier
