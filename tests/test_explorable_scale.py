@@ -76,6 +76,15 @@ def test_a_pulled_bar_asks_for_the_scale_that_gives_its_score(call):  # RF-13
     assert call("scaleFor", [[state, 0, -1], [state, 0, 1e9], [state | {"sides": "apart"}, 4, 1]]) == [0.9, 1.3, 0.9]
 
 
+def test_the_dot_stands_on_a_high_bar_that_every_scale_moves(call):
+    states = random_states(40, seed=3)
+    for state, n in zip(states, call("gripped", [[state] for state in states])):
+        (plain,) = call("plainScores", [[]])
+        assert plain[n] > 2.5
+        power = (state["query"] + n) / 2 + state["shift"] if state["sides"] == "both" else (state["query"] - n) / 2
+        assert abs(power) >= 0.4
+
+
 def test_weights_cover_e_to_their_entropy(call):
     assert call("cover", [[[0.25] * 4], [[1, 0]]]) == pytest.approx([4, 1])
 
@@ -130,3 +139,17 @@ def test_the_list_puts_the_scale_apart_and_a_shift_does_nothing_then(place):
     place.set(shift=20)
     assert heights(place, "after") == here
     assert math.isclose(sum(place.values()[name] for name in ("query", "shift")), 24)
+
+
+@pytest.mark.parametrize("hand", ["drag", "swipe"])
+def test_a_hand_pulls_the_dot_on_a_bar_and_the_scale_follows(place, hand):
+    dot = place.page.locator("#one svg .geo-reach")
+    assert dot.count() == 1  # on the scores alone
+    before, top = place.values()["scale"], dot.bounding_box()["y"]
+    getattr(place, hand)(dot, 0, 12)
+    assert place.values()["scale"] < before
+    assert dot.bounding_box()["y"] == pytest.approx(top + 12, abs=4)
+    place.set(sides="apart")
+    now = place.values()["scale"]
+    getattr(place, hand)(dot, 0, 8)
+    assert place.values()["scale"] > now  # on a key after the query the power of s is negative

@@ -6,6 +6,7 @@ import math
 import random
 import re
 
+import numpy as np
 import pytest
 import torch
 from explorable_kit import Place, axe_violations, node_functions, state_of
@@ -159,6 +160,36 @@ def test_dragging_the_box_turns_it_as_one_holds_it(place, hand):
     values = place.values()
     assert [values[name] for name in ("turn", "tilt", "t")] == [5, 14, 0.8]
     assert place.page.locator("#one .scene").inner_html() != before
+
+
+def test_a_line_leaves_the_box_by_the_face_it_reaches_first(call):
+    half = np.array([0.72, 0.45, 0.26])
+    directions = np.random.default_rng(3).standard_normal((20, 3))
+    found = call("leaves", [[each] for each in directions.tolist()])
+    for direction, at in zip(directions, found):
+        point = at["out"] * direction  # on that face, and inside the others
+        assert abs(point[at["face"]]) == pytest.approx(half[at["face"]])
+        assert (np.abs(point) <= half + 1e-12).all()
+
+
+def test_the_axis_waits_until_the_box_has_turned_and_the_guess_stays_beside_it(browser):
+    place = Place(browser, "SkewExponential", state_of("SkewExponential"))
+    sentence, axis = place.page.locator("#one .geo-say"), place.page.locator("#one .scene text", has_text="axis")
+    assert sentence.text_content().endswith(" about the axis ?")
+    assert axis.count() == 0
+    assert "axis ?" in place.page.locator("#one .scene").get_attribute("aria-label")
+    guess = place.page.locator("#one .geo-wager").get_by_role("button", name="1", exact=True)
+    guess.click()
+    place.page.wait_for_function("models.one.values.t === 1")
+    place.settle()
+    assert sentence.text_content().endswith(" about the axis (0.00, 0.26, 0.97)")
+    assert axis.count() == 1
+    assert guess.get_attribute("aria-pressed") == "true"
+    right = place.page.locator("#one .geo-wager .right")
+    assert right.text_content() == "3"
+    place.set(motion="orders")
+    assert not guess.is_visible()
+    place.close()
 
 
 def number(text):

@@ -25,8 +25,23 @@ def text(html):
 def test_lines_of_code_keep_their_text_and_know_their_indentation():
     made = listings.in_lines(CODE)
     assert text(made) == text(CODE)
-    assert made.count('class="line"') == 4
+    assert made.count('class="line"') == 3  # an empty line is none
     assert re.findall(r"--in:(\d+)", made) == ["4"]  # an empty line has none
+
+
+def test_numbers_and_the_letter_before_a_string_have_no_element_of_their_own():
+    made = listings.in_lines(
+        'x = <span class="mi">1</span>, <span class="sa">f</span><span class="s2">&quot;a&quot;</span>'
+    )
+    assert made == '<span class="line">x = 1, <span class="s2">f&quot;a&quot;</span></span>'
+
+
+def test_intervals_and_spreads_in_tables_stay_in_one_piece():
+    kept = lambda text: house.SPREAD.sub(house.in_one_piece, text).replace("\N{WORD JOINER}", "")  # noqa: E731
+    assert kept("-1.8 (-3.1 to -0.5), x") == "−1.8 (−3.1\xa0to\xa0−0.5), x"
+    assert kept("22.84 ± 2.01 (3 seeds)") == "22.84\xa0±\xa02.01 (3\xa0seeds)"
+    for text in ("0.98 to 0.99", "10-20 of (a to b)", "digits-8 (see 3)"):
+        assert kept(text) == text
 
 
 def test_only_listings_are_rewritten():

@@ -118,6 +118,31 @@ def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
     assert len(style) < 25_000 < len(typeset.css)
 
 
+def test_glyphs_of_a_font_side_by_side_are_one_element_as_wide_as_all_of_them(typeset):
+    made = typeset(r"\exp(12)<ab", False)["html"]
+    known = formulas.boxes(typeset.css)
+    html = formulas.slim(made, known)
+    assert re.findall(r'row="([^"]*)"', html) == ["exp(12)", "ab"]  # without the sign that only the ear needs
+    (box,) = re.findall(r'row="exp\(12\)" style="--box: ([^"]*)"', html)
+    above, wide, below = (float(length) for length in re.findall(r"([\d.]+)em", box))
+    parts = [known[f"{ord(sign):X}", ""] for sign in "exp(12)"]
+    assert [part[0] for part in parts] == list("exp(12)")
+    assert wide == pytest.approx(sum(part[2] for part in parts), abs=1e-3)
+    assert (above, below) == (max(part[1] for part in parts), max(part[3] for part in parts))
+    assert 'class="TEX-I" row="ab"' in html
+    assert formulas.slim(html, known) == html
+
+
+def test_a_script_has_its_size_and_its_lift_in_one_element(typeset):
+    made = typeset("x_i^2+x^{n+1}", False)["html"]
+    lift = float(re.search(r'<mjx-script style="vertical-align: ([\d.]+)em;"><mjx-TeXAtom', made)[1])
+    html = formulas.slim(made, formulas.boxes(typeset.css))
+    assert "TeXAtom" not in html
+    assert "2061" not in html
+    found = re.search(r'<mjx-script size="s" style="vertical-align: ([\d.]+)em;">', html)
+    assert 0.707 * float(found[1]) == pytest.approx(lift, abs=1e-3)
+
+
 # Colours ------------------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,8 @@ def fold(cell: nodes.container, of: nodes.paragraph | None) -> None:
     line, clauses = (found[1], found[2]) if found else ("This check held.", None)
     inside = folds.folded("", *code, line=html.unescape(line), line_class="evidence", classes=["check"])
     if clauses:
-        inside += nodes.paragraph("", html.unescape(clauses.strip()), classes=["evidence-of"])
+        told = re.sub(r"\bclause (?=\d)", "", html.unescape(clauses.strip()))  # chapters name them either way
+        inside += nodes.paragraph("", told, classes=["evidence-of"])
     if of:
         inside += of
     cell.children = [part for part in cell.children if part not in code]

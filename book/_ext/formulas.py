@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 from functools import cache
+from html import escape
 from importlib import metadata
 from pathlib import Path
 
@@ -102,19 +103,88 @@ def formula(translator: HTMLTranslator, node: nodes.Element, display: bool) -> s
     spoken = slim_mathml(made["mathml"])
     if display:
         spoken = spoken.replace("<math", '<math display="block"', 1)
-    return slim(in_colour(made["html"], roles_beside(node))) + spoken
+    return slim(in_colour(made["html"], roles_beside(node)), boxes(translator.builder.app.typeset.css)) + spoken
 
 
 # A page of this book has hundreds of formulas: what a formula needs not, the browser need not lay out.
-LONE_GLYPH = re.compile(r'<mjx-(m[ino])((?: (?:space|size)="\w+")*)><mjx-c( class="[^"]*")></mjx-c></mjx-\1>')
-LONE_ATOM = re.compile(r'<mjx-texatom((?: size="\w+")?) texclass="ORD"><mjx-c( class="[^"]*")></mjx-c></mjx-texatom>')
+LONE_GLYPH = re.compile(
+    r'<mjx-(m[ino])((?: (?:space|size)="\w+"| style="[^"]*")*)><mjx-c( class="[^"]*")></mjx-c></mjx-\1>'
+)
+LONE_ATOM = re.compile(r'<mjx-TeXAtom((?: size="\w+")?) texclass="ORD"><mjx-c( class="[^"]*")></mjx-c></mjx-TeXAtom>')
+NO_GLYPH = re.compile(r'<mjx-c class="mjx-c2061"></mjx-c>')  # between a function and its argument, for the ear
+LONE_SPACE = re.compile(r"<mjx-mstyle>(<mjx-mspace[^>]*></mjx-mspace>)</mjx-mstyle>")
+SCRIPT_OF_ONE = re.compile(r'<mjx-script style="([^"]*)"><mjx-c size="s"( class="[^"]*")></mjx-c></mjx-script>')
+SCRIPT_OF_MORE = re.compile(
+    r'<mjx-script style="([^"]*)"><mjx-TeXAtom size="s" texclass="ORD">'
+    r"((?:(?!<mjx-script).)*?)</mjx-TeXAtom></mjx-script>"
+)
+GROUP = re.compile(r'<(mjx-msu[bp]|mjx-TeXAtom)(?: texclass="ORD")?>((?:(?!</?\1\b).)*)</\1>')
+SPACED = re.compile(r'<(mjx-msu[bp])( space="\d")><mjx-c( class="[^"]*"></mjx-c>(?:(?!</?\1\b).)*)</\1>')
+NEXT = r'(?:<mjx-c class="mjx-c[0-9A-F-]+\2"></mjx-c>)+'
+ALIKE = re.compile(r'<mjx-c((?: space="\d")?) class="mjx-c[0-9A-F-]+(| [\w-]+)"></mjx-c>' + NEXT)
 LONE_WORD = re.compile(r"<mrow>(<m([ino]|text)\b[^>]*>[^<]*</m\2>)</mrow>")
 SPACE = re.compile(r"<mstyle[^>]*><mspace[^>]*(?:/>|></mspace>)</mstyle>|<mspace[^>]*(?:/>|></mspace>)")
 
 
-def slim(html: str) -> str:
-    """The formula for the eye, without an element around each single glyph."""
-    return LONE_ATOM.sub(r"<mjx-c\1\2></mjx-c>", LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", html))
+def slim(html: str, known: dict[tuple[str, str], Box]) -> str:
+    """The formula for the eye, with an element for each row of glyphs of a font, each shift and each size.
+
+    A script is lifted in units of its own size, so that its size may stand on itself; ``known`` are glyphs' boxes.
+    """
+    html = NO_GLYPH.sub("", LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", LONE_SPACE.sub(r"\1", html)))
+    html = LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", ALIKE.sub(as_one, html))
+    html = LONE_ATOM.sub(r"<mjx-c\1\2></mjx-c>", html)
+    html = SCRIPT_OF_ONE.sub(lambda m: f'<mjx-c size="s" script style="{smaller(m[1])}"{m[2]}></mjx-c>', html)
+    html = SCRIPT_OF_MORE.sub(lambda m: f'<mjx-script size="s" style="{smaller(m[1])}">{m[2]}</mjx-script>', html)
+    found = 1
+    while found:
+        html, found = GROUP.subn(r"\2", html)
+    html = ALIKE.sub(as_one, SPACED.sub(r"<mjx-c\2\3", html))
+    return ROW.sub(lambda found: row(found, known), html)
+
+
+def smaller(lift: str) -> str:
+    """A style in em of the line as one in em of a script, which is 70.7 % as large."""
+    return re.sub(r"-?[\d.]+(?=em)", lambda found: f"{float(found[0]) / 0.707:.3f}", lift)
+
+
+def as_one(found: re.Match[str]) -> str:
+    """Glyphs of a font beside one another in one element, whose class names them all."""
+    codes = re.findall(r'class="mjx-c([0-9A-F-]+)', found[0])
+    return f'<mjx-c{found[1]} class="mjx-c{"-".join(codes)}{found[2]}"></mjx-c>'
+
+
+Box = tuple[str, float, float, float]  # a glyph's character, and how far it reaches above, to the right and below
+ROW = re.compile(r'<mjx-c((?: [^>]*)?) class="mjx-c([0-9A-F]+(?:-[0-9A-F]+)+)(?: ([\w-]+))?">')
+BOX = re.compile(
+    r"(?s)mjx-c\.mjx-c([0-9A-F]+)(?:\.(TEX-\w+))?::before \{\s*padding: "
+    r'([\d.]+)(?:em)? ([\d.]+)(?:em)? ([\d.]+)(?:em)? 0;\s*content: "((?:[^"\\]|\\.)*)";'
+)
+
+
+@cache
+def boxes(css: str) -> dict[tuple[str, str], Box]:
+    """The boxes of MathJax's glyphs, by code and font."""
+    return {
+        (code, font): (unescaped(content), float(above), float(wide), float(below))
+        for code, font, above, wide, below, content in BOX.findall(css)
+    }
+
+
+def unescaped(content: str) -> str:
+    """The characters of a string of a style sheet."""
+    return re.sub(r"\\([0-9A-Fa-f]{1,6}) ?|\\(.)", lambda m: chr(int(m[1], 16)) if m[1] else m[2], content)
+
+
+def row(found: re.Match[str], known: dict[tuple[str, str], Box]) -> str:
+    """The element of glyphs beside one another: as high as the highest, as deep as the deepest, as wide as all."""
+    attributes, codes, font = found[1], found[2].split("-"), found[3] or ""
+    signs, above, wide, below = zip(*(known[code, font] for code in codes))
+    own = re.search(r' style="([^"]*)"', attributes)
+    box = f"--box: {max(above):g}em {sum(wide):.3f}em {max(below):g}em 0"
+    rest, lift = (attributes.replace(own[0], ""), f"{own[1]} ") if own else (attributes, "")
+    named = f' class="{font}"' if font else ""
+    return f'<mjx-c{rest}{named} row="{escape("".join(signs))}" style="{lift}{box}">'
 
 
 def slim_mathml(mathml: str) -> str:
@@ -271,6 +341,11 @@ RULE = re.compile(r"(?ms)^(\S[^{]*?) \{\n(.*?)^\}$")
 OF_A_GLYPH = re.compile(r"\.(mjx-c[0-9A-F]+)(?:\.(TEX-\w+))?")
 
 
+OURS = """mjx-c[script], mjx-script[size] { padding-right: .071em; padding-left: .047em; }
+mjx-c[row]::before { content: attr(row); padding: var(--box); font-kerning: none; }
+"""
+
+
 def style(css: str, used: set[tuple[str, str]]) -> str:
     """MathJax's style without the glyphs that are not among the used ones, pairs of a glyph and its font."""
     codes = {code for code, _ in used}
@@ -280,7 +355,7 @@ def style(css: str, used: set[tuple[str, str]]) -> str:
         single = selector.endswith("::before") and not selector.startswith("mjx-stretchy")
         if glyph is None or (glyph.groups("") in used if single else glyph[1] in codes):
             kept.append(f"{selector} {{ {' '.join(body.split())} }}\n")
-    return "".join(kept)
+    return "".join(kept) + OURS
 
 
 def write_style(app: Sphinx, problem: Exception | None) -> None:

@@ -2,6 +2,7 @@
 
 - Chapters are numbered by their file names (``chapters/03_rotations`` is chapter 3), also while others are unwritten.
 - A progress bar in a chapter's output is shown in its last state.
+- In a table an interval or a number with its spread stays on one line, and its minus is a minus.
 - An image without a text alternative is a warning, and warnings fail the build.
 - The ids that statements and exercises repeat are dropped; proofs get a class.
 - A paragraph that opens with *Known:*, *Ours:* or *Ours.* is a credit: one small line that says who found a statement.
@@ -90,6 +91,26 @@ def collapse_progress(app: Sphinx, document: nodes.document) -> None:
                 kept[bar.group(1) if bar else line] = line
             block.rawsource = "\n".join(kept.values())
             block[:] = [nodes.Text(block.rawsource)]
+
+
+NUMBER = r"[-−+]?\d[\d.,]*"
+SPREAD = re.compile(rf"(?<![\w.])(?:{NUMBER} )?\({NUMBER} to {NUMBER}\)|{NUMBER} ?± ?{NUMBER}|\(\d+ seeds?\)")
+JOINER = "\N{WORD JOINER}"
+
+
+def in_one_piece(found: re.Match[str]) -> str:
+    """A number and its spread, which break between number and bracket alone."""
+    text = re.sub(r"(?<!\d)-(?=\d)", "−", found[0]).replace("±", f"{JOINER}±{JOINER}")
+    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("\N{NO-BREAK SPACE}(", " (")
+
+
+def keep_numbers_together(app: Sphinx, document: nodes.document) -> None:
+    """Let no cell of a table break within an interval or before a spread."""
+    for entry in document.findall(nodes.entry):
+        for text in list(entry.findall(nodes.Text)):
+            kept = SPREAD.sub(in_one_piece, text)
+            if kept != text:
+                text.parent.replace(text, nodes.Text(kept))
 
 
 # Docstrings ---------------------------------------------------------------------------------------------------------
@@ -197,6 +218,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     Collector.assign_section_numbers = number_by_file_name
     app.connect("doctree-read", check_alternatives)
     app.connect("doctree-read", collapse_progress)
+    app.connect("doctree-read", keep_numbers_together)
     app.connect("doctree-read", mark_credits)
     app.connect("doctree-resolved", tidy_statements)
     app.connect("autodoc-skip-member", skip_aliases)

@@ -4,6 +4,7 @@
 - A picture is fetched when it comes near; its place has its size before.
 - The search's script and index come with the search page alone.
 - The palette is known before the first line is drawn: the theme asks late, and then the whole page is styled anew.
+- A cell of a table that holds one paragraph holds its text.
 - The search shows a stretch of a page's text, not of its margins.
 """
 
@@ -21,6 +22,7 @@ STYLES = {"fa-solid", "fas", "fa-regular", "far", "fa-brands", "fab"}
 PICTURE = re.compile(r"<img (?![^>]*\bloading=)[^>]*>")
 SOURCE = re.compile(r'\bsrc="([^":?]+)"')
 LENGTH = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)(pt|px)?"[^>]*?\b(?:width|height)="([\d.]+)')
+CELL = re.compile(r"(<t[dh]\b[^>]*>)<p>((?:(?!</?p\b).)*)</p>(?=</t[dh]>)", re.DOTALL)
 SCRIPT_OF_ICONS = re.compile(r'\s*<script defer src="[^"]*scripts/fontawesome\.js[^"]*"></script>')
 SCRIPTS_OF_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>')
 THEME_ASKED_LATE = 'dataset.theme = localStorage.getItem("theme") || "auto";'
@@ -83,6 +85,8 @@ def lighten(app: Sphinx, problem: Exception | None) -> None:
         lean = SCRIPT_OF_ICONS.sub("", page).replace(THEME_ASKED_LATE, THEME_KNOWN)
         lean = ICON.sub(lambda found: draw(found[0]), lean)
         lean = PICTURE.sub(lambda found, folder=path.parent: waiting(found[0], folder), lean)
+        if path.name != "ledger.html":  # its cells scroll by the paragraph
+            lean = CELL.sub(r"\1\2", lean)
         if path.name != "search.html":
             lean = SCRIPTS_OF_SEARCH.sub("", lean)
         if lean != page:

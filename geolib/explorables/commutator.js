@@ -119,7 +119,8 @@ function die(parent, order) {
       const [tip, y] = flat(unit.map((value) => 1.13 * value));
       const near = placed.some(([u, v]) => Math.abs(u - tip) < 24 && Math.abs(v - y) < 14), x = near ? tip + 26 : tip;
       placed.push([x, y]);
-      const place = { class: `geo-${tone} name`, x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" };
+      const down = Math.min(y + 4, 78).toFixed(1); // above the title
+      const place = { class: `geo-${tone} name`, x: x.toFixed(1), y: down, "text-anchor": "middle" };
       svg("text", { ...place, style: "fill: currentColor" }, before, i ? "X₂" : "X₁");
     });
     set(picture, { "aria-label": `A die, ${title.textContent}: ${spoken}` });

@@ -224,7 +224,7 @@ function render({ model, el }) {
     "Outline before, filled after; dashed: all alike. Cover: e to the entropy.");
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
-  const w = slider(controls, { label: "Learned number w", min: 0, step: 1, tone: "join", onInput(i) {
+  const w = slider(controls, { label: "Learned w", min: 0, step: 1, tone: "join", onInput(i) {
     const [low, step] = REACH[read().law];
     change({ w: Math.round(1e4 * (low + step * i)) / 1e4 });
   } });

@@ -137,6 +137,7 @@ const CSS = `
   grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); }
 .geo .memory > :is(.geo-ask, .geo-panel, .whole) { grid-column: 1 / -1; }
 .geo .memory > * { min-width: 0; }
+.geo .memory .whole { display: grid; gap: 6px; }
 .geo .memory :is(.write, .back) { display: grid; gap: 8px; align-content: start; }
 .geo .memory .chips { display: flex; flex-wrap: wrap; gap: 6px; min-height: 28px; }
 .geo .memory .chips button { padding: 2px 9px; font-weight: 500; }

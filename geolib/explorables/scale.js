@@ -1,16 +1,20 @@
 // One scale s and one row of sixteen attention weights: on both sides, or up on one side and down on the other.
 import { ask, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
-import { chart } from "./draw.js";
+import { chart, handle } from "./draw.js";
 import { softmax } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
 const TOKENS = 16;
 
-/** What each key's score is multiplied by: s^((m+n)/2 + shift) with s on both sides, s^((m-n)/2) with s apart. */
-export function factors({ scale, query, shift, sides }) {
-  const exponent = (n) => (sides === "both" ? (query + n) / 2 + shift : (query - n) / 2);
-  return Array.from({ length: TOKENS }, (_, n) => scale ** exponent(n));
+/** The power of s that multiplies each key's score: (m+n)/2 + shift with s on both sides, (m-n)/2 with s apart. */
+function exponents({ query, shift, sides }) {
+  return Array.from({ length: TOKENS }, (_, n) => (sides === "both" ? (query + n) / 2 + shift : (query - n) / 2));
+}
+
+/** What each key's score is multiplied by. */
+export function factors(state) {
+  return exponents(state).map((exponent) => state.scale ** exponent);
 }
 
 /** The scores 3 cos(2.4 n), the same for every query: peaks of nearly one height, near and far. */
@@ -26,10 +30,15 @@ export function row(state) {
 
 /** The scale that gives key n a wanted score, within what the slider allows; the present one where no scale does. */
 export function scaleFor(state, n, wanted) {
-  const [grown] = factors({ ...state, scale: Math.E }).slice(n), exponent = Math.log(grown);
-  const ratio = wanted / plainScores()[n];
+  const exponent = exponents(state)[n], ratio = wanted / plainScores()[n];
   if (!(ratio > 0) || Math.abs(exponent) < 0.4) return state.scale;
   return clamp(Math.round(100 * ratio ** (1 / exponent)) / 100, 0.7, 1.3);
+}
+
+/** The key whose bar has the dot to pull it by: of the high bars, the one that the scale moves most. */
+export function gripped(state) {
+  const moved = exponents(state).map(Math.abs), scores = plainScores();
+  return scores.reduce((best, score, n) => (score > 2.5 && moved[n] > (moved[best] ?? 0) ? n : best), -1);
 }
 
 /** e to the entropy of weights: as many tokens as would share such a row evenly. */
@@ -74,17 +83,19 @@ const CSS = `
 function bars(parent, what, onPull) {
   const { picture, marks, frame, x, y, atX, atY } = chart(parent), after = svg("path", { class: "after" }, marks);
   const before = svg("path", { class: "before" }, marks), even = svg("path", { class: "even" }, marks);
+  let grip = null, shown = null;
   if (onPull) {
     let held = null; // a bar, and what a pixel is worth: the axis changes under the hand
     set(picture, { "data-drag": "", class: "pull" });
-    drag(picture, {
-      start(px, py) {
-        held = { n: clamp(Math.round(atX(px)), 0, TOKENS - 1), from: py, at: atY(py), pixel: atY(1) - atY(0) };
-      },
-      move(px, py) { onPull(held.n, held.at + held.pixel * (py - held.from)); },
-    });
+    const hold = (n, py) => { held = { n, from: py, at: atY(py), pixel: atY(1) - atY(0) }; };
+    const move = (px, py) => onPull(held.n, held.at + held.pixel * (py - held.from));
+    drag(picture, { start: (px, py) => hold(clamp(Math.round(atX(px)), 0, TOKENS - 1), py), move });
+    grip = handle(picture, "join");
+    drag(grip.reach, { start: (px, py) => hold(gripped(shown), py), move });
+    grip.reach.addEventListener("pointerdown", (event) => event.stopPropagation()); // else the picture takes it too
   }
   return (state, ys, yTicks, one, two, level) => {
+    shown = state;
     const xTicks = [0, 5, 10, 15].map((n) => [n, String(n + state.shift)]);
     frame({ xs: [-0.6, TOKENS - 0.4], ys, height: 176, yTicks, xTicks, xLabel: "position of the key" });
     const half = 0.36 * (x(1) - x(0)), base = y(0);
@@ -92,6 +103,8 @@ function bars(parent, what, onPull) {
       + `h${(2 * half).toFixed(1)}V${base.toFixed(1)}z`;
     set(before, { d: one.map(bar).join("") });
     set(after, { d: two.map(bar).join("") });
+    const n = gripped(state);
+    grip?.place(x(n), y(two[n]));
     set(even, { d: level ? `M${x(-0.6)} ${y(level)}H${x(TOKENS - 0.4)}` : "" });
     set(picture, { "aria-label": `Bars of the row’s ${what} over the keys, without and with the scale: `
       + describe(state) });
@@ -116,7 +129,7 @@ function render({ model, el }) {
   const first = html("p", { class: "geo-say" }, left), drawScores = bars(left, "scores", (n, wanted) =>
     place.change({ scale: scaleFor(place.read(), n, wanted) }));
   const second = html("p", { class: "geo-say" }, right), drawWeights = bars(right, "weights");
-  html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s; pull a bar of the scores up or down. "
+  html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s; pull the dot, or a bar of the scores. "
     + "Dashed: all sixteen alike. “Cover”: e to the entropy, as many tokens as would share the row evenly.");
 
   place.start((state) => {

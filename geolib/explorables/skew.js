@@ -3,6 +3,7 @@ import { ask, clamp, html, more, path, pick, runner, say, set, show, slider, sta
 import { chart } from "./draw.js";
 import { apply, axisAngle, combine, dot, identity, multiply, norm, skew, transpose, turnAngle, turnAt,
 } from "./algebra.js";
+import { sealed, wager } from "./guess.js";
 import { facesSeen, gaze, pull, rim } from "./solid.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -52,12 +53,18 @@ export function squareTurn(first, second, e) {
 
 const degrees = (angle) => `${show(angle / DEGREE, 1)}°`;
 const small = (angle) => (angle < DEGREE ? `${show(angle / DEGREE, 3)}°` : degrees(angle));
-const about = ({ axis, angle }) => (angle < 1e-9 ? ": no turn has no axis"
-  : ` about the axis (${axis.map((value) => show(value, 2)).join(", ")})`);
+const about = ({ axis, angle }, bet) => (angle < 1e-9 ? ": no turn has no axis"
+  : ` about the axis ${sealed(bet, `(${axis.map((value) => show(value, 2)).join(", ")})`)}`);
 const quotient = ({ ratio }) => (ratio === null ? "A and B commute" : `ratio ${show(ratio, 3)}`);
 
-/** The state in a sentence, for those who hear the picture. */
-export function describe({ motion, first, second, t, e }) {
+/** Where a line through the box's middle leaves it: the axis, 0 to 2, of that face, and how far from the middle. */
+export function leaves(direction) {
+  const ways = direction.map((value, i) => HALF[i] / Math.max(Math.abs(value), 1e-9)), out = Math.min(...ways);
+  return { face: ways.indexOf(out), out };
+}
+
+/** The state in a sentence, for those who hear the picture; the axis waits until the bet is open. */
+export function describe({ motion, first, second, t, e }, bet = { open: true }) {
   if (motion === "square") {
     const turn = squareTurn(first, second, e);
     return `${show(4 * t, 2, true)} of 4 steps of size ${show(e, 2)}; the whole square leaves a turn of `
@@ -68,7 +75,8 @@ export function describe({ motion, first, second, t, e }) {
       + `${degrees(ordersApart(first, second))} apart`;
   }
   const turn = axisAngle(motion === "A" ? first : second), { angle } = turn;
-  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)}${about(turn)}`;
+  return `exp(t ${motion}) at t = ${show(t, 2)}: turned by ${degrees(t * angle)} of ${degrees(angle)}`
+    + about(turn, bet);
 }
 // Drawing -------------------------------------------------------------------------------------------------------------
 
@@ -77,7 +85,7 @@ const HALF = [0.72, 0.45, 0.26]; // the box, from its middle to its faces
 const INDICES = [["₁₂", "axes 1 and 2"], ["₁₃", "axes 1 and 3"], ["₂₃", "axes 2 and 3"]];
 const TONES = { A: "warm", B: "cool" };
 const MOTIONS = [["A", "exp(tA)"], ["B", "exp(tB)"], ["orders", "AB beside BA"], ["square", "The square"]];
-const LINE = "Let t run. About which line does the box turn?", QUESTIONS = { A: LINE, B: LINE,
+const LINE = "The box will turn about an axis. By which face does the axis leave it?", QUESTIONS = { A: LINE, B: LINE,
   orders: "One box turns by A, then B; the other by B, then A. Will they end alike?",
   square: "A, then B, then both undone in the same order. Does the marked corner come home?" };
 const CSS = `
@@ -132,7 +140,7 @@ function scene(parent, plan, { read, change }) {
     for (let i = 0; i < 24; i++) points.push(apply(step, points[i]));
     return points;
   };
-  return (state) => {
+  return (state, bet) => {
     width = Math.min(Math.max(200, Math.round(parent.clientWidth)), 400);
     scale = width / 2.55;
     const height = Math.round(0.92 * width), { t } = state, { steps, names: words, entries, closes } = plan(state);
@@ -146,10 +154,8 @@ function scene(parent, plan, { read, change }) {
     });
     set(ghost, { d: facesSeen(home, HALF, view).map(outline).join("") });
 
-    // The axis leaves the box where one of its coordinates there reaches a face.
-    const { axis, angle } = axisAngle(entries ?? [0, 0, 0]), inBox = apply(transpose(r), axis);
-    const out = Math.min(...inBox.map((value, i) => HALF[i] / Math.max(Math.abs(value), 1e-9)));
-    const forth = dot(axis, view[2]) >= 0 ? 1 : -1, shown = entries && angle > 1e-9;
+    const { axis, angle } = axisAngle(entries ?? [0, 0, 0]), { out } = leaves(apply(transpose(r), axis));
+    const forth = dot(axis, view[2]) >= 0 ? 1 : -1, shown = entries && angle > 1e-9 && bet.open;
     const on = (distance) => axis.map((value) => distance * value);
     const ray = (sign) => (shown ? `M${pair(on(sign * out))}L${pair(on(sign * 1.05))}` : "");
     set(behind, { d: ray(-forth) });
@@ -174,7 +180,7 @@ function scene(parent, plan, { read, change }) {
     put(mark, corner(r, [1, 1, 1]));
     const open = closes && t >= 1;
     set(gap, { d: open ? `M${pair(corner(home, [1, 1, 1]))}L${pair(corner(r, [1, 1, 1]))}` : "" });
-    set(picture, { "aria-label": `A box with a marked corner, turned: ${describe(state)}` });
+    set(picture, { "aria-label": `A box with a marked corner, turned: ${describe(state, bet)}` });
   };
 }
 
@@ -206,6 +212,7 @@ function render({ model, el }) {
   const all = html("div", { class: "skew geo-columns", role: "group", "aria-label": "Skew matrices" }, place.root);
   const question = ask(all, ""), motion = pick(all, "What turns the box", MOTIONS,
     (value) => change({ motion: value, ...(value === "square" && { t: 1 }) }));
+  const bet = wager(all, ["1", "2", "3"].map((face, i) => [i, face]), () => { change({ t: 0 }); stop.go(); });
   const sentence = html("p", { class: "geo-say" }, all);
   const half = (title) => {
     const box = html("div", { class: "half" });
@@ -242,8 +249,13 @@ function render({ model, el }) {
     onInput: (e) => change({ e }) });
   const drawCurve = ratioCurve(html("div", {}, two));
 
+  const given = String([read().first, read().second]);
   place.start((state) => {
     const square = state.motion === "square", orders = state.motion === "orders";
+    const values = state.motion === "B" ? state.second : state.first, turn = axisAngle(values);
+    const face = turn.angle > 1e-9 ? leaves(turn.axis).face : null;
+    bet.row.hidden = square || orders;
+    if (!bet.row.hidden) bet.update(state.t >= 1 || String([state.first, state.second]) !== given, face);
     const part = square ? two : orders ? right.box : one;
     for (const each of [one, two, right.box]) if (each !== part) each.remove();
     if (!part.isConnected) orders ? side.before(part) : side.append(part);
@@ -264,8 +276,7 @@ function render({ model, el }) {
         ["text", small(turn.foretold)], ": ", ["text", quotient(turn)]);
       drawCurve(state);
     } else {
-      const values = state.motion === "A" ? state.first : state.second, tone = TONES[state.motion];
-      const turn = axisAngle(values), { angle } = turn, letter = state.motion.toLowerCase();
+      const tone = TONES[state.motion], { angle } = turn, letter = state.motion.toLowerCase();
       entries.forEach((entry, i) => {
         entry.row.querySelector("label").textContent = `${letter}${INDICES[i][0]}, in the plane of ${INDICES[i][1]}`;
         entry.update(values[i], `${show(values[i], 2)} rad`);
@@ -274,16 +285,13 @@ function render({ model, el }) {
       [`${state.motion} =`, ...rows].forEach((value, i) => { cells[i].textContent = value; });
       set(matrix, { "aria-label": `Matrix ${state.motion} with the entries ${rows.join(", ")}, row by row` });
       say(sentence, `exp(t${state.motion}) turns by `, [tone, degrees(state.t * angle)], " = t · ",
-        [tone, degrees(angle)], about(turn));
+        [tone, degrees(angle)], about(turn, bet));
     }
-    draw(state);
-    if (orders) drawOther(state);
-    place.speak(describe(state));
+    draw(state, bet);
+    if (orders) drawOther(state, bet);
+    place.speak(describe(state, bet) + (bet.row.hidden ? "" : bet.said(face)));
   });
-  return () => {
-    stop();
-    place.close();
-  };
+  return () => { stop(); place.close(); };
 }
 
 export { axisAngle, turnAngle, turnAt };
