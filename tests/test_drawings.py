@@ -268,7 +268,8 @@ def test_the_box_its_corners_way_and_its_axis_are_those_of_the_exponentials(draw
         return entries | look(stream) | {"t": stream.uniform(0.3, 1), "e": stream.uniform(0.4, 1)}
 
     half = np.array([0.72, 0.45, 0.26])
-    shown = [state | {"motion": motion} for state, motion in zip(states(make, 13), ("A", "A", "B", "orders", "square"))]
+    motions = "A", "A", "B", "orders", "square"
+    shown = [state | {"motion": motion} for state, motion in zip(states(make, 13) + states(make, 14), motions)]
     parts = {"scene": "", "face": ".face", "start": ".geo-dot.geo-soft", "mark": ".geo-dot.geo-text"}
     parts |= {"legs": "path.geo-line:not(.geo-text, .gap)", "axis": "path.geo-line.geo-text", "word": ".name.geo-text"}
     for state, found in drawn("SkewExponential", shown, **{key: f".scene {of}".strip() for key, of in parts.items()}):
