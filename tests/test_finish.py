@@ -40,6 +40,7 @@ def test_intervals_and_spreads_in_tables_stay_in_one_piece():
     kept = lambda text: house.SPREAD.sub(house.in_one_piece, text).replace("\N{WORD JOINER}", "")  # noqa: E731
     assert kept("-1.8 (-3.1 to -0.5), x") == "−1.8 (−3.1\xa0to\xa0−0.5), x"
     assert kept("22.84 ± 2.01 (3 seeds)") == "22.84\xa0±\xa02.01 (3\xa0seeds)"
+    assert kept("95 % interval -4.97 to +2.00)") == "95 % interval −4.97\xa0to\xa0+2.00)"
     for text in ("0.98 to 0.99", "10-20 of (a to b)", "digits-8 (see 3)"):
         assert kept(text) == text
 

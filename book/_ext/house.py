@@ -94,7 +94,10 @@ def collapse_progress(app: Sphinx, document: nodes.document) -> None:
 
 
 NUMBER = r"[-−+]?\d[\d.,]*"
-SPREAD = re.compile(rf"(?<![\w.])(?:{NUMBER} )?\({NUMBER} to {NUMBER}\)|{NUMBER} ?± ?{NUMBER}|\(\d+ seeds?\)")
+RANGE = rf"{NUMBER} to {NUMBER}"
+SPREAD = re.compile(
+    rf"(?<![\w.])(?:{NUMBER} )?\({RANGE}\)|(?<=interval ){RANGE}|{NUMBER} ?± ?{NUMBER}|\(\d+ seeds?\)"
+)
 JOINER = "\N{WORD JOINER}"
 
 
