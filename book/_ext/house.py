@@ -95,9 +95,7 @@ def collapse_progress(app: Sphinx, document: nodes.document) -> None:
 
 NUMBER = r"[-−+]?\d[\d.,]*"
 RANGE = rf"{NUMBER} to {NUMBER}"
-SPREAD = re.compile(
-    rf"(?<![\w.])(?:{NUMBER} )?\({RANGE}\)|(?<=interval ){RANGE}|{NUMBER} ?± ?{NUMBER}|\(\d+ seeds?\)"
-)
+SPREAD = re.compile(rf"(?<![\w.])(?:{NUMBER} )?\({RANGE}\)|(?<=interval ){RANGE}|{NUMBER} ?± ?{NUMBER}|\(\d+ seeds?\)")
 JOINER = "\N{WORD JOINER}"
 
 
