@@ -64,6 +64,17 @@ def test_a_page_measured_twice_shows_both_numbers_and_one_where_they_agree(makin
     assert making.page_cells(now | {"tabs": 90}, now)[4:6] == ["90 → 12", "58"]
 
 
+@pytest.mark.parametrize(("device", "work"), [("one", "2.00 → 1.00"), ("another", "1.00")])
+def test_seconds_of_two_machines_never_stand_side_by_side(making, monkeypatch, device, work):
+    usual = dict.fromkeys(("kB", "tabs", *making.CUT, "requests", "foreign", "axe"), 0)
+    sites = {
+        "before": {"device": "one", "pages": {"a.html": usual | {"work": 2.0}}},
+        "now": {"device": device, "pages": {"a.html": usual | {"work": 1.0}}},
+    }
+    monkeypatch.setattr(making, "measured", sites.get)
+    assert making.page_rows()[0][4] == work
+
+
 def test_a_chapter_shows_what_it_was_before_and_what_it_is(making):
     lines = making.chapter_rows()
     assert lines[-1][0] == "all"

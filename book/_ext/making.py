@@ -194,15 +194,18 @@ def measured(site: str) -> dict[str, Any]:
 
 
 def page_rows() -> list[Row]:
-    """A row for each page of the site, with what an earlier state of it had before the arrow."""
-    earlier, lines = measured("before")["pages"], measured("now")["pages"]
-    return [(name.removesuffix(".html"), *page_cells(earlier.get(name), now)) for name, now in lines.items()]
+    """A row for each page of the site, with what an earlier state of it had before the arrow; times of one machine."""
+    before, now = measured("before"), measured("now")
+    other = {} if before["device"] == now["device"] else {"work"}
+    earlier = {name: {k: v for k, v in page.items() if k not in other} for name, page in before["pages"].items()}
+    return [(name.removesuffix(".html"), *page_cells(earlier.get(name), page)) for name, page in now["pages"].items()]
 
 
 def page_cells(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str]:
     """A page's numbers as they are shown."""
     states = [{**each, "cut": sum(each[key] for key in CUT)} for each in (before, now) if each]
-    return [" → ".join(dict.fromkeys(form.format(each[key]) for each in states)) for key, form in SHOWN.items()]
+    shown = {key: [form.format(each[key]) for each in states if key in each] for key, form in SHOWN.items()}
+    return [" → ".join(dict.fromkeys(values)) for values in shown.values()]
 
 
 @cache
