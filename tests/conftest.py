@@ -36,6 +36,24 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: first[item.together])
 
 
+@pytest.fixture
+def watch_draws(monkeypatch):
+    """watch_draws(): from now on, a list of where what ``torch.randn`` draws is moved to."""
+
+    def watch():
+        moved, randn = [], torch.randn
+
+        class Drawn(torch.Tensor):
+            def to(self, place):
+                moved.append(place)
+                return self.as_subclass(torch.Tensor).to(place)
+
+        monkeypatch.setattr(torch, "randn", lambda *size, **options: randn(*size, **options).as_subclass(Drawn))
+        return moved
+
+    return watch
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)

@@ -288,16 +288,9 @@ def test_learned_vectors_beyond_the_grid_are_as_a_larger_table_would_hold_them(r
     assert seen["vectors"][4:].std() == pytest.approx(start.std().item(), rel=0.02)
 
 
-def test_what_is_drawn_or_named_goes_to_where_the_model_is_and_has_its_precision(monkeypatch):
-    moved, randn = [], torch.randn
-
-    class Drawn(torch.Tensor):
-        def to(self, other):
-            moved.append(other)
-            return self.as_subclass(torch.Tensor).to(other)
-
+def test_what_is_drawn_or_named_goes_to_where_the_model_is_and_has_its_precision(watch_draws):
     run, net = block_run(), finished_run("learned").model
-    monkeypatch.setattr(torch, "randn", lambda *size, **options: randn(*size, **options).as_subclass(Drawn))
+    moved = watch_draws()
     with analysis.larger_tables(net, 3, 1.0):
         assert net.encoding.vectors.dtype == torch.float64
     without_order(run)

@@ -789,16 +789,9 @@ def test_the_nearest_that_commute_grow_with_the_generators(size):
     assert_close(nearest_commuting(size * A), size * nearest_commuting(A), rtol=1e-9, atol=0)
 
 
-def test_directions_are_drawn_on_the_processor_and_go_to_where_the_generators_are(monkeypatch):
-    moved, randn = [], torch.randn
-
-    class Drawn(torch.Tensor):
-        def to(self, place):
-            moved.append(place)
-            return self.as_subclass(torch.Tensor).to(place)
-
+def test_directions_are_drawn_on_the_processor_and_go_to_where_the_generators_are(watch_draws):
     A = skew_matrix(torch.randn(2, 6), 4)
-    monkeypatch.setattr(torch, "randn", lambda *size, **options: randn(*size, **options).as_subclass(Drawn))
+    moved = watch_draws()
     nearest_commuting(A)
     assert moved == [A.device]
 
