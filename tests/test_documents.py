@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from geolib.lab.causal import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
 from geolib.lab.data import documents as data
 from geolib.lab.data.documents import Bytes, Documents, Rows, pieces, read_windows, windows
 from geolib.lab.experiments.papers import documents as papers
+from geolib.lab.experiments.tables import best_rate
 from geolib.lab.gpt import GPT
 from geolib.lab.reading import (
     after_reading,
@@ -666,12 +668,13 @@ def test_figure_one_fits_an_hour_and_a_run_three_minutes_of_an_h100():
 
 def test_a_rate_is_chosen_by_training_loss_over_the_seeds_that_all_rates_have():
     def run(seed, loss):
-        return SimpleNamespace(config=SimpleNamespace(seed=seed), metrics=[{"train_loss": 0.0}, {"train_loss": loss}])
+        return SimpleNamespace(config=SimpleNamespace(seed=seed), loss=loss)
 
+    ended = attrgetter("loss")
     rates = ["0.1", "0.2"]
-    assert papers._best_rate([[run(0, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates) == "0.1"  # the mean would say 0.2
-    assert papers._best_rate([[run(0, 2.0), run(1, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates) == "0.2"
-    assert papers._best_rate([[run(0, 2.0)], []], rates) == ""
+    assert best_rate([[run(0, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates, ended) == "0.1"  # the mean would say 0.2
+    assert best_rate([[run(0, 2.0), run(1, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates, ended) == "0.2"
+    assert best_rate([[run(0, 2.0)], []], rates, ended) == ""
 
 
 def test_power_four_carries_as_many_numbers_as_power_two():

@@ -87,6 +87,41 @@ def by_row(
     return Table(title, header, rows, provenance(experiment, scale, cells))
 
 
+def by_rate(
+    experiment: Experiment,
+    scale: str,
+    records: Iterable[Record],
+    about: str,
+    trained: Callable[[Record], float],
+    judged: tuple[str, Callable[[Record], float | None]],
+    show: Callable[[Sequence[float]], str],
+) -> Table:
+    """A table of rows named METHOD@RATE: for each method what training ended with at each rate, and how it was judged.
+
+    A method's rate is that of the least training loss, which ``trained`` reads from a record. ``judged`` is the words
+    for what methods are then compared by, and what reads it; ``show`` makes a cell of the numbers of its seeds.
+    """
+    cells = cells_of(experiment, scale, records)
+    pairs = [(row.split("@"), experiment.sets(scale)[0]) for row in experiment.rows(scale)]
+    rates, rows = list(dict.fromkeys(rate for (_, rate), _ in pairs)), []
+    for method, dataset in dict.fromkeys((method, dataset) for (method, _), dataset in pairs):
+        groups = [cells.get((f"{method}@{rate}", dataset), []) for rate in rates]
+        losses = [show([trained(record) for record in group]) for group in groups]
+        found = [[v for record in group if (v := judged[1](record)) is not None] for group in groups]
+        if any(groups):
+            rows.append([method, *losses, best_rate(groups, rates, trained), *map(show, found)])
+    header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"{judged[0]}, {r}" for r in rates)]
+    title = f"{experiment.name} ({scale} scale): {about}"
+    return Table(title, header, rows, provenance(experiment, scale, cells))
+
+
+def best_rate(groups: Sequence[Sequence[Record]], rates: Sequence[str], trained: Callable[[Record], float]) -> str:
+    """The rate of the least training loss over the seeds that all rates have; none without such seeds."""
+    common = set.intersection(*({record.config.seed for record in group} for group in groups))
+    losses = [sum(trained(record) for record in group if record.config.seed in common) for group in groups]
+    return rates[losses.index(min(losses))] if common else ""
+
+
 def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
     """How many of the experiment's runs have no record yet, in one sentence."""
     planned = {config.hash for config in experiment.configs(scale)}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import by_row, cells_of, provenance
+from geolib.lab.experiments.tables import by_rate, by_row, cells_of, provenance
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
@@ -308,28 +308,14 @@ def _rated() -> dict[str, Variant]:
     return variants
 
 
-def _best_rate(groups: list[list[Record]], rates: list[str]) -> str:
-    """The rate of the least training loss over the seeds that all rates have; none without such seeds."""
-    common = set.intersection(*({record.config.seed for record in group} for group in groups))
-    losses = [sum(_train_bits(record) for record in group if record.config.seed in common) for group in groups]
-    return rates[losses.index(min(losses))] if common else ""
+def _held_out(record: Record) -> float | None:
+    return at_context(record, record.config.context or 1)
 
 
 def _rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Bits a byte of each method (rows) by learning rate: in the last part of training, and held out."""
-    cells = cells_of(experiment, scale, records)
-    rows, rates = [], [f"{rate:g}" for rate in _RATES[scale]]
-    for method in dict.fromkeys(row.partition("@")[0] for row in experiment.rows(scale)):
-        groups = [cells.get((f"{method}@{rate}", DATA), []) for rate in rates]
-        trained = [[_train_bits(record) for record in group] for group in groups]
-        held = [[b for r in group if (b := at_context(r, r.config.context or 1)) is not None] for group in groups]
-        if any(groups):
-            rows.append([method, *map(_bits, trained), _best_rate(groups, rates), *map(_bits, held)])
-    header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"held out, {rate}" for rate in rates)]
-    title = (
-        f"{experiment.name} ({scale} scale): bits a byte by learning rate, in the last part of training and held out"
-    )
-    return Table(title, header, rows, provenance(experiment, scale, cells))
+    about = "bits a byte by learning rate, in the last part of training and held out"
+    return by_rate(experiment, scale, records, about, _train_bits, ("held out", _held_out), _bits)
 
 
 RATES = Experiment(
