@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -174,14 +175,14 @@ class Config:
         """All fields, as JSON can hold them."""
         return asdict(self)
 
-    @property
+    @cached_property
     def canonical(self) -> str:
         """The fields that differ from their defaults, as JSON with sorted keys and no spaces."""
         usual = Config(self.dataset).to_dict()
         chosen = {k: v for k, v in self.to_dict().items() if k == "dataset" or v != usual[k]}
         return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Ten hexadecimal digits that name this configuration, seed included."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:10]
@@ -191,7 +192,7 @@ class Config:
         """The run's name, made of data set, method, seed and hash."""
         return f"{self.dataset}-{self.method}-seed{self.seed}-{self.hash}"
 
-    @property
+    @cached_property
     def cell(self) -> str:
         """The hash without the seed; runs that differ in their seed alone share it."""
         return replace(self, seed=0).hash
