@@ -23,7 +23,8 @@ PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset=
 </body></html>"""
 
 SETUP = """async ([text, css, states]) => {
-  window.frames = [];
+  window.frames = [], window.touched = false;
+  window.addEventListener("pointerdown", () => { window.touched = true; }, true);
   const request = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (callback) => request((now) => {
     const before = performance.now();
@@ -96,18 +97,30 @@ def state_of(name: str, **values) -> dict:
     return widget.get_state([*widget.parameters(), *later, "share", "_rules", "_anywidget_id"])
 
 
+_FREE = []  # pages that were closed: to open one takes longer than most tests do with it
+
+
+def _fresh(browser, viewport):
+    """A page of this browser with nothing on it."""
+    if not _FREE:
+        return browser.new_context(viewport=viewport, has_touch=True).new_page()
+    page = _FREE.pop()
+    page.goto("about:blank")
+    page.mouse.move(0, 0)
+    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    page.set_viewport_size(viewport)
+    return page
+
+
 class Place:
     """A page with one or two copies of an explorable, #one and #two, each with a model of its own."""
 
     def __init__(self, browser, name, one, two=None, viewport=None):
         """Open the page and wait until all is drawn."""
         self.name, self.wrong = name, []
-        context = browser.new_context(viewport=viewport or {"width": 760, "height": 1400}, has_touch=True)
-        self.page = context.new_page()
-        self.page.on(
-            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
-        )
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page = _fresh(browser, viewport or {"width": 760, "height": 1400})
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", self._hear)
         self.page.set_content(PAGE)
         states = {"one": one} | ({} if two is None else {"two": two})
         css = getattr(geolib.explorables, name)._css
@@ -158,8 +171,18 @@ class Place:
 
     def close(self):
         """Close the page; whatever it complained of fails the test."""
-        self.page.context.close()
+        self.page.remove_listener("console", self._hear)
+        self.page.remove_listener("pageerror", self._hear)
+        if self.page.evaluate("window.touched"):  # the next page might miss the hand that began here
+            self.page.context.close()
+        else:
+            _FREE.append(self.page)
         assert self.wrong == []
+
+    def _hear(self, said):
+        """Keep what the page complains of."""
+        if getattr(said, "type", "error") in ("error", "warning"):
+            self.wrong.append(getattr(said, "text", str(said)))
 
 
 WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")

@@ -139,24 +139,55 @@ UNFOLDED = {
 }
 
 
+def dressed(place, scheme, width):
+    """Show the page so wide, by day or by night."""
+    place.page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
+    place.page.evaluate(f"document.body.style.background = '{'#ffffff' if scheme == 'light' else '#14181e'}'")
+    place.page.set_viewport_size({"width": width, "height": 1400})
+    place.settle()
+
+
+def _pair(browser, name):
+    state = state_of(name, **UNFOLDED.get(name, {}))
+    return Place(browser, name, state, state)
+
+
 @pytest.fixture
 def pair(browser, request):
     """Two copies of an explorable on a page."""
-    state = state_of(request.param, **UNFOLDED.get(request.param, {}))
-    place = Place(browser, request.param, state, state)
+    place = _pair(browser, request.param)
     yield place
     place.close()
 
 
+@pytest.fixture(scope="module")
+def _open(browser, request):
+    place = _pair(browser, request.param)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def resting(_open):
+    """Two copies on a page that several tests look at: it gets back its size and its light, and nothing may move."""
+    before = _open.values()
+    yield _open
+    assert _open.values() == before
+    _open.page.emulate_media(color_scheme="light")
+    _open.page.evaluate("document.activeElement.blur()")
+    dressed(_open, "light", 760)
+
+
 every_pair = pytest.mark.parametrize("pair", NAMES, indirect=True)
+every_resting = pytest.mark.parametrize("_open", NAMES, indirect=True)
 
 
-@every_pair
-def test_two_on_a_page_look_alike_and_have_no_id_in_common(pair):
-    one, two = (re.sub(r"geo-[a-z0-9]{8,}", "id", pair.drawing(which)) for which in ("one", "two"))
+@every_resting
+def test_two_on_a_page_look_alike_and_have_no_id_in_common(resting):
+    one, two = (re.sub(r"geo-[a-z0-9]{8,}", "id", resting.drawing(which)) for which in ("one", "two"))
     assert one == two
     assert len(one) > 200
-    ids = pair.page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    ids = resting.page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
     assert len(ids) == len(set(ids))
 
 
@@ -165,15 +196,15 @@ FOCUSED = f"""() => {{ const e = document.activeElement; return e.closest("#one"
   "{CONTROLS}")].indexOf(e) : -1; }}"""
 
 
-@every_pair
-def test_tab_reaches_every_control_and_nothing_else(pair):
-    count = pair.page.locator(CONTROLS).count()
+@every_resting
+def test_tab_reaches_every_control_and_nothing_else(resting):
+    count = resting.page.locator(CONTROLS).count()
     assert count >= 1
-    pair.page.locator("body").press("Tab")
+    resting.page.locator("body").press("Tab")
     reached = []
     for _ in range(count):
-        reached.append(pair.page.evaluate(FOCUSED))
-        pair.page.keyboard.press("Tab")
+        reached.append(resting.page.evaluate(FOCUSED))
+        resting.page.keyboard.press("Tab")
     assert reached == list(range(count))
 
 
@@ -252,31 +283,28 @@ def test_every_picture_says_what_it_shows_and_the_words_follow_the_state(pair):
     pair.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.length > 10")
 
 
-@every_pair
+@every_resting
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [760, 360])
-def test_axe_finds_no_violation(pair, scheme, width):
-    pair.page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
-    pair.page.evaluate(f"document.body.style.background = '{'#ffffff' if scheme == 'light' else '#14181e'}'")
-    pair.page.set_viewport_size({"width": width, "height": 1400})
-    pair.settle()
-    assert axe_violations(pair.page, "#one") == []
+def test_axe_finds_no_violation(resting, scheme, width):
+    dressed(resting, scheme, width)
+    assert axe_violations(resting.page, "#one") == []
 
 
-@every_pair
-def test_a_phone_shows_all_of_it(pair):
-    pair.page.set_viewport_size({"width": 360, "height": 800})
-    pair.settle()
-    assert pair.page.evaluate("document.documentElement.scrollWidth") <= 360
+@every_resting
+def test_a_phone_shows_all_of_it(resting):
+    resting.page.set_viewport_size({"width": 360, "height": 800})
+    resting.settle()
+    assert resting.page.evaluate("document.documentElement.scrollWidth") <= 360
     parts = "#one :is(input, select, button, svg, canvas, text, p, output, label)"
     outside = """(parts) => [...document.querySelectorAll(parts)].filter((e) => {
             const box = e.getBoundingClientRect();
             return box.width && (box.left < -0.5 || box.right > 360.5);
         }).map((e) => e.outerHTML.slice(0, 150))"""
-    assert pair.page.evaluate(outside, parts) == []
+    assert resting.page.evaluate(outside, parts) == []
     small = """() => [...document.querySelectorAll("#one svg text")].filter((e) => e.textContent.trim()
         && e.getClientRects().length && e.getBoundingClientRect().height < 9).map((e) => e.textContent)"""
-    assert pair.page.evaluate(small) == []
+    assert resting.page.evaluate(small) == []
 
 
 @every_pair
@@ -304,37 +332,37 @@ def test_on_a_phone_a_picture_that_moves_stays_in_view_while_its_slider_is_moved
     assert hidden == []
 
 
-@every_pair
-def test_each_begins_with_a_question(pair):
-    asked = pair.page.locator("#one .geo-ask")
+@every_resting
+def test_each_begins_with_a_question(resting):
+    asked = resting.page.locator("#one .geo-ask")
     assert asked.count() == 1
     assert asked.text_content().endswith("?")
-    box, first = asked.bounding_box(), pair.page.locator("#one :is(svg, input):visible").first.bounding_box()
+    box, first = asked.bounding_box(), resting.page.locator("#one :is(svg, input):visible").first.bounding_box()
     assert box["y"] < first["y"]
 
 
-@every_pair
-def test_a_dark_page_gets_light_ink(pair):
+@every_resting
+def test_a_dark_page_gets_light_ink(resting):
     look = "() => [getComputedStyle(document.querySelector('#one .geo')).color, drawing('one')]"
     ground = "() => getComputedStyle(document.querySelector('#one .geo')).backgroundColor"
-    light, white = pair.page.evaluate(look), pair.page.evaluate(ground)
-    pair.page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    pair.settle()
-    dark = pair.page.evaluate(look)
+    light, white = resting.page.evaluate(look), resting.page.evaluate(ground)
+    resting.page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    resting.settle()
+    dark = resting.page.evaluate(look)
     assert dark[0] != light[0]
-    assert pair.page.evaluate(ground) != white
-    if pair.page.locator("#one canvas").evaluate_all("(all) => all.some((e) => e.getClientRects().length)"):
+    assert resting.page.evaluate(ground) != white
+    if resting.page.locator("#one canvas").evaluate_all("(all) => all.some((e) => e.getClientRects().length)"):
         assert dark[1] != light[1]  # a canvas is painted anew
-    pair.page.evaluate("document.documentElement.dataset.theme = 'light'")
-    pair.settle()
-    assert pair.page.evaluate(look) == light
+    resting.page.evaluate("document.documentElement.dataset.theme = 'light'")
+    resting.settle()
+    assert resting.page.evaluate(look) == light
     # A notebook says it in another way, and where nothing is said the reader's own choice counts.
-    pair.page.emulate_media(color_scheme="dark")
-    pair.page.evaluate("delete document.documentElement.dataset.theme")
+    resting.page.emulate_media(color_scheme="dark")
+    resting.page.evaluate("delete document.documentElement.dataset.theme")
     for lab, wanted in ((" = 'true'", light), (" = 'false'", dark), ("", dark)):
-        pair.page.evaluate(f"{'' if lab else 'delete '}document.body.dataset.jpThemeLight{lab}")
-        pair.settle()
-        assert pair.page.evaluate(look)[0] == wanted[0], lab
+        resting.page.evaluate(f"{'' if lab else 'delete '}document.body.dataset.jpThemeLight{lab}")
+        resting.settle()
+        assert resting.page.evaluate(look)[0] == wanted[0], lab
 
 
 @every_pair

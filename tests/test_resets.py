@@ -262,9 +262,13 @@ def test_starts_are_those_of_documents_and_of_boundaries():
 # Powers from 4 on ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prompt", [1, 2, 5])
+@pytest.mark.parametrize("prompt", [1, 2])
 def test_early_tokens_of_the_fourth_power_keep_their_digits(prompt):  # CS-rec
     q, k, v = (torch.randn(1, 4000, 6, 16) for _ in range(3))
+    # Digits are lost where all keys so far stand across the query: of all heads the 160 where they do most.
+    cosines = torch.einsum("bhid,bhjd->bhij", *(t / t.norm(dim=-1, keepdim=True) for t in (q, k)))
+    worst_first = cosines.pow(4).tril().sum(-1).amin(-1)[0].argsort()[:160]
+    q, k, v = (t[:, worst_first] for t in (q, k, v))
     exact = attention_form(*(t.double() for t in (q, k, v)), 4).output
     parts = [slice(0, prompt), *(slice(i, i + 1) for i in range(prompt, 6))]
     state, worst = None, 0.0
@@ -273,7 +277,7 @@ def test_early_tokens_of_the_fourth_power_keep_their_digits(prompt):  # CS-rec
         attended, state = form(*(t[:, :, part] for t in (q, k, v)), 4, state=state)
         assert attended.output.dtype == attended.log_normaliser.dtype or state.S.dtype == torch.float64
         worst = max(worst, (attended.output - exact[:, :, part]).abs().max().item())
-    assert worst < 1e-4  # in float32 above 1e-2 in 4 heads of 1,000, up to 2
+    assert worst < 1e-4  # in float32 up to 2, and above 1e-2 in 4 heads of 1,000
 
 
 @pytest.mark.parametrize("case", ["loop", "short chunks", "packed", "forgetting"])
