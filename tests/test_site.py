@@ -1099,27 +1099,29 @@ def test_a_sound_tiny_book_builds_and_builds_again(tmp_path):
     assert "99 To come (planned) When?" in told
 
 
+ASTRAY = """\
+See [nowhere](nowhere.md), {ref}`there` and {prf:ref}`then`.
+
+By {cite}`nobody1999` and by RF-99 it holds."""
+
+
 @pytest.mark.parametrize(
-    ("broken", "complaint"),
+    ("broken", "complaints"),
     [
-        ({"code": "assert 1 + 1 == 3"}, "AssertionError"),
-        ({"text": "See [nowhere](nowhere.md)."}, "nowhere"),
-        ({"text": "See {ref}`nowhere`."}, "nowhere"),
-        ({"text": "See {prf:ref}`nowhere`."}, "nowhere"),
-        ({"text": "By {cite}`nobody1999`."}, "nobody1999"),
-        ({"text": "By RF-99 it holds."}, "unknown ledger id RF-99"),
-        ({"text": r"See $\frac{a$."}, "a formula cannot be read"),
-        ({"code": PLOT}, "no text alternative"),
-        ({"text": "![](../book/_static/cover.svg)"}, "no text alternative"),
+        ({"code": "assert 1 + 1 == 3"}, ["AssertionError"]),
+        ({"text": ASTRAY}, ["nowhere.md", "label: 'there'", "target not found: then", "nobody1999", "unknown ledger id RF-99"]),
+        ({"text": r"See $\frac{a$."}, ["a formula cannot be read"]),
+        ({"code": PLOT}, ["no text alternative"]),
+        ({"text": "![](../book/_static/cover.svg)"}, ["no text alternative"]),
     ],
-    ids=["cell", "page", "label", "theorem", "citation", "ledger-id", "formula", "plot", "picture"],
+    ids=["cell", "references", "formula", "plot", "picture"],
 )
-def test_a_broken_book_fails_twice_over_the_same_folder(tmp_path, broken, complaint):
+def test_a_broken_book_fails_twice_over_the_same_folder(tmp_path, broken, complaints):
     tiny_book(tmp_path, **broken)
     for _ in range(2):
         status, said = build(tmp_path)
         assert status != 0, said
-        assert complaint in said
+        assert [each for each in complaints if each not in said] == []
 
 
 BOXES = """\
