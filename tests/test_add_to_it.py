@@ -117,12 +117,10 @@ def test_a_new_chapter_has_what_is_asked_of_its_notebook(house):
     test_notebooks.test_the_first_code_cell_is_the_set_up(path)
     test_notebooks.test_a_notebook_starts_with_its_title_and_names_python3(path)
     test_notebooks.test_set_up_and_imports_fold_on_the_page(path)
-    code = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
-    for cell in code[1:]:
-        test_notebooks.test_a_cell_imports_only_what_readers_have(cell)
-        test_notebooks.test_a_cell_fits_a_screen(cell)
-        test_notebooks.test_a_check_asserts(cell)
-        test_notebooks.test_a_picture_has_a_text_alternative(cell)
+    test_notebooks.test_a_cell_imports_only_what_readers_have(path)
+    test_notebooks.test_a_cell_fits_a_screen(path)
+    test_notebooks.test_a_check_asserts(path)
+    test_notebooks.test_a_picture_has_a_text_alternative(path)
     test_notation.test_a_chapter_keeps_to_the_page(path)
     text = path.read_text("utf-8")
     assert text.count(":::{exercise}") == text.count("class: tip dropdown") == text.count("{solution-start}") == 5

@@ -61,13 +61,17 @@ def imports(text):
     return found
 
 
-def code_cells():
-    """Every code cell as a test's parameter, the set-up cells left out."""
-    return [
-        pytest.param(cell, id=f"{path.stem}-{cell['id']}")
-        for path in NOTEBOOKS
-        for cell in [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
-    ]
+def code_cells(path):
+    """A notebook's code cells, without the set-up."""
+    return [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
+
+
+def wrong(path, holds):
+    """The ids of the code cells of which something does not hold."""
+    return [cell["id"] for cell in code_cells(path) if not holds(cell)]
+
+
+every = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def test_there_are_chapters():
@@ -75,7 +79,7 @@ def test_there_are_chapters():
     assert all(re.fullmatch(r"\d\d_[a-z_]+", path.stem) for path in CHAPTERS)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@every
 def test_a_notebook_is_committed_without_outputs(path):
     for cell in load(path)["cells"]:
         if cell["cell_type"] == "code":
@@ -83,7 +87,7 @@ def test_a_notebook_is_committed_without_outputs(path):
             assert cell["execution_count"] is None
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@every
 def test_cell_ids_are_words_and_unique(path):
     ids = [cell["id"] for cell in load(path)["cells"]]
     assert len(ids) == len(set(ids))
@@ -91,13 +95,13 @@ def test_cell_ids_are_words_and_unique(path):
     assert all(re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]+", name) for name in ids), ids
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@every
 def test_the_first_code_cell_is_the_set_up(path):
     first = next(cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
     assert source(first) == setup_cell().setup_cell(), "run: make setup-cells"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@every
 def test_a_notebook_starts_with_its_title_and_names_python3(path):
     notebook = load(path)
     assert source(notebook["cells"][0]).startswith("# ")
@@ -111,16 +115,19 @@ def test_the_set_up_touches_neither_torch_nor_numpy():
     assert "-U" not in text
 
 
-@pytest.mark.parametrize("cell", code_cells())
-def test_a_cell_imports_only_what_readers_have(cell):
-    assert imports(source(cell)) <= ALLOWED
+@every
+def test_a_cell_imports_only_what_readers_have(path):
+    assert wrong(path, lambda cell: imports(source(cell)) <= ALLOWED) == []
 
 
-@pytest.mark.parametrize("cell", code_cells())
-def test_a_cell_fits_a_screen(cell):
-    lines = [line for line in source(cell).splitlines() if line.strip()]
-    assert len(lines) <= (MOST_LINES_OF_A_CHECK if "check" in tags(cell) else MOST_LINES)
-    assert max(map(len, lines)) <= WIDEST
+@every
+def test_a_cell_fits_a_screen(path):
+    def fits(cell):
+        lines = [line for line in source(cell).splitlines() if line.strip()]
+        most = MOST_LINES_OF_A_CHECK if "check" in tags(cell) else MOST_LINES
+        return len(lines) <= most and max(map(len, lines)) <= WIDEST
+
+    assert wrong(path, fits) == []
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
@@ -131,18 +138,22 @@ def test_set_up_and_imports_fold_on_the_page(path):
     assert "hide-input" in tags(second)
 
 
-@pytest.mark.parametrize("cell", code_cells())
-def test_a_check_asserts(cell):
-    if "check" in tags(cell):
-        # geolib.check raises by itself; everything else asserts.
-        assert re.search(r"\bassert|assert_close|\bcheck\(", source(cell))
+@every
+def test_a_check_asserts(path):
+    """By itself or by geolib.check, which raises."""
+    asserts = re.compile(r"\bassert|assert_close|\bcheck\(")
+    assert wrong(path, lambda cell: "check" not in tags(cell) or asserts.search(source(cell))) == []
 
 
-@pytest.mark.parametrize("cell", code_cells())
-def test_a_picture_has_a_text_alternative(cell):
-    if re.search(r"\bplt\.(show|subplots|figure)\b", source(cell)) and "no-picture" not in tags(cell):
-        alternative = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
-        assert len(alternative) >= 20, "say in the cell's metadata mystnb.image.alt what one would see"
+@every
+def test_a_picture_has_a_text_alternative(path):
+    """In the cell's metadata mystnb.image.alt: what one would see."""
+
+    def told(cell):
+        drawn = re.search(r"\bplt\.(show|subplots|figure)\b", source(cell)) and "no-picture" not in tags(cell)
+        return not drawn or len(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")) >= 20
+
+    assert wrong(path, told) == []
 
 
 def test_the_repositorys_address_is_one():
@@ -166,7 +177,7 @@ def test_the_repositorys_address_is_one():
         assert path.read_text("utf-8").count(address) == 1
 
 
-@pytest.mark.parametrize("cell", code_cells())
-def test_an_explorable_has_the_caption_of_its_still_and_no_other(cell):
-    if "from geolib.explorables import" in source(cell):
-        assert "mystnb" not in cell["metadata"]
+@every
+def test_an_explorable_has_the_caption_of_its_still_and_no_other(path):
+    drawn = "from geolib.explorables import"
+    assert wrong(path, lambda cell: drawn not in source(cell) or "mystnb" not in cell["metadata"]) == []
