@@ -1109,7 +1109,7 @@ By {cite}`nobody1999` and by RF-99 it holds."""
     ("broken", "complaints"),
     [
         ({"code": "assert 1 + 1 == 3"}, ["AssertionError"]),
-        ({"text": ASTRAY}, ["nowhere.md", "label: 'there'", "target not found: then", "nobody1999", "unknown ledger id RF-99"]),
+        ({"text": ASTRAY}, ["nowhere.md", "label: 'there'", "found: then", "nobody1999", "ledger id RF-99"]),
         ({"text": r"See $\frac{a$."}, ["a formula cannot be read"]),
         ({"code": PLOT}, ["no text alternative"]),
         ({"text": "![](../book/_static/cover.svg)"}, ["no text alternative"]),
