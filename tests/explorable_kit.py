@@ -106,7 +106,6 @@ def _fresh(browser, viewport):
         return browser.new_context(viewport=viewport, has_touch=True).new_page()
     page = _FREE.pop()
     page.goto("about:blank")
-    page.mouse.move(0, 0)
     page.emulate_media(color_scheme="light", reduced_motion="no-preference")
     page.set_viewport_size(viewport)
     return page

@@ -29,7 +29,7 @@ from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.papers import liere, liere_flops
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.models import ViT, patches
-from geolib.lie import Rays, entry_count, position_rotations, skew_matrix
+from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, spectrum, uniform_entries
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 16, "epochs": 2, "dropout": 0.2}
@@ -413,3 +413,13 @@ def test_the_table_of_operations_is_a_command(capsys, monkeypatch):
     monkeypatch.setattr(liere_flops.flop_rows, "__defaults__", (("tiny",), ("learned", "liere-8")))
     assert main(["table", "liere-flops"]) == 0
     assert "+0.491" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("row", "width"), [("liere-8", 8), ("liere-64", 24)])
+def test_an_equal_row_starts_with_the_rates_of_width_two_in_the_mean_square(row, width):  # LR-INIT
+    high = EXPERIMENTS["liere-cifar100"].variant(f"{row}.equal").options["scale"]
+    squares = {}
+    for each, scale in ((width, high), (2, 2 * math.pi)):
+        entries = uniform_entries(20_000 // each, entry_count(each), high=scale)
+        squares[each] = spectrum(skew_matrix(entries.double(), each)).square().mean()
+    assert squares[width] == pytest.approx(squares[2].item(), rel=0.03)

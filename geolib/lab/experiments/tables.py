@@ -92,25 +92,26 @@ def by_rate(
     scale: str,
     records: Iterable[Record],
     about: str,
-    trained: Callable[[Record], float],
-    judged: tuple[str, Callable[[Record], float | None]],
-    show: Callable[[Sequence[float]], str],
+    trained: tuple[Callable[[Record], float], Callable[[Sequence[float]], str]],
+    judged: tuple[str, Callable[[Record], float | None], Callable[[Sequence[float]], str]],
 ) -> Table:
     """A table of rows named METHOD@RATE: for each method what training ended with at each rate, and how it was judged.
 
-    A method's rate is that of the least training loss, which ``trained`` reads from a record. ``judged`` is the words
-    for what methods are then compared by, and what reads it; ``show`` makes a cell of the numbers of its seeds.
+    A method's rate is that of the least training loss. ``trained`` reads it from a record, and makes a cell of those of
+    some seeds; ``judged`` has words for what methods are then compared by, and the same two.
     """
+    (loss, show), (words, read, tell) = trained, judged
     cells = cells_of(experiment, scale, records)
     pairs = [(row.split("@"), experiment.sets(scale)[0]) for row in experiment.rows(scale)]
     rates, rows = list(dict.fromkeys(rate for (_, rate), _ in pairs)), []
     for method, dataset in dict.fromkeys((method, dataset) for (method, _), dataset in pairs):
         groups = [cells.get((f"{method}@{rate}", dataset), []) for rate in rates]
-        losses = [show([trained(record) for record in group]) for group in groups]
-        found = [[v for record in group if (v := judged[1](record)) is not None] for group in groups]
-        if any(groups):
-            rows.append([method, *losses, best_rate(groups, rates, trained), *map(show, found)])
-    header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"{judged[0]}, {r}" for r in rates)]
+        if not any(groups):
+            continue
+        found = [[v for record in group if (v := read(record)) is not None] for group in groups]
+        losses = [show([loss(record) for record in group]) for group in groups]
+        rows.append([method, *losses, best_rate(groups, rates, loss), *map(tell, found)])
+    header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"{words}, {rate}" for rate in rates)]
     title = f"{experiment.name} ({scale} scale): {about}"
     return Table(title, header, rows, provenance(experiment, scale, cells))
 

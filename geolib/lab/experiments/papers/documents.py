@@ -315,7 +315,7 @@ def _held_out(record: Record) -> float | None:
 def _rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Bits a byte of each method (rows) by learning rate: in the last part of training, and held out."""
     about = "bits a byte by learning rate, in the last part of training and held out"
-    return by_rate(experiment, scale, records, about, _train_bits, ("held out", _held_out), _bits)
+    return by_rate(experiment, scale, records, about, (_train_bits, _bits), ("held out", _held_out, _bits))
 
 
 RATES = Experiment(

@@ -75,9 +75,10 @@ CHOSEN = (
     "The paper gives no padding of its crops and no settings of RandAugment: crops are padded by 4 after RandAugment "
     "(2, 14), as in the authors' code. Its RoPE-Mixed is LieRE of width 2, started like the other widths; the row of "
     "RoPE-Mixed's own start is ours. Vectors of absolute positions start normal with deviation 1. VisionLLaMA turns by "
-    "whole positions with base 10000. LieRE64 is one block a head; the CPU scale's heads have 24 features. No learning "
-    "rate was tried on any of these methods: full settings are the paper's, the CPU scale has the digits'. Its images "
-    "and epochs were cut to the time there was; the size of the voxels and the noise on the clips were settled by "
+    "whole positions with base 10000. LieRE64 is one block a head; the small scales' heads have 24 features. No "
+    "learning rate was tried on any of these methods but at the laptop scale, for rows that say so (`liere-rates`): "
+    "full settings are the paper's, the others have the digits' rate. The CPU scale's images and epochs were cut to "
+    "the time there was; the size of the voxels and the noise on the clips were settled by "
     "short trials, LieRE8 among them."
 )
 
@@ -253,8 +254,9 @@ def rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
     def show(values: Sequence[float]) -> str:
         return spread(values, times=1, digits=3)
 
-    about = "training loss over the last epoch and top-1 test accuracy, by learning rate"
-    return by_rate(experiment, scale, records, about, loss, ("tested", lambda record: record.accuracy), show)
+    about = "training loss over the last epoch and top-1 test accuracy in %, by learning rate"
+    judged = "tested", lambda record: record.accuracy, spread
+    return by_rate(experiment, scale, records, about, (loss, show), judged)
 
 
 RATES = Experiment(
@@ -267,7 +269,7 @@ RATES = Experiment(
     settings={"smoke": SMOKE, "laptop": {**LAPTOP, "epochs": 3, "train_size": 20_000, "eval_every": 3}},
     seeds={"smoke": (0,), "laptop": (0,)},
     parts={
-        scale: [(row, dataset) for row, own in _RATED.items() if scale in own.settings]
+        scale: [(row, dataset) for row, variant in _RATED.items() if scale in variant.settings]
         for scale, dataset in (("smoke", SMALL), ("laptop", WHOLE))
     },
     chosen=CHOSEN,
