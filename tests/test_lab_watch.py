@@ -124,6 +124,16 @@ def test_a_run_that_fits_its_budget_ends_and_another_stops_in_time_and_says_whet
     assert seen == {"ended", "the time budget is spent", "given up"}
 
 
+def test_an_evaluation_two_savings_and_two_steps_are_kept_free():
+    """An evaluation at its mean so far, before the first one at a step's speed; half as long again, and one second."""
+    eye, run = Watch(Options()), SimpleNamespace(config=SimpleNamespace(batch=100), test_examples=300)
+    eye.saving_seconds, run.evaluation_seconds = 3.0, 8.0
+    run.metrics = [{"test_loss": 1.0}, {"train_loss": 1.0}, {"test_loss": 2.0}]
+    assert eye.reserve(run, 0.5) == 1 + 1.5 * 8 / 2 + 2 * 3 + 2 * 0.5
+    run.metrics = [{"train_loss": 1.0}]
+    assert eye.reserve(run, 0.5) == 1 + 1.5 * 0.5 * 300 / 100 + 2 * 3 + 2 * 0.5
+
+
 def test_the_speed_is_that_of_this_start_without_what_the_step_took_to_prepare(monkeypatch):
     clock = Clock(monkeypatch)
     run = Numbers(clock, step=1.0, preparing=50.0, epochs=4, begun=1)
