@@ -771,7 +771,7 @@ def test_a_damaged_record_is_named_and_the_others_are_not_lost(tmp_path, monkeyp
     words = ["run", experiment.name, "--scale", "smoke", "--only", "none/cifar10", "--quiet", *out]
     assert main(words) == 0
     (whole,) = read_all(tmp_path / "out")
-    config = experiment.config("full", "rope", "cifar10", 0)
+    config = experiment.config("laptop", "rope", "cifar10", 0)
     damaged = lab_records.path_of(config, experiment.name, tmp_path / "out")
     damaged.write_text("{")
     for command in (["table", experiment.name, "--scale", "smoke", *out], words):
@@ -782,7 +782,7 @@ def test_a_damaged_record_is_named_and_the_others_are_not_lost(tmp_path, monkeyp
         assert printed.err.count("\n") == 1
         assert str(damaged) in printed.err
         assert "delete it and run again" in printed.err
-    assert main(["pending", *out]) == 2
+    assert main(["pending", "--scale", "laptop", *out]) == 2
     printed = capsys.readouterr()
     assert str(damaged) in printed.err
     assert config.name in printed.out

@@ -161,8 +161,8 @@ def _commit(record: Record) -> str:
 
 
 def _short(value: float | None) -> float | None:
-    """Five significant digits: a page is no archive."""
-    return None if value is None else float(f"{value:.5g}")
+    """Four significant digits: a page is no archive."""
+    return None if value is None else float(f"{value:.4g}")
 
 
 def _one_of(name: str, value: Any, known: Iterable[str], beginning: bool = False) -> str:
