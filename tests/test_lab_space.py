@@ -27,8 +27,9 @@ from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import read_voxels
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.papers import liere, liere_flops
-from geolib.lab.experiments.tables import tables_of
+from geolib.lab.experiments.tables import best_rate, cells_of, tables_of
 from geolib.lab.models import ViT, patches
+from geolib.lab.records import read_all
 from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, spectrum, uniform_entries
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -423,3 +424,12 @@ def test_an_equal_row_starts_with_the_rates_of_width_two_in_the_mean_square(row,
         entries = uniform_entries(20_000 // each, entry_count(each), high=scale)
         squares[each] = spectrum(skew_matrix(entries.double(), each)).square().mean()
     assert squares[width] == pytest.approx(squares[2].item(), rel=0.03)
+
+
+def test_each_method_has_the_rate_that_the_records_give_it():
+    cells = cells_of(liere.RATES, "laptop", read_all())
+    rates = ("0.0015", "0.003", "0.006", "0.012")
+    for row in ("learned", "visionllama", "liere-2", "liere-8", "liere-64"):
+        groups = [cells[f"{row}@{rate}", "cifar100"] for rate in rates]
+        chosen = best_rate(groups, rates, lambda record: record.metrics[-1]["train_loss"])
+        assert liere.CIFAR100.config("laptop", liere.own(row), "cifar100", 0).lr == float(chosen)
