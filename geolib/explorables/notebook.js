@@ -5,6 +5,11 @@ import { beadsAt, broken, deviation, known, mean, spread, ticks } from "./series
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
+/** The runs as they are meant, from what travels: each with its head, which it shares with others. */
+export function unpack({ heads, runs }) {
+  return runs.map(({ head, ...rest }) => ({ ...heads[head], ...rest }));
+}
+
 /** Experiments with data set and scale, in the order of their first runs. */
 export function groups(runs) {
   return [...new Set(runs.map((run) => run.group))];
@@ -188,7 +193,14 @@ function finalTable(parent) {
 
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS);
-  const { change, read } = place;
+  const { change } = place;
+  let came = null, unpacked = [];
+  /** The state with its runs as they are meant; unpacked once for as long as no others come. */
+  const meant = (state) => {
+    if (state.runs !== came) [came, unpacked] = [state.runs, unpack(state.runs)];
+    return { ...state, runs: unpacked };
+  };
+  const read = () => meant(place.read());
   const whole = html("div", { class: "notebook", role: "group", "aria-label": "The lab notebook" }, place.root);
   const none = html("p", { class: "geo-say" }, place.root, "No record yet.");
   ask(whole, "Which method ends highest, and is its lead wider than its seeds are apart?");
@@ -241,7 +253,8 @@ function render({ model, el }) {
     });
     drawTable(state, group);
   };
-  place.start((state) => {
+  place.start((raw) => {
+    const state = meant(raw);
     whole.style.display = state.runs.length ? "" : "none";
     none.style.display = state.runs.length ? "none" : "";
     if (!state.runs.length) return;

@@ -17,7 +17,26 @@ from geolib.lab.files import RECORDED
 from geolib.lab.records import Record, read, record_files
 
 METRICS = ("test_accuracy", "test_loss", "train_loss")
+_SHARED = ("group", "title", "look", "device", "torch")  # what the runs of a method have in common travels once
 _KEYS = {"group", "name", "title", "look", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}
+
+
+def _pack(runs: list[dict[str, Any]], _: Any) -> dict[str, Any]:
+    """What travels of the runs: the heads that they share, and of each run the number of its head and the rest."""
+    heads = [{key: run[key] for key in _SHARED} for run in runs]
+    distinct = {str(head): head for head in heads}
+    number = {key: i for i, key in enumerate(distinct)}
+    rests = [{key: value for key, value in run.items() if key not in _SHARED} for run in runs]
+    return {
+        "heads": list(distinct.values()),
+        "runs": [{"head": number[str(head)]} | rest for head, rest in zip(heads, rests)],
+    }
+
+
+def _unpack(packed: dict[str, Any], _: Any) -> list[dict[str, Any]]:
+    """The runs that ``_pack`` sent."""
+    rests = [dict(run) for run in packed["runs"]]
+    return [packed["heads"][rest.pop("head")] | rest for rest in rests]
 
 
 class LabNotebook(Explorable):
@@ -51,7 +70,7 @@ class LabNotebook(Explorable):
 
     _esm = assemble("notebook.js")
 
-    runs: Any = traitlets.TraitType().tag(sync=True)
+    runs: Any = traitlets.TraitType().tag(sync=True, to_json=_pack, from_json=_unpack)
     experiment: Any = traitlets.TraitType("").tag(sync=True)
     metric = Choice("test_accuracy", METRICS)
     hidden: Any = traitlets.TraitType().tag(sync=True)
@@ -161,8 +180,8 @@ def _commit(record: Record) -> str:
 
 
 def _short(value: float | None) -> float | None:
-    """Four significant digits: a page is no archive."""
-    return None if value is None else float(f"{value:.4g}")
+    """Five significant digits: a page is no archive."""
+    return None if value is None else float(f"{value:.5g}")
 
 
 def _one_of(name: str, value: Any, known: Iterable[str], beginning: bool = False) -> str:
