@@ -23,6 +23,7 @@ from geolib.lab.analysis import (
     mean_shift_deviation,
     model_at_start,
     moved_accuracy,
+    rescaled_accuracy,
     resized,
     room,
     shuffle_patches,
@@ -30,6 +31,7 @@ from geolib.lab.analysis import (
     without_order,
 )
 from geolib.lab.models import ViT, patches
+from geolib.lab.training import DocumentRun
 from geolib.lie import nearest_commuting, skew_matrix, upper_entries
 from geolib.rotations import grid_positions
 
@@ -57,10 +59,12 @@ def test_planted_scales_are_read_back():  # RF-6a
     assert_close(learned_scales(model), s[None])
 
 
-def test_planted_scales_of_each_layer_are_read_back():  # RF-6a
-    model = model_of("riemannformer", per_layer=True)
+@pytest.mark.parametrize("outside", [None, {}, {"per_layer": True}])
+def test_planted_scales_of_each_layer_are_read_back_inside_focusing_too(outside):  # RF-6a
+    wrapped = {} if outside is None else {"lf": outside}
+    model = model_of("riemannformer" + "+lf" * len(wrapped), per_layer=True, **wrapped)
     w = torch.randn(3, 2, 2)
-    for own, values in zip(model.encoding.layers, w):
+    for own, values in zip((model.encoding.encoding if wrapped else model.encoding).layers, w):
         own.raw_scale.data = values
     assert_close(learned_scales(model), w.exp() / (w.exp() + 0.1))
 
@@ -217,6 +221,10 @@ def test_how_far_a_head_looks_does_not_depend_on_where_the_picture_stands():
 # Shuffled patches ---------------------------------------------------------------------------------------------------
 
 
+def test_patches_are_shuffled_where_the_images_are():
+    assert shuffle_patches(torch.zeros(2, 1, 4, 4, device="meta"), 2).device.type == "meta"
+
+
 def test_shuffling_moves_patches_and_keeps_their_pixels():
     images = torch.arange(2 * 3 * 8 * 4).reshape(2, 3, 8, 4)
     shuffled = shuffle_patches(images, 2, torch.Generator().manual_seed(1))
@@ -242,19 +250,19 @@ def test_a_model_without_positions_keeps_its_accuracy_and_others_do_not():  # RF
         assert accuracy == shuffled_accuracy(model, images, labels, seed=3)
 
 
-def finished_run(method, shifts=(), blank=0, **options):
+def finished_run(method, shifts=(), resolutions=(), blank=0, shape=SHAPE, **options):
     """As much of a run as the analysis asks for: a model, its test images as stored, its scores."""
-    model = model_of(method, **options)
-    images = torch.randint(1, 256, (60, *SHAPE), dtype=torch.uint8)
-    images[:, :, SHAPE[1] - blank :], images[:, :, :, SHAPE[2] - blank :] = 0, 0
+    model = model_of(method, shape=shape, **options)
+    images = torch.randint(1, 256, (60, *shape), dtype=torch.uint8)
+    images[:, :, shape[1] - blank :], images[:, :, :, shape[2] - blank :] = 0, 0
 
     def scores(images):
         return model(images.double() / 255)
 
     model.head.bias.data -= scores(images).mean(0).detach()  # so that the classes come up evenly
-    config = Config("digits", method, options, shifts=shifts)
-    labels = scores(images).argmax(1)
-    return types.SimpleNamespace(model=model, config=config, scores=scores, test_images=images, test_labels=labels)
+    made = {"model": model, "config": Config("digits", method, options, shifts=shifts, resolutions=resolutions)}
+    stored = {"test_images": images, "test_labels": scores(images).argmax(1)}
+    return types.SimpleNamespace(scores=scores, data=types.SimpleNamespace(shape=shape), **made, **stored)
 
 
 # Moved --------------------------------------------------------------------------------------------------------------
@@ -307,6 +315,12 @@ def test_draws_that_records_rest_on_stay_as_they_are():
     model, learned, seen = model_of("liere", block=4), model_of("learned").encoding, []
     model.encoding.generators.data = torch.sin(torch.arange(144.0)).reshape(3, 2, 2, 2, 6)
     assert mean_shift_deviation(model) == pytest.approx(0.03245595, rel=1e-5)
+    run, shaken = block_run(), []
+    lie = run.model.encoding
+    lie.generators.data = torch.sin(torch.arange(float(lie.generators.numel()))).reshape(lie.generators.shape)
+    run.scores = lambda part: shaken.append(lie.generators.detach().clone()) or torch.zeros(len(part), 10)
+    without_order(run)
+    assert shaken[-1].flatten()[:3].tolist() == pytest.approx([-0.0947209, 0.744519, 0.888215], rel=1e-3)
     bag = model_of("none", patch=1, shape=(1, 4, 4))
     bag.forward = lambda images: seen.append(images) or torch.zeros(1, 10)
     shuffled_accuracy(bag, torch.arange(16.0).reshape(1, 1, 4, 4), torch.zeros(1))
@@ -384,6 +398,25 @@ def test_a_record_keeps_the_accuracy_at_every_shift():
     assert kept["moved_accuracy"] == [moved_accuracy(run, shift) for shift in (1, 2, 3, 9)]
     assert kept["carried_accuracy"] == [carried_accuracy(run, shift) for shift in (1, 2)]
     assert "carried_accuracy" not in after_training(finished_run("sinusoidal", shifts=[1]))
+
+
+def test_volumes_are_moved_and_not_carried():
+    run = finished_run("none", shifts=[1], shape=(1, 4, 4, 4))
+    assert set(after_training(run)) == {"shuffled_accuracy", "moved_accuracy"}
+
+
+def test_a_record_keeps_the_accuracy_at_every_resolution_by_both_rules():  # LR-F2
+    run = finished_run("sinusoidal", resolutions=[6, 12])
+    kept, sizes = after_training(run), (6, 12)
+    assert kept["extended_accuracy"] == [extended_accuracy(run, pixels) for pixels in sizes]
+    assert kept["rescaled_accuracy"] == [rescaled_accuracy(run, pixels) for pixels in sizes]
+    assert kept["extended_accuracy"] != kept["rescaled_accuracy"]
+
+
+def test_of_a_run_on_documents_a_record_keeps_what_reading_tells(monkeypatch):
+    monkeypatch.setattr(analysis, "after_reading", lambda run: {"of": run})
+    run = DocumentRun.__new__(DocumentRun)
+    assert after_training(run) == {"of": run}
 
 
 def test_what_is_kept_after_training_fits_in_json():

@@ -7,6 +7,7 @@ import math
 import random
 import re
 import signal
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import torch
 
 from geolib.lab import watch
 from geolib.lab.config import Options
+from geolib.lab.files import LabError
 from geolib.lab.watch import Diverged, Stopped, Watch
 
 
@@ -145,6 +147,41 @@ def test_the_speed_is_that_of_this_start_without_what_the_step_took_to_prepare(m
         run.go(Watch(Options(quiet=True, time_budget=70.0)))
 
 
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (30.0, "the time budget is spent after epoch 2, step 8 of 10"),  # the rest takes just what is left
+        (27.0, "given up after epoch 0, step 3 of 10: the rest takes about 27 s and 24 s are left"),
+    ],
+)
+def test_what_takes_just_the_time_there_is_counts_as_fitting(monkeypatch, budget, says):
+    reason = stopped(Numbers(Clock(monkeypatch)), Watch(Options(quiet=True, time_budget=budget)))
+    assert (str(reason), reason.keep) == (says, True)
+
+
+def test_the_bar_starts_where_the_run_does_and_shows_the_figures_of_the_step_it_has_reached(monkeypatch, capsys):
+    run = Numbers(Clock(monkeypatch), begun=1)
+    run.losses = torch.arange(1.0, 11.0)
+    monkeypatch.setattr(Numbers, "progress", property(lambda self: self.done))
+    run.go(Watch(Options()))
+    begun, *drawn = (line.strip() for line in re.split(r"[\r\n]", capsys.readouterr().err) if line.strip())
+    assert re.fullmatch(r"digits none seed 4: +33%\|.{10}\| 10\.0/30\.0 \[00:00<\?, \? images/s\]", begun)
+    form = r"digits none seed 4: +\d+%\|.{10}\| (\d+)\.0/30\.0 \[.*(?<= )images/s, epoch=([23])/3, loss=(\d+)\.000\]"
+    told = {tuple(map(int, re.fullmatch(form, line).groups())) for line in drawn}
+    # The last step of an epoch is looked at before the epoch counts as done, and after.
+    wanted = {
+        (done, epoch, (done - 1) % 10 + 1) for done in range(11, 31) for epoch in ((done - 1) // 10 + 1, done // 10 + 1)
+    }
+    assert told == {(done, min(epoch, 3), loss) for done, epoch, loss in wanted}
+
+
+def test_without_tqdm_a_bar_is_refused_and_no_bar_is_not(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(LabError, match=r"^the progress bar needs tqdm: pip install tqdm, or ask for quiet$"):
+        Numbers(Clock(monkeypatch)).go(Watch(Options()))
+    assert Numbers(Clock(monkeypatch)).go(Watch(Options(quiet=True))) == 30
+
+
 @pytest.mark.parametrize("every", [0.0, 2.5, 15.0])
 def test_little_is_lost_and_losses_are_looked_at_each_second_and_after_each_epoch(monkeypatch, tmp_path, every):
     run = Numbers(Clock(monkeypatch), step=0.4, saving=0.2)
@@ -192,16 +229,20 @@ def test_a_signal_stops_after_the_step_and_a_second_one_does_what_it_did_before(
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kept", ["before", "now", ""])
 def test_a_loss_that_is_not_finite_says_from_where_to_go_on(monkeypatch, tmp_path, kept):
-    run, path = Numbers(Clock(monkeypatch)), tmp_path / "run.pt"
+    run, path = Numbers(Clock(monkeypatch), begun=1), tmp_path / "run.pt"
 
     def fail():
-        if run.done == 14:
+        if run.done == 24:
             raise Diverged("the loss is nan")
 
     run.check_finite = fail
-    good = rf"the last good checkpoint is {path} \(epoch 1, step 2\)" if kept else "there is no checkpoint yet"
-    watching = Watch(Options(quiet=True, checkpoint=path if kept else None, checkpoint_seconds=12))
+    if kept == "before":
+        path.touch()
+    where = "epoch 2, step 2" if kept == "now" else "epoch 1, step 0"
+    good = rf"the last good checkpoint is {path} \({where}\)" if kept else "there is no checkpoint yet"
+    options = Options(quiet=True, checkpoint=path if kept else None, checkpoint_seconds=12 if kept == "now" else 99)
+    watching = Watch(options)
     with pytest.raises(Diverged, match=rf"^the loss is nan; {good}; try a smaller lr or a longer warm-up$"):
         run.go(watching)

@@ -95,10 +95,15 @@ def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
 
 def _generators(model: ViT) -> Tensor | None:
     """LieRE's generators per patch, (layers or 1, heads or 1, blocks, axes, width, width), float64 on the CPU."""
-    lie = next((encoding for encoding in _nested(model.encoding, 0) if isinstance(encoding, LieRE)), None)
+    lie = _lie(model)
     if lie is None:
         return None
     return lie.skew().detach().cpu().double() / lie.unit.cpu().double()[:, None, None]
+
+
+def _lie(model: ViT) -> LieRE | None:
+    """The model's LieRE, which has the generators of all layers."""
+    return next((module for module in model.encoding.modules() if isinstance(module, LieRE)), None)
 
 
 def model_at_start(run: Run) -> ViT:
@@ -305,7 +310,7 @@ def without_order(run: Run) -> dict[str, Any]:
 
     Source: LR-SHIFT.
     """
-    lie = next((encoding for encoding in _nested(run.model.encoding, 0) if isinstance(encoding, LieRE)), None)
+    lie = _lie(run.model)
     if lie is None or lie.width == 2:
         return {}
     trained = lie.generators

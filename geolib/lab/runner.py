@@ -97,6 +97,8 @@ class Machine:
 
         def alone(record: Record) -> Record:
             jobs = record.engine.get("jobs", 1)
+            if jobs == 1:
+                return record
             return replace(record, wall_seconds=record.wall_seconds * self.shared(jobs) / jobs)
 
         return estimate(config, map(alone, records), self.name, self.speed, kind)

@@ -69,7 +69,6 @@ class Watch:
         self.started = self.looked = self.saved = time.monotonic()
         self.saving_seconds = 0.0
         self.judged = False  # whether the run was found to fit the budget
-        self.last_good = ""  # where the checkpoint stands
         self.signals = ExitStack()
         self.asked: list[int] = []
         self.bar: Any = None
@@ -92,7 +91,7 @@ class Watch:
     def begin(self, run: Any) -> None:
         """Start the bar and the measurement of speed."""
         self.first_done, self.first_seconds = run.done, run.seconds
-        self.last_good = f" (epoch {run.epoch}, step {run.step})"
+        self.last_good = f" (epoch {run.epoch}, step {run.step})"  # where the checkpoint stands
         if not self.quiet:
             try:
                 from tqdm import tqdm  # plain text: a widget would be dead on a static page
@@ -100,7 +99,7 @@ class Watch:
                 raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
             label = f"{run.config.dataset} {run.config.method} seed {run.config.seed}"
             layout = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": f" {run.unit}", "unit_scale": True}
-            self.bar = tqdm(total=run.progress_total, initial=run.progress, desc=label, mininterval=0, **layout)
+            self.bar = tqdm(total=run.progress_total, initial=run.progress, desc=label, **layout)
 
     def after_step(self, run: Any) -> None:
         """Look at the loss, save, or stop, each when it is time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -174,10 +174,12 @@ def counted(config: Config) -> tuple[int, int]:
     """Operations of a forward and backward pass of a model, and the numbers that they write for one image.
 
     Views are not counted: they do no work. Neither are the loss and the optimiser, which are the same for all. A narrow
-    model is counted, for its operations are those of a wide one and what they write grows with the width.
+    model is counted, for its operations are those of a wide one and what they write grows with the width; and only with
+    one layer and with two, for each further layer adds what the second added.
     """
     narrow = _narrow(config)
-    operations, numbers = _counted(narrow.canonical)
+    one, two = (_counted(replace(narrow, layers=layers).canonical) for layers in (1, 2))
+    operations, numbers = (first + (config.layers - 1) * (second - first) for first, second in zip(one, two))
     longer = (config.context or 1) / (narrow.context or 1)  # what a long window writes grows with its tokens
     return operations, round(numbers * longer * config.width / narrow.width)
 
@@ -187,6 +189,7 @@ def _counted(canonical: str) -> tuple[int, int]:
     config = Config.from_dict(json.loads(canonical))
     shape = DATASETS[config.dataset].shape
     with torch.random.fork_rng():
+        torch.manual_seed(0)  # how often an exponential squares depends on the generators drawn
         model = GPT(config) if config.is_read else ViT(config, shape, 10)
         inputs = torch.zeros(1, config.context or 1, dtype=torch.long) if config.is_read else torch.zeros(1, *shape)
         with Counting() as counting:
