@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from geolib.encodings import is_name
-from geolib.lab import causal
 from geolib.lab.config import Config
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments.text import Table
@@ -87,8 +85,7 @@ class Experiment:
         The ledger's id of the paper's table.
     datasets : sequence of str
     methods : mapping
-        From a row's name to its title. The name is that of a method, or a key of ``variants``; a row whose method
-        ``geolib.encodings.build`` does not know has no runs.
+        From a row's name to its title. The name is that of a method, or a key of ``variants``.
     settings : mapping
         From a scale to the fields of Config that are the same for all its runs.
     seeds : mapping
@@ -138,7 +135,7 @@ class Experiment:
         return [scale for scale in SCALES if scale in self.seeds]
 
     def pairs(self, scale: str) -> list[tuple[str, str]]:
-        """Every (row, data set) of a scale whose method exists; LabError for a scale that is not there.
+        """Every (row, data set) of a scale; LabError for a scale that is not there.
 
         The paper's own rows come first, unless ``parts`` gives the order.
         """
@@ -146,13 +143,16 @@ class Experiment:
             raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
         if scale not in self.seeds:
             raise LabError(f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}")
-        published = {row for row, _ in self.paper}
-        usual = [(row, dataset) for dataset in self.datasets for row in self.methods]
-        ordered = self.parts.get(scale) or sorted(usual, key=lambda pair: pair[0] not in published)
-        return [(row, dataset) for row, dataset in ordered if self.is_known(row)]
+        if scale in self.parts:
+            return list(self.parts[scale])
+        return sorted([(row, dataset) for dataset in self.datasets for row in self.methods], key=self._is_ours)
+
+    def _is_ours(self, run: tuple[Any, ...]) -> bool:
+        """Whether the paper has no number for a run's row, its first entry."""
+        return run[0] not in {row for row, _ in self.paper}
 
     def rows(self, scale: str) -> list[str]:
-        """The rows of a scale's table, in the table's order, with those whose method is still missing."""
+        """The rows of a scale's table, in the table's order."""
         chosen = {row for row, _ in self.parts.get(scale, ())}
         return [row for row in self.methods if not chosen or row in chosen]
 
@@ -165,11 +165,6 @@ class Experiment:
         """What a row runs: its entry in ``variants``, or the method of its name."""
         return self.variants.get(row, Variant(row))
 
-    def is_known(self, row: str) -> bool:
-        """Whether the library has the row's method."""
-        method = self.variant(row).method
-        return is_name(method) or method in causal.METHODS
-
     def config(self, scale: str, row: str, dataset: str, seed: int) -> Config:
         """One run."""
         own = self.variant(row)
@@ -177,19 +172,15 @@ class Experiment:
         return Config(dataset=dataset, method=own.method, seed=seed, **settings)
 
     def configs(self, scale: str, seeds: Sequence[int] | None = None) -> list[Config]:
-        """All runs of a scale whose method exists.
+        """All runs of a scale, the first seed of every cell before the second of any.
 
-        The paper's own rows come first, and in them the first seed of every cell before the second of any.
+        The paper's own rows come first with all their seeds, unless ``parts`` gives the order.
         """
-        pairs, published = self.pairs(scale), {row for row, _ in self.paper}
-        own = scale in self.parts  # these are in order as they are
-        groups = [pairs] if own else [[p for p in pairs if (p[0] in published) is first] for first in (True, False)]
-        return [
-            self.config(scale, row, dataset, seed)
-            for group in groups
-            for seed in (self.seeds[scale] if seeds is None else seeds)
-            for row, dataset in group
-        ]
+        pairs = self.pairs(scale)
+        runs = [(*pair, seed) for seed in (self.seeds[scale] if seeds is None else seeds) for pair in pairs]
+        if scale not in self.parts:
+            runs.sort(key=self._is_ours)
+        return [self.config(scale, *run) for run in runs]
 
     def stages(
         self, scale: str, records: Sequence[Record], seeds: Sequence[int] | None, words: Sequence[str]
@@ -212,8 +203,6 @@ class Experiment:
             if part not in self.methods and part not in methods and part not in self.datasets:
                 names = dict.fromkeys((*self.methods, *sorted(methods), *self.datasets))
                 raise LabError(f"--only {part!r}: there are {', '.join(names)}")
-            if part in self.methods and not self.is_known(part):
-                raise LabError(f"--only {part!r}: this method is not in the library yet")
         picks = [set(word.split("/")) for word in words]
         places = {cell: place for scale in self.scales for cell, place in self.cells(scale).items()}
         return [c for c in configs if not picks or any(pick <= self._names(c, places) for pick in picks)]
