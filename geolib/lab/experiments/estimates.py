@@ -101,12 +101,9 @@ def estimate(
     for words, found in kinds:
         if found:
             ratio = statistics.median(r.wall_seconds / assumed_seconds(r.config, speed) for r in found)
-            return Estimate(expected * ratio, f"{words}, measured here ({_runs(len(found))})")
+            runs = f"{len(found)} run{'s' if len(found) > 1 else ''}"
+            return Estimate(expected * ratio, f"{words}, measured here ({runs})")
     return Estimate(expected, "assumed speeds, nothing measured here")
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count > 1 else ''}"
 
 
 def _method(config: Config) -> tuple[Any, ...]:
@@ -127,13 +124,9 @@ def assumed_seconds(config: Config, speed: Speed) -> float:
     tested = min(config.test_size or _TEST_IMAGES, _TEST_IMAGES, images)
     evaluations = -(-config.epochs // config.eval_every)
     steps = config.epochs * -(-images // config.batch) + evaluations * tested / config.batch / 3
-    return speed.preparing + steps * step_seconds(config, speed)
-
-
-def step_seconds(config: Config, speed: Speed) -> float:
-    """The time of a training step under assumed speeds."""
     operations, numbers = counted(config)
-    return flops(config) / speed.flops + operations * speed.operation + numbers * config.batch * speed.number
+    step = flops(config) / speed.flops + operations * speed.operation + numbers * config.batch * speed.number
+    return speed.preparing + steps * step
 
 
 def flops(config: Config) -> float:

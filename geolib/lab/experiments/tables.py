@@ -9,7 +9,7 @@ from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Pipeline
 from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
-from geolib.lab.experiments.text import Table
+from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 
 # The records of one row and data set.
@@ -64,8 +64,13 @@ def provenance(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     seeds = sorted({record.config.seed for record in runs})
     alone = ", and a number without it is one seed's" if {1} < {len(group) for group in cells.values()} else ""
     notes = [f"± is over the seeds {seeds}{alone}."] if runs else []
-    notes += [f"Ran on {device}." for device in sorted({f"{r.device} ({r.precision})" for r in runs})]
+    notes += [f"Ran on {device}." for device in devices_of(cells)]
     return [to_come(experiment, scale, cells), *notes]
+
+
+def devices_of(cells: Cells) -> list[str]:
+    """The devices of all records, each with its precision."""
+    return sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
 
 
 def by_row(
@@ -92,15 +97,15 @@ def by_rate(
     scale: str,
     records: Iterable[Record],
     about: str,
-    trained: tuple[Callable[[Record], float], Callable[[Sequence[float]], str]],
+    trained: Callable[[Record], float],
     judged: tuple[str, Callable[[Record], float | None], Callable[[Sequence[float]], str]],
 ) -> Table:
     """A table of rows named METHOD@RATE: for each method what training ended with at each rate, and how it was judged.
 
-    A method's rate is that of the least training loss. ``trained`` reads it from a record, and makes a cell of those of
-    some seeds; ``judged`` has words for what methods are then compared by, and the same two.
+    A method's rate is that of the least training loss, which ``trained`` reads from a record. ``judged`` has words for
+    what methods are then compared by, reads that from a record, and makes a cell of what some seeds have.
     """
-    (loss, show), (words, read, tell) = trained, judged
+    words, read, tell = judged
     cells = cells_of(experiment, scale, records)
     pairs = [(row.split("@"), experiment.sets(scale)[0]) for row in experiment.rows(scale)]
     rates, rows = list(dict.fromkeys(rate for (_, rate), _ in pairs)), []
@@ -109,8 +114,8 @@ def by_rate(
         if not any(groups):
             continue
         found = [[v for record in group if (v := read(record)) is not None] for group in groups]
-        losses = [show([loss(record) for record in group]) for group in groups]
-        rows.append([method, *losses, best_rate(groups, rates, loss), *map(tell, found)])
+        losses = [spread([trained(record) for record in group], times=1, digits=3) for group in groups]
+        rows.append([method, *losses, best_rate(groups, rates, trained), *map(tell, found)])
     header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"{words}, {rate}" for rate in rates)]
     title = f"{experiment.name} ({scale} scale): {about}"
     return Table(title, header, rows, provenance(experiment, scale, cells))
@@ -216,8 +221,7 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     compared = [dataset for dataset in _recorded_sets(experiment, cells) if printed.count(dataset) > 1]
     notes += [ordering(experiment, dataset, cells) for dataset in compared]
     notes += _sampling(cells)
-    devices = sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
-    if devices:
+    if devices := devices_of(cells):
         notes.append("Ran on " + "; ".join(devices) + ".")
     return notes
 

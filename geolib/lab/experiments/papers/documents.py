@@ -102,16 +102,6 @@ def grid() -> tuple[dict[str, str], dict[str, Variant], dict[str, list[tuple[str
     return titles, variants, parts
 
 
-def _method_and_context(row: str) -> tuple[str, int]:
-    """The two parts of a row's name.
-
-    >>> _method_and_context("sympow+gates@256")
-    ('sympow+gates', 256)
-    """
-    method, _, context = row.rpartition("@")
-    return method, int(context)
-
-
 _bits = partial(spread, times=1, digits=3)
 
 
@@ -123,13 +113,19 @@ def _train_bits(record: Record) -> float:
     return record.metrics[-1]["train_loss"] / math.log(2)
 
 
-def at_context(record: Record, context: int) -> float | None:
+def at_context(record: Record, context: int, key: str = "bits") -> float | None:
     """Bits a byte on the documents tested on, read in windows of a context; None where the record has none.
 
-    All contexts read the same bytes, so the numbers of one record differ by the context alone.
+    All contexts read the same bytes, so the numbers of one record differ by the context alone. ``key`` may also be
+    "bits_current_N": with the frequencies of the context that is read.
     """
     found = record.learned["extrapolation"]
-    return dict(zip(found["contexts"], found["bits"])).get(context)
+    return dict(zip(found["contexts"], found[key])).get(context)
+
+
+def _all_at(records: Iterable[Record], context: int, key: str = "bits") -> list[float]:
+    """``at_context`` of those records that have it."""
+    return [bits for record in records if (bits := at_context(record, context, key)) is not None]
 
 
 def context_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -138,14 +134,13 @@ def context_table(experiment: Experiment, scale: str, records: Iterable[Record])
     Source: CS-F1.
     """
     cells = cells_of(experiment, scale, records)
-    places = [_method_and_context(row) for row in experiment.rows(scale)]
-    contexts = sorted({context for _, context in places})
+    places = [row.split("@") for row in experiment.rows(scale)]
+    contexts = sorted({int(context) for _, context in places})
     rows = []
     for method in dict.fromkeys(method for method, _ in places):
         found = [cells.get((f"{method}@{context}", DATA), []) for context in contexts]
         if any(found):
-            bits = [[b for r in group if (b := at_context(r, c)) is not None] for group, c in zip(found, contexts)]
-            rows.append([method, *(_bits(each) for each in bits)])
+            rows.append([method, *(_bits(_all_at(group, context)) for group, context in zip(found, contexts))])
     title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by training context"
     notes = ["Each model is tested at the context it was trained at; all of them on the same bytes."]
     if any(row[0].endswith("-4") for row in rows):
@@ -167,12 +162,7 @@ def extrapolation_table(experiment: Experiment, scale: str, records: Iterable[Re
     rows = []
     for row, group in found.items():
         for key, name in (("bits", experiment.methods[row]), ("bits_current_N", "    N of each context")):
-            values = []
-            for context in contexts:
-                told = [
-                    dict(zip(r.learned["extrapolation"]["contexts"], r.learned["extrapolation"][key])) for r in group
-                ]
-                values.append([each[context] for each in told if each.get(context) is not None])
+            values = [_all_at(group, context, key) for context in contexts]
             if any(values):
                 rows.append([name, *map(_bits, values)])
     title = f"{experiment.name} ({scale} scale): bits a byte on held-out books, by the context that is read"
@@ -189,9 +179,9 @@ def _ablation_table(experiment: Experiment, scale: str, records: Iterable[Record
         context = group[0].config.context or 1
         first = [record.metrics[0]["train_loss"] / math.log(2) for record in group]
         last = [_train_bits(record) for record in group]
-        own, further = ([b for r in group if (b := at_context(r, c)) is not None] for c in (context, 4 * context))
         numbers = group[0].learned["state_numbers"]
-        return [*map(_bits, (first, last, own, further)), "grows" if numbers is None else f"{numbers:,}"]
+        columns = first, last, _all_at(group, context), _all_at(group, 4 * context)
+        return [*map(_bits, columns), "grows" if numbers is None else f"{numbers:,}"]
 
     about = "bits a byte, and the numbers that are carried from byte to byte"
     header = ["method", "training, first part", "training, last part", "held out", "at 4 times the context", "state"]
@@ -292,41 +282,39 @@ ABLATIONS = Experiment(
 # byte is read twice, so that is a loss on new text, and not on the books held out, where methods are then compared at
 # their rates, by the rule of verdicts, for 0.05 bits.
 _RATES = {"smoke": (3e-3,), "cpu": (1e-3, 2e-3, 4e-3)}
-_RATED = ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "sympow+gates", "conformal-sympow")
+_RATED_ROWS = ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "sympow+gates", "conformal-sympow")
 
 
-def _rated() -> dict[str, Variant]:
-    """Every method at every rate, METHOD@RATE, in the setting of the ablations; two at smoke scale."""
-    variants = {}
-    for rate in _RATES["cpu"]:
-        for row in _RATED:
-            apart = _TAKEN_APART[row][1] if row in _TAKEN_APART else _at_cpu(row)
-            variants[f"{row}@{rate:g}"] = replace(apart, settings={"cpu": {**apart.settings["cpu"], "lr": rate}})
-    for row in ("softmax", "sympow"):
-        smoke = _TAKEN_APART[row][1]
-        variants[f"{row}@{_RATES['smoke'][0]:g}"] = replace(smoke, settings={"smoke": smoke.settings["smoke"]})
-    return variants
+def _at_rate(row: str, scale: str, rate: float) -> Variant:
+    """A row of the ablations at one scale, at a rate."""
+    apart = _TAKEN_APART[row][1] if row in _TAKEN_APART else _at_cpu(row)
+    return replace(apart, settings={scale: {**apart.settings[scale], "lr": rate}})
 
 
-def _held_out(record: Record) -> float | None:
-    return at_context(record, record.config.context or 1)
+# Every method at every rate, METHOD@RATE; two at smoke scale.
+_RATED = {f"{row}@{rate:g}": _at_rate(row, "cpu", rate) for rate in _RATES["cpu"] for row in _RATED_ROWS}
+_RATED |= {f"{row}@{rate:g}": _at_rate(row, "smoke", rate) for rate in _RATES["smoke"] for row in ("softmax", "sympow")}
 
 
 def _rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Bits a byte of each method (rows) by learning rate: in the last part of training, and held out."""
+
+    def held_out(record: Record) -> float | None:
+        return at_context(record, record.config.context or 1)
+
     about = "bits a byte by learning rate, in the last part of training and held out"
-    return by_rate(experiment, scale, records, about, (_train_bits, _bits), ("held out", _held_out, _bits))
+    return by_rate(experiment, scale, records, about, _train_bits, ("held out", held_out, _bits))
 
 
 RATES = Experiment(
     name="sympow-rates",
     about="a learning rate for each method, chosen alike, at one context: softmax, gates, powers, linear attention",
     datasets=(DATA,),
-    methods={row: row.replace("@", " at rate ") for row in _rated()},
-    variants=_rated(),
+    methods={row: row.replace("@", " at rate ") for row in _RATED},
+    variants=_RATED,
     settings=SETTINGS,
     seeds={"smoke": (0,), "cpu": (0, 1, 2)},
-    parts={scale: [(row, DATA) for row, own in _rated().items() if scale in own.settings] for scale in _RATES},
+    parts={scale: [(row, DATA) for row, own in _RATED.items() if scale in own.settings] for scale in _RATES},
     importance=2,
     tabulate=_rates_table,
 )

@@ -247,16 +247,9 @@ _RATED = {
 
 def rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """Training loss over the last epoch and test accuracy of each method (rows) by learning rate."""
-
-    def loss(record: Record) -> float:
-        return record.metrics[-1]["train_loss"]
-
-    def show(values: Sequence[float]) -> str:
-        return spread(values, times=1, digits=3)
-
     about = "training loss over the last epoch and top-1 test accuracy in %, by learning rate"
     judged = "tested", lambda record: record.accuracy, spread
-    return by_rate(experiment, scale, records, about, (loss, show), judged)
+    return by_rate(experiment, scale, records, about, lambda record: record.metrics[-1]["train_loss"], judged)
 
 
 RATES = Experiment(
@@ -329,16 +322,17 @@ def share_table(experiment: Experiment, scale: str, records: Iterable[Record]) -
 
     Source: LR-F3b.
     """
-    cells = {row: found for (row, _), found in cells_of(experiment, scale, records).items()}
-    shares = [share for share in SHARES if any(share_row(row, share) in cells for row in _SHARED_ROWS)]
+    cells = cells_of(experiment, scale, records)
+    of_row = {row: found for (row, _), found in cells.items()}
+    shares = [share for share in SHARES if any(share_row(row, share) in of_row for row in _SHARED_ROWS)]
     rows = [
-        [TITLES[row], *(spread([r.accuracy for r in cells.get(share_row(row, share), [])]) for share in shares)]
+        [TITLES[row], *(spread([r.accuracy for r in of_row.get(share_row(row, share), [])]) for share in shares)]
         for row in _SHARED_ROWS
-        if any(share_row(row, share) in cells for share in shares)
+        if any(share_row(row, share) in of_row for share in shares)
     ]
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % by share of the training images"
     header = ["method", *(f"{share} %" for share in shares)]
-    return Table(title, header, rows, provenance(experiment, scale, cells_of(experiment, scale, records)))
+    return Table(title, header, rows, provenance(experiment, scale, cells))
 
 
 _SHARE_ROWS = {share_row(row, share): (row, share) for share in SHARES for row in _SHARED_ROWS}
@@ -383,14 +377,13 @@ def deviation_table(experiment: Experiment, scale: str, records: Iterable[Record
 
     Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
     """
+
+    def columns(found: list[Record]) -> list[str]:
+        return [spread([record.accuracy for record in found]), *_shuffled_and_loss(found), *deviations(found)]
+
     about = "test accuracy in %, test loss, and how far rotations are from relative"
     header = ["row", "in place", "shuffled", "loss", "deviation at the start", "trained"]
-    return by_row(experiment, scale, records, about, header, _measured)
-
-
-def _measured(records: Sequence[Record]) -> list[str]:
-    """What ``deviation_table`` says of one cell."""
-    return [spread([record.accuracy for record in records]), *_shuffled_and_loss(records), *deviations(records)]
+    return by_row(experiment, scale, records, about, header, columns)
 
 
 def _shuffled_and_loss(records: Sequence[Record]) -> list[str]:

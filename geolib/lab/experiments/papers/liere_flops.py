@@ -25,8 +25,8 @@ from geolib.lab.models import ViT
 from geolib.lab.records import Record
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {**TINY},
-    "base": {**BASE},
+    "tiny": TINY,
+    "base": BASE,
     "large": {**BASE, "width": 1024, "heads": 16, "layers": 24},
 }
 METHODS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")

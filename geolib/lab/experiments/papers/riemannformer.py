@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
-from geolib.lab.experiments.tables import cells_of
+from geolib.lab.experiments.tables import cells_of, devices_of
 from geolib.lab.experiments.tables import table as usual_table
 from geolib.lab.experiments.text import Table
 from geolib.lab.files import LabError
@@ -69,12 +69,8 @@ def distance(no_positions: float, rope: float) -> float:
 def distances(records: Iterable[Record], scale: str = "full") -> dict[tuple[str, str], float]:
     """The distance of every setting (training, RoPE) of the grid whose two runs are recorded, in the grid's order."""
     means = _grid_means(records, scale)
-    pairs = {setting: (_no_positions(setting), _with_rope(setting)) for setting in GRID}
-    return {
-        setting: distance(means[none], means[rope])
-        for setting, (none, rope) in pairs.items()
-        if none in means and rope in means
-    }
+    rows = {setting: _rows_of(setting) for setting in GRID}
+    return {setting: distance(means[a], means[b]) for setting, (a, b) in rows.items() if {a, b} <= means.keys()}
 
 
 def choose(records: Iterable[Record]) -> tuple[str, str]:
@@ -101,15 +97,14 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
     nearest = min(found, key=found.__getitem__, default=None)
     rows = []
     for setting in GRID:
-        training, rope = setting
-        if not {_no_positions(setting), _with_rope(setting)} & means.keys():
+        (training, rope), (no_positions, with_rope) = setting, _rows_of(setting)
+        if not {no_positions, with_rope} & means.keys():
             continue
-        config = experiment.config(scale, _with_rope(setting), "cifar10", 0)
-        accuracies = [means.get(row) for row in (_no_positions(setting), _with_rope(setting))]
+        config = experiment.config(scale, with_rope, "cifar10", 0)
         marks = ["nearest"] * (setting == nearest) + ["frozen"] * (setting == FROZEN)
         row = [training, str(config.width), f"{config.mlp_ratio:g}", _augmentation(TRAININGS[training])]
         row += [config.schedule, _ROPES[rope]]
-        row += ["" if accuracy is None else f"{accuracy:.2f}" for accuracy in accuracies]
+        row += [f"{means[name]:.2f}" if name in means else "" for name in (no_positions, with_rope)]
         rows.append([*row, f"{found[setting]:.2f}" if setting in found else "-", ", ".join(marks)])
     header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
     header += [f"No-Pos (paper {PAPER['none', 'cifar10']})", f"RoPE (paper {PAPER['rope', 'cifar10']})"]
@@ -138,8 +133,7 @@ def _grid_notes(
             f"{len(GRID) - len(found)} of {len(GRID)} settings have no record yet: the frozen setting, "
             f"{' with '.join(FROZEN)}, is our first choice, not the rule's."
         )
-    cells = cells_of(experiment, scale, records)
-    devices = sorted({f"{record.device} ({record.precision})" for group in cells.values() for record in group})
+    devices = devices_of(cells_of(experiment, scale, records))
     return notes + ([f"Ran on {'; '.join(devices)}."] if devices else [])
 
 
@@ -149,12 +143,10 @@ def _grid_means(records: Iterable[Record], scale: str) -> dict[str, float]:
     return {row: 100 * statistics.mean(record.accuracy for record in group) for (row, _), group in cells.items()}
 
 
-def _no_positions(setting: tuple[str, str]) -> str:
-    return f"{setting[0]}.none"
-
-
-def _with_rope(setting: tuple[str, str]) -> str:
-    return f"{setting[0]}.{setting[1]}"
+def _rows_of(setting: tuple[str, str]) -> tuple[str, str]:
+    """The two rows of the grid that a setting needs: without positions, and with its RoPE."""
+    training, rope = setting
+    return f"{training}.none", f"{training}.{rope}"
 
 
 def _grid_variant(training: str, method: str) -> Variant:
@@ -188,17 +180,15 @@ _LAPTOP = {
 }
 _LAPTOP_ROWS = ("none", "rope", "riemannformer", "rope-axial", "riemannformer+lf", "lf", "sinusoidal")
 _FULL = {**STATED, "eval_every": 10}
-_GRID_ROWS = tuple(
-    dict.fromkeys((name(setting), setting[0]) for setting in GRID for name in (_no_positions, _with_rope))
-)
+_GRID_ROWS = tuple(dict.fromkeys(row for setting in GRID for row in _rows_of(setting)))
 
 BASELINES = Experiment(
     name="riemannformer-baselines",
     about="the grid that settles what RiemannFormer's Table 1 leaves out, from No-Pos and RoPE alone",
     source="RF-T1",
     datasets=("cifar10",),
-    methods={row: row for row, _ in _GRID_ROWS},
-    variants={row: _grid_variant(training, row.split(".")[1]) for row, training in _GRID_ROWS},
+    methods={row: row for row in _GRID_ROWS},
+    variants={row: _grid_variant(*row.split(".")) for row in _GRID_ROWS},
     settings={"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
     importance=0,
@@ -314,10 +304,7 @@ def _lease_stages(scale: str, records: Sequence[Record]) -> list[Stage]:
 
     Source: RF-T1.
     """
-    grid = [
-        [(BASELINES, BASELINES.config(scale, row, "cifar10", 0)) for row in (_no_positions(s), _with_rope(s))]
-        for s in _LEASED
-    ]
+    grid = [[(BASELINES, BASELINES.config(scale, row, "cifar10", 0)) for row in _rows_of(s)] for s in _LEASED]
     table = _leased_table(chosen_of(records, scale))
     columns = [(table, table.config(scale, row, "cifar10", 0)) for row, dataset in table.paper if dataset == "cifar10"]
     return [Stage(grid), Stage([[column] for column in columns])]
