@@ -16,7 +16,7 @@ import pytest
 import torch
 from test_experiments import record
 
-from geolib.attention import Placed
+from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab import Config, LabError, analysis, load, training
 from geolib.lab.config import Options
 from geolib.lab.data import documents, motion, sets, turns
@@ -407,7 +407,7 @@ def test_a_run_that_goes_on_inside_a_block_meets_the_images_that_it_would_have_m
 
 def test_both_branches_of_a_block_are_dropped():
     x = torch.randn(2, 5, 8)
-    assert torch.equal(Block(8, 2, 16, dropout=1.0)(x, Placed()), x)
+    assert torch.equal(Block(MultiHeadAttention(8, 2), 8, 16, dropout=1.0)(x, Placed()), x)
 
 
 def test_a_moved_picture_stands_one_shift_further_at_every_patch(monkeypatch):

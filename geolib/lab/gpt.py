@@ -8,25 +8,15 @@ from torch import Tensor, nn
 
 from geolib.lab.causal import Carry, CausalAttention
 from geolib.lab.config import Config
+from geolib.lab.models import Block
 
 
-class _Reader(nn.Module):
-    """A pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)), with ``hidden`` features inside the MLP."""
-
-    def __init__(self, attention: CausalAttention, width: int, hidden: int):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = attention
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, width) to the same shape."""
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+class _Reader(Block):
+    """A block that goes on from what its attention, a ``CausalAttention``, carries."""
 
     def resume(self, x: Tensor, carry: Carry | None) -> tuple[Tensor, Carry]:
-        """As ``forward``, from what is carried on."""
-        y, carry = self.attention.resume(self.norm1(x), carry)
+        """As ``forward``, from what is carried on; without dropout, which no reader has."""
+        y, carry = self.attention.resume(self.norm1(x), carry)  # type: ignore[operator]
         x = x + y
         return x + self.mlp(self.norm2(x)), carry
 
@@ -46,7 +36,7 @@ class GPT(nn.Module):
         options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
         hidden = round(config.mlp_ratio * config.width)
         self.blocks = nn.ModuleList(
-            _Reader(CausalAttention(config.method, config.width, **options), config.width, hidden)
+            _Reader(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
             for _ in range(config.layers)
         )
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, vocabulary, bias=False)

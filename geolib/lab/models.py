@@ -19,16 +19,16 @@ from geolib.rotations import grid_positions
 class Block(nn.Module):
     """A pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)), both with dropout."""
 
-    def __init__(self, width: int, heads: int, hidden: int, dropout: float):
+    def __init__(self, attention: nn.Module, width: int, hidden: int, dropout: float):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, heads)
+        self.attention = attention
         self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, placed: Placed) -> Tensor:
-        """(batch, tokens, width) to the same shape."""
-        x = x + self.dropout(self.attention(self.norm1(x), placed))
+    def forward(self, x: Tensor, *placed: Placed) -> Tensor:
+        """(batch, tokens, width) to the same shape; with the placed encoding where the attention asks for one."""
+        x = x + self.dropout(self.attention(self.norm1(x), *placed))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
 
@@ -59,7 +59,8 @@ class ViT(WideBuffers):
         )
         hidden = round(config.mlp_ratio * config.width)
         self.blocks = nn.ModuleList(
-            Block(config.width, config.heads, hidden, config.dropout) for _ in range(config.layers)
+            Block(MultiHeadAttention(config.width, config.heads), config.width, hidden, config.dropout)
+            for _ in range(config.layers)
         )
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, classes)
         self.dropout = nn.Dropout(config.dropout)

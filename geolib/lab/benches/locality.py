@@ -56,7 +56,14 @@ def turns(side: int, heads: int, dim: int, repeats: int, device: str) -> list[di
 
     On the CPU the time is the processor's own, which other programs disturb less.
     """
-    works = _works(side, heads, dim, device)
+    inputs = tuple(t.detach() for t in _inputs(side, heads, dim, device))
+    q, k, v, p, sigma = inputs
+    works: dict[str, Callable[[], Tensor]] = {
+        "plain": lambda: F.scaled_dot_product_attention(q, k, v),
+        "gate, a given matrix": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=log_attenuation(p, sigma)),
+        "gate, features": lambda: gated_by_features(q, k, v, p, sigma),
+        **{f"focusing, {name}": partial(form, *inputs) for name, form in FORMS.items()},
+    }
     clock = "cpu_seconds" if device == "cpu" else "seconds"
     times = {name: took[clock] for name, took in in_turns(works, repeats).items()}
     shared = {"tokens": side * side, "heads": heads, "dim": dim, "device": device}
@@ -64,18 +71,6 @@ def turns(side: int, heads: int, dim: int, repeats: int, device: str) -> list[di
         {"form": name, **shared, "multiple": took / times["plain"], "mib": peak(works[name], torch.device(device))}
         for name, took in times.items()
     ]
-
-
-def _works(side: int, heads: int, dim: int, device: str) -> dict[str, Callable[[], Tensor]]:
-    """The forms of ``turns`` on inputs of their own."""
-    inputs = tuple(t.detach() for t in _inputs(side, heads, dim, device))
-    q, k, v, p, sigma = inputs
-    return {
-        "plain": lambda: F.scaled_dot_product_attention(q, k, v),
-        "gate, a given matrix": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=log_attenuation(p, sigma)),
-        "gate, features": lambda: gated_by_features(q, k, v, p, sigma),
-        **{f"focusing, {name}": partial(form, *inputs) for name, form in FORMS.items()},
-    }
 
 
 def _inputs(side: int, heads: int, dim: int, device: str) -> tuple[Tensor, ...]:

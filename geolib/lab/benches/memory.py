@@ -35,8 +35,6 @@ from geolib.recurrence import by_large_products, chunks, forms, fused
 CPU = torch.device("cpu")
 MODEL = attrgetter("dataset", "method", "layers", "width", "heads", "mlp_ratio", "patch", "batch", "context")
 """What memory depends on, beside the options of the method."""
-CARDS = (("T4", "fp32", 16), ("L4", "bf16", 24), ("A100, 40 GB", "bf16", 40), ("A100 or H100, 80 GB", "bf16", 80))
-"""Cards, the precision of a run there, and their GB."""
 CLASSES = 100  # of images, or as good as any other number
 
 
@@ -120,12 +118,7 @@ def scores_of(model: GPT | ViT, config: Config, batch: int, bf16: bool) -> Tenso
 
 
 def peak(config: Config, bf16: bool) -> int:
-    """The most bytes that two steps hold.
-
-    >>> peak(Config("digits", "rope-axial", patch=1, batch=64), bf16=False) > 64 * peak(
-    ...     Config("digits", "rope-axial", patch=1, batch=1), bf16=False) / 8
-    True
-    """
+    """The most bytes that two steps hold."""
     with counted(config) as (model, held):
         optimizer = adamw(model, config, CPU)
         for _ in range(2):
@@ -138,24 +131,11 @@ def peak(config: Config, bf16: bool) -> int:
 
 
 def peak_of_test(config: Config, bf16: bool) -> int:
-    """The most bytes that a GPU's batch of the test holds, beside AdamW's moments and the last step's gradients.
-
-    >>> peak_of_test(Config("digits", "rope-axial", patch=1), bf16=False) > 500 * 64
-    True
-    """
+    """The most bytes that a GPU's batch of the test holds, beside AdamW's moments and the last step's gradients."""
     batch = EVALUATION_TOKENS["cuda"] // config.context if config.context else EVALUATION_BATCH["cuda"]
     with counted(config) as (model, held), torch.no_grad():
         scores_of(model, config, max(1, batch), bf16)
     return held.peak + 3 * sum(4 * p.numel() for p in model.parameters())
-
-
-def smallest_card(sizes: dict[str, Any]) -> str:
-    """The smallest card that a step's count fits on, in the precision it computes in; a test adapts.
-
-    >>> smallest_card({"bf16": 15.1, "fp32": 28.4}), smallest_card({"bf16": 8.5, "fp32": 13.8})
-    ('L4', 'T4')
-    """
-    return next((card for card, kind, room in CARDS if sizes[kind] * 2**30 < room * 1e9), "none")
 
 
 def configurations(experiment: Experiment) -> list[tuple[str, Config]]:

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,22 +116,20 @@ def shares(parts: dict[str, float]) -> dict[str, float]:
     return {part: round(parts.get(part, 0.0) / whole, 4) for part in PARTS}
 
 
-def _row(batch: int, width: int, tokens: int, precision: str, layers: int) -> dict[str, Any]:
-    """One row: the sizes, the seconds of the best step, and the shares of its parts in the quickest of some steps."""
-    method = "riemannformer"
-    config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=_PATCH_OF[tokens])
-    step = Step(config, precision)
-    step()  # the optimiser makes its moments
-    seconds = min(_repeated(lambda: _seconds(step)))
-    parts = min(_repeated(step.watched), key=lambda found: sum(found.values()))
-    sizes = {"batch": batch, "width": width, "tokens": tokens, "precision": precision}
-    others = {"layers": layers, "method": method, "threads": torch.get_num_threads()}
-    return {**sizes, "cpu_seconds": seconds, "shares": shares(parts), **others}
-
-
 def run(layers: int = 4) -> list[dict[str, Any]]:
     """Measure a model with 4 heads, on the processor, with the threads that PyTorch has.
 
-    ``cpu_seconds`` are those of the best step; ``shares`` are those of its parts in the time of its operations.
+    ``cpu_seconds`` are those of the best step; ``shares`` are those of the parts of the quickest of some steps in the
+    time of its operations.
     """
-    return [_row(*each, layers) for each in itertools.product(BATCHES, WIDTHS, TOKENS, PRECISIONS)]
+    rows, method = [], "riemannformer"
+    others = {"layers": layers, "method": method, "threads": torch.get_num_threads()}
+    for batch, width, tokens, precision in itertools.product(BATCHES, WIDTHS, TOKENS, PRECISIONS):
+        config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=_PATCH_OF[tokens])
+        step = Step(config, precision)
+        step()  # the optimiser makes its moments
+        seconds = min(_repeated(partial(_seconds, step)))
+        parts = min(_repeated(step.watched), key=lambda found: sum(found.values()))
+        sizes = {"batch": batch, "width": width, "tokens": tokens, "precision": precision}
+        rows.append({**sizes, "cpu_seconds": seconds, "shares": shares(parts), **others})
+    return rows

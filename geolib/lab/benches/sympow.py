@@ -244,16 +244,8 @@ def run(
         slow = any(time > _QUICK for _, time in last.values())
         for (name, which), took in in_turns(works, 1 if slow else repeats).items():
             last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
-            rows.append(
-                {
-                    "form": name,
-                    "pass": which,
-                    "tokens": tokens,
-                    **about,
-                    **took,
-                    "mib": peak(works[name, which], device),
-                }
-            )
+            mib = peak(works[name, which], device)
+            rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": mib})
     rows += kernel_rows(8, _LENGTHS[-1], 64, 1024)
     return [*rows, engine_row(8, _LENGTHS[-1], 64, 512)]
 
