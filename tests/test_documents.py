@@ -657,13 +657,13 @@ def test_every_run_of_an_experiment_reads_as_many_bytes_in_as_many_steps():  # C
 
 
 def test_figure_one_fits_an_hour_and_a_run_three_minutes_of_an_h100():
-    from geolib.lab.experiments import h100_seconds
+    from geolib.lab.experiments.estimates import GPU, assumed_seconds
 
     second = {c.hash: c for row, c in by_row(papers.CONTEXT, "full").items() if "-4@" not in row}
     assert len(second) == 24
-    assert sum(map(h100_seconds, second.values())) <= 3600
+    assert sum(assumed_seconds(config, GPU) for config in second.values()) <= 3600
     for experiment in (each for each in papers.EXPERIMENTS if "full" in each.scales):
-        assert max(map(h100_seconds, experiment.configs("full"))) <= 180
+        assert max(assumed_seconds(config, GPU) for config in experiment.configs("full")) <= 180
 
 
 def test_a_rate_is_chosen_by_training_loss_over_the_seeds_that_all_rates_have():

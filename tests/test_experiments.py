@@ -11,8 +11,8 @@ from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
-from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate, h100_seconds
-from geolib.lab.experiments.estimates import GPU, Kind, counted, flops
+from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate
+from geolib.lab.experiments.estimates import GPU, Kind, assumed_seconds, counted, flops
 from geolib.lab.experiments.papers.liere import CIFAR100 as LIERE
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
@@ -128,7 +128,7 @@ def test_estimates_grow_with_the_work():
     config = TABLE1.config("full", "rope", "cifar10", 0)
 
     def work(other):
-        return h100_seconds(other) - GPU.preparing
+        return assumed_seconds(other, GPU) - GPU.preparing
 
     assert work(replace(config, epochs=100)) == pytest.approx(work(config) / 2)
     assert work(replace(config, width=1024)) > 4 * work(config)
@@ -160,29 +160,29 @@ def measured(config, seconds, device="here", jobs=1):
 
 def test_an_estimate_rests_on_the_nearest_runs_of_this_device():
     config = TABLE1.config("full", "rope", "cifar10", 0)
-    assumed, slow = h100_seconds(config), measured(config, 3 * h100_seconds(config), "elsewhere")
+    assumed, slow = assumed_seconds(config, GPU), measured(config, 3 * assumed_seconds(config, GPU), "elsewhere")
     guess = estimate(config, [slow], "here", GPU)
     assert (guess.seconds, guess.basis) == (assumed, "assumed speeds, nothing measured here")
 
     small = replace(config, width=64, method="lf")
-    others = [slow, measured(small, 5 * h100_seconds(small))]
+    others = [slow, measured(small, 5 * assumed_seconds(small, GPU))]
     guess = estimate(config, others, "here", GPU)
     assert (guess.seconds, guess.basis[:28]) == (pytest.approx(5 * assumed), "other methods at another siz")
 
     small = replace(config, width=64)
-    others.append(measured(small, 4 * h100_seconds(small)))
+    others.append(measured(small, 4 * assumed_seconds(small, GPU)))
     guess = estimate(config, others, "here", GPU)
     assert (guess.seconds, guess.basis[:14]) == (pytest.approx(4 * assumed), "this method at")
 
     none = TABLE1.config("full", "none", "cifar10", 0)
-    others.append(measured(none, 2 * h100_seconds(none)))
+    others.append(measured(none, 2 * assumed_seconds(none, GPU)))
     guess = estimate(config, others, "here", GPU)
     assert guess.seconds == pytest.approx(2 * assumed)
     assert guess.basis == "other methods at this size, measured here (1 run)"
 
     # Half as many epochs of the same model, a run of ten and one of twelve times the assumed time.
     half = replace(config, epochs=100, seed=4)
-    others += [measured(half, ratio * h100_seconds(half)) for ratio in (10, 12)]
+    others += [measured(half, ratio * assumed_seconds(half, GPU)) for ratio in (10, 12)]
     guess = estimate(config, others, "here", GPU)
     assert guess.seconds == pytest.approx(11 * assumed)
     assert guess.basis == "this method at this size, measured here (2 runs)"

@@ -20,7 +20,8 @@ from geolib.lab import Config, LabError, causal, load, optimiser, read_all, run,
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
-from geolib.lab.experiments import EXPERIMENTS, estimates, h100_seconds, table
+from geolib.lab.experiments import EXPERIMENTS, estimates, table
+from geolib.lab.experiments.estimates import GPU, assumed_seconds
 from geolib.lab.models import ViT, patches
 from geolib.lab.training import Run, learning_rate, subset
 from geolib.lab.watch import Diverged, Stopped, Watch
@@ -646,7 +647,7 @@ def test_every_experiment_has_valid_runs_at_every_scale():
             configs = experiment.configs(scale)
             assert len({config.name for config in configs}) == len(configs) > 0
             assert all(is_name(config.method) or config.method in causal.METHODS for config in configs)
-            assert h100_seconds(configs[-1]) > 0
+            assert assumed_seconds(configs[-1], GPU) > 0
 
 
 def test_the_cifar_experiment_has_the_papers_setting_at_full_scale():  # RF-T1

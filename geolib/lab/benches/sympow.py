@@ -136,7 +136,7 @@ def passes(form: Form, tensors: Inputs) -> dict[str, Callable[[], None]]:
     return dict(zip(PASSES, (forward, both)))
 
 
-def pairs_fit(heads: int, tokens: int, device: torch.device) -> bool:
+def pairs_fit(tokens: int, device: torch.device) -> bool:
     """Whether the plain attention form's matrices, some ten of one head, fit into the memory at hand."""
     if device.type == "cuda":
         return True  # no matrix of all pairs there
@@ -236,7 +236,7 @@ def run(
         tensors, works = inputs(heads, tokens, dim, device), {}
         for name, form in known.items():
             for which, work in passes(form, tensors).items():
-                reason = _reason(form, last.get((name, which)), tokens, heads, device, patience)
+                reason = _reason(form, last.get((name, which)), tokens, device, patience)
                 if reason:
                     rows.append({"form": name, "pass": which, "tokens": tokens, **about, "skipped": reason})
                 else:
@@ -251,10 +251,10 @@ def run(
 
 
 def _reason(
-    form: Form, last: tuple[int, float] | None, tokens: int, heads: int, device: torch.device, patience: float
+    form: Form, last: tuple[int, float] | None, tokens: int, device: torch.device, patience: float
 ) -> str | None:
     """Why a pass is left out, if it is."""
-    if form.attend is _attention and not pairs_fit(heads, tokens, device):
+    if form.attend is _attention and not pairs_fit(tokens, device):
         return "all pairs do not fit"
     if last is not None and (expected := last[1] * form.growth ** math.log2(tokens / last[0])) > patience:
         return f"about {expected:.0f} s"

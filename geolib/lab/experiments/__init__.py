@@ -1,6 +1,6 @@
 """Experiments: what is run, how long it takes, and the tables that come of it."""
 
-from geolib.lab.experiments.estimates import Estimate, estimate, h100_seconds
+from geolib.lab.experiments.estimates import Estimate, estimate
 from geolib.lab.experiments.plan import SCALES, Experiment, Variant
 from geolib.lab.experiments.registry import EXPERIMENTS, find
 from geolib.lab.experiments.statistics import (
@@ -27,7 +27,6 @@ __all__ = [
     "difference_table",
     "estimate",
     "find",
-    "h100_seconds",
     "mcnemar",
     "paired_differences",
     "sampling_error",

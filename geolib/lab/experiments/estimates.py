@@ -188,8 +188,3 @@ def _counted(canonical: str) -> tuple[int, int]:
         with Counting() as counting:
             model(inputs).sum().backward()
     return counting.kernels.total(), counting.numbers
-
-
-def h100_seconds(config: Config) -> float:
-    """An estimate, not a measurement, of the time a run takes on one H100."""
-    return assumed_seconds(config, GPU)
