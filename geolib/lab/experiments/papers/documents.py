@@ -329,15 +329,16 @@ _TRAINED_ON = {
 }
 
 
-def _longer() -> dict[str, Variant]:
-    """METHOD@CONTEXT at the rate that ``sympow-rates`` chose for all of them, for four times its bytes."""
-    variants = {}
-    for context, rows in _TRAINED_ON.items():
-        for row in rows:
-            options = {"longest": _N} if context == _ONE["cpu"] else {}
-            found = at(row, {"cpu": context}, epochs=80, **options)
-            variants[f"{row}@{context}"] = replace(found, settings={"cpu": found.settings["cpu"] | {"eval_every": 20}})
-    return variants | {f"{row}@16": at(row, {"smoke": 16}) for row in ("softmax", "sympow")}
+def _trained_on(row: str, context: int) -> Variant:
+    """A method at the rate that ``sympow-rates`` chose for all of them, for four times its bytes."""
+    options: dict[str, Any] = {"longest": _N} if context == _ONE["cpu"] else {}
+    found = at(row, {"cpu": context}, epochs=80, **options)
+    return replace(found, settings={"cpu": {**found.settings["cpu"], "eval_every": 20}})
+
+
+# METHOD@CONTEXT
+_LONGER = {f"{row}@{context}": _trained_on(row, context) for context, rows in _TRAINED_ON.items() for row in rows}
+_LONGER |= {f"{row}@16": at(row, {"smoke": 16}) for row in ("softmax", "sympow")}
 
 
 def _budget_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -357,11 +358,11 @@ BUDGET = Experiment(
     name="sympow-budget",
     about="four times the bytes: softmax, gates, powers at 256 and 1,024 bytes, at the rate chosen for all",
     datasets=(DATA,),
-    methods={row: row.replace("@", ", ") + " bytes" for row in _longer()},
-    variants=_longer(),
+    methods={row: row.replace("@", ", ") + " bytes" for row in _LONGER},
+    variants=_LONGER,
     settings=SETTINGS,
     seeds={"smoke": (0,), "cpu": (0,)},
-    parts={scale: [(row, DATA) for row, own in _longer().items() if scale in own.settings] for scale in _RATES},
+    parts={scale: [(row, DATA) for row, own in _LONGER.items() if scale in own.settings] for scale in _RATES},
     importance=2,
     tabulate=_budget_table,
 )
