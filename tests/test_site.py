@@ -76,10 +76,10 @@ WAKE = "() => document.querySelectorAll('.explorable').forEach((box) => box.wake
 class Visit:
     """A page open in the browser, and all it complained of on the way."""
 
-    def __init__(self, browser, address, name, viewport, scheme):
+    def __init__(self, browser, address, name, viewport):
         """Open the page with every request to another host refused."""
         self.foreign, self.failed, self.errors, self.weight = [], [], [], 0
-        self.page = browser.new_context(viewport=viewport, color_scheme=scheme).new_page()
+        self.page = browser.new_context(viewport=viewport, color_scheme="light").new_page()
         self.page.route("**/*", lambda route: self.let_through(route, address))
         self.page.on("requestfailed", lambda request: self.failed.append(request.url))
         self.page.on("response", self.weigh)
@@ -112,11 +112,16 @@ def visit(browser, address):
     opened = {}
 
     def go(name, narrow=False, scheme="light"):
-        key = (name, narrow, scheme)
+        key = (name, narrow)
         if key not in opened:
             if len(opened) == 4:
                 opened.pop(next(iter(opened))).page.context.close()
-            opened[key] = Visit(browser, address, name, PHONE if narrow else DESK, scheme)
+            opened[key] = Visit(browser, address, name, PHONE if narrow else DESK)
+        page = opened[key].page
+        if page.evaluate("() => document.documentElement.dataset.theme") not in (scheme, None):
+            page.emulate_media(color_scheme=scheme)  # as by a reader's evening switch
+            page.wait_for_function("(scheme) => document.documentElement.dataset.theme === scheme", arg=scheme)
+            page.wait_for_timeout(300)  # colours that fade have arrived
         return opened[key]
 
     return go
@@ -998,7 +1003,7 @@ def test_the_sites_root_leads_to_the_landing_page(fresh, address):
 
 
 def test_the_search_finds_words_of_the_text_and_shows_them(browser, address):
-    seen = Visit(browser, address, "search.html?q=commute", DESK, "light")
+    seen = Visit(browser, address, "search.html?q=commute", DESK)
     seen.page.wait_for_selector("#search-results li p.context")
     assert seen.foreign == seen.errors == []
     shown = " ".join(seen.page.locator("#search-results p.context").all_text_contents())
