@@ -1,7 +1,6 @@
 """The chunked form as large products, for GPUs: on the CPU against the other forms; on a GPU where there is one."""
 
 import contextlib
-import itertools
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.recurrence import (
-    State,
     SympowAttention,
     _chunks_cpu,
     _chunks_gpu,
@@ -44,33 +42,9 @@ def inputs(batch=2, heads=2, tokens=23, dim=4, value_dim=3, dtype=torch.float64,
     return [t.to(device, dtype).requires_grad_() for t in drawn]
 
 
-def by_a_loop(q, k, v, power, log_gates, turns):
-    """Weights pair by pair, in float64."""
-    mu = torch.zeros_like(turns) if turns is None else turns.cumsum(2)
-    out = torch.zeros_like(v)
-    for b, h, i in itertools.product(*map(range, v.shape[:3])):
-        weights = torch.zeros(i + 1, dtype=v.dtype)
-        for j in range(i + 1):
-            angle = mu[b, h, i] - mu[b, h, j]
-            cos, sin = angle.cos(), angle.sin()
-            even, odd = k[b, h, j, 0::2], k[b, h, j, 1::2]
-            back = torch.stack([cos * even + sin * odd, cos * odd - sin * even], -1).flatten()
-            weights[j] = log_gates[b, h, j + 1 : i + 1].sum().exp() * (q[b, h, i] @ back) ** power
-        out[b, h, i] = weights @ v[b, h, : i + 1] / weights.sum()
-    return out
-
-
 def gradients(attended, args):
     loss = attended.output.sin().sum() + attended.log_normaliser.sin().sum()
     return torch.autograd.grad(loss, args, allow_unused=True)
-
-
-@pytest.mark.parametrize("power", [2, 4, 6])
-def test_large_products_equal_the_loop_over_pairs(large_products, power):  # CS-chunk, CS-att, CS-gate, CS-beta
-    args = inputs(batch=1, tokens=13)
-    ours = chunked_form(*args[:3], power, *args[3:], chunk=4)[0].output
-    plain = [t.detach() for t in args]
-    assert_close(ours, by_a_loop(*plain[:3], power, *plain[3:]), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("power", [2, 4, 6])
@@ -118,17 +92,6 @@ def test_large_products_carry_the_state_in_and_out(large_products):  # CS-rec, C
     loss, whole = attended.output.sin().sum(), expected.output[:, :, 10:].sin().sum()
     for a, b in zip(torch.autograd.grad(loss, args), torch.autograd.grad(whole, args)):
         assert_close(a, b, rtol=1e-8, atol=1e-10)
-
-
-def test_gradient_of_large_products_by_the_carried_state_is_right(large_products):  # CS-rec, CS-chunk
-    q, k, v, log_gates, turns = (t.detach() for t in inputs(1, 1, 3, 2, 2))
-    start = recurrent_form(*(t.detach() for t in inputs(1, 1, 6, 2, 2)[:3]), 2)[1][:3]
-
-    def through(S, Z, mu):
-        attended, last = chunked_form(q, k, v, 2, log_gates, turns, State(S, Z, mu), 2)
-        return *attended, *last[:3]  # fmt: skip
-
-    assert torch.autograd.gradcheck(through, [t.clone().requires_grad_() for t in start])
 
 
 def test_small_normalisers_of_large_products_stay_finite(large_products):

@@ -355,37 +355,36 @@ def test_copies_and_pickles_turn_by_their_own_generators():
 # Bad input
 
 
-def test_what_does_not_fit_is_refused():
-    grid = {"width": 32, "heads": 2, "grid": (4, 4)}
-    for options in ({"block": 5}, {"block": 1}, {"block": 0}):
-        with pytest.raises(ValueError, match="width: got"):
-            build("liere", **grid, **options)
-    with pytest.raises(ValueError, match=r"share: got 'both'; one of none, layers, heads, all"):
-        build("liere", **grid, share="both")
-    with pytest.raises(ValueError, match="high"):
-        build("liere", **grid, scale=-1.0)
-    with pytest.raises(ValueError, match="high"):
-        build("liere", **grid, scale=math.nan)
-    with pytest.raises(ValueError, match="base"):
-        build("rope-mixed", **grid, base=0.0)
-    with pytest.raises(ValueError, match="options"):
-        build("visionllama", **grid, block=3)
-    for name in ("liere", "rope-mixed", "visionllama"):
-        encoding = build(name, **grid)
-        with pytest.raises(ValueError, match="positions"):
-            encoding.place(grid_positions(4)).to_reference(*queries(1, 2, 4, 16))
-        with pytest.raises(ValueError, match="positions"):
-            encoding.place(grid_positions(4, 4)).to_reference(*queries(1, 2, 4, 16))
-    with pytest.raises(ValueError, match="index"):
-        build("liere", **grid, layers=3).place(grid_positions(4, 4)).layer(3)
-    with pytest.raises(ValueError, match="unit"):
-        small(unit=[1.0])
-    with pytest.raises(ValueError, match="unit"):
-        small(unit=[1.0, 0.0])
-    with pytest.raises(ValueError, match="entries"):
-        LieRE(torch.zeros(2, 2, 2, 2, 5), 4, layers=2)
-    with pytest.raises(ValueError, match="entries"):
-        LieRE(torch.zeros(2, 2, 2, 2, 6), 4, layers=3)
+IMAGE, FOUR = {"width": 32, "heads": 2, "grid": (4, 4)}, queries(1, 2, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *((lambda b=block: build("liere", **IMAGE, block=b), f"width: got {block}") for block in (5, 1, 0)),
+        (lambda: build("liere", **IMAGE, share="both"), "share: got 'both'; one of none, layers, heads, all"),
+        *((lambda s=scale: build("liere", **IMAGE, scale=s), f"high: got {scale}") for scale in (-1.0, math.nan)),
+        (lambda: build("rope-mixed", **IMAGE, base=0.0), "base: got 0.0"),
+        (lambda: build("visionllama", **IMAGE, block=3), "options: got"),
+        *(
+            (
+                lambda n=name, at=sizes: build(n, **IMAGE).place(grid_positions(*at)).to_reference(*FOUR),
+                "positions: got",
+            )
+            for name in ("liere", "rope-mixed", "visionllama")
+            for sizes in ((4,), (4, 4))
+        ),
+        (lambda: build("liere", **IMAGE, layers=3).place(grid_positions(4, 4)).layer(3), "index: got 3"),
+        *((lambda u=unit: small(unit=u), "unit: got") for unit in ([1.0], [1.0, 0.0])),
+        *(
+            (lambda n=n, m=m: LieRE(torch.zeros(2, 2, 2, 2, n), 4, layers=m), "entries: got")
+            for n, m in ((5, 2), (6, 3))
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
 
 
 # Spherical RoPE

@@ -131,6 +131,8 @@ def test_whole_positions_in_float32_or_whole_numbers_cost_wide_parameters_no_dig
     wide, *others = (encoding.place(p).layer(1) for p in (positions, positions.float(), positions.long()))
     for narrow in others:
         assert_close(weights_of(narrow, q, k, x), weights_of(wide, q, k, x), atol=1e-13, rtol=1e-12)
+    for p in (positions.float(), positions.long()):
+        assert_close(encoding.embed(x, p), encoding.embed(x, positions), atol=1e-6, rtol=1e-6)
 
 
 @every_name

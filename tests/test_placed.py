@@ -231,15 +231,6 @@ def test_queries_and_keys_may_stand_at_different_positions(name, options):
                          atol=1e-4, rtol=1e-4)  # fmt: skip
 
 
-@every_case
-def test_positions_may_be_whole_numbers(name, options):
-    encoding, positions, q = stirred(name, options), grid_positions(*GRID), heads_of(1, TOKENS)
-    x = torch.randn(1, TOKENS, WIDTH)
-    assert_close(encoding.embed(x, positions.long()), encoding.embed(x, positions))
-    for a, b in zip(*(scores(encoding.place(p).layer(1), q, q, x) for p in (positions.long(), positions))):
-        assert_close(a, b)
-
-
 FAR = ("riemannformer", {"law": "free", "law_options": {"origin": 0.3}})
 
 
@@ -309,12 +300,6 @@ def test_positions_may_be_batched_by_a_transform():
     positions = torch.arange(15.0).view(3, 5)
     got = torch.vmap(lambda q, p: rope.place(p).to_reference(q, q)[0])(q, positions)
     assert_close(got, torch.stack([rope.place(p).to_reference(x, x)[0] for x, p in zip(q, positions)]))
-
-
-def test_whole_numbers_for_queries_are_refused():
-    placed, q = RoPE.text(16).place(torch.arange(3)), torch.ones(1, 1, 3, 16)
-    with pytest.raises(ValueError, match=r"k: got torch.int64; it must be floating point"):
-        placed.to_reference(q, q.long())
 
 
 @pytest.mark.parametrize("kind", ["", "-general", "-diagonal", "-reflection"])
@@ -611,12 +596,6 @@ def test_gates_of_parts_add_though_they_read_different_things():
     x, cells = torch.randn(1, TOKENS, WIDTH), grid_positions(*GRID)
     together, one, other = (stirred(name, {}).place(cells).log_gate(x) for name in ("+".join(parts), *parts))
     assert_close(together, one + other)
-
-
-def test_attenuations_of_parts_multiply():
-    parts, cells = ("lf", "rmt"), grid_positions(*GRID)
-    together, one, other = (stirred(name, {}).place(cells).attenuation() for name in ("+".join(parts), *parts))
-    assert_close(together, one * other)
 
 
 def test_layers_inside_layers_are_those_of_the_same_index():

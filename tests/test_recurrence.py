@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from geolib.recurrence import (
     attention_form,
     attention_work,
     best_chunk,
+    by_large_products,
     chunked_form,
+    chunked_with,
     chunked_work,
     chunks,
     conformal_step,
@@ -255,13 +258,6 @@ def test_one_step_at_a_time_is_the_recurrent_form():  # CS-rec
     assert_close(state.mu, last.mu)
 
 
-@pytest.mark.parametrize(("keys", "values"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
-def test_an_empty_state_is_as_precise_as_the_finer_of_keys_and_values(keys, values):  # CS-rec
-    state = empty_state(torch.ones(1, 2, 3, 4, dtype=keys), torch.ones(1, 2, 3, 3, dtype=values), 2)
-    assert [part.dtype for part in state] == 4 * [torch.float64]
-    assert [tuple(part.shape) for part in state] == [(1, 2, 3, 10), (1, 2, 10), (1, 2, 2), (1, 2)]
-
-
 def test_the_carried_state_has_minimal_dimension():  # CS-k, CS-rec
     q, k, v, _, _ = inputs(dim=6)
     for form in (recurrent_form, chunked_form):
@@ -401,7 +397,7 @@ def test_gradients_through_a_carried_state_are_those_of_the_uncut_sequence():  #
 def test_gradient_by_the_carried_state_itself_is_right():  # CS-rec, CS-chunk
     q, k, v, log_g, turns = inputs(batch=1, heads=1, tokens=3, dim=2, value_dim=2)
     state = chunked_form(*inputs(batch=1, heads=1, tokens=6, dim=2, value_dim=2, seed=1)[:3], 2)[1]
-    for form in (recurrent_form, lambda *a: chunked_form(*a, chunk=2)):
+    for form in (recurrent_form, partial(chunked_form, chunk=2), partial(chunked_with, by_large_products, chunk=2)):
 
         def through(S, Z, mu, form=form):
             attended, last = form(q, k, v, 2, log_g, turns, State(S, Z, mu))
@@ -527,15 +523,6 @@ def test_a_fused_kernel_with_a_modified_score_computes_the_attention_form():  # 
     assert_close(ours, attention_form(q, k, v, 2, log_g).output, rtol=1e-4, atol=1e-5)
 
 
-def test_a_token_alone_is_left_to_the_compiler_and_a_loop_over_several_is_not(monkeypatch):  # CS-rec
-    args, seen = inputs(tokens=3), []
-    monkeypatch.setattr(forms, "uncompiled", lambda loop: seen.append(loop) or loop)
-    recurrent_form(*(t[:, :, :1] for t in args[:3]), 2)
-    assert not seen
-    recurrent_form(*args[:3], 2)
-    assert len(seen) == 1
-
-
 # Parts ---------------------------------------------------------------------------------------------------------------
 
 
@@ -643,6 +630,10 @@ def test_output_does_not_depend_on_the_lengths_of_queries(form):  # CS-att
     plain, longer = form(q, k, v, 4, log_g), form(lengths * q, k, v, 4, log_g)
     assert_close(longer.output, plain.output)
     assert_close(longer.log_normaliser, plain.log_normaliser + 4 * lengths.squeeze(-1).log())
+    q, k, v, log_g, _ = well_conditioned(dtype=torch.float32)
+    plain = form(q, k, v, 2, log_g)
+    for exponent in (-70, 70):  # the squares of the lengths leave the range of float32
+        assert_close(form(2.0**exponent * q, k, v, 2, log_g).output, plain.output, rtol=1e-5, atol=1e-6)
 
 
 def test_a_sharp_gate_among_slow_ones_keeps_its_neighbours_exact():  # CS-gate
@@ -673,14 +664,6 @@ def test_a_state_of_small_keys_reads_as_one_of_large():  # CS-att
     large, small = (read_state(recurrent_form(q, size * k, v, 2, log_g)[1], q, 2) for size in (1.0, 2.0**-7))
     assert_close(small.output, large.output, rtol=1e-5, atol=1e-6)
     assert_close(small.log_normaliser, large.log_normaliser - 14 * math.log(2), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_queries_of_any_size_give_the_same_output(form):  # CS-att
-    q, k, v, log_g, _ = well_conditioned(dtype=torch.float32)
-    plain = form(q, k, v, 2, log_g)
-    for exponent in (-70, 70):  # the squares of the lengths leave the range of float32
-        assert_close(form(2.0**exponent * q, k, v, 2, log_g).output, plain.output, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -876,6 +859,14 @@ def test_an_infinite_value_has_its_sign_in_the_output(form):
     assert output[:, :, :2].isfinite().all()
 
 
+def test_an_infinite_value_is_infinite_in_the_output_and_in_the_state():
+    k = torch.ones(1, 1, 3, 2)
+    for form in (recurrent_form, chunked_form):
+        attended, state = form(k, k, math.inf * k, 2)
+        assert attended.output.isposinf().all()
+        assert state.S.isposinf().all()
+
+
 def test_a_single_number_is_a_sequence():
     one = torch.full((1, 1, 1, 1), 3.0)
     for form in (attention_form, recurrence.fused_form):
@@ -954,18 +945,6 @@ def test_a_chunk_is_as_long_as_features_and_power_have_it(monkeypatch):
     args = inputs(tokens=7, dim=6)
     assert_close(chunked_form(*args[:3], 4)[1], chunked_form(*args[:3], 4, chunk=5)[1], rtol=0, atol=0)
     assert seen == [(6, 4)]
-
-
-def test_alibis_gates_have_a_row_for_each_head():
-    assert recurrence.alibi_log_gates(torch.ones(2), 3).shape == (1, 2, 3)
-
-
-def test_an_infinite_value_is_infinite_in_the_output_and_in_the_state():
-    k = torch.ones(1, 1, 3, 2)
-    for form in (recurrent_form, chunked_form):
-        assert form(k, k, math.inf * k, 2)[1].S.isposinf().all()
-    for form in FORMS:
-        assert form(k, k, math.inf * k, 2).output.isposinf().all()
 
 
 def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
@@ -1205,7 +1184,8 @@ def test_a_layer_without_options_is_as_documented():  # CS-N
     layer = SympowAttention(16, 2)
     assert layer.qkv.bias is None
     assert_close(layer.frequencies, document_frequencies(8, 65536.0), rtol=0, atol=0)
-    assert not layer.state_dict().keys() & {"frequencies"}
+    for made in (layer, SympowEncoding(16, 2, document_frequencies(8, 64))):  # constants are not saved
+        assert not [name for name in made.state_dict() if "frequencies" in name]
 
 
 def test_a_state_that_does_not_fit_is_told_by_its_part():
@@ -1215,30 +1195,8 @@ def test_a_state_that_does_not_fit_is_told_by_its_part():
             read_state(state, torch.ones(2, 2, 3, 4), 2)
 
 
-def test_layer_continues_from_its_state():
-    layer, x = SympowAttention(16, 2, power=2, longest=100.0, chunk=3).double(), torch.randn(2, 10, 16).double()
-    whole, last = layer(x)
-    first, state = layer(x[:, :6])
-    second, state = layer(x[:, 6:], state)
-    assert_close(torch.cat([first, second], 1), whole)
-    assert_close(state.S, last.S)
-
-
-def test_layer_is_the_conformal_score_of_its_projections():  # CS-conf, CS-gate, CS-beta
-    layer, x = SympowAttention(8, 2, longest=50.0, gate_bias=0.0).double(), torch.randn(1, 5, 8).double()
-    with torch.no_grad():
-        q, k, v = (layer.qkv(x)[0].view(5, 3, 2, 4)[:, part].transpose(0, 1).numpy() for part in range(3))
-        gamma = torch.sigmoid(x[0] @ layer.W_gamma.weight.T).T.numpy()
-        beta = (1 + torch.tanh(x[0] @ layer.W_beta.weight.T)).T.numpy()
-        theta = np.array([2 * np.pi / 50 ** (2 * i / 4) for i in range(2)], dtype=np.float32).astype(float)
-        heads = [by_pairs(q[h], k[h], v[h], 2, np.log(gamma[h]), beta[h][:, None] * theta)[0] for h in range(2)]
-        expected = layer.out(torch.tensor(np.concatenate(heads, -1)))[None]
-        assert_close(layer(x)[0], expected)
-
-
-@pytest.mark.parametrize("prompt", [1, 4, 6])
-def test_tokens_one_by_one_after_a_text_are_the_score_of_all_pairs(prompt):  # CS-conf, CS-rec
-    layer, x = SympowAttention(8, 2, longest=50.0, gate_bias=0.0).double(), torch.randn(1, 8, 8).double()
+def test_layer_is_the_conformal_score_of_its_projections():  # CS-conf, CS-gate, CS-beta, CS-rec
+    layer, x = SympowAttention(8, 2, longest=50.0, gate_bias=0.0, chunk=3).double(), torch.randn(1, 8, 8).double()
     with torch.no_grad():
         q, k, v = (layer.qkv(x)[0].view(8, 3, 2, 4)[:, part].transpose(0, 1).numpy() for part in range(3))
         gamma = torch.sigmoid(x[0] @ layer.W_gamma.weight.T).T.numpy()
@@ -1246,10 +1204,18 @@ def test_tokens_one_by_one_after_a_text_are_the_score_of_all_pairs(prompt):  # C
         theta = np.array([2 * np.pi / 50 ** (2 * i / 4) for i in range(2)], dtype=np.float32).astype(float)
         heads = [by_pairs(q[h], k[h], v[h], 2, np.log(gamma[h]), beta[h][:, None] * theta)[0] for h in range(2)]
         expected = layer.out(torch.tensor(np.concatenate(heads, -1)))[None]
-        _, state = layer(x[:, :prompt])
-        for t in range(prompt, 8):
-            y, state = layer(x[:, t : t + 1], state)
-            assert_close(y, expected[:, t : t + 1])
+        whole, last = layer(x)
+        assert_close(whole, expected)
+        for cuts in (
+            [4],
+            [5],
+            *(range(prompt, 8) for prompt in (1, 4, 6)),
+        ):  # in two parts, or token by token after a text
+            state = None
+            for start, end in itertools.pairwise([0, *cuts, 8]):
+                y, state = layer(x[:, start:end], state)
+                assert_close(y, expected[:, start:end])
+            assert_close(state.S, last.S)
 
 
 def test_frequencies_from_the_current_length_change_the_past_and_pinned_ones_do_not():  # CS-N
@@ -1274,11 +1240,6 @@ def test_a_layer_may_have_one_head_and_takes_its_chunk(monkeypatch):
     assert sorted(name for name, _ in layer.named_parameters()) == [
         "W_beta.weight", "W_gamma.weight", "out.bias", "out.weight", "qkv.weight",
     ]  # fmt: skip
-
-
-def test_constants_of_the_model_are_not_saved():
-    for layer in (SympowEncoding(16, 2, document_frequencies(8, 64)), SympowAttention(16, 2)):
-        assert not [name for name in layer.state_dict() if "frequencies" in name]
 
 
 def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
@@ -1324,7 +1285,6 @@ ONE = torch.ones(2, 2, 4), torch.ones(2, 2, 4), torch.ones(2, 2, 3)
     ("named", "came"),
     [
         ("power", 3),
-        ("power", 0),
         ("power", 1),
         ("power", -2),
         ("power", 2.0),
@@ -1380,9 +1340,6 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: attention_form(*(torch.ones(2, 2, 3, 4),) * 2, torch.ones(2, 2, 3, 0), 2), "v"),
         (lambda: recurrence.one_chunk_form(*bad(turns=torch.zeros(2, 2, 3, 3))), "turns"),
         (lambda: recurrence.alibi_log_gates(torch.tensor([-1.0]), 3), "slopes"),
-        (lambda: merge([]), "parts"),
-        (lambda: read_state(empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 3), 4), torch.ones(2, 2, 3, 4), 2),
-         "state"),
         (lambda: log_decay(torch.ones(3)), "log_gates"),
         (lambda: turns_of(torch.ones(1, 1, 3), torch.ones(2)), "frequencies"),
         (lambda: SympowAttention(16, 3), "heads"),
@@ -1416,17 +1373,18 @@ def test_no_parts_are_named_as_such():
         merge([])
 
 
-@pytest.mark.parametrize(("k", "v"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
-def test_an_empty_state_is_as_wide_as_the_widest_of_keys_and_values(k, v):
-    state = empty_state(torch.zeros(1, 2, 3, 4, dtype=k), torch.zeros(1, 2, 3, 5, dtype=v), 2)
-    assert state.S.dtype == state.Z.dtype == torch.float64
-    narrow = empty_state(torch.zeros(1, 2, 3, 4).half(), torch.zeros(1, 2, 3, 5).half(), 2)
-    assert narrow.S.dtype == narrow.Z.dtype == torch.float32
-
-
-def test_an_empty_state_stands_where_the_keys_are():
-    k = torch.zeros(1, 2, 3, 4, device="meta")
-    assert {part.device for part in empty_state(k, k, 2)} == {k.device}
+@pytest.mark.parametrize(
+    ("keys", "values", "state"),
+    [("float64", "float32", "float64"), ("float32", "float64", "float64"), 2 * ("half",) + ("float32",)],
+)
+def test_an_empty_state_is_as_wide_as_the_wider_of_keys_and_values_and_stands_with_the_keys(
+    keys, values, state
+):  # CS-rec
+    k, v = torch.ones(1, 2, 3, 4, dtype=getattr(torch, keys)), torch.ones(1, 2, 3, 3, dtype=getattr(torch, values))
+    parts = empty_state(k, v, 2)
+    assert [part.dtype for part in parts] == [getattr(torch, dtype) for dtype in (state, state, "float64", state)]
+    assert [tuple(part.shape) for part in parts] == [(1, 2, 3, 10), (1, 2, 10), (1, 2, 2), (1, 2)]
+    assert {part.device for part in empty_state(k.to("meta"), v.to("meta"), 2)} == {torch.device("meta")}
 
 
 def test_a_normaliser_of_rounding_errors_has_no_derivative():  # CS-rec

@@ -278,12 +278,6 @@ def test_converters_are_inverse_and_keep_inner_products():
     assert_close((rot.to_half_split(x) * rot.to_half_split(y)).sum(-1), (x * y).sum(-1))
 
 
-def test_converted_projection_weights_give_half_split_features():
-    weight, x = double(8, 5), double(5)
-    converted = rot.to_half_split(weight.T).T
-    assert_close(converted @ x, rot.to_half_split(weight @ x))
-
-
 # Precision, gradients, errors ----------------------------------------------------------------------------------------
 
 
@@ -326,7 +320,6 @@ def test_every_output_value_is_written(poisoned_memory):
         (lambda: rot.rotate_pairs(torch.ones(2, 4), torch.ones(3)), "angles: got 3 angles"),
         (lambda: rot.reflect_pairs(torch.ones(3), torch.ones(1)), "x's last dimension: got 3"),
         (lambda: rot.mixed_matrix(torch.ones(3)), "angles' last dimension: got 3"),
-        (lambda: rot.block_diagonal(torch.ones(2, 3)), r"blocks: got shape \(2, 3\)"),
         (lambda: rot.language_frequencies(7), "dim: got 7"),
         (lambda: rot.language_frequencies(8, base=-1.0), "base: got -1.0"),
         (lambda: rot.document_frequencies(8, float("inf")), "base: got inf"),
@@ -412,15 +405,6 @@ def test_scaling_in_float64_keeps_its_digits_and_in_float32_its_dtype():
     assert rot.ntk_by_parts(theta.float(), 8.0, 512).dtype == torch.float32
 
 
-def test_yarn_is_rounded_once():
-    index = torch.arange(32, dtype=torch.float64)
-    ends = [32 * math.log(2048 / (2 * math.pi * around)) / math.log(10000) for around in (32, 1)]
-    slowed = ((index - math.floor(ends[0])) / (math.ceil(ends[1]) - math.floor(ends[0]))).clamp(0, 1)
-    theta = 10000 ** (-index / 32)
-    wanted = (theta * (1 - slowed) + theta * slowed / 4).float()
-    assert_close(rot.yarn_frequencies(64, 4.0, 2048).flatten(), wanted, rtol=7e-8, atol=0)
-
-
 @pytest.mark.parametrize(("slow", "fast"), [(1.0, 32.0), (1.0, 4.0), (2.0, 3.0)])
 def test_scaling_by_parts_looks_at_how_often_a_pair_goes_around(slow, fast):
     dim, base, factor, trained = 64, 10000.0, 8.0, 512
@@ -454,7 +438,7 @@ def test_yarn_is_linear_between_two_indices(dim, base, trained):
     for i, scaled in enumerate(got):
         share = min(max((i - low) / (high - low), 0), 1)
         theta = base ** (-2 * i / dim)
-        assert math.isclose(scaled, (1 - share) * theta + share * theta / factor, rel_tol=1e-5), i
+        assert math.isclose(scaled, (1 - share) * theta + share * theta / factor, rel_tol=7e-8), i  # rounded once
 
 
 def test_yarn_with_one_step_between_keeps_or_slows_in_full():
@@ -476,17 +460,6 @@ def test_an_axis_may_have_one_cell():
     assert rot.grid_positions(1, 2).tolist() == [[0.0, 0.0], [0.0, 1.0]]
 
 
-def test_between_one_and_thirty_two_turns_frequencies_are_slowed_in_part():  # the paper's numbers for Llama
-    f = rot.language_frequencies(64).double()
-    turns = 2048 * f / (2 * math.pi)
-    part = (turns > 1) & (turns < 32)
-    kept = (turns - 1) / 31
-    got = rot.ntk_by_parts(f, 4.0, 2048)
-    assert_close(got[part], (kept * f + (1 - kept) * f / 4)[part], rtol=1e-14, atol=0)
-    assert_close(got[~part], torch.where(turns >= 32, f, f / 4)[~part], rtol=1e-14, atol=0)
-    assert 0 < part.sum() < len(f)
-
-
 def test_yarn_lengthens_queries_and_keys():
     assert math.isclose(rot.yarn_length(16.0), 0.1 * math.log(16) + 1)
     assert rot.yarn_length(0.5) == 1
@@ -498,11 +471,9 @@ def test_yarn_lengthens_queries_and_keys():
         (lambda: rot.ntk_aware(torch.ones(4, 2), 2.0), r"frequencies: got shape \(4, 2\)"),
         (lambda: rot.ntk_aware(torch.ones(4, 1), -1.0), "factor: got -1.0"),
         (lambda: rot.interpolated(torch.ones(4, 1), 0.0), "factor: got 0.0"),
-        (lambda: rot.ntk_by_parts(torch.ones(4, 1), 2.0, 8, slow=4.0, fast=4.0), "slow: got 4.0"),
         (lambda: rot.ntk_by_parts(torch.ones(4, 1), 2.0, 8, slow=0.0), "slow: got 0.0"),
         (lambda: rot.yarn_frequencies(8, 2.0, 8, slow=0.0), "slow: got 0.0"),
         (lambda: rot.yarn_frequencies(8, 2.0, 8, base=1.0), "base: got 1.0"),
-        (lambda: rot.half_split_rows(torch.ones(6, 2), 0), "heads: got 0"),
         (lambda: rot.to_interleaved(torch.ones(4), 6), "turned: got 6"),
         (lambda: rot.half_split_rows(torch.ones(6, 2), 4), "heads: got 4; it must divide the 6 rows"),
     ],
