@@ -126,11 +126,6 @@ def test_learned_vectors_start_with_the_deviation_asked_for_or_one():
         assert vectors.mean().abs() < 0.05 * deviation
 
 
-def test_learned_vectors_end_at_the_grid():
-    with pytest.raises(IndexError, match="out of bounds"):
-        method("learned", (3, 4)).embed(torch.zeros(1, 1, WIDTH), torch.tensor([[0.0, 4.0]]))
-
-
 @pytest.mark.parametrize("name", ["rope", "rope-axial"])
 @every_grid
 def test_rope_scores_survive_a_common_shift(name, grid):  # RF-13 with s = 1

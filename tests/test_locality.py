@@ -88,13 +88,6 @@ def test_free_numbers_give_every_positive_definite_matrix_once(axes):  # RF-21
     assert np.linalg.eigvalsh(locality.precision_matrix(3 * _random(axes, axes)).numpy()).min() > 0
 
 
-def test_shifting_all_positions_changes_nothing():  # RF-21
-    positions, sigma = _random(5, 2), torch.ones(1, dtype=F64)
-    assert_close(
-        locality.attenuation(positions + 100, sigma), locality.attenuation(positions, sigma), rtol=1e-9, atol=0
-    )
-
-
 # The literal forms agree --------------------------------------------------------------------------------------------
 
 
@@ -150,14 +143,6 @@ def test_fused_equals_literal_in_values_and_all_gradients(unplaced, widths, metr
     expected = torch.autograd.grad(literal, inputs, weights, retain_graph=True)
     for got, right in zip(torch.autograd.grad(fused, inputs, weights), expected):
         assert_close(got, right, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_fused_values_are_the_bilateral_sum():  # RF-FUSED, RF-21
-    q, k, v, positions = _random(1, 7, 4), _random(1, 7, 4), _random(1, 7, 3), _random(7, 3)
-    sigma, precision = 0.5 + torch.rand(7, dtype=F64), locality.precision_matrix(_random(3, 3))
-    expected = _bilateral_loop(q[0], k[0], v[0], positions, sigma, precision)[None]
-    assert_close(locality.fused_focused_attention(q, k, v, positions, sigma, precision), expected)
 
 
 def test_one_feature_and_one_width_with_a_dimension_for_heads_are_enough():  # RF-FUSED
@@ -286,13 +271,6 @@ def test_one_plain_call_is_the_gate_and_the_focusing(unplaced, per_head, axes): 
         gradients = [torch.autograd.grad(y, inputs, weights, retain_graph=True) for y in (got, right)]
         for mine, theirs in zip(*gradients):
             assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
-
-
-def test_focusing_by_features_is_the_bilateral_sum():  # RF-FUSED, RF-21
-    q, k, v, positions = _random(1, 6, 4), _random(1, 6, 4), _random(1, 6, 3), 5 + _random(6, 2)
-    sigma, precision = torch.tensor([0.8], dtype=F64), locality.precision_matrix(_random(2, 2))
-    expected = _bilateral_loop(q[0], k[0], v[0], positions, sigma.expand(6), precision)[None]
-    assert_close(locality.focused_by_features(q, k, v, positions, sigma, precision), expected)
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 2.0**-24), (torch.bfloat16, 2.0**-8)])

@@ -606,14 +606,6 @@ def test_the_power_metric_is_flat_in_the_plane_and_curved_from_three_on():  # RF
             close(mf.sectional_curvature(chart, at[:dim], a, b), between, 1e-12)
 
 
-@pytest.mark.parametrize("dim", [2, 3])
-def test_transport_of_the_power_metric_along_the_first_axis(dim):  # RF-FLAT, RF-8
-    log_s, n, m = math.log(0.6), vec(0.4)[0], vec(3.1)[0]
-    start, end = (torch.cat([x[None], vec(0.2, -0.5)[: dim - 1]]) for x in (n, m))
-    turned = mf.transport_matrix(mf.power_metric(log_s, dim), mf.segment(start, end))
-    close(turned, 0.6 ** ((n - m) / 2) * torch.eye(dim).double())
-
-
 # The shortest way -----------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ at their defaults, and with all others away. A parameter that has no row is name
 import importlib
 import inspect
 import pkgutil
+from functools import partial
+from operator import attrgetter
 
 import methods
 import pytest
@@ -151,6 +153,22 @@ def worked(function):
     return call
 
 
+def then(read):
+    """What is read out of what a call gives."""
+    return lambda call: lambda **options: read(call(**options))
+
+
+def made(read):
+    """The same of what is made with the same random numbers."""
+    return lambda make: seeded(then(read)(make))
+
+
+def of(function, *given, by=lambda call: call, **away):
+    """A row: the name of a function, its call with what is given, and values away from its defaults."""
+    name = f"{function.__module__.removeprefix('geolib.')}.{function.__qualname__}"
+    return name, by(partial(function, *given)), away
+
+
 def random_by(function):
     """A function whose ``generator`` is given by its seed."""
 
@@ -202,6 +220,7 @@ def placing_of(encoding, queries=4):
 torch.manual_seed(1)
 DOUBLE = torch.float64
 GRID = rotations.grid_positions(2, 2)
+ELSEWHERE = 0.5 * GRID + 0.3
 Q, K, V = torch.randn(3, 1, 2, 5, 4, dtype=DOUBLE)
 GATE, OMEGA = -torch.rand(5, 5, dtype=DOUBLE), torch.rand(5, 5, dtype=DOUBLE)
 SEEN = torch.rand(5, 5) < 0.6
@@ -251,48 +270,18 @@ def below(x):
     return 9 - x[..., 0]
 
 
-def fitted(make, **arguments):
+def fitted(make):
     """A module of the registry's kind made with these options, and what it does."""
-    return seeded(lambda **options: weighed(make(**arguments, **options)))
+    return seeded(lambda **options: weighed(make(**options)))
 
 
-def riemannian(method):
-    return fitted(lambda **o: getattr(encodings, method)(FREQUENCIES, 2, **o))
-
-
-def focusing(method):
-    return fitted(lambda **o: getattr(encodings, method)(Encoding(), 2, 2, 0.7, **o))
-
-
-def of_compass(name):
-    return fitted(lambda **o: getattr(compass, name)(16, 2, (2, 2), **o))
+def refused_or_fitted(make):
+    return or_refused(fitted(make))
 
 
 def rows_of(name, layers=1, **given):
     encoding = seeded(build)(name=name, width=16, heads=2, grid=(2, 2), layers=layers)
     return lambda **o: [of_row(row) for row in modules.rows_of(encoding, 8, **given, **o)]
-
-
-def modified(power, **options):
-    i = torch.arange(5)
-    return fused.score_modifier(power, **options)(Q @ K.mT, *torch.meshgrid(torch.arange(1), torch.arange(2), i, i))
-
-
-def one_token(**options):
-    return recurrence.recurrent_step(BEFORE, Q[:, :, 0], K[:, :, 0], V[:, :, 0], 2, **options)
-
-
-def blocks(method):
-    placed = FocusedByBlocks(Placed(), (CELLS, CELLS), torch.tensor([[1.0], [2.0]], dtype=DOUBLE))
-    return getattr(placed, method)
-
-
-def of_layer(forward, **options):
-    return forward(MultiHeadAttention(16, 2, **options))
-
-
-def chunked(form):
-    return worked(lambda **o: form(Q, K, V, 2, **o))
 
 
 class OfData(Placed):
@@ -302,208 +291,124 @@ class OfData(Placed):
         return None if x is None else -(x @ x.mT).abs()[:, None]
 
 
-def scored(placed):
+def scored(as_score_mod):
     """Scores as they leave the modification."""
 
     def call(**options):
         i = torch.arange(5)
-        modify = placed.as_score_mod(**options)
+        modify = as_score_mod(**options)
         pairs = torch.meshgrid(torch.arange(1), torch.arange(2), i, i)
         return Q @ K.mT if modify is None else modify(Q @ K.mT, *pairs)
 
     return call
 
 
-POWERED, SIGHT = layers.Powered(Placed(), 2), {"mask": SEEN}
+def moved(placed):
+    return placed.to_reference(Q, K)
+
+
+def at_start(chart):
+    return chart.metric_at(START)
+
+
+POWERED, BY_BLOCKS = layers.Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
+OF_DATA = (
+    *(OfData(), Reordered(OfData()), Together([OfData()]), ByLayer([OfData()])),
+    *(Gated(OfData(), (CELLS, CELLS), WIDTHS), layers.Powered(OfData(), 2)),
+)
 WIDE = torch.randn(3, 1, 2, 5, 16)
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i >= j, None, None, 5, 5, device="cpu")
 ROWS = [
-    ("attention.attention", seeded(lambda **o: attention.attention(Q, K, V, **o)), ATTENDING),
-    ("attention.attention", seeded(lambda **o: attention.attention(*NARROW, **o)), ATTENDING),
-    ("attention.attention", lambda **o: attention.attention(Q[..., :3, :], K, V, **o), {"causal": True, "scale": 0.9}),
-    ("attention.attention_weights", lambda **o: attention.attention_weights(Q, K, **o), WEIGHING),
-    (
-        "attention.Placed.attend",
-        seeded(lambda **o: Placed().attend(Q, K, V, **o)),
-        ASKED | {"scale": 0.9, "dropout": 0.5},
-    ),
-    ("attention.Placed.weights", lambda **o: Placed().weights(Q, K, **o), ASKED | {"scale": 0.9}),
-    (
-        "attention.Placed.attention",
-        seeded(lambda **o: OfData().attention(Q, K, V, **o)),
-        {"x": X, "causal": True, "mask": SEEN, "scale": 0.9, "dropout": 0.5},
-    ),
+    of(attention.attention, Q, K, V, by=seeded, **ATTENDING),
+    of(attention.attention, *NARROW, by=seeded, **ATTENDING),
+    of(attention.attention, Q[..., :3, :], K, V, causal=True, scale=0.9),
+    of(attention.attention_weights, Q, K, **WEIGHING),
+    of(Placed().attend, Q, K, V, by=seeded, **ASKED, scale=0.9, dropout=0.5),
+    of(Placed().weights, Q, K, **ASKED, scale=0.9),
+    of(OfData().attention, Q, K, V, by=seeded, x=X, causal=True, mask=SEEN, scale=0.9, dropout=0.5),
+    *(of(placed.behind, 1, by=then(attrgetter("unplaced")), keys=3) for placed in OF_DATA[:4]),
+    of(BY_BLOCKS.attend, Q, K, V, by=seeded, **ASKED, scale=0.9, dropout=0.5),
+    of(POWERED.attend, Q, K, V, by=seeded, **ASKED, dropout=0.5),
+    of(POWERED.weights, Q, K, **ASKED),
+    *(of(placed.as_score_mod, by=scored, x=X) for placed in (*OF_DATA[:3], *OF_DATA[4:])),
+    of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK),
+    of(flex.flex_attend, OfData(), *WIDE, X, unplaced=1),
+    of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer(X, Placed())), causal=True, dropout=0.5),
+    of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer.weights(X, Placed())), causal=True),
+    of(MultiHeadAttention(16, 2).forward, X, Placed(), mask=SEEN),
+    of(MultiHeadAttention(16, 2).weights, X, Placed(), mask=SEEN),
+    of(conformal.bounded_log_scale, K, alpha=0.5),
+    of(conformal.bounded_raw, OMEGA, alpha=0.5),
+    of(conformal.slow_exponent, OMEGA, beta=2.0),
+    of(conformal.bounded_law, by=then(of_law), alpha=0.5, origin=1.5),
+    of(conformal.bounded_law, by=then(lambda law: law.raw(OMEGA)), alpha=0.5),
+    of(conformal.free_law, by=then(of_law), origin=1.5),
+    of(conformal.slow_law, by=then(of_law), alpha=0.5, beta=2.0),
+    of(conformal.slow_law, by=then(lambda law: law.raw(OMEGA)), alpha=0.5),
+    of(conformal.unit_ball, SHAPE, samples=9),
     *(
-        (f"{name}.behind", lambda p=placed, **o: torch.tensor(p.behind(1, **o).unplaced), {"keys": 3})
-        for name, placed in {
-            "attention.Placed": OfData(),
-            "placed.Around": Reordered(OfData()),
-            "placed.Together": Together([OfData()]),
-            "placed.ByLayer": ByLayer([OfData()]),
-        }.items()
+        of(kind, 16, 2, (2, 2), by=fitted, vectors=2)
+        for name, kind in vars(compass).items()
+        if name.endswith("Compass")
     ),
-    (
-        "placed.FocusedByBlocks.attend",
-        seeded(lambda **o: blocks("attend")(Q, K, V, **o)),
-        ASKED | {"scale": 0.9, "dropout": 0.5},
-    ),
-    ("recurrence.layers.Powered.attend", seeded(lambda **o: POWERED.attend(Q, K, V, **o)), ASKED | {"dropout": 0.5}),
-    *(
-        (f"{name}.as_score_mod", scored(placed), {"x": X})
-        for name, placed in {
-            "attention.Placed": OfData(),
-            "placed.Around": Reordered(OfData()),
-            "placed.Together": Together([OfData()]),
-            "placed.Gated": Gated(OfData(), (CELLS, CELLS), WIDTHS),
-            "recurrence.layers.Powered": layers.Powered(OfData(), 2),
-        }.items()
-    ),
-    (
-        "flex.flex_attend",
-        lambda **o: flex.flex_attend(OfData(), *WIDE, **o),
-        {"x": X, "scale": 0.9, "block_mask": BLOCK_MASK},
-    ),
-    ("flex.flex_attend", lambda **o: flex.flex_attend(OfData(), *WIDE, X, **o), {"unplaced": 1}),
-    ("recurrence.layers.Powered.weights", lambda **o: POWERED.weights(Q, K, **o), ASKED),
-    (
-        "attention.MultiHeadAttention",
-        seeded(lambda **o: of_layer(lambda m: m(X, Placed()), **o)),
-        {"causal": True, "dropout": 0.5},
-    ),
-    ("attention.MultiHeadAttention.forward", seeded(lambda **o: MultiHeadAttention(16, 2)(X, Placed(), **o)), SIGHT),
-    (
-        "attention.MultiHeadAttention.weights",
-        seeded(lambda **o: MultiHeadAttention(16, 2).weights(X, Placed(), **o)),
-        SIGHT,
-    ),
-    (
-        "attention.MultiHeadAttention",
-        seeded(lambda **o: of_layer(lambda m: m.weights(X, Placed()), **o)),
-        {"causal": True},
-    ),
-    ("conformal.bounded_log_scale", lambda **o: conformal.bounded_log_scale(K, **o), {"alpha": 0.5}),
-    ("conformal.bounded_raw", lambda **o: conformal.bounded_raw(OMEGA, **o), {"alpha": 0.5}),
-    ("conformal.slow_exponent", lambda **o: conformal.slow_exponent(OMEGA, **o), {"beta": 2.0}),
-    ("conformal.bounded_law", lambda **o: of_law(conformal.bounded_law(**o)), {"alpha": 0.5, "origin": 1.5}),
-    ("conformal.bounded_law", lambda **o: conformal.bounded_law(**o).raw(OMEGA), {"alpha": 0.5}),
-    ("conformal.free_law", lambda **o: of_law(conformal.free_law(**o)), {"origin": 1.5}),
-    ("conformal.slow_law", lambda **o: of_law(conformal.slow_law(**o)), {"alpha": 0.5, "beta": 2.0}),
-    ("conformal.slow_law", lambda **o: conformal.slow_law(**o).raw(OMEGA), {"alpha": 0.5}),
-    ("conformal.unit_ball", lambda **o: conformal.unit_ball(SHAPE, **o), {"samples": 9}),
-    *((f"connection.compass.{c}", of_compass(c), {"vectors": 2}) for c in compass.__dict__ if c.endswith("Compass")),
     ("connection.compass.Compass.place", or_refused(placing("compass", queries=2)), {"keys": GRID}),
-    ("connection.lattice.plaquettes", lambda **o: connection.plaquettes(SQUARE, **o), {"first": 2}),
-    ("connection.lattice.plaquettes", lambda **o: connection.plaquettes(SQUARE, **o), {"second": 2}),
+    of(connection.plaquettes, SQUARE, first=2),
+    of(connection.plaquettes, SQUARE, second=2),
     ("connection.modules.rows_of", rows_of("liere", 2), {"head": 1, "layer": 1}),
     ("connection.modules.rows_of", or_refused(rows_of("sympow-gates", positions=GRID)), {"x": X[0, :4]}),
     ("connection.modules.rows_of", or_refused(rows_of("sympow-gates", x=X[0, :4])), {"positions": GRID}),
-    (
-        "connection.modules.Reading",
-        lambda **o: modules.Reading(8, 0, **o),
-        {"x": X, "positions": GRID, "layer": 1},
-    ),
+    of(modules.Reading, 8, 0, x=X, positions=GRID, layer=1),
     *(
-        (
-            f"connection.rows.{name}",
-            lambda name=name, **o: of_row(getattr(rows, name)(TWO_AXES[:1], TWO_AXES, **o)),
-            {"exponent": torch.log1p},
-        )
-        for name in ("riemannformer_general_row", "riemannformer_diagonal_row")
+        of(row, TWO_AXES[:1], TWO_AXES, by=then(of_row), exponent=torch.log1p)
+        for row in (rows.riemannformer_general_row, rows.riemannformer_diagonal_row)
     ),
-    ("connection.rows.locality_row", lambda **o: of_row(rows.locality_row(2, 0.7, **o)), {"shape": SHAPE}),
-    ("encodings.Sinusoidal", or_refused(fitted(lambda **o: encodings.Sinusoidal(16, **o))), {"axes": 2}),
+    of(rows.locality_row, 2, 0.7, by=then(of_row), shape=SHAPE),
+    of(encodings.Sinusoidal, 16, by=refused_or_fitted, axes=2),
     *(
-        (f"encodings.RiemannFormer{kind}", riemannian(f"RiemannFormer{kind}"), SPECIAL)
+        of(getattr(encodings, f"RiemannFormer{kind}"), FREQUENCIES, 2, by=fitted, **SPECIAL)
         for kind in ("", "General", "Diagonal", "Reflection", "Relative")
     ),
     *(
-        (f"encodings.{kind}", focusing(kind), {"tokens": 4, "learn_precision": False})
-        for kind in ("LocalityFocusing", "GaussianGate")
+        of(focusing, Encoding(), 2, 2, 0.7, by=fitted, tokens=4, learn_precision=False)
+        for focusing in (encodings.LocalityFocusing, encodings.GaussianGate)
     ),
-    (
-        "encodings.LieRE",
-        fitted(lambda **o: encodings.LieRE(OMEGA[0, 0] * torch.ones(1, 1, 1, 2, 28), 8, **o)),
-        {"unit": (3.0, 1.0)},
-    ),
-    (
-        "encodings.LieRE",
-        or_refused(fitted(lambda **o: encodings.LieRE(torch.rand(2, 1, 1, 2, 28), 8, **o))),
-        {"layers": 2},
-    ),
-    ("encodings.Composed.place", placing("rope+alibi"), {"keys": 0.5 * GRID + 0.3}),
+    of(encodings.LieRE, OMEGA[0, 0] * torch.ones(1, 1, 1, 2, 28), 8, by=fitted, unit=(3.0, 1.0)),
+    of(encodings.LieRE, torch.rand(2, 1, 1, 2, 28), 8, by=refused_or_fitted, layers=2),
+    ("encodings.Composed.place", placing("rope+alibi"), {"keys": ELSEWHERE}),
     *(
-        (f"encodings.{kind}.place", placing(name, per_layer=True), {"keys": 0.5 * GRID + 0.3})
+        (f"encodings.{kind}.place", placing(name, per_layer=True), {"keys": ELSEWHERE})
         for kind, name in {"PerLayer": "riemannformer", "PerLayerFocusing": "lf"}.items()
     ),
-    ("encodings.RoPE", fitted(lambda **o: encodings.RoPE(FREQUENCIES, **o)), {"length": 2.0}),
-    ("encodings.RoPE.text", lambda **o: encodings.RoPE.text(16, **o).frequencies, {"base": 50.0}),
-    ("encodings.RoPE.image", lambda **o: encodings.RoPE.image(24, **o).frequencies, {"axes": 3, "base": 50.0}),
-    ("encodings.ALiBi", lambda **o: encodings.ALiBi(2, **o).slopes, {"slopes": (0.5, 0.1)}),
-    (
-        "encodings.HalfSplit",
-        fitted(lambda **o: encodings.HalfSplit(encodings.RoPE(FREQUENCIES[:2]), **o)),
-        {"turned": 8},
-    ),
-    (
-        "encodings.HalfSplit.place",
-        placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
-        {"keys": 0.5 * GRID + 0.3},
-    ),
-    (
-        "placed.Reordered",
-        lambda **o: Reordered(encodings.RoPE(TWO_AXES[:1]).place(CELLS), **o).to_reference(Q, K),
-        {"turned": 2},
-    ),
-    (
-        "placed.Carried",
-        or_refused(lambda **o: Carried(turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), **o).to_reference(Q, K)),
-        {"heads": 3},
-    ),
-    ("encodings.check_name", or_refused(lambda **o: encodings.check_name("ropes", **o)), {"argument": "y"}),
-    (
-        "encodings.Setting",
-        seeded(lambda **o: encodings.METHODS["liere"](encodings.Setting(16, 2, (4,), **o))),
-        {"layers": 2},
-    ),
-    ("encodings.build", seeded(lambda **o: build("liere", width=16, heads=2, grid=(4,), **o)), {"layers": 2}),
-    ("lie.bch", lambda **o: lie.bch(*GENERATORS, **o), {"order": 1}),
-    ("lie.bch", lambda **o: lie.bch(*GENERATORS, **o), {"order": 2}),
-    ("lie.exp_pade", lambda **o: lie.exp_pade(GENERATORS, **o), {"degree": 1, "squarings": 1}),
-    ("lie.initial_top_angle", lambda **o: lie.initial_top_angle(8, **o), {"high": 1.0}),
-    ("lie.nearest_commuting", lambda **o: lie.nearest_commuting(FAMILY, **o), {"steps": 1}),
+    of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
+    of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
+    of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
+    of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),
+    of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
+    ("encodings.HalfSplit.place", placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))), {"keys": ELSEWHERE}),
+    of(Reordered, encodings.RoPE(TWO_AXES[:1]).place(CELLS), by=then(moved), turned=2),
+    of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), heads=3),
+    of(encodings.check_name, "ropes", by=or_refused, argument="y"),
+    of(encodings.Setting, 16, 2, (4,), by=made(encodings.METHODS["liere"]), layers=2),
+    ("encodings.build", seeded(partial(build, "liere", width=16, heads=2, grid=(4,))), {"layers": 2}),
+    of(lie.bch, *GENERATORS, order=1),
+    of(lie.bch, *GENERATORS, order=2),
+    of(lie.exp_pade, GENERATORS, degree=1, squarings=1),
+    of(lie.initial_top_angle, 8, high=1.0),
+    of(lie.nearest_commuting, FAMILY, steps=1),
     ("lie.nearest_commuting", lambda **o: lie.nearest_commuting(FAMILY, **{"steps": 2} | o), {"directions": 1}),
-    ("lie.uniform_entries", random_by(lambda **o: lie.uniform_entries(3, **o)), {"high": 1.0, "generator": 2}),
-    ("lie.mixed_frequencies", random_by(lambda **o: lie.mixed_frequencies(TWO_AXES, 2, **o)), {"generator": 2}),
-    ("exponential.position_rotations", lambda **o: lie.position_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
-    ("exponential.placed_rotations", lambda **o: lie.placed_rotations(GRID, GENERATORS, **o), {"rays": RAYS}),
-    ("locality.whiten", lambda **o: locality.whiten(CELLS, **o), {"precision": SHAPE}),
-    ("locality.squared_distances", lambda **o: locality.squared_distances(CELLS, **o), {"precision": SHAPE}),
-    *(
-        (f"locality.{f}", lambda f=f, **o: getattr(locality, f)(CELLS, WIDTHS, **o), {"precision": SHAPE})
-        for f in ("log_attenuation", "attenuation")
-    ),
-    *(
-        (
-            f"locality.{f}",
-            lambda f=f, **o: getattr(locality, f)(Q, K, V, CELLS, WIDTHS, **o),
-            {"precision": SHAPE},
-        )
-        for f in ("focused_attention", "fused_focused_attention")
-    ),
-    (
-        "locality.gaussian_features",
-        lambda **o: locality.gaussian_features(CELLS, WIDTHS, **o),
-        {"precision": SHAPE, "parts": 2, "dtype": torch.bfloat16},
-    ),
-    *(
-        (
-            f"locality.{f}",
-            lambda f=f, **o: getattr(locality, f)(*torch.stack([Q, K, V]).bfloat16(), APART, WIDTHS, **o),
-            {"precision": SHAPE, "parts": 2},
-        )
-        for f in ("gated_by_features", "focused_by_features")
-    ),
-    ("locality.rmt_slopes", lambda **o: locality.rmt_slopes(4, **o), {"first": 1.0, "span": 2.0}),
+    of(lie.uniform_entries, 3, by=random_by, high=1.0, generator=2),
+    of(lie.mixed_frequencies, TWO_AXES, 2, by=random_by, generator=2),
+    of(lie.position_rotations, GRID, GENERATORS, rays=RAYS),
+    of(lie.placed_rotations, GRID, GENERATORS, rays=RAYS),
+    of(locality.whiten, CELLS, precision=SHAPE),
+    of(locality.squared_distances, CELLS, precision=SHAPE),
+    *(of(f, CELLS, WIDTHS, precision=SHAPE) for f in (locality.log_attenuation, locality.attenuation)),
+    of(locality.focused_attention, Q, K, V, CELLS, WIDTHS, precision=SHAPE),
+    of(locality.fused_focused_attention, Q, K, V, CELLS, WIDTHS, precision=SHAPE),
+    of(locality.gaussian_features, CELLS, WIDTHS, precision=SHAPE, parts=2, dtype=torch.bfloat16),
+    of(locality.gated_by_features, *NARROW, APART, WIDTHS, precision=SHAPE, parts=2),
+    of(locality.focused_by_features, *NARROW, APART, WIDTHS, precision=SHAPE, parts=2),
+    of(locality.rmt_slopes, 4, first=1.0, span=2.0),
     (
         "manifolds.charts.Chart",
         chart_of,
@@ -511,109 +416,61 @@ ROWS = [
     ),
     ("manifolds.charts.Chart", chart_of, {"atol": 1e-4}),
     ("manifolds.charts.Chart", round_trip, {"periods": (2.0, 0.0)}),
-    ("manifolds.charts.sphere_spherical", lambda **o: charts.sphere_spherical(**o).metric_at(START), {"radius": 2.0}),
-    (
-        "manifolds.charts.sphere_stereographic",
-        lambda **o: charts.sphere_stereographic(**o).metric_at(START),
-        {"radius": 2.0},
-    ),
-    ("manifolds.charts.torus", lambda **o: charts.torus(**o).metric_at(START), {"major": 3.0, "minor": 0.5}),
-    (
-        "manifolds.conformal.conformally_flat",
-        lambda **o: manifolds.conformally_flat(lambda x: x[0], **o).dim,
-        {"dim": 3},
-    ),
-    ("manifolds.conformal.power_metric", lambda **o: manifolds.power_metric(0.5, **o).dim, {"dim": 3}),
-    (
-        "manifolds.models.torus_curvature",
-        lambda **o: manifolds.torus_curvature(START, **o),
-        {"major": 3.0, "minor": 0.5},
-    ),
-    ("recurrence.chunks.chunked_form", chunked(recurrence.chunked_form), CARRIED | {"chunk": 2}),
+    of(charts.sphere_spherical, by=then(at_start), radius=2.0),
+    of(charts.sphere_stereographic, by=then(at_start), radius=2.0),
+    of(charts.torus, by=then(at_start), major=3.0, minor=0.5),
+    of(manifolds.conformally_flat, lambda x: x[0], by=then(attrgetter("dim")), dim=3),
+    of(manifolds.power_metric, 0.5, by=then(attrgetter("dim")), dim=3),
+    of(manifolds.torus_curvature, START, major=3.0, minor=0.5),
+    of(recurrence.chunked_form, Q, K, V, 2, by=worked, **CARRIED, chunk=2),
+    of(chunks.chunked_with, chunks.by_chunks, Q, K, V, 2, by=worked, **CARRIED, chunk=2),
+    of(chunks.chunked_with, chunks.by_large_products, Q, K, V, 2, by=worked, **CARRIED, chunk=2),
     *(
-        ("recurrence.chunks.chunked_with", chunked(lambda *a, by=by, **o: chunks.chunked_with(by, *a, **o)), given)
-        for by in (chunks.by_chunks, chunks.by_large_products)
-        for given in (CARRIED | {"chunk": 2},)
+        of(form, Q, K, V, 2, log_gates=GATES, turns=TURNS)
+        for form in (recurrence.attention_form, recurrence.one_chunk_form, recurrence.fused_form)
     ),
-    *(
-        (f"recurrence.{f.__module__.split('.')[-1]}.{f.__name__}", lambda f=f, **o: f(Q, K, V, 2, **o), given)
-        for f, given in (
-            (recurrence.attention_form, {"log_gates": GATES, "turns": TURNS}),
-            (recurrence.one_chunk_form, {"log_gates": GATES, "turns": TURNS}),
-            (recurrence.fused_form, {"log_gates": GATES, "turns": TURNS}),
-            (recurrence.softmax_form, {"log_gates": GATES}),
-            (recurrence.recurrent_form, CARRIED),
-        )
+    of(recurrence.softmax_form, Q, K, V, 2, log_gates=GATES),
+    of(recurrence.recurrent_form, Q, K, V, 2, **CARRIED),
+    of(
+        recurrence.recurrent_step,
+        *(BEFORE, Q[:, :, 0], K[:, :, 0], V[:, :, 0], 2),
+        log_gate=GATES[..., 0],
+        turn=TURNS[..., 0, :],
     ),
-    ("recurrence.forms.recurrent_step", one_token, {"log_gate": GATES[..., 0], "turn": TURNS[..., 0, :]}),
-    (
-        "recurrence.forms.read_state",
-        lambda **o: recurrence.read_state(BEFORE, Q, 2, **o),
-        {"log_gates": GATES, "turns": TURNS},
+    of(recurrence.read_state, BEFORE, Q, 2, log_gates=GATES, turns=TURNS),
+    of(
+        recurrence.State,
+        *(BEFORE.S, BEFORE.Z, BEFORE.mu),
+        by=then(lambda state: recurrence.read_state(state, Q, 2)),
+        exponent=torch.full((1, 2), 3.0, dtype=DOUBLE),
     ),
-    (
-        "recurrence.state.State",
-        lambda **o: recurrence.read_state(recurrence.State(BEFORE.S, BEFORE.Z, BEFORE.mu, **o), Q, 2),
-        {"exponent": torch.full((1, 2), 3.0, dtype=DOUBLE)},
+    of(fused.score_modifier, 2, by=scored, log_gates=GATES),
+    of(recurrence.crossing_length, 8, 2, parts=("products",)),
+    of(recurrence.log_gates, GATES, bias=1.0),
+    of(recurrence.cumulative_angles, TURNS, start=TURNS[..., 0, :]),
+    of(
+        *(recurrence.SympowAttention, 16, 2),
+        by=lambda make: seeded(worked(then(lambda layer: layer(X))(make))),
+        **{"power": 4, "longest": 64.0, "gate_bias": 0.0, "chunk": 2, "key_heads": 1},
     ),
-    ("recurrence.fused.score_modifier", lambda **o: modified(2, **o), {"log_gates": GATES}),
-    ("recurrence.costs.crossing_length", lambda **o: recurrence.crossing_length(8, 2, **o), {"parts": ("products",)}),
-    ("recurrence.gates.log_gates", lambda **o: recurrence.log_gates(GATES, **o), {"bias": 1.0}),
-    (
-        "recurrence.gates.cumulative_angles",
-        lambda **o: recurrence.cumulative_angles(TURNS, **o),
-        {"start": TURNS[..., 0, :]},
+    of(
+        *(recurrence.SympowAttention(16, 2).forward, X),
+        **{"state": LAYER_STATE, "mask": torch.arange(5)[None] != 2, "starts": torch.arange(5) == 3},
     ),
-    (
-        "recurrence.layers.SympowAttention",
-        seeded(worked(lambda **o: recurrence.SympowAttention(16, 2, **o)(X))),
-        {"power": 4, "longest": 64.0, "gate_bias": 0.0, "chunk": 2, "key_heads": 1},
-    ),
-    (
-        "recurrence.layers.SympowAttention.forward",
-        seeded(lambda **o: recurrence.SympowAttention(16, 2)(X, **o)),
-        {"state": LAYER_STATE, "mask": torch.arange(5)[None] != 2, "starts": torch.arange(5) == 3},
-    ),
-    (
-        "recurrence.layers.SympowEncoding",
-        fitted(lambda **o: recurrence.SympowEncoding(16, 2, FREQUENCIES, **o)),
-        {"gate_bias": 0.0},
-    ),
-    ("recurrence.layers.SympowEncoding.place", or_refused(placing("sympow-gates")), {"keys": 0.5 * GRID + 0.3}),
-    ("recurrence.layers.PowerScores", lambda **o: weighed(recurrence.PowerScores(Encoding(), **o)), {"power": 4}),
-    ("recurrence.layers.PowerScores.place", placing("rope+sympow"), {"keys": 0.5 * GRID + 0.3}),
-    ("rotations.language_frequencies", lambda **o: rotations.language_frequencies(8, **o), {"base": 7.0}),
-    ("rotations.axial_frequencies", lambda **o: rotations.axial_frequencies(8, 2, **o), {"base": 7.0}),
-    ("rotations.alternating_frequencies", lambda **o: rotations.alternating_frequencies(8, 2, **o), {"base": 7.0}),
-    (
-        "rotations.ntk_by_parts",
-        lambda **o: rotations.ntk_by_parts(rotations.language_frequencies(16), 8.0, 100, **o),
-        {"slow": 3.0, "fast": 8.0},
-    ),
-    (
-        "rotations.yarn_frequencies",
-        lambda **o: rotations.yarn_frequencies(16, 8.0, 1000, **o),
-        {"base": 500.0, "slow": 12.0, "fast": 60.0, "truncate": False},
-    ),
-    ("rotations.yarn_length", lambda **o: rotations.yarn_length(8.0, **o), {"mscale": 0.7, "mscale_all_dim": 0.5}),
-    *(
-        (
-            f"rotations.to_{order}",
-            lambda f=order, **o: getattr(rotations, f"to_{f}")(CELLS.mT.repeat(1, 2)[:, :8], **o),
-            {"turned": 4},
-        )
-        for order in ("half_split", "interleaved")
-    ),
-    *(
-        (
-            f"rotations.{order}_rows",
-            lambda f=order, **o: getattr(rotations, f"{f}_rows")(torch.arange(16.0), 2, **o),
-            {"turned": 4},
-        )
-        for order in ("half_split", "interleaved")
-    ),
-    ("sympow.state_numbers", lambda **o: sympow.state_numbers(4, 2, **o), {"value_dim": 3}),
-    ("sympow.state_bytes", lambda **o: sympow.state_bytes(4, 2, 1, 1, **o), {"bytes_per_number": 4}),
+    of(recurrence.SympowEncoding, 16, 2, FREQUENCIES, by=fitted, gate_bias=0.0),
+    ("recurrence.layers.SympowEncoding.place", or_refused(placing("sympow-gates")), {"keys": ELSEWHERE}),
+    of(recurrence.PowerScores, Encoding(), by=fitted, power=4),
+    ("recurrence.layers.PowerScores.place", placing("rope+sympow"), {"keys": ELSEWHERE}),
+    of(rotations.language_frequencies, 8, base=7.0),
+    of(rotations.axial_frequencies, 8, 2, base=7.0),
+    of(rotations.alternating_frequencies, 8, 2, base=7.0),
+    of(rotations.ntk_by_parts, rotations.language_frequencies(16), 8.0, 100, slow=3.0, fast=8.0),
+    of(rotations.yarn_frequencies, 16, 8.0, 1000, base=500.0, slow=12.0, fast=60.0, truncate=False),
+    of(rotations.yarn_length, 8.0, mscale=0.7, mscale_all_dim=0.5),
+    *(of(to, CELLS.mT.repeat(1, 2)[:, :8], turned=4) for to in (rotations.to_half_split, rotations.to_interleaved)),
+    *(of(order, torch.arange(16.0), 2, turned=4) for order in (rotations.half_split_rows, rotations.interleaved_rows)),
+    of(sympow.state_numbers, 4, 2, value_dim=3),
+    of(sympow.state_bytes, 4, 2, 1, 1, bytes_per_number=4),
     *(
         (f"sympow.{f}", lambda f=f, **o: getattr(sympow, f)(4, 2, *o.values()), {"device": torch.device("meta")})
         for f in ("monomials", "norm_functional")
@@ -627,7 +484,7 @@ def rows_of_methods(written):
         kind = type(build(name, width=16, heads=2, grid=(2, 2)))
         where = f"{kind.__module__.removeprefix('geolib.')}.{kind.__name__}"
         if (f"{where}.place", "keys") in OPTIONAL - written - set(EXCUSED):
-            yield f"{where}.place", placing(name), {"keys": 0.5 * GRID + 0.3}
+            yield f"{where}.place", placing(name), {"keys": ELSEWHERE}
         away = {option: value for option, value in entry.options.items() if (where, option) in OPTIONAL - written}
         if away:
             yield where, seeded(of_name(name)), away
