@@ -38,11 +38,6 @@ from geolib.rotations import grid_positions
 SHAPE = (1, 8, 8)
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def model_of(method, patch=2, pool="mean", shape=SHAPE, **options):
     """Three layers, two heads of eight features, 4x4 patches."""
     config = Config("digits", method, options, width=16, heads=2, layers=3, patch=patch, pool=pool)

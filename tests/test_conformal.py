@@ -14,11 +14,6 @@ from geolib.rotations import block_diagonal, rotation_matrix
 F64 = torch.float64
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 # Scale laws ---------------------------------------------------------------------------------------------------------
 
 

@@ -235,41 +235,27 @@ def test_images_and_documents_are_not_confused(little):
 
 def by_a_loop(layer, x):
     """The layer's output for one sequence, (tokens, width) in float64, from its weights alone, one pair at a time."""
-    heads, dim = layer.heads, layer.dim
+    heads, dim, ones, turning = layer.heads, layer.dim, x.new_ones(len(x)), layer.turning
     q, k, v = (x @ layer.qkv.weight.T).view(len(x), 3, heads, dim).unbind(1)
     out = torch.zeros(len(x), heads, dim, dtype=x.dtype)
-    beta_weight = getattr(getattr(layer.turning, "W_beta", None), "weight", None)
-    frequencies = getattr(layer.turning, "frequencies", None)
-    lower = layer.turning.lower.tril(-1) if hasattr(layer.turning, "lower") else None
+    weigh = {
+        "Softmax": lambda score: (score / math.sqrt(dim)).exp(),
+        "Power": lambda score: score**layer.kernel.power,
+    }.get(type(layer.kernel).__name__, torch.zeros_like)
     for h in range(heads):
-        gates = torch.ones(len(x), dtype=x.dtype)
-        if layer.W_gamma is not None:
-            gates = torch.sigmoid(x @ layer.W_gamma.weight[h] + layer.gate_bias)
-        rates = torch.ones(len(x), dtype=x.dtype)
-        if beta_weight is not None:
-            rates = 1 + torch.tanh(x @ beta_weight[h])
+        gates = ones if layer.W_gamma is None else torch.sigmoid(x @ layer.W_gamma.weight[h] + layer.gate_bias)
+        rates = 1 + torch.tanh(x @ turning.W_beta.weight[h]) if getattr(turning, "W_beta", None) else ones
+        skew = torch.zeros(dim, dim, dtype=x.dtype)
+        if (frequencies := getattr(turning, "frequencies", None)) is not None:
+            skew = torch.block_diag(*(f * torch.tensor([[0.0, -1], [1, 0]], dtype=x.dtype) for f in frequencies[:, 0]))
+        if hasattr(turning, "lower"):
+            skew = turning.lower[h].tril(-1) - turning.lower[h].tril(-1).T
         for i in range(len(x)):
-            total, norm = torch.zeros(dim, dtype=x.dtype), torch.zeros((), dtype=x.dtype)
-            for j in range(i + 1):
-                gate, turn = gates[j + 1 : i + 1].prod(), rates[j + 1 : i + 1].sum()
-                key = k[j, h]
-                if frequencies is not None:  # the query meets the key turned back by what lies between
-                    angles = -turn * frequencies[:, 0].to(x.dtype)
-                    a, b = key[0::2], key[1::2]
-                    key = torch.stack([angles.cos() * a - angles.sin() * b, angles.sin() * a + angles.cos() * b], -1)
-                    key = key.flatten()
-                if lower is not None:
-                    key = torch.linalg.matrix_exp(-(i - j) * (lower[h] - lower[h].T)) @ key
-                if type(layer.kernel).__name__ == "Softmax":
-                    weight = (q[i, h] @ key / math.sqrt(dim)).exp() * gate
-                elif type(layer.kernel).__name__ == "Power":
-                    weight = (q[i, h] @ key) ** layer.kernel.power * gate
-                else:
-                    weight = None
-                if weight is None:
-                    continue
-                total, norm = total + weight * v[j, h], norm + weight
-            out[i, h] = total / norm if norm else 0
+            weights = torch.zeros(i + 1, dtype=x.dtype)
+            for j in range(i + 1):  # the query meets the key turned back by what lies between
+                key = torch.linalg.matrix_exp(-rates[j + 1 : i + 1].sum() * skew) @ k[j, h]
+                weights[j] = weigh(q[i, h] @ key) * gates[j + 1 : i + 1].prod()
+            out[i, h] = weights @ v[: i + 1, h] / (weights.sum() or 1)
     return out.flatten(1) @ layer.out.weight.T + layer.out.bias
 
 

@@ -31,11 +31,6 @@ NAMES += ["riemannformer", "riemannformer-general", "riemannformer-diagonal", "r
 NAMES += ["riemannformer-relative"]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def _build(name, grid=(3, 4), **options):
     return build(name, width=24, heads=2, grid=grid, **options)
 

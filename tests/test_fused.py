@@ -11,11 +11,6 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.fixture
 def differentiable(monkeypatch):
     """FlexAttention refuses derivatives on a CPU, although what it runs there uncompiled has them."""

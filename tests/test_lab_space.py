@@ -38,11 +38,6 @@ TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 16, "epochs": 2, "dropout
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def voxel_arrays(objects=10, azimuths=2):
     random = np.random.RandomState(3)
     return {

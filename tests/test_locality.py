@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib import locality
 from geolib.rotations import grid_positions
@@ -13,27 +14,11 @@ from geolib.rotations import grid_positions
 F64 = torch.float64
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of a few rows, so that short sequences take several, the last of them ragged."""
     monkeypatch.setattr(locality, "_BLOCK_ENTRIES", {"cpu": 100})
     monkeypatch.setattr(locality, "_LEAST_ROWS", 3)
-
-
-@pytest.fixture
-def poisoned(monkeypatch):
-    """Fresh memory full of NaN: a value that is never written shows."""
-
-    def poison(make):
-        return lambda *args, **kwargs: make(*args, **kwargs).fill_(math.nan)
-
-    monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
-    monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
 
 
 def _random(*shape):
@@ -123,7 +108,7 @@ def test_row_factor_is_the_share_of_weight_that_survives():  # RF-FUSED
 # The fused form -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("small_blocks", "poisoned")
+@pytest.mark.usefixtures("small_blocks", "poisoned_memory")
 @pytest.mark.parametrize("unplaced", [0, 2])
 @pytest.mark.parametrize("widths", ["one", "per head", "per position", "per head and position"])
 @pytest.mark.parametrize("metrics", ["identity", "one", "per head"])
@@ -220,19 +205,20 @@ def test_fused_form_stays_finite_where_scores_and_distances_are_large():  # RF-F
     assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (q, sigma)))
 
 
+class Largest(TorchDispatchMode):
+    """The most numbers that one storage holds."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor):
+                self.entries = max(self.entries, x.untyped_storage().nbytes() // x.element_size())
+        return out
+
+
 def test_fused_form_never_makes_a_matrix_of_tokens_by_tokens(monkeypatch):  # RF-FUSED
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Largest(TorchDispatchMode):
-        entries = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for x in out if isinstance(out, (tuple, list)) else [out]:
-                if isinstance(x, torch.Tensor):
-                    self.entries = max(self.entries, x.untyped_storage().nbytes() // x.element_size())
-            return out
-
     monkeypatch.setattr(locality, "_BLOCK_ENTRIES", {"cpu": 2**14})
     tokens, heads = 512, 2
     q, k, v = torch.randn(3, heads, tokens, 8).requires_grad_().unbind(0)
@@ -289,20 +275,10 @@ def test_rounded_features_err_by_a_power_of_the_unit_times_the_half_squares(dtyp
 
 
 def test_features_make_no_matrix_of_tokens_by_tokens():  # RF-FUSED
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    largest = []
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            largest.extend(x.numel() for x in (out if isinstance(out, tuple) else [out]) if isinstance(x, torch.Tensor))
-            return out
-
     q, positions = torch.randn(1, 512, 8), torch.arange(512.0)[:, None]
-    with Watch():
+    with Largest() as largest:
         locality.focused_by_features(q, q, q, positions, torch.ones(1))
-    assert max(largest) <= 2 * 512 * 16
+    assert 0 < largest.entries <= 2 * 512 * 16
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,6 @@ from geolib.recurrence import PowerScores, attention_form
 from geolib.rotations import grid_positions
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def literal(q, k, power, gate=0.0, omega=1.0):
     """Weights written out: powers times gates over their sum, times the attenuation."""
     powers = (q @ k.mT) ** power * torch.as_tensor(gate).exp()

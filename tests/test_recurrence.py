@@ -53,20 +53,6 @@ from geolib.recurrence._shared import gate_sums
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
 from geolib.sympow import dimension, lift, monomials, norm_functional
 
-
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
-@pytest.fixture
-def _nan_memory():
-    """Fresh memory holds NaN, so that a value read before it is written shows."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 # Oracles: NumPy in float64, one head at a time, written as the equations stand ---------------------------------------
 
 
@@ -266,7 +252,7 @@ def test_the_carried_state_has_minimal_dimension():  # CS-k, CS-rec
         assert state.Z.shape == (2, 2, dimension(6, 4))
 
 
-@pytest.mark.usefixtures("_nan_memory")
+@pytest.mark.usefixtures("poisoned_memory")
 @pytest.mark.parametrize("power", [2, 4])
 def test_no_form_reads_unwritten_memory(power):
     args = [t.requires_grad_() for t in inputs(tokens=11, heads=3)]

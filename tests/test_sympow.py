@@ -16,11 +16,6 @@ from geolib.sympow import act, dimension, embed, lift
 SIZES = [(1, 1), (1, 4), (2, 2), (2, 5), (3, 2), (3, 3), (3, 4), (4, 2), (5, 3), (2, 6)]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def normal(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 

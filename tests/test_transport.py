@@ -16,11 +16,6 @@ F64 = torch.float64
 PLANES, DIM = 4, 8
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def _random(*shape):
     return torch.randn(shape, dtype=F64)
 
