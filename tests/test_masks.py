@@ -100,7 +100,6 @@ def test_a_mask_of_numbers_is_refused():
 @pytest.mark.parametrize("name", ["none", "rope", "alibi", "rmt", "lf", "gauss", "sympow-gates", "riemannformer+lf"])
 def test_padding_changes_nothing(name, causal):
     """What padded tokens hold reaches no other token, in any method; each sequence is as it is alone."""
-    torch.manual_seed(0)
     encoding, lengths = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double(), torch.tensor([9, 6])
     q, k, v = torch.randn(3, 2, HEADS, 9, DIM, dtype=F64)
     x, positions = torch.randn(2, 9, HEADS * DIM, dtype=F64), torch.arange(9.0, dtype=F64)
@@ -113,7 +112,6 @@ def test_padding_changes_nothing(name, causal):
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "lf", "riemannformer", "rope+sympow"])
 def test_packed_documents_are_as_they_are_alone(name):
-    torch.manual_seed(0)
     encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double()
     documents = torch.tensor([3, 3, 3, 3, 8, 8, 1, 1, 1])
     q, k, v = torch.randn(3, 1, HEADS, 9, DIM, dtype=F64)
@@ -156,7 +154,6 @@ def test_bad_lengths_and_documents_are_refused():
 @pytest.mark.parametrize("encoding", [Encoding(), ALiBi(2), LocalityFocusing(Encoding(), 2, 1, 2.0)])
 def test_dropout_keeps_or_drops_each_weight_and_keeps_the_mean(encoding):
     """With the identity for values the output is the weights: each is 0 or, of probability 3/4, 4/3 of what it was."""
-    torch.manual_seed(0)
     tokens, draws = 6, 2000
     q, placed = torch.randn(1, 2, tokens, 4), encoding.place(torch.arange(float(tokens)))
     eye, gate = torch.eye(tokens).expand(draws, 2, tokens, tokens), placed.log_gate(None)
@@ -175,7 +172,6 @@ def test_dropout_keeps_or_drops_each_weight_and_keeps_the_mean(encoding):
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "riemannformer", "lf", "liere", "sympow-gates", "spherical"])
 def test_one_axis_may_come_as_a_vector(name):
-    torch.manual_seed(0)
     encoding = build(name, width=24, heads=2, grid=(9,), layers=1)
     q, k, v = torch.randn(3, 1, 2, 9, 12)
     x, column = torch.randn(1, 9, 24), torch.arange(9.0)[:, None]
@@ -197,7 +193,6 @@ def test_position_ids_of_samples_are_refused_with_what_to_write():
 @pytest.mark.parametrize("name", ["rope", "alibi", "rope+lf", "sympow-gates"])
 def test_a_cache_gives_token_by_token_what_a_pass_gives(name):
     """Keys are carried once, when they come, and stay in the cache so; gates and Gaussians look at all of them."""
-    torch.manual_seed(0)
     encoding, positions = build(name, width=24, heads=2, grid=(9,)).double(), torch.arange(9.0, dtype=F64)
     q, k, v = torch.randn(3, 2, 2, 9, 12, dtype=F64)
     x = torch.randn(2, 9, 24, dtype=F64)
@@ -221,7 +216,6 @@ def test_frequencies_of_each_head_are_not_shared_by_accident():
 
 @pytest.mark.parametrize("name", ["liere", "riemannformer", "rope-mixed", "riemannformer-relative"])
 def test_heads_of_an_encodings_own_are_not_shared_by_accident(name):
-    torch.manual_seed(0)
     q, k, v = torch.randn(1, 4, 5, 8), *torch.randn(2, 1, 2, 5, 8)
     own = build(name, width=32, heads=4, grid=(5,)).place(torch.arange(5.0)).layer(0)
     with pytest.raises(ValueError, match=r"k: got shape \(1, 2, 5, 8\); the encoding has 4 heads of its own"):

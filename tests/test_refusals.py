@@ -126,7 +126,6 @@ REFUSED = {
         lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, 0]),
         "positions: got shape (3,)",
     ),
-    "a vector of places in a plane": (lambda: RoPE(torch.ones(2, 2)).place(PLACES[:, 0]), "positions: got shape (3,)"),
     "complex numbers": (
         lambda: embed(torch.ones(2, dtype=torch.complex64), 2),
         "v: got torch.complex64; it must hold real numbers",
