@@ -598,6 +598,12 @@ def test_gates_of_parts_add_though_they_read_different_things():
     assert_close(together, one + other)
 
 
+def test_attenuations_of_parts_multiply():
+    parts, cells = ("lf", "rmt"), grid_positions(*GRID)
+    together, one, other = (stirred(name, {}).place(cells).attenuation() for name in ("+".join(parts), *parts))
+    assert_close(together, one * other)
+
+
 def test_layers_inside_layers_are_those_of_the_same_index():
     gates = torch.randn(2, 3, 3)
     inside = ByLayer([Biased(gate) for gate in gates])
