@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import solve_ivp
 from torch.func import jacfwd
 from torch.testing import assert_close
 
@@ -259,6 +258,12 @@ def test_geodesics_of_the_torus_keep_clairauts_constant():  # RF-PT
     close(mf.norm(chart, positions, velocities), mf.norm(chart, positions[:1], velocities[:1]).expand(4))
 
 
+def test_half_plane_geodesic_in_the_textbook_form():  # RF-PT
+    # From (0, 1) with velocity (1, 0): (tanh t, 1 / cosh t), the unit half-circle.
+    positions, _ = mf.geodesic(mf.half_plane(), vec(0, 1), vec(1, 0), TIMES)
+    close(positions, torch.stack([TIMES.tanh(), 1 / TIMES.cosh()], -1))
+
+
 def test_logarithm_undoes_the_exponential_map_in_a_batch():  # RF-PT
     starts, velocities = 0.3 * double(3, 2), 0.5 * double(3, 2)
     chart = mf.conformally_flat(bumpy)
@@ -268,13 +273,21 @@ def test_logarithm_undoes_the_exponential_map_in_a_batch():  # RF-PT
     close(mf.exponential(chart, starts, velocities[1])[1], ends[1])  # one velocity for all
 
 
-def test_distances_against_closed_forms():  # RF-PT
-    a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
-    expected = (mf.embed_stereographic(a) @ mf.embed_stereographic(b)).acos()
-    close(mf.distance(mf.sphere_stereographic(), a, b), expected)
-    close(mf.distance(mf.sphere_stereographic(3.0), 3 * a, 3 * b), 3 * expected)
-    w = (complex(*a) - complex(*b)) / (1 - complex(*a).conjugate() * complex(*b))
-    close(mf.distance(mf.poincare_disk(), a, b), vec(2 * math.atanh(abs(w)))[0])
+@pytest.mark.parametrize("name", ["sphere", "disk", "half-plane"])
+def test_distances_against_closed_forms(name):  # RF-PT
+    if name == "sphere":
+        a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
+        expected = (mf.embed_stereographic(a) @ mf.embed_stereographic(b)).acos()
+        close(mf.distance(mf.sphere_stereographic(), a, b), expected)
+        close(mf.distance(mf.sphere_stereographic(3.0), 3 * a, 3 * b), 3 * expected)
+    elif name == "disk":
+        a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
+        w = (complex(*a) - complex(*b)) / (1 - complex(*a).conjugate() * complex(*b))
+        close(mf.distance(mf.poincare_disk(), a, b), vec(2 * math.atanh(abs(w)))[0])
+    else:
+        a, b = vec(0.2, 1.1), vec(-0.5, 0.6)
+        expected = (1 + (a - b).square().sum() / (2 * a[1] * b[1])).acosh()
+        close(mf.distance(mf.half_plane(), a, b), expected)
 
 
 @few
@@ -349,6 +362,12 @@ def test_transport_along_latitude_circles_has_a_closed_form(theta, phi):  # RF-P
     close(mf.transport_matrix(mf.sphere_spherical(2.0), curve), mf.latitude_transport(vec(theta)[0], vec(phi)[0]))
 
 
+def test_latitude_transport_is_a_rotation_of_unit_vectors():  # RF-PT
+    theta, phi = vec(0.8)[0], vec(2.1)[0]
+    frame = mf.orthonormal_frame(mf.sphere_spherical(), torch.stack([theta, phi]))
+    close(torch.linalg.solve(frame, mf.latitude_transport(theta, phi) @ frame), rotation_matrix(-phi * theta.cos()))
+
+
 def test_transport_along_the_parallels_of_the_torus():  # RF-PT
     # With the profile rho(s) of a surface of revolution: the rotation by -rho'(s) times the longitude.
     chart, theta, phi = mf.torus(2.0, 0.8), 0.9, 2.3
@@ -357,18 +376,33 @@ def test_transport_along_the_parallels_of_the_torus():  # RF-PT
     close(torch.linalg.solve(frame, matrix @ frame), rotation_matrix(vec(math.sin(theta) * phi)[0]))
 
 
+def extrinsic_transport(curve, vector, steps=400):
+    """Transport on the unit sphere seen from space, V' = -(V . X') X, by Runge and Kutta's classical rule."""
+    dt = 1.0 / steps
+
+    def rate(t, v):
+        h = 1e-6
+        x, speed = curve(t), (curve(t + h) - curve(t - h)) / (2 * h)
+        return -(v @ speed) * x
+
+    for i in range(steps):
+        t = i * dt
+        a = rate(t, vector)
+        b = rate(t + dt / 2, vector + dt / 2 * a)
+        c = rate(t + dt / 2, vector + dt / 2 * b)
+        d = rate(t + dt, vector + dt * c)
+        vector = vector + dt / 6 * (a + 2 * b + 2 * c + d)
+    return vector
+
+
 def test_transport_agrees_with_the_sphere_seen_from_space():  # RF-PT
-    point, vector, h = vec(0.2, -0.3), vec(0.4, 0.7), 1e-6
+    point, vector = vec(0.2, -0.3), vec(0.4, 0.7)
 
     def track(t):  # the curve wavy(point) on the sphere, in NumPy
         x = np.array([0.2 + 0.3 * t + 0.1 * np.sin(3 * t), -0.3 + 0.2 * t**2 - 0.25 * t])
         return np.array([*(2 * x), 1 - x @ x]) / (1 + x @ x)
 
-    def rate(t, v):  # V' = -(V . X') X
-        return -(v @ (track(t + h) - track(t - h)) / (2 * h)) * track(t)
-
-    start = push(mf.embed_stereographic, point, vector).numpy()
-    expected = solve_ivp(rate, (0, 1), start, rtol=1e-9, atol=1e-11).y[:, -1]
+    expected = extrinsic_transport(track, push(mf.embed_stereographic, point, vector).numpy())
     curve = wavy(point)
     carried = mf.parallel_transport(mf.sphere_stereographic(), curve, vector)
     close(push(mf.embed_stereographic, curve(vec(1)[0]), carried), torch.from_numpy(expected), 1e-7)
@@ -436,6 +470,13 @@ def test_holonomy_of_a_spherical_triangle_is_its_area():  # RF-PT, RF-FLAT
     close(mf.rotation_angle(mf.sphere_stereographic(), corners[0], turn), area)
 
 
+def test_holonomy_of_the_octant_is_a_right_angle():  # RF-PT
+    # The octant between the north pole and two points of the equator has area 4 pi / 8.
+    corners = torch.stack([vec(0, 0), vec(1, 0), vec(0, 1)])
+    turn = mf.geodesic_holonomy(mf.sphere_stereographic(), corners)
+    close(turn, rotation_matrix(vec(math.pi / 2)[0]))
+
+
 def test_holonomy_of_a_hyperbolic_triangle_is_minus_its_area():  # RF-PT
     corners = torch.stack([vec(0.1, 0.0), vec(0.7, 0.1), vec(0.2, 0.6)])
     turn = mf.geodesic_holonomy(mf.poincare_disk(), corners)
@@ -469,6 +510,11 @@ def test_a_circle_begins_at_the_right_and_runs_counter_clockwise():
     circle = mf.circle(vec(1, 2), 3.0)
     for t, place in ((0.0, vec(4, 2)), (0.25, vec(1, 5)), (0.5, vec(-2, 2))):
         close(circle(torch.tensor(t, dtype=torch.float64)), place)
+
+
+def test_what_is_no_curve_is_named_by_its_kind():
+    with pytest.raises(ValueError, match="path, piece 0: got int; a curve is a function of t"):
+        mf.transport_matrix(mf.half_plane(), [3])
 
 
 def test_a_curve_that_stays_where_it_is_carries_nothing():
@@ -578,12 +624,9 @@ def test_sectional_curvature_depends_on_the_plane_alone():  # RF-FLAT
     first = mf.sectional_curvature(SKEWED, point, u, v)
     close(first, mf.sectional_curvature(SKEWED, point, 2 * v - u, 3 * u + v))
     long = vec(1e-9, 1, 1e9)[:, None]  # and not on lengths, each vector's own
-    conformal = mf.conformal_sectional_curvature(bump_in_space, point, u, v)
-    for a, b in ((long * u, long.flip(0) * v), (u, long * v)):
-        assert_close(mf.sectional_curvature(SKEWED, point, a, b), first.expand(3), rtol=1e-7, atol=1e-8)
-        assert_close(
-            mf.conformal_sectional_curvature(bump_in_space, point, a, b), conformal.expand(3), rtol=1e-7, atol=1e-8
-        )
+    close(mf.sectional_curvature(SKEWED, point, long * u, long.flip(0) * v), first.expand(3))
+    again = mf.conformal_sectional_curvature(bump_in_space, point, long * u, long.flip(0) * v)
+    close(again, mf.conformal_sectional_curvature(bump_in_space, point, u, v).expand(3))
     assert (first - mf.sectional_curvature(SKEWED, point, u, v + vec(1, 0, 0))).abs() > 1e-3
 
 
@@ -604,6 +647,14 @@ def test_the_power_metric_is_flat_in_the_plane_and_curved_from_three_on():  # RF
             a, b = torch.linalg.qr(double(dim, 2)).Q.mT  # between the two: 1 - a_1^2 - b_1^2
             between = across * (1 - a[0] ** 2 - b[0] ** 2)
             close(mf.sectional_curvature(chart, at[:dim], a, b), between, 1e-12)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_transport_of_the_power_metric_along_the_first_axis(dim):  # RF-FLAT, RF-8
+    log_s, n, m = math.log(0.6), vec(0.4)[0], vec(3.1)[0]
+    start, end = (torch.cat([x[None], vec(0.2, -0.5)[: dim - 1]]) for x in (n, m))
+    turned = mf.transport_matrix(mf.power_metric(log_s, dim), mf.segment(start, end))
+    close(turned, 0.6 ** ((n - m) / 2) * torch.eye(dim).double())
 
 
 # The shortest way -----------------------------------------------------------------------------------------------------
@@ -897,16 +948,40 @@ def test_shooting_finds_several_points_of_space_at_once(monkeypatch):
     close(mf.logarithm(space, vec(0, 0, 1), ends), torch.stack([vec(0.4, 0, 0), vec(0, 0.2, 0)]), 1e-3)
 
 
+def test_one_velocity_serves_many_points_and_one_vector_many_curves():  # RF-PT
+    chart, points = mf.half_plane().within(1e-3, 1e-3), torch.stack([vec(0, 1), vec(2, 1)])  # moved along
+    ends = mf.exponential(chart, points, vec(0.3, 0.2))
+    close(ends[1] - ends[0], vec(2, 0))
+    carried = mf.parallel_transport(chart, mf.segment(points, points + vec(0.3, 0.2)), vec(1, 0))
+    close(carried[0], carried[1])
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e9])
+def test_planes_are_spanned_by_vectors_of_any_length(size):  # RF-FLAT
+    point, u = vec(0.1, 0.4, 0.2), torch.stack([vec(1, 2, 0), vec(0, 1, 1)])
+    v = torch.stack([vec(0, 1, 3), vec(1, 0, 2)])
+    longer = v * vec(size, 1)[:, None]
+    for curvature in (partial(mf.sectional_curvature, SKEWED), partial(mf.conformal_sectional_curvature, bumpy)):
+        assert_close(curvature(point, u, longer), curvature(point, u, v), rtol=1e-7, atol=0)
+    with pytest.raises(ValueError, match="v: got a multiple of u"):
+        mf.sectional_curvature(SKEWED, point, u[0], 0 * u[0])
+
+
+def test_the_angle_of_a_holonomy_is_told_by_its_trace():  # RF-FLAT
+    sphere = mf.sphere_spherical().within(1e-5, 1e-7)
+    triangle = mf.polygon(torch.stack([vec(0.6, 0), vec(1.4, 0.1), vec(1.1, 1.2)]))
+    close(2 * mf.holonomy_angle(sphere, triangle).cos(), mf.holonomy(sphere, triangle).trace(), 1e-4)
+
+
 def test_what_has_a_gradient_is_followed_as_numbers():
     point, velocity = vec(0.1, 1.2), vec(0.3, 0.2).requires_grad_()
     chart = mf.half_plane().within(1e-3, 1e-3)
     close(mf.exponential(chart, point, velocity), mf.exponential(chart, point, velocity.detach()))
 
 
-def test_what_is_no_curve_and_a_curve_that_returns_no_tensor_are_told_by_what_came():
-    for path, came in (([3], "int; a curve is a function of t"), (lambda t: [t, t], "list; a curve returns a tensor$")):
-        with pytest.raises(ValueError, match=f"^path, piece 0: got {came}"):
-            mf.transport_matrix(mf.half_plane(), path)
+def test_a_curve_that_returns_no_tensor_is_told_by_what_it_returns():
+    with pytest.raises(ValueError, match=r"^path, piece 0: got list; a curve returns a tensor$"):
+        mf.transport_matrix(mf.half_plane(), lambda t: [t, t])
 
 
 def test_a_square_is_of_the_side_that_is_given():
@@ -995,11 +1070,13 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
     [
         (lambda c: mf.christoffel(c, vec(1, 2, 3)), "points"),
         (lambda c: mf.christoffel(c, vec(math.inf, 1)), "points"),
+        (lambda c: mf.christoffel(c, vec(0, -1)), "points"),
         (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1), vec(1, 1)), vec(1, 2, 3)), "vectors"),
         (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1), vec(1, 1)), vec(1, math.nan)), "vectors"),
         (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1, 0), vec(1, 1, 0)), vec(1, 2)), "path, piece 0"),
         (lambda c: mf.parallel_transport(c, [], vec(1, 2)), "path"),
         (lambda c: mf.parallel_transport(c, lambda t: torch.tensor([2 * t, 1.0]), vec(1, 2)), "path, piece 0"),
+        (lambda c: mf.parallel_transport(c, lambda t: [t, t], vec(1, 2)), "path, piece 0"),
         (lambda c: mf.parallel_transport(c, [mf.segment(vec(0, 1), vec(1, 1))] * 2, vec(1, 2)), "path"),
         (lambda c: mf.holonomy(c, mf.segment(vec(0, 1), vec(1, 1))), "loop"),
         (lambda c: c.within(0, 1e-12), "rtol"),
@@ -1019,12 +1096,12 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
         (lambda c: mf.circle(vec(0, 0), math.inf), "radius"),
         (lambda c: mf.square_loop(vec(0, 0, 0), 1.0), "center"),
         (lambda c: mf.sectional_curvature(SKEWED, vec(0, 1, 0), vec(1, 2, 0), vec(2, 4, 0)), "v"),
-        (lambda c: mf.sectional_curvature(SKEWED, vec(0, 1, 0), vec(1, 2, 0), vec(0, 0, 0)), "v"),
         (lambda c: mf.conformal_sectional_curvature(bumpy, vec(0, 1), vec(1, 2), vec(2, 4)), "v"),
         (lambda c: mf.conformal_sectional_curvature(bumpy, vec(0, 1), vec(1, 2, 3), vec(2, 4)), "u"),
         (lambda c: mf.conformal_sectional_curvature(bumpy, vec(0, 1), vec(1, 2), vec(2, 4, 3)), "v"),
         (lambda c: mf.conformal_sectional_curvature(bumpy, vec(0, math.nan), vec(1, 2), vec(2, 4)), "points"),
         (lambda c: mf.conformal_christoffel(bumpy, vec(0, math.inf)), "points"),
+        (lambda c: mf.conformal_curvature(bumpy, vec(0, 1, 2)), "points"),
         (lambda c: mf.sectional_curvature(SKEWED, vec(0, 1, 0), vec(1, 2), vec(2, 4, 3)), "u"),
         (lambda c: mf.sectional_curvature(SKEWED, vec(0, 1, 0), vec(1, 2, 0), vec(2, 4)), "v"),
         (lambda c: mf.norm(c, vec(0, 1), vec(1, 2, 0)), "vectors"),
@@ -1035,6 +1112,8 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
         (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), vec(0, 1, 1)), "times"),
         (lambda c: mf.torus(1.0, 1.0), "major"),
         (lambda c: mf.torus(math.inf, 1.0), "major"),
+        (lambda c: mf.torus(1.0, -1.0), "minor"),
+        (lambda c: mf.sphere_stereographic(0.0), "radius"),
         (lambda c: mf.circle(vec(0, 0, 0), 1.0), "center"),
         (lambda c: mf.segment([0.0, 1.0], vec(0, 1)), "start"),
         (lambda c: mf.segment(vec(0, 1), [0.0, 1.0]), "end"),
@@ -1045,6 +1124,7 @@ def test_a_geodesic_that_leaves_the_chart_is_caught_with_its_time():
         (lambda c: mf.geodesic(c, [0.0, 1.0], vec(1, 0), vec(0, 1)), "point"),
         (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), [0, 1]), "times"),
         (lambda c: mf.distance(c, [0.0, 1.0], vec(0, 1)), "start"),
+        (lambda c: mf.parallel_transport(c, [vec(0, 1)], vec(1, 0)), "path, piece 0"),
     ],
 )
 def test_bad_input_is_named(call, argument):

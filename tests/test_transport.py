@@ -16,6 +16,11 @@ F64 = torch.float64
 PLANES, DIM = 4, 8
 
 
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
 def _random(*shape):
     return torch.randn(shape, dtype=F64)
 
@@ -253,6 +258,24 @@ def test_fast_form_needs_the_identity_as_common_value():  # RF-9
 # What the scores do under a shift -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("make", [_rotation, _skew, _reflection, _mixed])
+@pytest.mark.parametrize("s", [1.0, 0.8, 1.1])
+def test_shift_by_c_multiplies_scores_by_s_to_the_c(make, s):  # RF-13
+    rng = np.random.default_rng(5)
+    a = rng.normal(size=(DIM, DIM))
+    preset = make(s, None, rng.normal(size=PLANES), a - a.T)[0]
+    q, k = _random(2, 5, DIM)
+    assert_close(preset.scores(q, k, POSITIONS + 3.0), s**3.0 * preset.scores(q, k, POSITIONS))
+
+
+def test_with_s_one_the_rotation_preset_is_rope_with_the_opposite_sign():  # RF-13
+    theta = _random(PLANES)
+    preset = transport.rotation_preset(torch.zeros((), dtype=F64), theta)
+    q, k = _random(2, 5, DIM)
+    turned = [rotate_pairs(x, POSITIONS[:, None] * -theta) for x in (q, k)]
+    assert_close(preset.scores(q, k, POSITIONS), turned[0] @ turned[1].mT)
+
+
 def test_general_metric_with_equal_scales_is_the_rotation_preset_with_the_opposite_sign():  # RF-A5
     theta, log_s = _random(PLANES), torch.tensor(-0.2, dtype=F64)
     q, k = _random(2, 5, DIM)
@@ -427,11 +450,6 @@ def test_small_frames_are_not_singular():  # RF-5
     [
         (lambda: transport.tangent_mappings(torch.ones(2, 2)), "frames: got a singular matrix"),
         (lambda: transport.tangent_mappings(torch.ones(2, 3)), r"frames: got shape \(2, 3\)"),
-        (lambda: transport.transports(torch.eye(2).long()[None]), "frames: got torch.int64; it must be floating point"),
-        (
-            lambda: transport.tangent_mappings(torch.full((1, 2, 2), math.nan)),
-            "frames: got entries that are not finite",
-        ),
         (lambda: transport.compatibility(torch.eye(2)[None], torch.zeros(1, 2, 2)), "frames: got a singular matrix"),
         (lambda: transport.compatibility(torch.zeros(1, 2, 2), torch.eye(2)[None]), "metric: got .*positive definite"),
         (lambda: transport.compatibility(torch.eye(2)[None], torch.eye(3)[None]), "metrics and frames: got shapes"),
@@ -445,3 +463,10 @@ def test_small_frames_are_not_singular():  # RF-5
 def test_bad_input_names_the_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_frames_that_are_no_numbers_or_whole_ones_are_named():
+    with pytest.raises(ValueError, match=r"frames: got torch.int64; it must be floating point"):
+        transport.transports(torch.eye(2, dtype=torch.int64)[None])
+    with pytest.raises(ValueError, match=r"frames: got entries that are not finite"):
+        transport.tangent_mappings(torch.full((1, 2, 2), math.nan))
