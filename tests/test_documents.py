@@ -32,6 +32,7 @@ from geolib.lab.reading import (
     bits_of,
     by_position,
     contexts_of,
+    extrapolation,
     frequencies_of,
     gates_and_rates,
     generate,
@@ -542,11 +543,29 @@ def test_contexts_reach_four_times_as_far_as_training():
     assert contexts_of(8192) == [128, 512, 2048, 8192, 32768]
 
 
+def test_each_context_has_the_bits_of_its_own_windows_and_longer_ones_those_of_their_frequencies_too(reader):  # CS-F2
+    tokens = pieces(reader.data.test, 256, 1)
+    found = extrapolation(reader, tokens, torch.full((2, 256), 1 / 3))
+    assert found["contexts"] == [64, 256]
+    assert found["bits"] == [round(float(bits_of(reader, tokens, 64).mean()), 5), 0.33333]
+    with frequencies_of(reader.model, 256):
+        longer = round(float(bits_of(reader, tokens, 256).mean()), 5)
+    assert found["bits_current_N"] == [None, longer]
+
+
+def test_a_sample_goes_on_from_the_first_document_at_its_temperature(reader, brief):
+    prompt = pieces(reader.data.test, 256, 2)[0, :120]
+    made = bytes(generate(reader.model, prompt, 20, 0.7).tolist())
+    sample = {"prompt": bytes(prompt.tolist()).decode(), "text": made.decode("utf-8", "replace")}
+    assert after_reading(reader)["sample"] == sample
+
+
 def test_positions_are_gathered_in_buckets():
     bits = torch.arange(16.0).view(2, 8)
     found = by_position(bits, 4)
     assert (found["from"], found["count"]) == ([0, 1, 2], [4, 4, 8])
     assert found["bits"] == [6.0, 7.0, 8.5]
+    assert by_position(bits / 3, 4)["bits"] == [2.0, 2.33333, 2.83333]
 
 
 def test_names_are_found_with_the_distance_to_their_last_mention():
@@ -567,6 +586,9 @@ def test_bits_of_names_are_those_after_the_first_letter():
     assert at == [3, 18, 40, 54]
     assert found["bits"] == [19.0, None, 55.0]  # letters 2, 3, 4 of Emma at 18 are bytes 19, 20, 21, told at 18, 19, 20
     assert found["first_bits"] == pytest.approx((4 + 41) / 2)
+    cut = names(tokens[:, :61], bits[:, :60], 20)  # Emma, Emm up to the cut, Emma once more
+    assert (cut["first_count"], cut["count"]) == (3, [0, 0])
+    assert cut["first_bits"] == pytest.approx((4 + 18.5 + 55) / 3, abs=1e-5)
 
 
 def test_gates_are_read_as_the_layers_meet_them(reader):  # CS-gate, CS-GATE0
