@@ -740,6 +740,16 @@ def test_a_run_known_to_be_too_long_is_not_started(prepared, tmp_path, monkeypat
     assert len(read_all(out)) == 1
 
 
+def test_what_is_tested_does_not_depend_on_how_many_images_at_a_time():
+    settings = {"width": 16, "heads": 2, "layers": 1, "patch": 2, "epochs": 1, "train_size": 64, "test_size": 50}
+    done = train(Config("digits", "rope", **settings), quiet=True, device="cpu")
+    whole = done.tested(50)
+    scores = done.scores(done.test_images).argmax(1)
+    assert whole["test_accuracy"] == (scores == done.test_labels).double().mean().item() > 0
+    for size in (1, 7, 49):
+        assert done.tested(size) == pytest.approx(whole, rel=1e-5)
+
+
 def test_list_and_pending_name_every_experiment(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(estimates, "_counted", lambda model: (1000, 1_000_000))  # another test counts real models
     assert main(["list"]) == 0
