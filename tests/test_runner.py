@@ -1,0 +1,243 @@
+"""What a runner decides, without any run: what a time holds, what a job is told, whose turn it is, what is kept."""
+
+import itertools
+import os
+import random
+import subprocess
+import types
+from dataclasses import replace
+
+import pytest
+import torch
+
+import geolib
+from geolib.lab import Config, LabError, runner
+from geolib.lab.config import Options
+from geolib.lab.experiments.estimates import CPU, GPU, H100, Estimate
+from geolib.lab.experiments.plan import Stage
+from geolib.lab.records import Folders
+from geolib.lab.runner import ChildFailed, Job, Locked, Machine, Planned, Request, Runner, packed
+from geolib.lab.watch import Diverged, Stopped
+
+
+def test_a_machine_is_named_as_records_name_it(monkeypatch):
+    monkeypatch.setattr(runner, "device_name", lambda device: f"a {device.type}")
+    assert Machine.at_hand(torch.device("cuda"), 2, 3) == Machine("a cuda", GPU, True, 2, 3)
+    here, cores = Machine.at_hand(torch.device("cpu"), 2, 3), torch.get_num_threads()
+    assert replace(here, speed=CPU) == Machine("a cpu", CPU, False, 2, 3)
+    assert (here.speed.flops, here.speed.number) == (CPU.flops * cores, CPU.number / cores)
+    assert Machine.h100(4) == Machine(H100, GPU, True, 4)
+
+
+@pytest.mark.parametrize(("machine", "alone"), [(Machine.h100(), 1.4 / 4), (Machine("a core", CPU, False), 1 / 4)])
+def test_a_run_that_shared_its_device_counts_as_if_alone(machine, alone, monkeypatch):
+    monkeypatch.setattr(runner, "estimate", lambda config, records, *rest: [r.wall_seconds for r in records])
+    of = lambda **engine: types.SimpleNamespace(wall_seconds=100.0, engine=engine)  # noqa: E731
+    monkeypatch.setattr(
+        runner, "replace", lambda record, wall_seconds: types.SimpleNamespace(wall_seconds=wall_seconds)
+    )
+    assert machine.estimate(None, [of(jobs=4), of(jobs=1), of()]) == pytest.approx([100 * alone, 100, 100])
+
+
+@pytest.mark.parametrize(
+    ("of_run", "asked", "on_gpu", "here"),
+    [
+        (None, None, "bf16", "fp32"),
+        (None, "float32", "fp32", "fp32"),
+        (None, "bfloat16", "bf16", "bf16"),
+        ("bfloat16", None, "bf16", "bf16"),
+        ("float32", "auto", "fp32", "fp32"),
+    ],
+)
+def test_estimates_go_by_the_precision_that_a_run_will_have(of_run, asked, on_gpu, here):
+    experiment, config = types.SimpleNamespace(name="e"), Config("digits", precision=of_run)
+    for machine, wanted in ((Machine.h100(), on_gpu), (Machine("a core", CPU, False), here)):
+        kind = machine.kind(experiment, "cpu", config, asked)
+        assert (kind.experiment, kind.scale, kind.on_gpu) == ("e", "cpu", machine.is_gpu)
+        assert kind.precision == {"fp32": "float32"}.get(wanted, wanted)
+
+
+def held(stages, missing, seconds, left):
+    """What a time holds, by sets: the runs that fit."""
+    held = set()
+    for number, groups in enumerate(stages):
+        for place, group in enumerate(groups):
+            new = set(group) & missing - held
+            later = set(itertools.chain(*itertools.chain(*stages[number + 1 :]))) & missing - held - new
+            needed = sum(seconds[run] for run in new)
+            if needed + (sum(seconds[run] for run in later) if place else 0) <= left:
+                held, left = held | new, left - needed
+    return held
+
+
+def test_a_time_holds_whole_groups_by_importance_and_what_later_stages_need():
+    draw = random.Random(0)
+    for _ in range(300):
+        runs = [types.SimpleNamespace(hash=f"{i}", name=f"run {i}") for i in range(7)]
+        seconds = {run.hash: draw.randint(1, 9) for run in runs}
+        missing = {run.hash for run in runs if draw.random() < 0.8}
+        stages = [[draw.sample(runs, draw.randint(1, 3)) for _ in range(draw.randint(1, 3))] for _ in range(3)]
+        left, gain = draw.randint(0, 30), draw.choice([1, 2])
+        plan = packed(
+            [Stage([[("an experiment", run) for run in group] for group in groups]) for groups in stages],
+            lambda run, missing=missing: run.hash in missing,
+            lambda _, run, seconds=seconds: Estimate(seconds[run.hash], "drawn"),
+            left,
+            gain,
+        )
+        hashes = [[[run.hash for run in group] for group in groups] for groups in stages]
+        met = list(itertools.chain(*itertools.chain(*hashes)))
+        assert {item.config.hash for item in plan} == missing & set(met)
+        assert len(plan) == len({item.config.hash for item in plan})
+        assert {item.config.hash for item in plan if item.fits} == held(hashes, missing, seconds, left * gain)
+        assert all(item.estimate.seconds == seconds[item.config.hash] for item in plan)
+        for item in plan:
+            assert item.config.hash in itertools.chain(*hashes[item.stage])
+
+
+def test_a_child_that_failed_is_told_by_its_last_error_or_its_code():
+    assert str(ChildFailed("geolib.lab: no such folder", 2)) == "no such folder"
+    assert str(ChildFailed("Killed", 9)) == "Killed"
+    assert str(ChildFailed("", 9)) == "ended with code 9"
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(Config("digits"), "test", "smoke", Folders.below(tmp_path), Options(device="cpu"), at_a_time=3)
+
+
+def test_a_job_trains_with_its_data_its_place_and_what_is_left_of_the_time(job, monkeypatch):
+    monkeypatch.setattr(runner, "run", lambda config, **given: (config, given))
+    monkeypatch.setattr(runner.time, "time", lambda: 100.0)
+    config, given = replace(job, deadline=107.5).do("the data")
+    assert config == job.config
+    wanted = {"data": "the data", "out": job.folders, "experiment": "test", "scale": "smoke", "jobs": 3}
+    assert given == wanted | {"after": runner.after_training, "options": Options(device="cpu", time_budget=7.5)}
+    assert job.do()[1]["options"].time_budget is None
+
+
+@pytest.mark.parametrize(
+    ("before", "cores", "threads"), [({}, 8, "2"), ({}, None, "1"), ({"OMP_NUM_THREADS": "5"}, 8, "5")]
+)
+def test_a_child_finds_the_library_first_and_its_share_of_the_cores(job, monkeypatch, before, cores, threads):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    for name in ("OMP_NUM_THREADS", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    for others in ([], ["/elsewhere"]):
+        if others:
+            monkeypatch.setenv("PYTHONPATH", *others)
+        monkeypatch.setattr(subprocess, "Popen", lambda words, **given: given["env"])
+        found = runner._start(job, 3).process
+        root = os.path.dirname(os.path.dirname(os.path.abspath(geolib.__file__)))
+        assert found["PYTHONPATH"].split(os.pathsep) == [root, *others]
+        assert found["OMP_NUM_THREADS"] == threads
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """made(runs, **request): a runner of so many runs in two stages, and none of them recorded."""
+
+    def make(count=3, **request):
+        configs = [Config("digits", seed=seed) for seed in range(count)]
+        one = types.SimpleNamespace(name="e")
+        stages = [Stage([[(one, config)] for config in half]) for half in (configs[:2], configs[2:])]
+        what = types.SimpleNamespace(name="e", stages=lambda *_: stages)
+        return Runner(Request(what, "smoke", Folders.below(tmp_path), Machine("a core", CPU, False), **request))
+
+    monkeypatch.setattr(Machine, "estimate", lambda *_: Estimate(60.0, "drawn"))
+    monkeypatch.setattr(Machine, "kind", lambda *_: None)
+    return make
+
+
+def test_a_look_at_the_folder_forgets_what_followed_from_the_one_before(made):
+    runner = made()
+    before = runner.stages, runner.names
+    runner.look()
+    assert not vars(runner).keys() & {"stages", "names"}
+    assert before == (runner.stages, runner.names)
+
+
+def test_a_job_has_what_was_asked_of_every_run(made, monkeypatch):
+    asked = made(options=Options(step="eager"), again=True, time_budget=50.0)
+    job = asked.job(asked.plan()[0])
+    assert (job.options, job.again, job.deadline, job.experiment, job.scale) == (
+        Options(step="eager"), True, asked.deadline, "e", "smoke",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [Stopped("no time"), Diverged("nan"), LabError("no disk"), RuntimeError("?"), Locked(), Stopped("by INT", 2)],
+)
+def test_only_a_signal_ends_a_runner_and_other_trouble_is_kept(made, monkeypatch, trouble, capsys):
+    def fail(job, data):
+        raise trouble
+
+    asked = made()
+    item = asked.plan()[0]
+    monkeypatch.setattr(Job, "do", fail)
+    asked.sets["digits"] = None
+    if getattr(trouble, "signal", None):
+        with pytest.raises(Stopped, match="by INT"):
+            asked.run_here(item)
+    else:
+        asked.run_here(item)
+    kept = not isinstance(trouble, Locked) and not getattr(trouble, "signal", None)
+    assert asked.failures == ([(item.config.name, trouble)] if kept else [])
+    assert asked.ended == ({item.config.hash} if kept else set())
+    assert ("Traceback" in capsys.readouterr().err) == isinstance(trouble, RuntimeError)
+
+
+def test_jobs_are_given_out_once_and_a_stage_waits_for_the_one_before(made, monkeypatch):
+    asked, clock = made(3), itertools.count()
+    monkeypatch.setattr(runner, "time", types.SimpleNamespace(monotonic=lambda: 0.2 * next(clock), time=lambda: 0.0))
+    given, jobs = [], asked.jobs()
+    for job in itertools.islice(jobs, 40):
+        if job is not None:
+            given.append(job.config.seed)
+        if len(given) == 2:
+            break
+    assert given == [0, 1]
+    assert [job for job in itertools.islice(jobs, 20) if job] == []  # both are under way
+    asked.ended |= asked.working
+    asked.working.clear()
+    assert [job.config.seed for job in itertools.islice(jobs, 20) if job] == [2]
+    asked.ended |= asked.working
+    assert [job for job in jobs if job] == []
+
+
+def test_runs_in_processes_are_counted_kept_or_left_to_others(made, monkeypatch, capsys):
+    asked = made(3, jobs=2, options=Options(quiet=True))
+    jobs = [asked.job(item) for item in asked.plan()]
+    ended = [(jobs[0], runner.LOCKED, ""), (jobs[1], 1, "geolib.lab: no disk"), (jobs[2], 0, "")]
+    monkeypatch.setattr(runner, "side_by_side", lambda given, count: iter(ended))
+    monkeypatch.setattr(runner.store, "read", lambda path: path)
+    monkeypatch.setattr(Runner, "report", lambda self, record, job, say: say(f"{record.name}"))
+    asked.working = {job.config.hash for job in jobs}
+    asked.run_in_processes()
+    assert asked.working == set()
+    assert asked.ended == {job.config.hash for job in jobs[1:]}
+    assert [(name, str(error)) for name, error in asked.failures] == [(jobs[1].config.name, "no disk")]
+    assert capsys.readouterr().out.split() == [jobs[2].record_path.name]
+
+
+def test_a_plan_in_words_has_a_line_for_each_run_and_the_time_of_those_that_fit(made):
+    first, second, third, last = made(3, time_budget=121.0).dry_run().splitlines()
+    names = [Config("digits", seed=seed).name for seed in range(3)]
+    assert first == f"stage 1     1.0 min  e  {names[0]}  [drawn]"
+    assert second == f"left out    1.0 min  e  {names[1]}  [drawn]"  # the next stage needs its time
+    assert third == f"stage 2     1.0 min  e  {names[2]}  [drawn]"
+    assert last == "2 of 3 missing runs, about 2.0 min on a core, of a budget of 2.0 min"
+    side = replace(made(2).request, machine=Machine("a card", GPU, True, jobs=2, devices=2))
+    assert Runner(side).dry_run().endswith("2 of 2 missing runs, about 0.7 min on a card, 2.8 times that side by side")
+
+
+def test_planned_runs_that_do_not_fit_are_told_with_what_is_left(made, monkeypatch, capsys):
+    asked = made(time_budget=9.0)
+    monkeypatch.setattr(runner.time, "time", lambda: asked.deadline - 4.5)
+    asked.left_out = [Planned(None, Config("digits"), Estimate(60.0, "drawn"), 0, False)]
+    asked.say_what_was_left_out()
+    told = f"{Config('digits').name}: not started, 4.5 s of the time budget are left, it takes about 60 s (drawn)\n"
+    assert capsys.readouterr().out == told
