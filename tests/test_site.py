@@ -73,6 +73,11 @@ def address():
 WAKE = "() => document.querySelectorAll('.explorable').forEach((box) => box.wake())"
 
 
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Colours that fade from one to the other have arrived.
+FADED = "() => !document.getAnimations().some((a) => a instanceof CSSTransition && a.playState === 'running')"
+
+
 class Visit:
     """A page open in the browser, and all it complained of on the way."""
 
@@ -121,7 +126,8 @@ def visit(browser, address):
         if page.evaluate("() => document.documentElement.dataset.theme") not in (scheme, None):
             page.emulate_media(color_scheme=scheme)  # as by a reader's evening switch
             page.wait_for_function("(scheme) => document.documentElement.dataset.theme === scheme", arg=scheme)
-            page.wait_for_timeout(300)  # colours that fade have arrived
+            page.evaluate(TWO_FRAMES)
+            page.wait_for_function(FADED)
         return opened[key]
 
     return go
