@@ -20,6 +20,15 @@ from geolib.lab.runner import ChildFailed, Job, Locked, Machine, Planned, Reques
 from geolib.lab.watch import Diverged, Stopped
 
 
+def test_torchrun_tells_how_many_processes_there_are_and_which_this_is(monkeypatch):
+    for name in ("WORLD_SIZE", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert (runner.torchrun_size(), runner.torchrun_rank()) == (1, 0)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("RANK", "5")
+    assert (runner.torchrun_size(), runner.torchrun_rank()) == (8, 5)
+
+
 def test_a_machine_is_named_as_records_name_it(monkeypatch):
     monkeypatch.setattr(runner, "device_name", lambda device: f"a {device.type}")
     assert Machine.at_hand(torch.device("cuda"), 2, 3) == Machine("a cuda", GPU, True, 2, 3)
@@ -31,12 +40,14 @@ def test_a_machine_is_named_as_records_name_it(monkeypatch):
 
 @pytest.mark.parametrize(("machine", "alone"), [(Machine.h100(), 1.4 / 4), (Machine("a core", CPU, False), 1 / 4)])
 def test_a_run_that_shared_its_device_counts_as_if_alone(machine, alone, monkeypatch):
-    monkeypatch.setattr(runner, "estimate", lambda config, records, *rest: [r.wall_seconds for r in records])
+    monkeypatch.setattr(runner, "estimate", lambda _, records, *rest: (rest, [r.wall_seconds for r in records]))
     of = lambda **engine: types.SimpleNamespace(wall_seconds=100.0, engine=engine)  # noqa: E731
     monkeypatch.setattr(
         runner, "replace", lambda record, wall_seconds: types.SimpleNamespace(wall_seconds=wall_seconds)
     )
-    assert machine.estimate(None, [of(jobs=4), of(jobs=1), of()]) == pytest.approx([100 * alone, 100, 100])
+    rest, seconds = machine.estimate(None, [of(jobs=4), of(jobs=1), of()], "kind")
+    assert rest == (machine.name, machine.speed, "kind")
+    assert seconds == pytest.approx([100 * alone, 100, 100])
 
 
 @pytest.mark.parametrize(
@@ -128,8 +139,10 @@ def test_a_child_finds_the_library_first_and_its_share_of_the_cores(job, monkeyp
     for others in ([], ["/elsewhere"]):
         if others:
             monkeypatch.setenv("PYTHONPATH", *others)
-        monkeypatch.setattr(subprocess, "Popen", lambda words, **given: given["env"])
-        found = runner._start(job, 3).process
+        monkeypatch.setattr(subprocess, "Popen", lambda words, **given: given)
+        given = runner._start(job, 3).process
+        assert given["start_new_session"]
+        found = given["env"]
         root = os.path.dirname(os.path.dirname(os.path.abspath(geolib.__file__)))
         assert found["PYTHONPATH"].split(os.pathsep) == [root, *others]
         assert found["OMP_NUM_THREADS"] == threads
@@ -157,6 +170,24 @@ def test_a_look_at_the_folder_forgets_what_followed_from_the_one_before(made):
     runner.look()
     assert not vars(runner).keys() & {"stages", "names"}
     assert before == (runner.stages, runner.names)
+
+
+def test_an_estimate_is_for_the_precision_asked_for(made, monkeypatch):
+    monkeypatch.setattr(Machine, "kind", lambda *given: given[1:])
+    monkeypatch.setattr(Machine, "estimate", lambda self, config, records, kind: kind)
+    asked = made(options=Options(precision="auto"))
+    (experiment, config), *_ = asked.runs
+    assert asked.estimate(experiment, config) == (experiment, "smoke", config, "auto")
+
+
+def test_every_run_that_has_a_record_is_told(made, monkeypatch, capsys):
+    monkeypatch.setattr(Runner, "recorded", lambda self, config: "e" if config.seed else None)
+    monkeypatch.setattr(runner.store, "read", lambda path: types.SimpleNamespace(result="fine"))
+    made(3).say_what_is_recorded()
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in told] == [
+        f"{Config('digits', seed=seed).name}: recorded already, fine" for seed in (1, 2)
+    ]
 
 
 def test_a_job_has_what_was_asked_of_every_run(made, monkeypatch):
@@ -220,7 +251,8 @@ def test_runs_in_processes_are_counted_kept_or_left_to_others(made, monkeypatch,
     assert asked.working == set()
     assert asked.ended == {job.config.hash for job in jobs[1:]}
     assert [(name, str(error)) for name, error in asked.failures] == [(jobs[1].config.name, "no disk")]
-    assert capsys.readouterr().out.split() == [jobs[2].record_path.name]
+    said = capsys.readouterr()
+    assert (said.out.split(), said.err) == ([jobs[2].record_path.name], "")
 
 
 def test_a_plan_in_words_has_a_line_for_each_run_and_the_time_of_those_that_fit(made):
