@@ -527,9 +527,6 @@ def test_data_dependent_steps_are_flat_on_a_line():  # RF-FLAT, CS-1, CS-3
         close(step, implied)
     lifted, (a, b, c) = cn.lifted_conformal_row(gates.log(), rates, theta, 2), (vec(0), vec(4), vec(2))
     close(lifted.bilinear_form(b, c) @ lifted.bilinear_form(c, a), lifted.bilinear_form(b, a))
-    for transport in (row.transport, lifted.transport):  # to and fro
-        close(transport(c, b) @ transport(b, a), transport(c, a))
-        close(transport(a, c) @ transport(c, a), torch.eye(len(transport(a, a))).double())
 
 
 def test_data_dependent_steps_are_curved_on_a_grid():  # RF-FLAT, CS-1, CS-beta
@@ -548,6 +545,32 @@ def test_data_dependent_steps_are_curved_on_a_grid():  # RF-FLAT, CS-1, CS-beta
         # The gates give holonomy in R_>0, the turns in SO(d), and on Sym^p the lift of both.
         close(sympow.lift(squares[i, j], 2), gate**2 * sympow.lift(torch.from_numpy(turn), 2))
     assert cn.flatness_defect(grid) > 0.1
+
+
+def flat_rows():
+    gates, rates, theta = conformal_data()
+    return {
+        "none": cn.none_row(4),
+        "rope": cn.rope_row(theta[:, None]),
+        "liere": cn.liere_row(skew(1, d=4)),
+        "riemannformer": cn.riemannformer_row(skew(1, d=4), lambda p: 0.1 * p[0]),
+        "conformal": cn.conformal_row(gates.log(), rates, theta),
+        "lifted": cn.lifted_conformal_row(gates.log(), rates, theta, 2),
+    }
+
+
+@pytest.mark.parametrize("name", flat_rows())
+def test_the_transport_of_every_row_does_not_depend_on_the_way(name):  # RF-FLAT
+    transport, (a, b, c) = flat_rows()[name].transport, (vec(1), vec(6), vec(3))
+    close(transport(c, b) @ transport(b, a), transport(c, a))
+    close(transport(a, c) @ transport(c, a), torch.eye(transport(a, a).shape[0]).double())
+
+
+def test_liere_in_two_dimensions_is_flat_and_its_steps_multiplied_up_are_not():  # RF-FLAT, LR-A1
+    generators = skew(2, d=4, size=0.3)
+    row, (a, b, c) = cn.liere_row(generators), double(3, 2)
+    close(row.transport(c, b) @ row.transport(b, a), row.transport(c, a))
+    assert cn.flatness_defect(cn.generator_steps(generators, (3, 3))) > 0.01
 
 
 # The rows against the modules -----------------------------------------------------------------------------------------

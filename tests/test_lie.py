@@ -745,9 +745,10 @@ def test_the_nearest_that_commute_have_the_generators_dtype_and_device():
         assert_close(nearest_commuting(A), expected)
 
 
-def test_the_search_of_planes_ends_in_a_minimum():
-    A = skew_matrix(torch.randn(20, 2, 66, dtype=torch.float64), 12)
-    lost = lambda near: (near - A).square().sum((-1, -2, -3))  # noqa: E731
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_the_search_of_planes_ends_in_a_minimum_at_any_size(size):
+    A = size * skew_matrix(torch.randn(20, 2, 66, dtype=torch.float64), 12)
+    lost = lambda near: ((near - A) / size).square().sum((-1, -2, -3))  # noqa: E731
     assert_close(lost(nearest_commuting(A)), lost(nearest_commuting(A, steps=2000)), rtol=1e-2, atol=0)
 
 

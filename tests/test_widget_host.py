@@ -6,6 +6,7 @@ import base64
 import importlib.util
 import json
 import re
+import types
 from pathlib import Path
 
 import pytest
@@ -174,11 +175,43 @@ def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(browser):
 # Pieces of a page in scripts of their own ----------------------------------------------------------------------------
 
 
-def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_needed(browser, tmp_path, monkeypatch):
+@pytest.fixture
+def ext(monkeypatch):
+    """The site's extension that takes pages apart."""
     monkeypatch.syspath_prepend(str(REPOSITORY / "book" / "_ext"))
     spec = importlib.util.spec_from_file_location("pieces", REPOSITORY / "book" / "_ext" / "explorables.py")
-    ext = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(ext)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_a_page_made_anew_alone_shares_what_all_pages_shared(ext, tmp_path):
+    app = types.SimpleNamespace(builder=types.SimpleNamespace(format="html"), outdir=str(tmp_path))
+
+    def page(name, head):
+        state = {name: {"state": {"_esm": f"{head}// {name}\n"}}}
+        script = f'<script type="application/vnd.jupyter.widget-state+json">{json.dumps({"state": state})}</script>'
+        (tmp_path / f"{name}.html").write_text(script, "utf-8")
+
+    def pieces():
+        text = (tmp_path / "a.html").read_text("utf-8")
+        return json.loads(ext.WIDGETS.search(text)[2])["state"]["a"]["state"]["_esm"]["pieces"]
+
+    head = "// shared by all\n" * 3
+    for name in "ab":
+        page(name, head)
+    ext.lighten_pages(app, None)
+    before = pieces()
+    assert [name.split("-")[0] for name in before] == ["shared", "widget"]
+    page("a", head)
+    ext.lighten_pages(app, None)
+    assert pieces() == before
+    page("a", "// another\n")
+    ext.lighten_pages(app, None)
+    assert [name.split("-")[0] for name in pieces()] == ["widget"]
+
+
+def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_needed(ext, browser, tmp_path):
     head = "// shared\n" + COUNTER.replace("export default", "const widget =") + "\n"
     states = {
         name: {"state": {"_esm": f"{head}// {name}\nexport default widget;", "_css": "b {}", "label": name, "count": 0}}

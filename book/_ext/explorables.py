@@ -38,17 +38,31 @@ def lighten_pages(app: Sphinx, problem: Exception | None) -> None:
     pages = {path: path.read_text("utf-8") for path in Path(app.outdir).rglob("*.html")}
     states = {path: found for path, page in pages.items() if (found := WIDGETS.search(page))}
     heights = json.loads(HEIGHTS.read_text("utf-8")) if HEIGHTS.is_file() else {}
-    shared = common_start([code for found in states.values() for code in codes(found[2])])
+    texts = [code for found in states.values() for code in codes(found[2])]
+    # Of a few pages made anew the code begins as that of all pages did before.
+    shared = next((known for known in shared_before(app) if all(code.startswith(known) for code in texts)), "")
+    shared = shared or common_start(texts)
     for path, found in states.items():
         page, (light, apart) = pages[path], lighter(found[2], shared)
         pieces |= apart
         if light != found[2]:
             made = page[: found.start(2)] + light + page[found.end(2) :]
             path.write_text(with_heights(made, json.loads(found[2])["state"], heights), "utf-8")
-    folder = Path(app.outdir) / "_static" / "explorables"
+    folder = folder_of(app)
     folder.mkdir(parents=True, exist_ok=True)
     for name, script in pieces.items():
         (folder / f"{name}.js").write_text(script, "utf-8")
+
+
+def folder_of(app: Sphinx) -> Path:
+    """Where the pieces stand."""
+    return Path(app.outdir) / "_static" / "explorables"
+
+
+def shared_before(app: Sphinx) -> list[str]:
+    """What the code of all pages began with when they were made before."""
+    scripts = (path.read_text("utf-8") for path in sorted(folder_of(app).glob("shared-*.js")))
+    return [json.loads(script.partition("] = ")[2].removesuffix(";\n")) for script in scripts]
 
 
 def depend_on_heights(app: Sphinx, document: nodes.document) -> None:

@@ -168,7 +168,8 @@ def counted(config: Config) -> tuple[int, int]:
 
     Views are not counted: they do no work. Neither are the loss and the optimiser, which are the same for all. A narrow
     model is counted, for its operations are those of a wide one and what they write grows with the width; and only with
-    one layer and with two, for each further layer adds what the second added.
+    one layer and with two, for each further layer adds what the second added (of LieRE roughly: the draw decides how
+    often an exponential squares).
     """
     narrow = _narrow(config)
     one, two = (_counted(replace(narrow, layers=layers).canonical) for layers in (1, 2))

@@ -336,6 +336,11 @@ def _trained_on(row: str, context: int) -> Variant:
     return replace(found, settings={"cpu": {**found.settings["cpu"], "eval_every": 20}})
 
 
+def _title(row: str) -> str:
+    method, _, context = row.partition("@")
+    return f"{_TAKEN_APART[method][0]}, {int(context):,} bytes"
+
+
 # METHOD@CONTEXT
 _LONGER = {f"{row}@{context}": _trained_on(row, context) for context, rows in _TRAINED_ON.items() for row in rows}
 _LONGER |= {f"{row}@16": at(row, {"smoke": 16}) for row in ("softmax", "sympow")}
@@ -358,7 +363,7 @@ BUDGET = Experiment(
     name="sympow-budget",
     about="four times the bytes: softmax, gates, powers at 256 and 1,024 bytes, at the rate chosen for all",
     datasets=(DATA,),
-    methods={row: row.replace("@", ", ") + " bytes" for row in _LONGER},
+    methods={row: _title(row) for row in _LONGER},
     variants=_LONGER,
     settings=SETTINGS,
     seeds={"smoke": (0,), "cpu": (0,)},
