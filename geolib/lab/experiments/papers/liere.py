@@ -65,10 +65,10 @@ SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "te
 # What one core does in a quarter of an hour: all images and classes, the CPU scale's model, a sixteenth of the epochs.
 #
 # Settled before the runs, of which there is one seed a row. Seeds of one row and the choice of 10,000 test images each
-# move an accuracy by half a point, so two rows differ by 0.8 from noise alone. A difference of two rows counts as seen
-# from 2 points on, as refuted from 2 points the other way, and is undecided between: LieRE above RoPE by 7 points, as
-# printed, would be seen; block widths 2, 8 and 64, which lie 0.3 apart, can not be told apart. The headline is one rate
-# for all, as in the paper; where ``liere-rates`` gives a method another, it has a second row at that rate.
+# move an accuracy by half a point, so two rows differ by a point from noise alone. A difference of two rows counts as
+# seen from 2 points on, as refuted from 2 points the other way, and is undecided between: LieRE above RoPE by 7 points,
+# as printed, would be seen; block widths 2, 8 and 64, which lie 0.3 apart, can not be told apart. The headline is one
+# rate for all, as in the paper; where ``liere-rates`` gives a method another, it has a second row at that rate.
 LAPTOP: dict[str, Any] = {**CPU, "epochs": 12, "batch": 100, "train_size": None, "test_size": None}
 
 CHOSEN = (
