@@ -188,6 +188,8 @@ def test_every_run_that_has_a_record_is_told(made, monkeypatch, capsys):
     assert [line.split(" (")[0] for line in told] == [
         f"{Config('digits', seed=seed).name}: recorded already, fine" for seed in (1, 2)
     ]
+    made(3, again=True).say_what_is_recorded()
+    assert capsys.readouterr().out == ""  # they will be made anew
 
 
 def test_a_job_has_what_was_asked_of_every_run(made, monkeypatch):
@@ -237,6 +239,17 @@ def test_jobs_are_given_out_once_and_a_stage_waits_for_the_one_before(made, monk
     assert [job.config.seed for job in itertools.islice(jobs, 20) if job] == [2]
     asked.ended |= asked.working
     assert [job for job in jobs if job] == []
+
+
+@pytest.mark.parametrize(
+    ("basis", "budget", "started"),
+    [("nothing measured", 30.0, 1), ("measured", 30.0, 0), ("nothing measured", 0.0, 0), ("measured", 70.0, 1)],
+)
+def test_an_assumption_alone_refuses_no_run_while_there_is_time(made, monkeypatch, basis, budget, started):
+    monkeypatch.setattr(Machine, "estimate", lambda *_: Estimate(60.0, f"assumed speeds, {basis} here"))
+    asked = made(3, time_budget=budget)
+    assert len(asked.startable()) == started
+    assert len(asked.left_out) == 3 - started
 
 
 def test_runs_in_processes_are_counted_kept_or_left_to_others(made, monkeypatch, capsys):

@@ -354,7 +354,6 @@ def _start(job: Job, count: int) -> _Child:
             stdin=told,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            text=True,
             env=environment,
             start_new_session=True,
         )
