@@ -28,6 +28,7 @@ from geolib.lab.experiments.papers import documents as papers
 from geolib.lab.experiments.tables import best_rate
 from geolib.lab.gpt import GPT
 from geolib.lab.reading import (
+    _quantiles,
     after_reading,
     bits_of,
     by_position,
@@ -541,9 +542,10 @@ def test_contexts_reach_four_times_as_far_as_training():
     assert contexts_of(64) == [64, 256]
     assert contexts_of(1024) == [64, 256, 1024, 4096]
     assert contexts_of(8192) == [128, 512, 2048, 8192, 32768]
+    assert all(isinstance(context, int) for context in contexts_of(1024))
 
 
-def test_each_context_has_the_bits_of_its_own_windows_and_longer_ones_those_of_their_frequencies_too(reader):  # CS-F2
+def test_each_context_has_the_bits_of_its_windows_and_longer_ones_those_of_their_frequencies(reader, monkeypatch):
     tokens = pieces(reader.data.test, 256, 1)
     found = extrapolation(reader, tokens, torch.full((2, 256), 1 / 3))
     assert found["contexts"] == [64, 256]
@@ -551,6 +553,22 @@ def test_each_context_has_the_bits_of_its_own_windows_and_longer_ones_those_of_t
     with frequencies_of(reader.model, 256):
         longer = round(float(bits_of(reader, tokens, 256).mean()), 5)
     assert found["bits_current_N"] == [None, longer]
+    monkeypatch.setattr("geolib.lab.reading.contexts_of", lambda trained: [32, trained, 4 * trained])
+    shorter = round(float(bits_of(reader, tokens, 32).mean()), 5)
+    assert extrapolation(reader, tokens, torch.full((2, 256), 1 / 3))["bits"] == [shorter, *found["bits"]]
+
+
+@pytest.mark.parametrize(("most", "read"), [(2**17, 4), (1, 2)])
+def test_each_second_piece_is_read_at_every_context_and_two_of_any_length(reader, brief, monkeypatch, most, read):
+    monkeypatch.setattr("geolib.lab.reading.READ", most)
+    monkeypatch.setattr("geolib.lab.reading.extrapolation", lambda *given: given)
+    tokens = pieces(reader.data.test, 256, 2)[:read]
+    kept = after_reading(reader)
+    run, given, bits = kept["extrapolation"]
+    assert (run, len(tokens)) == (reader, read)
+    assert torch.equal(given, tokens[::2])
+    assert torch.equal(bits, bits_of(reader, tokens, 256)[::2])
+    assert sum(kept["position"]["count"]) == 256 * read
 
 
 def test_a_sample_goes_on_from_the_first_document_at_its_temperature(reader, brief, monkeypatch):
@@ -607,6 +625,11 @@ def test_gates_are_read_as_the_layers_meet_them(reader):  # CS-gate, CS-GATE0
     rates = 1 + torch.tanh(inputs[0] @ layer_of(reader, 0).turning.W_beta.weight[1])
     assert found["rates"]["mean"][0][1] == pytest.approx(rates.mean().item(), rel=1e-4)
     assert found["rates"]["std"][0][1] == pytest.approx(rates.std().item(), rel=1e-3)
+
+
+def test_quantiles_of_very_many_gates_are_those_of_some():
+    levels = _quantiles(torch.linspace(0, 1, 250_001).repeat(2, 1))
+    torch.testing.assert_close(levels, torch.tensor([0.05, 0.5, 0.95])[:, None].expand(3, 2), atol=1e-5, rtol=0)
 
 
 def layer_of(reader, index):

@@ -178,11 +178,11 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
                 told = row[start + mention.start : start + mention.end - 1]  # bits[i] are those of byte i + 1
                 means.append(float(told.mean()))
                 distances.append(mention.distance or 0)
-    starts = [0, *doublings(context, 16)]
-    values, counts = _in_buckets(torch.tensor(means), torch.tensor(distances, dtype=torch.long), [0, 1, *starts[1:]])
+    starts = [1, *doublings(context, 16)]
+    values, counts = _in_buckets(torch.tensor(means), torch.tensor(distances, dtype=torch.long), [0, *starts])
     return {
         "context": context,
-        "distance": [1, *starts[1:]],
+        "distance": starts,
         "bits": values[1:],
         "count": counts[1:],
         "first_bits": values[0],
