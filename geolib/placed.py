@@ -157,16 +157,17 @@ class Carried(Placed):
             check_count(rows, x.shape[-2], front)
         check_floating(q, "q")
         check_floating(k, "k")
+        # A message is put into words where it is needed alone: every layer comes here.
         for argument, x in (("q", q), ("k", k)):
-            own = (
-                f"the encoding has {self.heads} heads of its own; where query heads share keys, repeat_heads(k, heads)"
-            )
-            require(self.heads in (1, x.shape[-3] if x.dim() > 2 else 1), argument, f"shape {tuple(x.shape)}", own)
+            if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
+                own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
+                require(False, argument, f"shape {tuple(x.shape)}", own + "repeat_heads(k, heads)")
         a = on_placed(lambda x: self.act(x, query), q, queries)
         b = on_placed(lambda x: self.act(x, key), k, keys)
         for argument, came, carried in (("q", q, a), ("k", k, b)):
-            needed = f"the encoding has heads, or positions of samples, for {tuple(carried.shape)}"
-            require(carried.shape == came.shape, argument, f"shape {tuple(came.shape)}", needed)
+            if carried.shape != came.shape:
+                needed = f"the encoding has heads, or positions of samples, for {tuple(carried.shape)}"
+                require(False, argument, f"shape {tuple(came.shape)}", needed)
         return a, b
 
 
