@@ -18,7 +18,7 @@ registers) are said, ``encoding.place(positions).behind(1)``, and are left as th
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Self
 
@@ -66,6 +66,8 @@ class Placed:
     """How many queries, and how many keys, stand in front without a place."""
     counts: tuple[int, int] | None = None
     """How many queries, and how many keys, are placed; None where positions do not matter."""
+    parts: Sequence[Placed] = ()
+    """The encodings that it is made of."""
 
     def behind(self, unplaced: int, keys: int | None = None) -> Self:
         """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
@@ -80,7 +82,7 @@ class Placed:
         for argument, count in zip(("unplaced", "keys"), both):
             require(count >= 0, argument, count, "at least 0")
         other = copy.copy(self)
-        other.unplaced = both
+        other.unplaced, other.parts = both, [part.behind(*both) for part in self.parts]
         return other
 
     def attention(

@@ -44,13 +44,12 @@ from geolib.lie import (
 )
 from geolib.locality import MANHATTAN_SLOPES, alibi_slopes, precision_matrix, precision_root
 from geolib.placed import (
+    Attenuated,
+    Biased,
     ByLayer,
     Carried,
-    Decayed,
-    Focused,
     FocusedByBlocks,
-    Gated,
-    Penalised,
+    Gaussian,
     Reordered,
     Steps,
     Together,
@@ -265,7 +264,7 @@ class ALiBi(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Penalised(_steps(self.slopes, positions, keys))
+        return Biased(_steps(self.slopes, positions, keys))
 
 
 class ManhattanDecay(Encoding):
@@ -292,7 +291,7 @@ class ManhattanDecay(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The factor, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Decayed(_steps(self.slopes, positions, keys))
+        return Attenuated(_steps(self.slopes, positions, keys))
 
 
 def _check_slopes(slopes: Tensor) -> None:
@@ -588,8 +587,8 @@ class LocalityFocusing(Encoding):
     """
 
     raw_precision: Tensor
-    form: type[Focused] = Focused
-    """What layers use, where no faster form pays."""
+    form: type[Attenuated] | type[Biased] = Attenuated
+    """Where the Gaussian goes."""
 
     def __init__(
         self,
@@ -642,8 +641,9 @@ class LocalityFocusing(Encoding):
         require(count in (1, rows), "positions", f"{rows} rows", f"there are {count} widths a head")
         u = at_both(self._whitened, positions, keys)
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
-        by_blocks = self.form is Focused and FocusedByBlocks.pays(u[0], keys)
-        return (FocusedByBlocks if by_blocks else self.form)(inner, u, rate)
+        if self.form is Attenuated and FocusedByBlocks.pays(u[0], keys):
+            return FocusedByBlocks(inner, u, rate)
+        return Together([inner, self.form(Gaussian(*u, rate))])
 
     def _whitened(self, positions: Tensor) -> Tensor:
         """u = L^T p with A = L L^T, so that |u_m - u_n| is the distance of A; (..., tokens, axes)."""
@@ -662,7 +662,7 @@ class GaussianGate(LocalityFocusing):
     (tensor([-0.0000, -0.5000, -2.0000]), True)
     """
 
-    form: type[Focused] = Gated
+    form = Biased
 
 
 class Composed(Encoding):

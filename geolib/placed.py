@@ -8,30 +8,26 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype, check_floating, is_transformed, require
-from geolib.attention import Placed, ScoreMod, check_count
+from geolib.attention import Placed, ScoreMod, check_count, looked_up
 from geolib.locality import fused_focused_attention
 from geolib.rotations import to_half_split, to_interleaved
 
 __all__ = [
-    "Around",
     "Attenuated",
     "Biased",
     "ByLayer",
     "Carried",
-    "Decayed",
-    "Focused",
     "FocusedByBlocks",
-    "Gated",
     "Gaussian",
     "Map",
+    "Matrix",
     "Pairwise",
-    "Penalised",
     "Reordered",
     "Steps",
     "Together",
@@ -161,16 +157,17 @@ class Carried(Placed):
             check_count(rows, x.shape[-2], front)
         check_floating(q, "q")
         check_floating(k, "k")
+        # A message is put into words where it is needed alone: every layer comes here.
         for argument, x in (("q", q), ("k", k)):
-            own = (
-                f"the encoding has {self.heads} heads of its own; where query heads share keys, repeat_heads(k, heads)"
-            )
-            require(self.heads in (1, x.shape[-3] if x.dim() > 2 else 1), argument, f"shape {tuple(x.shape)}", own)
+            if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
+                own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
+                require(False, argument, f"shape {tuple(x.shape)}", own + "repeat_heads(k, heads)")
         a = on_placed(lambda x: self.act(x, query), q, queries)
         b = on_placed(lambda x: self.act(x, key), k, keys)
         for argument, came, carried in (("q", q, a), ("k", k, b)):
-            needed = f"the encoding has heads, or positions of samples, for {tuple(carried.shape)}"
-            require(carried.shape == came.shape, argument, f"shape {tuple(came.shape)}", needed)
+            if carried.shape != came.shape:
+                needed = f"the encoding has heads, or positions of samples, for {tuple(carried.shape)}"
+                require(False, argument, f"shape {tuple(came.shape)}", needed)
         return a, b
 
 
@@ -211,44 +208,15 @@ def for_heads(x: Tensor) -> Tensor:
     return x.unsqueeze(1) if x.dim() == 3 else x
 
 
-class Biased(Placed):
-    """A gate that depends on positions alone.
-
-    >>> Biased(torch.zeros(3, 3)).log_gate(torch.zeros(1, 3, 8)).shape
-    torch.Size([3, 3])
-    """
-
-    def __init__(self, bias: Tensor):
-        self.bias = bias
-
-    def log_gate(self, x: Tensor | None) -> Tensor:
-        """The gate."""
-        return self.bias
-
-
-class Attenuated(Placed):
-    """An attenuation that depends on positions alone.
-
-    >>> Attenuated(torch.ones(3, 3)).attenuation().shape
-    torch.Size([3, 3])
-    """
-
-    def __init__(self, omega: Tensor):
-        self.omega = omega
-
-    def attenuation(self) -> Tensor:
-        """The factor."""
-        return self.omega
-
-
 # Logarithms of pairs of tokens ---------------------------------------------------------------------------------------
 
 
 class Pairwise:
-    """A number <= 0 for each head, query and key, from a few numbers a token: as a matrix, or pair by pair.
+    """A number for each head, query and key: what a score gets, or the logarithm of what multiplies a weight.
 
-    A matrix is made when it is first asked for and kept for all layers; at once where its gradient will be wanted, or a
-    layer that is computed twice (activation checkpointing) would make it inside.
+    It is <= 0, and made of a few numbers a token: pair by pair, or as a matrix. A matrix is made when it is first asked
+    for and kept for all layers; at once where its gradient will be wanted, or a layer that is computed twice
+    (activation checkpointing) would make it inside.
 
     >>> x = torch.arange(3.0)[:, None]
     >>> pairs = Steps(torch.tensor([0.5]), x, x)
@@ -256,7 +224,11 @@ class Pairwise:
     (False, True, True)
     """
 
-    def __init__(self, learned: bool):
+    counts: tuple[int, int] | None = None
+    """How many queries and keys there are, where it is made of them."""
+
+    def __init__(self, query: Tensor, key: Tensor, learned: bool):
+        self.query, self.key, self.counts = query, key, (query.shape[-2], key.shape[-2])
         self._log: Tensor | None = None
         self._factor: Tensor | None = None
         if learned and torch.is_grad_enabled():
@@ -269,14 +241,6 @@ class Pairwise:
     def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """One number of it."""
         raise NotImplementedError
-
-    query: Tensor
-    key: Tensor
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many queries and keys there are."""
-        return self.query.shape[-2], self.key.shape[-2]
 
     @property
     def is_made(self) -> bool:
@@ -295,9 +259,9 @@ class Pairwise:
             self._factor = self.log().exp()
         return self._factor
 
-    def add(self, score: Tensor, *indices: Tensor) -> Tensor:
-        """The pair's number added to its score, as FlexAttention takes it."""
-        return score + self.pair(*indices)
+    def as_mod(self) -> ScoreMod:
+        """What adds the pair's number to its score, as FlexAttention takes it."""
+        return lambda score, *indices: score + self.pair(*indices)
 
 
 class Steps(Pairwise):
@@ -310,8 +274,8 @@ class Steps(Pairwise):
     """
 
     def __init__(self, slopes: Tensor, query: Tensor, key: Tensor):
-        self.slopes, self.query, self.key = slopes, query, key
-        super().__init__(learned=False)
+        self.slopes = slopes
+        super().__init__(query, key, learned=False)
 
     def computed(self) -> Tensor:
         """The matrix."""
@@ -325,7 +289,9 @@ class Steps(Pairwise):
 
 
 class Gaussian(Pairwise):
-    """-rate |u_m - u_n|^2, with a rate for each head, or for each head and query.
+    """-rate |u_m - u_n|^2, with a rate for each head, (heads, 1), or for each head and query: 1 / (2 sigma^2).
+
+    Source: RF-19, RF-21.
 
     >>> u = torch.tensor([[0.0], [2.0]])
     >>> Gaussian(u, u, torch.tensor([[0.5]])).log()
@@ -334,8 +300,8 @@ class Gaussian(Pairwise):
     """
 
     def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
-        self.query, self.key, self.rate = query, key, rate
-        super().__init__(learned=rate.requires_grad or query.requires_grad)
+        self.rate = rate
+        super().__init__(query, key, learned=rate.requires_grad or query.requires_grad)
 
     def computed(self) -> Tensor:
         """The matrix."""
@@ -359,11 +325,26 @@ def differences(query: Tensor, key: Tensor, batch: Tensor, i: Tensor, j: Tensor)
         yield (p[batch, i] if p.dim() == 2 else p[i]) - (n[batch, j] if n.dim() == 2 else n[j])
 
 
-class Penalised(Placed):
+class Matrix(Pairwise):
+    """Any numbers, (queries, keys) or with dimensions before them that broadcast to (batch, heads), as given.
+
+    >>> Matrix(torch.tensor([[0.0, -5.0]])).as_mod()(torch.tensor(1.0), 0, 0, 3, 1)
+    tensor(-4.)
+    """
+
+    def __init__(self, log: Tensor):
+        self._log, self._factor = log, None
+
+    def as_mod(self) -> ScoreMod:
+        """What adds the entry to the score."""
+        return looked_up(self.log())
+
+
+class Biased(Placed):
     """A gate that depends on positions alone, not made for all pairs where it is asked for pair by pair.
 
     >>> x = torch.arange(2.0)[:, None]
-    >>> Penalised(Steps(torch.tensor([0.5]), x, x)).log_gate(None)
+    >>> Biased(Steps(torch.tensor([0.5]), x, x)).log_gate(None)
     tensor([[[-0.0000, -0.5000],
              [-0.5000, -0.0000]]])
     """
@@ -377,20 +358,24 @@ class Penalised(Placed):
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
         """The same, pair by pair."""
-        return self.pairs.add
+        return self.pairs.as_mod()
 
 
-class Decayed(Placed):
+class Attenuated(Placed):
     """An attenuation that depends on positions alone, its logarithm given.
 
-    >>> x = torch.arange(2.0)[:, None]
-    >>> Decayed(Steps(torch.tensor([0.5]), x, x)).attenuation()
-    tensor([[[1.0000, 0.6065],
-             [0.6065, 1.0000]]])
+    >>> u = torch.tensor([[0.0], [1.0]])
+    >>> Attenuated(Gaussian(u, u, torch.tensor([[1.0]]))).attenuation()
+    tensor([[[1.0000, 0.3679],
+             [0.3679, 1.0000]]])
+
+    Source: RF-19.
     """
 
     def __init__(self, pairs: Pairwise):
         self.pairs, self.counts = pairs, pairs.counts
+        if pairs.is_made:
+            pairs.factor()
 
     def attenuation(self) -> Tensor:
         """The factor."""
@@ -398,7 +383,7 @@ class Decayed(Placed):
 
     def as_attenuation_mod(self) -> ScoreMod:
         """Its logarithm, pair by pair."""
-        return self.pairs.add
+        return self.pairs.as_mod()
 
 
 # Around one another --------------------------------------------------------------------------------------------------
@@ -407,7 +392,10 @@ class Decayed(Placed):
 class Together(Placed):
     """Several encodings at once: vectors are carried by one after the other, gates add, attenuations multiply.
 
-    >>> both = Together([Biased(torch.ones(3, 3)), Attenuated(torch.eye(3)), Biased(torch.ones(3, 3))])
+    Classes made of it stand around one encoding, ``Together([inner])``, and change some of what it does.
+
+    >>> ones, near = Biased(Matrix(torch.ones(3, 3))), Attenuated(Matrix(torch.eye(3).log()))
+    >>> both = Together([ones, near, ones])
     >>> both.log_gate(None)[0], both.attenuation()[0]
     (tensor([2., 2., 2.]), tensor([1., 0., 0.]))
     """
@@ -415,12 +403,6 @@ class Together(Placed):
     def __init__(self, parts: Sequence[Placed]):
         self.parts = parts
         self.counts = next((part.counts for part in parts if part.counts is not None), None)
-
-    def behind(self, unplaced: int, keys: int | None = None) -> Self:
-        """All of them."""
-        other = super().behind(unplaced, keys)
-        other.parts = [part.behind(unplaced, keys) for part in self.parts]
-        return other
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """By each in turn."""
@@ -430,13 +412,11 @@ class Together(Placed):
 
     def log_gate(self, x: Tensor | None) -> Tensor | None:
         """The sum of the gates, where there is one."""
-        gates = [gate for part in self.parts if (gate := part.log_gate(x)) is not None]
-        return functools.reduce(torch.add, gates) if gates else None
+        return _joined(torch.add, [part.log_gate(x) for part in self.parts])
 
     def attenuation(self) -> Tensor | None:
         """The product of the attenuations, where there is one."""
-        factors = [omega for part in self.parts if (omega := part.attenuation()) is not None]
-        return functools.reduce(torch.mul, factors) if factors else None
+        return _joined(torch.mul, [part.attenuation() for part in self.parts])
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
         """One after the other."""
@@ -448,62 +428,25 @@ class Together(Placed):
 
     def layer(self, index: int) -> Placed:
         """What each uses in the layer."""
-        other = copy.copy(self)  # tokens without a place stay without one
-        other.parts = [part.layer(index) for part in self.parts]
-        return other
-
-
-class Around(Placed):
-    """What is placed inside, as it is; what goes around another overrides what it changes.
-
-    >>> Around(Biased(torch.zeros(3, 3))).log_gate(torch.zeros(1, 3, 8)).shape
-    torch.Size([3, 3])
-    """
-
-    def __init__(self, inner: Placed):
-        self.inner, self.counts = inner, inner.counts
-
-    def behind(self, unplaced: int, keys: int | None = None) -> Self:
-        """Both."""
-        other = super().behind(unplaced, keys)
-        other.inner = self.inner.behind(unplaced, keys)
-        return other
-
-    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As inside."""
-        return self.inner.to_reference(q, k)
-
-    def log_gate(self, x: Tensor | None) -> Tensor | None:
-        """As inside."""
-        return self.inner.log_gate(x)
-
-    def attenuation(self) -> Tensor | None:
-        """As inside."""
-        return self.inner.attenuation()
-
-    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
-        """As inside."""
-        return self.inner.as_score_mod(x)
-
-    def as_attenuation_mod(self) -> ScoreMod | None:
-        """As inside."""
-        return self.inner.as_attenuation_mod()
-
-    def layer(self, index: int) -> Placed:
-        """The same around what the layer uses inside."""
-        inner = self.inner.layer(index)
-        if inner is self.inner:
+        parts = [part.layer(index) for part in self.parts]
+        if all(own is part for own, part in zip(parts, self.parts)):
             return self
-        other = copy.copy(self)
-        other.inner = inner
+        other = copy.copy(self)  # tokens without a place stay without one
+        other.parts = parts
         return other
 
 
-class Reordered(Around):
+def _joined(join: Callable[[Tensor, Tensor], Tensor], made: Iterable[Tensor | None]) -> Tensor | None:
+    """Those that are there, joined; None where none is."""
+    given = [x for x in made if x is not None]
+    return functools.reduce(join, given) if given else None
+
+
+class Reordered(Together):
     """Queries and keys with half-split pairs, carried by a method that has them interleaved."""
 
     def __init__(self, inner: Placed, turned: int | None = None):
-        super().__init__(inner)
+        super().__init__([inner])
         self.turned = turned
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -512,7 +455,7 @@ class Reordered(Around):
         >>> Reordered(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
         tensor([0., 1., 2., 3.])
         """
-        inner, size = self.inner, self.turned or q.shape[-1]
+        inner, size = self.parts[0], self.turned or q.shape[-1]
         if isinstance(inner, Carried) and inner.act is turn_pairs and 2 * inner.tables[0].shape[-2] == size:
             direct = copy.copy(inner)
             direct.act = turn_halves
@@ -522,11 +465,11 @@ class Reordered(Around):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
         """As inside."""
-        return self.inner.attend(q, k, v, *given, **options)
+        return self.parts[0].attend(q, k, v, *given, **options)
 
     def weights(self, q: Tensor, k: Tensor, *given: Any, **options: Any) -> Tensor:
         """As inside."""
-        return self.inner.weights(q, k, *given, **options)
+        return self.parts[0].weights(q, k, *given, **options)
 
 
 def chained(mods: Iterable[ScoreMod | None]) -> ScoreMod | None:
@@ -545,77 +488,11 @@ def chained(mods: Iterable[ScoreMod | None]) -> ScoreMod | None:
     return modify if given else None
 
 
-class Focused(Around):
-    """What is placed inside, its weights multiplied after the softmax by the Gaussian of a distance.
+class FocusedByBlocks(Together):
+    """What is placed inside and a Gaussian after the softmax, for a long sequence on a CPU: no matrix of weights.
 
-    Parameters
-    ----------
-    inner : Placed
-    u : tuple of Tensor, each (..., tokens, axes)
-        Where queries and keys stand, in coordinates whose Euclidean distance is meant.
-    rate : Tensor, (heads, 1) or (heads, queries)
-        1 / (2 sigma^2).
-
-    Source: RF-19, RF-21.
-
-    >>> u = torch.tensor([[0.0], [1.0]])
-    >>> Focused(Placed(), (u, u), torch.tensor([[1.0]])).attenuation()
-    tensor([[[1.0000, 0.3679],
-             [0.3679, 1.0000]]])
-    """
-
-    def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
-        self.inner, self.u, self.rate = inner, u, rate
-        self.counts = u[0].shape[-2], u[1].shape[-2]
-        self.pairs = Gaussian(*u, rate)
-        if self.pairs.is_made:
-            self.pairs.factor()
-
-    def attenuation(self) -> Tensor:
-        """The Gaussian, times the factor inside where there is one."""
-        inner, omega = self.inner.attenuation(), self.pairs.factor()
-        return omega if inner is None else omega * inner
-
-    def as_attenuation_mod(self) -> ScoreMod | None:
-        """The Gaussian's logarithm, pair by pair, after what is inside."""
-        return chained([self.inner.as_attenuation_mod(), self.pairs.add])
-
-
-class Gated(Focused):
-    """The same Gaussian inside the softmax: its logarithm is added to the scores, and rows sum to one.
-
-    >>> u = torch.tensor([[0.0], [1.0]])
-    >>> Gated(Placed(), (u, u), torch.tensor([[1.0]])).log_gate(None)
-    tensor([[[-0., -1.],
-             [-1., -0.]]])
-    """
-
-    def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
-        self.inner, self.u, self.rate = inner, u, rate
-        self.counts = u[0].shape[-2], u[1].shape[-2]
-        self.pairs = Gaussian(*u, rate)
-
-    def log_gate(self, x: Tensor | None) -> Tensor:
-        """The logarithm of the Gaussian, plus the gate inside where there is one."""
-        inner, gate = self.inner.log_gate(x), self.pairs.log()
-        return gate if inner is None else gate + inner
-
-    def attenuation(self) -> Tensor | None:  # type: ignore[override]
-        """As inside."""
-        return self.inner.attenuation()
-
-    def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
-        """The Gaussian's logarithm, pair by pair, after what is inside."""
-        return chained([self.inner.as_score_mod(x), self.pairs.add])
-
-    def as_attenuation_mod(self) -> ScoreMod | None:
-        """As inside."""
-        return self.inner.as_attenuation_mod()
-
-
-class FocusedByBlocks(Focused):
-    """The same numbers for a long sequence on a CPU, without a matrix of weights where nothing else asks for one.
-
+    The numbers are those of ``Together([inner, Attenuated(Gaussian(*u, rate))])``, whose matrix is made where something
+    else asks for one.
     It works through blocks of queries that stay in the cache: slower than the literal form at some hundreds of tokens,
     faster from a thousand on without gradients, and with them for larger batches. Compiled and on a GPU the literal
     form is a few large kernels. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal
@@ -625,35 +502,31 @@ class FocusedByBlocks(Focused):
     """
 
     def __init__(self, inner: Placed, u: tuple[Tensor, Tensor], rate: Tensor):
-        self.inner, self.u, self.rate = inner, u, rate
-        self.counts = u[0].shape[-2], u[1].shape[-2]
+        super().__init__([inner])
+        self.u, self.rate = u, rate
         with torch.no_grad():  # so that no matrix is made here
             self.pairs = Gaussian(*u, rate)
+        self.counts = self.pairs.counts
 
-    def attenuation(self) -> Tensor:
+    def attenuation(self) -> Tensor | None:
         """The Gaussian, times the factor inside; made whenever it is asked for."""
-        inner, omega = self.inner.attenuation(), self.pairs.computed().exp()
-        return omega if inner is None else omega * inner
+        return _joined(torch.mul, [super().attenuation(), self.pairs.computed().exp()])
+
+    def as_attenuation_mod(self) -> ScoreMod | None:
+        """The Gaussian's logarithm, pair by pair, after what is inside."""
+        return chained([super().as_attenuation_mod(), self.pairs.as_mod()])
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        log_gate: Tensor | None = None,
-        causal: bool = False,
-        *,
-        mask: Tensor | None = None,
-        dropout: float = 0.0,
-        scale: float | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None = None, causal: bool = False, **options: Any
     ) -> Tensor:
         """By blocks where all keys are seen, without gate, dropout and groups, else as ``Placed.attend``."""
-        plain = log_gate is None and mask is None and scale is None and not (causal or dropout)
+        nothing = {"mask": None, "dropout": 0.0, "scale": None}
+        plain = log_gate is None and not causal and nothing | options == nothing
         plain = plain and not any(is_transformed(x) for x in (q, k, v))
-        if plain and q.shape == k.shape and self.inner.attenuation() is None:
+        if plain and q.shape == k.shape and super().attenuation() is None:
             check_count(len(self.u[0]), q.shape[-2], self.unplaced[0])
             return fused_focused_attention(q, k, v, self.u[0], (2 * self.rate).rsqrt())
-        return super().attend(q, k, v, log_gate, causal, mask=mask, dropout=dropout, scale=scale)
+        return super().attend(q, k, v, log_gate, causal, **options)
 
     least = 1024
     """Positions from which on it is meant."""
@@ -672,36 +545,20 @@ class FocusedByBlocks(Focused):
 class ByLayer(Placed):
     """What each layer uses, where layers have parameters of their own.
 
-    >>> ByLayer([Placed(), Biased(torch.zeros(2, 2))]).layer(1).log_gate(torch.zeros(1, 2, 8)).shape
+    >>> ByLayer([Placed(), Biased(Matrix(torch.zeros(2, 2)))]).layer(1).log_gate(torch.zeros(1, 2, 8)).shape
     torch.Size([2, 2])
     """
 
     def __init__(self, layers: Sequence[Placed]):
-        self.layers = layers
-
-    def behind(self, unplaced: int, keys: int | None = None) -> Self:
-        """In every layer."""
-        other = super().behind(unplaced, keys)
-        other.layers = [layer.behind(unplaced, keys) for layer in self.layers]
-        return other
+        self.parts = layers
 
     def layer(self, index: int) -> Placed:
         """What layer ``index`` uses, counted from 0."""
-        require(0 <= index < len(self.layers), "index", index, f"there are {len(self.layers)} layers, counted from 0")
-        return self.layers[index].layer(index)
+        require(0 <= index < len(self.parts), "index", index, f"there are {len(self.parts)} layers, counted from 0")
+        return self.parts[index].layer(index)
 
-    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def to_reference(self, *given: Any, **named: Any) -> Any:
         """RuntimeError: without a layer's index all layers would silently share the parameters of one."""
-        raise _no_layer()
+        raise RuntimeError("this encoding has its own parameters for each layer: use placed.layer(index)")
 
-    def log_gate(self, x: Tensor | None) -> Tensor | None:
-        """RuntimeError, as ``to_reference``."""
-        raise _no_layer()
-
-    def attenuation(self) -> Tensor | None:
-        """RuntimeError, as ``to_reference``."""
-        raise _no_layer()
-
-
-def _no_layer() -> RuntimeError:
-    return RuntimeError("this encoding has its own parameters for each layer: use placed.layer(index)")
+    log_gate = attenuation = to_reference

@@ -494,7 +494,7 @@ def test_shared_focusing_around_layers_of_their_own_shares_its_width():
     placed = encoding.place(grid_positions(3, 4))
     first, second = placed.layer(0), placed.layer(1)
     assert first.attenuation() is second.attenuation()
-    assert first.inner is not second.inner
+    assert first.parts[0] is not second.parts[0]
     assert isinstance(encoding.encoding, PerLayer)
 
 

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from geolib import flex
 from geolib.encodings import ALiBi, ManhattanDecay, build
 from geolib.flex import _with_logarithm, behind, flex_attend, flex_kernel
-from geolib.placed import Attenuated, Biased, Steps, Together
+from geolib.placed import Attenuated, Biased, Gaussian, Matrix, Steps, Together
 
 HEADS, DIM, TOKENS = 2, 16, 12
 
@@ -72,10 +72,12 @@ def test_score_modifications_are_the_matrices(name, samples, queries):
 
 def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
     gate, omega, scores = torch.randn(HEADS, 1, 5), torch.rand(2, 1, 4, 5), torch.randn(2, HEADS, 4, 5)
-    placed = Together([Biased(gate), Attenuated(omega)])
+    inside, after = Biased(Matrix(gate)), Attenuated(Matrix(omega.log()))
+    placed = Together([inside, after])
+    assert_close(placed.attenuation(), omega)
     assert_close(everywhere(placed.as_score_mod(), scores), scores + gate)
     assert_close(everywhere(placed.as_attenuation_mod(), scores), scores + omega.log())
-    assert Attenuated(omega).as_score_mod() is Biased(gate).as_attenuation_mod() is None
+    assert after.as_score_mod() is inside.as_attenuation_mod() is None
 
 
 def test_each_version_of_pytorch_is_asked_in_its_own_words(monkeypatch):
@@ -177,7 +179,7 @@ def test_no_matrix_is_made_where_none_is_asked_for(name, monkeypatch):
         raise AssertionError("a matrix of all pairs")
 
     encoding, *_, positions = setting(name)
-    for pairs in (Steps, type(setting("lf")[0].place(positions).pairs)):
+    for pairs in (Steps, Gaussian):
         monkeypatch.setattr(pairs, "computed", refuse)
     placed = encoding.place(positions)
     assert placed.as_score_mod() or placed.as_attenuation_mod()

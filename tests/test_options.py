@@ -34,7 +34,7 @@ from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass, modules, rows
 from geolib.encodings import build
 from geolib.manifolds import charts
-from geolib.placed import ByLayer, Carried, FocusedByBlocks, Gated, Reordered, Together, cis, turn_pairs
+from geolib.placed import Biased, ByLayer, Carried, FocusedByBlocks, Gaussian, Reordered, Together, cis, turn_pairs
 from geolib.recurrence import chunks, fused, layers
 
 ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tests of their own kinds
@@ -42,8 +42,7 @@ ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tes
 # Parameters that are there so that all of a kind can be called alike.
 EXCUSED = {
     ("attention.Encoding.place", "keys"): "the encoding that ignores positions",
-    ("placed.Penalised.as_score_mod", "x"): "a gate of positions alone",
-    ("recurrence.layers.Powered.attend", "scale"): "a common factor of the scores cancels",
+    ("placed.Biased.as_score_mod", "x"): "a gate of positions alone",
     ("recurrence.layers.Powered.weights", "scale"): "a common factor of the scores cancels",
 }
 
@@ -314,7 +313,7 @@ def at_start(chart):
 POWERED, BY_BLOCKS = layers.Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
 OF_DATA = (
     *(OfData(), Reordered(OfData()), Together([OfData()]), ByLayer([OfData()])),
-    *(Gated(OfData(), (CELLS, CELLS), WIDTHS), layers.Powered(OfData(), 2)),
+    *(Together([OfData(), Biased(Gaussian(CELLS, CELLS, WIDTHS))]), layers.Powered(OfData(), 2)),
 )
 WIDE = torch.randn(3, 1, 2, 5, 16)
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i >= j, None, None, 5, 5, device="cpu")
@@ -327,8 +326,8 @@ ROWS = [
     of(Placed().weights, Q, K, **ASKED, scale=0.9),
     of(OfData().attention, Q, K, V, by=seeded, x=X, causal=True, mask=SEEN, scale=0.9, dropout=0.5),
     *(of(placed.behind, 1, by=then(attrgetter("unplaced")), keys=3) for placed in OF_DATA[:4]),
-    of(BY_BLOCKS.attend, Q, K, V, by=seeded, **ASKED, scale=0.9, dropout=0.5),
-    of(POWERED.attend, Q, K, V, by=seeded, **ASKED, dropout=0.5),
+    of(BY_BLOCKS.attend, Q, K, V, by=seeded, log_gate=GATE, causal=True),
+    of(POWERED.attend, Q, K, V, by=seeded, dropout=0.5),
     of(POWERED.weights, Q, K, **ASKED),
     *(of(placed.as_score_mod, by=scored, x=X) for placed in (*OF_DATA[:3], *OF_DATA[4:])),
     of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK),

@@ -35,11 +35,11 @@ from geolib.placed import (
     Attenuated,
     Biased,
     ByLayer,
-    Focused,
     FocusedByBlocks,
-    Gated,
     Gaussian,
+    Matrix,
     Reordered,
+    Together,
     _complex,
     map_pairs,
     turn_pairs,
@@ -50,6 +50,7 @@ GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
 CASES = [(name, {}) for name in METHODS]
 CASES += [
     ("riemannformer+lf", {}),
+    ("rope+alibi", {}),
     ("liere", {"block": 8}),
     ("liere+lf", {"share": "heads", "lf": {"per_layer": True}}),
     ("riemannformer", {"per_layer": True, "law": "slow", "learn_angles": True}),
@@ -606,7 +607,7 @@ def test_attenuations_of_parts_multiply():
 
 def test_layers_inside_layers_are_those_of_the_same_index():
     gates = torch.randn(2, 3, 3)
-    inside = ByLayer([Biased(gate) for gate in gates])
+    inside = ByLayer([Biased(Matrix(gate)) for gate in gates])
     for index, gate in enumerate(gates):
         assert torch.equal(ByLayer([inside, inside]).layer(index).log_gate(None), gate)
 
@@ -733,11 +734,11 @@ def test_heads_may_come_without_samples():
 def test_a_gaussian_gate_is_added_to_the_gate_inside():  # RF-21
     u, x = torch.rand(6, 2), torch.randn(2, 6, 4)
     inside = build("sympow-gates", width=4, heads=2, grid=(6,)).place(torch.arange(6.0)[:, None])
-    gate = Gated(inside, (u, u), torch.tensor([[0.3], [0.7]]))
+    alone = Biased(Gaussian(u, u, torch.tensor([[0.3], [0.7]])))
+    gate = Together([inside, alone])
     expected = inside.log_gate(x) - torch.tensor([0.3, 0.7])[:, None, None] * torch.cdist(u, u).square()
     assert_close(gate.log_gate(x), expected)
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(6), torch.arange(6), indexing="ij")
-    alone = Gated(Placed(), (u, u), torch.tensor([[0.3], [0.7]]))
     assert_close(alone.as_score_mod()(torch.zeros(()), 0, head, i, j), alone.log_gate(x))
 
 
@@ -751,12 +752,16 @@ def test_pairs_become_complex_wherever_they_lie():
 def test_a_long_sequence_is_taken_by_blocks_where_its_keys_are_its_queries():  # RF-FUSED
     focus = LocalityFocusing(Encoding(), heads=2, axes=1, sigma=1.5)
     short, long, others = torch.rand(1023, 1), torch.rand(1024, 1), torch.rand(1024, 1)
-    assert type(focus.place(short)) is Focused
+    assert type(focus.place(short)) is Together
     assert type(focus.place(long)) is FocusedByBlocks
-    assert type(focus.place(long, others)) is Focused
+    assert type(focus.place(long, others)) is Together
     assert_close(
         focus.place(long, others).attenuation(), focus.place(torch.cat([long, others])).attenuation()[..., :1024, 1024:]
     )
+
+
+def focused(inner, u, rate):
+    return Together([inner, Attenuated(Gaussian(*u, rate))])
 
 
 def by_blocks(q, k, v, u, rate):
@@ -764,7 +769,7 @@ def by_blocks(q, k, v, u, rate):
 
 
 def literally(q, k, v, u, rate):
-    return Focused(Placed(), (u, u), rate).behind(1).attend(q, k, v)
+    return focused(Placed(), (u, u), rate).behind(1).attend(q, k, v)
 
 
 def focusing_numbers():
@@ -806,7 +811,7 @@ def test_a_gate_for_all_samples_reaches_the_fused_kernel_with_all_dimensions(mon
     assert met == [4, 4]
 
 
-@pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale"])
+@pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale", "dropout"])
 def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
     u, rate = (torch.randn(6, 2, dtype=torch.float64),) * 2, torch.tensor([[0.3], [0.7]], dtype=torch.float64)
     q, k, v = torch.randn(3, 1, 2, 6, 4, dtype=torch.float64)
@@ -815,8 +820,11 @@ def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
         "causal": True,
         "mask": torch.ones(6, 6, dtype=torch.bool).tril(1),
         "scale": 0.1,
+        "dropout": 0.5,
     }
     options = {option: given[option]}
-    for inner in (Placed(), Attenuated(torch.rand(6, 6, dtype=torch.float64))):
-        literal = Focused(inner, u, rate).attend(q, k, v, **options)
-        assert_close(FocusedByBlocks(inner, u, rate).attend(q, k, v, **options), literal)
+    for inner in (Placed(), Attenuated(Matrix(-torch.rand(6, 6, dtype=torch.float64)))):
+        forms = focused(inner, u, rate), FocusedByBlocks(inner, u, rate)
+        literal, got = ((torch.manual_seed(3), form.attend(q, k, v, **options))[1] for form in forms)
+        assert_close(got, literal)
+        assert not torch.allclose(literal, forms[0].attend(q, k, v))

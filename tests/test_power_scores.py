@@ -86,6 +86,15 @@ def test_a_layers_weights_are_those_it_adds_values_by():  # CS-att, RF-19
         assert_close(layer(x, placed), by_hand)
 
 
+def test_all_that_weights_are_asked_for_values_are_added_up_by():  # CS-att
+    q, k, v = normal(3, 1, 2, 4, 6).unbind(0)
+    placed, mask = PowerScores(Encoding(), 2).place(torch.zeros(4, 1)), torch.ones(4, 4, dtype=torch.bool).triu(-1)
+    for options in ({"log_gate": normal(4, 4)}, {"causal": True}, {"mask": mask}):
+        assert_close(placed.attend(q, k, v, **options), placed.weights(q, k, **options) @ v)
+        assert not torch.allclose(placed.attend(q, k, v, **options), placed.attend(q, k, v))
+    assert_close(placed.attend(q, k, v, scale=0.3), placed.attend(q, k, v))
+
+
 def test_the_base_classs_weights_are_softmaxs():  # RF-19
     q, k = normal(2, 1, 1, 4, 6).unbind(0)
     assert torch.equal(Placed().weights(q, k, causal=True), attention_weights(q, k, causal=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, readable, require
 from geolib._precision import WideBuffers, without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
-from geolib.placed import Around, Carried, at_both, cis, counts, described, for_heads, turn_pairs
+from geolib.placed import Carried, Together, at_both, cis, counts, described, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
@@ -279,7 +280,7 @@ class PowerScores(Encoding):
         return Powered(self.encoding.place(positions, keys), self.power)
 
 
-class Powered(Around):
+class Powered(Together):
     """What is placed inside, its scores raised to an even power where softmax would take their exponential.
 
     Weights are (q . k)^p times the gate, divided by their sum over the keys, times the attenuation. A row whose scores
@@ -294,7 +295,7 @@ class Powered(Around):
     """
 
     def __init__(self, inner: Placed, power: int):
-        super().__init__(inner)
+        super().__init__([inner])
         self.power = power
 
     def weights(
@@ -325,24 +326,13 @@ class Powered(Around):
         omega = self.for_all(self.attenuation(), q, k, 1.0)
         return weights if omega is None else weights * omega
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        log_gate: Tensor | None = None,
-        causal: bool = False,
-        *,
-        mask: Tensor | None = None,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, dropout: float = 0.0, **options: Any) -> Tensor:
         """The weights times the values, in the values' dtype."""
         check_floating(v, "v")
-        weights = self.weights(q, k, log_gate, causal, mask=mask)
+        weights = self.weights(q, k, *given, **options)
         return add_up(nn.functional.dropout(weights, dropout) if dropout else weights, v)
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
         """p log|score| plus the gate; a score of exactly 0 becomes -inf."""
-        power, gate = score_modifier(self.power), self.inner.as_score_mod(x)
+        power, gate = score_modifier(self.power), super().as_score_mod(x)
         return power if gate is None else lambda score, *indices: gate(power(score, *indices), *indices)
