@@ -59,8 +59,6 @@ def _bench(options: argparse.Namespace) -> int:
     device = device_name(pick_device(None))
     print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
     module = importlib.import_module(f"geolib.lab.benches.{options.name}")
-    if options.plot is not None and not hasattr(module, "plot"):
-        raise LabError(f"bench {options.name} draws nothing; leave out --plot")
     rows = []
     for row in module.run():
         rows.append(row)
@@ -70,8 +68,6 @@ def _bench(options: argparse.Namespace) -> int:
         print(module.table(rows))
     if options.record is not None:
         saved.write(saved.measured(options.name, rows), options.record)
-    if options.plot is not None:
-        module.plot(rows, options.plot)
     return DONE
 
 
@@ -168,7 +164,6 @@ def _parser() -> argparse.ArgumentParser:
     command = add("bench", _bench, help="measure what a module's fast form gains; minutes")
     command.add_argument("name", metavar="|".join(BENCHES))
     command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
-    command.add_argument("--plot", type=Path, metavar="FILE", help="draw the rows there, where the bench has a picture")
 
     command = add("first-contact", _first_contact, help="what works on this machine, in a report; ten minutes on a GPU")
     command.add_argument("--out", type=Path, metavar="DIR", required=True, help="the report and what its runs leave")
