@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import Place, node_functions, restored, state_of
 from hand_drawn import DRAWN, dots
 from torch.testing import assert_close
 
@@ -20,7 +20,7 @@ from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, read_all, train
 from geolib.lab.analysis import moved_accuracy
 from geolib.lab.experiments.papers.live import HELD_OUT, LIVE
-from geolib.lab.export import calm_part, exported, moments_of, restored
+from geolib.lab.export import calm_part, exported, moments_of
 from geolib.lab.reading import inputs_noted
 from geolib.lie import commutator, skew_matrix
 
