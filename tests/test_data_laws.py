@@ -68,11 +68,11 @@ def test_what_is_known_of_a_set_before_it_is_loaded_is_so(known, name):
     data, spec = known(name), sets.spec(name)
     assert (data.name, data.shape, len(data.y_train)) == (name, spec.shape, spec.images)
     sides = sets.patch_sides(spec.patch, len(data.shape) - 1)
-    assert data.grid(spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
-    assert spec.tokens(spec.patch) == math.prod(data.grid(spec.patch))
+    assert sets.patch_grid(data.shape, spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
+    assert spec.tokens(spec.patch) == math.prod(sets.patch_grid(data.shape, spec.patch))
     for patch in ((1,) * len(data.shape), data.shape[-1] + 1):
         with pytest.raises(ValueError, match=r"^patch: got "):
-            data.grid(patch)
+            sets.patch_grid(data.shape, patch)
 
 
 @rendered

@@ -21,14 +21,15 @@ from geolib.lab import Config, LabError, read_all, run, train, training
 from geolib.lab import gpu_step as steps
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
-from geolib.lab.data import Dataset
+from geolib.lab.config import Options
 from geolib.lab.data.augmentation import crop_and_flip
 from geolib.lab.data.batches import Stream, augmented
+from geolib.lab.data.sets import Dataset
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_back
 from geolib.lab.records import Folders, device_name
 from geolib.lab.runner import Job, side_by_side
-from geolib.lab.training import Options, Run, is_out_of_memory
+from geolib.lab.training import Run, is_out_of_memory
 from geolib.lab.watch import Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]

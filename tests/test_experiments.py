@@ -11,8 +11,8 @@ from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
-from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate
-from geolib.lab.experiments.estimates import GPU, Kind, assumed_seconds, counted, flops
+from geolib.lab.experiments import EXPERIMENTS
+from geolib.lab.experiments.estimates import GPU, Estimate, Kind, assumed_seconds, counted, estimate, flops
 from geolib.lab.experiments.papers.liere import CIFAR100 as LIERE
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,

@@ -23,7 +23,8 @@ from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.experiments import EXPERIMENTS, estimates, table
 from geolib.lab.experiments.estimates import GPU, assumed_seconds
 from geolib.lab.models import ViT, patches
-from geolib.lab.training import Run, learning_rate, subset
+from geolib.lab.optimiser import learning_rate
+from geolib.lab.training import Run, subset
 from geolib.lab.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]

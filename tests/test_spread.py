@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from geolib.lab import Config, LabError, read_all, train
-from geolib.lab.data import Dataset
+from geolib.lab.config import Options
+from geolib.lab.data.sets import Dataset
 from geolib.lab.records import Folders
 from geolib.lab.runner import Job, Locked, is_locked, lock
-from geolib.lab.training import Options
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -51,9 +51,7 @@ from geolib.lab.gpu_step import (
 )
 from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw, learning_rate, set_rate
-from geolib.lab.watch import Diverged, Stopped, Watch
-
-__all__ = ["Diverged", "DocumentRun", "Options", "Run", "Stopped", "learning_rate", "pick_device", "train"]
+from geolib.lab.watch import Diverged, Watch
 
 Made = TypeVar("Made")
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from geolib.lab.causal import Power
 from geolib.lab.config import Config
-from geolib.lab.data import DATASETS
+from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments import EXPERIMENTS, Experiment
 from geolib.lab.gpt import GPT
 from geolib.lab.models import ViT

@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.lab.benches.timing import in_turns
-from geolib.lab.config import PRECISIONS, Config
+from geolib.lab.config import PRECISIONS, Config, Options
 from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.models import ViT
 from geolib.lab.records import device_name
-from geolib.lab.training import Options, Run, isolated, pick_device
+from geolib.lab.training import Run, isolated, pick_device
 
 PADDING = 4
 GPU_FORMS = ("eager", "captured", "compiled")

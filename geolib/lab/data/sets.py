@@ -58,10 +58,6 @@ class Dataset:
         """(channels, *sizes) of an image."""
         return tuple(self.x_train.shape[1:])
 
-    def grid(self, patch: Patch) -> tuple[int, ...]:
-        """Patches along each axis, rows and columns of an image; ValueError when they do not fit."""
-        return patch_grid(self.shape, patch)
-
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the classes and the four arrays, over names, types, shapes and bytes."""
