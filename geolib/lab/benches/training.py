@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,64 +48,30 @@ def random_images(count: int) -> Dataset:
 
 
 class PlainImages(torch.utils.data.Dataset):
-    """Training images as PIL holds them, each transformed when it is asked for."""
+    """Training images as PIL holds them, each cropped, mirrored and standardised when it is asked for."""
 
     def __init__(self, data: Dataset):
-        Image = _pil("Image")
+        try:
+            from PIL import Image
+        except ImportError:
+            raise LabError("this bench needs Pillow: pip install pillow") from None
         arrays = data.x_train.permute(0, 2, 3, 1).numpy()
         self.images, self.labels = [Image.fromarray(array) for array in arrays], data.y_train.tolist()
-        mean, deviation = (m.flatten().tolist() for m in channel_moments(data.x_train))
-        self.transform = plain_transform([m / 255 for m in mean], [d / 255 for d in deviation])
+        self.mean, self.deviation = (m / 255 for m in channel_moments(data.x_train))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.transform(self.images[index]), self.labels[index]
+        from PIL import ImageOps
 
-
-def plain_transform(mean: list[float], deviation: list[float]) -> Callable[[Any], Tensor]:
-    """Crop, mirror, standardise one PIL image: torchvision's transforms where it works, else the same by hand."""
-    try:
-        from torchvision import transforms
-    except (ImportError, RuntimeError):  # not installed, or made for another build of PyTorch
-        return ByHand(mean, deviation)
-    return transforms.Compose(
-        [
-            transforms.RandomCrop(32, padding=PADDING),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(mean, deviation),
-        ]
-    )
-
-
-class ByHand:
-    """The same transformation of one PIL image with Pillow alone."""
-
-    def __init__(self, mean: list[float], deviation: list[float]):
-        self.mean, self.deviation = torch.tensor(mean)[:, None, None], torch.tensor(deviation)[:, None, None]
-
-    def __call__(self, image: Any) -> Tensor:
-        """A PIL image as a float tensor, (3, side, side)."""
-        side = image.width
-        padded = _pil("ImageOps").expand(image, PADDING)
+        image, side = self.images[index], self.images[index].width
         left, top = random.randint(0, 2 * PADDING), random.randint(0, 2 * PADDING)
-        image = padded.crop((left, top, left + side, top + side))
+        image = ImageOps.expand(image, PADDING).crop((left, top, left + side, top + side))
         if random.random() < 0.5:
-            image = _pil("ImageOps").mirror(image)
+            image = ImageOps.mirror(image)
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-        return (pixels.float() / 255 - self.mean) / self.deviation
-
-
-def _pil(name: str) -> Any:
-    """A module of Pillow; LabError where it is not installed."""
-    import importlib
-
-    try:
-        return importlib.import_module(f"PIL.{name}")
-    except ImportError:
-        raise LabError("this bench needs Pillow: pip install pillow") from None
+        return (pixels.float() / 255 - self.mean) / self.deviation, self.labels[index]
 
 
 class PlainLoop:
