@@ -634,7 +634,8 @@ def test_what_is_read_out_is_json_and_says_the_same_twice(method, reader, brief)
     assert ("gates" in kept) == (method in ("conformal-sympow", "sympow+liere"))
     assert len(kept["position"]["bits"]) == 9
     assert sum(kept["names"]["count"]) > 0
-    recorded = [run.learned for run in store.read_all(experiment=papers.ABLATIONS.name) if run.config.method == method]
+    folder = store.RECORDED / papers.ABLATIONS.name
+    recorded = [run.learned for run in store.read_all(folder) if run.config.method == method]
     assert recorded or method == "none"
     for learned in recorded:
         assert paths_in(learned or {}) <= paths_in(kept), "tables read records by these names"

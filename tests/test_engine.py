@@ -251,7 +251,6 @@ def test_a_recording_that_memory_does_not_hold_is_left_and_the_step_taken_eagerl
     assert timeless(tried.metrics) == timeless(eager.metrics)
     assert tried.take_step.form == "eager"
     assert tried.take_step.why == "not captured: CUDA out of memory. Tried to allocate 2.00 GiB."
-    assert "in record_nothing" in tried.take_step.trace
 
 
 def test_a_recording_that_leaves_no_memory_for_the_last_batch_is_given_up(recording, monkeypatch, tmp_path):
@@ -635,7 +634,7 @@ def test_run_with_jobs_records_what_one_after_the_other_would(tmp_path, monkeypa
     words = ["run", experiment.name, "--scale", "smoke", "--only", "none/cifar10", "--only", "rope/cifar10", "--quiet"]
     assert main([*words, "--jobs", "2", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
-    kept = read_all(tmp_path / "out", experiment.name)
+    kept = read_all(tmp_path / "out" / experiment.name)
     assert {record.config.method for record in kept} == {"none", "rope"}
     for record in kept:
         assert f"{record.name}: {100 * record.accuracy:.2f}%" in printed

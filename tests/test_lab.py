@@ -696,7 +696,7 @@ def test_run_records_prints_the_table_and_does_not_repeat_itself(prepared, tmp_p
     words = ["run", "riemannformer-table1", "--scale", "smoke", "--only", "rope", "--out", str(out), "--quiet"]
     assert main(words) == 0
     first = capsys.readouterr().out
-    kept = read_all(out, "riemannformer-table1")
+    kept = read_all(out / "riemannformer-table1")
     assert {(r.config.method, r.config.dataset) for r in kept} == {("rope", "cifar10"), ("rope", "cifar100")}
     assert all(r.scale == "smoke" and r.metrics[-1]["test_accuracy"] == r.accuracy for r in kept)
     assert "riemannformer-table1 (smoke scale)" in first

@@ -74,7 +74,10 @@ def learned_angles(model: ViT) -> Tensor | None:
     return None if skew is None else spectrum(skew).float()
 
 
-def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
+_DRAWS = 100
+
+
+def mean_shift_deviation(model: ViT) -> float | None:
     """The mean of ``shift_deviation`` over all generators and draws of two places and a shift; None without LieRE.
 
     Draws are uniform among those that keep both places inside the picture, and always the same ones.
@@ -86,7 +89,7 @@ def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
         return None
     generator = torch.Generator().manual_seed(0)
     far = model.positions.amax(0).cpu().double()
-    p, q, part = torch.rand(3, draws, len(far), generator=generator, dtype=torch.float64) * far
+    p, q, part = torch.rand(3, _DRAWS, len(far), generator=generator, dtype=torch.float64) * far
     low, high = -torch.minimum(p, q), far - torch.maximum(p, q)
     shift = low + (part / far) * (high - low)
     return float(torch.stack([shift_deviation(skew, *triple).mean() for triple in zip(p, q, shift)]).mean())
@@ -167,16 +170,16 @@ def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | N
     return moved.permute(0, 1 + axes, *along).reshape(images.shape)
 
 
-def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """Accuracy after the patches of every image are shuffled, by a seed; the model's positions stay where they are.
+def shuffled_accuracy(run: Run, images: Tensor, labels: Tensor) -> float:
+    """Accuracy after the patches of every image are shuffled; the model's positions stay where they are.
 
-    A model takes images as floats, standardised; a run takes them as they are stored.
+    Images are as they are stored.
 
     Source: LR-T3, RF-PE.
     """
-    net, score = (model, model) if isinstance(model, nn.Module) else (model.model, model.scores)
-    generator = torch.Generator().manual_seed(seed)
-    return _accuracy(net, score, labels, (shuffle_patches(part, net.patch, generator) for part in images.split(BATCH)))
+    generator = torch.Generator().manual_seed(0)
+    parts = (shuffle_patches(part, run.model.patch, generator) for part in images.split(BATCH))
+    return _accuracy(run.model, run.scores, labels, parts)
 
 
 @torch.no_grad()
