@@ -5,11 +5,10 @@ a file is made up here, with examples that tell which they are.
 """
 
 import math
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from test_experiments import record
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab import Config, LabError, analysis, load, training
 from geolib.lab.config import Options
-from geolib.lab.data import documents, motion, sets, turns
+from geolib.lab.data import motion, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import CPU as CPU_SPEED
@@ -272,16 +271,6 @@ def test_a_window_never_leaves_its_document(length):
         assert start + 3 + 1 <= part.lengths[document]
 
 
-def test_the_parts_of_longcrawl_are_two_arrays(monkeypatch, tmp_path):
-    monkeypatch.setattr(documents, "_rows", lambda path: path.stem)
-    data = documents.load_longcrawl(str(tmp_path))
-    assert (data.name, data.train, data.test) == ("longcrawl64", "train", "heldout")
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "zarr", ModuleType("zarr"))
-    with pytest.raises(LabError, match=r"LongCrawl64/train\.zarr: not there; copy LongCrawl64's train\.zarr and"):
-        documents.load_longcrawl(str(tmp_path))
-
-
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():
     data = load("stdlib")
     assert not set(data.train.titles) & set(data.test.titles)
@@ -445,7 +434,7 @@ def a_reading(**changes):
     texts = [bytes((31 * letter + i) % 251 for i in range(41)) for letter in range(8)]
     part = Bytes([f"text {i}" for i in range(8)], texts)
     settings = {"width": 8, "heads": 2, "layers": 1, "context": 8, "batch": 5, "test_size": 16, "train_size": 16}
-    data = sets.Documents("documents", part, part, 256, "made up")
+    data = sets.Documents("documents", part, part, "made up")
     return DocumentRun(
         Config("documents", "softmax", **settings | changes), data, CPU, Options(device="cpu", quiet=True)
     )

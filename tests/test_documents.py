@@ -13,7 +13,6 @@ from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -23,7 +22,7 @@ from geolib.lab import records as store
 from geolib.lab.__main__ import main
 from geolib.lab.causal import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
 from geolib.lab.data import documents as data
-from geolib.lab.data.documents import Bytes, Documents, Rows, pieces, read_windows, windows
+from geolib.lab.data.documents import Bytes, Documents, pieces, read_windows, windows
 from geolib.lab.experiments.papers import documents as papers
 from geolib.lab.experiments.tables import best_rate
 from geolib.lab.gpt import GPT
@@ -62,7 +61,7 @@ def text(seed, length):
 @pytest.fixture
 def little():
     train_part = Bytes([f"book {i}" for i in range(3)], [text(i, 200) for i in range(3)])
-    return Documents("documents", train_part, Bytes(["last"], [text(9, 400)]), 256, "made here")
+    return Documents("documents", train_part, Bytes(["last"], [text(9, 400)]), "made here")
 
 
 @pytest.fixture
@@ -172,43 +171,6 @@ def test_a_document_shorter_than_the_context_is_named(folder):
 def test_a_fingerprint_changes_with_one_byte(little):
     changed = replace(little, test=Bytes(["last"], [little.test.texts[0][:-1] + b"!"]))
     assert changed.fingerprint != little.fingerprint
-
-
-def test_longcrawls_layout_is_read_row_by_row(tmp_path, monkeypatch):
-    zarr = pytest.importorskip("zarr")
-    draw = np.random.RandomState(0)
-    arrays = {}
-    for part, rows in (("train", 5), ("heldout", 2)):
-        arrays[part] = draw.randint(0, 50_257, (rows, 40)).astype(np.uint16)
-        path, second = str(tmp_path / "LongCrawl64" / f"{part}.zarr"), {"zarr_format": 2}  # as the original is
-        second = second if int(zarr.__version__.split(".")[0]) > 2 else {}
-        made = zarr.open(path, mode="w", shape=(rows, 40), chunks=(2, 16), dtype="uint16", **second)
-        made[:] = arrays[part]
-    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
-    found = load("longcrawl64")
-    assert found.vocabulary == 50_257
-    places = windows(found.train, 13)
-    assert len(places) == 5 * 3
-    assert read_windows(found.train, places[7:8], 13)[0].tolist() == arrays["train"][2, 13:27].tolist()
-    done = train(Config("longcrawl64", "sympow+gates", **{**TINY, "epochs": 1, "context": 8}), quiet=True)
-    assert done.model.head.out_features == 50_257
-    (tmp_path / "LongCrawl64" / "train.zarr" / ".zarray").unlink()
-    with pytest.raises(LabError, match=r"train.zarr: zarr cannot read it"):
-        load("longcrawl64")
-
-
-def test_rows_of_an_array_are_documents():
-    array = np.arange(60, dtype=np.uint16).reshape(3, 20)
-    part = Rows(array, "train")
-    assert (part.lengths, part.titles[2]) == ([20, 20, 20], "train 2")
-    assert read_windows(part, windows(part, 6)[4:5], 6).tolist() == [[26, 27, 28, 29, 30, 31, 32]]
-    assert Rows(array + np.uint16(1), "train").digest() != part.digest()
-
-
-def test_without_zarr_longcrawl_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(LabError, match="pip install zarr"):
-        load("longcrawl64")
 
 
 def test_pieces_are_spread_over_every_document(little):

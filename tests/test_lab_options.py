@@ -11,7 +11,6 @@ from geolib.lab import Config, analysis, causal, reading, run
 from geolib.lab.data import policies
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.experiments import statistics
-from geolib.lab.gpt import GPT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -61,7 +60,7 @@ def little_documents():
         draw = random.Random(seed)
         return Bytes([f"{seed}"], [bytes(draw.randrange(97, 101) for _ in range(count))])
 
-    return Documents("documents", part(1, 900), part(2, 900), 256, "made here")
+    return Documents("documents", part(1, 900), part(2, 900), "made here")
 
 
 def outcome(kind, **settings):
@@ -120,7 +119,6 @@ ROWS = [
         {"disagreement": 0.2},
     ),
     ("experiments.statistics.verdict", lambda **o: statistics.verdict(0.1, 0.4, **o), {"named": 0.5}),
-    ("gpt.GPT", seeded(lambda **o: GPT(READ_CONFIG, **o)(PROMPT[None])), {"vocabulary": 128}),
     ("reading.doublings", lambda **o: reading.doublings(20, **o), {"first": 3}),
 ]
 # The numbers of a move are its stages, each tested against torchvision (test_augment.py).

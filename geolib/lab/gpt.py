@@ -1,4 +1,4 @@
-"""A small GPT on bytes or tokens, its attention by name, with one layer norm after the embedding as the paper's."""
+"""A small GPT on bytes, its attention by name, with one layer norm after the embedding as the paper's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from geolib.lab.causal import CausalAttention
 from geolib.lab.config import Config
+from geolib.lab.data.documents import VOCABULARY
 from geolib.lab.models import Block
 
 
@@ -20,16 +21,16 @@ class GPT(nn.Module):
     Source: CS-F1.
     """
 
-    def __init__(self, config: Config, vocabulary: int = 256):
+    def __init__(self, config: Config):
         super().__init__()
-        self.embedding, self.entry = nn.Embedding(vocabulary, config.width), nn.LayerNorm(config.width)
+        self.embedding, self.entry = nn.Embedding(VOCABULARY, config.width), nn.LayerNorm(config.width)
         options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
         hidden = round(config.mlp_ratio * config.width)
         self.blocks = nn.ModuleList(
             Block(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
             for _ in range(config.layers)
         )
-        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, vocabulary, bias=False)
+        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the token that follows each, (batch, tokens) to (batch, tokens, vocabulary)."""

@@ -269,13 +269,10 @@ def after_reading(run: DocumentRun) -> dict[str, Any]:
     tokens = pieces(run.data.test, max(longest, PIECE), 2)
     tokens = tokens[: max(2, READ // tokens.shape[1])]
     bits = bits_of(run, tokens, longest)
-    kept: dict[str, Any] = {
+    kept = {
         "extrapolation": extrapolation(run, tokens[::2], bits[::2]),
         "position": by_position(bits, longest),
         "state_numbers": state_numbers_of(run.model),
         "parameters": sum(p.numel() for p in run.model.parameters()),
     }
-    kept |= gates_and_rates(run, tokens[:, : run.context])
-    if run.data.vocabulary == 256:
-        kept["names"] = names(tokens, bits, longest)
-    return kept
+    return kept | gates_and_rates(run, tokens[:, : run.context]) | {"names": names(tokens, bits, longest)}

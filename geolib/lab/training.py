@@ -385,7 +385,7 @@ class DocumentRun(Run):
 
     def build_model(self) -> nn.Module:
         """The model at its start."""
-        return or_lab_error(GPT, self.config, self.data.vocabulary)
+        return or_lab_error(GPT, self.config)
 
     @property
     def context(self) -> int:

@@ -101,7 +101,7 @@ def forms_of_a_gpu() -> Iterator[None]:
 def counted(config: Config) -> Iterator[tuple[GPT | ViT, Held]]:
     """The model without numbers, and what is held, its weights so far."""
     spec = DATASETS[config.dataset]
-    model = GPT(config, spec.vocabulary) if spec.is_read else ViT(config, spec.shape, CLASSES)
+    model = GPT(config) if spec.is_read else ViT(config, spec.shape, CLASSES)
     with forms_of_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True) as without_numbers, Held() as held:
         model._apply(without_numbers.from_tensor)
         for tensor in (*model.parameters(), *model.buffers()):
