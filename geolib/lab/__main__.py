@@ -135,7 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
     )
-    command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=STEP_FORMS, default="auto", help="of a training step on a GPU; auto: the fastest"
     )
@@ -154,7 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     command = add("table", _table, help="an experiment's table, from its records")
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", metavar="|".join(SCALES), help="full, and what else has records")
-    command.add_argument("--format", choices=("plain", "markdown"), default="plain")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
 
     command = add("pending", _pending, help="runs without a record, most important first")
@@ -228,7 +226,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen, first = pick_device(options.device), torchrun_rank() == 0  # torchrun's processes share the folder alone
+    chosen, first = pick_device(None), torchrun_rank() == 0  # torchrun's processes share the folder alone
     if torchrun_size() > 1 and (options.jobs > 1 or options.again):
         raise LabError("--jobs and --again are for one process, not for those of torchrun")
     runner = Runner(_request(options, chosen))
@@ -246,7 +244,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     """What the words ask for."""
-    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
+    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu"
     here = Machine.at_hand(chosen, options.jobs, torchrun_size())
     return Request(
         what=find_runnable(options.name),
@@ -256,7 +254,6 @@ def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
         seeds=options.seeds,
         words=options.only,
         options=Options(
-            device=options.device,
             step=options.step,
             precision=options.precision or _usual_precision(options.scale),
             quiet=options.quiet or options.jobs > 1 or torchrun_rank() > 0,
@@ -298,7 +295,7 @@ def _table(options: argparse.Namespace) -> int:
         runs = {scale: {config.cell for stage in found for _, config in stage.runs} for scale, found in stages.items()}
         scales = [scale for scale in experiment.scales if scale == "full" or cells & runs[scale]]
     made = [made for scale in scales for made in tables_of(experiment, scale, records)]
-    print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
+    print("\n\n".join(t.plain() for t in made))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
