@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", default="cpu", metavar="|".join(SCALES))
     command.add_argument("--seeds", nargs="+", type=_seed, metavar="SEED", help="instead of the experiment's own")
-    command.add_argument("--only", action="append", default=[], metavar="METHOD/DATASET", help="either part, or both")
+    command.add_argument("--only", action="append", default=[], metavar="ROW/DATASET", help="either part, or both")
     command.add_argument(
         "--time-budget", type=_seconds, metavar="SECONDS", help="for all runs: start nothing that cannot end in it"
     )

@@ -377,7 +377,7 @@ class Request:
     seeds : sequence of int or None
         Instead of the experiment's own.
     words : sequence of str
-        What ``Experiment.only`` picks by.
+        What ``Experiment.configs`` picks by.
     options : Options
         Of every run.
     jobs : int
