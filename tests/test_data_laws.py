@@ -259,9 +259,7 @@ def test_no_author_is_in_both_parts_and_every_text_is_in_one(tmp_path):
     assert not authors[0] & authors[1]
     assert [len(part) for part in authors] == [23, 2]
     assert len({*data.train.texts, *data.test.texts}) == sum(1 + author % 3 for author in range(25))
-    assert max(data.train.cut(0, 0, data.train.lengths[0])) > 127, (
-        "a letter with an accent is bytes above those of ASCII"
-    )
+    assert max(data.train.texts[0]) > 127, "a letter with an accent is bytes above those of ASCII"
 
 
 @pytest.mark.parametrize("length", [6, 7, 8, 12, 13])
@@ -602,7 +600,7 @@ def test_windows_tested_on_come_from_all_documents_and_a_reader_is_told_what_fol
         for tokens, following in run.begin_epoch():
             assert torch.equal(tokens[:, 1:], following[:, :-1])
             read += [bytes(row) for row in torch.cat([tokens, following[:, -1:]], 1).tolist()]
-    every = [bytes(part.cut(i, start, 9)) for i, start in windows(part, 8).tolist()]
+    every = [part.texts[i][start : start + 9] for i, start in windows(part, 8).tolist()]
     assert all(row in every for row in read)
     assert len(read) == len(set(read)) == 32, "new windows as long as there are any"
 

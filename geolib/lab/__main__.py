@@ -181,13 +181,6 @@ def _seed(word: str) -> int:
     return int(word)
 
 
-def _known_scale(name: str) -> str:
-    """The name of a scale; LabError for one that no experiment could have."""
-    if name not in SCALES:
-        raise LabError(f"unknown scale {name!r}; there are {', '.join(SCALES)}")
-    return name
-
-
 def _count(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word!r} is not a whole number above 0")
@@ -248,7 +241,7 @@ def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     here = Machine.at_hand(chosen, options.jobs, torchrun_size())
     return Request(
         what=find_runnable(options.name),
-        scale=_known_scale(options.scale),
+        scale=options.scale,
         folders=_folders(options),
         machine=Machine.h100(options.jobs) if planned_for_a_gpu else here,
         seeds=options.seeds,
@@ -300,7 +293,9 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _pending(options: argparse.Namespace) -> int:
-    scale, chosen = _known_scale(options.scale), pick_device(None)
+    scale, chosen = options.scale, pick_device(None)
+    if scale not in SCALES:
+        raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
     records, problems = sift(options.out or RECORDED)
     done = {record.name for record in records}
     # The full runs are planned for a GPU; where there is none, for the one that is assumed.

@@ -366,38 +366,18 @@ def _start(job: Job, count: int) -> _Child:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run, and how.
-
-    Parameters
-    ----------
-    what : Experiment or Pipeline
-    scale : str
-    folders : Folders
-    machine : Machine
-    seeds : sequence of int or None
-        Instead of the experiment's own.
-    words : sequence of str
-        What ``Experiment.configs`` picks by.
-    options : Options
-        Of every run.
-    jobs : int
-        Runs at a time, each in a process of its own.
-    again : bool
-        Also what has a record.
-    time_budget : float or None
-        Seconds from now.
-    """
+    """What is to be run, and how."""
 
     what: Experiment | Pipeline
     scale: str
     folders: Folders
     machine: Machine
-    seeds: Sequence[int] | None = None
-    words: Sequence[str] = ()
-    options: Options = field(default_factory=Options)
-    jobs: int = 1
-    again: bool = False
-    time_budget: float | None = None
+    seeds: Sequence[int] | None = None  # instead of the experiment's own
+    words: Sequence[str] = ()  # what ``Experiment.configs`` picks by
+    options: Options = field(default_factory=Options)  # of every run
+    jobs: int = 1  # runs at a time, each in a process of its own
+    again: bool = False  # also what has a record
+    time_budget: float | None = None  # seconds from now
 
 
 class Runner:

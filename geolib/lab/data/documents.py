@@ -31,9 +31,8 @@ STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left ou
 class Bytes:
     """Documents in memory, a token for each byte.
 
-    >>> part = Bytes(["one"], [b"Call me Ishmael."])
-    >>> part.lengths, part.cut(0, 5, 2).tobytes()
-    ([16], b'me')
+    >>> Bytes(["one"], [b"Call me Ishmael."]).lengths
+    [16]
     """
 
     titles: Sequence[str]
@@ -43,10 +42,6 @@ class Bytes:
     def lengths(self) -> list[int]:
         """Bytes of each document."""
         return [len(text) for text in self.texts]
-
-    def cut(self, document: int, start: int, count: int) -> np.ndarray:
-        """Some bytes of a document."""
-        return np.frombuffer(self.texts[document], dtype=np.uint8, count=count, offset=start)
 
     def digest(self) -> str:
         """Over titles and texts."""
@@ -96,7 +91,7 @@ def windows(part: Bytes, context: int) -> Tensor:
 
 def read_windows(part: Bytes, places: Tensor, context: int) -> Tensor:
     """The tokens of some windows, (windows, context + 1) of int64."""
-    cuts = [part.cut(document, start, context + 1) for document, start in places.tolist()]
+    cuts = [np.frombuffer(part.texts[i], np.uint8, context + 1, start) for i, start in places.tolist()]
     return torch.from_numpy(np.stack(cuts).astype(np.int64))
 
 
