@@ -138,8 +138,6 @@ def run(
     On a GPU 51,200 images, a width of 256 and up to four workers of the plain loop's DataLoader, and rates of wall time
     count; on a CPU 1,024, 192 and none, so that all its time is that of one process, and processor time counts.
     """
-    if epochs < 2:
-        raise LabError(f"epochs: got {epochs}; at least 2, the first does not count")
     device = pick_device(None)
     on_gpu = device.type == "cuda"
     images = images or (51_200 if on_gpu else 1_024)
