@@ -384,7 +384,7 @@ def test_a_file_is_replaced_whole_with_the_permissions_of_any_other_and_kept_whe
         write_atomically(path / "below", lambda file: None)
 
 
-@pytest.mark.parametrize("call", ["mkstemp", "write", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
 def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkeypatch, call):
     path = tmp_path / "a.json"
     write_atomically(path, lambda file: file.write(b"old"))
@@ -395,11 +395,12 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkey
         full_disk()
 
     if call != "write":
-        monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", full_disk)
-    told = r": cannot write there" if call == "mkstemp" else r"a\.json: could not be written"
-    after = "name another folder" if call == "mkstemp" else "nothing was changed"
+        monkeypatch.setattr(f"geolib.lab.files.{'Path' if call == 'open' else 'os'}.{call}", full_disk)
+    told = r": cannot write there" if call == "open" else r"a\.json: could not be written"
+    after = "name another folder" if call == "open" else "nothing was changed"
     with pytest.raises(LabError, match=rf"{told} \(No space left on device\); {after}$"):
         write_atomically(path, half if call == "write" else lambda file: file.write(b"new"))
+    monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

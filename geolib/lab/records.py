@@ -20,7 +20,7 @@ import torch
 
 import geolib
 from geolib.lab.config import Config, Options
-from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, remove, write_atomically
+from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, remove, write_text
 from geolib.lab.training import Run, train
 
 _SCHEMA = 1
@@ -229,7 +229,7 @@ def write(record: Record, folder: Path) -> Path:
     # A row of metrics takes one line: shorter files, and differences one can read.
     text = re.sub(r"\{\s+(\"epoch\"[^{}]*?)\s+\}", lambda row: "{" + re.sub(r"\s+", " ", row[1]) + "}", text)
     path = path_of(record.config, record.experiment, folder)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
     return path
 
 
