@@ -280,15 +280,11 @@ def _job(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     experiment = find_runnable(options.name)
     records, problems = sift(options.out or RECORDED)
-    if options.scale is not None:
-        scales = [options.scale]
-    else:
-        cells = {record.config.cell for record in records}
-        stages = {scale: experiment.stages(scale, records, None, []) for scale in experiment.scales}
-        runs = {scale: {config.cell for stage in found for _, config in stage.runs} for scale, found in stages.items()}
-        scales = [scale for scale in experiment.scales if scale == "full" or cells & runs[scale]]
-    made = [made for scale in scales for made in tables_of(experiment, scale, records)]
-    print("\n\n".join(t.plain() for t in made))
+    scales = experiment.scales if options.scale is None else [options.scale]
+    made = {scale: tables_of(experiment, scale, records) for scale in scales}
+    # Without a scale asked for: the full one, and what else has records.
+    shown = [found for scale, found in made.items() if scale in ("full", options.scale) or any(t.rows for t in found)]
+    print("\n\n".join(table.plain() for found in shown for table in found))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
