@@ -8,10 +8,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import geolib.explorables
 from geolib.explorables._widget import assemble
+from geolib.lab import Config
+from geolib.lab.models import ViT
 
 FOLDER = Path(__file__).parents[1] / "geolib" / "explorables"
 HELPER = Path(__file__).with_name("explorables.mjs")
@@ -238,3 +242,18 @@ def axe(page, script, options, selector):
     options = options | {"resultTypes": ["violations"]}
     found = page.evaluate(f"([options, where]) => ({script})(options, where)", [options, selector])
     return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found["violations"]]
+
+
+def restored(about: dict, numbers: bytes) -> ViT:
+    """The model that a page holds, from its two files; among the entries of the one is its configuration."""
+    sides = [side * about["patch"] for side in about["grid"]]
+    model = ViT(Config.from_dict(about["config"]), (1, *sides), about["classes"])
+    flat = torch.from_numpy(np.frombuffer(numbers, "<f2").astype(np.float32))
+    shapes = {name: tuple(shape) for name, shape in about["tensors"]}
+    sizes = [int(np.prod(shape)) for shape in shapes.values()]
+    values = {name: part.view(shapes[name]) for name, part in zip(shapes, flat.split(sizes))}
+    if "table" in values:
+        rows, columns = about["grid"]
+        values["encoding.vectors"] = values.pop("table")[:rows, :columns]
+    model.load_state_dict(values)
+    return model.eval()

@@ -23,7 +23,7 @@ def small(monkeypatch, **others):
 
 def test_a_library_that_is_not_here_is_named_once_and_left_out(monkeypatch):
     small(monkeypatch, absent=gone)
-    rows = peers.run(repeats=1, device="cpu")
+    rows = peers.run(repeats=1)
     assert rows[-1] == {"missing": "absent"}
     assert [row for row in rows if "missing" in row] == rows[-1:]
     assert {row["who"] for row in rows[:-1]} == {peers.OURS}
@@ -34,7 +34,7 @@ def test_a_library_that_is_not_here_is_named_once_and_left_out(monkeypatch):
 
 def test_another_s_time_and_error_are_told_beside_ours(monkeypatch):
     small(monkeypatch, double=doubled)
-    rows = peers.run(repeats=1, device="cpu")
+    rows = peers.run(repeats=1)
     (row,) = [
         row
         for row in rows

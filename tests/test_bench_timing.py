@@ -24,10 +24,10 @@ def test_works_in_turns_and_the_best_of_each_after_the_first_round(monkeypatch):
 
 
 def test_rows_name_the_device(monkeypatch):
-    rows = lie.run(layers=1, heads=1, head_dim=4, widths=(4,), grid=(2, 2), repeats=1, device="cpu")
+    rows = lie.run(layers=1, heads=1, head_dim=4, widths=(4,), grid=(2, 2), repeats=1)
     assert {row["device"] for row in rows} == {"cpu"}
     monkeypatch.setattr(locality, "_SIDES", (4,))
-    rows = locality.run(side=8, heads=1, dim=4, repeats=1, device="cpu")
+    rows = locality.run(side=8, heads=1, dim=4, repeats=1)
     assert [row["form"] for row in rows[:3]] == ["literal", "fused", "features"]
     assert all(row["seconds"] > 0 and row["speedup"] > 0 for row in rows[:3])
     assert rows[0]["speedup"] == rows[3]["multiple"] == 1.0

@@ -5,11 +5,10 @@ a file is made up here, with examples that tell which they are.
 """
 
 import math
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from test_experiments import record
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab import Config, LabError, analysis, load, training
 from geolib.lab.config import Options
-from geolib.lab.data import documents, motion, sets, turns
+from geolib.lab.data import motion, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import CPU as CPU_SPEED
@@ -68,11 +67,11 @@ def test_what_is_known_of_a_set_before_it_is_loaded_is_so(known, name):
     data, spec = known(name), sets.spec(name)
     assert (data.name, data.shape, len(data.y_train)) == (name, spec.shape, spec.images)
     sides = sets.patch_sides(spec.patch, len(data.shape) - 1)
-    assert data.grid(spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
-    assert spec.tokens(spec.patch) == math.prod(data.grid(spec.patch))
+    assert sets.patch_grid(data.shape, spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
+    assert spec.tokens(spec.patch) == math.prod(sets.patch_grid(data.shape, spec.patch))
     for patch in ((1,) * len(data.shape), data.shape[-1] + 1):
         with pytest.raises(ValueError, match=r"^patch: got "):
-            data.grid(patch)
+            sets.patch_grid(data.shape, patch)
 
 
 @rendered
@@ -260,9 +259,7 @@ def test_no_author_is_in_both_parts_and_every_text_is_in_one(tmp_path):
     assert not authors[0] & authors[1]
     assert [len(part) for part in authors] == [23, 2]
     assert len({*data.train.texts, *data.test.texts}) == sum(1 + author % 3 for author in range(25))
-    assert max(data.train.cut(0, 0, data.train.lengths[0])) > 127, (
-        "a letter with an accent is bytes above those of ASCII"
-    )
+    assert max(data.train.texts[0]) > 127, "a letter with an accent is bytes above those of ASCII"
 
 
 @pytest.mark.parametrize("length", [6, 7, 8, 12, 13])
@@ -270,16 +267,6 @@ def test_a_window_never_leaves_its_document(length):
     part = Bytes(["one", "two"], [bytes(length), b"x" * 20])
     for document, start in windows(part, 3).tolist():
         assert start + 3 + 1 <= part.lengths[document]
-
-
-def test_the_parts_of_longcrawl_are_two_arrays(monkeypatch, tmp_path):
-    monkeypatch.setattr(documents, "_rows", lambda path: path.stem)
-    data = documents.load_longcrawl(str(tmp_path))
-    assert (data.name, data.train, data.test) == ("longcrawl64", "train", "heldout")
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "zarr", ModuleType("zarr"))
-    with pytest.raises(LabError, match=r"LongCrawl64/train\.zarr: not there; copy LongCrawl64's train\.zarr and"):
-        documents.load_longcrawl(str(tmp_path))
 
 
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():
@@ -445,7 +432,7 @@ def a_reading(**changes):
     texts = [bytes((31 * letter + i) % 251 for i in range(41)) for letter in range(8)]
     part = Bytes([f"text {i}" for i in range(8)], texts)
     settings = {"width": 8, "heads": 2, "layers": 1, "context": 8, "batch": 5, "test_size": 16, "train_size": 16}
-    data = sets.Documents("documents", part, part, 256, "made up")
+    data = sets.Documents("documents", part, part, "made up")
     return DocumentRun(
         Config("documents", "softmax", **settings | changes), data, CPU, Options(device="cpu", quiet=True)
     )
@@ -613,7 +600,7 @@ def test_windows_tested_on_come_from_all_documents_and_a_reader_is_told_what_fol
         for tokens, following in run.begin_epoch():
             assert torch.equal(tokens[:, 1:], following[:, :-1])
             read += [bytes(row) for row in torch.cat([tokens, following[:, -1:]], 1).tolist()]
-    every = [bytes(part.cut(i, start, 9)) for i, start in windows(part, 8).tolist()]
+    every = [part.texts[i][start : start + 9] for i, start in windows(part, 8).tolist()]
     assert all(row in every for row in read)
     assert len(read) == len(set(read)) == 32, "new windows as long as there are any"
 

@@ -11,8 +11,8 @@ from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
 from geolib.lab.analysis import learned_scales
-from geolib.lab.experiments import EXPERIMENTS, Estimate, estimate
-from geolib.lab.experiments.estimates import GPU, Kind, assumed_seconds, counted, flops
+from geolib.lab.experiments import EXPERIMENTS
+from geolib.lab.experiments.estimates import GPU, Estimate, Kind, assumed_seconds, counted, estimate, flops
 from geolib.lab.experiments.papers.liere import CIFAR100 as LIERE
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
@@ -107,15 +107,12 @@ def test_the_papers_rows_run_before_ours_and_seed_by_seed():
     assert len(order) == 15 * 2 * 3
 
 
-def test_only_takes_rows_methods_and_data_sets():
-    configs = TABLE1.configs("full", [0])
-    assert {c.method for c in TABLE1.only(configs, ["rope/cifar10"])} == {"rope"}
-    grid = BASELINES.configs("full")
-    assert {c.method for c in BASELINES.only(grid, ["rope"])} == {"rope"}
-    (one,) = BASELINES.only(grid, ["w192-mlp2.none"])
+def test_only_takes_rows_and_data_sets():
+    assert {c.method for c in TABLE1.configs("full", [0], ["rope/cifar10"])} == {"rope"}
+    (one,) = BASELINES.configs("full", words=["w192-mlp2.none"])
     assert (one.method, one.width) == ("none", 192)
     with pytest.raises(LabError, match=r"--only 'w1': there are w256-mlp4\.none"):
-        BASELINES.only(grid, ["w1"])
+        BASELINES.configs("full", words=["w1"])
 
 
 def test_a_row_whose_method_the_library_lacks_is_told_and_not_left_out():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import Place, node_functions, restored, state_of
 from hand_drawn import DRAWN, dots
 from torch.testing import assert_close
 
@@ -20,7 +20,8 @@ from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, read_all, train
 from geolib.lab.analysis import moved_accuracy
 from geolib.lab.experiments.papers.live import HELD_OUT, LIVE
-from geolib.lab.export import calm_part, exported, moments_of, restored
+from geolib.lab.export import calm_part, exported, moments_of
+from geolib.lab.reading import inputs_noted
 from geolib.lie import commutator, skew_matrix
 
 REPOSITORY = Path(__file__).parents[1]
@@ -208,11 +209,12 @@ def test_logits_and_weights_are_those_of_the_model(call, method):
             calls.append([model_of(method), at, some.flatten(1).tolist()])
     for found, wanted in zip(call("logitsOf", calls), expected):
         assert_close(torch.tensor(found), wanted, rtol=0, atol=1e-3)
-    from geolib.lab.analysis import attention_maps
-
     net, about = model(method)
     for layer in (0, 1):
-        maps = attention_maps(net, standard(about, some[:1]), layer)[0]
+        attention = net.blocks[layer].attention
+        with inputs_noted([attention]) as inputs:
+            net(standard(about, some[:1]))
+        maps = attention.weights(*inputs[0])[0]
         calls = [[model_of(method), {}, some[0].flatten().tolist(), layer, head] for head in (0, 1)]
         for head, (_, weights) in enumerate(call("lookOf", calls)):
             assert_close(torch.tensor(weights).view(64, 64), maps[head].detach(), rtol=0, atol=1e-4)

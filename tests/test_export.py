@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from explorable_kit import restored
 
 from geolib.explorables import live
 from geolib.lab import export, train
@@ -57,6 +58,6 @@ def test_a_model_comes_back_from_its_files_rounded_and_nothing_else(small, tmp_p
     run = train(small.config("cpu", "learned", "digits-varied", 0), quiet=True)
     export.write(run, "learned", "learned", tmp_path)
     about = json.loads((tmp_path / "learned.json").read_text())
-    back = export.restored(about, (tmp_path / "learned.bin").read_bytes())
+    back = restored(about, (tmp_path / "learned.bin").read_bytes())
     for (name, mine), theirs in zip(run.model.state_dict().items(), back.state_dict().values(), strict=True):
         assert torch.equal(mine.half().float(), theirs), name

@@ -145,7 +145,7 @@ def test_a_value_has_one_spelling_whichever_way_it_is_given():
 def test_what_is_left_open_is_what_the_data_set_says(dataset):
     config = Config(dataset)
     assert config.patch == DATASETS[dataset].patch
-    assert config.is_read == bool(DATASETS[dataset].vocabulary)
+    assert config.is_read == DATASETS[dataset].is_read
     assert config.context == (256 if config.is_read else None)
     assert config == Config(dataset, patch=config.patch, context=config.context)
     assert "patch" not in config.canonical

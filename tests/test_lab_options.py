@@ -8,11 +8,9 @@ import torch
 from test_options import check_differences, check_rows, ids_of, optional, random_by, seeded
 
 from geolib.lab import Config, analysis, causal, reading, run
-from geolib.lab.data import augmentation, policies
+from geolib.lab.data import policies
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.experiments import statistics
-from geolib.lab.gpt import GPT
-from geolib.lab.models import ViT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,7 +60,7 @@ def little_documents():
         draw = random.Random(seed)
         return Bytes([f"{seed}"], [bytes(draw.randrange(97, 101) for _ in range(count))])
 
-    return Documents("documents", part(1, 900), part(2, 900), 256, "made here")
+    return Documents("documents", part(1, 900), part(2, 900), "made here")
 
 
 def outcome(kind, **settings):
@@ -89,16 +87,11 @@ def test_every_field_of_a_configuration_changes_the_run(kind):
 
 # Functions that numbers pass through ----------------------------------------------------------------------------------
 
-MODULES = ("analysis", "causal", "data.augmentation", "data.policies", "experiments.statistics", "gpt", "reading")
+MODULES = ("analysis", "causal", "data.policies", "experiments.statistics", "gpt", "reading")
 IMAGES = torch.randint(0, 256, (6, 3, 12, 12), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
 BLANK = torch.zeros(1, 1, 8, 8)
 BLANK[0, 0, 1, 1] = 1
-LIERE = ViT(Config("digits", "liere", width=8, heads=2, layers=1, patch=2), (1, 8, 8), 10)
-ORDERED = ViT(Config("digits", "learned", width=8, heads=2, layers=1, patch=2), (1, 8, 8), 10)
-FIELDS = torch.randn(60, 1, 8, 8, generator=torch.Generator().manual_seed(3))
-LABELS = ORDERED(FIELDS).argmax(1)
 READ_CONFIG = Config("documents", "fox", width=8, heads=2, layers=1, context=8)
-READER = GPT(READ_CONFIG)
 PROMPT = torch.tensor([97, 98])
 
 
@@ -114,18 +107,10 @@ def attended(**options):
 
 MOVES = policies.rand_augment_moves((3, 12, 12), 20)
 ROWS = [
-    ("analysis.mean_shift_deviation", lambda **o: analysis.mean_shift_deviation(LIERE, **o), {"draws": 5}),
     ("analysis.shuffle_patches", random_by(lambda **o: analysis.shuffle_patches(IMAGES, 3, **o)), {"generator": 2}),
-    ("analysis.shuffled_accuracy", lambda **o: analysis.shuffled_accuracy(ORDERED, FIELDS, LABELS, **o), {"seed": 4}),
     ("analysis.room", lambda **o: analysis.room(BLANK, **o), {"patch": 2}),
     ("causal.CausalAttention", seeded(attended), {"power": 4, "gate_bias": 0.0, "head_dim": 4, "beta_scale": 0.0}),
     ("causal.Method", lambda **o: causal.Method("softmax", causal.Rotary, **o).gates, {"gates": True}),
-    ("data.augmentation.crop_and_flip", drawn(augmentation.crop_and_flip, IMAGES), {"padding": 1}),
-    (
-        "data.augmentation.random_erasing",
-        drawn(augmentation.random_erasing, IMAGES, torch.full((3, 1, 1), 7.0)),
-        {"probability": 1.0, "scale": (0.1, 0.2), "ratio": (0.9, 1.1)},
-    ),
     ("data.policies.rand_augment", drawn(policies.rand_augment, IMAGES, MOVES), {"ops": 3}),
     ("data.policies.rand_augment_moves", lambda **o: policies.rand_augment_moves((3, 12, 12), **o), {"magnitude": 30}),
     (
@@ -134,10 +119,7 @@ ROWS = [
         {"disagreement": 0.2},
     ),
     ("experiments.statistics.verdict", lambda **o: statistics.verdict(0.1, 0.4, **o), {"named": 0.5}),
-    ("gpt.GPT", seeded(lambda **o: GPT(READ_CONFIG, **o)(PROMPT[None])), {"vocabulary": 128}),
-    ("gpt.GPT.resume", lambda **o: READER.resume(PROMPT[None], **o)[0], {"carries": READER.resume(PROMPT[None])[1]}),
     ("reading.doublings", lambda **o: reading.doublings(20, **o), {"first": 3}),
-    ("reading.generate", lambda **o: reading.generate(READER, PROMPT, 30, **o), {"temperature": 0.1, "seed": 3}),
 ]
 # The numbers of a move are its stages, each tested against torchvision (test_augment.py).
 STAGES = {("data.policies.Move", name): "a stage" for name in policies.Move._fields}

@@ -213,9 +213,9 @@ def test_all_records_below_a_folder_are_read_in_the_order_of_their_names_and_wha
     (tmp_path / BENCHES / "speed.json").write_text("{}")
     (tmp_path / "b" / "notes.txt").write_text("{}")
     assert [(r.config.seed, r.experiment) for r in read_all(tmp_path)] == [(0, "b"), (2, "b"), (1, None)]
-    assert [r.config.seed for r in read_all(str(tmp_path), "b")] == [0, 2]
+    assert [r.config.seed for r in read_all(str(tmp_path / "b"))] == [0, 2]
     assert read_all(tmp_path / "none") == []
-    assert record_files(tmp_path, "b") == [path_of(ours[i].config, "b", tmp_path) for i in (1, 0)]
+    assert record_files(tmp_path / "b") == [path_of(ours[i].config, "b", tmp_path) for i in (1, 0)]
     bad = {
         "0": (b"{", "its JSON does not parse"),
         "1": (b"\xff{}", "its JSON does not parse"),
@@ -223,14 +223,14 @@ def test_all_records_below_a_folder_are_read_in_the_order_of_their_names_and_wha
     }
     for name, (content, _) in bad.items():
         (tmp_path / "b" / f"{name}.json").write_bytes(content)
-    found, problems = sift(tmp_path, "b")
+    found, problems = sift(tmp_path / "b")
     assert [record.config.seed for record in found] == [0, 2]
     for problem, (name, (_, says)) in zip(problems, bad.items(), strict=True):
         assert re.match(
             f"{re.escape(str(tmp_path / 'b' / name))}.json: not a record, {says}.*; delete it and run again$", problem
         )
     with pytest.raises(LabError, match=f"^{re.escape(problems[0])}$"):
-        read_all(tmp_path, "b")
+        read_all(tmp_path / "b")
     with pytest.raises(LabError, match=r"none\.json: cannot be read \(No such file or directory\)$"):
         read(tmp_path / "none.json")
 
@@ -384,7 +384,7 @@ def test_a_file_is_replaced_whole_with_the_permissions_of_any_other_and_kept_whe
         write_atomically(path / "below", lambda file: None)
 
 
-@pytest.mark.parametrize("call", ["mkstemp", "write", "fsync", "replace"])
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
 def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkeypatch, call):
     path = tmp_path / "a.json"
     write_atomically(path, lambda file: file.write(b"old"))
@@ -395,11 +395,12 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_else(tmp_path, monkey
         full_disk()
 
     if call != "write":
-        monkeypatch.setattr(f"geolib.lab.files.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", full_disk)
-    told = r": cannot write there" if call == "mkstemp" else r"a\.json: could not be written"
-    after = "name another folder" if call == "mkstemp" else "nothing was changed"
+        monkeypatch.setattr(f"geolib.lab.files.{'Path' if call == 'open' else 'os'}.{call}", full_disk)
+    told = r": cannot write there" if call == "open" else r"a\.json: could not be written"
+    after = "name another folder" if call == "open" else "nothing was changed"
     with pytest.raises(LabError, match=rf"{told} \(No space left on device\); {after}$"):
         write_atomically(path, half if call == "write" else lambda file: file.write(b"new"))
+    monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

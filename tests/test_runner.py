@@ -258,7 +258,7 @@ def test_runs_in_processes_are_counted_kept_or_left_to_others(made, monkeypatch,
     ended = [(jobs[0], runner.LOCKED, ""), (jobs[1], 1, "geolib.lab: no disk"), (jobs[2], 0, "")]
     monkeypatch.setattr(runner, "side_by_side", lambda given, count: iter(ended))
     monkeypatch.setattr(runner.store, "read", lambda path: path)
-    monkeypatch.setattr(Runner, "report", lambda self, record, job, say: say(f"{record.name}"))
+    monkeypatch.setattr(Runner, "report", lambda self, record, job: print(record.name))
     asked.working = {job.config.hash for job in jobs}
     asked.run_in_processes()
     assert asked.working == set()

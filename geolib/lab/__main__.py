@@ -59,8 +59,6 @@ def _bench(options: argparse.Namespace) -> int:
     device = device_name(pick_device(None))
     print(f"{options.name}: torch {torch.__version__}, {device}, {os.cpu_count()} cores", flush=True)
     module = importlib.import_module(f"geolib.lab.benches.{options.name}")
-    if options.plot is not None and not hasattr(module, "plot"):
-        raise LabError(f"bench {options.name} draws nothing; leave out --plot")
     rows = []
     for row in module.run():
         rows.append(row)
@@ -70,8 +68,6 @@ def _bench(options: argparse.Namespace) -> int:
         print(module.table(rows))
     if options.record is not None:
         saved.write(saved.measured(options.name, rows), options.record)
-    if options.plot is not None:
-        module.plot(rows, options.plot)
     return DONE
 
 
@@ -131,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", default="cpu", metavar="|".join(SCALES))
     command.add_argument("--seeds", nargs="+", type=_seed, metavar="SEED", help="instead of the experiment's own")
-    command.add_argument("--only", action="append", default=[], metavar="METHOD/DATASET", help="either part, or both")
+    command.add_argument("--only", action="append", default=[], metavar="ROW/DATASET", help="either part, or both")
     command.add_argument(
         "--time-budget", type=_seconds, metavar="SECONDS", help="for all runs: start nothing that cannot end in it"
     )
@@ -139,7 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
     )
-    command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=STEP_FORMS, default="auto", help="of a training step on a GPU; auto: the fastest"
     )
@@ -158,7 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     command = add("table", _table, help="an experiment's table, from its records")
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", metavar="|".join(SCALES), help="full, and what else has records")
-    command.add_argument("--format", choices=("plain", "markdown"), default="plain")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
 
     command = add("pending", _pending, help="runs without a record, most important first")
@@ -168,7 +162,6 @@ def _parser() -> argparse.ArgumentParser:
     command = add("bench", _bench, help="measure what a module's fast form gains; minutes")
     command.add_argument("name", metavar="|".join(BENCHES))
     command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
-    command.add_argument("--plot", type=Path, metavar="FILE", help="draw the rows there, where the bench has a picture")
 
     command = add("first-contact", _first_contact, help="what works on this machine, in a report; ten minutes on a GPU")
     command.add_argument("--out", type=Path, metavar="DIR", required=True, help="the report and what its runs leave")
@@ -186,13 +179,6 @@ def _seed(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"{word!r} is not a whole number, 0 or above")
     return int(word)
-
-
-def _known_scale(name: str) -> str:
-    """The name of a scale; LabError for one that no experiment could have."""
-    if name not in SCALES:
-        raise LabError(f"unknown scale {name!r}; there are {', '.join(SCALES)}")
-    return name
 
 
 def _count(word: str) -> int:
@@ -233,7 +219,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen, first = pick_device(options.device), torchrun_rank() == 0  # torchrun's processes share the folder alone
+    chosen, first = pick_device(None), torchrun_rank() == 0  # torchrun's processes share the folder alone
     if torchrun_size() > 1 and (options.jobs > 1 or options.again):
         raise LabError("--jobs and --again are for one process, not for those of torchrun")
     runner = Runner(_request(options, chosen))
@@ -251,17 +237,16 @@ def _run(options: argparse.Namespace) -> int:
 
 def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     """What the words ask for."""
-    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
+    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu"
     here = Machine.at_hand(chosen, options.jobs, torchrun_size())
     return Request(
         what=find_runnable(options.name),
-        scale=_known_scale(options.scale),
+        scale=options.scale,
         folders=_folders(options),
         machine=Machine.h100(options.jobs) if planned_for_a_gpu else here,
         seeds=options.seeds,
         words=options.only,
         options=Options(
-            device=options.device,
             step=options.step,
             precision=options.precision or _usual_precision(options.scale),
             quiet=options.quiet or options.jobs > 1 or torchrun_rank() > 0,
@@ -295,20 +280,18 @@ def _job(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     experiment = find_runnable(options.name)
     records, problems = sift(options.out or RECORDED)
-    if options.scale is not None:
-        scales = [options.scale]
-    else:
-        cells = {record.config.cell for record in records}
-        stages = {scale: experiment.stages(scale, records, None, []) for scale in experiment.scales}
-        runs = {scale: {config.cell for stage in found for _, config in stage.runs} for scale, found in stages.items()}
-        scales = [scale for scale in experiment.scales if scale == "full" or cells & runs[scale]]
-    made = [made for scale in scales for made in tables_of(experiment, scale, records)]
-    print("\n\n".join(t.markdown() if options.format == "markdown" else t.plain() for t in made))
+    scales = experiment.scales if options.scale is None else [options.scale]
+    made = {scale: tables_of(experiment, scale, records) for scale in scales}
+    # Without a scale asked for: the full one, and what else has records.
+    shown = [found for scale, found in made.items() if scale in ("full", options.scale) or any(t.rows for t in found)]
+    print("\n\n".join(table.plain() for found in shown for table in found))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
 def _pending(options: argparse.Namespace) -> int:
-    scale, chosen = _known_scale(options.scale), pick_device(None)
+    scale, chosen = options.scale, pick_device(None)
+    if scale not in SCALES:
+        raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
     records, problems = sift(options.out or RECORDED)
     done = {record.name for record in records}
     # The full runs are planned for a GPU; where there is none, for the one that is assumed.

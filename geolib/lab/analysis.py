@@ -1,9 +1,8 @@
-"""What a trained model has learned: scales, widths, angles, attention maps, and what it makes of patches that moved.
+"""What a trained model has learned: scales, widths, angles, and what it makes of patches that moved.
 
 In a notebook, after ``run = train(config)``::
 
     learned_scales(run.model)                       # s, (layers or 1, heads or 1, axes)
-    attention_maps(run.model, images, layer=0)      # (batch, heads, tokens, tokens)
     shuffled_accuracy(run, run.test_images, run.test_labels)
 
 Sizes of layers or heads that are 1 mean that all of them share what is learned.
@@ -19,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib._checks import check_positions, require
+from geolib._checks import require
 from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
 from geolib.lab.models import ViT, patches
-from geolib.lab.reading import after_reading, inputs_noted
+from geolib.lab.reading import after_reading
 from geolib.lab.training import DocumentRun, Run
 from geolib.lie import nearest_commuting, shift_deviation, skew_matrix, spectrum, upper_entries
 from geolib.rotations import grid_positions, rescale_positions
@@ -75,7 +74,10 @@ def learned_angles(model: ViT) -> Tensor | None:
     return None if skew is None else spectrum(skew).float()
 
 
-def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
+_DRAWS = 100
+
+
+def mean_shift_deviation(model: ViT) -> float | None:
     """The mean of ``shift_deviation`` over all generators and draws of two places and a shift; None without LieRE.
 
     Draws are uniform among those that keep both places inside the picture, and always the same ones.
@@ -87,7 +89,7 @@ def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
         return None
     generator = torch.Generator().manual_seed(0)
     far = model.positions.amax(0).cpu().double()
-    p, q, part = torch.rand(3, draws, len(far), generator=generator, dtype=torch.float64) * far
+    p, q, part = torch.rand(3, _DRAWS, len(far), generator=generator, dtype=torch.float64) * far
     low, high = -torch.minimum(p, q), far - torch.maximum(p, q)
     shift = low + (part / far) * (high - low)
     return float(torch.stack([shift_deviation(skew, *triple).mean() for triple in zip(p, q, shift)]).mean())
@@ -139,23 +141,7 @@ def _nested(encoding: Encoding, index: int) -> Iterator[Encoding]:
         yield from _nested(encoding.encoding, index)
 
 
-# Attention maps -----------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def attention_maps(model: ViT, images: Tensor, layer: int) -> Tensor:
-    """The weights by which one layer adds up its values, (batch, heads, tokens, tokens): rows are queries.
-
-    Images are as the model takes them: float, standardised. Tokens are in reading order, a class token in front. Rows
-    sum to 1, and with locality focusing to what it leaves.
-
-    Source: RF-19, RF-20.
-    """
-    require(0 <= layer < len(model.blocks), "layer", layer, f"there are {len(model.blocks)}, counted from 0")
-    attention: Any = model.blocks[layer].attention
-    with inputs_noted([attention]) as inputs, _evaluating(model):
-        model(images)
-    return attention.weights(*inputs[0])
+# Shuffled patches ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -167,23 +153,6 @@ def _evaluating(model: ViT) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
-
-
-def mean_attention_distance(maps: Tensor, positions: Tensor) -> Tensor:
-    """How far each head looks, (heads,): the mean distance from query to key, weighted by attention.
-
-    ``maps`` are (batch, heads, tokens, tokens); tokens in front that have no place are left out. Each query counts the
-    same: its weights are divided by their sum.
-    """
-    check_positions(positions, positions.shape[-1])
-    placed = positions.shape[0]
-    require(placed <= maps.shape[-1], "positions", f"{placed} rows", f"maps have {maps.shape[-1]} tokens")
-    weights = maps[..., maps.shape[-1] - placed :, maps.shape[-1] - placed :]
-    distances = torch.cdist(positions, positions, compute_mode="donot_use_mm_for_euclid_dist").to(maps.dtype)
-    return ((weights * distances).sum(-1) / weights.sum(-1)).mean((0, 2))
-
-
-# Shuffled patches ---------------------------------------------------------------------------------------------------
 
 
 def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | None = None) -> Tensor:
@@ -201,16 +170,16 @@ def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | N
     return moved.permute(0, 1 + axes, *along).reshape(images.shape)
 
 
-def shuffled_accuracy(model: ViT | Run, images: Tensor, labels: Tensor, seed: int = 0) -> float:
-    """Accuracy after the patches of every image are shuffled, by a seed; the model's positions stay where they are.
+def shuffled_accuracy(run: Run, images: Tensor, labels: Tensor) -> float:
+    """Accuracy after the patches of every image are shuffled; the model's positions stay where they are.
 
-    A model takes images as floats, standardised; a run takes them as they are stored.
+    Images are as they are stored.
 
     Source: LR-T3, RF-PE.
     """
-    net, score = (model, model) if isinstance(model, nn.Module) else (model.model, model.scores)
-    generator = torch.Generator().manual_seed(seed)
-    return _accuracy(net, score, labels, (shuffle_patches(part, net.patch, generator) for part in images.split(BATCH)))
+    generator = torch.Generator().manual_seed(0)
+    parts = (shuffle_patches(part, run.model.patch, generator) for part in images.split(BATCH))
+    return _accuracy(run.model, run.scores, labels, parts)
 
 
 @torch.no_grad()

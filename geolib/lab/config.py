@@ -28,7 +28,7 @@ class Config:
     Parameters
     ----------
     dataset : str
-        A key of ``geolib.lab.data.DATASETS``.
+        A key of ``geolib.lab.data.sets.DATASETS``.
     method : str
         A key of ``geolib.encodings.METHODS``; for documents one of ``geolib.lab.causal.METHODS``.
     method_options : mapping

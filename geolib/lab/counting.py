@@ -1,4 +1,4 @@
-"""Counting what PyTorch does: operations by name, kernels among them, what they write and move, and multiply-adds."""
+"""Counting what PyTorch does: operations by name, kernels among them, what they write, and multiply-adds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Counting(TorchDispatchMode):
     """Counts operations by name; the library's own by what they are made of.
 
     An operation is a call that PyTorch dispatches once autograd has done its part; a kernel is one that computes, not a
-    view of what is there. ``numbers`` are what kernels have written, ``bytes`` what each has read and written as if
-    alone. ``products`` are multiply-adds of matrices and attention by PyTorch's own formulas, ``turning`` the real
-    multiplications in products of complex numbers, four in each: how pairs of features are turned.
+    view of what is there. ``numbers`` are what kernels have written. ``products`` are multiply-adds of matrices and
+    attention by PyTorch's own formulas, ``turning`` the real multiplications in products of complex numbers, four in
+    each: how pairs of features are turned.
 
     >>> import torch
     >>> with Counting() as counting:
@@ -34,7 +34,7 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.operations: Counter[str] = Counter()
         self.kernels: Counter[str] = Counter()
-        self.numbers = self.bytes = self.products = self.turning = 0
+        self.numbers = self.products = self.turning = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count and do."""
@@ -50,22 +50,19 @@ class Counting(TorchDispatchMode):
         return result
 
     def _count_kernel(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """What it writes and moves, and its multiply-adds."""
-        made, read = _tensors(result), _tensors((args, kwargs))
+        """What it writes, and its multiply-adds."""
+        made = _tensors(result)
         self.numbers += sum(t.numel() for t in made)
-        self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
         if formula := flop_registry.get(func.overloadpacket):
             self.products += formula(*args, **kwargs, out_val=result) // 2
         elif func.name() == "geolib::product":
-            self.products += made[0].numel() * read[0].shape[-1]
+            self.products += made[0].numel() * args[0].shape[-1]
         elif func.name() == "aten::mul.Tensor" and result.is_complex():
             self.turning += 4 * result.numel()
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    """The tensors in what a call takes or gives; by hand, for torch's own walk takes longer than most calls."""
+    """The tensors in what a call gives; by hand, for torch's own walk takes longer than most calls."""
     if isinstance(tree, Tensor):
         return [tree]
-    if isinstance(tree, dict):
-        return _tensors(list(tree.values()))
     return [leaf for each in tree for leaf in _tensors(each)] if isinstance(tree, list | tuple) else []

@@ -3,7 +3,6 @@
 In a notebook, after ``run = train(config)``::
 
     about, numbers = exported(run.model, moments_of(run))   # a dict that JSON can hold, and bytes
-    restored(about, numbers)                                # the model again, with the numbers that the page has
 
 ``python -m geolib.lab.export FOLDER`` trains the models of ``digits-live`` and writes two files for each.
 """
@@ -17,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +34,6 @@ from geolib.encodings import (
     Sinusoidal,
 )
 from geolib.lab.analysis import larger_tables, seven_digits, shuffle_patches
-from geolib.lab.config import Config
 from geolib.lab.experiments.papers.live import LIVE
 from geolib.lab.models import ViT
 from geolib.lab.training import Run, train
@@ -88,21 +85,6 @@ def exported(model: ViT, moments: tuple[float, float], **more: Any) -> tuple[dic
         **more,
     }
     return about, b"".join(values.detach().numpy().astype("<f2").tobytes() for values in tensors.values())
-
-
-def restored(about: dict[str, Any], numbers: bytes) -> ViT:
-    """The model that a page holds, from what ``exported`` gave; among its entries is ``config``, a Config as a dict."""
-    sides = [side * about["patch"] for side in about["grid"]]
-    model = ViT(Config.from_dict(about["config"]), (1, *sides), about["classes"])
-    flat = torch.from_numpy(np.frombuffer(numbers, "<f2").astype(np.float32))
-    shapes = {name: tuple(shape) for name, shape in about["tensors"]}
-    sizes = [int(np.prod(shape)) for shape in shapes.values()]
-    values = {name: part.view(shapes[name]) for name, part in zip(shapes, flat.split(sizes))}
-    if "table" in values:
-        rows, columns = about["grid"]
-        values["encoding.vectors"] = values.pop("table")[:rows, :columns]
-    model.load_state_dict(values)
-    return model.eval()
 
 
 def rounded(model: ViT) -> ViT:

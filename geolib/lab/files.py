@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -21,35 +21,33 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     ``write`` fills an open binary file. A missing folder is made; LabError when folder or file cannot be written.
     """
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        file = temporary.open("xb")
     except OSError as error:
         raise LabError(f"{path.parent}: cannot write there ({error.strerror}); name another folder") from None
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
         raise LabError(f"{path}: could not be written ({error.strerror or error}); nothing was changed") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, whole or not at all."""
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def remove(path: Path) -> None:
     """Remove a file, where it is there, and what processes killed while they wrote it have left."""
     for each in (path, *path.parent.glob(f".{glob.escape(path.name)}.*")):
         each.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """The process's mask of permissions, which can be read only by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def checkout() -> Path | None:

@@ -25,7 +25,7 @@ from geolib.encodings import METHODS
 from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config, Options
 from geolib.lab.experiments.registry import EXPERIMENTS
-from geolib.lab.files import checkout, write_atomically
+from geolib.lab.files import checkout, write_text
 from geolib.lab.records import commit, device_name, versions
 from geolib.lab.training import pick_device, train
 
@@ -112,11 +112,6 @@ def first_contact(folder: Path, words: Sequence[str] = ()) -> bool:
         write_text(folder / "first-contact.json", record)
         write_text(folder / "first-contact.txt", report(str(facts["device"]), outcomes))
     return not any(each.status in (FAILED, STOPPED) for each in outcomes)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text, whole or not at all."""
-    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def line_of(outcome: Outcome) -> str:

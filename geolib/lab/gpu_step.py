@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import os
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,11 +34,11 @@ class EagerStep:
     """The step as one writes it down, kernel by kernel.
 
     ``form`` says how full batches are computed: "eager"; of ``CapturedStep`` also "captured" and "compiled and
-    captured". ``why`` is the reason where a faster form was tried or is not possible, ``trace`` its errors in full;
-    ``preparing_seconds`` is what compiling and recording took.
+    captured". ``why`` is the reason where a faster form was tried or is not possible; ``preparing_seconds`` is what
+    compiling and recording took.
     """
 
-    form, why, trace, preparing_seconds = "eager", "", "", 0.0
+    form, why, preparing_seconds = "eager", "", 0.0
 
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer):
         self.model, self.loss, self.optimizer = model, loss, optimizer
@@ -123,7 +122,7 @@ class CapturedStep:
     def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, size: int, compiles: bool):
         self.eagerly = EagerStep(model, loss, optimizer)
         self.size, self.compiles = size, compiles
-        self.form, self.why, self.trace, self.preparing_seconds = "eager", "no batch was full", "", 0.0
+        self.form, self.why, self.preparing_seconds = "eager", "no batch was full", 0.0
         self.full: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -162,7 +161,6 @@ class CapturedStep:
                 return replay
             except Exception as error:  # whatever it is, a slower form gives the same step
                 reasons.append(f"not {form}: {_first_line(error)}")
-                self.trace += traceback.format_exc()
             give_back()
         self.form, self.why = "eager", "; ".join(reasons)
         return self.eagerly

@@ -20,7 +20,7 @@ import torch
 
 import geolib
 from geolib.lab.config import Config, Options
-from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, remove, write_atomically
+from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, remove, write_text
 from geolib.lab.training import Run, train
 
 _SCHEMA = 1
@@ -229,7 +229,7 @@ def write(record: Record, folder: Path) -> Path:
     # A row of metrics takes one line: shorter files, and differences one can read.
     text = re.sub(r"\{\s+(\"epoch\"[^{}]*?)\s+\}", lambda row: "{" + re.sub(r"\s+", " ", row[1]) + "}", text)
     path = path_of(record.config, record.experiment, folder)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
     return path
 
 
@@ -245,28 +245,27 @@ def read(path: Path) -> Record:
         raise LabError(f"{path}: not a record, {error}; delete it and run again") from None
 
 
-def read_all(folder: Path | str = RECORDED, experiment: str | None = None) -> list[Record]:
-    """All records below a folder, of one experiment if it is named, sorted by file name.
+def read_all(folder: Path | str = RECORDED) -> list[Record]:
+    """All records below a folder, sorted by file name.
 
     Without a folder, those that come with the library. A folder that does not exist holds none; a file that is not a
     record is a LabError.
     """
-    records, problems = sift(folder, experiment)
+    records, problems = sift(folder)
     if problems:
         raise LabError(problems[0])
     return records
 
 
-def record_files(folder: Path | str = RECORDED, experiment: str | None = None) -> list[Path]:
-    """The files of records below a folder, of one experiment if it is named; measurements of speed are left out."""
-    start = Path(folder) / experiment if experiment else Path(folder)
-    return [path for path in sorted(start.rglob("*.json")) if path.relative_to(folder).parts[0] != BENCHES]
+def record_files(folder: Path | str = RECORDED) -> list[Path]:
+    """The files of records below a folder; measurements of speed are left out."""
+    return [path for path in sorted(Path(folder).rglob("*.json")) if path.relative_to(folder).parts[0] != BENCHES]
 
 
-def sift(folder: Path | str = RECORDED, experiment: str | None = None) -> tuple[list[Record], list[str]]:
+def sift(folder: Path | str = RECORDED) -> tuple[list[Record], list[str]]:
     """The records that ``read_all`` would give, and one line for each file there that is not a record."""
     records, problems = [], []
-    for path in record_files(folder, experiment):
+    for path in record_files(folder):
         try:
             records.append(read(path))
         except LabError as error:

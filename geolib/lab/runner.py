@@ -365,38 +365,18 @@ def _start(job: Job, count: int) -> _Child:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run, and how.
-
-    Parameters
-    ----------
-    what : Experiment or Pipeline
-    scale : str
-    folders : Folders
-    machine : Machine
-    seeds : sequence of int or None
-        Instead of the experiment's own.
-    words : sequence of str
-        What ``Experiment.only`` picks by.
-    options : Options
-        Of every run.
-    jobs : int
-        Runs at a time, each in a process of its own.
-    again : bool
-        Also what has a record.
-    time_budget : float or None
-        Seconds from now.
-    """
+    """What is to be run, and how."""
 
     what: Experiment | Pipeline
     scale: str
     folders: Folders
     machine: Machine
-    seeds: Sequence[int] | None = None
-    words: Sequence[str] = ()
-    options: Options = field(default_factory=Options)
-    jobs: int = 1
-    again: bool = False
-    time_budget: float | None = None
+    seeds: Sequence[int] | None = None  # instead of the experiment's own
+    words: Sequence[str] = ()  # what ``Experiment.configs`` picks by
+    options: Options = field(default_factory=Options)  # of every run
+    jobs: int = 1  # runs at a time, each in a process of its own
+    again: bool = False  # also what has a record
+    time_budget: float | None = None  # seconds from now
 
 
 class Runner:
@@ -535,22 +515,20 @@ class Runner:
             self.failures.append((name, _without_frames(trouble)))
             give_back()
         else:
-            self.report(record, job, print)
+            self.report(record, job)
         self.ended.add(item.config.hash)
 
     def run_in_processes(self) -> None:
-        """Make runs in processes of their own, several at a time, with one line for each and a bar for all."""
-        with _total_bar(len(self.plan()), self.request.options.quiet) as (say, advance):
-            for job, code, error in side_by_side(self.jobs(), self.request.jobs):
-                self.working.discard(job.config.hash)
-                if code == LOCKED:
-                    continue
-                advance()
-                self.ended.add(job.config.hash)
-                if code == 0:
-                    self.report(store.read(job.record_path), job, say)
-                else:
-                    self.failures.append((job.config.name, ChildFailed(error, code)))
+        """Make runs in processes of their own, several at a time, with one line for each."""
+        for job, code, error in side_by_side(self.jobs(), self.request.jobs):
+            self.working.discard(job.config.hash)
+            if code == LOCKED:
+                continue
+            self.ended.add(job.config.hash)
+            if code == 0:
+                self.report(store.read(job.record_path), job)
+            else:
+                self.failures.append((job.config.name, ChildFailed(error, code)))
 
     def jobs(self) -> Iterator[Job | None]:
         """The next job each time it is asked for; None while others are at all that is left."""
@@ -587,11 +565,10 @@ class Runner:
             needs = f"it takes about {rounded(item.estimate.seconds)} s ({item.estimate.basis})"
             print(f"{item.config.name}: not started, {rounded(left)} s of the time budget are left, {needs}")
 
-    def report(self, record: Record, job: Job, say: Callable[[str], object]) -> None:
+    def report(self, record: Record, job: Job) -> None:
         """The line of a run that has just been recorded."""
         speed = f"{record.wall_seconds:.1f} s, {record.speed}"
-        say(f"{record.name}: {record.result}, {speed}; wrote {job.record_path}")
-        sys.stdout.flush()
+        print(f"{record.name}: {record.result}, {speed}; wrote {job.record_path}", flush=True)
 
     def dry_run(self) -> str:
         """The plan in words: each run, what it should take, what that rests on, and what the budget does not hold."""
@@ -624,17 +601,3 @@ def _without_frames(error: Exception) -> Exception:
 def rounded(seconds: float) -> str:
     """Whole seconds, and a digit more where they are few."""
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
-
-
-@contextmanager
-def _total_bar(total: int, quiet: bool) -> Iterator[tuple[Callable[[str], object], Callable[[], object]]]:
-    """A function that prints a line and one that counts a finished run, with a bar on stderr unless it is unwanted."""
-    if quiet:
-        yield print, lambda: None
-        return
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        raise LabError("the progress bar needs tqdm: pip install tqdm, or give --quiet") from None
-    with tqdm(total=total, unit="run") as bar:
-        yield bar.write, bar.update

@@ -51,9 +51,7 @@ from geolib.lab.gpu_step import (
 )
 from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw, learning_rate, set_rate
-from geolib.lab.watch import Diverged, Stopped, Watch
-
-__all__ = ["Diverged", "DocumentRun", "Options", "Run", "Stopped", "learning_rate", "pick_device", "train"]
+from geolib.lab.watch import Diverged, Watch
 
 Made = TypeVar("Made")
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2500}  # images
@@ -387,7 +385,7 @@ class DocumentRun(Run):
 
     def build_model(self) -> nn.Module:
         """The model at its start."""
-        return or_lab_error(GPT, self.config, self.data.vocabulary)
+        return or_lab_error(GPT, self.config)
 
     @property
     def context(self) -> int:

@@ -15,22 +15,23 @@ from geolib.lab.files import LabError
 from geolib.lab.training import pick_device
 
 POLICIES = ("crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
+SIDE = 32  # pixels
 
 
-def run(batch: int = 128, side: int = 32, repeats: int = 5, device: str | None = None) -> Iterator[dict[str, Any]]:
+def run(batch: int = 128, repeats: int = 5) -> Iterator[dict[str, Any]]:
     """Measure each policy on smooth random images, on one thread of the CPU, and ours on a GPU where there is one.
 
     ``form`` is "batched" for ours, a batch a call, and "tensor" or "pil" for torchvision's transforms of the same
     images one by one. The best of ``repeats`` timings counts.
     """
-    device = pick_device(device).type
-    images = (255 * F.interpolate(torch.rand(batch, 3, 4, 4), size=side, mode="bilinear")).to(torch.uint8)
+    device = pick_device(None).type
+    images = (255 * F.interpolate(torch.rand(batch, 3, 4, 4), size=SIDE, mode="bilinear")).to(torch.uint8)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for policy in POLICIES:
             ours, mean = images.to(device), torch.zeros(3, 1, 1, device=device)
-            augment = augmentation(Config("cifar10", augment=policy), mean, (3, side, side))
+            augment = augmentation(Config("cifar10", augment=policy), mean, (3, SIDE, SIDE))
             each = {"batched": lambda augment=augment, ours=ours: augment(ours)} | _one_by_one(policy, images)
             for form, took in in_turns(each, repeats).items():
                 place = device if form == "batched" else "cpu"
@@ -45,8 +46,7 @@ def _one_by_one(policy: str, images: torch.Tensor) -> dict[str, Callable[[], Any
         from torchvision.transforms import v2
     except (ImportError, RuntimeError):  # RuntimeError: a torchvision built for another torch
         raise LabError("the bench compares with torchvision; install the one made for this torch") from None
-    side = images.shape[-1]
-    steps: list[Any] = [v2.RandomCrop(side, padding=4), v2.RandomHorizontalFlip()]
+    steps: list[Any] = [v2.RandomCrop(SIDE, padding=4), v2.RandomHorizontalFlip()]
     if policy == "crop-flip-autoaugment":
         steps.append(v2.AutoAugment(v2.AutoAugmentPolicy.CIFAR10))
     if policy == "crop-flip-randaugment":

@@ -82,7 +82,6 @@ def run(
     widths: Sequence[int] = (8, 64),
     grid: Sequence[int] = (8, 8),
     repeats: int = 5,
-    device: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measure, for each block width, every form, evaluation, and their ratios by wall and by processor time.
 
@@ -90,7 +89,7 @@ def run(
 
     Source: LR-A1, LR-blk.
     """
-    device = pick_device(device).type
+    device = pick_device(None).type
     positions = (grid_positions(*grid) / torch.tensor([max(n - 1, 1) for n in grid])).to(device)
     rows = []
     for width in widths:

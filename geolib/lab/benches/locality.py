@@ -29,16 +29,14 @@ FORMS = {"literal": focused_attention, "fused": fused_focused_attention, "featur
 _SIDES = (32, 64, 128)  # of the grids of ``turns``: 1,024, 4,096 and 16,384 tokens
 
 
-def run(
-    side: int = 64, heads: int = 8, dim: int = 64, repeats: int = 5, device: str | None = None
-) -> list[dict[str, Any]]:
+def run(side: int = 64, heads: int = 8, dim: int = 64, repeats: int = 5) -> list[dict[str, Any]]:
     """Measure the forms on a grid of side x side tokens, forward and backward; then ``turns``.
 
     ``speedup`` is over the literal form; ``mib`` is what a pass adds at most.
 
     Source: RF-FUSED.
     """
-    device = pick_device(device).type
+    device = pick_device(None).type
     inputs = _inputs(side, heads, dim, device)
     works = {name: partial(_step, form, *inputs) for name, form in FORMS.items()}
     times = in_turns(works, repeats)

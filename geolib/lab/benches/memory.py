@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from geolib.lab.causal import Power
 from geolib.lab.config import Config
-from geolib.lab.data import DATASETS
+from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments import EXPERIMENTS, Experiment
 from geolib.lab.gpt import GPT
 from geolib.lab.models import ViT
@@ -101,7 +101,7 @@ def forms_of_a_gpu() -> Iterator[None]:
 def counted(config: Config) -> Iterator[tuple[GPT | ViT, Held]]:
     """The model without numbers, and what is held, its weights so far."""
     spec = DATASETS[config.dataset]
-    model = GPT(config, spec.vocabulary) if spec.is_read else ViT(config, spec.shape, CLASSES)
+    model = GPT(config) if spec.is_read else ViT(config, spec.shape, CLASSES)
     with forms_of_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True) as without_numbers, Held() as held:
         model._apply(without_numbers.from_tensor)
         for tensor in (*model.parameters(), *model.buffers()):

@@ -28,16 +28,15 @@ def count(method: str, sizes: dict[str, Any], options: dict[str, Any] | None = N
     return counting
 
 
-def run(layers: int = 6, heads: int = 4, width: int = 64, methods: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def run(methods: Sequence[str] = (*METHODS, "riemannformer+lf", "liere+lf")) -> list[dict[str, Any]]:
     """Count, for all of the registry, and with locality focusing where the paper has it, or for the methods named.
 
     The model has 64 patches of 4x4 pixels. ``above_none``: operations beyond those of a model that ignores positions.
     """
-    sizes = {"layers": layers, "heads": heads, "width": width, "patch": 4}
+    sizes = {"layers": 6, "heads": 4, "width": 64, "patch": 4}
     none = count("none", sizes).operations.total()
-    names = list(dict.fromkeys([*METHODS, "riemannformer+lf", "liere+lf"])) if methods is None else methods
     rows = []
-    for name in names:
+    for name in dict.fromkeys(methods):
         counting = count(name, sizes)
         operations, kernels = counting.operations.total(), counting.kernels.total()
         rows.append({"method": name, "operations": operations, "kernels": kernels, "above_none": operations - none})

@@ -35,12 +35,12 @@ Work = Callable[[Tensor, Tensor], Pair]
 OURS = "geolib"
 
 
-def run(repeats: int = 15, device: str | None = None) -> list[dict[str, Any]]:
+def run(repeats: int = 15) -> list[dict[str, Any]]:
     """Measure. ``ratio``: time as a multiple of geolib's; ``error``: the largest, against float64.
 
     A row with ``missing`` names a library that could not be imported.
     """
-    device, rows = pick_device(device).type, list[dict[str, Any]]()
+    device, rows = pick_device(None).type, list[dict[str, Any]]()
     for what, contenders in TASKS.items():
         for tokens in TOKENS[what]:
             for dtype in (torch.float32, torch.bfloat16):

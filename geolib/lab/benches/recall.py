@@ -92,16 +92,17 @@ def starting(seeds: Iterable[int]) -> Callable[..., nn.Parameter]:
 class Heads(nn.Module):
     """Heads that share nothing: one for each variant and seed, in this order, the seeds of a variant together.
 
-    Tokens are whole numbers below 8 and answers below 6. Queries, keys and values have ``dim`` features each.
+    Tokens are whole numbers below 8 and answers below 6. Queries, keys and values have ``dim`` features each, and their
+    scores are squared.
     """
 
-    def __init__(self, variants: list[Parts], seeds: int, dim: int = 16, power: int = 2, longest: float = 64.0):
+    def __init__(self, variants: list[Parts], seeds: int, dim: int = 16):
         super().__init__()
         start = starting(seed for _ in variants for seed in range(seeds))
         self.qkv, self.out = start(3, 8, dim), start(dim, 6)
         self.logits = nn.Parameter(torch.zeros(len(self.qkv), 2, 8))  # of gates and of rates
         self.parts = torch.tensor(variants).repeat_interleave(seeds, 0)
-        self.power, self.frequencies = power, document_frequencies(dim, longest)
+        self.frequencies = document_frequencies(dim, 64.0)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """What each head says at each token: (count, heads, tokens, 6)."""
@@ -109,7 +110,7 @@ class Heads(nn.Module):
         gate, rate = self.logits[:, :, tokens].permute(1, 2, 0, 3)
         gates, fixed, data, bias = self.parts.T[:, :, None]
         turns = turns_of(fixed + data * rotation_rates(rate), self.frequencies)
-        return attention_form(q, k, v, self.power, gates * log_gates(gate + bias), turns).output @ self.out
+        return attention_form(q, k, v, 2, gates * log_gates(gate + bias), turns).output @ self.out
 
 
 def trained(heads: nn.Module, task: Callable[[torch.Generator], Sequences], steps: int, rate: float = 0.03) -> Tensor:

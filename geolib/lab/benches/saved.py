@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from geolib.lab.files import BENCHES, RECORDED, LabError, write_atomically
+from geolib.lab.files import BENCHES, RECORDED, LabError, write_text
 from geolib.lab.records import commit, device_name, versions
 from geolib.lab.training import pick_device
 
@@ -30,8 +30,7 @@ def measured(bench: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def write(record: dict[str, Any], path: Path) -> None:
     """Write a record, whole or not at all; LabError when it cannot be written."""
-    text = json.dumps(record, indent=1) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, json.dumps(record, indent=1) + "\n")
 
 
 def read(bench: str, folder: Path | None = None) -> dict[str, Any]:

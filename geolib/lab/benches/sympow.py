@@ -1,4 +1,4 @@
-"""Symmetric-power attention against softmax, from 1,024 to 65,536 tokens: time, memory, and what a kernel would need.
+"""Symmetric-power attention against softmax, from 1,024 to 65,536 tokens: time and memory.
 
 All forms of one length take turns in one process, forward alone and forward with backward, with gates near 0.999
 (softmax has none). Times are the best of their repeats, memory is what a pass adds at most. What would take longer than
@@ -8,10 +8,7 @@ GPU; the one that is not usual there takes part under its name.
 
 The authors' package ``retention`` takes part where it can be imported, its reference in PyTorch and on a GPU its
 kernel: ``pip install retention==1.0.7``. Its authors publish, for one sequence, 8 heads of 64 features, p = 2,
-bfloat16, 65,536 tokens and an H100, 16.8 ms forward with backward, and 49.7 ms for FlashAttention. What a kernel of
-ours could reach there stands in the rows with ``kernel``, by the arithmetic and the bytes that it cannot avoid; the row
-with ``engine`` counts what the large products move, operation by operation. ``python -m geolib.lab bench sympow`` on
-such a machine measures what is reached.
+bfloat16, 65,536 tokens and an H100, 16.8 ms forward with backward, and 49.7 ms for FlashAttention.
 """
 
 from __future__ import annotations
@@ -29,12 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.lab.benches.timing import in_turns, peak
-from geolib.lab.counting import Counting
 from geolib.lab.records import device_name
 from geolib.lab.training import pick_device
 from geolib.recurrence import attention_form, by_chunks, by_kernels, by_large_products, chunked_form, chunked_with
 from geolib.recurrence.fused import TRITON
-from geolib.sympow import dimension
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 _LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -145,70 +140,6 @@ def pairs_fit(tokens: int, device: torch.device) -> bool:
     return not free or 10 * 4 * tokens**2 < _ROOM * free[0]
 
 
-# What a kernel needs ------------------------------------------------------------------------------------------------
-
-
-# What is assumed: a device, and what it does at most in a second of products in bfloat16, of other operations in
-# float32, and of bytes.
-_ASSUMED, _PRODUCTS, _OTHERS, _BYTES = "H100 SXM", 989e12, 67e12, 3.35e12
-
-
-def kernel_rows(heads: int, tokens: int, dim: int, chunk: int) -> list[dict[str, Any]]:
-    """What a kernel for p = 2 with embeddings kept on the chip must do and move, by stages, and how long at least.
-
-    States are kept in bfloat16 between kernels and add up in float32. A multiplication with an addition counts as two
-    operations. ``others`` are those of making embeddings and of their derivative. The time is that of the slowest of
-    the three, as if the others ran beside it.
-
-    >>> rows = kernel_rows(8, 65536, 64, 1024)
-    >>> [row["kernel"] for row in rows][:3], rows[-1]["kernel"]
-    (['update states', 'scan states', 'read states and pairs'], 'all')
-    """
-    every, big = heads * tokens, dimension(dim, 2)
-    through, pairs = 2 * (dim + 1) * big, 2 * dim * chunk / 2  # a product with the state, and one of a chunk's pairs
-    vector, states = 2 * dim * every, 2 * (dim + 1) * big * heads * (tokens / chunk)  # bytes
-    stages = {  # products, others, bytes
-        "update states": (through * every, big * every, 2 * vector + states),
-        "scan states": (0, 2 * states / 2, 2 * states),
-        "read states and pairs": ((through + 2 * pairs) * every, (big + 2 * chunk / 2) * every, 4 * vector + states),
-        "backward: queries": (2 * through * every, 3 * big * every, 3 * vector + 2 * states),
-        "backward: scan states": (0, 2 * states / 2, 3 * states),
-        "backward: keys and values": (2 * through * every, 3 * big * every, 4 * vector + states),
-        "backward: pairs": (5 * pairs * every, 3 * chunk / 2 * every, 8 * vector),
-    }
-    stages["all"] = tuple(map(sum, zip(*stages.values())))  # type: ignore[assignment]
-    rows: list[dict[str, Any]] = []
-    for name, (products, others, moved) in stages.items():
-        times = products / _PRODUCTS, others / _OTHERS, moved / _BYTES
-        about = {"kernel": name, "tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": _ASSUMED}
-        counts = {"products": products, "others": others, "bytes": moved, "milliseconds": 1e3 * max(times)}
-        rows.append(about | counts)
-    rows[-1]["milliseconds"] = sum(row["milliseconds"] for row in rows[:-1])
-    return rows
-
-
-def engine_row(heads: int, tokens: int, dim: int, chunk: int) -> dict[str, Any]:
-    """What the large products do and move uncompiled, forward and backward, in bfloat16; nothing is computed.
-
-    >>> engine_row(1, 2048, 16, 512)["operations"] > 100
-    True
-    """
-    q, k, v = (torch.empty(1, heads, tokens, dim, dtype=torch.bfloat16, device="meta").requires_grad_() for _ in "qkv")
-    gates = torch.empty(1, heads, tokens, device="meta").requires_grad_()
-
-    def both() -> None:
-        chunked_with(by_large_products, q, k, v, 2, gates, chunk=chunk)[0].output.sum().backward()
-
-    both()  # tables are made once
-    with Counting() as counted:
-        both()
-    products = 2 * counted.products
-    times = products / _PRODUCTS, counted.bytes / _BYTES
-    about = {"tokens": tokens, "heads": heads, "dim": dim, "chunk": chunk, "assumed": _ASSUMED}
-    counts = {"operations": counted.kernels.total(), "products": products, "bytes": counted.bytes}
-    return {"engine": "large products, uncompiled", **about, **counts, "milliseconds": 1e3 * max(times)}
-
-
 # The run ------------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +150,7 @@ def run(
     repeats: int = 3,
     patience: float = PATIENCE,
 ) -> list[dict[str, Any]]:
-    """Measure: rows by ``form``, ``pass`` and ``tokens``, timed or skipped, then of kernel and engine.
+    """Measure: rows by ``form``, ``pass`` and ``tokens``, timed or skipped.
 
     Lengths rise; ``repeats`` is the turns of each form at each length, one where passes take seconds; ``patience`` the
     seconds that a pass may take, by what it took at the length before. There are 8 heads on a GPU, 2 on a processor.
@@ -246,8 +177,7 @@ def run(
             last[name, which] = (tokens, took["cpu_seconds"] if device.type == "cpu" else took["seconds"])
             mib = peak(works[name, which], device)
             rows.append({"form": name, "pass": which, "tokens": tokens, **about, **took, "mib": mib})
-    rows += kernel_rows(8, _LENGTHS[-1], 64, 1024)
-    return [*rows, engine_row(8, _LENGTHS[-1], 64, 512)]
+    return rows
 
 
 def _reason(
@@ -273,7 +203,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
          8  500.0 ms   3 MiB
         16        about 90 s
     """
-    both = [row for row in rows if row.get("pass") == PASSES[1]]
+    both = [row for row in rows if row["pass"] == PASSES[1]]
     names = list(dict.fromkeys(row["form"] for row in both))
     cells = {(row["form"], row["tokens"]): _cell(row) for row in both}
     width = max([18, *(2 + len(text) for text in (*cells.values(), *names))])
@@ -288,19 +218,3 @@ def _cell(row: dict[str, Any]) -> str:
         return row["skipped"]
     memory = "" if row["mib"] is None else f"   {row['mib']:.0f} MiB"
     return f"{1e3 * row['seconds']:.1f} ms{memory}"
-
-
-def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw time and memory against tokens, forward with backward, and write the picture."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, key, label in zip(figure.subplots(1, 2), ("seconds", "mib"), ("seconds", "MiB")):
-        for name in dict.fromkeys(row["form"] for row in rows if "form" in row):
-            points = [(row["tokens"], row[key]) for row in rows
-                      if row.get("form") == name and row["pass"] == PASSES[1] and row.get(key)]  # fmt: skip
-            if points:
-                axes.loglog(*zip(*points), "o-", base=2, label=name)
-        axes.set(xlabel="tokens", ylabel=f"{label}, forward and backward")
-    figure.axes[0].legend(fontsize="small")
-    figure.savefig(path)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.lab.benches.timing import in_turns
-from geolib.lab.config import PRECISIONS, Config
+from geolib.lab.config import PRECISIONS, Config, Options
 from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
 from geolib.lab.models import ViT
 from geolib.lab.records import device_name
-from geolib.lab.training import Options, Run, isolated, pick_device
+from geolib.lab.training import Run, isolated, pick_device
 
 PADDING = 4
 GPU_FORMS = ("eager", "captured", "compiled")
@@ -49,64 +48,30 @@ def random_images(count: int) -> Dataset:
 
 
 class PlainImages(torch.utils.data.Dataset):
-    """Training images as PIL holds them, each transformed when it is asked for."""
+    """Training images as PIL holds them, each cropped, mirrored and standardised when it is asked for."""
 
     def __init__(self, data: Dataset):
-        Image = _pil("Image")
+        try:
+            from PIL import Image
+        except ImportError:
+            raise LabError("this bench needs Pillow: pip install pillow") from None
         arrays = data.x_train.permute(0, 2, 3, 1).numpy()
         self.images, self.labels = [Image.fromarray(array) for array in arrays], data.y_train.tolist()
-        mean, deviation = (m.flatten().tolist() for m in channel_moments(data.x_train))
-        self.transform = plain_transform([m / 255 for m in mean], [d / 255 for d in deviation])
+        self.mean, self.deviation = (m / 255 for m in channel_moments(data.x_train))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.transform(self.images[index]), self.labels[index]
+        from PIL import ImageOps
 
-
-def plain_transform(mean: list[float], deviation: list[float]) -> Callable[[Any], Tensor]:
-    """Crop, mirror, standardise one PIL image: torchvision's transforms where it works, else the same by hand."""
-    try:
-        from torchvision import transforms
-    except (ImportError, RuntimeError):  # not installed, or made for another build of PyTorch
-        return ByHand(mean, deviation)
-    return transforms.Compose(
-        [
-            transforms.RandomCrop(32, padding=PADDING),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(mean, deviation),
-        ]
-    )
-
-
-class ByHand:
-    """The same transformation of one PIL image with Pillow alone."""
-
-    def __init__(self, mean: list[float], deviation: list[float]):
-        self.mean, self.deviation = torch.tensor(mean)[:, None, None], torch.tensor(deviation)[:, None, None]
-
-    def __call__(self, image: Any) -> Tensor:
-        """A PIL image as a float tensor, (3, side, side)."""
-        side = image.width
-        padded = _pil("ImageOps").expand(image, PADDING)
+        image, side = self.images[index], self.images[index].width
         left, top = random.randint(0, 2 * PADDING), random.randint(0, 2 * PADDING)
-        image = padded.crop((left, top, left + side, top + side))
+        image = ImageOps.expand(image, PADDING).crop((left, top, left + side, top + side))
         if random.random() < 0.5:
-            image = _pil("ImageOps").mirror(image)
+            image = ImageOps.mirror(image)
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-        return (pixels.float() / 255 - self.mean) / self.deviation
-
-
-def _pil(name: str) -> Any:
-    """A module of Pillow; LabError where it is not installed."""
-    import importlib
-
-    try:
-        return importlib.import_module(f"PIL.{name}")
-    except ImportError:
-        raise LabError("this bench needs Pillow: pip install pillow") from None
+        return (pixels.float() / 255 - self.mean) / self.deviation, self.labels[index]
 
 
 class PlainLoop:
@@ -173,8 +138,6 @@ def run(
     On a GPU 51,200 images, a width of 256 and up to four workers of the plain loop's DataLoader, and rates of wall time
     count; on a CPU 1,024, 192 and none, so that all its time is that of one process, and processor time counts.
     """
-    if epochs < 2:
-        raise LabError(f"epochs: got {epochs}; at least 2, the first does not count")
     device = pick_device(None)
     on_gpu = device.type == "cuda"
     images = images or (51_200 if on_gpu else 1_024)

@@ -1,5 +1,5 @@
 """Data: sets of images, how they are augmented, and the batches of an epoch."""
 
-from geolib.lab.data.sets import DATASETS, FOLDER_VARIABLE, Dataset, Spec, load, patch_grid, prepare, spec
+from geolib.lab.data.sets import load
 
-__all__ = ["DATASETS", "FOLDER_VARIABLE", "Dataset", "Spec", "load", "patch_grid", "prepare", "spec"]
+__all__ = ["load"]

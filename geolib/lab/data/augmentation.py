@@ -54,43 +54,41 @@ def augmentation(config: Any, mean: Tensor, shape: Sequence[int]) -> Callable[[T
 # Crop, flip, erase
 
 
-def crop_and_flip(images: Tensor, padding: int = 4) -> Tensor:
+PADDING = 4
+
+
+def crop_and_flip(images: Tensor) -> Tensor:
     """A random crop of each image after padding by zeros, mirrored half of the time; same shape and dtype."""
     batch, channels, height, width = images.shape
     device = images.device
-    top, left = torch.randint(0, 2 * padding + 1, (2, batch, 1), device=device)
+    top, left = torch.randint(0, 2 * PADDING + 1, (2, batch, 1), device=device)
     mirrored = torch.rand(batch, 1, device=device) < 0.5
     rows = top + torch.arange(height, device=device)  # (batch, height)
     columns = left + torch.arange(width, device=device)  # (batch, width)
     columns = torch.where(mirrored, columns.flip(1), columns)
-    padded = F.pad(images, (padding,) * 4)
+    padded = F.pad(images, (PADDING,) * 4)
     each = torch.arange(batch, device=device)[:, None, None, None]
     channel = torch.arange(channels, device=device)[:, None, None]
     return padded[each, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-def random_erasing(
-    images: Tensor,
-    value: Tensor,
-    probability: float = 0.5,
-    scale: tuple[float, float] = (0.02, 0.33),
-    ratio: tuple[float, float] = (0.3, 3.3),
-) -> Tensor:
+SHARE, RATIO = (0.02, 0.33), (0.3, 3.3)  # of a rectangle: its least and most of the area, and of height over width
+_ATTEMPTS = 10  # at a rectangle that is smaller than the image
+
+
+def random_erasing(images: Tensor, value: Tensor, probability: float) -> Tensor:
     """A rectangle of each image gets one value, with a probability; float32.
 
     torchvision's RandomErasing acts on standardised images and writes 0. The same comes out when the channel's mean is
     written before standardising, since (mean - mean) / deviation = 0: pass the mean as ``value``, (channels, 1, 1).
 
-    The rectangle's share of the area is uniform between the two of ``scale``; height over width is log-uniform between
-    those of ``ratio``. One as high or as wide as the image is drawn again; after ten draws the image stays whole.
+    The rectangle's share of the area is uniform; height over width is log-uniform. One as high or as wide as the image
+    is drawn again; after ten draws the image stays whole.
     """
-    require(0 <= probability <= 1, "probability", probability, "it must be in [0, 1]")
-    require(0 <= scale[0] <= scale[1] <= 1, "scale", scale, "it must be two shares, the smaller first")
-    require(0 < ratio[0] <= ratio[1] < math.inf, "ratio", ratio, "it must be two numbers above 0, the smaller first")
     batch, _, height, width = images.shape
     share, shape, row, column = torch.rand(4, _ATTEMPTS, batch, device=images.device)
-    area = height * width * (scale[0] + (scale[1] - scale[0]) * share)
-    aspect = torch.exp(math.log(ratio[0]) + math.log(ratio[1] / ratio[0]) * shape)
+    area = height * width * (SHARE[0] + (SHARE[1] - SHARE[0]) * share)
+    aspect = torch.exp(math.log(RATIO[0]) + math.log(RATIO[1] / RATIO[0]) * shape)
     high, wide = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
     fits = (high < height) & (wide < width)
     first = fits.long().argmax(0, keepdim=True)  # the first that fits, where one does
@@ -100,9 +98,6 @@ def random_erasing(
     y, x = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
     rows, columns = (y >= top) & (y < top + high) & chosen, (x >= left) & (x < left + wide)
     return torch.where((rows[:, :, None] & columns[:, None, :])[:, None], value, images.float())
-
-
-_ATTEMPTS = 10  # at a rectangle that is smaller than the image
 
 
 # What the data set's images are like

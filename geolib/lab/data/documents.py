@@ -1,7 +1,7 @@
-"""Documents to read: bytes of text files, or the tokens of a zarr array, in parts for training and for testing.
+"""Documents to read: the bytes of text files, in parts for training and for testing.
 
-A part is a row of documents of which pieces can be read, whatever they lie in. Windows are cut inside documents, never
-across their ends, and a document is whole in one part: files of one author (a folder of the directory) stay together.
+Windows are cut inside documents, never across their ends, and a document is whole in one part: files of one author (a
+folder of the directory) stay together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from geolib.lab.files import LabError
 
 _BOOKS_FOLDER = "books"  # in $GEOLIB_DATA, with the folders train and heldout
 DOCUMENTS_VARIABLE = "GEOLIB_DOCUMENTS"
+VOCABULARY = 256  # tokens: one for each byte
 HELD_OUT = 10  # every tenth author is kept for testing where a directory has no split of its own
 STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left out
 
@@ -31,9 +31,8 @@ STDLIB_BYTES = 20_000  # a module of Python's library that is shorter is left ou
 class Bytes:
     """Documents in memory, a token for each byte.
 
-    >>> part = Bytes(["one"], [b"Call me Ishmael."])
-    >>> part.lengths, part.cut(0, 5, 2).tobytes()
-    ([16], b'me')
+    >>> Bytes(["one"], [b"Call me Ishmael."]).lengths
+    [16]
     """
 
     titles: Sequence[str]
@@ -44,10 +43,6 @@ class Bytes:
         """Bytes of each document."""
         return [len(text) for text in self.texts]
 
-    def cut(self, document: int, start: int, count: int) -> np.ndarray:
-        """Some bytes of a document."""
-        return np.frombuffer(self.texts[document], dtype=np.uint8, count=count, offset=start)
-
     def digest(self) -> str:
         """Over titles and texts."""
         whole = hashlib.sha256()
@@ -57,47 +52,22 @@ class Bytes:
         return whole.hexdigest()
 
 
-class Rows:
-    """Documents that are the rows of an array on disk (``zarr.open``'s), read piece by piece: LongCrawl64's layout."""
-
-    def __init__(self, array: Any, name: str):
-        self.array = array
-        self.titles = [f"{name} {row}" for row in range(array.shape[0])]
-        self.lengths = [array.shape[1]] * array.shape[0]
-
-    def cut(self, document: int, start: int, count: int) -> np.ndarray:
-        """Some tokens of a row."""
-        return np.asarray(self.array[document, start : start + count])
-
-    def digest(self) -> str:
-        """Over shape, type, the first row and the last: the whole may be hundreds of gigabytes."""
-        whole = hashlib.sha256(f"{self.array.shape} {np.dtype(self.array.dtype).str}".encode())
-        for row in (0, -1):
-            whole.update(np.ascontiguousarray(self.array[row]).tobytes())
-        return whole.hexdigest()
-
-
-Part = Bytes | Rows
-"""Documents that are trained on, or those that are tested on."""
-
-
 @dataclass(frozen=True)
 class Documents:
-    """Documents in two parts, of tokens 0 ... vocabulary - 1; ``source`` is in words, never a machine's path."""
+    """Documents to train on and others to test on; ``source`` is in words, never a machine's path."""
 
     name: str
-    train: Part = field(repr=False)
-    test: Part = field(repr=False)
-    vocabulary: int
+    train: Bytes = field(repr=False)
+    test: Bytes = field(repr=False)
     source: str
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of both parts."""
-        return hashlib.sha256(f"{self.vocabulary} {self.train.digest()} {self.test.digest()}".encode()).hexdigest()
+        return hashlib.sha256(f"{VOCABULARY} {self.train.digest()} {self.test.digest()}".encode()).hexdigest()
 
 
-def windows(part: Part, context: int) -> Tensor:
+def windows(part: Bytes, context: int) -> Tensor:
     """Every window of a part: (windows, 2), the document and where in it the window starts.
 
     A window has ``context`` tokens to read and the same number to tell, moved on by one. The next one starts where it
@@ -119,13 +89,13 @@ def windows(part: Part, context: int) -> Tensor:
     return torch.cat(rows)
 
 
-def read_windows(part: Part, places: Tensor, context: int) -> Tensor:
+def read_windows(part: Bytes, places: Tensor, context: int) -> Tensor:
     """The tokens of some windows, (windows, context + 1) of int64."""
-    cuts = [part.cut(document, start, context + 1) for document, start in places.tolist()]
+    cuts = [np.frombuffer(part.texts[i], np.uint8, context + 1, start) for i, start in places.tolist()]
     return torch.from_numpy(np.stack(cuts).astype(np.int64))
 
 
-def pieces(part: Part, length: int, each: int) -> Tensor:
+def pieces(part: Bytes, length: int, each: int) -> Tensor:
     """Long pieces of a part, ``each`` from every document, evenly spread over it: (pieces, length + 1) of int64.
 
     Documents that are too short for them are passed over; LabError when all are.
@@ -180,7 +150,7 @@ def read_folder(folder: Path, name: str, source: str) -> Documents:
             raise LabError(f"{folder}: all of it is by one author; it takes two files or two folders to hold one out")
         held = set(authors[: max(1, len(authors) // HELD_OUT)])
         train, test = ([p for p in files if (p.relative_to(folder).parts[0] in held) is part] for part in (False, True))
-    return Documents(name, _read(train), _read(test), 256, source)
+    return Documents(name, _read(train), _read(test), source)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -232,7 +202,7 @@ def load_stdlib() -> Documents:
     held = set(names[: max(1, len(names) // HELD_OUT)])
     train, test = (_read([p for p in files if (p.name in held) is part]) for part in (False, True))
     source = "the source text of Python's standard library, every tenth module held out"
-    return Documents("stdlib", train, test, 256, source)
+    return Documents("stdlib", train, test, source)
 
 
 def load_documents(data: str | None) -> Documents:
@@ -244,29 +214,4 @@ def load_documents(data: str | None) -> Documents:
         found = load_books(data)
     except LabError:
         found = load_stdlib()
-    return Documents("documents", found.train, found.test, found.vocabulary, found.source)
-
-
-def load_longcrawl(data: str | None) -> Documents:
-    """LongCrawl64 in $GEOLIB_DATA: train.zarr and heldout.zarr, a document of 65,536 GPT-2 tokens in each row."""
-    folder = Path(data or ".").expanduser() / "LongCrawl64"
-    train, test = (_rows(folder / f"{part}.zarr") for part in ("train", "heldout"))
-    return Documents("longcrawl64", train, test, 50_257, "LongCrawl64, its own split")
-
-
-def _rows(path: Path) -> Rows:
-    """An array of tokens; LabError when it is not there or no such array."""
-    try:
-        import zarr
-    except ImportError:
-        raise LabError("longcrawl64 is read by zarr: pip install zarr") from None
-    if not path.exists():
-        raise LabError(f"{path}: not there; copy LongCrawl64's train.zarr and heldout.zarr beside one another")
-    try:
-        array: Any = zarr.open(str(path), mode="r")
-        shape, kind = array.shape, np.dtype(array.dtype).kind
-    except Exception as error:  # zarr's own errors differ from version to version
-        raise LabError(f"{path}: zarr cannot read it ({type(error).__name__}); copy it again") from None
-    if len(shape) != 2 or 0 in shape or kind not in "iu":
-        raise LabError(f"{path}: its shape is {shape}, of kind {kind}; it should be (documents, tokens), whole numbers")
-    return Rows(array, path.stem)
+    return Documents("documents", found.train, found.test, found.source)

@@ -58,10 +58,6 @@ class Dataset:
         """(channels, *sizes) of an image."""
         return tuple(self.x_train.shape[1:])
 
-    def grid(self, patch: Patch) -> tuple[int, ...]:
-        """Patches along each axis, rows and columns of an image; ValueError when they do not fit."""
-        return patch_grid(self.shape, patch)
-
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of the classes and the four arrays, over names, types, shapes and bytes."""
@@ -101,18 +97,12 @@ def patch_grid(shape: Sequence[int], patch: Patch) -> tuple[int, ...]:
 class Spec:
     """What the lab knows of a data set before it is loaded; one of documents has no patches, and tokens for images."""
 
-    about: str
     needs: str
     patch: Patch
     images: int  # to train on
     shape: tuple[int, ...]  # (channels, *sizes) of an image
     load: Callable[[], Dataset | Documents]
-    vocabulary: int = 0  # of documents: how many tokens there are
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it holds documents."""
-        return self.vocabulary > 0
+    is_read: bool = False  # whether it holds documents
 
     def tokens(self, patch: Patch) -> int:
         """Patches of an image."""
@@ -437,112 +427,28 @@ def _folder() -> str | None:
     return os.environ.get(FOLDER_VARIABLE)
 
 
-_BOARDS = f"boards of {turns.SIDE}x{turns.SIDE} cells"
+_SIDE = turns.SIDE
+_BOOKS_NEED = f"text files in books of ${FOLDER_VARIABLE}"
 
 DATASETS: dict[str, Spec] = {
-    "digits": Spec("1,797 handwritten digits, 8x8 grey pixels", "scikit-learn", 1, 1438, (1, 8, 8), _load_digits),
-    "digits-field": Spec(
-        f"the digits, in the top left corner of a blank field of {FIELD}x{FIELD} pixels",
-        "scikit-learn",
-        2,
-        1438,
-        (1, FIELD, FIELD),
-        _load_field,
-    ),
-    "digits-varied": Spec(
-        "the digits, and each one to train on drawn anew by five other hands",
-        "scikit-learn",
-        1,
-        8628,
-        (1, 8, 8),
-        _load_varied,
-    ),
-    "turns": Spec(
-        f"{_BOARDS}: the twist of a ball tipped along a row and then a column",
-        "nothing",
-        1,
-        6000,
-        (4, turns.SIDE, turns.SIDE),
-        lambda: _load_turns("turns"),
-    ),
+    "digits": Spec("scikit-learn", 1, 1438, (1, 8, 8), _load_digits),
+    "digits-field": Spec("scikit-learn", 2, 1438, (1, FIELD, FIELD), _load_field),
+    "digits-varied": Spec("scikit-learn", 1, 8628, (1, 8, 8), _load_varied),
+    # Which way a ball twists that is tipped along a row and then a column, or along a drawn staircase; and with a
+    # number, whether there are more letters right than down, plus that number times the twist.
+    "turns": Spec("nothing", 1, 6000, (4, _SIDE, _SIDE), lambda: _load_turns("turns")),
     **{
-        f"turns-{order:g}": Spec(
-            f"{_BOARDS}: more letters right than down, plus {order:g} times the twist",
-            "nothing",
-            1,
-            6000,
-            (4, turns.SIDE, turns.SIDE),
-            partial(_load_tilted, order),
-        )
+        f"turns-{order:g}": Spec("nothing", 1, 6000, (4, _SIDE, _SIDE), partial(_load_tilted, order))
         for order in (0, 0.5, 2)
     },
-    "turns-stairs": Spec(
-        f"{_BOARDS}: the same along a drawn staircase",
-        "nothing",
-        1,
-        6000,
-        (5, turns.SIDE, turns.SIDE),
-        lambda: _load_turns("turns-stairs", turns.stairs_way),
-    ),
-    "motion": Spec(
-        f"clips of {motion.FRAMES} frames of {motion.SIDE}x{motion.SIDE} pixels: which way a digit goes, then which",
-        "scikit-learn",
-        (2, 4, 4),
-        4000,
-        (1, motion.FRAMES, motion.SIDE, motion.SIDE),
-        _load_motion,
-    ),
-    "modelnet10": Spec(
-        f"objects of 10 classes as {VOXELS}x{VOXELS}x{VOXELS} voxels from 12 azimuths, objects held out to test",
-        _MODELNET_NEEDS,
-        8,
-        8676,
-        (1, VOXELS, VOXELS, VOXELS),
-        _load_modelnet,
-    ),
-    "cifar100-20": Spec(
-        f"CIFAR-100's first {_TWENTY} classes: 12,000 colour images", _CIFAR_NEEDS, 4, 10_000, (3, 32, 32), _load_twenty
-    ),
-    "cifar10": Spec(
-        "60,000 colour images, 10 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar10", 10)
-    ),
-    "cifar100": Spec(
-        "60,000 colour images, 100 classes", _CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar100", 100)
-    ),
-    "books": Spec(
-        "103 books, a token for each byte, authors held out",
-        f"text files in books of ${FOLDER_VARIABLE}",
-        1,
-        71_964_357,
-        (1,),
-        lambda: documents.load_books(_folder()),
-        256,
-    ),
-    "stdlib": Spec(
-        "the source text of Python's standard library, a token for each byte",
-        "nothing",
-        1,
-        3_600_000,
-        (1,),
-        documents.load_stdlib,
-        256,
-    ),
-    "documents": Spec(
-        f"any directory of text files that ${documents.DOCUMENTS_VARIABLE} names, else books, else stdlib",
-        "nothing",
-        1,
-        3_600_000,
-        (1,),
-        lambda: documents.load_documents(_folder()),
-        256,
-    ),
-    "longcrawl64": Spec(
-        "LongCrawl64: documents of 65,536 GPT-2 tokens",
-        f"zarr, and its arrays in LongCrawl64 of ${FOLDER_VARIABLE}",
-        1,
-        6_609_334 * 65_536,
-        (1,),
-        lambda: documents.load_longcrawl(_folder()),
-        50_257,
-    ),
+    "turns-stairs": Spec("nothing", 1, 6000, (5, _SIDE, _SIDE), lambda: _load_turns("turns-stairs", turns.stairs_way)),
+    "motion": Spec("scikit-learn", (2, 4, 4), 4000, (1, motion.FRAMES, motion.SIDE, motion.SIDE), _load_motion),
+    "modelnet10": Spec(_MODELNET_NEEDS, 8, 8676, (1, VOXELS, VOXELS, VOXELS), _load_modelnet),
+    "cifar100-20": Spec(_CIFAR_NEEDS, 4, 10_000, (3, 32, 32), _load_twenty),
+    "cifar10": Spec(_CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar10", 10)),
+    "cifar100": Spec(_CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar100", 100)),
+    # Documents: a token for each byte, and tokens in the place of images.
+    "books": Spec(_BOOKS_NEED, 1, 71_964_357, (1,), lambda: documents.load_books(_folder()), is_read=True),
+    "stdlib": Spec("nothing", 1, 3_600_000, (1,), documents.load_stdlib, is_read=True),
+    "documents": Spec("nothing", 1, 3_600_000, (1,), lambda: documents.load_documents(_folder()), is_read=True),
 }

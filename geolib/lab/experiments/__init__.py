@@ -1,7 +1,6 @@
-"""Experiments: what is run, how long it takes, and the tables that come of it."""
+"""Experiments: what is run, and the tables and statistics that come of it; by these names for notebooks."""
 
-from geolib.lab.experiments.estimates import Estimate, estimate
-from geolib.lab.experiments.plan import SCALES, Experiment, Variant
+from geolib.lab.experiments.plan import Experiment
 from geolib.lab.experiments.registry import EXPERIMENTS, find
 from geolib.lab.experiments.statistics import (
     PairedDifference,
@@ -11,21 +10,16 @@ from geolib.lab.experiments.statistics import (
     sampling_error,
     verdict,
 )
-from geolib.lab.experiments.tables import cells_of, difference_table, table
+from geolib.lab.experiments.tables import cells_of, table
 from geolib.lab.experiments.text import Table
 
 __all__ = [
     "EXPERIMENTS",
-    "SCALES",
-    "Estimate",
     "Experiment",
     "PairedDifference",
     "Table",
-    "Variant",
     "cells_of",
     "difference_error",
-    "difference_table",
-    "estimate",
     "find",
     "mcnemar",
     "paired_differences",

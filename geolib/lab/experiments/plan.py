@@ -171,12 +171,17 @@ class Experiment:
         settings = {"method_options": own.options, **self.settings[scale], **own.settings.get(scale, {})}
         return Config(dataset=dataset, method=own.method, seed=seed, **settings)
 
-    def configs(self, scale: str, seeds: Sequence[int] | None = None) -> list[Config]:
-        """All runs of a scale, the first seed of every cell before the second of any.
+    def configs(self, scale: str, seeds: Sequence[int] | None = None, words: Sequence[str] = ()) -> list[Config]:
+        """All runs of a scale, the first seed of every cell before the second of any; with words, those that one picks.
 
-        The paper's own rows come first with all their seeds, unless ``parts`` gives the order.
+        The paper's own rows come first with all their seeds, unless ``parts`` gives the order. A word is a row or a
+        data set, or both: "rope", "cifar10", "rope/cifar10"; LabError for another.
         """
-        pairs = self.pairs(scale)
+        for part in (part for word in words for part in word.split("/")):
+            if part not in self.methods and part not in self.datasets:
+                raise LabError(f"--only {part!r}: there are {', '.join((*self.methods, *self.datasets))}")
+        picks = [set(word.split("/")) for word in words] or [set[str]()]
+        pairs = [pair for pair in self.pairs(scale) if any(pick <= set(pair) for pick in picks)]
         runs = [(*pair, seed) for seed in (self.seeds[scale] if seeds is None else seeds) for pair in pairs]
         if scale not in self.parts:
             runs.sort(key=self._is_ours)
@@ -186,28 +191,8 @@ class Experiment:
         self, scale: str, records: Sequence[Record], seeds: Sequence[int] | None, words: Sequence[str]
     ) -> list[Stage]:
         """One stage: the runs of a scale, of these seeds instead of its own, that one of the words picks."""
-        configs = self.only(self.configs(scale, seeds), words)
-        return [Stage([[(self, config)] for config in configs])]
+        return [Stage([[(self, config)] for config in self.configs(scale, seeds, words)])]
 
     def cells(self, scale: str) -> dict[str, tuple[str, str]]:
         """From a configuration's ``cell`` to its row and data set."""
         return {self.config(scale, row, dataset, 0).cell: (row, dataset) for row, dataset in self.pairs(scale)}
-
-    def only(self, configs: Iterable[Config], words: Sequence[str]) -> list[Config]:
-        """The runs that one of the words picks; LabError for a word that picks nothing.
-
-        A word is a row, a method or a data set, or two of them: "rope", "cifar10", "rope/cifar10".
-        """
-        methods = {self.variant(row).method for row in self.methods}
-        for part in (part for word in words for part in word.split("/")):
-            if part not in self.methods and part not in methods and part not in self.datasets:
-                names = dict.fromkeys((*self.methods, *sorted(methods), *self.datasets))
-                raise LabError(f"--only {part!r}: there are {', '.join(names)}")
-        picks = [set(word.split("/")) for word in words]
-        places = {cell: place for scale in self.scales for cell, place in self.cells(scale).items()}
-        return [c for c in configs if not picks or any(pick <= self._names(c, places) for pick in picks)]
-
-    def _names(self, config: Config, places: Mapping[str, tuple[str, str]]) -> set[str]:
-        """The words that pick a run: its row, its data set, and its method unless that is another row's name."""
-        row, _ = places.get(config.cell, (config.method, config.dataset))
-        return {row, config.dataset} | ({config.method} - set(self.methods))

@@ -99,7 +99,7 @@ def counted(size: str, method: str) -> dict[str, int]:
     }
 
 
-def flop_rows(sizes: Sequence[str] = tuple(SIZES), methods: Sequence[str] = METHODS) -> list[dict[str, Any]]:
+def flop_rows() -> list[dict[str, Any]]:
     """A row for each size and method: what was counted, in percent of absolute positions too, and the paper's numbers.
 
     Beside the keys of ``counted``: percent (products and turning beyond absolute positions), percent_with_exponential
@@ -109,9 +109,9 @@ def flop_rows(sizes: Sequence[str] = tuple(SIZES), methods: Sequence[str] = METH
     Source: LR-T5.
     """
     rows = []
-    for size in sizes:
+    for size in SIZES:
         plain = counted(size, "learned")["products"]
-        for method in methods:
+        for method in METHODS:
             found = counted(size, method)
             extra = found["products"] + found["turning"] - plain
             percents = {
