@@ -35,6 +35,7 @@ from geolib.lab.reading import (
     extrapolation,
     frequencies_of,
     gates_and_rates,
+    generate,
     inputs_noted,
     mentions,
     names,
@@ -42,7 +43,6 @@ from geolib.lab.reading import (
 )
 from geolib.lab.training import DocumentRun
 from geolib.lab.watch import Stopped, Watch
-from geolib.recurrence import chunked_form
 from geolib.rotations import document_frequencies
 from geolib.sympow import embed
 
@@ -237,7 +237,7 @@ def test_linear_attention_is_its_recurrence(method):
     tokens = LINEAR_CHUNK + 7
     x = torch.randn(1, tokens, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     q, k, v = layer.heads_of(x)
-    q, k = layer.turning(q, k, x)
+    q, k, _ = layer.turning(q, k, x, None)
     q, k = nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
     gates = torch.ones(1, 2, tokens) if layer.log_gates(x) is None else layer.log_gates(x).exp()
     S, Z, rows = torch.zeros(2, 4, 4, dtype=x.dtype), torch.zeros(2, 4, dtype=x.dtype), []
@@ -289,14 +289,30 @@ def test_a_later_byte_changes_no_earlier_score(method):
         assert (after[:, place:] - before[:, place:]).abs().amax() > 1e-3
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_token_by_token_is_the_parallel_form(method):  # CS-P1, CS-P2, CS-2
+    model = wild(GPT(Config("documents", method, **TINY)).double(), 0.3)
+    tokens = torch.randint(0, 256, (2, 12), generator=torch.Generator().manual_seed(0))
+    whole = model(tokens)
+    for cuts in ([1] * 12, [5, 1, 1, 5], [12]):
+        rows, carries = [], None
+        for part in tokens.split(cuts, 1):
+            scores, carries = model.resume(part, carries)
+            rows.append(scores)
+        torch.testing.assert_close(torch.cat(rows, 1), whole, rtol=1e-7, atol=1e-9)
+
+
 def test_carried_numbers_are_constant_and_counted():  # CS-size
-    layers = [CausalAttention(method, 16, 2, longest=16.0) for method in POWERS]
-    for layer, tokens in itertools.product(layers, (12, 40)):
-        state = chunked_form(*layer.heads_of(torch.randn(1, tokens, 16)), layer.kernel.power)[1]
-        assert state.S.numel() + state.Z.numel() == 2 * layer.kernel.numbers(layer.dim) == 2 * (8 + 1) * 36
-    models = {method: GPT(Config("documents", method, **TINY)) for method in (*POWERS, "linear+gates", "softmax")}
-    carried = {method: state_numbers_of(model) for method, model in models.items()}
-    assert carried == dict.fromkeys(POWERS, 2 * 2 * 9 * 36) | {"linear+gates": 2 * 2 * 9 * 8, "softmax": None}
+    for method in POWERS:
+        config = Config("documents", method, **TINY)
+        model = GPT(config)
+        tokens = torch.randint(0, 256, (1, 40), generator=torch.Generator().manual_seed(0))
+        _, carries = model.resume(tokens)
+        numbers = sum(t.kept.S.numel() + t.kept.Z.numel() for t in carries)
+        assert numbers == state_numbers_of(model) == 2 * 2 * (8 + 1) * 36
+    assert state_numbers_of(GPT(Config("documents", "softmax", **TINY))) is None
+    linear = GPT(Config("documents", "linear+gates", **TINY))
+    assert sum(c.kept.numel() for c in linear.resume(tokens)[1]) == state_numbers_of(linear)
 
 
 def test_gates_and_rotations_cost_the_parameters_that_the_paper_counts():  # CS-cost
@@ -447,7 +463,8 @@ def test_the_bar_counts_tokens_and_shows_bits(little, capsys):
 @pytest.fixture
 def brief(monkeypatch):
     """What is read out of a trained reader, on less text."""
-    monkeypatch.setattr("geolib.lab.reading.PIECE", 256)
+    for name, value in (("PIECE", 256), ("GENERATED", 20)):
+        monkeypatch.setattr(f"geolib.lab.reading.{name}", value)
 
 
 @pytest.fixture
@@ -516,6 +533,14 @@ def test_each_second_piece_is_read_at_every_context_and_two_of_any_length(reader
     assert sum(kept["position"]["count"]) == 256 * read
 
 
+def test_a_sample_goes_on_from_the_first_document_at_its_temperature(reader, brief, monkeypatch):
+    monkeypatch.setattr("geolib.lab.reading.TEMPERATURE", 0.05)
+    prompt = pieces(reader.data.test, 256, 2)[0, :120]
+    made = bytes(generate(reader.model, prompt, 20, 0.05).tolist())
+    sample = {"prompt": bytes(prompt.tolist()).decode(), "text": made.decode("utf-8", "replace")}
+    assert after_reading(reader)["sample"] == sample
+
+
 def test_positions_are_gathered_in_buckets():
     bits = torch.arange(16.0).view(2, 8)
     found = by_position(bits, 4)
@@ -573,6 +598,17 @@ def layer_of(reader, index):
     return reader.model.attentions[index]
 
 
+def test_generated_text_is_what_the_parallel_form_would_choose(reader):
+    prompt = torch.tensor(list(b"the cat"))
+    made = generate(reader.model, prompt, 12, temperature=0)
+    so_far = prompt
+    for token in made:
+        assert int(reader.model(so_far[None])[0, -1].argmax()) == int(token)
+        so_far = torch.cat([so_far, token[None]])
+    drawn = [generate(reader.model, prompt, 12, 1.0, seed).tolist() for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 @pytest.mark.parametrize("method", ["none", "softmax", "conformal-sympow", "sympow+liere"])
 def test_what_is_read_out_is_json_and_says_the_same_twice(method, reader, brief):
     done = DocumentRun(replace(reader.config, method=method), reader.data, torch.device("cpu"))
@@ -587,8 +623,7 @@ def test_what_is_read_out_is_json_and_says_the_same_twice(method, reader, brief)
     recorded = [run.learned for run in store.read_all(folder) if run.config.method == method]
     assert recorded or method == "none"
     for learned in recorded:
-        told = {name: value for name, value in learned.items() if name != "sample"}  # a text that early records have
-        assert paths_in(told) <= paths_in(kept), "tables read records by these names"
+        assert paths_in(learned or {}) <= paths_in(kept), "tables read records by these names"
 
 
 def paths_in(kept, above=()):

@@ -92,6 +92,7 @@ IMAGES = torch.randint(0, 256, (6, 3, 12, 12), generator=torch.Generator().manua
 BLANK = torch.zeros(1, 1, 8, 8)
 BLANK[0, 0, 1, 1] = 1
 READ_CONFIG = Config("documents", "fox", width=8, heads=2, layers=1, context=8)
+READER = GPT(READ_CONFIG)
 PROMPT = torch.tensor([97, 98])
 
 
@@ -119,7 +120,9 @@ ROWS = [
         {"disagreement": 0.2},
     ),
     ("experiments.statistics.verdict", lambda **o: statistics.verdict(0.1, 0.4, **o), {"named": 0.5}),
+    ("gpt.GPT.resume", lambda **o: READER.resume(PROMPT[None], **o)[0], {"carries": READER.resume(PROMPT[None])[1]}),
     ("reading.doublings", lambda **o: reading.doublings(20, **o), {"first": 3}),
+    ("reading.generate", lambda **o: reading.generate(READER, PROMPT, 30, **o), {"temperature": 0.1, "seed": 3}),
 ]
 # The numbers of a move are its stages, each tested against torchvision (test_augment.py).
 STAGES = {("data.policies.Move", name): "a stage" for name in policies.Move._fields}

@@ -1,14 +1,16 @@
-"""Causal attention by name: what a token makes of those before it in a window.
+"""Causal attention by name: what a token makes of those before it, and what is carried on to the next ones.
 
 A method is three parts: what turns queries and keys (nothing, positions, the data, a dense rotation), whether gates let
 go of what is old, and what a score becomes (a weight by softmax, by an even power, or as it is). ``CausalAttention``
-puts them together.
+puts them together. Its ``forward`` reads a whole window and carries nothing; its ``resume`` goes on from what is
+carried: for powers and for linear attention a state of constant size, for softmax all keys and values so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +23,13 @@ from geolib.lie import exp_skew
 from geolib.placed import cis, turn_pairs
 from geolib.recurrence import (
     GATE_BIAS,
+    State,
     attention_form,
     chunked_form,
     crossing_length,
     log_gates,
     one_chunk_form,
+    recurrent_form,
     rotation_rates,
     turns_of,
 )
@@ -37,15 +41,24 @@ from geolib.sympow import state_numbers
 ONE_CHUNK, CHUNK = 384, 256
 
 
+class Carry(NamedTuple):
+    """What one layer carries from the tokens so far to the next ones."""
+
+    # How far queries and keys have turned: radians (batch, heads, pairs) in float64, or (heads, d, d) matrices.
+    turned: Tensor | None
+    # The state of a power or of linear attention; the keys and values of softmax, and the last sum of log gates.
+    kept: Any
+
+
 # What turns queries and keys ----------------------------------------------------------------------------------------
 
 
 class Still(nn.Module):
     """Nothing turns."""
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys (batch, heads, tokens, d), turned by their places or by the layer's input."""
-        return q, k
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries, keys (batch, heads, tokens, d) and the layer's input; the first two, and what is carried on."""
+        return q, k, None
 
 
 class Rotary(WideBuffers):
@@ -64,11 +77,13 @@ class Rotary(WideBuffers):
         """How far each pair turns at each token: broadcastable to (batch, heads, tokens, pairs), radians."""
         return self.frequencies[:, 0].double().expand(1, 1, x.shape[1], -1)
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """As ``Still``'s."""
         angles = self.turns(x).double().cumsum(-2)
+        if turned is not None:
+            angles = angles + turned[..., None, :]
         table = cis(angles).to(torch.float32 if q.dtype != torch.float64 else torch.float64)
-        return turn_pairs(q, table), turn_pairs(k, table)
+        return turn_pairs(q, table), turn_pairs(k, table), angles[..., -1, :]
 
 
 class TurnedByData(Rotary):
@@ -111,17 +126,20 @@ class Dense(nn.Module):
         lower = self.lower.tril(-1)
         return exp_skew(lower - lower.mT)
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """As ``Still``'s."""
         with full_precision(q.device):
             one = self.step()
             powers, reach = one[:, None], one  # R^1 ... R^n, and R^n
             while powers.shape[1] < q.shape[2]:
                 powers, reach = torch.cat([powers, reach[:, None] @ powers], 1), reach @ reach
-            turn = powers[:, : q.shape[2]].to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+            powers = powers[:, : q.shape[2]]
+            if turned is not None:
+                powers = powers @ turned[:, None]
+            turn = powers.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
             # Not turn @ t: that would lay out each rotation anew for every sample.
             q, k = (torch.einsum("hnij,bhnj->bhni", turn, t.to(turn.dtype)) for t in (q, k))
-        return q, k
+        return q, k, powers[:, -1]
 
 
 # What a score becomes -----------------------------------------------------------------------------------------------
@@ -137,15 +155,22 @@ class Softmax:
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
         """The output of a window, (batch, heads, tokens, d)."""
-        size, scale = v.shape[-1], q.shape[-1] ** -0.5
+        return self.resume(q, k, v, gates, None)[0]
+
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: Any) -> tuple[Tensor, Any]:
+        """The output, and the keys and values with those so far."""
+        size, scale, last = v.shape[-1], q.shape[-1] ** -0.5, None
         q, k, v = (t.to(torch.float64 if t.dtype == torch.float64 else torch.float32) for t in (q, k, v))
         if gates is not None:
-            sums = gates.double().cumsum(-1)
+            sums = gates.double().cumsum(-1) + (0.0 if kept is None else kept[2])
+            last = sums[..., -1:]
             q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
             k = torch.cat([k, (-sums / scale).to(k.dtype)[..., None]], -1)
             v = F.pad(v, (0, 1))
+        if kept is not None:
+            k, v = torch.cat([kept[0], k], 2), torch.cat([kept[1], v], 2)
         with full_precision(q.device):
-            return attention(q, k, v, causal=True, scale=scale)[..., :size]
+            return attention(q, k, v, causal=True, scale=scale)[..., :size], (k, v, last)
 
     def numbers(self, dim: int) -> int | None:
         """How many numbers a head carries: None, for they grow with the tokens."""
@@ -177,6 +202,12 @@ class Power:
             return attention_form(q, k, v, self.power, gates).output
         return chunked_form(q, k, v, self.power, gates)[0].output
 
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: State | None) -> tuple[Tensor, State]:
+        """The output and the state after it."""
+        form = recurrent_form if q.shape[2] == 1 else chunked_form
+        attended, state = form(q, k, v, self.power, gates, None, kept)  # type: ignore[operator]
+        return attended.output, state
+
     def numbers(self, dim: int) -> int:
         """Those of S and Z."""
         return state_numbers(dim, self.power)
@@ -190,11 +221,15 @@ class Linear:
     """Plain linear attention: phi = elu + 1 of queries and keys, their products as weights, and a state d by d."""
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """The output of a window, chunk by chunk."""
+        """The output of a window."""
+        return self.resume(q, k, v, gates, None)[0]
+
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: Any) -> tuple[Tensor, Any]:
+        """The output and the state after it, chunk by chunk."""
         dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
         q, k = (F.elu(t.to(dtype)) + 1 for t in (q, k))
         counted = F.pad(v.to(dtype), (0, 1), value=1.0)
-        state = counted.new_zeros(*q.shape[:2], q.shape[-1], counted.shape[-1])
+        state = counted.new_zeros(*q.shape[:2], q.shape[-1], counted.shape[-1]) if kept is None else kept
         if gates is None:
             gates = q.new_zeros(q.shape[:3])
         rows = []
@@ -206,7 +241,7 @@ class Linear:
                 rows.append(((q_ @ k_.mT) * decay) @ v_ + sums.to(dtype).exp()[..., None] * (q_ @ state))
                 state = sums[..., -1, None, None].to(dtype).exp() * state + (k_ * ends[..., None]).mT @ v_
         total = torch.cat(rows, 2)
-        return (total[..., :-1] / total[..., -1:]).to(v.dtype)
+        return (total[..., :-1] / total[..., -1:]).to(v.dtype), state
 
     def numbers(self, dim: int) -> int:
         """A column for each value and one for the normaliser."""
@@ -290,11 +325,27 @@ class CausalAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attend in windows, (batch, tokens, width) to the same shape."""
         q, k, v = self.heads_of(x)
-        q, k = self.turning(q, k, x)
-        y = self.kernel.whole(q, k, v, self.log_gates(x))
-        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))
+        q, k, _ = self.turning(q, k, x, None)
+        return self.joined(self.kernel.whole(q, k, v, self.log_gates(x)), x)
+
+    def resume(self, x: Tensor, carry: Carry | None) -> tuple[Tensor, Carry]:
+        """Attend over x from what is carried (None: nothing), and hand on what is carried after it.
+
+        >>> layer, x = CausalAttention("conformal-sympow", 16, 2, longest=64), torch.randn(1, 6, 16)
+        >>> _, carry = layer.resume(x[:, :5], None)
+        >>> torch.allclose(layer.resume(x[:, 5:], carry)[0], layer(x)[:, 5:], atol=1e-4)
+        True
+        """
+        q, k, v = self.heads_of(x)
+        q, k, turned = self.turning(q, k, x, None if carry is None else carry.turned)
+        y, kept = self.kernel.resume(q, k, v, self.log_gates(x), None if carry is None else carry.kept)
+        return self.joined(y, x), Carry(turned, kept)
 
     def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, tokens, d) each."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.dim)).permute(2, 0, 3, 1, 4)
         return q, k, v
+
+    def joined(self, y: Tensor, x: Tensor) -> Tensor:
+        """The heads' outputs as one row for each token."""
+        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))

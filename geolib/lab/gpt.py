@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
-from geolib.lab.causal import CausalAttention
+from geolib.lab.causal import Carry, CausalAttention
 from geolib.lab.config import Config
 from geolib.lab.data.documents import VOCABULARY
 from geolib.lab.models import Block
+
+
+class _Reader(Block):
+    """A block that goes on from what its attention, a ``CausalAttention``, carries."""
+
+    def resume(self, x: Tensor, carry: Carry | None) -> tuple[Tensor, Carry]:
+        """As ``forward``, from what is carried on; without dropout, which no reader has."""
+        y, carry = self.attention.resume(self.norm1(x), carry)  # type: ignore[operator]
+        x = x + y
+        return x + self.mlp(self.norm2(x)), carry
 
 
 class GPT(nn.Module):
@@ -27,7 +37,7 @@ class GPT(nn.Module):
         options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
         hidden = round(config.mlp_ratio * config.width)
         self.blocks = nn.ModuleList(
-            Block(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
+            _Reader(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
             for _ in range(config.layers)
         )
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, VOCABULARY, bias=False)
@@ -39,6 +49,23 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
+
+    def resume(self, tokens: Tensor, carries: Sequence[Carry | None] | None = None) -> tuple[Tensor, list[Carry]]:
+        """As ``forward``, from what each layer carries (None: nothing), and what each carries on.
+
+        >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
+        >>> whole, carries = model(tokens), None
+        >>> for i in range(6):
+        ...     last, carries = model.resume(tokens[:, i : i + 1], carries)
+        >>> torch.allclose(last[:, 0], whole[:, -1], atol=1e-4)
+        True
+        """
+        x = self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
+        handed: list[Carry] = []
+        for block, carry in zip(self.blocks, carries or [None] * len(self.blocks)):
+            x, after = block.resume(x, carry)  # type: ignore[operator]
+            handed.append(after)
+        return self.head(self.norm(x)), handed
 
     def undecayed(self) -> Iterable[nn.Parameter]:
         """Parameters that weight decay spares whatever their shape: none."""

@@ -1,4 +1,4 @@
-"""What a trained reader of documents has learned: how far back it looks, and what it forgets.
+"""What a trained reader of documents has learned: how far back it looks, what it forgets, and how it goes on alone.
 
 Everything is measured on pieces of the documents tested on, all cut from the same places, so that two records of one
 data set stand beside each other byte by byte.
@@ -25,6 +25,7 @@ from geolib.rotations import document_frequencies
 FURTHER = 4  # a model is read out at this many times its training context, and at such parts of it
 _SHORTEST = 64  # the shortest context that it is read out at
 PIECE, READ = 4096, 2**17  # tokens of a piece, longer where the context asks for it, and of all pieces at most
+PROMPT, GENERATED, TEMPERATURE = 120, 240, 0.7
 TOKENS = 8192  # read at a time
 
 
@@ -246,7 +247,28 @@ def _numbers(values: Tensor) -> list[float]:
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
-# For the record -----------------------------------------------------------------------------------------------------
+# How it goes on alone -----------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
+    """Tokens that go on from a prompt (tokens,), one at a time from what the layers carry: (count,) of int64.
+
+    A temperature of 0 takes the most likely token; ``seed`` is that of the draws.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    scores, carries = model.resume(prompt[None])
+    tokens: list[Tensor] = []
+    for _ in range(count):
+        row = scores[0, -1].float().cpu()
+        if temperature == 0:
+            token = row.argmax(keepdim=True)
+        else:
+            token = torch.multinomial((row / temperature).softmax(-1), 1, generator=draw)
+        tokens.append(token)
+        if len(tokens) < count:
+            scores, carries = model.resume(token[None].to(prompt.device), carries)
+    return torch.cat(tokens) if tokens else torch.zeros(0, dtype=torch.long)
 
 
 def state_numbers_of(model: GPT) -> int | None:
@@ -260,7 +282,8 @@ def after_reading(run: DocumentRun) -> dict[str, Any]:
     """What a record keeps of a trained reader beside its metrics.
 
     extrapolation, position and names (``extrapolation``, ``by_position``, ``names``), the latter two at the longest
-    context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters.
+    context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters; of bytes,
+    sample: a prompt from the first document tested on and what the model made of it.
 
     Source: CS-F2, CS-N, CS-size.
     """
@@ -275,4 +298,13 @@ def after_reading(run: DocumentRun) -> dict[str, Any]:
         "state_numbers": state_numbers_of(run.model),
         "parameters": sum(p.numel() for p in run.model.parameters()),
     }
-    return kept | gates_and_rates(run, tokens[:, : run.context]) | {"names": names(tokens, bits, longest)}
+    kept |= gates_and_rates(run, tokens[:, : run.context])
+    kept["names"] = names(tokens, bits, longest)
+    prompt = tokens[0, :PROMPT].to(run.device)
+    text = bytes(generate(run.model, prompt, GENERATED, TEMPERATURE).tolist())
+    kept["sample"] = {"prompt": _text(bytes(prompt.tolist())), "text": _text(text)}
+    return kept
+
+
+def _text(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
