@@ -704,7 +704,7 @@ def test_the_tables_show_what_is_recorded(brief, tmp_path, monkeypatch, capsys):
         (tmp_path / "books" / "heldout" / f"{i}.txt").write_bytes(text(10 + i, 4000))
     monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
     out = tmp_path / "records"
-    words = ["--scale", "smoke", "--out", str(out), "--quiet"]
+    words = ["--scale", "smoke", "--out", str(out), "--quiet", "--device", "cpu"]
     for name in ("sympow-context", "sympow-ablations", "sympow-long"):
         assert main(["run", name, *words]) == 0
         shown = capsys.readouterr().out

@@ -708,7 +708,7 @@ def test_run_records_prints_the_table_and_does_not_repeat_itself(prepared, tmp_p
     shrink(monkeypatch)
     assert main([*words, "--again", "--seeds", "0", "1"]) == 0
     assert len(read_all(out)) == 4
-    assert main(["table", "riemannformer-table1", "--out", str(out), "--scale", "smoke"]) == 0
+    assert main(["table", "riemannformer-table1", "--out", str(out), "--scale", "smoke", "--format", "markdown"]) == 0
     assert "(2 seeds)" in capsys.readouterr().out
 
 
@@ -814,6 +814,7 @@ def test_a_run_that_two_experiments_share_is_made_once(record, tmp_path, monkeyp
         (["run", "digits-encodings", "--only", "rope2"], "--only 'rope2': there are none"),
         (["run", "digits-encodings", "--seeds", "-1"], "-1"),
         (["run", "digits-encodings", "--time-budget", "soon"], "'soon' is not a number of seconds"),
+        (["run", "digits-encodings", "--device", "tpu"], "device 'tpu' is not here"),
         (["run", "digits-encodings", "--out", "/dev/null/x"], "name another with --out DIR"),
         (["table", "table9"], "unknown experiment"),
         (["table", "digits-encodings", "--scale", "big"], "unknown scale 'big'"),

@@ -144,9 +144,8 @@ def test_a_run_that_was_recorded_in_the_meantime_is_not_made_again(tmp_path):
 # Four processes -----------------------------------------------------------------------------------------------------
 
 MEMBER = """
-import os, sys, time
+import sys, time
 from dataclasses import replace
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # there may be fewer GPUs than processes
 from geolib.lab.__main__ import main
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.watch import Watch
@@ -163,7 +162,7 @@ Watch.after_step = slowly
 experiment = EXPERIMENTS["riemannformer-table1"]
 tiny = {"patch": 8, "width": 16, "heads": 2, "layers": 1, "batch": 32, "epochs": 6}
 EXPERIMENTS[experiment.name] = replace(experiment, settings={"smoke": tiny}, seeds={"smoke": (0,)}, parts={})
-words = ["run", experiment.name, "--scale", "smoke", "--quiet", "--out", out]
+words = ["run", experiment.name, "--scale", "smoke", "--quiet", "--out", out, "--device", "cpu"]
 rows = ["none", "sinusoidal", "rope", "lf", "rope-axial", "learned"]
 sys.exit(main(words + [word for row in rows for word in ("--only", f"{row}/cifar10")]))
 """

@@ -135,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=_count, default=1, metavar="N", help="runs at a time, each a process (default 1)"
     )
+    command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
     command.add_argument(
         "--step", choices=STEP_FORMS, default="auto", help="of a training step on a GPU; auto: the fastest"
     )
@@ -153,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     command = add("table", _table, help="an experiment's table, from its records")
     command.add_argument("name", metavar="NAME")
     command.add_argument("--scale", metavar="|".join(SCALES), help="full, and what else has records")
+    command.add_argument("--format", choices=("plain", "markdown"), default="plain")
     command.add_argument("--out", type=Path, metavar="DIR", help="where the records are (default: those of the book)")
 
     command = add("pending", _pending, help="runs without a record, most important first")
@@ -219,7 +221,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen, first = pick_device(None), torchrun_rank() == 0  # torchrun's processes share the folder alone
+    chosen, first = pick_device(options.device), torchrun_rank() == 0  # torchrun's processes share the folder alone
     if torchrun_size() > 1 and (options.jobs > 1 or options.again):
         raise LabError("--jobs and --again are for one process, not for those of torchrun")
     runner = Runner(_request(options, chosen))
@@ -237,7 +239,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     """What the words ask for."""
-    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu"
+    planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
     here = Machine.at_hand(chosen, options.jobs, torchrun_size())
     return Request(
         what=find_runnable(options.name),
@@ -247,6 +249,7 @@ def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
         seeds=options.seeds,
         words=options.only,
         options=Options(
+            device=options.device,
             step=options.step,
             precision=options.precision or _usual_precision(options.scale),
             quiet=options.quiet or options.jobs > 1 or torchrun_rank() > 0,
@@ -284,7 +287,8 @@ def _table(options: argparse.Namespace) -> int:
     made = {scale: tables_of(experiment, scale, records) for scale in scales}
     # Without a scale asked for: the full one, and what else has records.
     shown = [found for scale, found in made.items() if scale in ("full", options.scale) or any(t.rows for t in found)]
-    print("\n\n".join(table.plain() for found in shown for table in found))
+    tables = [table for found in shown for table in found]
+    print("\n\n".join(table.markdown() if options.format == "markdown" else table.plain() for table in tables))
     return _worst([_complain(problem, USER_ERROR) for problem in problems])
 
 
