@@ -11,6 +11,7 @@ from geolib.lab import Config, analysis, causal, reading, run
 from geolib.lab.data import policies
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.experiments import statistics
+from geolib.lab.gpt import GPT
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

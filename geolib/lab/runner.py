@@ -294,7 +294,7 @@ class _Child:
     """A process at work on a job, and the file that takes its errors."""
 
     job: Job
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     errors: IO[str]
 
     def last_error(self) -> str:
