@@ -10,7 +10,7 @@ from geolib.lab.experiments.statistics import (
     sampling_error,
     verdict,
 )
-from geolib.lab.experiments.tables import cells_of, table
+from geolib.lab.experiments.tables import cells_of, difference_table, table
 from geolib.lab.experiments.text import Table
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Table",
     "cells_of",
     "difference_error",
+    "difference_table",
     "find",
     "mcnemar",
     "paired_differences",
