@@ -21,6 +21,7 @@ from geolib.recurrence import (
     recurrent_form,
     recurrent_step,
 )
+from geolib.recurrence._shared import gate_sums
 from geolib.sympow import dimension, norm_functional
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -164,6 +165,17 @@ def test_all_products_are_made_in_the_dtype_that_is_asked_for(monkeypatch, gated
     start = torch.zeros(2, 2, 3, dimension(4, 2))
     _chunks_gpu.attend_on_gpu(q, k, v, log_gates if gated else None, start, 2, 5, torch.bfloat16)
     assert [t.dtype for t in seen] == 6 * [torch.bfloat16]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_operators_of_chunks_are_told_to_a_compiler_as_they_are(keep):
+    q, k, v = (torch.randn(3, size, 13) for size in (4, 4, 3))
+    through = q, k, v, torch.rand(3, 3), torch.randn(3, 3, dimension(4, 2)), 2, 5, keep
+    torch.library.opcheck(_chunks_cpu.through_state, through, test_utils="test_faketensor")
+    assert _chunks_cpu._through(*through)[3].shape[1] == 3 * keep  # what a derivative needs alone is kept for it
+    if keep:
+        sums, first = gate_sums(-torch.rand(3, 13))
+        torch.library.opcheck(_chunks_cpu.within_chunks, (q, k, v, sums, first, 2, 5), test_utils="test_faketensor")
 
 
 @pytest.mark.parametrize(("tokens", "chunk"), [(64, 4), (12, 6)])

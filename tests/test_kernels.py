@@ -36,9 +36,10 @@ def with_gradients(attended, state, args):
     return [*attended, state.S, state.Z, *torch.autograd.grad(loss, args)]
 
 
-@pytest.mark.parametrize(("dim", "values"), [(3, 2), (17, 18)])
-def test_states_are_written_and_read_by_embeddings(dim, values):  # CS-rec
-    x, w, seen = drawn(1, 2, 19, dim), drawn(1, 2, 19, values + 1), drawn(1, 2, values + 1, dim * (dim + 1) // 2)
+@pytest.mark.parametrize(("heads", "tokens", "dim", "values"), [(3, 19, 3, 2), (1, 19, 17, 18), (1, 65, 2, 1)])
+def test_states_are_written_and_read_by_embeddings(heads, tokens, dim, values):  # CS-rec
+    x, w = drawn(heads, 2, tokens, dim), drawn(heads, 2, tokens, values + 1)
+    seen = drawn(heads, 2, values + 1, dim * (dim + 1) // 2)
     for ours, expected, args in (
         (_kernels.write(x, w), w.mT @ embed(x, 2), (x, w)),
         (_kernels.read(x, seen), embed(x, 2) @ seen.mT, (x, seen)),
@@ -47,6 +48,10 @@ def test_states_are_written_and_read_by_embeddings(dim, values):  # CS-rec
         by = torch.randn_like(expected)
         for slope, same in zip(torch.autograd.grad(ours, args, by), torch.autograd.grad(expected, args, by)):
             assert_close(slope, same, rtol=NEAR, atol=NEAR)
+
+
+def test_every_chunk_of_every_head_and_every_tile_of_its_tokens_has_a_program():
+    assert _kernels._blocks(torch.empty(3, 2, 19, 4), 16) == (6, 2)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -85,12 +90,18 @@ def test_kernels_equal_the_other_forms_with_gradients(chunk):  # CS-chunk, CS-ga
 
 
 def test_narrow_factors_add_up_in_float32():
-    q, k, v = (drawn(1, 1, 40, 16, dtype=torch.bfloat16) for _ in "qkv")
-    gates = torch.full((1, 1, 40), -0.05, device=DEVICE)
-    exact = attention_form(*(t.double() for t in (q, k, v)), 2, gates.double()).output
+    args = [drawn(1, 1, 40, 16, dtype=torch.bfloat16) for _ in "qkv"]
+    wide = [t.detach().double().requires_grad_() for t in args]
+    gates, target = torch.full((1, 1, 40), -0.05, device=DEVICE), drawn(1, 1, 40, 16).detach()
+
+    def with_slopes(output, args):
+        return [output, *torch.autograd.grad((output * target).sum(), args)]
+
+    exact = with_slopes(attention_form(*wide, 2, gates.double()).output, wide)
 
     def away(by):
-        return ((chunked_with(by, q, k, v, 2, gates, chunk=16)[0].output.double() - exact).norm() / exact.norm()).item()
+        found = with_slopes(chunked_with(by, *args, 2, gates, chunk=16)[0].output, args)
+        return max(((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, exact))
 
     def in_half(q, k, v, dtype):  # the interpreter's products of bfloat16 are none
         return partial(attend_on_gpu, products=torch.float16, kernels=_kernels)

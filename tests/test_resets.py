@@ -26,7 +26,7 @@ from geolib.recurrence import (
     recurrent_form,
     softmax_form,
 )
-from geolib.recurrence._shared import fewest_keys
+from geolib.recurrence._shared import RESET, fewest_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 
@@ -116,10 +116,11 @@ def test_the_most_negative_number_of_a_dtype_is_a_reset(name, dtype):  # CS-gate
     assert error < (1e-3 if dtype == torch.float32 else 0.05)
 
 
+@pytest.mark.parametrize("reset", [float("-inf"), RESET])
 @pytest.mark.parametrize("name", FORMS)
-def test_a_query_that_is_orthogonal_to_its_document_sees_nothing_of_the_one_before(name):  # CS-FUSED
+def test_a_query_that_is_orthogonal_to_its_document_sees_nothing_of_the_one_before(name, reset):  # CS-FUSED
     k = torch.tensor([[1.0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]).double()[None, None]
-    q, gates = k.roll(1, 2), torch.tensor([[[0.0, 0.0, float("-inf")]]]).double()
+    q, gates = k.roll(1, 2), torch.tensor([[[0.0, 0.0, reset]]]).double()
     output = FORMS[name](q, k, k + 1, 2, gates, torch.zeros(1, 1, 3, 2).double())
     assert ((output[0, 0, 2] == 0) | output[0, 0, 2].isnan()).all()  # the softmax as it stands has no such row
 
@@ -155,6 +156,10 @@ def test_a_forgotten_state_has_no_say_in_the_unit():  # CS-rec
     gates = torch.full_like(gates, float("-inf"))
     ours, last = recurrent_form(q[:, :, :1], 1e-3 * k[:, :, :1], v[:, :, :1], 4, gates[..., :1], state=state)
     assert_close(ours.output, v[:, :, :1])
+    assert (last.exponent < state.exponent).all()
+    q, k, v, gates = (t[:, :, 0] for t in (q, 1e-3 * k, v, gates))
+    output, last = conformal_step(state, q, k, v, 4, gates, torch.zeros_like(q[..., :2]))
+    assert_close(output, v)
     assert (last.exponent < state.exponent).all()
 
 
@@ -245,6 +250,23 @@ def test_forms_of_nothing_are_of_their_shape(name, shape):
     assert FORMS[name](q, k, v, 2, gates, turns).shape == v.shape
 
 
+@pytest.mark.parametrize("wide", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_nothing_is_attended_to_in_the_widest_dtype_and_passes_the_state(shape, wide):
+    args = [t.detach() for t in inputs(torch.float32, shape[0], tokens=shape[1])[:3]]
+    args = [(t.double() if i == wide else t).requires_grad_() for i, t in enumerate(args)]
+    before = recurrent_form(*(t.detach() for t in inputs(batch=shape[0])[:3]), 2)[1]
+    attended = [attention_form(*args, 2), fused_form(*args, 2)]
+    for form in (recurrent_form, chunked_form):
+        found, after = form(*args, 2, state=before)
+        attended.append(found)
+        assert all(torch.equal(a, b) for a, b in zip(after, before))
+    for output, logarithm in attended:
+        assert (output.shape, output.dtype) == (args[2].shape, args[2].dtype)
+        assert (logarithm.shape, logarithm.dtype) == (args[0].shape[:3], torch.float64)
+        assert len(torch.autograd.grad(output.sum() + logarithm.sum(), args)) == 3
+
+
 def test_starts_are_those_of_documents_and_of_boundaries():
     documents = torch.tensor([[4, 4, 1, 1, 1], [0, 1, 1, 1, 1]])
     wanted = [[1, 0, 1, 0, 0], [1, 1, 0, 0, 0]]
@@ -295,6 +317,14 @@ def test_few_keys_of_the_fourth_power_keep_their_digits_in_longer_texts(case):  
     assert state.S.dtype == torch.float64
 
 
+@pytest.mark.parametrize(("tokens", "chunk", "wide"), [(64, 64, True), (65, 16, False), (65, 15, True), (65, 1, True)])
+def test_few_keys_of_the_fourth_power_are_up_to_64_tokens_or_less_than_16_in_a_chunk(tokens, chunk, wide):
+    q = torch.randn(1, 1, tokens, 4)
+    for power, gates in itertools.product((2, 4), (None, torch.zeros(1, 1, tokens))):
+        state = chunked_form(q, q, q, power, gates, chunk=chunk)[1]
+        assert state.S.dtype == (torch.float64 if wide and power == 4 else torch.float32)
+
+
 def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
     q, k, v = (torch.randn(1, 2, 200, 8) for _ in range(3))
     gates = torch.full((1, 2, 200), -0.01)
@@ -302,7 +332,8 @@ def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
     assert chunked_form(q, k, v, 4, None, chunk=64)[1].S.dtype == torch.float32
     assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(64)))
     gates[:, 1, 120] = float("-inf")  # eight tokens before the end of a chunk
-    assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(8)))
+    with torch.device("meta"):  # where new tensors stand by themselves
+        assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(8)))
 
 
 # Functions of functions ---------------------------------------------------------------------------------------------
@@ -314,6 +345,23 @@ def test_forms_may_be_mapped_over(name, dtype):
     args = [torch.stack([t.detach().to(dtype), t.detach().flip(0).to(dtype)]) for t in inputs()]
     run = lambda q, k, v, g, a: FORMS[name](q, k, v, 2, g, a)  # noqa: E731
     assert_close(torch.vmap(run)(*args), torch.stack([run(*one) for one in zip(*args)]))
+
+
+@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("name", ["recurrent", "chunks of 4", "large products of 4", "one chunk"])
+def test_forms_and_their_derivatives_may_be_mapped_over_one_argument(name, which):
+    args = [t.detach() for t in inputs(batch=1, tokens=9)]
+    several = torch.stack([args[which], args[which].flip(1), args[which].roll(1, 1)], -1)
+    given = [several if i == which else t for i, t in enumerate(args)]
+    each = [[part if i == which else t for i, t in enumerate(args)] for part in several.unbind(-1)]
+    mapped = tuple(-1 if i == which else None for i in range(5))
+    run = lambda q, k, v, g, a: FORMS[name](q, k, v, 2, g, a)  # noqa: E731
+    assert_close(torch.vmap(run, mapped)(*given), torch.stack([run(*one) for one in each]))
+    if name.startswith("large"):  # an operator of PyTorch's library has no derivative under torch.func
+        return
+    slopes = torch.func.grad(lambda *args: run(*args).sin().sum(), argnums=(0, 1, 2, 3, 4))
+    for ours, wanted in zip(torch.vmap(slopes, mapped)(*given), zip(*(slopes(*one) for one in each))):
+        assert_close(ours, torch.stack(wanted))
 
 
 def test_the_layer_has_a_gradient_for_every_sample():
