@@ -195,6 +195,9 @@ def test_without_gradients_nothing_is_kept_for_them(monkeypatch):
     monkeypatch.setattr("torch.utils.checkpoint.checkpoint", None)
     with torch.no_grad():
         _chunks_gpu.attend_on_gpu(q, k, v, None, torch.zeros(2, 2, 3, dimension(4, 2)).double(), 2, 5, q.dtype)
+        assert not _chunks_cpu._recorded(q, v.clone().requires_grad_())
+    assert not _chunks_cpu._recorded(q, v)
+    assert _chunks_cpu._recorded(q, v.clone().requires_grad_())
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -209,6 +212,8 @@ def test_large_products_and_their_tables_stand_where_the_queries_are(monkeypatch
     assert {(t.device, t.dtype) for t in sums} == {(q.device, torch.float32)}
     assert len(places) >= 4
     assert set(places) == {(q.device,)}
+    sums = _chunks_cpu.attend_on_cpu(q, k, v, log_gates if gated else None, start, 4, 3)
+    assert {(t.device, t.dtype) for t in sums} == {(q.device, torch.float32)}
 
 
 def test_embeddings_of_large_products_are_made_again_and_not_stored(large_products):  # CS-chunk

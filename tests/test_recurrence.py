@@ -1281,6 +1281,21 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     assert_close(layer(changed, placed)[:, :-1], layer(x, placed)[:, :-1])
 
 
+def test_a_gate_that_shuts_hides_what_came_before_it_from_later_queries_of_its_head():  # CS-gate, CS-FUSED
+    encoding, x = SympowEncoding(8, 2, document_frequencies(4, 64)), torch.randn(1, 6, 8)
+    with torch.no_grad():
+        encoding.W_gamma.weight[0] = torch.eye(8)[0]
+    x[..., 0] = torch.tensor([0.0, 0.0, 0.0, -2e4, 0.0, 0.0])
+    positions = torch.arange(6.0)[:, None]
+    late = encoding.place(positions[2:], positions)
+    bias = late.log_gate(x)[0]
+    seen = torch.ones(2, 6, 6, dtype=torch.bool).tril()
+    seen[0, 3:, :3] = False
+    assert torch.equal(bias > float("-inf"), seen[:, 2:])
+    head, i, j = torch.meshgrid(torch.arange(2), torch.arange(4), torch.arange(6), indexing="ij")
+    assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias, rtol=1e-5, atol=1e-6)
+
+
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 

@@ -157,7 +157,7 @@ def test_a_forgotten_state_has_no_say_in_the_unit():  # CS-rec
     ours, last = recurrent_form(q[:, :, :1], 1e-3 * k[:, :, :1], v[:, :, :1], 4, gates[..., :1], state=state)
     assert_close(ours.output, v[:, :, :1])
     assert (last.exponent < state.exponent).all()
-    q, k, v, gates = (t[:, :, 0] for t in (q, 1e-3 * k, v, gates))
+    q, k, v, gates = (t[:, :, 0] for t in (q, 1e-3 * k, v, torch.full_like(gates, RESET)))
     output, last = conformal_step(state, q, k, v, 4, gates, torch.zeros_like(q[..., :2]))
     assert_close(output, v)
     assert (last.exponent < state.exponent).all()
@@ -267,6 +267,12 @@ def test_nothing_is_attended_to_in_the_widest_dtype_and_passes_the_state(shape, 
         assert len(torch.autograd.grad(output.sum() + logarithm.sum(), args)) == 3
 
 
+@pytest.mark.parametrize("name", [name for name in FORMS if name != "fused"])
+def test_what_a_form_makes_stands_where_its_arguments_are(name):
+    q, k, v, gates, turns = (t.detach().to("meta") for t in inputs())
+    assert FORMS[name](q, k, v, 2, gates, turns).device == q.device
+
+
 def test_starts_are_those_of_documents_and_of_boundaries():
     documents = torch.tensor([[4, 4, 1, 1, 1], [0, 1, 1, 1, 1]])
     wanted = [[1, 0, 1, 0, 0], [1, 1, 0, 0, 0]]
@@ -332,6 +338,9 @@ def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
     assert chunked_form(q, k, v, 4, None, chunk=64)[1].S.dtype == torch.float32
     assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(64)))
     gates[:, 1, 120] = float("-inf")  # eight tokens before the end of a chunk
+    gates[:, 0, 127] = RESET  # the last token of a chunk
+    assert fewest_keys(200, 64, gates) == 1
+    gates[:, 0, 127] = 0
     with torch.device("meta"):  # where new tensors stand by themselves
         assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(8)))
 
