@@ -168,7 +168,7 @@ def test_all_products_are_made_in_the_dtype_that_is_asked_for(monkeypatch, gated
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_operators_of_chunks_are_told_to_a_compiler_as_they_are(keep):
+def test_operators_of_chunks_give_what_they_promise(keep):
     q, k, v = (torch.randn(3, size, 13) for size in (4, 4, 3))
     through = q, k, v, torch.rand(3, 3), torch.randn(3, 3, dimension(4, 2)), 2, 5, keep
     torch.library.opcheck(_chunks_cpu.through_state, through, test_utils="test_faketensor")

@@ -8,6 +8,8 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton")
 
+import triton.language as tl
+
 from geolib.lab.counting import Counting
 from geolib.recurrence import (
     _kernels,
@@ -50,8 +52,12 @@ def test_states_are_written_and_read_by_embeddings(heads, tokens, dim, values): 
             assert_close(slope, same, rtol=NEAR, atol=NEAR)
 
 
-def test_every_chunk_of_every_head_and_every_tile_of_its_tokens_has_a_program():
-    assert _kernels._blocks(torch.empty(3, 2, 19, 4), 16) == (6, 2)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_every_chunk_of_every_head_and_every_tile_of_its_tokens_has_a_program(dtype):
+    x, wide = torch.empty(3, 2, 19, 4, dtype=dtype), tl.float64 if dtype == torch.float64 else tl.float32
+    tiles = {"T": 32, "F": 16, "V": 64, "wide": wide, "num_warps": 8}
+    assert _kernels._sizes(x, 41) == {"dim": 4, "values": 40, **tiles}
+    assert _kernels._blocks(x, 16) == (6, 2)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -80,6 +86,7 @@ def test_kernels_equal_the_other_forms_with_gradients(chunk):  # CS-chunk, CS-ga
     gates = torch.nn.functional.logsigmoid(drawn(1, 2, 23)).detach()
     gates[0, 1, 11] = float("-inf")
     args = (q, k, v, gates.requires_grad_(), turns)
+    assert by_kernels(q, k, v, DTYPE).keywords == {"products": DTYPE, "kernels": _kernels}
     ours, others = (
         with_gradients(*chunked_with(by, *args[:3], 2, *args[3:], chunk=chunk), args)
         for by in (by_kernels, by_large_products)
@@ -119,8 +126,9 @@ def test_what_the_kernels_do_not_take_goes_by_large_products(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     wide = torch.empty(1, 1, 9, chunks.WIDEST + 1, dtype=torch.bfloat16)
-    for tensor, kernels in ((q, False), (wide, False), (wide[..., 1:], True)):
-        assert ("kernels" in by_kernels(tensor, tensor, tensor, torch.float32).keywords) is kernels
+    fits = wide[..., 1:]
+    for query, value, taken in ((q, q, False), (wide, fits, False), (fits, wide, False), (fits, fits, True)):
+        assert ("kernels" in by_kernels(query, query, value, torch.float32).keywords) is taken
 
 
 @pytest.mark.parametrize("chosen", [False, True])

@@ -125,13 +125,15 @@ def test_a_query_that_is_orthogonal_to_its_document_sees_nothing_of_the_one_befo
     assert ((output[0, 0, 2] == 0) | output[0, 0, 2].isnan()).all()  # the softmax as it stands has no such row
 
 
+@pytest.mark.parametrize(("at", "end"), [(0, 5), (3, 5), (5, 6), (6, 14)])
 @pytest.mark.parametrize("name", [name for name in FORMS if name not in ("softmax", "recurrent")])
-def test_a_nan_ends_with_its_document(name):
+def test_a_nan_ends_with_its_document(name, at, end):
     q, k, v, gates, turns = (t.detach() for t in inputs())
-    v[0, 0, 3, 1] = float("nan")
+    v[0, 0, at, 1] = float("nan")
     output = FORMS[name](q, k, v, 2, torch.where(FIRST, float("-inf"), gates), turns)
-    assert output[0, 0, 3:5, 1].isnan().all()
-    assert output[0, 0, 5:].isfinite().all()
+    assert output[0, 0, :at].isfinite().all()
+    assert output[0, 0, at:end, 1].isnan().all()
+    assert output[0, 0, end:].isfinite().all()
 
 
 def test_parts_and_steps_know_resets():  # CS-rec, CS-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -139,9 +139,9 @@ class _Square(NamedTuple):
 
 
 class _Sides(NamedTuple):
-    """Which chunks are slow, and what multiplies rows and columns of their squares, (heads, 1, tokens).
+    """Which chunks of a head are slow, and what multiplies rows and columns of their squares, (heads, 1, tokens).
 
-    Without gates all are slow, and nothing multiplies.
+    Without gates no head is told of, so that all are slow, and nothing multiplies.
     """
 
     slow: list[list[bool]]
@@ -152,7 +152,7 @@ class _Sides(NamedTuple):
     def of(cls, sums: Tensor | None, first: Tensor | None, q: Tensor, chunk: int) -> _Sides:
         """Decay before a chunk's end over that from its start."""
         if sums is None or first is None:
-            return cls([[True] * -(-q.shape[2] // chunk)] * q.shape[0], None, None)
+            return cls([], None, None)
         begins = torch.arange(0, q.shape[2], chunk, device=q.device)
         ends = (begins + chunk - 1).clamp(max=q.shape[2] - 1)
         last = sums[:, ends]
@@ -164,7 +164,7 @@ class _Sides(NamedTuple):
 
     def squares(self, q: Tensor, chunk: int) -> Iterator[_Square]:
         """All chunks of all heads, a few heads at a time."""
-        size = max(2, 2**17 // (min(max(NARROW, -(-chunk // PARTS)), chunk) * chunk))  # more where chunks are short
+        size = max(2, 2**17 // (min(NARROW, chunk) * chunk))  # more where chunks are short
         for index, tokens in enumerate(_chunks(q, chunk)):
             for start in range(0, q.shape[0], size):
                 heads = slice(start, min(start + size, q.shape[0]))
@@ -412,26 +412,23 @@ def _trace(dim: int, power: int) -> Tensor:
     return rows
 
 
-def _by_heads(operator: Any) -> None:
+def _by_heads(operator: Any, info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
     """What is mapped over joins the heads, the first dimension of every tensor that the operator takes and gives."""
 
-    def rule(info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        def joined(x: Any, place: int | None) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
-            return x.flatten(0, 1)
+    def joined(x: Any, place: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
+        return x.flatten(0, 1)
 
-        out = operator(*(joined(x, place) for x, place in zip(args, places)))
-        if isinstance(out, Tensor):
-            return out.unflatten(0, (info.batch_size, -1)), 0
-        return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
-
-    operator.register_vmap(rule)
+    out = operator(*(joined(x, place) for x, place in zip(args, places)))
+    if isinstance(out, Tensor):
+        return out.unflatten(0, (info.batch_size, -1)), 0
+    return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
 
 
 for _operator in (within_chunks, within_chunks_backward, through_state, through_state_backward):
-    _by_heads(_operator)
+    _operator.register_vmap(partial(_by_heads, _operator))
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "geolib::within_chunks": _within,
