@@ -176,6 +176,8 @@ def test_operators_of_chunks_give_what_they_promise(keep):
     if keep:
         sums, first = gate_sums(-torch.rand(3, 13))
         torch.library.opcheck(_chunks_cpu.within_chunks, (q, k, v, sums, first, 2, 5), test_utils="test_faketensor")
+        pairs = lambda v: _chunks_cpu.within_chunks(q, k, v, sums, first, 2, 5)  # noqa: E731
+        assert_close(torch.vmap(pairs, -1)(torch.stack([v, -v], -1)), torch.stack([pairs(v), pairs(-v)]))
 
 
 @pytest.mark.parametrize(("tokens", "chunk"), [(64, 4), (12, 6)])
@@ -333,6 +335,8 @@ def test_picked_entries_have_the_derivative_of_indexing(places):
     assert torch.equal(ours, wanted)
     weights = torch.randn_like(ours)
     assert_close(*(torch.autograd.grad((y * weights).sum(), x) for y in (ours, wanted)))
+    there = torch.empty_like(x, device="meta").requires_grad_()
+    assert torch.autograd.grad(_products.picked(there, index.to("meta")).sum(), there)[0].device == there.device
 
 
 def test_every_product_keeps_full_precision(monkeypatch, large_products):

@@ -1201,6 +1201,7 @@ def test_a_layer_without_options_is_as_documented():  # CS-N
     assert_close(layer.frequencies, document_frequencies(8, 65536.0), rtol=0, atol=0)
     for made in (layer, SympowEncoding(16, 2, document_frequencies(8, 64))):  # constants are not saved
         assert not [name for name in made.state_dict() if "frequencies" in name]
+    assert [name for name, _ in made.named_parameters()] == ["W_gamma.weight"]
 
 
 def test_a_state_that_does_not_fit_is_told_by_its_part():
@@ -1363,6 +1364,9 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: SympowAttention(16, 4, key_heads=0), "key_heads"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 4, dtype=torch.bool)), "mask"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 3)), "mask"),
+        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 1, 3, 3, dtype=torch.bool)), "mask"),
+        (lambda: chunked_form(*bad(), state=empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 5), 2)), "state"),
+        (lambda: read_state(STATE._replace(Z=STATE.Z.long()), torch.ones(2, 2, 3, 4), 2), "state"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), starts=torch.zeros(3, 3, dtype=torch.bool)), "starts"),
         (lambda: GATED.place(torch.arange(2.0), torch.arange(6.0)), "positions"),
         (lambda: GATED.place(torch.arange(6.0), torch.arange(2.0)), "positions"),

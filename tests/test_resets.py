@@ -30,7 +30,7 @@ from geolib.recurrence._shared import RESET, fewest_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 
-CUTS = [0, 5, 6, 14, 17]
+CUTS = [0, 5, 6, 14, 16, 17]
 DOCUMENTS = [slice(*ends) for ends in itertools.pairwise(CUTS)]
 FIRST = torch.zeros(17, dtype=torch.bool)
 FIRST[CUTS[:-1]] = True
@@ -209,6 +209,7 @@ def test_a_mask_of_lengths_is_taken_as_it_comes():
     layer, x, lengths = SympowAttention(16, 4), torch.randn(2, 6, 16), torch.tensor([3, 6])
     mask = padding_mask(lengths, 6)
     assert_close(layer(x, mask=mask), layer(x, mask=mask[:, 0, 0]), rtol=0, atol=0)
+    assert_close(layer(x, mask=mask[:1]), layer(x, mask=mask[:1, 0, 0].expand(2, -1)), rtol=0, atol=0)  # one for all
 
 
 @pytest.mark.parametrize("key_heads", [1, 2])
@@ -331,6 +332,7 @@ def test_few_keys_of_the_fourth_power_are_up_to_64_tokens_or_less_than_16_in_a_c
     for power, gates in itertools.product((2, 4), (None, torch.zeros(1, 1, tokens))):
         state = chunked_form(q, q, q, power, gates, chunk=chunk)[1]
         assert state.S.dtype == (torch.float64 if wide and power == 4 else torch.float32)
+    assert chunked_form(q, q, q, 4, torch.full((1, 1, tokens), -3.0), chunk=chunk)[1].S.dtype == torch.float64
 
 
 def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
