@@ -102,6 +102,15 @@ def test_what_is_forgotten_has_no_derivative(name):  # CS-gate
             assert gradient[:, :, :14].abs().max() <= (0, 0, 0, 1e-12, 1e-5)[which]  # sums of turns are rounded
 
 
+@pytest.mark.parametrize("name", ["recurrent", "one chunk", "chunks of 4", "large products of 4"])
+def test_a_single_reset_may_stand_at_any_token_among_gentle_gates(name):  # CS-gate
+    q, k, v, gates, turns = (t.detach() for t in inputs(tokens=9))
+    for at in range(9):
+        once = (0.1 * gates).index_fill(2, torch.tensor(at), float("-inf"))
+        wanted = attention_form(q, k, v, 2, once, turns).output
+        assert_close(FORMS[name](q, k, v, 2, once, turns), wanted, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", FORMS)
 def test_the_most_negative_number_of_a_dtype_is_a_reset(name, dtype):  # CS-gate
