@@ -21,6 +21,7 @@ from geolib.recurrence import (
     recurrent_form,
     recurrent_step,
 )
+from geolib.recurrence._shared import gate_sums
 from geolib.sympow import dimension, norm_functional
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -166,6 +167,19 @@ def test_all_products_are_made_in_the_dtype_that_is_asked_for(monkeypatch, gated
     assert [t.dtype for t in seen] == 6 * [torch.bfloat16]
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_operators_of_chunks_give_what_they_promise(keep):
+    q, k, v = (torch.randn(3, size, 13) for size in (4, 4, 3))
+    through = q, k, v, torch.rand(3, 3), torch.randn(3, 3, dimension(4, 2)), 2, 5, keep
+    torch.library.opcheck(_chunks_cpu.through_state, through, test_utils="test_faketensor")
+    assert _chunks_cpu._through(*through)[3].shape[1] == 3 * keep  # what a derivative needs alone is kept for it
+    if keep:
+        sums, first = gate_sums(-torch.rand(3, 13))
+        torch.library.opcheck(_chunks_cpu.within_chunks, (q, k, v, sums, first, 2, 5), test_utils="test_faketensor")
+        pairs = lambda v: _chunks_cpu.within_chunks(q, k, v, sums, first, 2, 5)  # noqa: E731
+        assert_close(torch.vmap(pairs, -1)(torch.stack([v, -v], -1)), torch.stack([pairs(v), pairs(-v)]))
+
+
 @pytest.mark.parametrize(("tokens", "chunk"), [(64, 4), (12, 6)])
 def test_pairs_are_made_in_parts_of_bounded_size(monkeypatch, tokens, chunk):
     q, k, v, *_ = (t.detach() for t in inputs(batch=1, heads=6, tokens=tokens, dim=4))
@@ -183,6 +197,9 @@ def test_without_gradients_nothing_is_kept_for_them(monkeypatch):
     monkeypatch.setattr("torch.utils.checkpoint.checkpoint", None)
     with torch.no_grad():
         _chunks_gpu.attend_on_gpu(q, k, v, None, torch.zeros(2, 2, 3, dimension(4, 2)).double(), 2, 5, q.dtype)
+        assert not _chunks_cpu._recorded(q, v.clone().requires_grad_())
+    assert not _chunks_cpu._recorded(q, v)
+    assert _chunks_cpu._recorded(q, v.clone().requires_grad_())
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -197,6 +214,8 @@ def test_large_products_and_their_tables_stand_where_the_queries_are(monkeypatch
     assert {(t.device, t.dtype) for t in sums} == {(q.device, torch.float32)}
     assert len(places) >= 4
     assert set(places) == {(q.device,)}
+    sums = _chunks_cpu.attend_on_cpu(q, k, v, log_gates if gated else None, start, 4, 3)
+    assert {(t.device, t.dtype) for t in sums} == {(q.device, torch.float32)}
 
 
 def test_embeddings_of_large_products_are_made_again_and_not_stored(large_products):  # CS-chunk
@@ -316,6 +335,8 @@ def test_picked_entries_have_the_derivative_of_indexing(places):
     assert torch.equal(ours, wanted)
     weights = torch.randn_like(ours)
     assert_close(*(torch.autograd.grad((y * weights).sum(), x) for y in (ours, wanted)))
+    there = torch.empty_like(x, device="meta").requires_grad_()
+    assert torch.autograd.grad(_products.picked(there, index.to("meta")).sum(), there)[0].device == there.device
 
 
 def test_every_product_keeps_full_precision(monkeypatch, large_products):

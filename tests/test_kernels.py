@@ -8,6 +8,8 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton")
 
+import triton.language as tl
+
 from geolib.lab.counting import Counting
 from geolib.recurrence import (
     _kernels,
@@ -36,9 +38,10 @@ def with_gradients(attended, state, args):
     return [*attended, state.S, state.Z, *torch.autograd.grad(loss, args)]
 
 
-@pytest.mark.parametrize(("dim", "values"), [(3, 2), (17, 18)])
-def test_states_are_written_and_read_by_embeddings(dim, values):  # CS-rec
-    x, w, seen = drawn(1, 2, 19, dim), drawn(1, 2, 19, values + 1), drawn(1, 2, values + 1, dim * (dim + 1) // 2)
+@pytest.mark.parametrize(("heads", "tokens", "dim", "values"), [(3, 19, 3, 2), (1, 19, 17, 18), (1, 65, 2, 1)])
+def test_states_are_written_and_read_by_embeddings(heads, tokens, dim, values):  # CS-rec
+    x, w = drawn(heads, 2, tokens, dim), drawn(heads, 2, tokens, values + 1)
+    seen = drawn(heads, 2, values + 1, dim * (dim + 1) // 2)
     for ours, expected, args in (
         (_kernels.write(x, w), w.mT @ embed(x, 2), (x, w)),
         (_kernels.read(x, seen), embed(x, 2) @ seen.mT, (x, seen)),
@@ -47,6 +50,14 @@ def test_states_are_written_and_read_by_embeddings(dim, values):  # CS-rec
         by = torch.randn_like(expected)
         for slope, same in zip(torch.autograd.grad(ours, args, by), torch.autograd.grad(expected, args, by)):
             assert_close(slope, same, rtol=NEAR, atol=NEAR)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_every_chunk_of_every_head_and_every_tile_of_its_tokens_has_a_program(dtype):
+    x, wide = torch.empty(3, 2, 19, 4, dtype=dtype), tl.float64 if dtype == torch.float64 else tl.float32
+    tiles = {"T": 32, "F": 16, "V": 64, "wide": wide, "num_warps": 8}
+    assert _kernels._sizes(x, 41) == {"dim": 4, "values": 40, **tiles}
+    assert _kernels._blocks(x, 16) == (6, 2)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -75,6 +86,7 @@ def test_kernels_equal_the_other_forms_with_gradients(chunk):  # CS-chunk, CS-ga
     gates = torch.nn.functional.logsigmoid(drawn(1, 2, 23)).detach()
     gates[0, 1, 11] = float("-inf")
     args = (q, k, v, gates.requires_grad_(), turns)
+    assert by_kernels(q, k, v, DTYPE).keywords == {"products": DTYPE, "kernels": _kernels}
     ours, others = (
         with_gradients(*chunked_with(by, *args[:3], 2, *args[3:], chunk=chunk), args)
         for by in (by_kernels, by_large_products)
@@ -85,12 +97,18 @@ def test_kernels_equal_the_other_forms_with_gradients(chunk):  # CS-chunk, CS-ga
 
 
 def test_narrow_factors_add_up_in_float32():
-    q, k, v = (drawn(1, 1, 40, 16, dtype=torch.bfloat16) for _ in "qkv")
-    gates = torch.full((1, 1, 40), -0.05, device=DEVICE)
-    exact = attention_form(*(t.double() for t in (q, k, v)), 2, gates.double()).output
+    args = [drawn(1, 1, 40, 16, dtype=torch.bfloat16) for _ in "qkv"]
+    wide = [t.detach().double().requires_grad_() for t in args]
+    gates, target = torch.full((1, 1, 40), -0.05, device=DEVICE), drawn(1, 1, 40, 16).detach()
+
+    def with_slopes(output, args):
+        return [output, *torch.autograd.grad((output * target).sum(), args)]
+
+    exact = with_slopes(attention_form(*wide, 2, gates.double()).output, wide)
 
     def away(by):
-        return ((chunked_with(by, q, k, v, 2, gates, chunk=16)[0].output.double() - exact).norm() / exact.norm()).item()
+        found = with_slopes(chunked_with(by, *args, 2, gates, chunk=16)[0].output, args)
+        return max(((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, exact))
 
     def in_half(q, k, v, dtype):  # the interpreter's products of bfloat16 are none
         return partial(attend_on_gpu, products=torch.float16, kernels=_kernels)
@@ -108,8 +126,9 @@ def test_what_the_kernels_do_not_take_goes_by_large_products(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     wide = torch.empty(1, 1, 9, chunks.WIDEST + 1, dtype=torch.bfloat16)
-    for tensor, kernels in ((q, False), (wide, False), (wide[..., 1:], True)):
-        assert ("kernels" in by_kernels(tensor, tensor, tensor, torch.float32).keywords) is kernels
+    fits = wide[..., 1:]
+    for query, value, taken in ((q, q, False), (wide, fits, False), (fits, wide, False), (fits, fits, True)):
+        assert ("kernels" in by_kernels(query, query, value, torch.float32).keywords) is taken
 
 
 @pytest.mark.parametrize("chosen", [False, True])

@@ -118,12 +118,13 @@ def test_dropout_drops_the_share_that_it_is_told(rate):
     assert_close(kept[kept != 0], (placed.weights(q, k) / max(1 - rate, 0.1))[kept != 0])
 
 
-def test_keys_may_stand_elsewhere_and_their_gates_go_into_a_fused_kernel():  # CS-att, CS-FUSED
+@pytest.mark.parametrize("inside", [ALiBi(2), Encoding()], ids=["gates", "no gates"])
+def test_keys_may_stand_elsewhere_and_their_gates_go_into_a_fused_kernel(inside):  # CS-att, CS-FUSED
     queries, keys = torch.rand(3, 1), torch.rand(5, 1)
     q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 5, 8)
-    inside = ALiBi(2)
     placed = PowerScores(inside, 4).place(queries, keys)
-    expected = literal(q, k, 4, inside.place(queries, keys).log_gate(None))
+    gate = inside.place(queries, keys).log_gate(None)
+    expected = literal(q, k, 4, 0.0 if gate is None else gate)
     assert_close(placed.weights(q, k, placed.log_gate(None)), expected, atol=1e-5, rtol=1e-4)
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(3), torch.arange(5), indexing="ij")
     scores = placed.as_score_mod()((q @ k.mT)[0], 0, head, i, j)
@@ -169,6 +170,12 @@ def test_outputs_have_the_values_dtype(dtype):  # CS-att
 def test_odd_powers_are_refused(power):
     with pytest.raises(ValueError, match=r"^power: got "):
         PowerScores(Encoding(), power)
+
+
+def test_whole_numbers_as_values_are_refused():
+    q = torch.randn(1, 1, 3, 4)
+    with pytest.raises(ValueError, match=r"^v: got "):
+        PowerScores(Encoding(), 2).place(torch.zeros(3, 1)).attend(q, q, q.long())
 
 
 def test_causal_queries_without_keys_are_refused():

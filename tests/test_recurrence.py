@@ -380,6 +380,18 @@ def test_gradients_through_a_carried_state_are_those_of_the_uncut_sequence():  #
             assert_close(ours, wanted, rtol=1e-6, atol=1e-8)
 
 
+def test_a_carried_state_that_is_a_constant_has_its_part_in_the_derivatives():  # CS-rec, CS-chunk
+    args = [t.requires_grad_() for t in inputs(tokens=9)]
+    kept = [torch.cat([t[:, :, :5].detach(), t[:, :, 5:]], 2) for t in args]
+    expected = torch.autograd.grad(attention_form(*kept[:3], 2, *kept[3:]).output[:, :, 5:].sin().sum(), args)
+    early, late = ([t[:, :, part] for t in args] for part in (slice(0, 5), slice(5, 9)))
+    state = State(*(part.detach() for part in recurrent_form(*early[:3], 2, *early[3:])[1]))
+    for form in (recurrent_form, partial(chunked_form, chunk=3), partial(chunked_with, by_large_products, chunk=3)):
+        output = form(*late[:3], 2, *late[3:], state=state)[0].output
+        for ours, wanted in zip(torch.autograd.grad(output.sin().sum(), args), expected):
+            assert_close(ours, wanted, rtol=1e-6, atol=1e-8)
+
+
 def test_gradient_by_the_carried_state_itself_is_right():  # CS-rec, CS-chunk
     q, k, v, log_g, turns = inputs(batch=1, heads=1, tokens=3, dim=2, value_dim=2)
     state = chunked_form(*inputs(batch=1, heads=1, tokens=6, dim=2, value_dim=2, seed=1)[:3], 2)[1]
@@ -796,7 +808,7 @@ def test_every_form_computes_in_the_widest_of_queries_keys_and_values(wide):
         assert_close(ours.log_normaliser, exact.log_normaliser, rtol=1e-11, atol=1e-11)
     narrow = empty_state(args[0].float(), args[2].float(), 2)
     for form in (recurrent_form, chunked_form):
-        assert form(*args, 2, log_g, state=narrow)[1].S.dtype == torch.float64
+        assert {part.dtype for part in form(*args, 2, log_g, state=narrow)[1]} == {torch.float64}
     output = one_chunk_form(*args, 2, log_g)
     assert_close(output, exact.output.to(args[2].dtype), rtol=1e-6, atol=1e-6)
 
@@ -856,9 +868,14 @@ def test_an_infinite_value_is_infinite_in_the_output_and_in_the_state():
 def test_a_single_number_is_a_sequence():
     one = torch.full((1, 1, 1, 1), 3.0)
     for form in (attention_form, recurrence.fused_form):
-        assert form(one, one, 5 * one, 2).output.item() == pytest.approx(15)
+        attended = form(one, one, 5 * one, 2)
+        assert attended.output.item() == pytest.approx(15)
+        assert attended.log_normaliser.exp().item() == pytest.approx(81)
     for form in (recurrent_form, chunked_form):
-        assert form(one, one, 5 * one, 2)[0].output.item() == 15
+        attended, state = form(one, one, 5 * one, 2)
+        assert attended.output.item() == 15
+        assert attended.log_normaliser.exp().item() == pytest.approx(81)
+        assert (state.Z.item(), state.S.item()) == (9, 135)
     assert one_chunk_form(one, one, 5 * one, 2).item() == 15
 
 
@@ -884,6 +901,18 @@ def test_decays_of_a_chunk_have_the_values_dtype():
         inside = _chunks_cpu._gated(torch.ones(1, 6, 6), sums, first, square, slice(0, 6))
         assert inside.dtype == torch.float32
         assert (inside == 1).all() == (log_g is smooth)
+    there = [t.to("meta") for t in (torch.ones(1, 6, 6), sums, first)]
+    assert _chunks_cpu._gated(*there, square, slice(0, 6)).device == there[0].device
+
+
+def test_a_long_chunk_is_cut_into_four_and_squares_of_pairs_stay_in_the_cache():
+    q, heads = torch.zeros(9, 2, 1000), slice(0, 9)
+    for chunk, rows in ((100, [100]), (400, [128, 128, 128, 16]), (1000, 4 * [250])):
+        parts = _chunks_cpu._Square(heads, slice(0, chunk), True).parts(chunk)
+        assert [part.stop - part.start for part in parts] == rows
+    for chunk, together in ((100, 9), (250, 4), (1000, 2)):  # 2**17 pairs, of two heads at least
+        squares = list(_chunks_cpu._Sides.of(None, None, q, chunk).squares(q, chunk))
+        assert squares[0].heads == slice(0, together)
 
 
 def test_blocks_of_monomials_stay_in_the_cache_and_fill_a_gpu():
@@ -1172,6 +1201,7 @@ def test_a_layer_without_options_is_as_documented():  # CS-N
     assert_close(layer.frequencies, document_frequencies(8, 65536.0), rtol=0, atol=0)
     for made in (layer, SympowEncoding(16, 2, document_frequencies(8, 64))):  # constants are not saved
         assert not [name for name in made.state_dict() if "frequencies" in name]
+    assert [name for name, _ in made.named_parameters()] == ["W_gamma.weight"]
 
 
 def test_a_state_that_does_not_fit_is_told_by_its_part():
@@ -1252,6 +1282,21 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     assert_close(layer(changed, placed)[:, :-1], layer(x, placed)[:, :-1])
 
 
+def test_a_gate_that_shuts_hides_what_came_before_it_from_later_queries_of_its_head():  # CS-gate, CS-FUSED
+    encoding, x = SympowEncoding(8, 2, document_frequencies(4, 64)), torch.randn(1, 6, 8)
+    with torch.no_grad():
+        encoding.W_gamma.weight[0] = torch.eye(8)[0]
+    x[..., 0] = torch.tensor([0.0, 0.0, 0.0, -2e4, 0.0, 0.0])
+    positions = torch.arange(6.0)[:, None]
+    late = encoding.place(positions[2:], positions)
+    bias = late.log_gate(x)[0]
+    seen = torch.ones(2, 6, 6, dtype=torch.bool).tril()
+    seen[0, 3:, :3] = False
+    assert torch.equal(bias > float("-inf"), seen[:, 2:])
+    head, i, j = torch.meshgrid(torch.arange(2), torch.arange(4), torch.arange(6), indexing="ij")
+    assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias, rtol=1e-5, atol=1e-6)
+
+
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 
@@ -1316,8 +1361,12 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: recurrence.memory_length(0.0), "gate"),
         (lambda: attention_form(*(torch.ones(2, 0, 3, 4),) * 3, 2), "q"),
         (lambda: SympowAttention(16, 4, key_heads=3), "key_heads"),
+        (lambda: SympowAttention(16, 4, key_heads=0), "key_heads"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 4, dtype=torch.bool)), "mask"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 3)), "mask"),
+        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 1, 3, 3, dtype=torch.bool)), "mask"),
+        (lambda: chunked_form(*bad(), state=empty_state(torch.ones(2, 2, 3, 4), torch.ones(2, 2, 3, 5), 2)), "state"),
+        (lambda: read_state(STATE._replace(Z=STATE.Z.long()), torch.ones(2, 2, 3, 4), 2), "state"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), starts=torch.zeros(3, 3, dtype=torch.bool)), "starts"),
         (lambda: GATED.place(torch.arange(2.0), torch.arange(6.0)), "positions"),
         (lambda: GATED.place(torch.arange(6.0), torch.arange(2.0)), "positions"),

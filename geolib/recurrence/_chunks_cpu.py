@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -139,18 +139,20 @@ class _Square(NamedTuple):
 
 
 class _Sides(NamedTuple):
-    """What multiplies rows and columns of the squares of slow heads, (heads, 1, tokens), and which chunks are slow."""
+    """Which chunks of a head are slow, and what multiplies rows and columns of their squares, (heads, 1, tokens).
+
+    Without gates no head is told of, so that all are slow, and nothing multiplies.
+    """
 
     slow: list[list[bool]]
-    row: Tensor
-    column: Tensor
+    row: Tensor | None
+    column: Tensor | None
 
     @classmethod
     def of(cls, sums: Tensor | None, first: Tensor | None, q: Tensor, chunk: int) -> _Sides:
-        """Decay before a chunk's end over that from its start; nothing without gates."""
+        """Decay before a chunk's end over that from its start."""
         if sums is None or first is None:
-            one = q.new_ones(1, 1, 1)
-            return cls([[True] * -(-q.shape[2] // chunk)] * q.shape[0], one, one)
+            return cls([], None, None)
         begins = torch.arange(0, q.shape[2], chunk, device=q.device)
         ends = (begins + chunk - 1).clamp(max=q.shape[2] - 1)
         last = sums[:, ends]
@@ -162,7 +164,7 @@ class _Sides(NamedTuple):
 
     def squares(self, q: Tensor, chunk: int) -> Iterator[_Square]:
         """All chunks of all heads, a few heads at a time."""
-        size = max(2, 2**17 // (min(max(NARROW, -(-chunk // PARTS)), chunk) * chunk))  # more where chunks are short
+        size = max(2, 2**17 // (min(NARROW, chunk) * chunk))  # more where chunks are short
         for index, tokens in enumerate(_chunks(q, chunk)):
             for start in range(0, q.shape[0], size):
                 heads = slice(start, min(start + size, q.shape[0]))
@@ -193,15 +195,14 @@ def _within(
 ) -> Tensor:
     """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; pairs are made again in the backward pass."""
     out, sides = torch.empty_like(v), _Sides.of(sums, first, q, chunk)
-    gated = sums is not None
-    written = v * sides.column if gated else v
+    written = v if sides.column is None else v * sides.column
     with full_precision(q.device):
         for square in sides.squares(q, chunk):
             values = written if square.slow else v
             for part in square.parts(chunk):
                 score, rows, columns = _score(q, k, square, part)
                 out[rows] = values[columns] @ _gated(power_of(score, power), sums, first, square, part).mT
-            if gated and square.slow:
+            if sides.row is not None and square.slow:
                 out[square.place] *= sides.row[square.place]
     return out
 
@@ -211,8 +212,9 @@ def _within_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The derivatives by queries, keys and values."""
     dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    sides, gated = _Sides.of(sums, first, q, chunk), sums is not None
-    written, weighed = (v * sides.column, grad * sides.row) if gated else (v, grad)
+    sides = _Sides.of(sums, first, q, chunk)
+    written = v if sides.column is None else v * sides.column
+    weighed = grad if sides.row is None else grad * sides.row
     with full_precision(q.device):
         for square in sides.squares(q, chunk):
             values, given = (written, weighed) if square.slow else (v, grad)
@@ -224,7 +226,7 @@ def _within_backward(
                 dq[rows] = k[columns] @ dscore.mT
                 dk[columns] += q[rows] @ dscore
                 dv[columns] += g @ lower.mul_(score)
-            if gated and square.slow:
+            if sides.column is not None and square.slow:
                 dv[square.place] *= sides.column[square.place]
     return dq, dk, dv
 
@@ -410,26 +412,23 @@ def _trace(dim: int, power: int) -> Tensor:
     return rows
 
 
-def _by_heads(operator: Any) -> None:
+def _by_heads(operator: Any, info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
     """What is mapped over joins the heads, the first dimension of every tensor that the operator takes and gives."""
 
-    def rule(info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        def joined(x: Any, place: int | None) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
-            return x.flatten(0, 1)
+    def joined(x: Any, place: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
+        return x.flatten(0, 1)
 
-        out = operator(*(joined(x, place) for x, place in zip(args, places)))
-        if isinstance(out, Tensor):
-            return out.unflatten(0, (info.batch_size, -1)), 0
-        return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
-
-    operator.register_vmap(rule)
+    out = operator(*(joined(x, place) for x, place in zip(args, places)))
+    if isinstance(out, Tensor):
+        return out.unflatten(0, (info.batch_size, -1)), 0
+    return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
 
 
 for _operator in (within_chunks, within_chunks_backward, through_state, through_state_backward):
-    _by_heads(_operator)
+    _operator.register_vmap(partial(_by_heads, _operator))
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "geolib::within_chunks": _within,

@@ -36,7 +36,8 @@ def attend_on_gpu(
     gates = None if log_gates is None else gate_sums(_cut(log_gates[..., None], chunk).squeeze(-1))
     near_q, near_k = (t.to(products) for t in ((q, k) if gates is None else following(q, k, gates.sums, power)))
     q, k, v = (t.to(products) for t in (q, k, v))
-    from_start, to_end, ends = (t.to(dtype) if i < 2 else t for i, t in enumerate(_sides(gates, q)))
+    from_start, to_end, ends = _sides(gates, q)
+    from_start, to_end = from_start.to(dtype), to_end.to(dtype)
     written = (v * to_end[..., None]).to(products)
     decays = _between(ends, dtype)
     near = None if gates is None else GateSums(gates.sums.detach(), gates.first)
@@ -62,7 +63,7 @@ def attend_on_gpu(
 def _sides(gates: GateSums | None, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What gates keep from the chunk's start to a token and from there to its end; log of what a whole chunk keeps."""
     if gates is None:
-        one = q.new_ones(q.shape[:3], dtype=torch.float64)
+        one = q.new_ones(q.shape[:3])
         return one, one, torch.zeros_like(one[..., 0])
     (sums, first), lost = gates, float("-inf")
     index = torch.arange(sums.shape[-1], device=sums.device)

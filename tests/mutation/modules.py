@@ -57,7 +57,10 @@ MODULES = {
     "records": of_the_lab("records", "files", tests=("test_lab_records", "test_data_laws")),
     "recurrence": Module(
         ("geolib/recurrence/*.py",),
-        ("test_recurrence", "test_chunks", "test_fused", "test_forgetting", "test_power_scores"),
+        (
+            *("test_recurrence", "test_resets", "test_chunks", "test_kernels"),
+            *("test_fused", "test_forgetting", "test_power_scores"),
+        ),
     ),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
     "runner": of_the_lab("runner", tests=("test_runner", "test_lab", "test_spread", "test_engine")),
