@@ -611,7 +611,7 @@ def test_provenance_says_which_seeds_and_where_one_stands_alone():
     assert notes({}) == ["None of the 12 runs is recorded yet."]
     assert notes(two) == ["10 of 12 runs not run yet.", "± is over the seeds [0, 1].", "Ran on a device (float32)."]
     assert notes(two | one)[1] == "± is over the seeds [0, 1], and a number without it is one seed's."
-    assert notes(one)[1] == "± is over the seeds [0]."
+    assert notes(one)[1] == "One seed, [0], so no ±."
     a, b = small_records(two)
     uneven = provenance(SMALL, "cpu", {("none", "digits"): [a, b], ("rope", "digits"): [a, b, b]})
     assert uneven[1] == "± is over the seeds [0, 1]."

@@ -63,7 +63,8 @@ def provenance(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     runs = [record for group in cells.values() for record in group]
     seeds = sorted({record.config.seed for record in runs})
     alone = ", and a number without it is one seed's" if {1} < {len(group) for group in cells.values()} else ""
-    notes = [f"± is over the seeds {seeds}{alone}."] if runs else []
+    spread = f"± is over the seeds {seeds}{alone}." if len(seeds) > 1 else f"One seed, {seeds}, so no ±."
+    notes = [spread] if runs else []
     notes += [f"Ran on {device}." for device in devices_of(cells)]
     return [to_come(experiment, scale, cells), *notes]
 
