@@ -93,6 +93,8 @@ def test_all_that_weights_are_asked_for_values_are_added_up_by():  # CS-att
         assert_close(placed.attend(q, k, v, **options), placed.weights(q, k, **options) @ v)
         assert not torch.allclose(placed.attend(q, k, v, **options), placed.attend(q, k, v))
     assert_close(placed.attend(q, k, v, scale=0.3), placed.attend(q, k, v))
+    gate = normal(4, 4)
+    assert_close(placed.attend(q, k, v, gate, True), placed.attend(q, k, v, log_gate=gate, causal=True))
 
 
 def test_the_base_classs_weights_are_softmaxs():  # RF-19

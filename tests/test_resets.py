@@ -145,6 +145,16 @@ def test_a_nan_ends_with_its_document(name, at, end):
     assert output[0, 0, end:].isfinite().all()
 
 
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_state_is_not_read_from_where_a_document_begins(at):  # CS-rec
+    q, k, v, gates, turns = (t.detach() for t in inputs(tokens=8))
+    state = recurrent_form(k, k, v, 2)[1]
+    found = read_state(state, q, 2, gates.index_fill(-1, torch.tensor(at), float("-inf")), turns)
+    assert (found.log_normaliser[..., at:] == float("-inf")).all()
+    assert not found.output[:, :, at:].any()
+    assert_close(found.output[:, :, :at], read_state(state, q, 2, gates, turns).output[:, :, :at])
+
+
 def test_parts_and_steps_know_resets():  # CS-rec, CS-3
     q, k, v, gates, turns = (t.detach() for t in inputs(tokens=8))
     gates[..., 5] = float("-inf")
@@ -354,6 +364,8 @@ def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
     gates[:, 0, 127] = RESET  # the last token of a chunk
     assert fewest_keys(200, 64, gates) == 1
     gates[:, 0, 127] = 0
+    first = torch.zeros(1, 1, 200).index_fill(-1, torch.tensor(192), RESET)  # of the last chunk, which has eight tokens
+    assert fewest_keys(200, 64, first) == 8
     with torch.device("meta"):  # where new tensors stand by themselves
         assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(8)))
 
