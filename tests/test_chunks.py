@@ -1,6 +1,7 @@
 """The chunked form as large products, for GPUs: on the CPU against the other forms; on a GPU where there is one."""
 
 import contextlib
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from geolib.recurrence import (
     chunked_form,
     chunks,
     conformal_step,
+    empty_state,
     forms,
     read_state,
     recurrent_form,
@@ -378,6 +380,19 @@ def test_every_product_keeps_full_precision(monkeypatch, large_products):
         with Products() as products:
             run()
         assert products.seen > 0 or run.__code__.co_names[0] == "chunked_form"  # there an operator hides them
+
+
+@pytest.mark.parametrize("chunk", [5, 23])
+def test_a_state_of_zeros_has_its_derivative(chunk):  # CS-rec, CS-chunk
+    args = inputs(dim=6)
+    zeros = empty_state(args[1], args[2], 2)
+    zeros = zeros._replace(S=zeros.S.requires_grad_(), Z=zeros.Z.requires_grad_(), exponent=None)
+    found = []
+    for form in (partial(chunked_form, chunk=chunk), recurrent_form):
+        attended, _ = form(*args[:3], 2, *args[3:], state=zeros)
+        found.append(torch.autograd.grad(attended.output.sin().sum(), (zeros.S, zeros.Z)))
+    assert found[1][0].abs().max() > 0.01
+    assert_close(found[0], found[1])
 
 
 # On a GPU -----------------------------------------------------------------------------------------------------------

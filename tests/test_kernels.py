@@ -123,6 +123,10 @@ def test_what_the_kernels_do_not_take_goes_by_large_products(monkeypatch):
     assert not any("power" in name for name in counting.operations)
     taken = torch.func.vmap(lambda t: chunked_with(by_kernels, t, t, t, 2, chunk=4)[0].output)(q[None])
     assert_close(taken[0], attention_form(q, q, q, 2).output, rtol=1e-4, atol=1e-5)
+    with monkeypatch.context() as without:
+        without.setenv("TRITON_INTERPRET", "1")
+        without.setattr(chunks, "TRITON", False)
+        assert "kernels" not in by_kernels(q, q, q, torch.float32).keywords
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     wide = torch.empty(1, 1, 9, chunks.WIDEST + 1, dtype=torch.bfloat16)

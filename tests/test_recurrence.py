@@ -1204,11 +1204,26 @@ def test_a_layer_without_options_is_as_documented():  # CS-N
     assert [name for name, _ in made.named_parameters()] == ["W_gamma.weight"]
 
 
+@pytest.mark.parametrize("mapped", [(0, None), (None, 0)])
+def test_positions_that_may_not_be_read_are_taken_as_they_come(mapped):
+    positions = [torch.arange(4.0, 6.0), torch.arange(6.0)]
+    given = [torch.stack([t, t]) if where == 0 else t for t, where in zip(positions, mapped)]
+    turn = lambda *args: GATED.place(*args).to_reference(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 6, 8))[0]  # noqa: E731
+    assert_close(torch.vmap(turn, mapped)(*given), torch.stack([turn(*positions)] * 2))
+
+
 def test_a_state_that_does_not_fit_is_told_by_its_part():
     wide = empty_state(torch.ones(2, 2, 3, 6), torch.ones(2, 2, 3, 3), 2)
     for state, part in ((wide, "Z"), (STATE._replace(mu=wide.mu), "mu")):
         with pytest.raises(ValueError, match=f"^state: got {part} of shape"):
             read_state(state, torch.ones(2, 2, 3, 4), 2)
+
+
+def test_the_layer_goes_on_from_a_state_without_a_unit_and_says_what_it_is():  # CS-rec
+    layer, x = SympowAttention(16, 4, key_heads=2, chunk=3), torch.randn(1, 7, 16)
+    assert "heads=4, key_heads=2, power=2, gate_bias=" in repr(layer)
+    state = layer(x[:, :5])[1]
+    assert_close(layer(x[:, 5:], state._replace(exponent=None))[0], layer(x[:, 5:], state)[0])
 
 
 def test_layer_is_the_conformal_score_of_its_projections():  # CS-conf, CS-gate, CS-beta, CS-rec
@@ -1360,6 +1375,7 @@ def test_bad_arguments_of_the_forms_are_named(form, named, came):
         (lambda: recurrence.memory_length(1.0), "gate"),
         (lambda: recurrence.memory_length(0.0), "gate"),
         (lambda: attention_form(*(torch.ones(2, 0, 3, 4),) * 3, 2), "q"),
+        (lambda: attention_form(*(torch.ones(2, 2, 3, 0),) * 3, 2), "q"),
         (lambda: SympowAttention(16, 4, key_heads=3), "key_heads"),
         (lambda: SympowAttention(16, 4, key_heads=0), "key_heads"),
         (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 4, dtype=torch.bool)), "mask"),

@@ -398,6 +398,25 @@ def test_forms_and_their_derivatives_may_be_mapped_over_one_argument(name, which
         assert_close(ours, torch.stack(wanted))
 
 
+@pytest.mark.parametrize("name", ["recurrent", "chunks of 4", "one chunk"])
+def test_a_derivative_goes_through_a_map(name):
+    args = [torch.stack([t.detach(), t.detach().flip(1)]) for t in inputs(batch=1, tokens=9)]
+    loss = lambda *args: FORMS[name](*args[:3], 2, *args[3:]).sin().sum()  # noqa: E731
+    of_all = lambda *args: torch.vmap(loss)(*args).sum()  # noqa: E731
+    places = (0, 1, 2, 3, 4)
+    each = [torch.func.grad(loss, argnums=places)(*one) for one in zip(*args)]
+    wanted = [torch.stack(found) for found in zip(*each)]
+    assert_close(list(torch.func.grad(of_all, argnums=places)(*args)), wanted)
+    there = [t.requires_grad_() for t in args]
+    assert_close(list(torch.autograd.grad(of_all(*there), there)), wanted)
+
+
+def test_gates_that_may_not_be_read_leave_the_dtype_to_the_lengths():
+    q, k, v, gates, _ = (torch.stack([t.detach(), t.detach().flip(1)]) for t in inputs(tokens=70))
+    run = lambda *args: chunked_form(*args[:3], 4, args[3], chunk=16)[0].output  # noqa: E731
+    assert_close(torch.vmap(run)(q, k, v, gates), torch.stack([run(*one) for one in zip(q, k, v, gates)]))
+
+
 def test_the_layer_has_a_gradient_for_every_sample():
     layer, x = SympowAttention(16, 4, chunk=4).double(), torch.randn(3, 9, 16).double()
     loss = lambda x: layer(x[None])[0].sin().sum()  # noqa: E731

@@ -36,8 +36,7 @@ def attend_on_cpu(
     columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
     root = monomials(dim, power, q.device).weight.sqrt().to(q.dtype)
     layout = _layout(dim, power)
-    counts = (layout.weight > 0).to(q)
-    begin = (start.flatten(0, 1) / root)[..., layout.monomial] * counts
+    begin = (start.flatten(0, 1) / root)[..., layout.monomial]  # those that stand there twice have weight 0
     inside = _WithinChunks.apply(*columns, decay.sums, decay.first, power, chunk)
     through = (*columns[:2], columns[2] * decay.to_end, decay.whole, begin)
     older, last, bound, _ = _ThroughState.apply(*through, power, chunk, _recorded(*through))

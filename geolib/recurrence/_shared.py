@@ -83,7 +83,7 @@ def fewest_keys(tokens: int, chunk: int, log_gates: Tensor | None) -> float:
     """
     if chunk < FEW or log_gates is None or not readable(log_gates):
         return min(chunk, tokens)
-    count, fewest = torch.zeros_like(log_gates[..., 0], dtype=torch.float64), float(tokens)
+    count, fewest = log_gates.new_zeros(()), float(tokens)
     for gates in log_gates.detach().split(chunk, -1):
         sums, first = gate_sums(gates)
         hidden = torch.arange(gates.shape[-1], device=gates.device) < first[..., -1:]

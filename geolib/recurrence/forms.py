@@ -95,8 +95,6 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
     Source: CS-FUSED.
     """
     check_forms(q, k, v, power, log_gates, None)
-    if q.numel() == 0:
-        return nothing(q, k, v).output
     q, k, v, *gates = as_widest(q, k, v, *(() if log_gates is None else (log_gates,)))
     modify = score_modifier(power, *gates)
     batch, head, i, j = (
