@@ -1,6 +1,7 @@
 """The chapters' files: what a reader of a notebook may rely on. The book's build runs them; these tests only read."""
 
 import ast
+import importlib
 import importlib.util
 import json
 import re
@@ -61,6 +62,21 @@ def imports(text):
     return found
 
 
+def taken_from_the_library(text):
+    """The modules of the library that a cell imports, each with the names that it takes."""
+    for node in ast.walk(ast.parse(without_magics(text))):
+        if isinstance(node, ast.Import):
+            yield from ((name.name, []) for name in node.names if name.name.startswith("geolib"))
+        elif isinstance(node, ast.ImportFrom) and node.module.startswith("geolib"):
+            yield node.module, [name.name for name in node.names]
+
+
+def lacks(module, name):
+    """Whether a module has neither that name nor a module of that name inside."""
+    inside = hasattr(module, "__path__") and importlib.util.find_spec(f"{module.__name__}.{name}")
+    return not (hasattr(module, name) or inside)
+
+
 def code_cells(path):
     """A notebook's code cells, without the set-up."""
     return [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
@@ -118,6 +134,13 @@ def test_the_set_up_touches_neither_torch_nor_numpy():
 @every
 def test_a_cell_imports_only_what_readers_have(path):
     assert wrong(path, lambda cell: imports(source(cell)) <= ALLOWED) == []
+
+
+@every
+def test_the_library_has_what_cells_import(path):
+    taken = [each for cell in code_cells(path) for each in taken_from_the_library(source(cell))]
+    modules = {name: importlib.import_module(name) for name, _ in taken}
+    assert [f"{module}: {name}" for module, names in taken for name in names if lacks(modules[module], name)] == []
 
 
 @every
