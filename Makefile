@@ -27,7 +27,7 @@ MUTANTS_READY := $(VENV)/mutants.stamp
 endif
 
 # As many workers as processors; tests/conftest.py says which tests stay together.
-SIDE_BY_SIDE := -n auto --dist loadgroup
+SIDE_BY_SIDE := -n auto
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

@@ -5,6 +5,7 @@ The browser is $CHROMIUM, or chromium, chromium-browser or google-chrome on the 
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -25,15 +26,31 @@ if "GEOLIB_REFUSALS" in os.environ:
 refusals.watch()
 
 
+def stays_with(nodeid):
+    """What a test's neighbours have in common: a page of the site, or else its file."""
+    page = re.search(r"\[([\w/]+\.html)", nodeid)
+    return page[1] if page else nodeid.partition("::")[0]
+
+
 def pytest_collection_modifyitems(items):
-    """Keep together, on one worker and one after another, a page's tests on the site, and otherwise a file's tests."""
+    """One after another: a page's tests on the site, and otherwise a file's tests."""
     first = {}
     for place, item in enumerate(items):
-        page = getattr(item, "callspec", None) and item.callspec.params.get("name")
-        item.together = page if item.get_closest_marker("site") and page else item.path.name
-        item.add_marker(pytest.mark.xdist_group(item.together))
-        first.setdefault(item.together, place)
-    items.sort(key=lambda item: first[item.together])
+        first.setdefault(stays_with(item.nodeid), place)
+    items.sort(key=lambda item: first[stays_with(item.nodeid)])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """On one worker, too, so that what they share is made once; on the site what has no page goes by itself."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            own = stays_with(nodeid)
+            return nodeid if config.option.markexpr == "site" and not own.endswith(".html") else own
+
+    return Together(config, log)
 
 
 @pytest.fixture

@@ -1,0 +1,21 @@
+"""Which tests stay on one worker: those of a file and, on the site, those of a page."""
+
+import os
+
+import pytest
+from conftest import stays_with
+
+came = []
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="needs workers")
+@pytest.mark.parametrize("turn", range(4))
+def test_a_files_tests_share_a_worker(turn):
+    came.append(turn)
+    assert came == list(range(turn + 1))
+
+
+def test_a_pages_tests_stay_together_whatever_their_file():
+    page = "chapters/04_transport.html"
+    assert {stays_with(f"tests/test_site.py::test_{it}") for it in (f"a[{page}]", f"b[{page}-390]")} == {page}
+    assert stays_with("tests/test_lie.py::test_exp[so(3).html]") == "tests/test_lie.py"
