@@ -71,7 +71,8 @@ def chunked_form(
     stored beside the inputs is one state for each chunk. On a CPU chunks follow one another and their numbers stay in
     the cache; it is differentiable once, and ``torch.compile`` leaves it as it is. On a GPU a few large products do
     all chunks at once, in one graph; when queries, keys and values are bfloat16, so are the factors of the products,
-    which add up in float32. With ``GEOLIB_KERNELS=1`` in the environment kernels do these at p = 2, see ``by_kernels``.
+    which add up in float32; ``torch.func.grad`` raises RuntimeError there. With ``GEOLIB_KERNELS=1`` in the environment
+    kernels do these at p = 2, see ``by_kernels``.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
@@ -169,6 +170,8 @@ def by_chunks(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
 
 def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
     """All chunks at once, for a GPU; with factors in bfloat16 where queries, keys and values are; for ``chunked_with``.
+
+    ``torch.vmap`` takes it and autograd derives it; under ``torch.func.grad`` its products raise RuntimeError.
 
     >>> q = torch.ones(1, 1, 2, 2, dtype=torch.bfloat16)
     >>> chunked_with(by_large_products, q, q, q, 2)[0].output.flatten()
