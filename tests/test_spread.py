@@ -1,5 +1,6 @@
 """Runs spread over processes that share one folder: locks, takeovers, and four processes, one of them killed."""
 
+import contextlib
 import errno
 import fcntl
 import multiprocessing
@@ -184,8 +185,10 @@ def prepare(folder, data):
 
 def begun_by(process, folder):
     """The run that a process has locked and keeps a checkpoint of, or None."""
-    opened = Path(f"/proc/{process.pid}/fd")
-    held = [Path(os.readlink(each)) for each in opened.iterdir() if os.path.lexists(each)]
+    held = []
+    for each in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            held.append(Path(os.readlink(each)))
     mine = [path for path in held if path.suffix == ".lock" and path.parent == folder]
     return next((path.stem for path in mine if path.with_suffix(".pt").is_file() and is_locked(path)), None)
 
