@@ -370,20 +370,25 @@ def press_an_arrow(page, slider):
     page.keyboard.press("ArrowRight" if float(slider.input_value()) < (low + high) / 2 else "ArrowLeft")
 
 
-def press_on_its_far_side(page, slider):
-    """Click a slider near the end that is farther from its value."""
+def far_side(slider):
+    """Where on a slider it is near the end that is farther from its value."""
     low, high = (float(slider.get_attribute(end) or default) for end, default in (("min", 0), ("max", 100)))
     box = slider.bounding_box()
     share = 0.9 if float(slider.input_value()) < (low + high) / 2 else 0.1
-    page.mouse.click(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+    return {"x": share * box["width"], "y": box["height"] / 2}
+
+
+def press_on_its_far_side(page, slider):
+    """Click a slider near the end that is farther from its value."""
+    slider.click(position=far_side(slider))
 
 
 def tap_its_far_side(page, slider):
     """The same with a finger."""
-    low, high = (float(slider.get_attribute(end) or default) for end, default in (("min", 0), ("max", 100)))
+    place = far_side(slider)
+    slider.click(trial=True, position=place)  # waits until it lies still, and does not click
     box = slider.bounding_box()
-    share = 0.9 if float(slider.input_value()) < (low + high) / 2 else 0.1
-    point = {"x": box["x"] + share * box["width"], "y": box["y"] + box["height"] / 2}
+    point = {axis: box[axis] + place[axis] for axis in "xy"}
     touch = page.context.new_cdp_session(page)
     touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
