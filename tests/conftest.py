@@ -27,7 +27,7 @@ refusals.watch()
 
 
 def stays_with(nodeid):
-    """What a test's neighbours have in common: a page of the site, or else its file."""
+    """What a test shares with its neighbours: a page of the site, or else its file."""
     page = re.search(r"\[([\w/]+\.html)", nodeid)
     return page[1] if page else nodeid.partition("::")[0]
 
@@ -42,13 +42,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """On one worker, too, so that what they share is made once; on the site what has no page goes by itself."""
+    """A file's tests on one worker, so that what they share is made once; the site's on either, which is faster."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            own = stays_with(nodeid)
-            return nodeid if config.option.markexpr == "site" and not own.endswith(".html") else own
+            return nodeid if config.option.markexpr == "site" else nodeid.partition("::")[0]
 
     return Together(config, log)
 

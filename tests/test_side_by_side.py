@@ -1,4 +1,4 @@
-"""Which tests stay on one worker: those of a file and, on the site, those of a page."""
+"""Which tests follow one another, and which share a worker."""
 
 import os
 
@@ -15,7 +15,7 @@ def test_a_files_tests_share_a_worker(turn):
     assert came == list(range(turn + 1))
 
 
-def test_a_pages_tests_stay_together_whatever_their_file():
+def test_a_pages_tests_follow_one_another():
     page = "chapters/04_transport.html"
     assert {stays_with(f"tests/test_site.py::test_{it}") for it in (f"a[{page}]", f"b[{page}-390]")} == {page}
     assert stays_with("tests/test_lie.py::test_exp[so(3).html]") == "tests/test_lie.py"
