@@ -170,6 +170,12 @@ _CPU = {
 }
 # What a computer without a GPU can do overnight: all images, the paper's depth, fewer epochs and features.
 # Narrow, so that 21 runs end in a night or two on two cores; matrix units for bfloat16 halve that.
+#
+# Settled before the second seed, for rows that have two: a difference counts as seen where its mean over the two seeds
+# is 1.6 points or more away, two standard errors by the 1.14 points by which differences at equal seeds scatter in
+# ``liere-cifar100`` at this scale (55 pairs of rows, three seeds); ``verdict`` of the mean plus and minus 1.6. So
+# locality focusing on RiemannFormer, 1.8 points at the first seed, can be seen; the paper's 1.96 for RiemannFormer over
+# RoPE can be seen or, below 0.36, not seen. With three seeds: ``verdict`` of the 95 % interval.
 _LAPTOP = {
     **STATED,
     "width": 96,
