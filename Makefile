@@ -26,8 +26,10 @@ TEST_READY := $(VENV)/test.stamp
 MUTANTS_READY := $(VENV)/mutants.stamp
 endif
 
-# As many workers as processors; tests/conftest.py says which tests stay together.
+# As many workers as processors. A file's unit tests share a worker, so that what they share is made once; the site's are
+# dealt out in runs of neighbours, done sooner than whole pages were.
 SIDE_BY_SIDE := -n auto
+A_FILE_TOGETHER := $(SIDE_BY_SIDE) --dist loadfile
 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -66,7 +68,7 @@ types: $(TEST_READY)
 
 units: $(TEST_READY)
 	@rm -rf _build/refusals
-	GEOLIB_REFUSALS=_build/refusals $(BIN)/python -m pytest -m "not site" $(SIDE_BY_SIDE)
+	GEOLIB_REFUSALS=_build/refusals $(BIN)/python -m pytest -m "not site" $(A_FILE_TOGETHER)
 	$(BIN)/python tests/refusals.py _build/refusals
 
 site: $(TEST_READY) book
@@ -90,7 +92,7 @@ pair:
 	@grep -Ev '^(torch|torchvision|sympy)==' constraints.txt > $(PAIR)/others.txt
 	$(PAIR)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check $(if $(filter newest,$(OTHERS)),,-c $(PAIR)/others.txt) \
 	  torch$(if $(filter newest,$(TORCH)),,==$(TORCH)) -e ".[test]"
-	$(PAIR)/bin/python -m pytest -m "not site" $(SIDE_BY_SIDE)
+	$(PAIR)/bin/python -m pytest -m "not site" $(A_FILE_TOGETHER)
 
 release-check:
 	@$(PYTHON) release/versions.py $(TAG)

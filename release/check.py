@@ -173,7 +173,7 @@ def run_tests(folder: Path, sdist: Path, options: argparse.Namespace) -> None:
         archive.extractall(folder / "unpacked", filter="data")
     (root,) = (folder / "unpacked").iterdir()
     python = environment(folder / "tests", *torch_of(options), f"{root}[test]")
-    command = [python, "-m", "pytest", "-m", "not site", "-n", "auto", *options.tests]
+    command = [python, "-m", "pytest", "-m", "not site", "-n", "auto", "--dist", "loadfile", *options.tests]
     print(call(command, root).splitlines()[-1], flush=True)
 
 

@@ -40,18 +40,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: first[stays_with(item.nodeid)])
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """A file's tests on one worker, so that what they share is made once; the site's on either, which is faster."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Together(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return nodeid if config.option.markexpr == "site" else nodeid.partition("::")[0]
-
-    return Together(config, log)
-
-
 @pytest.fixture
 def watch_draws(monkeypatch):
     """watch_draws(): from now on, a list of where what ``torch.randn`` draws is moved to."""
