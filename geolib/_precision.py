@@ -45,6 +45,15 @@ def _without_tf32(device: torch.device) -> Iterator[None]:
         setattr(switch, name, before)
 
 
+def wide_default() -> torch.dtype:
+    """The default dtype, or float32 where that is narrower: for constants that models in bfloat16 are built with.
+
+    >>> wide_default()
+    torch.float32
+    """
+    return torch.promote_types(torch.get_default_dtype(), torch.float32)
+
+
 class WideBuffers(nn.Module):
     """A module whose buffers hold angles, frequencies or positions, which never become narrower than float32.
 

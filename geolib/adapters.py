@@ -117,15 +117,18 @@ class HeldAttention(nn.Module):
         return x if module is None else module(x)
 
 
+def _acts_in_attention(encoding: Encoding, positions: Tensor, width: int) -> None:
+    """ValueError for an encoding that adds to embeddings."""
+    probe = torch.zeros(1, len(positions), width)
+    allowed = "one that acts in attention: it would not be asked for what it adds to embeddings"
+    require(encoding.embed(probe, positions) is probe, "encoding", type(encoding).__name__, allowed)
+
+
 def _in_vision_model(model: Any, encoding: Encoding, positions: Tensor | None) -> Any:
     """The encoding in every block of a timm model."""
     if positions is None:
         positions = grid_positions(*model.patch_embed.grid_size).long()
-    probe = torch.zeros(1, len(positions), model.embed_dim)
-    added = encoding.embed(probe, positions.cpu()) is not probe
-    require(
-        not added, "encoding", type(encoding).__name__, "one that acts in attention: the model has vectors of its own"
-    )
+    _acts_in_attention(encoding, positions.cpu(), model.embed_dim)
     at = HeldPositions(encoding, positions, model.num_prefix_tokens)
     held = [HeldAttention(block.attn, at, index) for index, block in enumerate(model.blocks)]
     for block, attention in zip(model.blocks, held):
@@ -180,6 +183,7 @@ def _attend(
 
 def _in_language_model(model: Any, inner: Any, encoding: Encoding) -> Any:
     """The encoding where a model of transformers has its rotation, by the attention interface."""
+    _acts_in_attention(encoding, torch.zeros(1, 1, dtype=torch.long), inner.config.hidden_size)
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 

@@ -375,7 +375,12 @@ def attention_weights(
         scores = (q.to(dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(dtype).mT
     if log_gate is not None:
         scores = scores + log_gate
-    weights = scores.softmax(-1) if seen is None else hidden(scores, seen).softmax(-1)
+    scores = hidden(scores, seen)
+    if log_gate is None:
+        weights = scores.softmax(-1)
+    else:  # gates and mask together may close a row that neither closes alone
+        closed = (scores == float("-inf")).all(-1, keepdim=True)
+        weights = scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)
     if mask is not None:
         weights = weights.masked_fill(~seen, 0.0)  # type: ignore[operator]
     return weights if attenuation is None else weights * attenuation

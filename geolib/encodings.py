@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_even, check_positive, readable, require
 from geolib._options import Options
-from geolib._precision import full_precision
+from geolib._precision import full_precision, wide_default
 from geolib.attention import Encoding, Placed, check_count
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.connection.compass import TRANSPORTS, Compass
@@ -837,7 +837,7 @@ class LieRE(Encoding):
         for u in unit:
             check_positive(u, "unit")
         self.width, self.layers, self._given = width, layers, unit
-        self.generators = nn.Parameter(entries)
+        self.generators = nn.Parameter(entries.clone())
         self.register_buffer("unit", torch.tensor(unit, dtype=torch.float32))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
@@ -970,7 +970,8 @@ def _rope(setting: Setting, base: float = 10000.0) -> RoPE:
 def _in_reading_order(frequencies: Tensor, setting: Setting) -> Tensor:
     """Frequencies of one axis, (pairs, 1), for a grid whose cells count in reading order, (pairs, axes)."""
     # The index of a cell is linear in its coordinates, so reading order is one more frequency matrix.
-    return frequencies * torch.tensor([float(math.prod(setting.grid[i + 1 :])) for i in range(setting.axes)])
+    cells = [float(math.prod(setting.grid[i + 1 :])) for i in range(setting.axes)]
+    return frequencies * torch.tensor(cells, dtype=frequencies.dtype)
 
 
 def _sympow_gates(setting: Setting, longest: float = 65536.0, gate_bias: float = GATE_BIAS) -> SympowEncoding:
@@ -1039,7 +1040,7 @@ def _focused(
 
 def _rope_pair(setting: Setting, turn: float = 0.5) -> RoPE:
     """One turning pair, the other features still: along each axis half as fast as along the one before."""
-    return RoPE(turn * 0.5 ** torch.arange(float(setting.axes))[None])
+    return RoPE(turn * 0.5 ** torch.arange(setting.axes, dtype=wide_default())[None])
 
 
 def _manhattan(setting: Setting, slopes: str = "rmt") -> ManhattanDecay:

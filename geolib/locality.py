@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import angle_dtype, as_widest, require
+from geolib._precision import full_precision, wide_default
 from geolib.attention import attention_weights
 from geolib.conformal import metric_root
 
@@ -146,7 +147,7 @@ def alibi_slopes(heads: int) -> Tensor:
     """
     require(heads > 0, "heads", heads, "at least one")
     power = 2 ** (heads.bit_length() - 1)
-    own, between = (2.0 ** (-8 * torch.arange(1, n + 1) / n) for n in (power, 2 * power))
+    own, between = (2.0 ** (-8 * torch.arange(1, n + 1, dtype=wide_default()) / n) for n in (power, 2 * power))
     return torch.cat([own, between[0::2][: heads - power]])
 
 
@@ -158,7 +159,7 @@ def rmt_slopes(heads: int, first: float = 2.0, span: float = 4.0) -> Tensor:
     >>> rmt_slopes(4).neg().exp().tolist()
     [0.75, 0.875, 0.9375, 0.96875]
     """
-    return -torch.log1p(-(2.0 ** (-first - span * torch.arange(heads) / heads)))
+    return -torch.log1p(-(2.0 ** (-first - span * torch.arange(heads, dtype=wide_default()) / heads)))
 
 
 MANHATTAN_SLOPES: dict[str, Callable[[int], Tensor]] = {"alibi": alibi_slopes, "rmt": rmt_slopes}
@@ -429,7 +430,8 @@ def fused_focused_attention(
         return v.to(q.dtype)
     u = u if u.dim() == 3 else u.unsqueeze(0)
     rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).expand(-1, placed)
-    y = _Focused.apply(*(x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v)), u, rate)
+    with full_precision(q.device):
+        y = _Focused.apply(*(x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v)), u, rate)
     return y.reshape(*v.shape).to(q.dtype)
 
 
@@ -464,6 +466,12 @@ class _Focused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        with full_precision(dy.device):
+            return _Focused.gradients(ctx, dy)
+
+    @staticmethod
+    def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Of q, k, v, u and rate."""
         q, k, v, u, rate, y = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated
             given = [x for x, needed in zip((q, k, v, u, rate), ctx.needs_input_grad) if needed]

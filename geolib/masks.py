@@ -34,14 +34,15 @@ def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
 def document_mask(documents: Tensor) -> Tensor:
     """Documents packed one after another: a query sees the keys of its own, (batch or 1, 1, tokens, tokens).
 
-    ``documents`` numbers the document of each token, (tokens,) or (batch, tokens). Padding is a document of its own.
+    ``documents`` numbers the document of each token, (tokens,) or (batch, tokens): a document is a stretch of equal
+    numbers. Padding is a document of its own.
 
     >>> document_mask(torch.tensor([7, 7, 9]))[0, 0]
     tensor([[ True,  True, False],
             [ True,  True, False],
             [False, False,  True]])
     """
-    ids = _rows(documents)
+    ids = _begins(_rows(documents)).cumsum(-1)
     return (ids[:, :, None] == ids[:, None, :])[:, None]
 
 

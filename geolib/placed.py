@@ -523,9 +523,10 @@ class FocusedByBlocks(Together):
         nothing = {"mask": None, "dropout": 0.0, "scale": None}
         plain = log_gate is None and not causal and nothing | options == nothing
         plain = plain and not any(is_transformed(x) for x in (q, k, v))
-        if plain and q.shape == k.shape and super().attenuation() is None:
+        plain = plain and q.dim() > 2 and q.shape == k.shape and q.shape[:-1] == v.shape[:-1]
+        if plain and super().attenuation() is None:
             check_count(len(self.u[0]), q.shape[-2], self.unplaced[0])
-            return fused_focused_attention(q, k, v, self.u[0], (2 * self.rate).rsqrt())
+            return fused_focused_attention(q, k, v, self.u[0], (2 * self.rate).rsqrt()).to(v.dtype)
         return super().attend(q, k, v, log_gate, causal, **options)
 
     least = 1024
@@ -538,8 +539,10 @@ class FocusedByBlocks(Together):
         >>> FocusedByBlocks.pays(torch.zeros(64, 2), None), FocusedByBlocks.pays(torch.zeros(1024, 2), None)
         (False, True)
         """
+        if torch.compiler.is_compiling():  # asked for, a number of tokens would become a constant of the graph
+            return False
         long = u.dim() == 2 and len(u) >= cls.least and keys is None
-        return long and not is_transformed(u) and u.device.type == "cpu" and not torch.compiler.is_compiling()
+        return long and not is_transformed(u) and u.device.type == "cpu"
 
 
 class ByLayer(Placed):

@@ -781,3 +781,11 @@ def test_a_connection_without_steps_or_cells_and_a_loop_without_nodes_are_named_
             cn.Connection(steps)
     with pytest.raises(ValueError, match=r"^loop: got no node; it must have at least one$"):
         cn.holonomy(GRID, [])
+
+
+def test_rows_of_rope_with_frequencies_of_each_head_are_that_heads():
+    speeds = torch.rand(2, 4, 1)
+    for head in range(2):
+        (row,), (wanted,) = (cn.rows_of(RoPE(x), head_dim=8, head=head) for x in (speeds, speeds[head]))
+        p, n = torch.tensor([0.3]), torch.tensor([2.0])
+        assert_close(row.bilinear_form(p, n), wanted.bilinear_form(p, n))

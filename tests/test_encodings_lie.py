@@ -408,3 +408,12 @@ def test_spherical_rope_turns_about_the_first_axis_again_for_the_fourth():
 def test_spherical_rope_needs_three_features_a_head():
     with pytest.raises(ValueError, match="heads: got 4; a head has 2 features"):
         build("spherical", width=8, heads=4, grid=(3, 3))
+
+
+def test_two_encodings_made_of_one_tensor_learn_apart():
+    entries = uniform_entries(1, 1, 1, 1, 1)
+    first, second = LieRE(entries, 2), LieRE(entries, 2)
+    with torch.no_grad():
+        first.generators.add_(1)
+    assert_close(second.generators.detach(), entries)
+    assert_close(first.generators.detach(), entries + 1)

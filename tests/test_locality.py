@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib import locality
+from geolib.encodings import build
 from geolib.rotations import grid_positions
 
 F64 = torch.float64
@@ -389,3 +390,21 @@ def test_unplaced_tokens_are_padded_whatever_stands_in_front():  # RF-22
     assert_close(padded[..., 2:, 2:], omega)
     assert padded.shape == (2, 1, 5, 5)
     assert bool((padded[..., :2, :] == 1).all() and (padded[..., :2] == 1).all())
+
+
+@pytest.mark.parametrize("tokens", [1023, 1024])
+def test_long_and_short_sequences_keep_their_digits_under_autocast_and_take_the_same_shapes(tokens):
+    """From 1,024 tokens on the form is another."""
+    encoding, p = build("lf", width=8, heads=1, grid=(tokens,), sigma=20.0), torch.arange(tokens)
+    q, k, v = (torch.randn(1, 1, tokens, 8).mul(2).requires_grad_() for _ in range(3))
+    wanted = encoding.place(p).attention(q, k, v)
+    slopes = torch.autograd.grad(wanted.square().sum(), (q, k, v))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = encoding.place(p).attention(q, k, v)
+    got = torch.autograd.grad(y.square().sum(), (q, k, v))
+    assert_close(y, wanted, atol=1e-5, rtol=1e-5)
+    assert_close(got, slopes, atol=1e-4, rtol=1e-4)
+    half = encoding.place(p).attention(q, k, v.bfloat16())
+    assert half.dtype == torch.bfloat16
+    two = encoding.place(p).attention(q, k, torch.cat([v, -v]))
+    assert_close(two, torch.cat([wanted, -wanted]), atol=1e-5, rtol=1e-5)

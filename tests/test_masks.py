@@ -252,3 +252,31 @@ def test_a_scale_reaches_the_scores():
     q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=F64)
     assert_close(Placed().attend(q, k, v, scale=0.3), (0.3 * q @ k.mT).softmax(-1) @ v)
     assert_close(Placed().weights(q, k, scale=0.3), (0.3 * q @ k.mT).softmax(-1))
+
+
+def test_a_document_whose_number_comes_again_is_another_one():
+    """As for its positions: a document is a stretch of equal numbers."""
+    documents = torch.tensor([0, 0, 1, 1, 0, 0])
+    assert torch.equal(document_mask(documents), document_mask(torch.tensor([0, 0, 1, 1, 2, 2])))
+    assert document_positions(documents)[4:].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gates_and_padding_in_front_close_a_row_together(dtype):
+    """Causal gates let padding see padding alone, and the mask hides that: zeros, and no NaN in a derivative."""
+    encoding = build("sympow-gates", width=16, heads=2, grid=(6,)).to(dtype)
+    q, k, v = (torch.randn(1, 2, 6, 8, dtype=dtype).requires_grad_() for _ in range(3))
+    x, seen = torch.randn(1, 6, 16, dtype=dtype), torch.arange(6) >= 2
+    y = encoding.place(torch.arange(6)).attention(q, k, v, x, mask=seen)
+    alone = encoding.place(torch.arange(6)[2:]).attention(*(t[:, :, 2:] for t in (q, k, v)), x[:, 2:])
+    assert not y[:, :, :2].any()
+    assert_close(y[:, :, 2:], alone, atol=2e-2, rtol=2e-2)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (q, k, v)))
+
+
+def test_a_gate_that_closes_a_row_gives_zeros_beside_a_factor():
+    q, k, v = torch.randn(3, 1, 1, 3, 4).unbind()
+    gate = torch.zeros(3, 3).index_fill(0, torch.tensor(1), float("-inf"))
+    y = attention(q, k, v, log_gate=gate, attenuation=torch.ones(3, 3))
+    assert_close(y[..., [0, 2], :], attention(q, k, v)[..., [0, 2], :])
+    assert not y[..., 1, :].any()

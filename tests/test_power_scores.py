@@ -189,3 +189,10 @@ def test_causal_queries_without_keys_are_refused():
 def test_options_that_the_wrapper_does_not_have_are_named():
     with pytest.raises(ValueError, match=r"^options: got "):
         build("none+sympow", width=8, heads=1, grid=(4,), sympow={"degree": 2})
+
+
+def test_no_keys_and_no_tokens_give_nothing():
+    placed = PowerScores(Encoding()).place(torch.arange(0))
+    assert placed.attention(*torch.randn(3, 1, 2, 0, 4).unbind()).shape == (1, 2, 0, 4)
+    q, none = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 0, 4)
+    assert not placed.attend(q, none, none).any()

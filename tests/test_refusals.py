@@ -38,7 +38,7 @@ from geolib.masks import document_mask, padding_mask, starts_of
 from geolib.placed import Carried, cis, turn_pairs
 from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
 from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
-from geolib.recurrence.layers import SympowAttention, SympowEncoding
+from geolib.recurrence.layers import PowerScores, SympowAttention, SympowEncoding
 from geolib.rotations import (
     alternating_frequencies,
     axial_frequencies,
@@ -202,6 +202,10 @@ REFUSED = {
     "gates of no input": (
         lambda: SympowEncoding(4, 1, torch.ones(2, 1)).place(PLACES[:, :1]).as_score_mod(),
         "x: got NoneType; the gates are made of the layer's input",
+    ),
+    "powers behind a token without a place": (
+        lambda: flex_attend(PowerScores(RoPE(torch.ones(2, 1))).place(torch.arange(2)), Q, Q, Q, unplaced=1),
+        "unplaced: got (1, 1); FlexAttention would leave the scores of such tokens without their power: use attend",
     ),
     "parts slowed by nothing": (lambda: ntk_by_parts(torch.ones(2, 1), 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
     "parts never trained": (lambda: ntk_by_parts(torch.ones(2, 1), 2.0, 0), f"trained: got 0; {ABOVE_0}"),

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import vision
 
 from geolib.adapters import HeldPositions, use_encoding
 from geolib.attention import Encoding
-from geolib.encodings import HalfSplit, RoPE, build
+from geolib.encodings import HalfSplit, Learned, RoPE, Sinusoidal, build
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "book" / "use-in-your-model.ipynb"
@@ -173,3 +174,11 @@ def test_each_pass_places_anew():
         encoding.raw_scale += 1.0
     assert torch.equal(held.layer(1).to_reference(q, q)[0], before)
     assert not torch.equal(held.layer(0).to_reference(q, q)[0], before)
+
+
+def test_a_language_model_refuses_what_it_would_not_ask():
+    """Vectors added to embeddings: nothing in its layers would call ``embed``."""
+    model = SimpleNamespace(rotary_emb=None, set_attn_implementation=None, config=SimpleNamespace(hidden_size=8))
+    for encoding in (Learned(8, (4,)), Sinusoidal(8)):
+        with pytest.raises(ValueError, match=f"encoding: got {type(encoding).__name__}; one that acts in attention"):
+            use_encoding(model, encoding)

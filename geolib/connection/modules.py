@@ -109,7 +109,9 @@ def _embedded_rows(method: str, learned: str, encoding: Any, reading: Reading) -
 
 
 def _rope_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:
-    return (rope_row(_filled(_read(encoding.frequencies), reading.head_dim)),)
+    frequencies = encoding.frequencies
+    per_pair = _own(frequencies, reading.head) if frequencies.dim() == 3 else _read(frequencies)
+    return (rope_row(_filled(per_pair, reading.head_dim)),)
 
 
 def _alibi_rows(encoding: Any, reading: Reading) -> tuple[Row, ...]:

@@ -319,6 +319,8 @@ class Powered(Together):
             scores = scores * (gate / self.power).exp()
         if seen is not None:
             scores = scores.masked_fill(~seen, 0.0)
+        if not scores.shape[-1]:  # no keys, no largest score
+            return scores
         # A common factor of a row cancels; this one keeps its powers from overflow and underflow.
         row = scores.detach().abs().amax(-1, keepdim=True)
         powers = power_of(scores / torch.where(row == 0, 1.0, row), self.power)
@@ -333,6 +335,8 @@ class Powered(Together):
         return add_up(nn.functional.dropout(weights, dropout) if dropout else weights, v)
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
-        """p log|score| plus the gate; a score of exactly 0 becomes -inf."""
+        """p log|score| plus the gate; a score of exactly 0 becomes -inf. ValueError behind tokens without a place."""
+        allowed = "FlexAttention would leave the scores of such tokens without their power: use attend"
+        require(self.unplaced == (0, 0), "unplaced", self.unplaced, allowed)
         power, gate = score_modifier(self.power), super().as_score_mod(x)
         return power if gate is None else lambda score, *indices: gate(power(score, *indices), *indices)
