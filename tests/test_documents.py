@@ -179,7 +179,12 @@ def test_pieces_are_spread_over_every_document(little):
     assert found.shape == (6, 101)
     whole = little.train.texts[1]
     starts = [whole.find(bytes(row.tolist())) for row in found[2:4]]
-    assert 0 <= starts[0] < starts[1] - 100
+    free = len(whole) - 101  # where the last piece could begin: the two stand at a quarter and three quarters of that
+    assert starts == [free // 4, 3 * free // 4]
+    just = Bytes(["just"], [text(3, 400)[:203]])
+    assert len(pieces(just, 100, 2)) == 2
+    with pytest.raises(LabError, match="no document has 2 pieces"):
+        pieces(Bytes(["just"], [just.texts[0][:202]]), 100, 2)
     with pytest.raises(LabError, match="no document has 2 pieces"):
         pieces(little.train, 10_000, 2)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from geolib.lab.data import turns
+from geolib.lab.data import sets, turns
 
 WAYS = {"corner": turns.corner_way, "stairs": turns.stairs_way}
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -58,3 +58,32 @@ def test_classes_are_even_and_seeds_decide():
     one, same, other = (turns.boards(5, turns.corner_way, seed=s)[0].letters for s in (0, 0, 1))
     assert (one == same).all()
     assert (one != other).any()
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 3.0])
+def test_a_tilt_counts_the_letters_between_the_marks_and_weighs_their_order(order):
+    for board in turns.boards(20, turns.corner_way, seed=7):
+        between = [board.letters[cell] for cell in board.way[1:-1]]
+        turned = Rotation.identity()
+        for letter in between:
+            turned = Rotation.from_rotvec(np.pi / 4 * np.array([letter == 2, letter == 1, 0])) * turned
+        matrix = turned.as_matrix()
+        counted = sum(letter == 1 for letter in between) - sum(letter == 2 for letter in between)
+        assert board.tilt(order) == pytest.approx(counted + order * (matrix[1, 0] - matrix[0, 1]))
+
+
+@pytest.mark.parametrize("order", [0, 0.5, 2])
+def test_a_set_of_tilts_is_labelled_by_them(order):
+    """Read back from the pictures: along the row of the first mark, then down the column of the last."""
+    data = sets.load(f"turns-{order}")
+    assert (data.name, data.classes) == (f"turns-{order}", ("below", "above"))
+    for picture, label in zip(data.x_test[:200].numpy(), data.y_test[:200]):
+        (top, left), (bottom, right) = (np.argwhere(picture[channel])[0] for channel in (2, 3))
+        way = [(top, c) for c in range(left, right + 1)] + [(r, right) for r in range(top + 1, bottom + 1)]
+        letters = np.where(picture[0] > 0, 1, np.where(picture[1] > 0, 2, 0))
+        turned, counted = Rotation.identity(), 0
+        for cell in way[1:-1]:
+            tips = np.pi / 4 * np.array([letters[cell] == 2, letters[cell] == 1, 0])
+            turned, counted = Rotation.from_rotvec(tips) * turned, counted + (0, 1, -1)[letters[cell]]
+        matrix = turned.as_matrix()
+        assert (counted + order * (matrix[1, 0] - matrix[0, 1]) > 0) == bool(label)
