@@ -47,6 +47,8 @@ class WrittenOut(torch.autograd.Function):
         # Products of two numbers of 8 bits are exact in float32, and so many of them add up without a loss that counts.
         scores = _product(q.float(), k.float().mT, scale).unflatten(0, leading)
         exact = (scores if gate is None else scores + gate).softmax(-1)
+        if gate is not None and (closed := (gate == float("-inf")).all(-1, keepdim=True)).any():
+            exact = exact.masked_fill(closed, 0.0)  # as the fused kernel: zeros, and not 0/0
         ctx.scale, ctx.gate_shape = scale, None if gate is None else gate.shape
         weights = exact.to(v.dtype)
         used = weights if omega is None else exact.mul_(omega).to(v.dtype)

@@ -274,9 +274,13 @@ def test_gates_and_padding_in_front_close_a_row_together(dtype):
     assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (q, k, v)))
 
 
-def test_a_gate_that_closes_a_row_gives_zeros_beside_a_factor():
-    q, k, v = torch.randn(3, 1, 1, 3, 4).unbind()
+@pytest.mark.parametrize("omega", [None, torch.ones(3, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gate_that_closes_a_row_gives_zeros(dtype, omega):
+    """Also in training, where a processor writes narrow numbers out."""
+    q, k, v = (torch.randn(1, 1, 3, 4, dtype=dtype).requires_grad_() for _ in range(3))
     gate = torch.zeros(3, 3).index_fill(0, torch.tensor(1), float("-inf"))
-    y = attention(q, k, v, log_gate=gate, attenuation=torch.ones(3, 3))
-    assert_close(y[..., [0, 2], :], attention(q, k, v)[..., [0, 2], :])
+    y = attention(q, k, v, log_gate=gate, attenuation=omega)
+    assert_close(y[..., [0, 2], :], attention(q, k, v)[..., [0, 2], :], atol=1e-2, rtol=1e-2)
     assert not y[..., 1, :].any()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (q, k, v)))
