@@ -549,7 +549,7 @@ def test_a_loss_or_a_weight_that_is_not_finite_is_told_with_its_step():
 @pytest.mark.parametrize("able", [False, True])
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_the_precision_is_the_configurations_else_the_options_else_what_the_device_is_good_at(monkeypatch, kind, able):
-    monkeypatch.setattr(training, "has_amx", lambda: able)
+    monkeypatch.setattr(training, "multiplies_bfloat16", lambda: able)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: able or including_emulation)
     recorded = {"float32": "float32", "bfloat16": "bf16"}
     for configured, option in product((None, *recorded), (None, "auto", *recorded)):

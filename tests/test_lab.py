@@ -769,7 +769,7 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys, monkeypatch):
 
 
 def test_pending_rests_on_records_of_the_same_experiment(record, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("geolib.lab.training.has_amx", lambda: True)
+    monkeypatch.setattr("geolib.lab.training.multiplies_bfloat16", lambda: True)
     laptop = EXPERIMENTS["riemannformer-table1"].config("laptop", "rope", "cifar10", 0)
     made = with_accuracy(record, laptop, 0.5)
     made = replace(made, experiment="riemannformer-table1", scale="laptop", precision="bf16", wall_seconds=2460.0)

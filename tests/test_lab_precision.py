@@ -35,8 +35,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_a_fixed_rule_decides_where_nothing_is_named(monkeypatch):
     options = (None, "auto", "float32", "bfloat16")
-    for amx, automatic in ((False, "float32"), (True, "bf16")):
-        monkeypatch.setattr(training, "has_amx", lambda amx=amx: amx)
+    for able, automatic in ((False, "float32"), (True, "bf16")):
+        monkeypatch.setattr(training, "multiplies_bfloat16", lambda able=able: able)
         assert [precision_of(None, p, CPU) for p in options] == ["float32", automatic, "float32", "bf16"]
     for able, usual in ((True, "bf16"), (False, "float32")):
         # A card without units for it (a T4) counts as able where emulation does, which is slow.
@@ -50,11 +50,12 @@ def test_a_fixed_rule_decides_where_nothing_is_named(monkeypatch):
         train(CONFIG, noise(), quiet=True, precision="half")
 
 
-def test_units_for_bfloat16_are_those_that_the_processor_names():
+def test_products_of_bfloat16_are_those_that_the_processor_names():
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.is_file():
         pytest.skip("not Linux")
-    assert training.has_amx() == ("amx_tile" in cpuinfo.read_text())
+    named = set(cpuinfo.read_text().split())
+    assert training.multiplies_bfloat16() == bool({"amx_tile", "avx512_bf16"} & named)
 
 
 def test_the_configuration_decides_where_it_names_a_precision():
@@ -100,14 +101,14 @@ def test_precisions_differ_little_and_repeat():
 # A run that goes on -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("amx", [False, True])
-def test_a_run_goes_on_in_the_precision_that_it_began_with(tmp_path, monkeypatch, amx):
-    own, other, recorded = ("bfloat16", "float32", "bf16") if amx else ("float32", "bfloat16", "float32")
+@pytest.mark.parametrize("able", [False, True])
+def test_a_run_goes_on_in_the_precision_that_it_began_with(tmp_path, monkeypatch, able):
+    own, other, recorded = ("bfloat16", "float32", "bf16") if able else ("float32", "bfloat16", "float32")
     undisturbed = run(CONFIG, data=noise(), quiet=True, precision=own)
-    monkeypatch.setattr(training, "has_amx", lambda: amx)
+    monkeypatch.setattr(training, "multiplies_bfloat16", lambda: able)
     with stopped_after(3, monkeypatch), pytest.raises(Stopped):
         run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision="auto")
-    monkeypatch.setattr(training, "has_amx", lambda: not amx)  # it goes on elsewhere
+    monkeypatch.setattr(training, "multiplies_bfloat16", lambda: not able)  # it goes on elsewhere
     with pytest.raises(LabError, match=f"made with precision {recorded}, not .*; delete it"):
         run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision=other)
     record = run(CONFIG, data=noise(), out=tmp_path, quiet=True, precision="auto")

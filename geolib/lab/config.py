@@ -218,8 +218,8 @@ class Options:
         The form of a step on a GPU: "eager", "captured", "compiled" (and captured), or "auto", the fastest that pays.
     precision : str or None
         Of products, where the configuration names none: "float32", "bfloat16", or "auto", which is bfloat16 on a
-        processor with AMX and on a GPU that has it, else float32. When None: float32 on a CPU, so that the records of
-        a table agree, and as "auto" on a GPU. A run that goes on keeps the precision it began with.
+        processor that multiplies in it and on a GPU that has it, else float32. When None: float32 on a CPU, so that the
+        records of a table agree, and as "auto" on a GPU. A run that goes on keeps the precision it began with.
     checkpoint : Path or None
         The run continues from this file when it is there, and keeps its state in it. With None nothing is written and
         signals are left alone.
