@@ -142,8 +142,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--precision",
         choices=("auto", *PRECISIONS),
-        help="of products, where a run names none; auto: bfloat16 where the processor multiplies in it (AMX, AVX-512 BF16), else "
-        "float32. Usual on a CPU: float32, at laptop auto; on a GPU: bfloat16",
+        help="of products, where a run names none; auto: bfloat16 where the processor multiplies in it (AMX, AVX-512 "
+        "BF16), else float32. Usual on a CPU: float32, at laptop auto; on a GPU: bfloat16",
     )
     command.add_argument("--dry-run", action="store_true", help="show the plan and what it should take; run nothing")
     command.add_argument("--again", action="store_true", help="also what has a record")
