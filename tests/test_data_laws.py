@@ -18,7 +18,7 @@ from test_experiments import record
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab import Config, LabError, analysis, load, training
 from geolib.lab.config import Options
-from geolib.lab.data import motion, sets, turns
+from geolib.lab.data import documents, motion, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import CPU as CPU_SPEED
@@ -59,7 +59,9 @@ def contents(images):
 @rendered
 def test_a_set_is_the_one_that_runs_were_recorded_with(known, name):
     records = [read(path) for path in record_files() if path.name.startswith(f"{name}-")]
-    assert {known(name).fingerprint} == {each.data["fingerprint"] for each in records if each.config.dataset == name}
+    recorded = [each.data for each in records if each.config.dataset == name]
+    for told in ("name", "source", "fingerprint"):
+        assert {getattr(known(name), told)} == {data[told] for data in recorded}
 
 
 @rendered
@@ -267,6 +269,21 @@ def test_a_window_never_leaves_its_document(length):
     part = Bytes(["one", "two"], [bytes(length), b"x" * 20])
     for document, start in windows(part, 3).tolist():
         assert start + 3 + 1 <= part.lengths[document]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 25])
+def test_of_so_many_modules_or_authors_a_tenth_and_at_least_one_is_held_out(tmp_path, monkeypatch, count):
+    for i in range(count):
+        (tmp_path / f"m{i}.py").write_text(f"# {i}\n" * documents.STDLIB_BYTES)
+    monkeypatch.setattr(documents.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
+    monkeypatch.setenv("GEOLIB_DOCUMENTS", str(tmp_path))
+    for name in ("stdlib", "documents"):
+        if count == 1:
+            with pytest.raises(LabError, match=r"stdlib: Python.s source is not here|all of it is by one author"):
+                load(name)
+        else:
+            data, held = load(name), max(1, count // 10)
+            assert (data.name, len(data.test.texts), len(data.train.texts)) == (name, held, count - held)
 
 
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():

@@ -65,14 +65,20 @@ def stand_in_torchvision(monkeypatch, tmp_path, fail=None):
 
     class CIFAR10:
         def __init__(self, root, train, download):
+            assert Path(root) == tmp_path / "cache" / "geolib"
             if fail is not None:
                 raise fail
             part = "train" if train else "test"
             self.data, self.targets = arrays[f"x_{part}"], arrays[f"y_{part}"].tolist()
             self.classes = arrays["classes"].tolist()
 
+    class CIFAR100(CIFAR10):
+        def __init__(self, root, train, download):
+            super().__init__(root, train, download)
+            self.classes.reverse()
+
     module = types.ModuleType("torchvision")
-    module.datasets = types.SimpleNamespace(CIFAR10=CIFAR10, CIFAR100=CIFAR10)
+    module.datasets = types.SimpleNamespace(CIFAR10=CIFAR10, CIFAR100=CIFAR100)
     monkeypatch.setitem(sys.modules, "torchvision", module)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return arrays
@@ -175,14 +181,27 @@ def test_download_gives_torchvisions_arrays_and_prepare_writes_them_whole(monkey
     assert "there already and is whole" in capsys.readouterr().out
 
 
+def test_each_set_of_images_is_downloaded_as_itself(monkeypatch, tmp_path):
+    words = stand_in_torchvision(monkeypatch, tmp_path)["classes"].tolist()
+    monkeypatch.delenv("GEOLIB_DATA", raising=False)
+    for name, classes in (("cifar10", words), ("cifar100", words[::-1])):
+        data = load(name)
+        assert (data.name, list(data.classes)) == (name, classes)
+
+
 @pytest.mark.parametrize(
-    "error", [OSError("<urlopen error [Errno -3] no name>"), RuntimeError("File not found\nor bad")]
+    ("error", "says"),
+    [
+        (OSError("<urlopen error [Errno -3] no name>"), "(<urlopen error [Errno -3] no name>)"),
+        (RuntimeError("File not found\nor bad"), "(File not found)"),
+        (OSError(), "(OSError)"),
+    ],
 )
-def test_no_network_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys, error):
+def test_no_network_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys, error, says):
     stand_in_torchvision(monkeypatch, tmp_path, fail=error)
     monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
     assert main(["data", "prepare", "cifar10"]) == 2
-    assert "download failed" in one_line(capsys)
+    assert f"download failed {says}" in one_line(capsys)
     assert not (tmp_path / "data").exists()
 
 
