@@ -638,7 +638,7 @@ class LocalityFocusing(Encoding):
         """The Gaussian around an encoding that is placed already."""
         positions, keys = as_places(positions, keys, self.raw_precision.shape[0])
         count, rows = self.log_sigma.shape[1], positions.shape[-2]
-        require(count in (1, rows), "positions", f"{rows} rows", f"there are {count} widths a head")
+        require(count in (1, rows), "positions", lambda: f"{rows} rows", f"there are {count} widths a head")
         u = at_both(self._whitened, positions, keys)
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
         if self.form is Attenuated and FocusedByBlocks.pays(u[0], keys):
@@ -827,10 +827,8 @@ class LieRE(Encoding):
 
     def __init__(self, entries: Tensor, width: int, *, layers: int = 1, unit: Sequence[float] | None = None):
         super().__init__()
-        came, count = tuple(entries.shape), entry_count(width)
-        require(
-            len(came) == 5 and came[-1] == count, "entries", f"shape {came}", f"(layers, heads, blocks, axes, {count})"
-        )
+        came, count = entries.shape, entry_count(width)
+        require(len(came) == 5 and came[-1] == count, "entries", came, f"(layers, heads, blocks, axes, {count})")
         require(came[0] in (1, layers), "entries", f"{came[0]} layers", f"1 or the {layers} layers of the model")
         unit = [1.0] * came[3] if unit is None else list(unit)
         require(len(unit) == came[3], "unit", unit, f"one number for each of the {came[3]} axes")

@@ -300,7 +300,7 @@ def find_rays(positions: Tensor) -> Rays:
     >>> len(find_rays(grid).primitives)  # 64 cells on 37 rays, and the origin
     38
     """
-    require(positions.dim() == 2, "positions", f"shape {tuple(positions.shape)}", "it must be (tokens, axes)")
+    require(positions.dim() == 2, "positions", positions.shape, "it must be (tokens, axes)")
     values = positions.detach().cpu().double().numpy()
     check_finite(positions.detach(), "positions")
     device, tokens = positions.device, len(values)
@@ -367,7 +367,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     (True, True)
     """
     check_square(generators, "generators")
-    require(generators.dim() >= 3, "generators", f"shape {tuple(generators.shape)}", "it must be (..., axes, b, b)")
+    require(generators.dim() >= 3, "generators", generators.shape, "it must be (..., axes, b, b)")
     check_positions(positions, generators.shape[-3])
     if readable(generators):
         check_skew(generators, "generators")
@@ -479,9 +479,8 @@ def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
     tensor([[[[-0., -1.]]]])
     """
     blocks, b = rotations.shape[-3], rotations.shape[-1]
-    came = tuple(x.shape)
     holds = x.dim() == 4 and x.shape[-1] == blocks * b
-    require(holds, "x", f"shape {came}", f"it must be (batch, heads, tokens, {blocks * b})")
+    require(holds, "x", x.shape, f"it must be (batch, heads, tokens, {blocks * b})")
     split, turn = x.unflatten(-1, (blocks, b)), rotations.to(x.dtype)
     if turn.dim() == 6:
         y = torch.einsum("zhtnj,zhtnij->zhtni", split, turn)

@@ -107,6 +107,32 @@ def test_a_model_is_one_graph(name, options):
         assert a is None or (a - b).norm() <= 1e-3 * b.norm() + 1e-6
 
 
+@pytest.mark.parametrize("name", [*METHODS, *(f"rope+{wrapper}" for wrapper in WRAPPERS)])
+def test_texts_of_all_lengths_are_two_graphs(name):
+    """The first one's, and one with a symbol for the number."""
+    if name == "compass":
+        pytest.skip("its keys are the cells of its grid: it knows no other number of tokens")
+    torch._dynamo.reset()
+    encoding, graphs = build(name, width=16, heads=2, grid=(99,)), []
+
+    def attend(q, k, v, x, positions, seen):
+        x = encoding.embed(x, positions)
+        whole = encoding.place(positions).layer(0).attention(q, k, v, x, causal=True)
+        new = encoding.place(positions[-2:], keys=positions[1:]).layer(0).behind(0, keys=1)
+        return whole, new.attention(q[:, :, -2:], k, v, x, mask=seen)
+
+    def kept(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(attend, backend=kept, fullgraph=True)
+    for tokens in (5, 6, 9, 13, 20):
+        given = *torch.randn(3, 2, 2, tokens, 8), torch.randn(2, tokens, 16), torch.arange(tokens)
+        given = *given, torch.rand(2, 1, 1, tokens) < 0.5
+        assert_close(compiled(*given), attend(*given), atol=1e-5, rtol=1e-4)
+    assert len(graphs) == 2
+
+
 @every_case
 def test_a_model_can_be_exported(name, options):
     net, images = model(name, options).eval(), torch.randn(2, 1, 8, 8)

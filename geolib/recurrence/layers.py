@@ -153,9 +153,13 @@ def _of_keys(mask: Tensor) -> Tensor:
 def _flags(flags: Tensor, name: str, batch: int, tokens: int) -> Tensor:
     """Bool (tokens,) or (batch or 1, tokens) as (batch or 1, tokens)."""
     check_tensor(flags, name)
-    came = f"{flags.dtype} of shape {tuple(flags.shape)}"
     fits = tuple(flags.shape) in ((tokens,), (1, tokens), (batch, tokens))
-    require(flags.dtype == torch.bool and fits, name, came, f"it must be bool, {(batch, tokens)} or {(tokens,)}")
+    require(
+        flags.dtype == torch.bool and fits,
+        name,
+        lambda: f"{flags.dtype} of shape {tuple(flags.shape)}",
+        lambda: f"it must be bool, {(batch, tokens)} or {(tokens,)}",
+    )
     return flags if flags.dim() == 2 else flags[None]
 
 
@@ -163,7 +167,7 @@ def _check_last(positions: Tensor, keys: Tensor) -> None:
     """Queries stand where the last keys do; on a GPU and in a graph the numbers are not read back."""
     allowed = "gates follow the order of tokens: queries must be the last of the keys"
     n = positions.shape[-2]
-    require(n <= keys.shape[-2], "positions", f"{n} for {keys.shape[-2]} keys", allowed)
+    require(n <= keys.shape[-2], "positions", lambda: f"{n} for {keys.shape[-2]} keys", allowed)
     if readable(positions) and readable(keys):
         alike = bool((positions == keys[..., keys.shape[-2] - n :, :]).all())
         require(alike, "positions", "positions that are not those of the last keys", allowed)
