@@ -399,7 +399,9 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         if is_transformed(elements) or torch.onnx.is_in_onnx_export():  # an operator is opaque to vmap, grad, jvp, ONNX
             R = _along_rays(_expm1(elements, _squarings(elements)).view(shape), rays.place, sides)
         else:
-            R, _ = _OnRays.apply(_lean_expm1(elements).view(shape), elements, rays.place, *sides)
+            E = _lean_expm1(elements).view(shape)
+            made = _OnRays.apply if E.requires_grad else _OnRays.forward  # compilers fail at what needs no gradient
+            R, _ = made(E, elements, rays.place, *sides)
         return R.view(len(rays.place), *lead, b, b)
 
 
@@ -417,6 +419,8 @@ class _OnRays(torch.autograd.Function):
     another: copies would take longer than products. A, of which E is exp(A) - I, is there for second derivatives; it is
     kept for the first ones anyway, and E is not.
     """
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(E: Tensor, A: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:

@@ -133,6 +133,17 @@ def test_texts_of_all_lengths_are_two_graphs(name):
     assert len(graphs) == 2
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_rotations_without_gradients_are_two_graphs_too(frozen):
+    torch._dynamo.reset()
+    rotations = build("liere", width=16, heads=2, grid=(99,)).requires_grad_(not frozen).rotations
+    compiled = torch.compile(rotations, backend="aot_eager", fullgraph=True)
+    with torch.set_grad_enabled(frozen), torch._dynamo.config.patch(recompile_limit=2):
+        for tokens in (5, 6, 9, 13, 20):
+            places = torch.rand(tokens, 1)
+            assert_close(compiled(places), rotations(places), atol=1e-5, rtol=1e-4)
+
+
 @every_case
 def test_a_model_can_be_exported(name, options):
     net, images = model(name, options).eval(), torch.randn(2, 1, 8, 8)
@@ -420,6 +431,18 @@ def test_whole_numbers_are_refused_by_every_method(name, place):
     tensors[place] = tensors[place].long()
     with pytest.raises(ValueError, match=f"^{'qkv'[place]}: got torch.int64; it must be floating point"):
         placed.attention(*tensors)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_samples_may_be_mapped_over_with_the_placing_inside(name):
+    method, cells = build(name, width=WIDTH, heads=HEADS, grid=GRID).double(), grid_positions(*GRID).double()
+    given = *(heads_of(3, TOKENS)[:, None].double() for _ in range(3)), torch.randn(3, 1, TOKENS, WIDTH).double()
+    mapped = torch.vmap(lambda *one: method.place(cells).attention(*one))(*given)
+    each = torch.stack([method.place(cells).attention(*one) for one in zip(*given)])
+    assert_close(mapped, each)
+    if learned := [p for p in method.parameters() if each.requires_grad]:
+        ours, theirs = (torch.autograd.grad(y.sin().sum(), learned, materialize_grads=True) for y in (mapped, each))
+        assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["alibi", "gauss", "sympow-gates", "compass"])
