@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_even, check_positive, readable, require
 from geolib._options import Options
-from geolib._precision import full_precision, wide_default
+from geolib._precision import full_precision, numbered, wide_default
 from geolib.attention import Encoding, Placed, check_count
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.connection.compass import TRANSPORTS, Compass
@@ -116,6 +116,7 @@ class Sinusoidal(Encoding):
 
     frequencies: Tensor
 
+    @numbered
     def __init__(self, width: int, axes: int = 1, base: float = 10000.0):
         super().__init__()
         self.register_buffer("frequencies", axial_frequencies(width, axes, base), persistent=False)
@@ -196,6 +197,7 @@ class RoPE(Encoding):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     @classmethod
+    @numbered
     def text(cls, head_dim: int, base: float = 10000.0) -> Self:
         """RoPE for one axis, as language models have it: ``language_frequencies`` of a head's features.
 
@@ -207,6 +209,7 @@ class RoPE(Encoding):
         return cls(language_frequencies(head_dim, base))
 
     @classmethod
+    @numbered
     def image(cls, head_dim: int, axes: int = 2, base: float = 100.0) -> Self:
         """RoPE for a grid, half of the pairs an axis: ``axial_frequencies`` of a head's features.
 
@@ -251,6 +254,7 @@ class ALiBi(Encoding):
 
     slopes: Tensor
 
+    @numbered
     def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None):
         super().__init__()
         given = alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32)
@@ -1159,6 +1163,7 @@ def _defaults(made: Callable[..., Encoding]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty and p.name != "method"}
 
 
+@numbered
 def build(
     name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int = 1, **options: Unpack[Options]
 ) -> Encoding:

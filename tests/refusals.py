@@ -49,7 +49,7 @@ def record(folder: Path) -> None:
     def require(holds, argument, came, allowed):
         if not holds:
             _refused()  # noqa: F821  put beside it below
-            _plain(holds, argument, came, allowed)
+            _plain(holds, argument, came, allowed)  # noqa: F821
 
     plain = _checks.require
     _checks.__dict__ |= {"_refused": note, "_plain": FunctionType(plain.__code__, plain.__globals__)}

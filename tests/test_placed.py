@@ -20,10 +20,12 @@ from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, at
 from geolib.encodings import (
     METHODS,
     WRAPPERS,
+    ALiBi,
     HalfSplit,
     LocalityFocusing,
     Options,
     RoPE,
+    Sinusoidal,
     build,
     options_of,
 )
@@ -44,6 +46,7 @@ from geolib.placed import (
     map_pairs,
     turn_pairs,
 )
+from geolib.recurrence import SympowAttention
 from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
 
 GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
@@ -159,8 +162,45 @@ def test_a_model_is_built_and_trained_without_numbers(name, options):
         net = model(name, options)
         net(torch.empty(2, 1, 8, 8)).sum().backward()
     assert all(p.is_meta and p.grad is not None for p in net.encoding.parameters())
-    empty = net.to_empty(device="cpu")
-    empty.load_state_dict(model(name, options).state_dict())
+
+
+@every_case
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_what_is_made_without_numbers_and_loaded_is_the_same(name, options, assign):
+    """Tables are not in a state dict: they have to come back by themselves."""
+    plain, images = model(name, options), torch.randn(2, 1, 8, 8)
+    with torch.device("meta"):
+        net = model(name, options)
+    if not assign:
+        net.bfloat16().float().to_empty(device="cpu")
+    net.load_state_dict(copy.deepcopy(plain.state_dict()), assign=assign)
+    assert torch.equal(net(images), plain(images))
+    assert torch.equal(net.double()(images.double()), plain.double()(images.double()))
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+def test_a_table_without_numbers_is_refused_and_one_with_them_stays():
+    with torch.device("meta"):
+        lost = RoPE(torch.ones(2, 1))
+        with torch.device("cpu"):
+            held = RoPE(torch.ones(2, 1))
+    assert torch.equal(held.to_empty(device="cpu").frequencies, torch.ones(2, 1))
+    for leave in (lambda: lost.load_state_dict({}, assign=True), lambda: lost.to_empty(device="cpu")):
+        with pytest.raises(ValueError, match="frequencies: got a table without numbers; a tensor of the meta device"):
+            leave()
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize(
+    "make", [RoPE.text, RoPE.image, Sinusoidal, ALiBi, lambda size: SympowAttention(size, heads=2)], ids=str
+)
+def test_what_makes_its_own_tables_remembers_them_on_the_meta_device(make):
+    with torch.device("meta"):
+        made = make(8)
+    assert all(x.is_meta for x in (*made.parameters(), *made.buffers()))
+    for got, wanted in zip(copy.deepcopy(made).to_empty(device="cpu").buffers(), make(8).buffers(), strict=True):
+        assert torch.equal(got, wanted)
 
 
 def test_the_exponential_reads_no_numbers_away_from_the_cpu():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, readable, require
-from geolib._precision import WideBuffers, without_autocast
+from geolib._precision import WideBuffers, numbered, without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
 from geolib.placed import Carried, Together, at_both, cis, counts, described, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of
@@ -57,6 +57,7 @@ class SympowAttention(WideBuffers):
 
     frequencies: Tensor
 
+    @numbered
     def __init__(
         self,
         width: int,
