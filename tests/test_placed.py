@@ -192,10 +192,10 @@ def test_a_table_without_numbers_is_refused_and_one_with_them_stays():
 
 
 @pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize(
-    "make", [RoPE.text, RoPE.image, Sinusoidal, ALiBi, lambda size: SympowAttention(size, heads=2)], ids=str
-)
-def test_what_makes_its_own_tables_remembers_them_on_the_meta_device(make):
+@pytest.mark.parametrize("name", ["text", "image", "sinusoidal", "alibi", "sympow"])
+def test_what_makes_its_own_tables_remembers_them_on_the_meta_device(name):
+    own = {"text": RoPE.text, "image": RoPE.image, "sinusoidal": Sinusoidal, "alibi": ALiBi}
+    make = own.get(name, lambda size: SympowAttention(size, heads=2))
     with torch.device("meta"):
         made = make(8)
     assert all(x.is_meta for x in (*made.parameters(), *made.buffers()))
@@ -321,6 +321,13 @@ def test_positions_in_narrow_types_are_worked_with_in_float32(name, options):
         assert torch.equal(encoding.embed(x, positions), encoding.embed(x, positions.float()))
         for a, b in zip(*(scores(encoding.place(p).layer(1), q, q, x) for p in (positions, positions.float()))):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["rope", "rope-mixed", "spherical", "alibi", "riemannformer"])
+def test_whole_positions_far_out_are_as_exact_as_those_in_float64(name):
+    encoding, far, q = build(name, width=WIDTH, heads=HEADS, grid=(9,)), torch.arange(9_991, 10_000), heads_of(1, 9)
+    whole, wide = (scores(encoding.place(p), q, q, None)[0] for p in (far, far.double()))
+    assert_close(whole, wide.to(whole.dtype), atol=1e-5, rtol=1e-5)
 
 
 def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
