@@ -922,9 +922,8 @@ class SphericalRoPE(Encoding):
 
     def rotations(self, positions: Tensor) -> Tensor:
         """The rotation of each triple, ([batch,] 1, tokens, triples, 3, 3), float32 or float64."""
-        flat = positions.flatten(0, -2)
-        dtype = angle_dtype(positions, self.frequencies) if positions.is_floating_point() else torch.float64
-        along = self.generators().to(dtype)
+        along, flat = self.generators(), positions.flatten(0, -2)
+        flat = flat if flat.is_floating_point() else flat.double()  # digits for large angles, as ``pair_angles``
         with full_precision(flat.device):
             turned, *others = (placed_rotations(flat[:, a : a + 1], along[a][:, None]) for a in range(self.axes))
             for other in others:
