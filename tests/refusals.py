@@ -52,7 +52,7 @@ def record(folder: Path) -> None:
             _plain(holds, argument, came, allowed)  # noqa: F821
 
     plain = _checks.require
-    _checks.__dict__ |= {"_refused": note, "_plain": FunctionType(plain.__code__, plain.__globals__)}
+    _checks.__dict__.update(_refused=note, _plain=FunctionType(plain.__code__, plain.__globals__))
     plain.__code__ = require.__code__  # other modules hold this very function
 
 
