@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -16,9 +17,19 @@ from geolib._package import refuse_a_mixture
 refuse_a_mixture()
 
 
-def require(holds: bool, argument: str, came: Any, allowed: str) -> None:
-    """Raise ValueError("argument: got came; allowed") unless the condition holds."""
+def require(holds: bool, argument: str, came: Any, allowed: str | Callable[[], str]) -> None:
+    """Raise ValueError("argument: got came; allowed") unless the condition holds.
+
+    Sizes come as a tensor's shape, or in a function that puts them into words: a size that is formatted becomes a
+    constant of a compiled graph, so that every other number of tokens would have to be compiled again.
+
+    >>> require(False, "x", torch.zeros(2, 3).shape, lambda: "it must be (tokens,)")
+    Traceback (most recent call last):
+    ValueError: x: got shape (2, 3); it must be (tokens,)
+    """
     if not holds:
+        came, allowed = (said() if callable(said) else said for said in (came, allowed))
+        came = f"shape {tuple(came)}" if isinstance(came, torch.Size) else came
         raise ValueError(f"{argument}: got {came}; {allowed}")
 
 
@@ -57,16 +68,14 @@ def as_floating(x: Any, argument: str) -> Tensor:
 def check_last(x: Tensor, size: int, argument: str) -> None:
     """A tensor whose last dimension has the given size."""
     check_tensor(x, argument)
-    came = tuple(x.shape)
-    require(x.dim() >= 1 and x.shape[-1] == size, argument, f"shape {came}", f"its last dimension must be {size}")
+    require(x.dim() >= 1 and x.shape[-1] == size, argument, x.shape, f"its last dimension must be {size}")
 
 
 def check_positions(positions: Tensor, axes: int) -> None:
     """Positions as (tokens, axes)."""
     check_tensor(positions, "positions")
-    came = tuple(positions.shape)
     holds = positions.dim() == 2 and positions.shape[1] == axes
-    require(holds, "positions", f"shape {came}", f"it must be (tokens, axes) with axes = {axes}")
+    require(holds, "positions", positions.shape, f"it must be (tokens, axes) with axes = {axes}")
 
 
 def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> tuple[Tensor, Tensor | None]:
@@ -85,7 +94,7 @@ def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -
             holds = x.dim() in (2, 3) and x.shape[-1] == axes
             allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
             hint = f"; for one axis and positions of each sample write {argument}[..., None]" if axes == 1 else ""
-            require(holds, argument, f"shape {tuple(x.shape)}", allowed + hint)
+            require(holds, argument, x.shape, allowed + hint)
             if not torch.compiler.is_compiling():
                 _look_at(x, argument)
     return positions, keys
@@ -155,8 +164,7 @@ def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def check_square(A: Tensor, argument: str) -> None:
     """Square matrices on the last two dimensions."""
-    came = tuple(A.shape)
-    require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, f"shape {came}", "it must be (..., n, n)")
+    require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, A.shape, "it must be (..., n, n)")
 
 
 def check_skew(A: Tensor, argument: str) -> None:

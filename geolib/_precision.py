@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype
+from geolib._checks import angle_dtype, require
+
+Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
@@ -59,13 +62,51 @@ class WideBuffers(nn.Module):
 
     ``bfloat16()``, ``half()`` and ``to(dtype)`` change the parameters alone: a frequency rounded to bfloat16 would be
     off by radians after some thousand tokens. ``double()`` and moves between devices act on buffers as on parameters.
+    Their numbers, which no state dict has, outlast ``to_empty`` and the meta device: see ``numbered``.
     """
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        before = dict(self._buffers)
+        before, numbers = dict(self._buffers), self.__dict__.setdefault("_numbers", {})
         super()._apply(fn, recurse)
         for name, x in self._buffers.items():
             wide = before[name]
-            if x is not None and wide is not None and x.is_floating_point() and x.dtype != angle_dtype(x):
+            if x is None or wide is None:
+                continue
+            if x.is_meta and not wide.is_meta:
+                numbers[name] = wide
+            elif wide.is_meta and not x.is_meta:
+                wide = self._remembered(name, wide)
+            if x.is_floating_point() and x.dtype != angle_dtype(x):
                 self._buffers[name] = wide.to(x.device, angle_dtype(x))
+            elif type(x) is Tensor and x is not wide and not wide.is_meta:
+                x.copy_(wide)  # ``to_empty`` brings no numbers
         return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *given: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, metadata, *given)
+        for name, x in self._buffers.items():
+            if metadata.get("assign_to_params_buffers") and x is not None and x.is_meta:
+                self._buffers[name] = self._remembered(name, x).to(dtype=x.dtype)
+
+    def _remembered(self, name: str, x: Tensor) -> Tensor:
+        """What a buffer on the meta device held before; ValueError where it held nothing and no state dict will."""
+        wide = self.__dict__.get("_numbers", {}).get(name, x)
+        found = not wide.is_meta or name not in self._non_persistent_buffers_set
+        allowed = 'a tensor of the meta device has none: make it, or the encoding, under torch.device("cpu")'
+        require(found, name, "a table without numbers", allowed)
+        return wide
+
+
+def numbered(make: Make) -> Make:
+    """Make an encoding on the CPU where the default device is meta, and move it there: it remembers its tables."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **named: Any) -> Any:
+        if not torch.empty(0).is_meta:
+            return make(*args, **named)
+        with torch.device("cpu"):
+            encoding = make(*args, **named)
+        (args[0] if encoding is None else encoding).to("meta")
+        return encoding
+
+    return made  # type: ignore[return-value]

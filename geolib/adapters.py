@@ -40,7 +40,7 @@ def use_encoding(model: Any, encoding: Encoding, positions: Tensor | None = None
     ------
     ValueError
         For a model of another kind, an attention of another kind inside, and an encoding that adds to embeddings: these
-        models have their own.
+        models have their own. In a pass of a language model that caps its scores, or has sinks.
 
     Notes
     -----
@@ -171,9 +171,21 @@ class HeldTokens(nn.Module):
 
 
 def _attend(
-    module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float, dropout: float = 0.0, **_: Any
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
     """What the attention interface asks for: the result as (batch, tokens, heads, features), and no weights."""
+    for argument, came in (("softcap", softcap), ("s_aux", s_aux)):
+        if came is not None:
+            require(False, argument, getattr(came, "shape", came), "a model without it: scores would lack it here")
     placed = module.geolib_at[0].among(k.shape[2]).layer(module.layer_idx)
     k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
     causal = mask is None and getattr(module, "is_causal", True)

@@ -285,8 +285,9 @@ def extended(x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | No
         return None
     unplaced = [q.shape[-2] - x.shape[-2], k.shape[-2] - x.shape[-1]]
     # A dimension of size 1 that is broadcast stays as it is where all tokens are placed.
-    for side, size in enumerate(x.shape[-2:]):
-        require(unplaced[side] >= 0, "positions", f"{size} rows", f"there are {size + unplaced[side]} tokens")
+    for rows, front in zip(x.shape[-2:], unplaced):
+        if front < 0:
+            check_count(rows, rows + front, 0)
     return x if not any(unplaced) else F.pad(x, (unplaced[1], 0, unplaced[0], 0), value=fill)
 
 
@@ -420,7 +421,8 @@ def attention(
     for argument, x in (("q", q), ("k", k), ("v", v)):
         check_floating(x, argument)
     check_last(k, q.shape[-1], "k")
-    require(v.shape[-2] == k.shape[-2], "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
+    own, others = v.shape[-2], k.shape[-2]
+    require(own == others, "v", lambda: f"{own} tokens", lambda: f"k has {others}; they must be equal")
     require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
     grouped = is_grouped(q, k)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
@@ -491,8 +493,8 @@ def _check_mask(mask: Tensor, pairs: tuple[int, ...]) -> None:
     """ValueError for a mask that cannot be broadcast to (..., queries, keys)."""
     sizes = list(zip(reversed(mask.shape), reversed(pairs)))
     fits = all(m in (1, n) for m, n in sizes[:2]) and all(1 in (m, n) or m == n for m, n in sizes[2:])
-    allowed = f"it must be broadcastable to {pairs}: of (batch, keys) make mask[:, None, None]"
-    require(fits, "mask", f"shape {tuple(mask.shape)}", allowed)
+    hint = "of (batch, keys) make mask[:, None, None]"
+    require(fits, "mask", mask.shape, lambda: f"it must be broadcastable to {pairs}: {hint}")
 
 
 def hidden(scores: Tensor, seen: Tensor | None) -> Tensor:
@@ -513,7 +515,8 @@ def check_causal(q: Tensor, k: Tensor) -> None:
     ValueError: q: got 2 queries for 1 keys; where causal, the first would see no key
     """
     queries, keys = q.shape[-2], k.shape[-2]
-    require(queries <= keys, "q", f"{queries} queries for {keys} keys", "where causal, the first would see no key")
+    allowed = "where causal, the first would see no key"
+    require(queries <= keys, "q", lambda: f"{queries} queries for {keys} keys", allowed)
 
 
 def future(q: Tensor, k: Tensor) -> Tensor:

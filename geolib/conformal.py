@@ -267,7 +267,7 @@ def unit_ball(metric: Tensor, samples: int = 200) -> Tensor:
     """
     require(samples >= 2, "samples", samples, "at least 2 points make a curve")
     check_floating(metric, "metric")
-    require(metric.shape[-2:] == (2, 2), "metric", f"shape {tuple(metric.shape)}", "it must be (..., 2, 2)")
+    require(metric.shape[-2:] == (2, 2), "metric", metric.shape, "it must be (..., 2, 2)")
     root = metric_root(metric)
     turn = torch.linspace(0, 2 * math.pi, samples, dtype=metric.dtype, device=metric.device)
     circle = torch.stack([turn.cos(), turn.sin()])
@@ -287,7 +287,7 @@ def metric_root(metric: Tensor) -> Tensor:
     """
     check_floating(metric, "metric")
     square = metric.dim() >= 2 and metric.shape[-1] == metric.shape[-2]
-    require(square, "metric", f"shape {tuple(metric.shape)}", "it must be (..., d, d)")
+    require(square, "metric", metric.shape, "it must be (..., d, d)")
     gap = (metric - metric.mT).abs().amax((-1, -2))
     size = metric.abs().amax((-1, -2))
     # Rounding of a product of a few matrices leaves a gap of this order.

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_even, check_positive, readable, require
 from geolib._options import Options
-from geolib._precision import full_precision, wide_default
+from geolib._precision import full_precision, numbered, wide_default
 from geolib.attention import Encoding, Placed, check_count
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.connection.compass import TRANSPORTS, Compass
@@ -116,6 +116,7 @@ class Sinusoidal(Encoding):
 
     frequencies: Tensor
 
+    @numbered
     def __init__(self, width: int, axes: int = 1, base: float = 10000.0):
         super().__init__()
         self.register_buffer("frequencies", axial_frequencies(width, axes, base), persistent=False)
@@ -196,6 +197,7 @@ class RoPE(Encoding):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     @classmethod
+    @numbered
     def text(cls, head_dim: int, base: float = 10000.0) -> Self:
         """RoPE for one axis, as language models have it: ``language_frequencies`` of a head's features.
 
@@ -207,6 +209,7 @@ class RoPE(Encoding):
         return cls(language_frequencies(head_dim, base))
 
     @classmethod
+    @numbered
     def image(cls, head_dim: int, axes: int = 2, base: float = 100.0) -> Self:
         """RoPE for a grid, half of the pairs an axis: ``axial_frequencies`` of a head's features.
 
@@ -251,6 +254,7 @@ class ALiBi(Encoding):
 
     slopes: Tensor
 
+    @numbered
     def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None):
         super().__init__()
         given = alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32)
@@ -638,7 +642,7 @@ class LocalityFocusing(Encoding):
         """The Gaussian around an encoding that is placed already."""
         positions, keys = as_places(positions, keys, self.raw_precision.shape[0])
         count, rows = self.log_sigma.shape[1], positions.shape[-2]
-        require(count in (1, rows), "positions", f"{rows} rows", f"there are {count} widths a head")
+        require(count in (1, rows), "positions", lambda: f"{rows} rows", f"there are {count} widths a head")
         u = at_both(self._whitened, positions, keys)
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
         if self.form is Attenuated and FocusedByBlocks.pays(u[0], keys):
@@ -827,10 +831,8 @@ class LieRE(Encoding):
 
     def __init__(self, entries: Tensor, width: int, *, layers: int = 1, unit: Sequence[float] | None = None):
         super().__init__()
-        came, count = tuple(entries.shape), entry_count(width)
-        require(
-            len(came) == 5 and came[-1] == count, "entries", f"shape {came}", f"(layers, heads, blocks, axes, {count})"
-        )
+        came, count = entries.shape, entry_count(width)
+        require(len(came) == 5 and came[-1] == count, "entries", came, f"(layers, heads, blocks, axes, {count})")
         require(came[0] in (1, layers), "entries", f"{came[0]} layers", f"1 or the {layers} layers of the model")
         unit = [1.0] * came[3] if unit is None else list(unit)
         require(len(unit) == came[3], "unit", unit, f"one number for each of the {came[3]} axes")
@@ -920,8 +922,8 @@ class SphericalRoPE(Encoding):
 
     def rotations(self, positions: Tensor) -> Tensor:
         """The rotation of each triple, ([batch,] 1, tokens, triples, 3, 3), float32 or float64."""
-        flat = positions.flatten(0, -2)
-        along = self.generators().to(angle_dtype(positions, self.frequencies))
+        along, flat = self.generators(), positions.flatten(0, -2)
+        flat = flat if flat.is_floating_point() else flat.double()  # digits for large angles, as ``pair_angles``
         with full_precision(flat.device):
             turned, *others = (placed_rotations(flat[:, a : a + 1], along[a][:, None]) for a in range(self.axes))
             for other in others:
@@ -1165,6 +1167,7 @@ def _defaults(made: Callable[..., Encoding]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty and p.name != "method"}
 
 
+@numbered
 def build(
     name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int = 1, **options: Unpack[Options]
 ) -> Encoding:

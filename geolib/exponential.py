@@ -300,7 +300,7 @@ def find_rays(positions: Tensor) -> Rays:
     >>> len(find_rays(grid).primitives)  # 64 cells on 37 rays, and the origin
     38
     """
-    require(positions.dim() == 2, "positions", f"shape {tuple(positions.shape)}", "it must be (tokens, axes)")
+    require(positions.dim() == 2, "positions", positions.shape, "it must be (tokens, axes)")
     values = positions.detach().cpu().double().numpy()
     check_finite(positions.detach(), "positions")
     device, tokens = positions.device, len(values)
@@ -367,7 +367,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     (True, True)
     """
     check_square(generators, "generators")
-    require(generators.dim() >= 3, "generators", f"shape {tuple(generators.shape)}", "it must be (..., axes, b, b)")
+    require(generators.dim() >= 3, "generators", generators.shape, "it must be (..., axes, b, b)")
     check_positions(positions, generators.shape[-3])
     if readable(generators):
         check_skew(generators, "generators")
@@ -399,7 +399,9 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         if is_transformed(elements) or torch.onnx.is_in_onnx_export():  # an operator is opaque to vmap, grad, jvp, ONNX
             R = _along_rays(_expm1(elements, _squarings(elements)).view(shape), rays.place, sides)
         else:
-            R, _ = _OnRays.apply(_lean_expm1(elements).view(shape), elements, rays.place, *sides)
+            E = _lean_expm1(elements).view(shape)
+            made = _OnRays.apply if E.requires_grad else _OnRays.forward  # compilers fail at what needs no gradient
+            R, _ = made(E, elements, rays.place, *sides)
         return R.view(len(rays.place), *lead, b, b)
 
 
@@ -417,6 +419,8 @@ class _OnRays(torch.autograd.Function):
     another: copies would take longer than products. A, of which E is exp(A) - I, is there for second derivatives; it is
     kept for the first ones anyway, and E is not.
     """
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(E: Tensor, A: Tensor, place: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
@@ -479,9 +483,8 @@ def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
     tensor([[[[-0., -1.]]]])
     """
     blocks, b = rotations.shape[-3], rotations.shape[-1]
-    came = tuple(x.shape)
     holds = x.dim() == 4 and x.shape[-1] == blocks * b
-    require(holds, "x", f"shape {came}", f"it must be (batch, heads, tokens, {blocks * b})")
+    require(holds, "x", x.shape, f"it must be (batch, heads, tokens, {blocks * b})")
     split, turn = x.unflatten(-1, (blocks, b)), rotations.to(x.dtype)
     if turn.dim() == 6:
         y = torch.einsum("zhtnj,zhtnij->zhtni", split, turn)

@@ -125,9 +125,9 @@ def skew_matrix(entries: Tensor, width: int) -> Tensor:
             [-1.,  0.,  3.],
             [-2., -3.,  0.]])
     """
-    count, came = entry_count(width), tuple(entries.shape)
+    count = entry_count(width)
     holds = entries.dim() >= 1 and entries.shape[-1] == count
-    require(holds, "entries", f"shape {came}", f"its last dimension must be {count} for width {width}")
+    require(holds, "entries", entries.shape, f"its last dimension must be {count} for width {width}")
     row, column = torch.triu_indices(width, width, 1, device=entries.device)
     # Place every entry by one gather from (entries, their negatives, zero): cheaper than two scattered writes.
     source = torch.full((width, width), 2 * count, device=entries.device)
@@ -218,7 +218,7 @@ def isoclinic_parts(A: Tensor) -> tuple[Tensor, Tensor]:
     """
     check_floating(A, "A")
     check_skew(A, "A")
-    require(A.shape[-1] == 4, "A", f"shape {tuple(A.shape)}", "it must be (..., 4, 4)")
+    require(A.shape[-1] == 4, "A", A.shape, "it must be (..., 4, 4)")
     entries = upper_entries(A)  # 12, 13, 14, 23, 24, 34
     dual = torch.stack([entries[..., 5], -entries[..., 4], entries[..., 3], entries[..., 2], -entries[..., 1],
                         entries[..., 0]], -1)  # fmt: skip
@@ -491,7 +491,7 @@ def nearest_commuting(A: Tensor, directions: int = 16, steps: int = 100) -> Tens
     """
     check_floating(A, "A")
     check_skew(A, "A")
-    require(A.dim() > 2, "A", f"shape {tuple(A.shape)}", "it must be (..., count, b, b)")
+    require(A.dim() > 2, "A", A.shape, "it must be (..., count, b, b)")
     given, width = A.detach().double(), A.shape[-1]
     size = given.flatten(-3).norm(dim=-1)[..., None, None, None]
     given = given / size.where(size > 0, 1.0)  # the descent ends by sizes of gradients

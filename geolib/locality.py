@@ -83,9 +83,8 @@ def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
 
     Source: RF-21.
     """
-    shape = tuple(positions.shape)
-    holds = positions.dim() == 2 and shape[1] > 0
-    require(holds, "positions", f"shape {shape}", "it must be (tokens, axes) with at least one axis")
+    shape = positions.shape
+    require(len(shape) == 2 and shape[1] > 0, "positions", shape, "it must be (tokens, axes) with at least one axis")
     if precision is None:
         return positions.to(angle_dtype(positions))
     size = tuple(precision.shape[-2:])
@@ -185,8 +184,7 @@ def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
     """1 / (2 sigma^2), after checking the widths."""
     count = sigma.shape[-1] if sigma.dim() else 0
     fits = count in (1, positions.shape[0])
-    allowed = f"its last dimension must be 1 or the {positions.shape[0]} placed tokens"
-    require(fits, "sigma", f"shape {tuple(sigma.shape)}", allowed)
+    require(fits, "sigma", sigma.shape, lambda: f"its last dimension must be 1 or the {len(positions)} placed tokens")
     if not torch.compiler.is_compiling():
         good = bool(((sigma > 0) & sigma.isfinite()).all())
         require(good, "sigma", "a width that is not a finite number above 0", "widths must be finite and above 0")
@@ -300,9 +298,7 @@ def gaussian_features(
     """
     require(parts >= 1, "parts", parts, "half squares have at least one part")
     width = sigma.shape[-1] if sigma.dim() else 0
-    require(
-        width == 1, "sigma", f"shape {tuple(sigma.shape)}", "its last dimension must be 1, one width for all queries"
-    )
+    require(width == 1, "sigma", sigma.shape, "its last dimension must be 1, one width for all queries")
     dtype = angle_dtype(positions, sigma, precision) if dtype is None else dtype
     positions = positions.double()
     rate, u = _rate(sigma, positions), whiten(positions, precision)
@@ -416,16 +412,17 @@ def fused_focused_attention(
 
     Source: RF-FUSED, RF-22.
     """
-    require(q.dim() >= 3 and k.shape == q.shape, "k", f"shape {tuple(k.shape)}", f"q has shape {tuple(q.shape)}")
-    require(v.shape[:-1] == q.shape[:-1], "v", f"shape {tuple(v.shape)}", f"q and k have shape {tuple(q.shape)}")
+    require(q.dim() >= 3 and k.shape == q.shape, "k", k.shape, lambda: f"q has shape {tuple(q.shape)}")
+    require(v.shape[:-1] == q.shape[:-1], "v", v.shape, lambda: f"q and k have shape {tuple(q.shape)}")
     tokens, placed = q.shape[-2], positions.shape[0]
-    require(placed <= tokens, "positions", f"{placed} rows", f"q has {tokens} tokens, so at most {tokens}")
+    allowed = "q has {0} tokens, so at most {0}"
+    require(placed <= tokens, "positions", lambda: f"{placed} rows", lambda: allowed.format(tokens))
     dtype = angle_dtype(q, k, v, positions, sigma, precision)
     positions = positions.to(dtype)
     rate, u = _rate(sigma, positions), whiten(positions, precision)
     _check_heads(rate, 1, q, "sigma")
     _check_heads(u, 2, q, "precision")
-    require(q.shape[-1] > 0, "q", f"shape {tuple(q.shape)}", "a query has at least one feature")
+    require(q.shape[-1] > 0, "q", q.shape, "a query has at least one feature")
     if v.numel() == 0:
         return v.to(q.dtype)
     u = u if u.dim() == 3 else u.unsqueeze(0)

@@ -24,7 +24,7 @@ def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
             [ True,  True,  True]])
     """
     check_tensor(lengths, "lengths")
-    require(lengths.dim() == 1, "lengths", f"shape {tuple(lengths.shape)}", "it must be (batch,)")
+    require(lengths.dim() == 1, "lengths", lengths.shape, "it must be (batch,)")
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
         longest = int(lengths.max()) if len(lengths) else 0
         require(longest <= tokens, "lengths", longest, f"there are {tokens} tokens")
@@ -102,5 +102,5 @@ def _rows(documents: Tensor) -> Tensor:
     """(tokens,) or (batch, tokens) as (batch or 1, tokens)."""
     check_tensor(documents, "documents")
     holds = documents.dim() in (1, 2)
-    require(holds, "documents", f"shape {tuple(documents.shape)}", "it must be (tokens,) or (batch, tokens)")
+    require(holds, "documents", documents.shape, "it must be (tokens,) or (batch, tokens)")
     return documents if documents.dim() == 2 else documents[None]

@@ -54,7 +54,8 @@ def on_placed(act: Map, x: Tensor, placed: int) -> Tensor:
     tensor([ 1., -1., -1.])
     """
     tokens = x.shape[-2]
-    require(placed <= tokens, "positions", f"{placed} rows", f"there are {tokens} tokens, so at most {tokens}")
+    if placed > tokens:
+        check_count(placed, tokens, 0)
     if placed == tokens:
         return act(x)
     return torch.cat([x[..., : tokens - placed, :], act(x[..., tokens - placed :, :])], -2)
@@ -161,13 +162,13 @@ class Carried(Placed):
         for argument, x in (("q", q), ("k", k)):
             if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
                 own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
-                require(False, argument, f"shape {tuple(x.shape)}", own + "repeat_heads(k, heads)")
+                require(False, argument, x.shape, own + "repeat_heads(k, heads)")
         a = on_placed(lambda x: self.act(x, query), q, queries)
         b = on_placed(lambda x: self.act(x, key), k, keys)
         for argument, came, carried in (("q", q, a), ("k", k, b)):
             if carried.shape != came.shape:
                 needed = f"the encoding has heads, or positions of samples, for {tuple(carried.shape)}"
-                require(False, argument, f"shape {tuple(came.shape)}", needed)
+                require(False, argument, came.shape, needed)
         return a, b
 
 

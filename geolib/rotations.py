@@ -94,7 +94,7 @@ def block_diagonal(blocks: Tensor) -> Tensor:
     require(
         blocks.dim() >= 3 and blocks.shape[-1] == blocks.shape[-2],
         "blocks",
-        f"shape {tuple(blocks.shape)}",
+        blocks.shape,
         "it must be (..., count, b, b)",
     )
     count, b = blocks.shape[-3], blocks.shape[-1]
@@ -288,7 +288,7 @@ def ntk_aware(frequencies: Tensor, factor: float) -> Tensor:
     """
     check_positive(factor, "factor")
     pairs, axes = frequencies.shape
-    require(pairs >= 2 and axes == 1, "frequencies", f"shape {(pairs, axes)}", "it must be (pairs, 1), from 2 pairs on")
+    require(pairs >= 2 and axes == 1, "frequencies", frequencies.shape, "it must be (pairs, 1), from 2 pairs on")
     share = torch.arange(pairs, dtype=torch.float64, device=frequencies.device) / (pairs - 1)
     return (frequencies.double() * factor ** -share[:, None]).to(frequencies.dtype)
 
@@ -408,9 +408,9 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
 
     Source: RF-S, LR-A1 (block width 2).
     """
-    axes, came = frequencies.shape[-1], tuple(positions.shape)
-    holds = positions.dim() >= 2 and came[-1] == axes
-    require(holds, "positions", f"shape {came}", f"it must be (..., tokens, axes) with axes = {axes}")
+    axes = frequencies.shape[-1]
+    holds = positions.dim() >= 2 and positions.shape[-1] == axes
+    require(holds, "positions", positions.shape, f"it must be (..., tokens, axes) with axes = {axes}")
     # Whole numbers beyond 2^24 have no place in float32.
     dtype = angle_dtype(positions, frequencies) if positions.is_floating_point() else torch.float64
     # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
@@ -443,8 +443,9 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     frequencies = frequencies.to(angle_dtype(x, frequencies))
     angles = pair_angles(positions, frequencies)
     turned = rotate_pairs(x, angles)
-    there = f"one vector for each head and position, {tuple(angles.shape[:-1])} and the features"
-    require(turned.shape == x.shape, "x", f"shape {tuple(x.shape)}", there)
+    lead = angles.shape[:-1]
+    there = "one vector for each head and position"
+    require(turned.shape == x.shape, "x", x.shape, lambda: f"{there}, {tuple(lead)} and the features")
     return turned
 
 

@@ -373,7 +373,7 @@ def from_tensor(tensor: Tensor, power: int) -> Tensor:
     _check_sizes(1, power)
     tensor = as_floating(tensor, "tensor")
     sizes = tuple(tensor.shape[-power:])
-    require(len(sizes) == power and len(set(sizes)) == 1, "tensor", f"shape {tuple(tensor.shape)}",
+    require(len(sizes) == power and len(set(sizes)) == 1, "tensor", tensor.shape,
             f"its last {power} dimensions must be equal")  # fmt: skip
     dim = sizes[0]
     flat = tensor.flatten(-power)
@@ -415,6 +415,6 @@ def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
 def _square(matrix: Tensor) -> Tensor:
     """The matrix in a float dtype; ValueError for one that is not square."""
     matrix = as_floating(matrix, "matrix")
-    came = tuple(matrix.shape)
-    require(len(came) >= 2 and came[-1] == came[-2], "matrix", f"shape {came}", "it must be square: (..., d, d)")
+    came = matrix.shape
+    require(len(came) >= 2 and came[-1] == came[-2], "matrix", came, "it must be square: (..., d, d)")
     return matrix

@@ -68,7 +68,7 @@ def check_frames(frames: Tensor) -> None:
     """
     check_floating(frames, "frames")
     square = frames.dim() >= 2 and frames.shape[-1] == frames.shape[-2]
-    require(square, "frames", f"shape {tuple(frames.shape)}", "it must be (..., d, d)")
+    require(square, "frames", frames.shape, "it must be (..., d, d)")
     require(bool(frames.isfinite().all()), "frames", "entries that are not finite", "all must be finite")
     sizes = torch.linalg.svdvals(frames.detach())
     # The ratio, not the smallest value: s^(-m/2) alone makes a frame small, and no worse to invert.

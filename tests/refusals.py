@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHECKS = REPOSITORY / "geolib" / "_checks.py"
@@ -49,10 +49,11 @@ def record(folder: Path) -> None:
     def require(holds, argument, came, allowed):
         if not holds:
             _refused()  # noqa: F821  put beside it below
-            raise ValueError(f"{argument}: got {came}; {allowed}")
+            _plain(holds, argument, came, allowed)  # noqa: F821
 
-    _checks.__dict__["_refused"] = note
-    _checks.require.__code__ = require.__code__  # other modules hold this very function
+    plain = _checks.require
+    _checks.__dict__.update(_refused=note, _plain=FunctionType(plain.__code__, plain.__globals__))
+    plain.__code__ = require.__code__  # other modules hold this very function
 
 
 def names() -> set[str]:
@@ -87,6 +88,7 @@ def watch() -> None:
 
     def require(holds, argument, came, allowed):
         if not is_compiling() and (argument, type(came), type(allowed)) not in seen and not is_aside(sys._getframe(1)):
+            came, allowed = (said() if callable(said) else said for said in (came, allowed))
             assert isinstance(allowed, str), f"{argument}: {allowed} does not say what is allowed"
             named = set(re.findall(r"[^\W\d]\w*", str(argument))) & known
             assert named, f"{argument}: the library has no such argument"

@@ -20,10 +20,12 @@ from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, at
 from geolib.encodings import (
     METHODS,
     WRAPPERS,
+    ALiBi,
     HalfSplit,
     LocalityFocusing,
     Options,
     RoPE,
+    Sinusoidal,
     build,
     options_of,
 )
@@ -44,6 +46,7 @@ from geolib.placed import (
     map_pairs,
     turn_pairs,
 )
+from geolib.recurrence import SympowAttention
 from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
 
 GRID, WIDTH, HEADS, TOKENS = (3, 4), 48, 2, 12
@@ -107,6 +110,43 @@ def test_a_model_is_one_graph(name, options):
         assert a is None or (a - b).norm() <= 1e-3 * b.norm() + 1e-6
 
 
+@pytest.mark.parametrize("name", [*METHODS, *(f"rope+{wrapper}" for wrapper in WRAPPERS)])
+def test_texts_of_all_lengths_are_two_graphs(name):
+    """The first one's, and one with a symbol for the number."""
+    if name == "compass":
+        pytest.skip("its keys are the cells of its grid: it knows no other number of tokens")
+    torch._dynamo.reset()
+    encoding, graphs = build(name, width=16, heads=2, grid=(99,)), []
+
+    def attend(q, k, v, x, positions, seen):
+        x = encoding.embed(x, positions)
+        whole = encoding.place(positions).layer(0).attention(q, k, v, x, causal=True)
+        new = encoding.place(positions[-2:], keys=positions[1:]).layer(0).behind(0, keys=1)
+        return whole, new.attention(q[:, :, -2:], k, v, x, mask=seen)
+
+    def kept(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(attend, backend=kept, fullgraph=True)
+    for tokens in (5, 6, 9, 13, 20):
+        given = *torch.randn(3, 2, 2, tokens, 8), torch.randn(2, tokens, 16), torch.arange(tokens)
+        given = *given, torch.rand(2, 1, 1, tokens) < 0.5
+        assert_close(compiled(*given), attend(*given), atol=1e-5, rtol=1e-4)
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_rotations_without_gradients_are_two_graphs_too(frozen):
+    torch._dynamo.reset()
+    rotations = build("liere", width=16, heads=2, grid=(99,)).requires_grad_(not frozen).rotations
+    compiled = torch.compile(rotations, backend="aot_eager", fullgraph=True)
+    with torch.set_grad_enabled(frozen), torch._dynamo.config.patch(recompile_limit=2):
+        for tokens in (5, 6, 9, 13, 20):
+            places = torch.rand(tokens, 1)
+            assert_close(compiled(places), rotations(places), atol=1e-5, rtol=1e-4)
+
+
 @every_case
 def test_a_model_can_be_exported(name, options):
     net, images = model(name, options).eval(), torch.randn(2, 1, 8, 8)
@@ -122,8 +162,45 @@ def test_a_model_is_built_and_trained_without_numbers(name, options):
         net = model(name, options)
         net(torch.empty(2, 1, 8, 8)).sum().backward()
     assert all(p.is_meta and p.grad is not None for p in net.encoding.parameters())
-    empty = net.to_empty(device="cpu")
-    empty.load_state_dict(model(name, options).state_dict())
+
+
+@every_case
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_what_is_made_without_numbers_and_loaded_is_the_same(name, options, assign):
+    """Tables are not in a state dict: they have to come back by themselves."""
+    plain, images = model(name, options), torch.randn(2, 1, 8, 8)
+    with torch.device("meta"):
+        net = model(name, options)
+    if not assign:
+        net.bfloat16().float().to_empty(device="cpu")
+    net.load_state_dict(copy.deepcopy(plain.state_dict()), assign=assign)
+    assert torch.equal(net(images), plain(images))
+    assert torch.equal(net.double()(images.double()), plain.double()(images.double()))
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+def test_a_table_without_numbers_is_refused_and_one_with_them_stays():
+    with torch.device("meta"):
+        lost = RoPE(torch.ones(2, 1))
+        with torch.device("cpu"):
+            held = RoPE(torch.ones(2, 1))
+    assert torch.equal(held.to_empty(device="cpu").frequencies, torch.ones(2, 1))
+    for leave in (lambda: lost.load_state_dict({}, assign=True), lambda: lost.to_empty(device="cpu")):
+        with pytest.raises(ValueError, match="frequencies: got a table without numbers; a tensor of the meta device"):
+            leave()
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize("name", ["text", "image", "sinusoidal", "alibi", "sympow"])
+def test_what_makes_its_own_tables_remembers_them_on_the_meta_device(name):
+    own = {"text": RoPE.text, "image": RoPE.image, "sinusoidal": Sinusoidal, "alibi": ALiBi}
+    make = own.get(name, lambda size: SympowAttention(size, heads=2))
+    with torch.device("meta"):
+        made = make(8)
+    assert all(x.is_meta for x in (*made.parameters(), *made.buffers()))
+    for got, wanted in zip(copy.deepcopy(made).to_empty(device="cpu").buffers(), make(8).buffers(), strict=True):
+        assert torch.equal(got, wanted)
 
 
 def test_the_exponential_reads_no_numbers_away_from_the_cpu():
@@ -244,6 +321,13 @@ def test_positions_in_narrow_types_are_worked_with_in_float32(name, options):
         assert torch.equal(encoding.embed(x, positions), encoding.embed(x, positions.float()))
         for a, b in zip(*(scores(encoding.place(p).layer(1), q, q, x) for p in (positions, positions.float()))):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["rope", "rope-mixed", "spherical", "alibi", "riemannformer"])
+def test_whole_positions_far_out_are_as_exact_as_those_in_float64(name):
+    encoding, far, q = build(name, width=WIDTH, heads=HEADS, grid=(9,)), torch.arange(9_991, 10_000), heads_of(1, 9)
+    whole, wide = (scores(encoding.place(p), q, q, None)[0] for p in (far, far.double()))
+    assert_close(whole, wide.to(whole.dtype), atol=1e-5, rtol=1e-5)
 
 
 def test_whole_positions_are_exact_beyond_the_whole_numbers_of_float32():
@@ -394,6 +478,18 @@ def test_whole_numbers_are_refused_by_every_method(name, place):
     tensors[place] = tensors[place].long()
     with pytest.raises(ValueError, match=f"^{'qkv'[place]}: got torch.int64; it must be floating point"):
         placed.attention(*tensors)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_samples_may_be_mapped_over_with_the_placing_inside(name):
+    method, cells = build(name, width=WIDTH, heads=HEADS, grid=GRID).double(), grid_positions(*GRID).double()
+    given = *(heads_of(3, TOKENS)[:, None].double() for _ in range(3)), torch.randn(3, 1, TOKENS, WIDTH).double()
+    mapped = torch.vmap(lambda *one: method.place(cells).attention(*one))(*given)
+    each = torch.stack([method.place(cells).attention(*one) for one in zip(*given)])
+    assert_close(mapped, each)
+    if learned := [p for p in method.parameters() if each.requires_grad]:
+        ours, theirs = (torch.autograd.grad(y.sin().sum(), learned, materialize_grads=True) for y in (mapped, each))
+        assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["alibi", "gauss", "sympow-gates", "compass"])

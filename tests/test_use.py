@@ -9,7 +9,7 @@ import pytest
 import torch
 import vision
 
-from geolib.adapters import HeldPositions, use_encoding
+from geolib.adapters import HeldPositions, HeldTokens, _attend, use_encoding
 from geolib.attention import Encoding
 from geolib.encodings import HalfSplit, Learned, RoPE, Sinusoidal, build
 
@@ -164,6 +164,20 @@ def test_a_language_model_with_a_gate_goes_on_from_its_cache():
     rest = model(tokens[:, 7:], past_key_values=first.past_key_values, use_cache=True)
     got = torch.cat([first.logits, rest.logits], 1)
     torch.testing.assert_close(got, model(tokens).logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "came"),
+    [({"softcap": 30.0}, "softcap: got 30.0"), ({"s_aux": torch.ones(4)}, r"s_aux: got shape \(4,\)")],
+)
+def test_what_changes_scores_beside_the_encoding_is_refused(given, came):
+    q, held = torch.randn(1, 4, 3, 8), HeldTokens(RoPE.text(8), 8)
+    held(q, torch.arange(3)[None])
+    layer = SimpleNamespace(geolib_at=[held], layer_idx=0)
+    nothing = dict.fromkeys(given)
+    assert _attend(layer, q, q, q, None, 1.0, sliding_window=None, **nothing)[0].shape == (1, 3, 4, 8)
+    with pytest.raises(ValueError, match=came + "; a model without it"):
+        _attend(layer, q, q, q, None, 1.0, **given)
 
 
 def test_each_pass_places_anew():

@@ -60,7 +60,7 @@ class Compass(Encoding):
         """The compass; all that it adds comes with each layer's input."""
         positions, keys = as_places(positions, keys, len(self.grid))
         sizes, cells = counts(positions, keys), math.prod(self.grid)
-        require(sizes[1] == cells, "keys", f"{sizes[1]} rows", f"the grid {self.grid} has {cells} cells")
+        require(sizes[1] == cells, "keys", lambda: f"{sizes[1]} rows", f"the grid {self.grid} has {cells} cells")
         return _Read(self, sizes)
 
     def turns(self, x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib._checks import check_even, require
-from geolib._precision import WideBuffers, full_precision
+from geolib._precision import WideBuffers, full_precision, numbered
 from geolib.attention import attention
 from geolib.lie import exp_skew
 from geolib.placed import cis, turn_pairs
@@ -69,6 +69,7 @@ class Rotary(WideBuffers):
 
     frequencies: Tensor
 
+    @numbered
     def __init__(self, width: int, heads: int, dim: int, longest: float):
         super().__init__()
         self.register_buffer("frequencies", document_frequencies(dim, longest), persistent=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib import encodings
-from geolib._precision import WideBuffers
+from geolib._precision import WideBuffers, numbered
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab.config import Config
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
@@ -42,6 +42,7 @@ class ViT(WideBuffers):
 
     positions: Tensor
 
+    @numbered
     def __init__(self, config: Config, shape: Sequence[int], classes: int):
         super().__init__()
         self.patch: Patch = config.patch or 1

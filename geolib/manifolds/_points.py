@@ -45,7 +45,7 @@ def inside(chart: Chart, points: Tensor, argument: str) -> Tensor:
 def check_metric(chart: Chart, g: Tensor, points: Tensor) -> Tensor:
     """The metric as it came, if it is one."""
     where, n = f"the metric of {chart.name!r} ", chart.dim
-    require(g.shape[points.dim() - 1 :] == (n, n), "metric", f"shape {tuple(g.shape)}", f"{where}must be ({n}, {n})")
+    require(g.shape[points.dim() - 1 :] == (n, n), "metric", g.shape, f"{where}must be ({n}, {n})")
     require(bool(g.isfinite().all()), "metric", "entries that are not finite", f"{where}must be finite in its chart")
     lopsided = bool(((g - g.mT).abs() > 1e-12 * g.abs().amax((-2, -1), keepdim=True)).any())
     require(not lopsided, "metric", "a matrix that is not symmetric", f"{where}must be symmetric")

@@ -194,8 +194,7 @@ def check_count(came: Any, argument: str) -> None:
 def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:
     """Log gates of one shape, at most 0, -inf for a reset; on a GPU and in a graph the numbers are not read back."""
     check_floating(log_gates, "log_gates")
-    came = tuple(log_gates.shape)
-    require(came == shape, "log_gates", f"shape {came}", f"it must be {shape}")
+    require(log_gates.shape == shape, "log_gates", log_gates.shape, lambda: f"it must be {shape}")
     if readable(log_gates):
         allowed = "gates lie in [0, 1]: logarithms at most 0, -inf where all that came before is forgotten"
         require(bool((log_gates <= 0).all()), "log_gates", "a number above 0 or NaN", allowed)
@@ -206,14 +205,13 @@ def check_forms(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor |
     check_power(power)
     for tensor, name in ((q, "q"), (k, "k"), (v, "v")):
         check_floating(tensor, name)
-    came = tuple(q.shape)
     allowed = "it must be (batch, heads, tokens, d), of at least one head and one feature"
-    require(q.dim() == 4 and q.shape[1] * q.shape[3] > 0, "q", f"shape {came}", allowed)
-    require(k.shape == q.shape, "k", f"shape {tuple(k.shape)}", f"it must be q's, {came}")
+    require(q.dim() == 4 and q.shape[1] * q.shape[3] > 0, "q", q.shape, allowed)
+    require(k.shape == q.shape, "k", k.shape, lambda: f"it must be q's, {tuple(q.shape)}")
     fits = v.dim() == 4 and v.shape[:3] == q.shape[:3] and v.shape[3] > 0
-    require(fits, "v", f"shape {tuple(v.shape)}", f"it must be {(*came[:3], 'value_dim')}")
+    require(fits, "v", v.shape, lambda: f"it must be {(*q.shape[:3], 'value_dim')}")
     if log_gates is not None:
-        check_gates(log_gates, came[:3])
+        check_gates(log_gates, tuple(q.shape[:3]))
     if turns is not None:
         check_turns(turns, q)
 
@@ -223,4 +221,4 @@ def check_turns(turns: Tensor, q: Tensor) -> None:
     check_floating(turns, "turns")
     check_even(q.shape[-1], "q's last dimension")
     wanted = (*q.shape[:-1], q.shape[-1] // 2)
-    require(tuple(turns.shape) == wanted, "turns", f"shape {tuple(turns.shape)}", f"it must be {wanted}")
+    require(turns.shape == wanted, "turns", turns.shape, lambda: f"it must be {wanted}")

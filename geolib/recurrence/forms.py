@@ -248,7 +248,7 @@ def read_state(
     """
     check_power(power)
     check_floating(q, "q")
-    require(q.dim() == 4, "q", f"shape {tuple(q.shape)}", "it must be (batch, heads, tokens, d)")
+    require(q.dim() == 4, "q", q.shape, "it must be (batch, heads, tokens, d)")
     check_state(state, q, power)
     if log_gates is not None:
         check_gates(log_gates, tuple(q.shape[:3]))

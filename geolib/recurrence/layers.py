@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, readable, require
-from geolib._precision import WideBuffers, without_autocast
+from geolib._precision import WideBuffers, numbered, without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
 from geolib.placed import Carried, Together, at_both, cis, counts, described, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of
@@ -57,6 +57,7 @@ class SympowAttention(WideBuffers):
 
     frequencies: Tensor
 
+    @numbered
     def __init__(
         self,
         width: int,
@@ -153,9 +154,13 @@ def _of_keys(mask: Tensor) -> Tensor:
 def _flags(flags: Tensor, name: str, batch: int, tokens: int) -> Tensor:
     """Bool (tokens,) or (batch or 1, tokens) as (batch or 1, tokens)."""
     check_tensor(flags, name)
-    came = f"{flags.dtype} of shape {tuple(flags.shape)}"
     fits = tuple(flags.shape) in ((tokens,), (1, tokens), (batch, tokens))
-    require(flags.dtype == torch.bool and fits, name, came, f"it must be bool, {(batch, tokens)} or {(tokens,)}")
+    require(
+        flags.dtype == torch.bool and fits,
+        name,
+        lambda: f"{flags.dtype} of shape {tuple(flags.shape)}",
+        lambda: f"it must be bool, {(batch, tokens)} or {(tokens,)}",
+    )
     return flags if flags.dim() == 2 else flags[None]
 
 
@@ -163,7 +168,7 @@ def _check_last(positions: Tensor, keys: Tensor) -> None:
     """Queries stand where the last keys do; on a GPU and in a graph the numbers are not read back."""
     allowed = "gates follow the order of tokens: queries must be the last of the keys"
     n = positions.shape[-2]
-    require(n <= keys.shape[-2], "positions", f"{n} for {keys.shape[-2]} keys", allowed)
+    require(n <= keys.shape[-2], "positions", lambda: f"{n} for {keys.shape[-2]} keys", allowed)
     if readable(positions) and readable(keys):
         alike = bool((positions == keys[..., keys.shape[-2] - n :, :]).all())
         require(alike, "positions", "positions that are not those of the last keys", allowed)
