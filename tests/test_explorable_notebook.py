@@ -134,6 +134,15 @@ def test_the_nearest_run_is_nearest_among_those_evaluated(call):
     assert call("nearest", [[[], "test_loss", 1, 0.5]]) == [None]
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_best_method_ends_with_the_highest_accuracy_or_the_least_loss(call, metric):
+    offered = [[[run for run in made_up(9, seed) if run["title"] == title] for title in "abc"] for seed in range(9)]
+    best = max if metric == "test_accuracy" else min
+    for methods, (first, *_) in zip(offered, call("leader", [[methods, metric] for methods in offered])):
+        last = {own[0]["title"]: statistics.mean(run[metric][-1] for run in own) for own in methods}
+        assert first["title"] == best(last, key=last.get)
+
+
 def test_labels_lie_apart_in_their_order_and_move_only_where_they_must(call):
     draw = random.Random(5)
     cases = [[draw.uniform(0, 250) for _ in range(draw.randint(1, 12))] for _ in range(40)] + [[9.0] * 12, [300.0] * 3]
