@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -257,6 +258,15 @@ def test_a_run_of_its_own_is_shown_as_such(tmp_path):
     (tmp_path / "mine.json").write_text(json.dumps(values), encoding="utf-8")
     (run,) = LabNotebook(folder=tmp_path).runs
     assert (run["group"], run["title"], run["commit"]) == ("own runs/digits/own scale", "rope", "unknown")
+
+
+def test_a_record_that_was_made_again_is_read_again(tmp_path):
+    values = json.loads(next((RECORDED / "digits-encodings").glob("*.json")).read_text(encoding="utf-8"))
+    for moment, seconds in enumerate((125.0, 126.0, 1.5)):  # a file as long as before, and one of another length
+        path = tmp_path / "mine.json"
+        path.write_text(json.dumps(values | {"wall_seconds": seconds}), encoding="utf-8")
+        os.utime(path, (moment, moment))
+        assert [run["seconds"] for run in LabNotebook(tmp_path).runs] == [seconds]
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
