@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from test_experiments import record
+from test_lab_options import AWAY, AWAY_READING
 
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab import Config, LabError, analysis, load, training
@@ -448,11 +449,10 @@ def a_reading(**changes):
     """A run on documents that has not begun."""
     texts = [bytes((31 * letter + i) % 251 for i in range(41)) for letter in range(8)]
     part = Bytes([f"text {i}" for i in range(8)], texts)
-    settings = {"width": 8, "heads": 2, "layers": 1, "context": 8, "batch": 5, "test_size": 16, "train_size": 16}
+    settings = {"method": "softmax", "width": 8, "heads": 2, "layers": 1, "context": 8, "batch": 5}
+    settings |= {"test_size": 16, "train_size": 16, **changes}
     data = sets.Documents("documents", part, part, "made up")
-    return DocumentRun(
-        Config("documents", "softmax", **settings | changes), data, CPU, Options(device="cpu", quiet=True)
-    )
+    return DocumentRun(Config("documents", **settings), data, CPU, Options(device="cpu", quiet=True))
 
 
 KINDS = pytest.mark.parametrize("begun", [lambda **c: a_run(telling(), **c), a_reading], ids=["images", "documents"])
@@ -492,6 +492,21 @@ def test_more_than_there_is_cannot_be_asked_for(begun, name):
     unit = "windows" if whole.config.is_read else "images"
     with pytest.raises(LabError, match=f"^{name}: got {there + 1}; there are only {there} {unit}$"):
         begun(**{name: there + 1})
+
+
+@KINDS
+def test_runs_that_differ_in_anything_but_the_size_asked_for_are_tested_on_the_same(begun):
+    reads = begun is a_reading
+    usual = {"method": "softmax" if reads else "rope-axial", "test_size": 16}
+
+    def tested_on(**changes):
+        run = begun(**usual | changes)
+        return (run.test_windows if reads else run.test_images).tolist()
+
+    same = tested_on()
+    for name, (value, beside) in (AWAY_READING if reads else AWAY).items():
+        if name not in ("test_size", "context"):
+            assert tested_on(**beside | {name: value}) == same, f"{name} decides what is tested on"
 
 
 @KINDS

@@ -666,15 +666,26 @@ def test_figure_one_fits_an_hour_and_a_run_three_minutes_of_an_h100():
         assert max(assumed_seconds(config, GPU) for config in experiment.configs("full")) <= 180
 
 
-def test_a_rate_is_chosen_by_training_loss_over_the_seeds_that_all_rates_have():
-    def run(seed, loss):
-        return SimpleNamespace(config=SimpleNamespace(seed=seed), loss=loss)
+def ended(seed, loss):
+    """A record with a seed and the loss that its training ended with."""
+    return SimpleNamespace(config=SimpleNamespace(seed=seed), loss=loss)
 
-    ended = attrgetter("loss")
-    rates = ["0.1", "0.2"]
-    assert best_rate([[run(0, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates, ended) == "0.1"  # the mean would say 0.2
-    assert best_rate([[run(0, 2.0), run(1, 2.0)], [run(0, 3.0), run(1, 0.5)]], rates, ended) == "0.2"
-    assert best_rate([[run(0, 2.0)], []], rates, ended) == ""
+
+def test_a_rate_is_chosen_by_training_loss_over_the_seeds_that_all_rates_have():
+    loss, rates = attrgetter("loss"), ["0.1", "0.2"]
+    first, second = [ended(0, 2.0)], [ended(0, 3.0), ended(1, 0.5)]
+    assert best_rate([first, second], rates, loss) == "0.1"  # the mean would say 0.2
+    assert best_rate([[*first, ended(1, 2.0)], second], rates, loss) == "0.2"
+    assert best_rate([first, []], rates, loss) == ""
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2])
+@pytest.mark.parametrize("loss", [0.0, 2.5, 100.0])
+def test_a_seed_that_some_rates_lack_decides_nothing(alone, loss):
+    groups = [[ended(seed, each) for seed in (0, 1)] for each in (3.0, 2.0, 4.0)]
+    groups[alone] += [ended(2, loss)]
+    groups[1] += [ended(3, loss)]
+    assert best_rate(groups, ["0.1", "0.2", "0.4"], attrgetter("loss")) == "0.2"
 
 
 def test_power_four_carries_as_many_numbers_as_power_two():

@@ -92,6 +92,15 @@ def test_answers_are_those_of_both_forms_of_the_recurrence(call):  # CS-rec, CS-
         assert_close(float64(looked), exact, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["byState", "byAttention"])
+def test_a_word_with_a_capital_is_the_same_word(call, name):
+    states = [state for state, _ in random_states(9, seed=13)]
+    capital = [state | {field: state[field].title()} for field in ("text", "ask") for state in states]
+    assert all(one != other for one, other in zip(2 * states, capital))
+    found = call(name, [[state] for state in states + capital])
+    assert found == 3 * found[: len(states)]
+
+
 def test_embedding_is_the_librarys_and_has_its_dimension(call):
     for d, p in ((2, 2), (5, 2), (12, 2), (3, 4), (8, 4), (2, 6), (7, 6), (12, 6)):
         v = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(d))

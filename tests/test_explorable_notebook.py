@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -134,6 +135,15 @@ def test_the_nearest_run_is_nearest_among_those_evaluated(call):
     assert call("nearest", [[[], "test_loss", 1, 0.5]]) == [None]
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_best_method_ends_with_the_highest_accuracy_or_the_least_loss(call, metric):
+    offered = [[[run for run in made_up(9, seed) if run["title"] == title] for title in "abc"] for seed in range(9)]
+    best = max if metric == "test_accuracy" else min
+    for methods, (first, *_) in zip(offered, call("leader", [[methods, metric] for methods in offered])):
+        last = {own[0]["title"]: statistics.mean(run[metric][-1] for run in own) for own in methods}
+        assert first["title"] == best(last, key=last.get)
+
+
 def test_labels_lie_apart_in_their_order_and_move_only_where_they_must(call):
     draw = random.Random(5)
     cases = [[draw.uniform(0, 250) for _ in range(draw.randint(1, 12))] for _ in range(40)] + [[9.0] * 12, [300.0] * 3]
@@ -248,6 +258,15 @@ def test_a_run_of_its_own_is_shown_as_such(tmp_path):
     (tmp_path / "mine.json").write_text(json.dumps(values), encoding="utf-8")
     (run,) = LabNotebook(folder=tmp_path).runs
     assert (run["group"], run["title"], run["commit"]) == ("own runs/digits/own scale", "rope", "unknown")
+
+
+def test_a_record_that_was_made_again_is_read_again(tmp_path):
+    values = json.loads(next((RECORDED / "digits-encodings").glob("*.json")).read_text(encoding="utf-8"))
+    for moment, seconds in enumerate((125.0, 126.0, 1.5)):  # a file as long as before, and one of another length
+        path = tmp_path / "mine.json"
+        path.write_text(json.dumps(values | {"wall_seconds": seconds}), encoding="utf-8")
+        os.utime(path, (moment, moment))
+        assert [run["seconds"] for run in LabNotebook(tmp_path).runs] == [seconds]
 
 
 # In a browser --------------------------------------------------------------------------------------------------------

@@ -240,6 +240,13 @@ def test_every_control_has_a_name_and_the_keyboard_moves_it_and_the_picture(pair
     assert all(name.strip() for name in pair.page.locator("#one button").all_text_contents())
 
 
+@every_resting
+def test_the_coloured_part_of_a_slider_ends_at_its_knob(resting):
+    ends = resting.page.evaluate("""[...document.querySelectorAll("#one input[type=range]")].map((e) =>
+      [parseFloat(e.style.getPropertyValue("--fill")), (100 * (e.value - e.min)) / (e.max - e.min)])""")
+    assert [fill for fill, _ in ends] == pytest.approx([knob for _, knob in ends], abs=1e-6)
+
+
 @every_pair
 def test_mouse_and_finger_take_every_handle_and_slider_and_leave_the_other_copy_alone(pair):
     other = pair.drawing("two")

@@ -1,6 +1,7 @@
 """What works on a machine is told part by part, and no part takes the report of another with it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,6 +93,19 @@ def test_steps_are_compared_with_the_cpu_s(monkeypatch):
     monkeypatch.setattr(first_contact, "AGREE", 0.0)
     with pytest.raises(ValueError, match=r"rope-pair, eager: loss \d.\d+, the CPU's \d"):
         list(steps("rope-pair", ["eager"]))
+
+
+def test_the_cpu_s_step_in_float32_is_what_every_form_of_the_device_at_hand_is_compared_with(monkeypatch):
+    asked = []
+
+    def trained(config, options):
+        asked.append((options.device, options.step, options.precision))
+        return SimpleNamespace(metrics=[{"train_loss": 2.0}], take_step=SimpleNamespace(form=options.step, why=""))
+
+    monkeypatch.setattr(first_contact, "train", trained)
+    assert len(list(steps("rope-pair", ["eager", "captured"]))) == 2
+    assert asked[0][::2] == ("cpu", "float32")
+    assert asked[1:] == [(None, "eager", "float32"), (None, "captured", "float32")]
 
 
 def test_a_real_part_on_this_machine(tmp_path):

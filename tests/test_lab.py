@@ -283,6 +283,18 @@ def test_every_method_trains_every_parameter(method, pool):
     assert unreached == []
 
 
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+def test_an_answer_is_read_from_the_class_token_and_without_one_from_the_mean_of_all(pool):
+    model = ViT(Config("digits", width=16, heads=2, pool=pool), (1, 8, 8), 10)
+    for block in model.blocks:  # so that nothing goes from one token to another
+        for last in (block.attention.out, block.mlp[-1]):
+            torch.nn.init.zeros_(last.weight)
+            torch.nn.init.zeros_(last.bias)
+    images = torch.randn(3, 1, 8, 8)
+    tokens = model.embedding(patches(images, 1)) if model.cls is None else model.cls.expand(3, -1, -1)
+    torch.testing.assert_close(model(images), model.head(model.norm(tokens).mean(1)))
+
+
 def test_a_model_without_positions_cannot_tell_shuffled_pixels():
     images = torch.randn(4, 1, 8, 8)
     shuffled = images.flatten(2)[:, :, torch.randperm(64)].reshape(4, 1, 8, 8)
@@ -335,6 +347,17 @@ def test_matrices_decay_and_vectors_and_what_the_model_names_do_not():
     assert [names[id(p)] for p in decays["params"]] == ["matrix"]
     assert [names[id(p)] for p in others["params"]] == ["vector", "spared_matrix", "spared_number"]
     assert (decays["weight_decay"], others["weight_decay"]) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weight_decay_takes_the_linear_maps_outside_the_encoding_and_nothing_else(method):
+    config = Config("digits", method=method, width=16, heads=2, pool="cls")
+    model = ViT(config, (1, 8, 8), 10)
+    decays = optimiser.adamw(model, config, torch.device("cpu")).param_groups[0]["params"]
+    linear = [name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)]
+    wanted = [f"{name}.weight" for name in linear if not name.startswith("encoding.")]
+    names = {id(p): name for name, p in model.named_parameters()}
+    assert {names[id(p)] for p in decays} == set(wanted)
 
 
 def test_a_step_takes_the_rate_that_was_set_for_it():

@@ -142,6 +142,12 @@ def test_options_are_those_given_and_the_words_beside_them_and_the_memory_is_tha
     assert told.engine == {"step": "eager", "why": "", "processes": 1, "devices": ["cuda:1"], "jobs": 1}
 
 
+@kinds
+def test_memory_is_told_in_bytes_more_than_pytorch_alone_takes_and_no_more_than_there_is(made, kind):
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 2**26 < made(kind).peak_memory["bytes"] <= there
+
+
 # What is refused -----------------------------------------------------------------------------------------------------
 
 WRONG = {
