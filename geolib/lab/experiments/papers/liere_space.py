@@ -25,8 +25,8 @@ _FULL: dict[str, Any] = {**TINY, "batch": 64, "augment": "none"}
 # Voxels -------------------------------------------------------------------------------------------------------------
 
 _VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500, "test_size": 740, "eval_every": 5}
-# All azimuths of all objects, two to six minutes a run on one core. Settled before the first seed: with one seed a difference
-# of two rows counts as seen from 7 points on, two standard errors; at the CPU scale seeds scatter a difference by up to
+# All azimuths of all objects, minutes a run on one core. Settled before the first seed: with one seed a difference of
+# two rows counts as seen from 7 points on, two standard errors; at the CPU scale seeds scatter a difference by up to
 # 2.6 points, and other test objects would by 3, were two models to disagree on one in six of 185 whose views err
 # together. With three seeds: `verdict` of the 95 % interval of the differences at equal seeds. Where these scatter by 2
 # points it reaches 5 to either side: the paper's steps on films, 1.3 and 2.0, could not be told from 0, its 7 on images
