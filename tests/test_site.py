@@ -501,6 +501,9 @@ def far_from_its_figure(page):
     )
     assert i >= 0
     links.nth(i).evaluate("(e) => { e.scrollIntoView({ block: 'start' }); scrollBy(0, -160); }")
+    lies = -1.0
+    while lies != (lies := links.nth(i).bounding_box()["y"]):  # what stands above it may still be laid out
+        page.wait_for_timeout(300)
     return links.nth(i)
 
 
