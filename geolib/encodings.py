@@ -918,7 +918,8 @@ class SphericalRoPE(Encoding):
         about = torch.zeros(3, 3, 3, dtype=self.frequencies.dtype, device=self.frequencies.device)
         for axis in range(3):  # about axis 0 from 1 to 2, about axis 1 from 2 to 0, about axis 2 from 0 to 1
             about[axis, (axis + 2) % 3, (axis + 1) % 3], about[axis, (axis + 1) % 3, (axis + 2) % 3] = 1.0, -1.0
-        return self.frequencies[:, None, None] * about[[a % 3 for a in range(self.axes)], None]
+        about = torch.stack([about[a % 3] for a in range(self.axes)])  # a list as an index comes from the host
+        return self.frequencies[:, None, None] * about[:, None]
 
     def rotations(self, positions: Tensor) -> Tensor:
         """The rotation of each triple, ([batch,] 1, tokens, triples, 3, 3), float32 or float64."""

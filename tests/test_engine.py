@@ -496,9 +496,8 @@ def test_on_a_gpu_every_form_trains_to_the_same_losses_and_resumes_exactly(form,
     config, data = Config("cifar10", method, method_options=options, **augment, **TINY), noise()
     eager = train(config, data, device="cuda", step="eager", quiet=True)
     undisturbed = train(config, data, device="cuda", step=form, quiet=True)
-    if method != "liere":  # whose exponential reads a number back: it is taken eagerly
-        wanted = "captured" if form == "captured" else "compiled and captured"
-        assert undisturbed.take_step.form == wanted, undisturbed.take_step.why
+    wanted = "captured" if form == "captured" else "compiled and captured"
+    assert undisturbed.take_step.form == wanted, undisturbed.take_step.why
     assert [row["train_loss"] for row in undisturbed.metrics] == pytest.approx(
         [row["train_loss"] for row in eager.metrics], rel=0.02
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -75,6 +76,16 @@ class Stays(TorchDispatchMode):
         return result
 
 
+class ByLists(TorchFunctionMode):
+    """Notes where a list picks rows: its numbers come from the host, on a GPU by a copy that is waited for."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            places = args[1] if isinstance(args[1], tuple) else (args[1],)
+            made.extend("list" for place in places if isinstance(place, list | range | np.ndarray))
+        return func(*args, **(kwargs or {}))
+
+
 READS = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::nonzero"}
 
 
@@ -86,7 +97,7 @@ def watched(model, example, target, dtype=torch.bfloat16):
     for _ in range(2):
         seen = Stays()
         made.clear()
-        with seen:
+        with seen, ByLists():
             step.backward(*inputs)
     seen.strayed += made
     return seen
@@ -149,6 +160,7 @@ FAULTS = {
     "copied there": (lambda x: x + torch.ones(10).to(x.device), "aten::_to_copy"),
     "of a Python number": (lambda x: x * torch.tensor(2.0, device=x.device), "tensor"),
     "of a Python list": (lambda x: x + x.new_tensor([1.0] * 10), "new_tensor"),
+    "a list of rows": (lambda x: x + x[[3, 2, 1, 0]], "list"),
     "of NumPy": (lambda x: x + torch.as_tensor(np.ones(10, np.float32), device=x.device), "as_tensor"),
     "own generator": (lambda x: x + torch.rand(10, generator=torch.Generator("cpu"), device="cpu").sum(), "aten::rand"),
 }
@@ -219,7 +231,7 @@ def test_flex_attention_of_a_method_stays_on_the_device(method, unplaced, dtype)
     q, k, v = (torch.randn(2, 2, 16 + unplaced, 48, device=AWAY, dtype=dtype, requires_grad=True) for _ in range(3))
     x = torch.randn(2, 16 + unplaced, 96, device=AWAY)
     made.clear()
-    with Stays() as seen:
+    with Stays() as seen, ByLists():
         placed = encoding.place(torch.zeros(16, 2, device=AWAY)).behind(unplaced)
         out = flex.flex_attend(placed, *placed.to_reference(q, k), v, x)
         out.sum().backward()

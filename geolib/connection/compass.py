@@ -87,7 +87,7 @@ class Compass(Encoding):
         """Made of the even heads with axis 0 first, of the odd ones with the last axis first, each in its place."""
         forward, heads = tuple(range(len(self.grid))), range(self.heads)
         parts = [made(slice(h, None, 2), order) for h, order in zip(heads, (forward, forward[::-1]))]
-        return torch.cat(parts, 1)[:, [h // 2 + (h % 2) * ((self.heads + 1) // 2) for h in heads]]
+        return torch.stack([parts[h % 2][:, h // 2] for h in heads], 1)
 
 
 def _in_order(u: Tensor, w: Tensor, entering: Tensor, order: tuple[int, ...]) -> Tensor:

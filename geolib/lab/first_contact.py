@@ -134,7 +134,8 @@ def report(device: str, outcomes: Sequence[Outcome]) -> str:
 def steps(method: str, forms: Sequence[str]) -> Iterator[str]:
     """Three steps of a small model in each form on the device at hand, against the CPU's in float32; a line each.
 
-    "softmax@512" is a method of documents, and its context. ValueError where a loss is another than the CPU's.
+    "softmax@512" is a method of documents, and its context. ValueError where a loss is another than the CPU's, or where
+    a step fell back to a slower form.
     """
     name, _, context = method.partition("@")
     sizes: dict[str, Any] = {"width": 48, "heads": 2, "layers": 2, "batch": 32, "train_size": 96, "test_size": 32}
@@ -149,6 +150,8 @@ def steps(method: str, forms: Sequence[str]) -> Iterator[str]:
         yield f"{form}: was {step.form}, loss {loss:.6f}, the CPU's {expected:.6f} {step.why}".strip()
         if not abs(loss - expected) < AGREE:
             raise ValueError(f"{method}, {form}: loss {loss}, the CPU's {expected}")
+        if step.why:
+            raise ValueError(f"{method}, {form}: {step.why}")
 
 
 if __name__ == "__main__":
