@@ -915,10 +915,10 @@ class SphericalRoPE(Encoding):
 
     def generators(self) -> Tensor:
         """The turn of each triple for a step along each axis, as skew matrices, (axes, triples, 3, 3)."""
-        about = torch.zeros(3, 3, 3, dtype=self.frequencies.dtype, device=self.frequencies.device)
-        for axis in range(3):  # about axis 0 from 1 to 2, about axis 1 from 2 to 0, about axis 2 from 0 to 1
-            about[axis, (axis + 2) % 3, (axis + 1) % 3], about[axis, (axis + 1) % 3, (axis + 2) % 3] = 1.0, -1.0
-        about = torch.stack([about[a % 3] for a in range(self.axes)])  # a list as an index comes from the host
+        # About axis a from a + 1 to a + 2; of whole tensors, for numbers that are written down come from the host.
+        axes = torch.eye(3, dtype=self.frequencies.dtype, device=self.frequencies.device)
+        turned = axes.roll(-2, 0)[:, :, None] * axes.roll(-1, 0)[:, None]
+        about = torch.stack([(turned - turned.mT)[a % 3] for a in range(self.axes)])
         return self.frequencies[:, None, None] * about[:, None]
 
     def rotations(self, positions: Tensor) -> Tensor:

@@ -76,13 +76,15 @@ class Stays(TorchDispatchMode):
         return result
 
 
-class ByLists(TorchFunctionMode):
-    """Notes where a list picks rows: its numbers come from the host, on a GPU by a copy that is waited for."""
+class FromTheHost(TorchFunctionMode):
+    """Notes a list that picks rows and a number that is written at one place: a GPU waits for a copy of either."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
             places = args[1] if isinstance(args[1], tuple) else (args[1],)
             made.extend("list" for place in places if isinstance(place, list | range | np.ndarray))
+            if len(args) == 3 and isinstance(args[2], int | float) and args[0][args[1]].dim() == 0:
+                made.append("number")
         return func(*args, **(kwargs or {}))
 
 
@@ -97,7 +99,7 @@ def watched(model, example, target, dtype=torch.bfloat16):
     for _ in range(2):
         seen = Stays()
         made.clear()
-        with seen, ByLists():
+        with seen, FromTheHost():
             step.backward(*inputs)
     seen.strayed += made
     return seen
@@ -153,6 +155,11 @@ class Leaves(torch.nn.Module):
         return []
 
 
+def written(x):
+    x[0, 0] = 1.0
+    return x
+
+
 IMAGES = torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long)
 
 
@@ -160,6 +167,7 @@ FAULTS = {
     "copied there": (lambda x: x + torch.ones(10).to(x.device), "aten::_to_copy"),
     "of a Python number": (lambda x: x * torch.tensor(2.0, device=x.device), "tensor"),
     "of a Python list": (lambda x: x + x.new_tensor([1.0] * 10), "new_tensor"),
+    "a number at a place": (lambda x: x + written(torch.zeros_like(x)), "number"),
     "a list of rows": (lambda x: x + x[[3, 2, 1, 0]], "list"),
     "of NumPy": (lambda x: x + torch.as_tensor(np.ones(10, np.float32), device=x.device), "as_tensor"),
     "own generator": (lambda x: x + torch.rand(10, generator=torch.Generator("cpu"), device="cpu").sum(), "aten::rand"),
@@ -231,7 +239,7 @@ def test_flex_attention_of_a_method_stays_on_the_device(method, unplaced, dtype)
     q, k, v = (torch.randn(2, 2, 16 + unplaced, 48, device=AWAY, dtype=dtype, requires_grad=True) for _ in range(3))
     x = torch.randn(2, 16 + unplaced, 96, device=AWAY)
     made.clear()
-    with Stays() as seen, ByLists():
+    with Stays() as seen, FromTheHost():
         placed = encoding.place(torch.zeros(16, 2, device=AWAY)).behind(unplaced)
         out = flex.flex_attend(placed, *placed.to_reference(q, k), v, x)
         out.sum().backward()
