@@ -239,8 +239,8 @@ class Pairwise:
         """The matrix, (heads, queries, keys) or (batch, heads, queries, keys)."""
         raise NotImplementedError
 
-    def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """One number of it."""
+    def of_pair(self, apart: Iterable[Tensor], head: Tensor, i: Tensor) -> Tensor:
+        """One number of it, from how far query i stands from a key along each axis."""
         raise NotImplementedError
 
     @property
@@ -262,7 +262,12 @@ class Pairwise:
 
     def as_mod(self) -> ScoreMod:
         """What adds the pair's number to its score, as FlexAttention takes it."""
-        return lambda score, *indices: score + self.pair(*indices)
+        axes = by_axis(self.query, self.key)
+
+        def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + self.of_pair(differences(axes, batch, i, j), head, i)
+
+        return modify
 
 
 class Steps(Pairwise):
@@ -270,7 +275,8 @@ class Steps(Pairwise):
 
     >>> x = torch.arange(3.0)[:, None]
     >>> steps = Steps(torch.tensor([0.5]), x, x)
-    >>> steps.log()[0, 0], steps.pair(0, torch.tensor(0), torch.tensor(0), torch.tensor(2))
+    >>> score, *place = torch.tensor([0, 0, 0, 0, 2])  # batch, head, query, key
+    >>> steps.log()[0, 0], steps.as_mod()(score, *place)
     (tensor([-0.0000, -0.5000, -1.0000]), tensor(-1.))
     """
 
@@ -284,9 +290,9 @@ class Steps(Pairwise):
         distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
         return -self.slopes[:, None, None] * distance
 
-    def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def of_pair(self, apart: Iterable[Tensor], head: Tensor, i: Tensor) -> Tensor:
         """One number of it."""
-        return -self.slopes[head] * sum(d.abs() for d in differences(self.query, self.key, batch, i, j))
+        return -self.slopes[head] * sum(d.abs() for d in apart)
 
 
 class Gaussian(Pairwise):
@@ -310,19 +316,27 @@ class Gaussian(Pairwise):
         distances = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
         return -distances * self.rate.unsqueeze(-1)
 
-    def pair(self, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def of_pair(self, apart: Iterable[Tensor], head: Tensor, i: Tensor) -> Tensor:
         """One number of it."""
         rate = self.rate[head, i * 0 if self.rate.shape[1] == 1 else i]
-        return -rate * sum(d.square() for d in differences(self.query, self.key, batch, i, j))
+        return -rate * sum(d.square() for d in apart)
 
 
-def differences(query: Tensor, key: Tensor, batch: Tensor, i: Tensor, j: Tensor) -> Iterator[Tensor]:
-    """Along each axis, how far query i stands from key j; coordinates are (tokens, axes) or (batch, tokens, axes).
+def by_axis(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Coordinates of queries and keys along each axis, from (tokens, axes) or (batch, tokens, axes).
 
-    >>> list(differences(torch.tensor([[5.0]]), torch.tensor([[2.0], [1.0]]), 0, 0, 1))
+    Each is a tensor of its own: FlexAttention has no derivative of one that is indexed in two places.
+    """
+    return [(p.clone(), n.clone()) for p, n in zip(query.unbind(-1), key.unbind(-1))]
+
+
+def differences(axes: Iterable[tuple[Tensor, Tensor]], batch: Tensor, i: Tensor, j: Tensor) -> Iterator[Tensor]:
+    """Along each axis, how far query i stands from key j; ``axes`` as ``by_axis`` makes them.
+
+    >>> list(differences(by_axis(torch.tensor([[5.0]]), torch.tensor([[2.0], [1.0]])), 0, 0, 1))
     [tensor(4.)]
     """
-    for p, n in zip(query.unbind(-1), key.unbind(-1)):
+    for p, n in axes:
         yield (p[batch, i] if p.dim() == 2 else p[i]) - (n[batch, j] if n.dim() == 2 else n[j])
 
 

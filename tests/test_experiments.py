@@ -36,7 +36,7 @@ from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, provenance, table, tables_of
 from geolib.lab.models import ViT
 from geolib.lab.records import Record
-from geolib.lab.runner import SIDE_BY_SIDE, Machine, packed
+from geolib.lab.runner import Machine, packed
 
 ROPE = FROZEN[1]  # the row that stands for the paper's RoPE
 
@@ -211,12 +211,8 @@ def test_an_estimate_rests_first_on_the_newest_run_of_its_experiment_scale_and_p
 
 def test_a_run_beside_another_counts_as_it_would_alone():
     config = TABLE1.config("full", "rope", "cifar10", 0)
-    machine = Machine("here", GPU, is_gpu=True, jobs=2)
-    assert machine.gain == SIDE_BY_SIDE
-    guess = machine.estimate(config, [measured(config, 200.0, jobs=2)])
-    assert guess.seconds == pytest.approx(200 * SIDE_BY_SIDE / 2)
-    assert Machine("here", GPU, is_gpu=False, jobs=2).gain == 1
-    assert Machine("here", GPU, is_gpu=True, devices=4).gain == 4
+    guess = Machine("here", GPU, is_gpu=True).estimate(config, [measured(config, 200.0, jobs=2)])
+    assert guess.seconds == pytest.approx(100)
 
 
 # What a time budget holds -------------------------------------------------------------------------------------------
@@ -226,10 +222,10 @@ def some_run(number):
     return BASELINES, Config("digits", seed=number)
 
 
-def planned(groups_of_stages, seconds, done=(), gain=1.0):
+def planned(groups_of_stages, seconds, done=(), devices=1):
     """The numbers of the runs that fit; a run takes as many seconds as its number."""
     stages = [Stage([[some_run(n) for n in group] for group in groups]) for groups in groups_of_stages]
-    plan = packed(stages, lambda c: c.seed not in done, lambda e, c: Estimate(float(c.seed), ""), seconds, gain)
+    plan = packed(stages, lambda c: c.seed not in done, lambda e, c: Estimate(float(c.seed), ""), seconds, devices)
     assert len({item.config.seed for item in plan}) == len(plan)
     return [item.config.seed for item in plan if item.fits]
 
@@ -240,7 +236,7 @@ def test_a_budget_is_packed_by_importance():
     assert planned([[[5], [4], [3], [1]]], 8.5) == [5, 3]  # 4 is too long for what is left, 3 is not
     assert planned([[[5], [4], [3], [1]]], 4.5) == [4]
     assert planned([[[5], [4], [3], [1]]], 4.5, done=[4]) == [3, 1]
-    assert planned([[[5], [4], [3], [1]]], 4.5, gain=2) == [5, 4]
+    assert planned([[[5], [4], [3], [1]]], 4.5, devices=2) == [5, 4]
     assert planned([[[5], [4]]], 1) == []
 
 
@@ -299,8 +295,8 @@ def test_the_lease_runs_the_columns_of_what_its_grid_chooses(scale):  # RF-T1
 
 def test_the_lease_fits_into_half_an_hour_with_time_to_set_up():
     stages = LEASE.stages("full", [], None, [])
-    machine = Machine.h100(2)
-    plan = packed(stages, lambda config: True, lambda e, c: machine.estimate(c, []), 1500, machine.gain)
+    machine = Machine.h100()
+    plan = packed(stages, lambda config: True, lambda e, c: machine.estimate(c, []), 1500)
     assert {item.config.hash for item in plan if item.fits} >= {config.hash for config in leased("full", [])[1]}
     assert sum(item.fits and item.stage == 0 for item in plan) >= 4
 

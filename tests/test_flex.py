@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn.attention import flex_attention as module
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from geolib import flex
@@ -68,6 +70,58 @@ def test_score_modifications_are_the_matrices(name, samples, queries):
         assert_close(everywhere(mod, scores), wanted, atol=1e-5, rtol=1e-5)
     if far is not None:
         assert_close(everywhere(far, torch.zeros_like(scores)).exp(), omega.expand_as(scores), atol=1e-6, rtol=1e-5)
+
+
+class Read(TorchFunctionMode):
+    """What is made of tensors from outside that have gradients: (which, the function's name)."""
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.inside = [], []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        own, result = {id(t) for t in self.inside}, func(*args, **(kwargs or {}))
+        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and id(t) not in own]
+        self.made += [(id(t), func.__name__) for t in given if made and t.requires_grad]
+        self.inside += made
+        return result
+
+
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if {"gauss", "lf", "sympow-gates", "compass"} & {*name.split("+")}]
+)
+def test_what_is_learned_is_indexed_once_and_has_the_gradients_of_the_matrix(name, samples):
+    """On a GPU FlexAttention refuses to derive by a tensor that it indexes in two places, or changes before."""
+    encoding, q, k, _, x, positions = setting(name)
+    encoding.requires_grad_(True)
+    placed = encoding.place(positions if samples else positions[0])
+    scores, omega = torch.zeros_like(q @ k.mT), placed.attenuation()
+    if "sympow" in name.split("+"):
+        scores += 1  # whose powers are 1
+    kinds = [
+        (placed.as_score_mod(x), placed.log_gate(x)),
+        (placed.as_attenuation_mod(), None if omega is None else omega.log()),
+    ]
+    for mod, matrix in [kind for kind in kinds if kind[1] is not None and kind[1].requires_grad]:
+        with Read() as read:
+            pairs = everywhere(mod, scores)
+        assert {function for _, function in read.made} == {"__getitem__"}
+        assert len({tensor for tensor, _ in read.made}) == len(read.made)
+        seen, learned = matrix.isfinite().expand_as(pairs), [*encoding.parameters()]
+        by = torch.randn_like(pairs)[seen]
+        ours, wanted = (
+            torch.autograd.grad(
+                (numbers.expand_as(pairs)[seen] * by).sum(), learned, allow_unused=True, retain_graph=True
+            )
+            for numbers in (pairs, matrix)
+        )
+        assert any(slope is not None for slope in wanted)
+        for one, other in zip(ours, wanted):
+            assert (one is None) == (other is None)
+            if one is not None:
+                assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_matrices_of_ones_own_are_looked_up_entry_by_entry():

@@ -712,7 +712,7 @@ def test_layers_inside_layers_are_those_of_the_same_index():
 def test_a_gaussian_pair_by_pair_is_its_matrix(widths):
     pairs = Gaussian(torch.randn(3, 2), torch.randn(4, 2), torch.rand(2, widths))
     head, i, j = torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(4)).unbind(-1)
-    assert_close(pairs.pair(torch.tensor(0), head, i, j).view(2, 3, 4), pairs.log())
+    assert_close(pairs.as_mod()(torch.zeros(()), torch.tensor(0), head, i, j).view(2, 3, 4), pairs.log())
 
 
 @pytest.mark.parametrize("of_places", [False, True])

@@ -31,14 +31,14 @@ def test_torchrun_tells_how_many_processes_there_are_and_which_this_is(monkeypat
 
 def test_a_machine_is_named_as_records_name_it(monkeypatch):
     monkeypatch.setattr(runner, "device_name", lambda device: f"a {device.type}")
-    assert Machine.at_hand(torch.device("cuda"), 2, 3) == Machine("a cuda", GPU, True, 2, 3)
-    here, cores = Machine.at_hand(torch.device("cpu"), 2, 3), torch.get_num_threads()
-    assert replace(here, speed=CPU) == Machine("a cpu", CPU, False, 2, 3)
+    assert Machine.at_hand(torch.device("cuda"), 3) == Machine("a cuda", GPU, True, 3)
+    here, cores = Machine.at_hand(torch.device("cpu"), 3), torch.get_num_threads()
+    assert replace(here, speed=CPU) == Machine("a cpu", CPU, False, 3)
     assert (here.speed.flops, here.speed.number) == (CPU.flops * cores, CPU.number / cores)
-    assert Machine.h100(4) == Machine(H100, GPU, True, 4)
+    assert Machine.h100() == Machine(H100, GPU, True)
 
 
-@pytest.mark.parametrize(("machine", "alone"), [(Machine.h100(), 1.4 / 4), (Machine("a core", CPU, False), 1 / 4)])
+@pytest.mark.parametrize(("machine", "alone"), [(Machine.h100(), 1 / 4), (Machine("a core", CPU, False), 1 / 4)])
 def test_a_run_that_shared_its_device_counts_as_if_alone(machine, alone, monkeypatch):
     monkeypatch.setattr(runner, "estimate", lambda _, records, *rest: (rest, [r.wall_seconds for r in records]))
     of = lambda **engine: types.SimpleNamespace(wall_seconds=100.0, engine=engine)  # noqa: E731
@@ -88,19 +88,19 @@ def test_a_time_holds_whole_groups_by_importance_and_what_later_stages_need():
         seconds = {run.hash: draw.randint(1, 9) for run in runs}
         missing = {run.hash for run in runs if draw.random() < 0.8}
         stages = [[draw.sample(runs, draw.randint(1, 3)) for _ in range(draw.randint(1, 3))] for _ in range(3)]
-        left, gain = draw.randint(0, 30), draw.choice([1, 2])
+        left, devices = draw.randint(0, 30), draw.choice([1, 2])
         plan = packed(
             [Stage([[("an experiment", run) for run in group] for group in groups]) for groups in stages],
             lambda run, missing=missing: run.hash in missing,
             lambda _, run, seconds=seconds: Estimate(seconds[run.hash], "drawn"),
             left,
-            gain,
+            devices,
         )
         hashes = [[[run.hash for run in group] for group in groups] for groups in stages]
         met = list(itertools.chain(*itertools.chain(*hashes)))
         assert {item.config.hash for item in plan} == missing & set(met)
         assert len(plan) == len({item.config.hash for item in plan})
-        assert {item.config.hash for item in plan if item.fits} == held(hashes, missing, seconds, left * gain)
+        assert {item.config.hash for item in plan if item.fits} == held(hashes, missing, seconds, left * devices)
         assert all(item.estimate.seconds == seconds[item.config.hash] for item in plan)
         for item in plan:
             assert item.config.hash in itertools.chain(*hashes[item.stage])
@@ -275,8 +275,8 @@ def test_a_plan_in_words_has_a_line_for_each_run_and_the_time_of_those_that_fit(
     assert second == f"left out    1.0 min  e  {names[1]}  [drawn]"  # the next stage needs its time
     assert third == f"stage 2     1.0 min  e  {names[2]}  [drawn]"
     assert last == "2 of 3 missing runs, about 2.0 min on a core, of a budget of 2.0 min"
-    side = replace(made(2).request, machine=Machine("a card", GPU, True, jobs=2, devices=2))
-    assert Runner(side).dry_run().endswith("2 of 2 missing runs, about 0.7 min on a card, 2.8 times that side by side")
+    side = replace(made(2).request, machine=Machine("a card", GPU, True, devices=2))
+    assert Runner(side).dry_run().endswith("2 of 2 missing runs, about 1.0 min on a card, 2 at a time")
 
 
 def test_planned_runs_that_do_not_fit_are_told_with_what_is_left(made, monkeypatch, capsys):

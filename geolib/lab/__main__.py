@@ -240,12 +240,12 @@ def _run(options: argparse.Namespace) -> int:
 def _request(options: argparse.Namespace, chosen: torch.device) -> Request:
     """What the words ask for."""
     planned_for_a_gpu = options.dry_run and options.scale == "full" and chosen.type == "cpu" and options.device is None
-    here = Machine.at_hand(chosen, options.jobs, torchrun_size())
+    here = Machine.at_hand(chosen, torchrun_size())
     return Request(
         what=find_runnable(options.name),
         scale=options.scale,
         folders=_folders(options),
-        machine=Machine.h100(options.jobs) if planned_for_a_gpu else here,
+        machine=Machine.h100() if planned_for_a_gpu else here,
         seeds=options.seeds,
         words=options.only,
         options=Options(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import IO
 
 BENCHES = "bench"  # the folder in it that holds measurements of speed, which are no runs
+# The folder of runs that a GPU made at a scale where the tables are a processor's: no table mixes the two.
+ON_GPU = "gpu"
 
 
 class LabError(ValueError):

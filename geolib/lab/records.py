@@ -20,7 +20,7 @@ import torch
 
 import geolib
 from geolib.lab.config import Config, Options
-from geolib.lab.files import BENCHES, RECORDED, LabError, checkout, remove, write_text
+from geolib.lab.files import BENCHES, ON_GPU, RECORDED, LabError, checkout, remove, write_text
 from geolib.lab.training import Run, train
 
 _SCHEMA = 1
@@ -258,8 +258,9 @@ def read_all(folder: Path | str = RECORDED) -> list[Record]:
 
 
 def record_files(folder: Path | str = RECORDED) -> list[Path]:
-    """The files of records below a folder; measurements of speed are left out."""
-    return [path for path in sorted(Path(folder).rglob("*.json")) if path.relative_to(folder).parts[0] != BENCHES]
+    """The files of records below a folder; measurements of speed, and what stands apart in ``ON_GPU``, are left out."""
+    apart = (BENCHES, ON_GPU)
+    return [path for path in sorted(Path(folder).rglob("*.json")) if path.relative_to(folder).parts[0] not in apart]
 
 
 def sift(folder: Path | str = RECORDED) -> tuple[list[Record], list[str]]:

@@ -43,7 +43,6 @@ from geolib.lab.watch import Diverged, Stopped, requests_to_stop
 _POLL_SECONDS = 0.5  # between two looks at what other processes have done
 _CHILD_POLL_SECONDS = 0.1  # between two looks at child processes
 LOCKED = 4  # the exit code of a process whose run another process makes
-SIDE_BY_SIDE = 1.4  # assumed: what several runs at a time get done on one GPU in the time of one
 
 
 def torchrun_size() -> int:
@@ -61,45 +60,36 @@ def torchrun_rank() -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where runs are to be made, its speed assumed: ``jobs`` at a time on each of ``devices`` side by side."""
+    """Where runs are to be made, one on each of ``devices``, its speed assumed until it is measured."""
 
     name: str
     speed: Speed
     is_gpu: bool
-    jobs: int = 1
     devices: int = 1
 
     @classmethod
-    def at_hand(cls, device: torch.device, jobs: int = 1, devices: int = 1) -> Machine:
+    def at_hand(cls, device: torch.device, devices: int = 1) -> Machine:
         """The device that is here."""
         if device.type == "cuda":
-            return cls(device_name(device), GPU, True, jobs, devices)
+            return cls(device_name(device), GPU, True, devices)
         cores = torch.get_num_threads()
         speed = Speed(CPU.flops * cores, CPU.operation, CPU.number / cores, CPU.preparing)
-        return cls(device_name(device), speed, False, jobs, devices)
+        return cls(device_name(device), speed, False, devices)
 
     @classmethod
-    def h100(cls, jobs: int = 1) -> Machine:
+    def h100(cls) -> Machine:
         """The GPU for which the full runs are planned where there is none."""
-        return cls(H100, GPU, True, jobs)
-
-    @property
-    def gain(self) -> float:
-        """Runs that get done in the time that one takes alone."""
-        return self.devices * self.shared(self.jobs)
-
-    def shared(self, jobs: int) -> float:
-        """The part of it that one device gives; a processor's cores are all at work in one run already."""
-        return SIDE_BY_SIDE if self.is_gpu and jobs > 1 else 1.0
+        return cls(H100, GPU, True)
 
     def estimate(self, config: Config, records: Iterable[Record], kind: Kind | None = None) -> Estimate:
-        """The time of a run that has one device to itself."""
+        """The time of a run that has one device to itself.
+
+        Of several on one device each waits for the others: two on a GPU took twice as long as one, and a processor's
+        cores are all at work in one run already.
+        """
 
         def alone(record: Record) -> Record:
-            jobs = record.engine.get("jobs", 1)
-            if jobs == 1:
-                return record
-            return replace(record, wall_seconds=record.wall_seconds * self.shared(jobs) / jobs)
+            return replace(record, wall_seconds=record.wall_seconds / record.engine.get("jobs", 1))
 
         return estimate(config, map(alone, records), self.name, self.speed, kind)
 
@@ -129,15 +119,15 @@ def packed(
     is_missing: Callable[[Config], bool],
     estimated: Callable[[Experiment, Config], Estimate],
     seconds: float | None,
-    gain: float = 1.0,
+    devices: int = 1,
 ) -> list[Planned]:
     """The runs that are missing, in their order and each once, and which of them a time holds (all when None).
 
     Groups are taken by importance, whole, as long as there is time for them and for all later stages; a group that is
     too long is passed over, and a shorter one after it may still fit. The first group of a stage need not leave time
-    for what follows: without it there is nothing to go on from. ``gain`` is how many runs get done in the time of one.
+    for what follows: without it there is nothing to go on from. Each of ``devices`` makes one at a time.
     """
-    left = float("inf") if seconds is None else seconds * gain
+    left = float("inf") if seconds is None else seconds * devices
     plan: dict[str, Planned] = {}
     for number, stage in enumerate(stages):
         later = {config.hash: (e, config) for other in stages[number + 1 :] for e, config in other.runs}
@@ -406,7 +396,7 @@ class Runner:
     def plan(self) -> list[Planned]:
         """Every run that is missing, with what it should take and whether the budget holds it."""
         left = None if self.deadline is None else self.deadline - time.time()
-        return packed(self.stages, self.is_missing, self.estimate, left, self.request.machine.gain)
+        return packed(self.stages, self.is_missing, self.estimate, left, self.request.machine.devices)
 
     def estimate(self, experiment: Experiment, config: Config) -> Estimate:
         """Of a run alone on the machine; of one that is under way, what it asks of the budget from now on."""
@@ -579,11 +569,10 @@ class Runner:
             where = f"stage {item.stage + 1}" if item.fits else "left out"
             lines.append(f"{where:9}{minutes}  {item.experiment.name}  {item.config.name}  [{item.estimate.basis}]")
         total = sum(item.estimate.seconds for item in plan if item.fits)
-        at_a_time = f", {machine.gain:g} times that side by side" if machine.gain != 1 else ""
-        lines.append(
-            f"{sum(item.fits for item in plan)} of {len(plan)} missing runs, about {total / machine.gain / 60:.1f} min "
-            f"on {machine.name}{at_a_time}" + ("" if budget is None else f", of a budget of {budget / 60:.1f} min")
-        )
+        at_a_time = f", {machine.devices} at a time" if machine.devices != 1 else ""
+        minutes = f"about {total / machine.devices / 60:.1f} min on {machine.name}{at_a_time}"
+        of_budget = "" if budget is None else f", of a budget of {budget / 60:.1f} min"
+        lines.append(f"{sum(item.fits for item in plan)} of {len(plan)} missing runs, {minutes}{of_budget}")
         return "\n".join(lines)
 
     def tables(self) -> str:

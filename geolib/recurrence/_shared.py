@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -102,6 +103,11 @@ def in_parts(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
         return (sums,)
     large = sums.float()
     return large, (sums - large).float()
+
+
+def read_twice(parts: Iterable[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Each part for queries, and a copy of it for keys: FlexAttention derives by a tensor that is indexed once."""
+    return [(part, part.clone()) for part in parts]
 
 
 def following(q: Tensor, k: Tensor, sums: Tensor, power: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from geolib._checks import angle_dtype
 from geolib._precision import full_precision
 from geolib.flex import flex_kernel
 from geolib.recurrence._prepared import turned
-from geolib.recurrence._shared import check_forms, check_power, finite_part, following, gate_sums, in_parts
+from geolib.recurrence._shared import check_forms, check_power, finite_part, following, gate_sums, in_parts, read_twice
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, nothing
 
@@ -44,14 +44,14 @@ def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[...,
     """
     check_power(power)
     gates = None if log_gates is None else gate_sums(log_gates)
-    parts = () if gates is None else in_parts(gates.sums, log_gates.dtype)  # type: ignore[union-attr]
+    parts = [] if gates is None else read_twice(in_parts(gates.sums, log_gates.dtype))  # type: ignore[union-attr]
     first = None if gates is None else gates.first.int()
 
     def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         nothing = score == 0
         powered = power * torch.where(nothing, 1.0, score.abs()).log()
-        for part in parts:
-            powered = powered + (part[batch, head, i] - part[batch, head, j]).to(score.dtype)
+        for queries, keys in parts:
+            powered = powered + (queries[batch, head, i] - keys[batch, head, j]).to(score.dtype)
         if first is not None:
             nothing = nothing | (j < first[batch, head, i])
         return torch.where(nothing, float("-inf"), powered)

@@ -13,7 +13,7 @@ from geolib._checks import angle_dtype, as_places, check_floating, check_tensor,
 from geolib._precision import WideBuffers, numbered, without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
 from geolib.placed import Carried, Together, at_both, cis, counts, described, for_heads, turn_pairs
-from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of
+from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of, read_twice
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.fused import score_modifier
@@ -237,11 +237,11 @@ class _Gated(Carried):
         """The same from sums of log gates, one number for each head and token."""
         gates, later = self._gates(x), self.counts[1] - self.counts[0]
         sums, first = gate_sums(gates)
-        parts, first = in_parts(sums, gates.dtype), first.int()
+        parts, first = read_twice(in_parts(sums, gates.dtype)), first.int()
 
         def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            for part in parts:
-                score = score + (part[batch, head, i + later] - part[batch, head, j])
+            for queries, keys in parts:
+                score = score + (queries[batch, head, i + later] - keys[batch, head, j])
             hidden = (j > i + later) | (j < first[batch, head, i + later])
             return torch.where(hidden, float("-inf"), score)
 

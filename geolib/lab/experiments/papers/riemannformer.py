@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from geolib.lab.config import Config
 from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
 from geolib.lab.experiments.tables import cells_of, devices_of
 from geolib.lab.experiments.tables import table as usual_table
@@ -29,18 +30,29 @@ STATED: dict[str, Any] = {"heads": 4, "layers": 6, "epochs": 200, "batch": 128}
 
 # What the paper does not state: settings of the model and its training ----------------------------------------------
 
+WARM_UP = 5  # epochs
+_WARM: dict[str, Any] = {"warmup": WARM_UP * math.ceil(50_000 / STATED["batch"])}
+
 # The fields of Config at full scale that the paper leaves open.
 TRAININGS: dict[str, dict[str, Any]] = {
-    "w256-mlp4": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip"},
-    "w256-mlp4-auto": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip-autoaugment"},
-    "w192-mlp2": {"width": 192, "mlp_ratio": 2.0, "augment": "crop-flip"},
-    "w192-mlp2-auto": {"width": 192, "mlp_ratio": 2.0, "augment": "crop-flip-autoaugment"},
-    "w384-mlp4": {"width": 384, "mlp_ratio": 4.0, "augment": "crop-flip"},
-    "w256-mlp4-constant": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip", "schedule": "constant"},
+    "w256-mlp4": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip", **_WARM},
+    "w256-mlp4-auto": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip-autoaugment", **_WARM},
+    "w192-mlp2": {"width": 192, "mlp_ratio": 2.0, "augment": "crop-flip", **_WARM},
+    "w192-mlp2-auto": {"width": 192, "mlp_ratio": 2.0, "augment": "crop-flip-autoaugment", **_WARM},
+    "w384-mlp4": {"width": 384, "mlp_ratio": 4.0, "augment": "crop-flip", **_WARM},
+    "w256-mlp4-constant": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip", "schedule": "constant", **_WARM},
     # The augmentation of another CIFAR script by the paper's author.
-    "w256-mlp4-auto-erase": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip-autoaugment", "erase": 0.25},
+    "w256-mlp4-auto-erase": {
+        "width": 256,
+        "mlp_ratio": 4.0,
+        "augment": "crop-flip-autoaugment",
+        "erase": 0.25,
+        **_WARM,
+    },
     # The paper read to the letter: it names no augmentation.
-    "w256-mlp4-plain": {"width": 256, "mlp_ratio": 4.0, "augment": "none"},
+    "w256-mlp4-plain": {"width": 256, "mlp_ratio": 4.0, "augment": "none", **_WARM},
+    # To the letter in another way: it names no warm-up either. At this width and rate its RoPE does not learn.
+    "w256-mlp4-cold": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip"},
 }
 
 # The two readings of the paper's RoPE: methods of the registry.
@@ -103,13 +115,18 @@ def grid_table(experiment: Experiment, scale: str, records: Iterable[Record]) ->
         config = experiment.config(scale, with_rope, "cifar10", 0)
         marks = ["nearest"] * (setting == nearest) + ["frozen"] * (setting == FROZEN)
         row = [training, str(config.width), f"{config.mlp_ratio:g}", _augmentation(TRAININGS[training])]
-        row += [config.schedule, _ROPES[rope]]
+        row += [_rate(config), _ROPES[rope]]
         row += [f"{means[name]:.2f}" if name in means else "" for name in (no_positions, with_rope)]
         rows.append([*row, f"{found[setting]:.2f}" if setting in found else "-", ", ".join(marks)])
     header = ["setting", "width", "MLP ratio", "augmentation", "learning rate", "RoPE"]
     header += [f"No-Pos (paper {PAPER['none', 'cifar10']})", f"RoPE (paper {PAPER['rope', 'cifar10']})"]
     title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % on CIFAR-10, 1 seed"
     return Table(title, [*header, "distance", ""], rows, _grid_notes(experiment, scale, found, kept))
+
+
+def _rate(config: Config) -> str:
+    """The learning rate's course in words for a table."""
+    return config.schedule + (f", warm-up {config.warmup} steps" if config.warmup else "")
 
 
 def _augmentation(training: Mapping[str, Any]) -> str:
@@ -152,8 +169,11 @@ def _rows_of(setting: tuple[str, str]) -> tuple[str, str]:
 def _grid_variant(training: str, method: str) -> Variant:
     """A row of the grid; the smaller scales have its width in small."""
     full = TRAININGS[training]
-    smaller = {"smoke": 8, "cpu": 4}
-    settings = {scale: {**full, "width": full["width"] // by} for scale, by in smaller.items()}
+    smaller = {"smoke": (8, 1), "cpu": (4, 31)}  # what widths are divided by, and steps of a warm-up
+    settings = {
+        scale: {**full, "width": full["width"] // by, "warmup": steps if "warmup" in full else 0}
+        for scale, (by, steps) in smaller.items()
+    }
     return Variant(method, settings={**settings, "full": full})
 
 
@@ -275,8 +295,8 @@ def table1(frozen: tuple[str, str]) -> Experiment:
             f"{training['mlp_ratio']:g}, augmentation {_augmentation(training)}, a "
             f"{training.get('schedule', 'cosine')} learning rate and the RoPE of the paper's row "
             f"({_ROPES[papers]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
-            "chosen. In all: mean pooling, no warm-up, no weight decay on biases, norms and the encoding's parameters, "
-            "axial angles of base 100 in RiemannFormer."
+            f"chosen. There the rate warms up for {WARM_UP} epochs; smaller scales have none. In all: mean pooling, no "
+            "weight decay on biases, norms and the encoding's parameters, axial angles of base 100 in RiemannFormer."
         ),
         importance=1,
     )
