@@ -21,7 +21,7 @@ from test_lab_options import little_documents
 import geolib
 from geolib.lab import Config, LabError, files, load, read_all, records, run, train
 from geolib.lab.config import Options
-from geolib.lab.files import BENCHES, remove, write_atomically
+from geolib.lab.files import BENCHES, ON_GPU, RECORDED, remove, write_atomically
 from geolib.lab.records import Folders, Record, path_of, read, record_files, sift, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -211,12 +211,22 @@ def test_metrics_are_a_row_of_finite_numbers_for_each_epoch_and_end_in_an_evalua
 # Where it lies -------------------------------------------------------------------------------------------------------
 
 
+def test_what_stands_apart_was_made_on_a_gpu_where_a_processor_has_made_the_table():
+    apart, others = read_all(RECORDED / ON_GPU), read_all()
+    assert apart
+    assert {record.peak_memory["of"] for record in apart} == {"device"}
+    of_processors = {(r.experiment, r.scale) for r in others if r.peak_memory["of"] == "process"}
+    assert {(record.experiment, record.scale) for record in apart} <= of_processors
+
+
 def test_all_records_below_a_folder_are_read_in_the_order_of_their_names_and_what_is_none_is_named(made, tmp_path):
     ours = [replace(made("images"), config=replace(CONFIGS["images"], seed=seed)) for seed in (2, 0, 1)]
     for record, experiment in zip(ours, ("b", "b", None)):
         write(replace(record, experiment=experiment), tmp_path)
     (tmp_path / BENCHES).mkdir()
     (tmp_path / BENCHES / "speed.json").write_text("{}")
+    write(replace(ours[0], experiment="b"), tmp_path / ON_GPU)  # in a table of its own
+    assert [r.config.seed for r in read_all(tmp_path / ON_GPU)] == [2]
     (tmp_path / "b" / "notes.txt").write_text("{}")
     assert [(r.config.seed, r.experiment) for r in read_all(tmp_path)] == [(0, "b"), (2, "b"), (1, None)]
     assert [r.config.seed for r in read_all(str(tmp_path / "b"))] == [0, 2]

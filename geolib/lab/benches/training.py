@@ -135,12 +135,12 @@ def run(
 ) -> list[dict[str, Any]]:
     """Measure each loop's fastest epoch after the first, and its ratio to the plain loop's.
 
-    On a GPU 51,200 images, a width of 256 and up to four workers of the plain loop's DataLoader, and rates of wall time
+    On a GPU 25,600 images, a width of 256 and up to four workers of the plain loop's DataLoader, and rates of wall time
     count; on a CPU 1,024, 192 and none, so that all its time is that of one process, and processor time counts.
     """
     device = pick_device(None)
     on_gpu = device.type == "cuda"
-    images = images or (51_200 if on_gpu else 1_024)
+    images = images or (25_600 if on_gpu else 1_024)
     width = width or (256 if on_gpu else 192)
     workers = (min(4, os.cpu_count() or 1) if on_gpu else 0) if workers is None else workers
     sizes: dict[str, Any] = {"width": width, "layers": layers, "batch": batch}
