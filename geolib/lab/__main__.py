@@ -165,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name", metavar="|".join(BENCHES))
     command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
 
-    command = add("first-contact", _first_contact, help="what works on this machine, in a report; half an hour on a GPU")
+    command = add("first-contact", _first_contact, help="what works on this machine: a report; half an hour on a GPU")
     command.add_argument("--out", type=Path, metavar="DIR", required=True, help="the report and what its runs leave")
     command.add_argument("--only", action="append", default=[], metavar="WORD", help="parts with a word in their names")
 
