@@ -1,6 +1,7 @@
 """What works on a machine is told part by part, and no part takes the report of another with it."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,13 @@ import torch
 from geolib.encodings import METHODS
 from geolib.lab import first_contact
 from geolib.lab.__main__ import main
+from geolib.lab.benches.saved import read
 from geolib.lab.causal import METHODS as READERS
 from geolib.lab.experiments.registry import EXPERIMENTS
 from geolib.lab.first_contact import CONTEXTS, Part, attempt, parts, steps
 from geolib.recurrence import crossing_length
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
@@ -113,3 +117,16 @@ def test_a_real_part_on_this_machine(tmp_path):
     outcome = attempt(part)
     assert outcome.status == "passed", outcome.said
     assert "the CPU's" in outcome.said
+
+
+def test_on_the_gpu_of_the_record_every_method_was_recorded_and_lost_what_it_loses_on_a_processor():
+    seen = read("first-contact")
+    last = {row["method"]: row for row in seen["rows"]}
+    assert set(last) == {*METHODS, *(f"{reader}@{context}" for reader in READERS for context in CONTEXTS)}
+    assert {row["form"] for row in last.values()} == {"captured"}
+    assert all(abs(row["loss"] - row["on_cpu"]) < 1e-5 for row in seen["rows"])
+    fell_back = [row["method"] for row in seen["rows"] if row["form"] == "eager"]
+    page = (REPOSITORY / "book" / "repeat-a-table.md").read_text("utf-8")
+    assert (sorted(fell_back), seen["device"]) == (["compass", "spherical"], "NVIDIA H200")
+    assert "On an H200" in page
+    assert "spherical RoPE and the compass could not be recorded" in page
