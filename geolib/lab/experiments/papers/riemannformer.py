@@ -51,7 +51,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     },
     # The paper read to the letter: it names no augmentation.
     "w256-mlp4-plain": {"width": 256, "mlp_ratio": 4.0, "augment": "none", **_WARM},
-    # To the letter in another way: it names no warm-up either. At this width and rate its RoPE does not learn.
+    # To the letter in another way: it names no warm-up either. At this width and rate its RoPE learns badly.
     "w256-mlp4-cold": {"width": 256, "mlp_ratio": 4.0, "augment": "crop-flip"},
 }
 
