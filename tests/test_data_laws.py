@@ -4,6 +4,7 @@ Labels are read from the examples again, by other means than those that made the
 a file is made up here, with examples that tell which they are.
 """
 
+import hashlib
 import math
 from dataclasses import replace
 from itertools import product
@@ -510,6 +511,63 @@ def test_runs_that_differ_in_anything_but_the_size_asked_for_are_tested_on_the_s
 
 
 @KINDS
+def test_a_run_draws_from_the_seeds_that_recorded_runs_drew_from(begun, monkeypatch):
+    asked, derived = [], training.derived_seed
+    monkeypatch.setattr(training, "derived_seed", lambda *given: asked.append(given) or derived(*given))
+    run = begun(seed=3, **({} if begun is a_reading else {"dropout": 0.5}))
+    run.epoch = 1
+    batches = run.begin_epoch()
+    for _ in range(2):
+        run.update(next(batches))
+    dropped = [(3, 1, f"dropout in step {step} of process 0") for step in (0, 1)]
+    of_images = [(3, 1, "order"), (3, 1, "augmentation and dropout"), *dropped]
+    assert asked == ([(3, 0, "order")] if begun is a_reading else of_images)  # documents have one order for all epochs
+    for seed, epoch, purpose in asked:
+        named = f"{seed}/{epoch}/{purpose}".encode()
+        assert derived(seed, epoch, purpose) == int(hashlib.sha256(named).hexdigest()[:16], 16) // 2
+
+
+@KINDS
+def test_a_run_is_tested_on_the_part_that_recorded_runs_were_tested_on(begun):
+    whole, some = begun(test_size=None), begun(test_size=12)
+    reads = some.config.is_read
+    if reads:
+        every, tested = windows(some.data.test, some.context), some.test_windows
+    else:
+        every, tested = whole.test_images, some.test_images
+        assert torch.equal(every, some.data.x_test)
+    drawn = torch.randperm(len(every), generator=torch.Generator().manual_seed(0))[:12]
+    assert torch.equal(tested, every[drawn])
+
+
+NOWHERE = torch.device("meta")
+"""A device without numbers, in a GPU's stead."""
+
+
+def parts_elsewhere(run):
+    """The names of what a run holds that does not lie on its device."""
+    held = vars(run) | dict(run.model.named_parameters()) | dict(run.model.named_buffers())
+    return {name for name, x in held.items() if isinstance(x, torch.Tensor) and x.device != run.device}
+
+
+@KINDS
+def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
+    here = begun()
+    run = type(here)(here.config, here.data, NOWHERE, here.options)
+    assert parts_elsewhere(run) == ({"windows", "test_windows"} if run.config.is_read else set())
+    monkeypatch.setattr(training, "without_waiting", lambda x, device: x.to(device))
+    order = []
+    monkeypatch.setattr(training, "augmented", lambda *given: order.append(given[2]) or iter([given[:2]]))
+    assert {part.device for part in next(run.begin_epoch())} | {rows.device for rows in order} == {NOWHERE}
+    for most in (training.EVALUATION_BATCH, training.EVALUATION_TOKENS):
+        monkeypatch.setitem(most, NOWHERE.type, 24)
+    read_back = []
+    monkeypatch.setattr(torch.Tensor, "item", lambda x: read_back.append(x.device) or 0.0)
+    run.evaluate()
+    assert set(read_back) == {NOWHERE}
+
+
+@KINDS
 def test_the_loss_is_that_of_the_model_that_is_handed(begun):
     run, other = begun(), begun(seed=1).model
     inputs, labels = next(run.begin_epoch())
@@ -550,6 +608,16 @@ def test_what_a_checkpoint_keeps_comes_back(begun, tmp_path, monkeypatch):
     again.options = replace(again.options, precision="bfloat16")
     with pytest.raises(LabError, match=r"run\.pt: made with precision float32, not bf16; delete it to start over$"):
         again.restore(path)
+
+
+def test_a_rate_that_a_recorded_step_reads_comes_back_to_its_device(tmp_path):
+    run, path = a_run(telling()), tmp_path / "run.pt"
+    run.device = NOWHERE
+    for group in run.optimizer.param_groups:
+        group["lr"] = torch.tensor(0.5)
+    run.save(path)
+    run.restore(path)
+    assert {group["lr"].device for group in run.optimizer.param_groups} == {NOWHERE}
 
 
 def test_a_checkpoint_is_read_and_never_run(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import signal
@@ -21,9 +22,9 @@ from geolib.lab import Config, LabError, read_all, run, train, training
 from geolib.lab import gpu_step as steps
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
-from geolib.lab.config import Options
+from geolib.lab.config import STEP_FORMS, Options
 from geolib.lab.data.augmentation import crop_and_flip
-from geolib.lab.data.batches import Stream, augmented
+from geolib.lab.data.batches import Stream, augmented, batches_ahead
 from geolib.lab.data.sets import Dataset
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_back
@@ -90,6 +91,12 @@ def test_batches_made_ahead_hold_each_image_once_with_its_label():
         assert [len(labels) for _, labels in made] == [8] * 6 + [2]
         assert torch.cat([labels for _, labels in made]).equal(order)
         assert all(x.flatten().equal(labels.to(torch.uint8)) for x, labels in made)
+
+
+def test_a_gpu_augments_as_many_whole_batches_at_a_time_as_make_8192_images_and_a_processor_one():
+    wanted = {1: 8192, 32: 256, 100: 81, 4096: 2, 5000: 1, 8192: 1, 10_000: 1}
+    assert {size: batches_ahead(size, torch.device("cuda", 1)) for size in wanted} == wanted
+    assert {batches_ahead(size, CPU) for size in wanted} == {1}
 
 
 @pytest.mark.parametrize("first", range(7))
@@ -552,6 +559,113 @@ def test_models_of_one_method_and_shape_are_compiled_once(monkeypatch):
 def test_an_unknown_form_of_step_is_an_error():
     with pytest.raises(LabError, match="step: got 'fast'; it is one of auto, compiled, captured, eager"):
         train(Config("cifar10", **TINY), noise(), device="cpu", step="fast", quiet=True)
+
+
+# The device ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_step_is_recorded_on_a_gpu_and_compiled_where_asked_or_where_the_run_is_long(kind, monkeypatch):
+    live = Run(Config("cifar10", **TINY), noise(), CPU)
+    live.device = torch.device(kind)
+    for name in ("EagerStep", "CapturedStep"):
+        monkeypatch.setattr(training, name, lambda *given, name=name: (name, *given))
+    parts = (live.model, live.loss, live.optimizer)
+    for form, more in itertools.product(STEP_FORMS, (-1, 0, 1)):
+        monkeypatch.setattr(training, "COMPILE_STEPS", live.total + more)
+        compiles = form == "compiled" or (form == "auto" and more < 1)
+        eager = kind == "cpu" or form == "eager"
+        wanted = ("EagerStep", *parts) if eager else ("CapturedStep", *parts, 32, compiles)
+        assert live.step_of_form(form) == wanted
+
+
+class Repeatability:
+    """What decides whether algorithms repeat, with stand-ins for what needs a GPU; ``touched``: the devices asked."""
+
+    def __init__(self, monkeypatch):
+        self.touched, fork = [], torch.random.fork_rng
+
+        @contextlib.contextmanager
+        def touching(device):
+            self.touched.append(device)
+            yield
+
+        @contextlib.contextmanager
+        def fork_rng(devices):
+            self.touched += devices
+            with fork(devices=[]):
+                yield
+
+        monkeypatch.setattr(torch.random, "fork_rng", fork_rng)
+        monkeypatch.setattr(torch.cuda, "device", touching)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.touched.append)
+        monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+
+    @property
+    def now(self):
+        """(the mode: 2 where an algorithm that does not repeat is an error, whether memory is filled)."""
+        return torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
+
+
+@pytest.mark.parametrize("trouble", [None, ZeroDivisionError])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_on_a_gpu_a_run_repeats_and_what_it_set_for_that_is_put_back(monkeypatch, mode, trouble):
+    settings, gpu, drawn = Repeatability(monkeypatch), torch.device("cuda", 1), torch.get_rng_state()
+    torch.set_deterministic_debug_mode(mode)
+    try:
+        with contextlib.suppress(ZeroDivisionError), training.isolated(gpu):
+            assert settings.now == (2, False)
+            assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+            assert settings.touched == [gpu] * 3
+            torch.rand(3)
+            if trouble:
+                raise trouble
+        assert settings.now == (mode, True)
+        assert torch.get_rng_state().equal(drawn)
+    finally:
+        torch.set_deterministic_debug_mode(0)
+
+
+def test_on_a_processor_a_run_sets_nothing_and_leaves_the_generator_as_it_was(monkeypatch):
+    settings, drawn = Repeatability(monkeypatch), torch.get_rng_state()
+    with training.isolated(CPU):
+        assert settings.now == (0, True)
+        assert settings.touched == []
+        torch.rand(3)
+    assert torch.get_rng_state().equal(drawn)
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+
+
+def test_a_workspace_that_the_user_chose_stays(monkeypatch):
+    Repeatability(monkeypatch)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    with training.isolated(torch.device("cuda", 0)):
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_of_the_process_or_of_the_gpu_that_is_asked_for(monkeypatch, platform, unit):
+    used = {training.resource.RUSAGE_SELF: 7}
+    monkeypatch.setattr(training.sys, "platform", platform)
+    monkeypatch.setattr(training.resource, "getrusage", lambda who: types.SimpleNamespace(ru_maxrss=used[who]))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 100 + device.index)
+    assert training.peak_memory(CPU) == 7 * unit
+    assert [training.peak_memory(torch.device("cuda", i)) for i in (0, 3)] == [100, 103]
+
+
+def test_a_gpu_fetches_what_it_is_given_from_pinned_memory_by_itself_and_a_processor_has_it(monkeypatch):
+    x, gpu, moved = torch.arange(3), torch.device("cuda", 1), []
+
+    class Pinned:
+        def to(self, *where, **how):
+            moved.append((where, how))
+            return self
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: Pinned())
+    assert training.without_waiting(x, CPU) is x
+    assert isinstance(training.without_waiting(x, gpu), Pinned)
+    assert moved == [((gpu,), {"non_blocking": True})]
 
 
 # Jobs ---------------------------------------------------------------------------------------------------------------
