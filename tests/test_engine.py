@@ -701,6 +701,15 @@ def test_a_child_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypat
     assert all(job.at_a_time == 2 for job, _, _ in ended)
 
 
+def test_a_job_that_is_not_there_yet_is_asked_for_again_and_those_at_work_are_not_ended(tmp_path, monkeypatch):
+    stand_in(
+        monkeypatch, "import json, sys, time; time.sleep(0.1); sys.exit(3 + json.load(sys.stdin)['config']['seed'])"
+    )
+    first, second = some_jobs(tmp_path, 2)
+    ended = list(side_by_side([first, None, None, second, None], 2))
+    assert [(job.config.seed, code, error) for job, code, error in ended] == [(0, 3, ""), (1, 4, "")]
+
+
 def test_jobs_work_at_the_same_time_and_a_signal_ends_them_all(tmp_path, monkeypatch):
     folder = tmp_path / "marks"
     folder.mkdir()
