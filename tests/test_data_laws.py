@@ -6,6 +6,8 @@ a file is made up here, with examples that tell which they are.
 
 import hashlib
 import math
+import re
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -73,9 +75,20 @@ def test_what_is_known_of_a_set_before_it_is_loaded_is_so(known, name):
     sides = sets.patch_sides(spec.patch, len(data.shape) - 1)
     assert sets.patch_grid(data.shape, spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
     assert spec.tokens(spec.patch) == math.prod(sets.patch_grid(data.shape, spec.patch))
-    for patch in ((1,) * len(data.shape), data.shape[-1] + 1):
-        with pytest.raises(ValueError, match=r"^patch: got "):
+    axes, pixels = len(data.shape) - 1, "x".join(map(str, data.shape[1:]))
+    for patch, allowed in (
+        ((1,) * len(data.shape), f"one number, or one for each of the {axes} axes"),
+        (data.shape[-1] + 1, f"it must divide the image, {pixels} pixels"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'patch: got {patch}; {allowed}')}$"):
             sets.patch_grid(data.shape, patch)
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-field", "digits-varied", "motion"])
+def test_what_is_made_of_digits_says_where_these_come_from(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(LabError, match=r"^digits come with scikit-learn: pip install scikit-learn$"):
+        load(name)
 
 
 @rendered
@@ -276,7 +289,9 @@ def test_a_window_never_leaves_its_document(length):
 @pytest.mark.parametrize("count", [1, 2, 3, 25])
 def test_of_so_many_modules_or_authors_a_tenth_and_at_least_one_is_held_out(tmp_path, monkeypatch, count):
     for i in range(count):
-        (tmp_path / f"m{i}.py").write_text(f"# {i}\n" * documents.STDLIB_BYTES)
+        (tmp_path / f"m{i}.py").write_text(f"# {i}".ljust(documents.STDLIB_BYTES))  # just long enough
+    # Those whose names have the first fingerprints, so that they are the same everywhere.
+    names = sorted((path.name for path in tmp_path.iterdir()), key=lambda n: hashlib.sha256(n.encode()).hexdigest())
     monkeypatch.setattr(documents.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     monkeypatch.setenv("GEOLIB_DOCUMENTS", str(tmp_path))
     for name in ("stdlib", "documents"):
@@ -286,6 +301,9 @@ def test_of_so_many_modules_or_authors_a_tenth_and_at_least_one_is_held_out(tmp_
         else:
             data, held = load(name), max(1, count // 10)
             assert (data.name, len(data.test.texts), len(data.train.texts)) == (name, held, count - held)
+            assert {f"{title}.py" for title in data.test.titles} == {*names[:held]}
+            assert str(tmp_path) not in data.source
+            assert {"stdlib": "Python's standard library", "documents": "GEOLIB_DOCUMENTS"}[name] in data.source
 
 
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():
