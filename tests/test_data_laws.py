@@ -9,6 +9,7 @@ import math
 import re
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -480,6 +481,10 @@ KINDS = pytest.mark.parametrize("begun", [lambda **c: a_run(telling(), **c), a_r
 @KINDS
 def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
     run, each, read, steps = begun(epochs=2), [], 0, 0
+    assert (run.epoch, run.step, run.metrics, run.notes) == (0, 0, [], [])
+    assert (run.evaluation_seconds, run.preparing_seconds) == (0.0, 0.0)
+    assert abs(datetime.fromisoformat(run.started) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert run.started.endswith("+00:00")
     run.take_step = lambda inputs, labels: each.append(len(inputs)) or torch.tensor(2.0)
     unit, context = run.unit, getattr(run, "context", 1)
     assert unit == ("tokens" if run.config.is_read else "images")
@@ -586,6 +591,17 @@ def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
 
 
 @KINDS
+def test_products_in_bfloat16_keep_no_narrowed_weight_from_one_pass_to_the_next(begun, monkeypatch):
+    asked, autocast = [], torch.autocast
+    monkeypatch.setattr(torch, "autocast", lambda *given, **how: asked.append((*given, how)) or autocast(*given, **how))
+    for precision, wanted in ((None, []), ("bfloat16", [("cpu", torch.bfloat16, {"cache_enabled": False})])):
+        run = begun(precision=precision)
+        inputs, _ = next(run.begin_epoch())
+        assert run.scores(inputs).dtype == torch.float32
+        assert [one for one in asked if one[-1] != {"enabled": False}] == wanted
+
+
+@KINDS
 def test_the_loss_is_that_of_the_model_that_is_handed(begun):
     run, other = begun(), begun(seed=1).model
     inputs, labels = next(run.begin_epoch())
@@ -638,6 +654,21 @@ def test_a_rate_that_a_recorded_step_reads_comes_back_to_its_device(tmp_path):
     assert {group["lr"].device for group in run.optimizer.param_groups} == {NOWHERE}
 
 
+def test_a_checkpoint_is_opened_on_the_host_whatever_device_wrote_it(tmp_path, monkeypatch):
+    path, opened, load = tmp_path / "run.pt", [], torch.load
+    a_run(telling()).save(path)
+    monkeypatch.setattr(torch, "load", lambda path, **how: opened.append(how["map_location"]) or load(path, **how))
+    a_run(telling()).restore(path)
+    assert opened == ["cpu"]
+
+
+@pytest.mark.parametrize("content", [{}, [], torch.zeros(3), {"identity": {}}])
+def test_a_file_that_holds_no_run_is_named_as_one_of_another_run(tmp_path, content):
+    torch.save(content, tmp_path / "run.pt")
+    with pytest.raises(LabError, match=r"run\.pt: made with format None, not 3; delete it to start over$"):
+        a_run(telling()).restore(tmp_path / "run.pt")
+
+
 def test_a_checkpoint_is_read_and_never_run(tmp_path):
     class Code:
         def __reduce__(self):
@@ -662,6 +693,14 @@ def test_a_loss_or_a_weight_that_is_not_finite_is_told_with_its_step():
     run.losses[1] = math.nan
     with pytest.raises(Diverged, match=r"^the loss is nan at step 2 of epoch 1$"):
         run.check_finite()
+
+
+@pytest.mark.parametrize("amx", [False, True])
+@pytest.mark.parametrize("avx", [False, True])
+def test_a_processor_multiplies_bfloat16_by_either_set_of_instructions(monkeypatch, amx, avx):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx)
+    assert training.multiplies_bfloat16() is (amx or avx)
 
 
 @pytest.mark.parametrize("able", [False, True])

@@ -303,6 +303,21 @@ def test_an_evaluation_that_memory_does_not_hold_is_made_in_smaller_batches(monk
         assert row["test_loss"] == pytest.approx(same["test_loss"], rel=1e-5)
 
 
+@pytest.mark.parametrize(("fits", "found"), [(9, 8), (8, 8), (7, 4), (2, 2), (1, 1)])
+def test_what_memory_does_not_hold_is_done_in_halves_down_to_one(fits, found, monkeypatch):
+    asked, given_back = [], []
+    monkeypatch.setattr(training, "give_back", lambda: given_back.append(asked[-1]))
+
+    def work(size):
+        asked.append(size)
+        if size > fits:
+            raise torch.OutOfMemoryError(LACK)
+        return f"{size} at a time"
+
+    assert training.halving(work, 8) == (f"{found} at a time", found)
+    assert asked == [*given_back, found] == [size for size in (8, 4, 2, 1) if size >= found]
+
+
 def test_an_evaluation_of_one_that_memory_does_not_hold_and_other_errors_are_errors():
     def always(error):
         def work(size):

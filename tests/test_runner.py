@@ -43,16 +43,16 @@ def test_a_machine_is_named_as_records_name_it(monkeypatch):
         assert (alone.jobs, alone.devices, alone.gain) == (1, 1, 1.0)
 
 
-@pytest.mark.parametrize(("machine", "alone"), [(Machine.h100(), 1.4 / 4), (Machine("a core", CPU, False), 1 / 4)])
-def test_a_run_that_shared_its_device_counts_as_if_alone(machine, alone, monkeypatch):
+@pytest.mark.parametrize(("machine", "gain"), [(Machine.h100(), 1.4), (Machine("a core", CPU, False), 1)])
+def test_a_run_that_shared_its_device_counts_as_if_alone(machine, gain, monkeypatch):
     monkeypatch.setattr(runner, "estimate", lambda _, records, *rest: (rest, [r.wall_seconds for r in records]))
     of = lambda **engine: types.SimpleNamespace(wall_seconds=100.0, engine=engine)  # noqa: E731
     monkeypatch.setattr(
         runner, "replace", lambda record, wall_seconds: types.SimpleNamespace(wall_seconds=wall_seconds)
     )
-    rest, seconds = machine.estimate(None, [of(jobs=4), of(jobs=1), of()], "kind")
+    rest, seconds = machine.estimate(None, [of(jobs=4), of(jobs=2), of(jobs=1), of()], "kind")
     assert rest == (machine.name, machine.speed, "kind")
-    assert seconds == pytest.approx([100 * alone, 100, 100])
+    assert seconds == pytest.approx([100 * gain / 4, 100 * gain / 2, 100, 100])
 
 
 @pytest.mark.parametrize(
