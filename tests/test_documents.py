@@ -132,9 +132,12 @@ def test_train_and_heldout_folders_are_the_parts(tmp_path, monkeypatch):
     assert books.source == found.source == "text files (books in $GEOLIB_DATA), authors split"
 
 
-def test_with_nothing_there_pythons_own_source_is_read(tmp_path, monkeypatch):
-    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
-    monkeypatch.delenv("GEOLIB_DOCUMENTS", raising=False)
+@pytest.mark.parametrize("folder", [None, "."])
+def test_with_nothing_there_pythons_own_source_is_read(tmp_path, monkeypatch, folder):
+    for name in ("GEOLIB_DATA", "GEOLIB_DOCUMENTS"):
+        monkeypatch.delenv(name, raising=False)
+    if folder:
+        monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / folder))
     with pytest.raises(LabError, match="take the data set documents"):
         load("books")
     found = load("documents")

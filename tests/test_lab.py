@@ -219,6 +219,16 @@ def test_no_network_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys
     assert not (tmp_path / "data").exists()
 
 
+def test_a_download_of_something_else_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys):
+    arrays = stand_in_torchvision(monkeypatch, tmp_path)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    arrays["y_train"][3] = 10
+    assert main(["data", "prepare", "cifar10"]) == 2
+    wrong = "download is not what it should be (y_train has labels from 0 to 10, not 0 to 9); put cifar10.npz into"
+    assert f"cifar10: torchvision's {wrong}" in one_line(capsys)
+    assert not (tmp_path / "data").exists()
+
+
 def test_prepare_keeps_a_damaged_file_until_the_new_arrays_are_there(prepared, monkeypatch, tmp_path, capsys):
     _truncate(prepared / "cifar10.npz")
     stand_in_torchvision(monkeypatch, tmp_path, fail=OSError("no network"))
