@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from geolib.lab import Config, LabError, read_all, run, train, training
+from geolib.lab import Config, LabError, read_all, run, runner, train, training
 from geolib.lab import gpu_step as steps
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
@@ -688,14 +688,12 @@ def test_a_gpu_fetches_what_it_is_given_from_pinned_memory_by_itself_and_a_proce
 
 def stand_in(monkeypatch, script):
     """Children that run a script of the test instead of the lab."""
-    from geolib.lab import runner as jobs
-
     usual = subprocess.Popen
 
     def popen(words, **options):
         return usual([sys.executable, "-c", script], **options)
 
-    monkeypatch.setattr(jobs.subprocess, "Popen", popen)
+    monkeypatch.setattr(runner.subprocess, "Popen", popen)
 
 
 def some_jobs(tmp_path, count):
@@ -710,6 +708,14 @@ def test_a_job_comes_back_from_json(tmp_path):
 def test_a_child_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch):
     script = "import json, sys; s = json.load(sys.stdin)['config']['seed']; print(f'trouble {s}', file=sys.stderr);"
     stand_in(monkeypatch, script + "sys.exit(2 if s == 1 else 0)")
+    begun, start = [], runner._start
+
+    def with_at_most_one_beside_it(job, count):
+        assert sum(child.process.poll() is None for child in begun) < 2
+        begun.append(start(job, count))
+        return begun[-1]
+
+    monkeypatch.setattr(runner, "_start", with_at_most_one_beside_it)
     ended = list(side_by_side(some_jobs(tmp_path, 4), 2))
     assert sorted((job.config.seed, code) for job, code, _ in ended) == [(0, 0), (1, 2), (2, 0), (3, 0)]
     assert all(error == f"trouble {job.config.seed}" for job, _, error in ended)

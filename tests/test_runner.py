@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import types
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -34,10 +34,11 @@ def test_torchrun_tells_how_many_processes_there_are_and_which_this_is(monkeypat
 
 def test_a_machine_is_named_as_records_name_it(monkeypatch):
     monkeypatch.setattr(runner, "device_name", lambda device: f"a {device.type}")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert Machine.at_hand(torch.device("cuda"), 2, 3) == Machine("a cuda", GPU, True, 2, 3)
-    here, cores = Machine.at_hand(torch.device("cpu"), 2, 3), torch.get_num_threads()
+    here = Machine.at_hand(torch.device("cpu"), 2, 3)
     assert replace(here, speed=CPU) == Machine("a cpu", CPU, False, 2, 3)
-    assert here.speed == replace(CPU, flops=CPU.flops * cores, number=CPU.number / cores)
+    assert here.speed == replace(CPU, flops=4 * CPU.flops, number=CPU.number / 4)
     assert Machine.h100(4) == Machine(H100, GPU, True, 4)
     for alone in (Machine.at_hand(torch.device("cuda")), Machine.at_hand(torch.device("cpu")), Machine.h100()):
         assert (alone.jobs, alone.devices, alone.gain) == (1, 1, 1.0)
@@ -45,13 +46,18 @@ def test_a_machine_is_named_as_records_name_it(monkeypatch):
 
 @pytest.mark.parametrize(("machine", "gain"), [(Machine.h100(), 1.4), (Machine("a core", CPU, False), 1)])
 def test_a_run_that_shared_its_device_counts_as_if_alone(machine, gain, monkeypatch):
-    monkeypatch.setattr(runner, "estimate", lambda _, records, *rest: (rest, [r.wall_seconds for r in records]))
-    of = lambda **engine: types.SimpleNamespace(wall_seconds=100.0, engine=engine)  # noqa: E731
-    monkeypatch.setattr(
-        runner, "replace", lambda record, wall_seconds: types.SimpleNamespace(wall_seconds=wall_seconds)
-    )
-    rest, seconds = machine.estimate(None, [of(jobs=4), of(jobs=2), of(jobs=1), of()], "kind")
-    assert rest == (machine.name, machine.speed, "kind")
+    @dataclass(frozen=True)
+    class Made:
+        engine: dict
+        wall_seconds: float = 100.0
+
+    def estimate(config, records, *rest):
+        return (config, *rest), [record.wall_seconds for record in records]
+
+    monkeypatch.setattr(runner, "estimate", estimate)
+    made = [Made({"jobs": 4}), Made({"jobs": 2}), Made({"jobs": 1}), Made({})]
+    given, seconds = machine.estimate("config", made, "kind")
+    assert given == ("config", machine.name, machine.speed, "kind")
     assert seconds == pytest.approx([100 * gain / 4, 100 * gain / 2, 100, 100])
 
 
@@ -97,7 +103,7 @@ def test_a_time_holds_whole_groups_by_importance_and_what_later_stages_need():
         plan = packed(
             [Stage([[("an experiment", run) for run in group] for group in groups]) for groups in stages],
             lambda run, missing=missing: run.hash in missing,
-            lambda _, run, seconds=seconds: Estimate(seconds[run.hash], "drawn"),
+            lambda of, run, seconds=seconds: Estimate(seconds[run.hash] if of == "an experiment" else 100, "drawn"),
             left,
             gain,
         )
@@ -130,6 +136,11 @@ def test_a_job_trains_with_its_data_its_place_and_what_is_left_of_the_time(job, 
     wanted = {"data": "the data", "out": job.folders, "experiment": "test", "scale": "smoke", "jobs": 3}
     assert given == wanted | {"after": runner.after_training, "options": Options(device="cpu", time_budget=7.5)}
     assert job.do()[1]["options"].time_budget is None
+    job.record_path.parent.mkdir(parents=True)
+    job.record_path.touch()
+    with pytest.raises(Locked, match=f"^{job.config.name}: another process has just made this run$"):
+        job.do()
+    assert replace(job, again=True).do()[0] == job.config
 
 
 @pytest.mark.parametrize(

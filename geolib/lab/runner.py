@@ -129,7 +129,7 @@ def packed(
     is_missing: Callable[[Config], bool],
     estimated: Callable[[Experiment, Config], Estimate],
     seconds: float | None,
-    gain: float = 1.0,
+    gain: float,
 ) -> list[Planned]:
     """The runs that are missing, in their order and each once, and which of them a time holds (all when None).
 
@@ -137,7 +137,7 @@ def packed(
     too long is passed over, and a shorter one after it may still fit. The first group of a stage need not leave time
     for what follows: without it there is nothing to go on from. ``gain`` is how many runs get done in the time of one.
     """
-    left = float("inf") if seconds is None else seconds * gain
+    left = math.inf if seconds is None else seconds * gain
     plan: dict[str, Planned] = {}
     for number, stage in enumerate(stages):
         later = {config.hash: (e, config) for other in stages[number + 1 :] for e, config in other.runs}
