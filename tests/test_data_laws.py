@@ -723,6 +723,12 @@ def test_the_precision_is_the_configurations_else_the_options_else_what_the_devi
             training.precision_of(configured, "half", torch.device(kind))
 
 
+def test_a_run_takes_the_device_that_it_is_told(monkeypatch):
+    monkeypatch.setattr(training, "new_run", lambda config, data, device, options: pytest.fail(f"begun on {device}"))
+    with pytest.raises(LabError, match=r"^device 'cuda:99' is not here; there is cpu"):
+        training.train(Config("digits"), telling(), device="cuda:99", quiet=True)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("rank", [None, 0, 1])
 def test_a_device_is_the_one_named_else_a_gpu_of_ones_own_and_one_that_is_not_here_is_told(monkeypatch, count, rank):

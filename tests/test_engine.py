@@ -828,7 +828,8 @@ def test_out_of_memory_says_which_setting_to_lower(tmp_path, monkeypatch, error)
         usual(self, batch)
 
     monkeypatch.setattr(Run, "update", update)
-    with pytest.raises(LabError, match=r"lower batch \(now 32\), then width \(now 16\).*fewer jobs.*run\.pt$") as told:
+    said = r"^out of memory on cpu; lower batch \(now 32\), then width \(now 16\).*fewer jobs.*run\.pt$"
+    with pytest.raises(LabError, match=said) as told:
         train(Config("cifar10", **TINY), noise(), device="cpu", checkpoint=checkpoint, checkpoint_seconds=0, quiet=True)
     assert "\n" not in str(told.value)
     assert checkpoint.is_file()
