@@ -4,8 +4,12 @@ Labels are read from the examples again, by other means than those that made the
 a file is made up here, with examples that tell which they are.
 """
 
+import hashlib
 import math
+import re
+import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,9 +76,20 @@ def test_what_is_known_of_a_set_before_it_is_loaded_is_so(known, name):
     sides = sets.patch_sides(spec.patch, len(data.shape) - 1)
     assert sets.patch_grid(data.shape, spec.patch) == tuple(size // side for size, side in zip(data.shape[1:], sides))
     assert spec.tokens(spec.patch) == math.prod(sets.patch_grid(data.shape, spec.patch))
-    for patch in ((1,) * len(data.shape), data.shape[-1] + 1):
-        with pytest.raises(ValueError, match=r"^patch: got "):
+    axes, pixels = len(data.shape) - 1, "x".join(map(str, data.shape[1:]))
+    for patch, allowed in (
+        ((1,) * len(data.shape), f"one number, or one for each of the {axes} axes"),
+        (data.shape[-1] + 1, f"it must divide the image, {pixels} pixels"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'patch: got {patch}; {allowed}')}$"):
             sets.patch_grid(data.shape, patch)
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-field", "digits-varied", "motion"])
+def test_what_is_made_of_digits_says_where_these_come_from(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(LabError, match=r"^digits come with scikit-learn: pip install scikit-learn$"):
+        load(name)
 
 
 @rendered
@@ -275,7 +290,9 @@ def test_a_window_never_leaves_its_document(length):
 @pytest.mark.parametrize("count", [1, 2, 3, 25])
 def test_of_so_many_modules_or_authors_a_tenth_and_at_least_one_is_held_out(tmp_path, monkeypatch, count):
     for i in range(count):
-        (tmp_path / f"m{i}.py").write_text(f"# {i}\n" * documents.STDLIB_BYTES)
+        (tmp_path / f"m{i}.py").write_text(f"# {i}".ljust(documents.STDLIB_BYTES))  # just long enough
+    # Those whose names have the first fingerprints, so that they are the same everywhere.
+    names = sorted((path.name for path in tmp_path.iterdir()), key=lambda n: hashlib.sha256(n.encode()).hexdigest())
     monkeypatch.setattr(documents.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     monkeypatch.setenv("GEOLIB_DOCUMENTS", str(tmp_path))
     for name in ("stdlib", "documents"):
@@ -285,6 +302,9 @@ def test_of_so_many_modules_or_authors_a_tenth_and_at_least_one_is_held_out(tmp_
         else:
             data, held = load(name), max(1, count // 10)
             assert (data.name, len(data.test.texts), len(data.train.texts)) == (name, held, count - held)
+            assert {f"{title}.py" for title in data.test.titles} == {*names[:held]}
+            assert str(tmp_path) not in data.source
+            assert {"stdlib": "Python's standard library", "documents": "GEOLIB_DOCUMENTS"}[name] in data.source
 
 
 def test_pythons_library_is_read_whole_each_module_in_one_part_and_most_of_them_to_train():
@@ -461,6 +481,10 @@ KINDS = pytest.mark.parametrize("begun", [lambda **c: a_run(telling(), **c), a_r
 @KINDS
 def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
     run, each, read, steps = begun(epochs=2), [], 0, 0
+    assert (run.epoch, run.step, run.metrics, run.notes) == (0, 0, [], [])
+    assert (run.evaluation_seconds, run.preparing_seconds) == (0.0, 0.0)
+    assert abs(datetime.fromisoformat(run.started) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert run.started.endswith("+00:00")
     run.take_step = lambda inputs, labels: each.append(len(inputs)) or torch.tensor(2.0)
     unit, context = run.unit, getattr(run, "context", 1)
     assert unit == ("tokens" if run.config.is_read else "images")
@@ -510,6 +534,74 @@ def test_runs_that_differ_in_anything_but_the_size_asked_for_are_tested_on_the_s
 
 
 @KINDS
+def test_a_run_draws_from_the_seeds_that_recorded_runs_drew_from(begun, monkeypatch):
+    asked, derived = [], training.derived_seed
+    monkeypatch.setattr(training, "derived_seed", lambda *given: asked.append(given) or derived(*given))
+    run = begun(seed=3, **({} if begun is a_reading else {"dropout": 0.5}))
+    run.epoch = 1
+    batches = run.begin_epoch()
+    for _ in range(2):
+        run.update(next(batches))
+    dropped = [(3, 1, f"dropout in step {step} of process 0") for step in (0, 1)]
+    of_images = [(3, 1, "order"), (3, 1, "augmentation and dropout"), *dropped]
+    assert asked == ([(3, 0, "order")] if begun is a_reading else of_images)  # documents have one order for all epochs
+    for seed, epoch, purpose in asked:
+        named = f"{seed}/{epoch}/{purpose}".encode()
+        assert derived(seed, epoch, purpose) == int(hashlib.sha256(named).hexdigest()[:16], 16) // 2
+
+
+@KINDS
+def test_a_run_is_tested_on_the_part_that_recorded_runs_were_tested_on(begun):
+    whole, some = begun(test_size=None), begun(test_size=12)
+    reads = some.config.is_read
+    if reads:
+        every, tested = windows(some.data.test, some.context), some.test_windows
+    else:
+        every, tested = whole.test_images, some.test_images
+        assert torch.equal(every, some.data.x_test)
+    drawn = torch.randperm(len(every), generator=torch.Generator().manual_seed(0))[:12]
+    assert torch.equal(tested, every[drawn])
+
+
+NOWHERE = torch.device("meta")
+"""A device without numbers, in a GPU's stead."""
+
+
+def parts_elsewhere(run):
+    """The names of what a run holds that does not lie on its device."""
+    held = vars(run) | dict(run.model.named_parameters()) | dict(run.model.named_buffers())
+    return {name for name, x in held.items() if isinstance(x, torch.Tensor) and x.device != run.device}
+
+
+@KINDS
+def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
+    here = begun()
+    run = type(here)(here.config, here.data, NOWHERE, here.options)
+    assert parts_elsewhere(run) == ({"windows", "test_windows"} if run.config.is_read else set())
+    monkeypatch.setattr(training, "without_waiting", lambda x, device: x.to(device))
+    order = []
+    monkeypatch.setattr(training, "augmented", lambda *given: order.append(given[2]) or iter([given[:2]]))
+    assert {part.device for part in next(run.begin_epoch())} | {rows.device for rows in order} == {NOWHERE}
+    for most in (training.EVALUATION_BATCH, training.EVALUATION_TOKENS):
+        monkeypatch.setitem(most, NOWHERE.type, 24)
+    read_back = []
+    monkeypatch.setattr(torch.Tensor, "item", lambda x: read_back.append(x.device) or 0.0)
+    run.evaluate()
+    assert set(read_back) == {NOWHERE}
+
+
+@KINDS
+def test_products_in_bfloat16_keep_no_narrowed_weight_from_one_pass_to_the_next(begun, monkeypatch):
+    asked, autocast = [], torch.autocast
+    monkeypatch.setattr(torch, "autocast", lambda *given, **how: asked.append((*given, how)) or autocast(*given, **how))
+    for precision, wanted in ((None, []), ("bfloat16", [("cpu", torch.bfloat16, {"cache_enabled": False})])):
+        run = begun(precision=precision)
+        inputs, _ = next(run.begin_epoch())
+        assert run.scores(inputs).dtype == torch.float32
+        assert [one for one in asked if one[-1] != {"enabled": False}] == wanted
+
+
+@KINDS
 def test_the_loss_is_that_of_the_model_that_is_handed(begun):
     run, other = begun(), begun(seed=1).model
     inputs, labels = next(run.begin_epoch())
@@ -552,6 +644,31 @@ def test_what_a_checkpoint_keeps_comes_back(begun, tmp_path, monkeypatch):
         again.restore(path)
 
 
+def test_a_rate_that_a_recorded_step_reads_comes_back_to_its_device(tmp_path):
+    run, path = a_run(telling()), tmp_path / "run.pt"
+    run.device = NOWHERE
+    for group in run.optimizer.param_groups:
+        group["lr"] = torch.tensor(0.5)
+    run.save(path)
+    run.restore(path)
+    assert {group["lr"].device for group in run.optimizer.param_groups} == {NOWHERE}
+
+
+def test_a_checkpoint_is_opened_on_the_host_whatever_device_wrote_it(tmp_path, monkeypatch):
+    path, opened, load = tmp_path / "run.pt", [], torch.load
+    a_run(telling()).save(path)
+    monkeypatch.setattr(torch, "load", lambda path, **how: opened.append(how) or load(path, **how))
+    a_run(telling()).restore(path)
+    assert opened == [{"map_location": "cpu", "weights_only": True}]
+
+
+@pytest.mark.parametrize("content", [{}, [], torch.zeros(3), {"identity": {}}])
+def test_a_file_that_holds_no_run_is_named_as_one_of_another_run(tmp_path, content):
+    torch.save(content, tmp_path / "run.pt")
+    with pytest.raises(LabError, match=r"run\.pt: made with format None, not 3; delete it to start over$"):
+        a_run(telling()).restore(tmp_path / "run.pt")
+
+
 def test_a_checkpoint_is_read_and_never_run(tmp_path):
     class Code:
         def __reduce__(self):
@@ -578,6 +695,14 @@ def test_a_loss_or_a_weight_that_is_not_finite_is_told_with_its_step():
         run.check_finite()
 
 
+@pytest.mark.parametrize("amx", [False, True])
+@pytest.mark.parametrize("avx", [False, True])
+def test_a_processor_multiplies_bfloat16_by_either_set_of_instructions(monkeypatch, amx, avx):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx)
+    assert training.multiplies_bfloat16() is (amx or avx)
+
+
 @pytest.mark.parametrize("able", [False, True])
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_the_precision_is_the_configurations_else_the_options_else_what_the_device_is_good_at(monkeypatch, kind, able):
@@ -596,6 +721,12 @@ def test_the_precision_is_the_configurations_else_the_options_else_what_the_devi
     for configured in (None, "float32"):
         with pytest.raises(LabError, match=r"^precision: got 'half'; it is one of auto, float32, bfloat16$"):
             training.precision_of(configured, "half", torch.device(kind))
+
+
+def test_a_run_takes_the_device_that_it_is_told(monkeypatch):
+    monkeypatch.setattr(training, "new_run", lambda config, data, device, options: pytest.fail(f"begun on {device}"))
+    with pytest.raises(LabError, match=r"^device 'cuda:99' is not here; there is cpu"):
+        training.train(Config("digits"), telling(), device="cuda:99", quiet=True)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

@@ -1,5 +1,6 @@
 """Documents in the lab: data and their errors, attention by name against plain loops, training, what is read out."""
 
+import errno
 import itertools
 import json
 import math
@@ -72,6 +73,10 @@ def folder(tmp_path, monkeypatch):
         path = tmp_path / "library" / author / f"{book}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text(seed, 300))
+    for hidden in (".DS_Store", "ann/.one.txt.swp", ".git/index"):  # they lie beside texts and are none
+        path = tmp_path / "library" / hidden
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\0")
     monkeypatch.setenv("GEOLIB_DOCUMENTS", str(tmp_path / "library"))
     return tmp_path / "library"
 
@@ -121,12 +126,18 @@ def test_train_and_heldout_folders_are_the_parts(tmp_path, monkeypatch):
     monkeypatch.delenv("GEOLIB_DOCUMENTS", raising=False)
     books = load("books")
     assert (books.train.titles, books.test.titles) == (["x"], ["y"])
-    assert load("documents").fingerprint == books.fingerprint
+    found = load("documents")
+    assert found.fingerprint == books.fingerprint
+    assert (books.name, found.name) == ("books", "documents")
+    assert books.source == found.source == "text files (books in $GEOLIB_DATA), authors split"
 
 
-def test_with_nothing_there_pythons_own_source_is_read(tmp_path, monkeypatch):
-    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path))
-    monkeypatch.delenv("GEOLIB_DOCUMENTS", raising=False)
+@pytest.mark.parametrize("folder", [None, "."])
+def test_with_nothing_there_pythons_own_source_is_read(tmp_path, monkeypatch, folder):
+    for name in ("GEOLIB_DATA", "GEOLIB_DOCUMENTS"):
+        monkeypatch.delenv(name, raising=False)
+    if folder:
+        monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / folder))
     with pytest.raises(LabError, match="take the data set documents"):
         load("books")
     found = load("documents")
@@ -158,6 +169,15 @@ def test_what_cannot_be_read_is_one_line_that_names_it(folder, spoil, says, caps
     assert says in str(error.value)
     assert "\n" not in str(error.value)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_text_that_may_not_be_read_is_named_with_the_reason(folder, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(LabError, match=r"one\.txt: cannot be read \(Permission denied\)$"):
+        load("documents")
 
 
 def test_a_document_shorter_than_the_context_is_named(folder):

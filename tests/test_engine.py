@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import signal
@@ -17,13 +18,13 @@ import numpy as np
 import pytest
 import torch
 
-from geolib.lab import Config, LabError, read_all, run, train, training
+from geolib.lab import Config, LabError, read_all, run, runner, train, training
 from geolib.lab import gpu_step as steps
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
-from geolib.lab.config import Options
+from geolib.lab.config import STEP_FORMS, Options
 from geolib.lab.data.augmentation import crop_and_flip
-from geolib.lab.data.batches import Stream, augmented
+from geolib.lab.data.batches import Stream, augmented, batches_ahead
 from geolib.lab.data.sets import Dataset
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_back
@@ -90,6 +91,12 @@ def test_batches_made_ahead_hold_each_image_once_with_its_label():
         assert [len(labels) for _, labels in made] == [8] * 6 + [2]
         assert torch.cat([labels for _, labels in made]).equal(order)
         assert all(x.flatten().equal(labels.to(torch.uint8)) for x, labels in made)
+
+
+def test_a_gpu_augments_as_many_whole_batches_at_a_time_as_make_8192_images_and_a_processor_one():
+    wanted = {1: 8192, 32: 256, 100: 81, 4096: 2, 5000: 1, 8192: 1, 10_000: 1}
+    assert {size: batches_ahead(size, torch.device("cuda", 1)) for size in wanted} == wanted
+    assert {batches_ahead(size, CPU) for size in wanted} == {1}
 
 
 @pytest.mark.parametrize("first", range(7))
@@ -294,6 +301,21 @@ def test_an_evaluation_that_memory_does_not_hold_is_made_in_smaller_batches(monk
     for row, same in zip(record.metrics, whole.metrics):
         assert row["test_accuracy"] == same["test_accuracy"]
         assert row["test_loss"] == pytest.approx(same["test_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("fits", "found"), [(9, 8), (8, 8), (7, 4), (2, 2), (1, 1)])
+def test_what_memory_does_not_hold_is_done_in_halves_down_to_one(fits, found, monkeypatch):
+    asked, given_back = [], []
+    monkeypatch.setattr(training, "give_back", lambda: given_back.append(asked[-1]))
+
+    def work(size):
+        asked.append(size)
+        if size > fits:
+            raise torch.OutOfMemoryError(LACK)
+        return f"{size} at a time"
+
+    assert training.halving(work, 8) == (f"{found} at a time", found)
+    assert asked == [*given_back, found] == [size for size in (8, 4, 2, 1) if size >= found]
 
 
 def test_an_evaluation_of_one_that_memory_does_not_hold_and_other_errors_are_errors():
@@ -554,19 +576,124 @@ def test_an_unknown_form_of_step_is_an_error():
         train(Config("cifar10", **TINY), noise(), device="cpu", step="fast", quiet=True)
 
 
+# The device ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_step_is_recorded_on_a_gpu_and_compiled_where_asked_or_where_the_run_is_long(kind, monkeypatch):
+    live = Run(Config("cifar10", **TINY), noise(), CPU)
+    live.device = torch.device(kind)
+    for name in ("EagerStep", "CapturedStep"):
+        monkeypatch.setattr(training, name, lambda *given, name=name: (name, *given))
+    parts = (live.model, live.loss, live.optimizer)
+    for form, more in itertools.product(STEP_FORMS, (-1, 0, 1)):
+        monkeypatch.setattr(training, "COMPILE_STEPS", live.total + more)
+        compiles = form == "compiled" or (form == "auto" and more < 1)
+        eager = kind == "cpu" or form == "eager"
+        wanted = ("EagerStep", *parts) if eager else ("CapturedStep", *parts, 32, compiles)
+        assert live.step_of_form(form) == wanted
+
+
+class Repeatability:
+    """What decides whether algorithms repeat, with stand-ins for what needs a GPU; ``touched``: the devices asked."""
+
+    def __init__(self, monkeypatch):
+        self.touched, fork = [], torch.random.fork_rng
+
+        @contextlib.contextmanager
+        def touching(device):
+            self.touched.append(device)
+            yield
+
+        @contextlib.contextmanager
+        def fork_rng(devices):
+            self.touched += devices
+            with fork(devices=[]):
+                yield
+
+        monkeypatch.setattr(torch.random, "fork_rng", fork_rng)
+        monkeypatch.setattr(torch.cuda, "device", touching)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.touched.append)
+        monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+
+    @property
+    def now(self):
+        """(the mode: 2 where an algorithm that does not repeat is an error, whether memory is filled)."""
+        return torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
+
+
+@pytest.mark.parametrize("trouble", [None, ZeroDivisionError])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_on_a_gpu_a_run_repeats_and_what_it_set_for_that_is_put_back(monkeypatch, mode, trouble):
+    settings, gpu, drawn = Repeatability(monkeypatch), torch.device("cuda", 1), torch.get_rng_state()
+    torch.set_deterministic_debug_mode(mode)
+    try:
+        with contextlib.suppress(ZeroDivisionError), training.isolated(gpu):
+            assert settings.now == (2, False)
+            assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+            assert settings.touched == [gpu] * 3
+            torch.rand(3)
+            if trouble:
+                raise trouble
+        assert settings.now == (mode, True)
+        assert torch.get_rng_state().equal(drawn)
+    finally:
+        torch.set_deterministic_debug_mode(0)
+
+
+def test_on_a_processor_a_run_sets_nothing_and_leaves_the_generator_as_it_was(monkeypatch):
+    settings, drawn = Repeatability(monkeypatch), torch.get_rng_state()
+    with training.isolated(CPU):
+        assert settings.now == (0, True)
+        assert settings.touched == []
+        torch.rand(3)
+    assert torch.get_rng_state().equal(drawn)
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+
+
+def test_a_workspace_that_the_user_chose_stays(monkeypatch):
+    Repeatability(monkeypatch)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    with training.isolated(torch.device("cuda", 0)):
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_of_the_process_or_of_the_gpu_that_is_asked_for(monkeypatch, platform, unit):
+    used = {training.resource.RUSAGE_SELF: 7}
+    monkeypatch.setattr(training.sys, "platform", platform)
+    monkeypatch.setattr(training.resource, "getrusage", lambda who: types.SimpleNamespace(ru_maxrss=used[who]))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 100 + device.index)
+    assert training.peak_memory(CPU) == 7 * unit
+    assert [training.peak_memory(torch.device("cuda", i)) for i in (0, 3)] == [100, 103]
+
+
+def test_a_gpu_fetches_what_it_is_given_from_pinned_memory_by_itself_and_a_processor_has_it(monkeypatch):
+    x, gpu, moved = torch.arange(3), torch.device("cuda", 1), []
+
+    class Pinned:
+        def to(self, *where, **how):
+            moved.append((where, how))
+            return self
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: Pinned())
+    assert training.without_waiting(x, CPU) is x
+    assert isinstance(training.without_waiting(x, gpu), Pinned)
+    assert moved == [((gpu,), {"non_blocking": True})]
+
+
 # Jobs ---------------------------------------------------------------------------------------------------------------
 
 
 def stand_in(monkeypatch, script):
     """Children that run a script of the test instead of the lab."""
-    from geolib.lab import runner as jobs
-
     usual = subprocess.Popen
 
     def popen(words, **options):
         return usual([sys.executable, "-c", script], **options)
 
-    monkeypatch.setattr(jobs.subprocess, "Popen", popen)
+    monkeypatch.setattr(runner.subprocess, "Popen", popen)
 
 
 def some_jobs(tmp_path, count):
@@ -581,10 +708,27 @@ def test_a_job_comes_back_from_json(tmp_path):
 def test_a_child_that_fails_is_reported_and_the_others_go_on(tmp_path, monkeypatch):
     script = "import json, sys; s = json.load(sys.stdin)['config']['seed']; print(f'trouble {s}', file=sys.stderr);"
     stand_in(monkeypatch, script + "sys.exit(2 if s == 1 else 0)")
+    begun, start = [], runner._start
+
+    def with_at_most_one_beside_it(job, count):
+        assert sum(child.process.poll() is None for child in begun) < 2
+        begun.append(start(job, count))
+        return begun[-1]
+
+    monkeypatch.setattr(runner, "_start", with_at_most_one_beside_it)
     ended = list(side_by_side(some_jobs(tmp_path, 4), 2))
     assert sorted((job.config.seed, code) for job, code, _ in ended) == [(0, 0), (1, 2), (2, 0), (3, 0)]
     assert all(error == f"trouble {job.config.seed}" for job, _, error in ended)
     assert all(job.at_a_time == 2 for job, _, _ in ended)
+
+
+def test_a_job_that_is_not_there_yet_is_asked_for_again_and_those_at_work_are_not_ended(tmp_path, monkeypatch):
+    stand_in(
+        monkeypatch, "import json, sys, time; time.sleep(0.1); sys.exit(3 + json.load(sys.stdin)['config']['seed'])"
+    )
+    first, second = some_jobs(tmp_path, 2)
+    ended = list(side_by_side([first, None, None, second, None], 2))
+    assert [(job.config.seed, code, error) for job, code, error in ended] == [(0, 3, ""), (1, 4, "")]
 
 
 def test_jobs_work_at_the_same_time_and_a_signal_ends_them_all(tmp_path, monkeypatch):
@@ -684,7 +828,8 @@ def test_out_of_memory_says_which_setting_to_lower(tmp_path, monkeypatch, error)
         usual(self, batch)
 
     monkeypatch.setattr(Run, "update", update)
-    with pytest.raises(LabError, match=r"lower batch \(now 32\), then width \(now 16\).*fewer jobs.*run\.pt$") as told:
+    said = r"^out of memory on cpu; lower batch \(now 32\), then width \(now 16\).*fewer jobs.*run\.pt$"
+    with pytest.raises(LabError, match=said) as told:
         train(Config("cifar10", **TINY), noise(), device="cpu", checkpoint=checkpoint, checkpoint_seconds=0, quiet=True)
     assert "\n" not in str(told.value)
     assert checkpoint.is_file()

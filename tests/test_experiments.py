@@ -296,7 +296,7 @@ def test_the_lease_runs_the_columns_of_what_its_grid_chooses(scale):  # RF-T1
 def test_the_lease_fits_into_half_an_hour_with_time_to_set_up():
     stages = LEASE.stages("full", [], None, [])
     machine = Machine.h100()
-    plan = packed(stages, lambda config: True, lambda e, c: machine.estimate(c, []), 1500)
+    plan = packed(stages, lambda config: True, lambda e, c: machine.estimate(c, []), 1500, 1)
     assert {item.config.hash for item in plan if item.fits} >= {config.hash for config in leased("full", [])[1]}
     assert sum(item.fits and item.stage == 0 for item in plan) >= 4
 

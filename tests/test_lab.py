@@ -59,13 +59,14 @@ def no_torchvision(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
 
 
-def stand_in_torchvision(monkeypatch, tmp_path, fail=None):
+def stand_in_torchvision(monkeypatch, tmp_path, fail=None, cache="cache"):
     """torchvision as far as the lab uses it, or an error when it is asked to download."""
     arrays = cifar_arrays()
 
     class CIFAR10:
         def __init__(self, root, train, download):
-            assert Path(root) == tmp_path / "cache" / "geolib"
+            assert Path(root) == tmp_path / cache / "geolib"
+            assert download, "without being asked it fetches nothing"
             if fail is not None:
                 raise fail
             part = "train" if train else "test"
@@ -138,7 +139,9 @@ def _with(key, change):
         (_with("x_train", lambda x: x.transpose(0, 3, 1, 2)), "x_train is uint8 (160, 3, 32, 32)"),
         (_with("x_test", lambda x: x / 255.0), "x_test is float64"),
         (_with("y_train", lambda y: y[:-1]), "y_train is uint8 (159,)"),
-        (_with("y_test", lambda y: y + 10), "y_test has labels from"),
+        (_with("y_test", lambda y: y + 1), "y_test has labels from 1 to 10, not 0 to 9"),
+        (_with("y_train", lambda y: y.astype(int) - 1), "y_train has labels from -1 to 8, not 0 to 9"),
+        (_with("y_train", lambda y: y / 2), "y_train is float64 (160,), not whole numbers"),
         (_with("classes", lambda c: c[:9]), "classes has shape (9,)"),
         (_with("classes", lambda c: c.astype(object)), "cut off or damaged"),
     ],
@@ -176,9 +179,20 @@ def test_download_gives_torchvisions_arrays_and_prepare_writes_them_whole(monkey
     prepared = load("cifar10")
     assert prepared.source.startswith("prepared arrays")
     assert prepared.fingerprint == downloaded.fingerprint
-    assert np.array_equal(np.load(tmp_path / "data" / "cifar10.npz")["x_test"], arrays["x_test"])
+    with np.load(tmp_path / "data" / "cifar10.npz") as kept:
+        for name, array in arrays.items():
+            assert np.array_equal(kept[name], array), name
+            assert kept[name].dtype == array.dtype, name
     assert main(["data", "prepare", "cifar10"]) == 0
     assert "there already and is whole" in capsys.readouterr().out
+
+
+def test_where_nothing_else_is_said_downloads_are_kept_in_the_users_cache(monkeypatch, tmp_path):
+    stand_in_torchvision(monkeypatch, tmp_path, cache=".cache")
+    for name in ("XDG_CACHE_HOME", "GEOLIB_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert load("cifar10").source == "torchvision's download"
 
 
 def test_each_set_of_images_is_downloaded_as_itself(monkeypatch, tmp_path):
@@ -202,6 +216,16 @@ def test_no_network_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys
     monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
     assert main(["data", "prepare", "cifar10"]) == 2
     assert f"download failed {says}" in one_line(capsys)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_download_of_something_else_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys):
+    arrays = stand_in_torchvision(monkeypatch, tmp_path)
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    arrays["y_train"][3] = 10
+    assert main(["data", "prepare", "cifar10"]) == 2
+    wrong = "download is not what it should be (y_train has labels from 0 to 10, not 0 to 9); put cifar10.npz into"
+    assert f"cifar10: torchvision's {wrong}" in one_line(capsys)
     assert not (tmp_path / "data").exists()
 
 

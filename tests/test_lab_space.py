@@ -114,6 +114,11 @@ def test_without_the_file_the_message_says_where_it_belongs(monkeypatch, tmp_pat
         ({"label": np.full(10, 3)}, "none of the 3 classes"),
         ({"is_test": np.zeros(10, dtype=bool)}, "one of the two parts empty"),
         ({"is_test": np.zeros(10)}, "is_test is float64"),
+        ({"is_test": np.ones(10, dtype=bool)}, "one of the two parts empty"),
+        ({"label": np.zeros(10)}, r"label is float64 \(10,\), not whole numbers"),
+        ({"label": np.full(10, -1)}, "none of the 3 classes"),
+        ({"classes": np.array([["bed", "chair", "desk"]])}, "none of the 3 classes"),
+        ({key: array[:0] for key, array in voxel_arrays().items() if key != "classes"}, "none of the 3 classes"),
     ],
 )
 def test_a_file_that_holds_something_else_is_named(tmp_path, change, says):
@@ -121,6 +126,16 @@ def test_a_file_that_holds_something_else_is_named(tmp_path, change, says):
     np.savez(path, **voxel_arrays() | change)
     with pytest.raises(LabError, match=f"modelnet10.npz: .*{says}.*put another there"):
         read_voxels(path)
+
+
+def test_a_file_is_unpacked_once_and_again_when_another_lies_in_its_place(voxels):
+    path, arrays = voxels / "modelnet10.npz", voxel_arrays()
+    first = load("modelnet10")
+    assert load("modelnet10") is first
+    before = path.stat().st_mtime_ns
+    np.savez(path, **arrays | {"label": 2 - arrays["label"]})
+    os.utime(path, ns=(before + 1, before + 1))
+    assert load("modelnet10").y_train.tolist() == (2 - first.y_train).tolist()
 
 
 @pytest.mark.parametrize("spoil", ["cut", "missing"])

@@ -1,11 +1,14 @@
 """What a runner decides, without any run: what a time holds, what a job is told, whose turn it is, what is kept."""
 
+import contextlib
+import io
 import itertools
 import os
 import random
 import subprocess
+import sys
 import types
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -31,23 +34,30 @@ def test_torchrun_tells_how_many_processes_there_are_and_which_this_is(monkeypat
 
 def test_a_machine_is_named_as_records_name_it(monkeypatch):
     monkeypatch.setattr(runner, "device_name", lambda device: f"a {device.type}")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert Machine.at_hand(torch.device("cuda"), 3) == Machine("a cuda", GPU, True, 3)
-    here, cores = Machine.at_hand(torch.device("cpu"), 3), torch.get_num_threads()
+    here = Machine.at_hand(torch.device("cpu"), 3)
     assert replace(here, speed=CPU) == Machine("a cpu", CPU, False, 3)
-    assert (here.speed.flops, here.speed.number) == (CPU.flops * cores, CPU.number / cores)
+    assert here.speed == replace(CPU, flops=4 * CPU.flops, number=CPU.number / 4)
     assert Machine.h100() == Machine(H100, GPU, True)
+    for alone in (Machine.at_hand(torch.device("cuda")), Machine.at_hand(torch.device("cpu")), Machine.h100()):
+        assert alone.devices == 1
 
 
-@pytest.mark.parametrize(("machine", "alone"), [(Machine.h100(), 1 / 4), (Machine("a core", CPU, False), 1 / 4)])
-def test_a_run_that_shared_its_device_counts_as_if_alone(machine, alone, monkeypatch):
-    monkeypatch.setattr(runner, "estimate", lambda _, records, *rest: (rest, [r.wall_seconds for r in records]))
-    of = lambda **engine: types.SimpleNamespace(wall_seconds=100.0, engine=engine)  # noqa: E731
-    monkeypatch.setattr(
-        runner, "replace", lambda record, wall_seconds: types.SimpleNamespace(wall_seconds=wall_seconds)
-    )
-    rest, seconds = machine.estimate(None, [of(jobs=4), of(jobs=1), of()], "kind")
-    assert rest == (machine.name, machine.speed, "kind")
-    assert seconds == pytest.approx([100 * alone, 100, 100])
+def test_a_run_that_shared_its_device_counts_as_if_alone(monkeypatch):
+    @dataclass(frozen=True)
+    class Made:
+        engine: dict
+        wall_seconds: float = 100.0
+
+    def estimate(config, records, *rest):
+        return (config, *rest), [record.wall_seconds for record in records]
+
+    monkeypatch.setattr(runner, "estimate", estimate)
+    made, machine = [Made({"jobs": 4}), Made({"jobs": 2}), Made({"jobs": 1}), Made({})], Machine.h100()
+    given, seconds = machine.estimate("config", made, "kind")
+    assert given == ("config", machine.name, machine.speed, "kind")
+    assert seconds == pytest.approx([25, 50, 100, 100])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_a_time_holds_whole_groups_by_importance_and_what_later_stages_need():
         plan = packed(
             [Stage([[("an experiment", run) for run in group] for group in groups]) for groups in stages],
             lambda run, missing=missing: run.hash in missing,
-            lambda _, run, seconds=seconds: Estimate(seconds[run.hash], "drawn"),
+            lambda of, run, seconds=seconds: Estimate(seconds[run.hash] if of == "an experiment" else 100, "drawn"),
             left,
             devices,
         )
@@ -125,6 +135,11 @@ def test_a_job_trains_with_its_data_its_place_and_what_is_left_of_the_time(job, 
     wanted = {"data": "the data", "out": job.folders, "experiment": "test", "scale": "smoke", "jobs": 3}
     assert given == wanted | {"after": runner.after_training, "options": Options(device="cpu", time_budget=7.5)}
     assert job.do()[1]["options"].time_budget is None
+    job.record_path.parent.mkdir(parents=True)
+    job.record_path.touch()
+    with pytest.raises(Locked, match=f"^{job.config.name}: another process has just made this run$"):
+        job.do()
+    assert replace(job, again=True).do()[0] == job.config
 
 
 @pytest.mark.parametrize(
@@ -139,9 +154,11 @@ def test_a_child_finds_the_library_first_and_its_share_of_the_cores(job, monkeyp
     for others in ([], ["/elsewhere"]):
         if others:
             monkeypatch.setenv("PYTHONPATH", *others)
-        monkeypatch.setattr(subprocess, "Popen", lambda words, **given: given)
+        monkeypatch.setattr(subprocess, "Popen", lambda words, **given: given | {"words": words})
         given = runner._start(job, 3).process
+        assert given["words"] == [sys.executable, "-m", "geolib.lab", "job"]
         assert given["start_new_session"]
+        assert given["stdout"] == subprocess.DEVNULL  # what it prints is the parent's to say
         found = given["env"]
         root = os.path.dirname(os.path.dirname(os.path.abspath(geolib.__file__)))
         assert found["PYTHONPATH"].split(os.pathsep) == [root, *others]
@@ -172,6 +189,100 @@ def test_a_look_at_the_folder_forgets_what_followed_from_the_one_before(made):
     assert before == (runner.stages, runner.names)
 
 
+def test_what_is_read_anew_is_the_folder_of_records(made, monkeypatch):
+    asked = made()
+    monkeypatch.setattr(runner.store, "sift", lambda folder: ([folder], ["a problem"]))
+    asked.look()
+    assert (asked.records, asked.problems) == ([asked.request.folders.records], ["a problem"])
+
+
+def test_a_run_is_missing_until_it_has_ended_or_any_experiment_has_its_record(made):
+    asked, again = made(), made(again=True)
+    (experiment, config), (_, other), *_ = asked.runs
+    assert asked.is_missing(config)
+    path = runner.store.path_of(config, experiment.name, asked.request.folders.records)
+    path.parent.mkdir(parents=True)
+    path.touch()  # also a damaged one: only its owner may delete it
+    assert (asked.recorded(config), asked.recorded(other)) == (experiment.name, None)
+    assert (asked.is_missing(config), asked.is_missing(other)) == (False, True)
+    assert again.is_missing(config)
+    for one in (asked, again):
+        one.ended = {config.hash, other.hash}
+        assert not one.is_missing(config)
+        assert not one.is_missing(other)
+
+
+def test_a_run_that_is_under_way_asks_nothing_of_the_budget(made):
+    asked = made(2, time_budget=61.0)  # each takes 60
+    assert [item.fits for item in asked.plan()] == [True, False]
+    (_, config), _ = asked.runs
+    asked.working = {config.hash}
+    assert [(item.estimate.seconds, item.fits) for item in asked.plan()] == [(0.0, True), (60.0, True)]
+    asked.working = set()
+    with runner.lock(asked.request.folders.checkpoint(config)):
+        assert [item.fits for item in asked.plan()] == [True, True]
+
+
+def test_the_next_run_is_waited_for_while_others_are_at_all_that_can_be_started(made, monkeypatch):
+    asked, theirs = made(3), {Config("digits", seed=seed).hash for seed in (0, 1)}
+    waited = []
+
+    def sleep(seconds):
+        waited.append(seconds)
+        if len(waited) == 3:
+            asked.ended |= theirs
+
+    monkeypatch.setattr(runner.time, "sleep", sleep)
+    monkeypatch.setattr(Runner, "is_under_way", lambda self, config: config.hash in theirs)
+    assert asked.next().config.seed == 2
+    assert waited == [runner._POLL_SECONDS] * 3
+    asked.ended.add(Config("digits", seed=2).hash)
+    assert asked.next() is None
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_runs_are_made_here_one_after_another_or_in_processes_where_several_at_a_time_are_asked_for(
+    made, monkeypatch, jobs
+):
+    done, loaded = [], []
+    monkeypatch.setattr(runner, "load", lambda name: loaded.append(name) or name)
+    monkeypatch.setattr(Runner, "run_in_processes", lambda self: done.append("in processes"))
+    monkeypatch.setattr(Runner, "run_here", lambda self, item: done.append(item) or self.ended.add(item.config.hash))
+    made(3, jobs=jobs).run()
+    assert loaded == ["digits"]
+    assert ([item.config.seed for item in done] == [0, 1, 2]) if jobs == 1 else (done == ["in processes"])
+
+
+def test_a_run_made_here_is_told_at_once_with_its_record(made, monkeypatch):
+    class Told(io.StringIO):
+        flushed = ""
+
+        def flush(self):
+            self.flushed = self.getvalue()
+
+    asked, told = made(), Told()
+    item = asked.plan()[0]
+    done = types.SimpleNamespace(name="a run", result="fine", wall_seconds=1.25, speed="9 images/s")
+    asked.sets["digits"] = "the data"
+    monkeypatch.setattr(Job, "do", lambda job, data: done if data == "the data" else None)
+    with contextlib.redirect_stdout(told):
+        asked.run_here(item)
+    assert told.flushed == f"a run: fine, 1.2 s, 9 images/s; wrote {asked.job(item).record_path}\n"
+    assert (asked.ended, asked.failures) == ({item.config.hash}, [])
+
+
+def test_all_tables_of_what_was_asked_for_are_shown_from_the_records_of_now(made, monkeypatch):
+    asked, table = made(), lambda word: types.SimpleNamespace(plain=lambda: word)
+    monkeypatch.setattr(runner.store, "sift", lambda folder: (["new"], []))
+    monkeypatch.setattr(runner, "tables_of", lambda *given: [table(str(given == wanted)), table("another")])
+    wanted = (asked.request.what, "smoke", ["new"])
+    assert asked.tables() == "True\n\nanother"
+
+
+def test_seconds_are_whole_and_have_a_digit_more_where_they_are_few():
+    assert [runner.rounded(x) for x in (0, 4.25, 9.9, 10, 10.6, 400)] == ["0.0", "4.2", "9.9", "10", "11", "400"]
+
+
 def test_an_estimate_is_for_the_precision_asked_for(made, monkeypatch):
     monkeypatch.setattr(Machine, "kind", lambda *given: given[1:])
     monkeypatch.setattr(Machine, "estimate", lambda self, config, records, kind: kind)
@@ -183,10 +294,12 @@ def test_an_estimate_is_for_the_precision_asked_for(made, monkeypatch):
 def test_every_run_that_has_a_record_is_told(made, monkeypatch, capsys):
     monkeypatch.setattr(Runner, "recorded", lambda self, config: "e" if config.seed else None)
     monkeypatch.setattr(runner.store, "read", lambda path: types.SimpleNamespace(result="fine"))
-    made(3).say_what_is_recorded()
-    told = capsys.readouterr().out.splitlines()
-    assert [line.split(" (")[0] for line in told] == [
-        f"{Config('digits', seed=seed).name}: recorded already, fine" for seed in (1, 2)
+    asked = made(3)
+    configs = [Config("digits", seed=seed) for seed in (1, 2)]
+    paths = [runner.store.path_of(config, "e", asked.request.folders.records) for config in configs]
+    asked.say_what_is_recorded()
+    assert capsys.readouterr().out.splitlines() == [
+        f"{config.name}: recorded already, fine ({path}); --again repeats it" for config, path in zip(configs, paths)
     ]
     made(3, again=True).say_what_is_recorded()
     assert capsys.readouterr().out == ""  # they will be made anew
@@ -242,30 +355,38 @@ def test_jobs_are_given_out_once_and_a_stage_waits_for_the_one_before(made, monk
 
 
 @pytest.mark.parametrize(
-    ("basis", "budget", "started"),
-    [("nothing measured", 30.0, 1), ("measured", 30.0, 0), ("nothing measured", 0.0, 0), ("measured", 70.0, 1)],
+    ("basis", "budget", "started", "left_out"),
+    [
+        ("nothing measured", 30.0, 1, 2),
+        ("measured", 30.0, 0, 3),
+        ("nothing measured", 0.0, 0, 3),
+        ("measured", 70.0, 1, 2),
+        ("nothing measured", 200.0, 2, 0),  # the third is of the next stage
+        ("nothing measured", None, 2, 0),
+    ],
 )
-def test_an_assumption_alone_refuses_no_run_while_there_is_time(made, monkeypatch, basis, budget, started):
+def test_an_assumption_alone_refuses_no_run_while_there_is_time(made, monkeypatch, basis, budget, started, left_out):
     monkeypatch.setattr(Machine, "estimate", lambda *_: Estimate(60.0, f"assumed speeds, {basis} here"))
     asked = made(3, time_budget=budget)
     assert len(asked.startable()) == started
-    assert len(asked.left_out) == 3 - started
+    assert len(asked.left_out) == left_out
 
 
 def test_runs_in_processes_are_counted_kept_or_left_to_others(made, monkeypatch, capsys):
     asked = made(3, jobs=2, options=Options(quiet=True))
     jobs = [asked.job(item) for item in asked.plan()]
     ended = [(jobs[0], runner.LOCKED, ""), (jobs[1], 1, "geolib.lab: no disk"), (jobs[2], 0, "")]
-    monkeypatch.setattr(runner, "side_by_side", lambda given, count: iter(ended))
+    monkeypatch.setattr(Runner, "jobs", lambda self: jobs)
+    monkeypatch.setattr(runner, "side_by_side", lambda *given: iter(ended if given == (jobs, 2) else []))
     monkeypatch.setattr(runner.store, "read", lambda path: path)
-    monkeypatch.setattr(Runner, "report", lambda self, record, job: print(record.name))
+    monkeypatch.setattr(Runner, "report", lambda self, record, job: print(record.name, job.config.name))
     asked.working = {job.config.hash for job in jobs}
     asked.run_in_processes()
     assert asked.working == set()
     assert asked.ended == {job.config.hash for job in jobs[1:]}
-    assert [(name, str(error)) for name, error in asked.failures] == [(jobs[1].config.name, "no disk")]
+    assert [(name, str(e), e.code) for name, e in asked.failures] == [(jobs[1].config.name, "no disk", 1)]
     said = capsys.readouterr()
-    assert (said.out.split(), said.err) == ([jobs[2].record_path.name], "")
+    assert (said.out.split(), said.err) == ([jobs[2].record_path.name, jobs[2].config.name], "")
 
 
 def test_a_plan_in_words_has_a_line_for_each_run_and_the_time_of_those_that_fit(made):
@@ -281,8 +402,9 @@ def test_a_plan_in_words_has_a_line_for_each_run_and_the_time_of_those_that_fit(
 
 def test_planned_runs_that_do_not_fit_are_told_with_what_is_left(made, monkeypatch, capsys):
     asked = made(time_budget=9.0)
-    monkeypatch.setattr(runner.time, "time", lambda: asked.deadline - 4.5)
     asked.left_out = [Planned(None, Config("digits"), Estimate(60.0, "drawn"), 0, False)]
-    asked.say_what_was_left_out()
-    told = f"{Config('digits').name}: not started, 4.5 s of the time budget are left, it takes about 60 s (drawn)\n"
-    assert capsys.readouterr().out == told
+    for left, said in ((4.5, "4.5"), (-3.0, "0.0")):
+        monkeypatch.setattr(runner.time, "time", lambda left=left: asked.deadline - left)
+        asked.say_what_was_left_out()
+        told = f"{said} s of the time budget are left, it takes about 60 s (drawn)"
+        assert capsys.readouterr().out == f"{Config('digits').name}: not started, {told}\n"

@@ -102,6 +102,9 @@ def test_a_folder_without_locks_is_refused_with_a_clear_word(tmp_path, monkeypat
     with pytest.raises(LabError, match=r"its file system has no file locks .* name another folder with --out DIR$"):
         tiny_job(tmp_path).do()
     assert read_all(tmp_path) == []
+    (tmp_path / "run.lock").touch()
+    with pytest.raises(LabError, match=f"^{tmp_path}: its file system has no file locks"):
+        is_locked(tmp_path / "run.pt")
 
 
 def take(run, barrier, answers):

@@ -119,7 +119,7 @@ def packed(
     is_missing: Callable[[Config], bool],
     estimated: Callable[[Experiment, Config], Estimate],
     seconds: float | None,
-    devices: int = 1,
+    devices: int,
 ) -> list[Planned]:
     """The runs that are missing, in their order and each once, and which of them a time holds (all when None).
 
@@ -127,7 +127,7 @@ def packed(
     too long is passed over, and a shorter one after it may still fit. The first group of a stage need not leave time
     for what follows: without it there is nothing to go on from. Each of ``devices`` makes one at a time.
     """
-    left = float("inf") if seconds is None else seconds * devices
+    left = math.inf if seconds is None else seconds * devices
     plan: dict[str, Planned] = {}
     for number, stage in enumerate(stages):
         later = {config.hash: (e, config) for other in stages[number + 1 :] for e, config in other.runs}

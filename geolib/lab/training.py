@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from geolib.lab.config import PRECISIONS, STEP_FORMS, Config, Options
 from geolib.lab.data.augmentation import augmentation, channel_moments
-from geolib.lab.data.batches import AHEAD_IMAGES, Stream, augmented
+from geolib.lab.data.batches import Stream, augmented, batches_ahead
 from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
 from geolib.lab.files import LabError, write_atomically
@@ -133,7 +133,7 @@ class Run:
         self.losses = torch.zeros(self.steps, device=device)  # of this epoch; looked at seldom, so the GPU never waits
         self.take_step = self.step_of_form(self.options.step)
         self.stream = Stream(device)  # of the augmentation
-        self.ahead = max(1, AHEAD_IMAGES // config.batch) if device.type == "cuda" else 1  # batches augmented at a time
+        self.ahead = batches_ahead(config.batch, device)
         self.metrics: list[dict[str, float]] = []
         self.notes: list[str] = []  # what was done another way for lack of memory
         self.tested_at_a_time: int | None = None  # where fewer fit than usual

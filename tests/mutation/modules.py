@@ -68,7 +68,11 @@ MODULES = {
     "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
     "tables": Module(("geolib/lab/experiments/tables.py",), ("test_experiments",)),
-    "training": of_the_lab("training", tests=("test_data_laws", "test_lab", "test_documents")),
+    "training": of_the_lab(
+        "training",
+        tests=("test_data_laws", "test_lab", "test_documents"),
+        then=("test_engine", "test_lab_watch", "test_lab_records", "test_lab_precision"),
+    ),
     "transport": Module(("geolib/transport.py",), ("test_transport",)),
     "watch": of_the_lab("watch", tests=("test_lab_watch", "test_lab")),
 }

@@ -46,6 +46,11 @@ class Stream:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self.devices)]
 
 
+def batches_ahead(size: int, device: torch.device) -> int:
+    """How many batches of so many images are augmented at a time on a device; one on a processor."""
+    return max(1, AHEAD_IMAGES // size) if device.type == "cuda" else 1
+
+
 def augmented(
     images: Tensor,
     labels: Tensor,
