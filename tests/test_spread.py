@@ -6,22 +6,19 @@ import fcntl
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from afresh import Started
 
 from geolib.lab import Config, LabError, read_all, train
 from geolib.lab.config import Options
 from geolib.lab.data.sets import Dataset
 from geolib.lab.records import Folders
 from geolib.lab.runner import Job, Locked, is_locked, lock
-
-ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,16 +57,17 @@ def test_a_lock_is_given_back_after_trouble(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_the_lock_of_a_killed_process_is_free_at_once(tmp_path):
+def test_the_lock_of_a_killed_process_is_free_at_once(tmp_path, tmp_path_factory):
     run = tmp_path / "run.pt"
-    words = [sys.executable, "-c", HOLD, str(run)]
-    owner = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert owner.stdout.readline() == "mine\n"
+    owner = Started(tmp_path_factory.mktemp("said"), HOLD, run)
+    while owner.stdout != "mine\n":
+        assert owner.poll() is None, owner.stderr
+        time.sleep(0.02)
     assert is_locked(run)
     with pytest.raises(Locked), lock(run):
         pass
     owner.kill()
-    owner.communicate()
+    assert owner.wait() == -signal.SIGKILL
     assert names(tmp_path) == ["run.lock"]  # the file stays, the lock does not
     assert not is_locked(run)
     with lock(run):
@@ -199,22 +197,20 @@ def begun_by(process, folder):
 def test_four_processes_make_every_run_once_though_one_is_killed(tmp_path):
     data, out = noise(), tmp_path / "out"
     prepare(tmp_path / "data", data)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "GEOLIB_DATA": str(tmp_path / "data"), "OMP_NUM_THREADS": "1"}
     members = []
     for rank in range(4):
         torchruns = {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}
-        words = [sys.executable, "-c", MEMBER, str(out)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        members.append(subprocess.Popen(words, env=environment | torchruns, **pipes))
+        members.append(Started(tmp_path, MEMBER, out, GEOLIB_DATA=str(tmp_path / "data"), **torchruns))
     victim, deadline, run = members[3], time.monotonic() + 600, None
     while run is None:
         assert time.monotonic() < deadline
         assert victim.poll() is None
         run = begun_by(victim, out / "runs")
         time.sleep(0.02)
-    victim.send_signal(signal.SIGKILL)
-    said = [member.communicate(timeout=600) for member in members]
-    assert [member.returncode for member in members] == [0, 0, 0, -signal.SIGKILL], said
+    victim.kill()
+    codes = [member.wait() for member in members]
+    said = [(member.stdout, member.stderr) for member in members]
+    assert codes == [0, 0, 0, -signal.SIGKILL], said
 
     kept = read_all(out)
     assert {r.config.method for r in kept} == {"none", "sinusoidal", "rope", "lf", "rope-axial", "learned"}
