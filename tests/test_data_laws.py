@@ -591,6 +591,13 @@ def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
 
 
 @KINDS
+def test_a_run_multiplies_in_the_precision_of_its_configuration_else_of_its_options(begun):
+    plain, asked = begun(), begun(precision="bfloat16")
+    told = type(plain)(plain.config, plain.data, CPU, replace(plain.options, precision="bfloat16"))
+    assert [run.precision for run in (plain, asked, told)] == ["float32", "bf16", "bf16"]
+
+
+@KINDS
 def test_products_in_bfloat16_keep_no_narrowed_weight_from_one_pass_to_the_next(begun, monkeypatch):
     asked, autocast = [], torch.autocast
     monkeypatch.setattr(torch, "autocast", lambda *given, **how: asked.append((*given, how)) or autocast(*given, **how))
