@@ -9,6 +9,7 @@ import signal
 import time
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
