@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 
@@ -133,6 +134,36 @@ def visit(browser, address):
     return go
 
 
+@pytest.fixture(scope="session")
+def asleep(browser, address):
+    """asleep(name): a page as it comes, no explorable started that is not near, and what it has asked for.
+
+    The last one stays open; a test that resizes its window puts that back, and only one scrolls it.
+    """
+    kept = {}
+
+    def go(name):
+        if name not in kept:
+            while kept:
+                kept.popitem()[1][0].context.close()
+            page, asked = browser.new_context(viewport=DESK).new_page(), set()
+            page.on("request", lambda request: asked.add(request.url))
+            page.goto(address + name, wait_until="networkidle")
+            kept[name] = page, frozenset(asked)
+        return kept[name]
+
+    return go
+
+
+@contextmanager
+def in_a_window(page, width, height):
+    """The page in a window of another size for a while."""
+    before = page.viewport_size
+    page.set_viewport_size({"width": width, "height": height})
+    yield page
+    page.set_viewport_size(before)
+
+
 @pytest.fixture
 def fresh(browser):
     """fresh(**circumstances): an empty page, closed after the test."""
@@ -193,10 +224,8 @@ WIDE_FORMULAS = """() => [...document.querySelectorAll("article div.math")].filt
 @pytest.mark.parametrize("name", pages())
 def test_no_displayed_formula_is_cut_or_runs_under_its_number(visit, name, width):
     page = visit(name, narrow=width < 500).page
-    before = page.viewport_size
-    page.set_viewport_size(before | {"width": width})
-    wide = page.evaluate(WIDE_FORMULAS)
-    page.set_viewport_size(before)
+    with in_a_window(page, width, page.viewport_size["height"]):
+        wide = page.evaluate(WIDE_FORMULAS)
     assert wide == [], "break the line: \\begin{aligned} ... \\\\ ... \\end{aligned}"
 
 
@@ -392,6 +421,7 @@ def tap_its_far_side(page, slider):
     touch = page.context.new_cdp_session(page)
     touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    touch.detach()
 
 
 @pytest.mark.parametrize(
@@ -401,10 +431,11 @@ def tap_its_far_side(page, slider):
 def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
     page = visit(name).page
     page.evaluate("document.querySelectorAll('.explorable details').forEach((more) => { more.open = true; })")
-    sliders = [slider for slider in page.locator(".explorable input[type=range]").all() if slider.is_visible()]
+    # Handles: a locator would look for its slider among all of a chapter's elements whenever it is asked for something.
+    sliders = [slider for slider in page.query_selector_all(".explorable input[type=range]") if slider.is_visible()]
     assert sliders
+    page.bring_to_front()
     for slider in sliders:
-        page.bring_to_front()
         slider.scroll_into_view_if_needed()
         value, drawing = slider.input_value(), slider.evaluate(DRAWING)
         assert drawing
@@ -450,8 +481,11 @@ HEADINGS = """() => [...document.querySelectorAll("article :is(h1, h2, h3, h4)")
 def test_every_heading_is_in_the_accessibility_tree(fresh, address, name):
     page = fresh(viewport=DESK)
     page.goto(address + name)
-    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
-    heard = [node for node in nodes if node.get("role", {}).get("value") == "heading" and not node["ignored"]]
+    chrome = page.context.new_cdp_session(page)
+    whole = chrome.send("DOM.getDocument", {"depth": 0})["root"]["backendNodeId"]
+    # Asked for headings alone: to send the whole tree of a chapter takes longer than to make it.
+    nodes = chrome.send("Accessibility.queryAXTree", {"backendNodeId": whole, "role": "heading"})["nodes"]
+    heard = [node for node in nodes if not node["ignored"]]
     assert len(heard) >= page.evaluate(HEADINGS) == page.locator("article :is(h1, h2, h3, h4)").count() > 10
 
 
@@ -578,11 +612,8 @@ def test_a_finger_that_goes_to_the_side_moves_the_figure(fresh, address):
 
 
 @pytest.mark.parametrize("name", lively())
-def test_our_own_script_and_style_on_a_page_stay_small(fresh, address, name):
-    page = fresh(viewport=DESK)
-    asked = set()
-    page.on("request", lambda request: asked.add(request.url))
-    page.goto(address + name, wait_until="networkidle")
+def test_our_own_script_and_style_on_a_page_stay_small(asleep, name):
+    _, asked = asleep(name)
     states = re.findall(
         r'<script type="application/vnd.jupyter.widget-state\+json">(.*?)</script>',
         (SITE / name).read_text("utf-8"),
@@ -609,24 +640,12 @@ def test_our_own_script_and_style_on_a_page_stay_small(fresh, address, name):
     assert all(size < 36_000 for size in code.values())
 
 
-@pytest.mark.parametrize("name", lively())
-def test_explorables_start_when_they_come_near(fresh, address, name):
-    page = fresh(viewport=DESK)
-    page.goto(address + name)
-    boxes = page.locator(".explorable")
-    last = boxes.nth(boxes.count() - 1)
-    if boxes.count() > 3:
-        assert last.get_attribute("data-alive") is None
-    last.evaluate("(e) => e.scrollIntoView()")
-    page.wait_for_function("(e) => e.dataset.alive === 'yes'", arg=last.element_handle())
-
-
 @pytest.mark.parametrize(("height", "width"), [(844, 390), (900, 1440)], ids=["phone", "desk"])
 @pytest.mark.parametrize("name", [each for each in chapters() if re.search("/(06|07|08|09|10|11|13|14)_", each)])
-def test_there_is_something_to_move_within_three_screens(fresh, address, name, height, width):
-    page = fresh(viewport={"width": width, "height": height})
-    page.goto(address + name)
-    top = page.locator(".explorable").first.evaluate("(e) => e.getBoundingClientRect().top + scrollY")
+def test_there_is_something_to_move_within_three_screens(asleep, visit, name, height, width):
+    page = visit(name, narrow=True).page if width < 500 else asleep(name)[0]
+    with in_a_window(page, width, height):
+        top = page.locator(".explorable").first.evaluate("(e) => e.getBoundingClientRect().top + scrollY")
     assert top < 3 * height
 
 
@@ -658,19 +677,29 @@ def test_on_a_phone_an_interval_stays_on_one_line_and_its_table_in_the_page(fres
 
 
 @pytest.mark.parametrize("name", lively())
-def test_explorables_stand_out_of_the_column_and_have_numbered_captions(fresh, address, visit, name):
+def test_explorables_stand_out_of_the_column_and_have_numbered_captions(asleep, visit, name):
     page = visit(name).page
     captions = page.locator(".explorable + .explorable-caption .caption-number").all_text_contents()
     assert len(captions) == page.locator(".explorable").count()
     assert all(re.match(r"Fig(ure|\.) \d", each) for each in captions)
     words = page.locator(".explorable-caption").all_text_contents()
     assert not [each for each in words if "with scripts" in each.lower()], "that is said to readers without them"
-    wide = fresh(viewport={"width": 1680, "height": 900})
-    wide.goto(address + name)
-    box = wide.locator(".explorable").first.bounding_box()
-    text = wide.locator("article section > p").first.bounding_box()
+    with in_a_window(asleep(name)[0], 1680, 900) as wide:
+        box = wide.locator(".explorable").first.bounding_box()
+        text = wide.locator("article section > p").first.bounding_box()
     assert 760 < box["width"] < 900
     assert box["width"] > 1.15 * text["width"]
+
+
+@pytest.mark.parametrize("name", lively())
+def test_explorables_start_when_they_come_near(asleep, name):
+    page, _ = asleep(name)
+    boxes = page.locator(".explorable")
+    last = boxes.nth(boxes.count() - 1)
+    if boxes.count() > 3:
+        assert last.get_attribute("data-alive") is None
+    last.evaluate("(e) => e.scrollIntoView()")
+    page.wait_for_function("(e) => e.dataset.alive === 'yes'", arg=last.element_handle())
 
 
 @pytest.mark.parametrize("name", chapters())
