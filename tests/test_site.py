@@ -160,8 +160,10 @@ def in_a_window(page, width, height):
     """The page in a window of another size for a while."""
     before = page.viewport_size
     page.set_viewport_size({"width": width, "height": height})
-    yield page
-    page.set_viewport_size(before)
+    try:
+        yield page
+    finally:
+        page.set_viewport_size(before)
 
 
 @pytest.fixture
