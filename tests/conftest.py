@@ -28,16 +28,19 @@ refusals.watch()
 
 def stays_with(nodeid):
     """What a test shares with its neighbours: a page of the site, or else its file."""
-    page = re.search(r"\[([\w/]+\.html)", nodeid)
+    page = re.search(r"\[(?:\w+-)?([\w/-]+\.html)", nodeid)
     return page[1] if page else nodeid.partition("::")[0]
 
 
 def pytest_collection_modifyitems(items):
-    """One after another: a page's tests on the site, and otherwise a file's tests."""
+    """One after another: a page's tests on the site, those in the dark last, and otherwise a file's tests.
+
+    So each page is opened once at each width, and turned dark once.
+    """
     first = {}
     for place, item in enumerate(items):
         first.setdefault(stays_with(item.nodeid), place)
-    items.sort(key=lambda item: first[stays_with(item.nodeid)])
+    items.sort(key=lambda item: (first[stays_with(item.nodeid)], "[dark-" in item.nodeid))
 
 
 @pytest.fixture
@@ -110,4 +113,14 @@ def browser():
         chromium.close()
 
 
+# Each new window would make ready the popups of an address bar, which nobody sees: a second of a processor's time. Of
+# two such lists the browser heeds the last, so what playwright turns off comes before the popups.
+UNUSED = [
+    *["AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"],
+    *["HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"],
+    *["AvoidCorsURLLoaderRestartOnRedirect", "TcpPortRandomizationWin", "OptimizationHints", "AimEnabled"],
+    *["NetworkTimeServiceQuerying", "PreconnectToSearch"],
+    *["WebUIOmniboxPopup", "WebUIOmniboxFullPopup", "WebUIOmniboxAimPopup"],
+]
 QUIET = ["--disable-background-networking", "--disable-sync", "--no-first-run"]
+QUIET.append(f"--disable-features={','.join(UNUSED)}")

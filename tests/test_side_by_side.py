@@ -16,6 +16,7 @@ def test_a_files_tests_share_a_worker(turn):
 
 
 def test_a_pages_tests_follow_one_another():
-    page = "chapters/04_transport.html"
-    assert {stays_with(f"tests/test_site.py::test_{it}") for it in (f"a[{page}]", f"b[{page}-390]")} == {page}
+    for page in ("chapters/04_transport.html", "book/how-to-read.html"):
+        tests = (f"a[{page}]", f"b[{page}-390]", f"c[dark-{page}]")
+        assert {stays_with(f"tests/test_site.py::test_{it}") for it in tests} == {page}
     assert stays_with("tests/test_lie.py::test_exp[so(3).html]") == "tests/test_lie.py"
