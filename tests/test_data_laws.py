@@ -575,8 +575,10 @@ def parts_elsewhere(run):
 
 @KINDS
 def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
-    here = begun()
+    here, ahead = begun(), []
+    monkeypatch.setattr(training, "batches_ahead", lambda *given: ahead.append(given) or 1)
     run = type(here)(here.config, here.data, NOWHERE, here.options)
+    assert ahead == [(run.config.batch, NOWHERE)]
     assert parts_elsewhere(run) == ({"windows", "test_windows"} if run.config.is_read else set())
     monkeypatch.setattr(training, "without_waiting", lambda x, device: x.to(device))
     order = []
