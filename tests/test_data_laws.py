@@ -551,6 +551,15 @@ def test_a_run_draws_from_the_seeds_that_recorded_runs_drew_from(begun, monkeypa
 
 
 @KINDS
+def test_the_order_of_an_epoch_is_the_same_whatever_others_draw(begun):
+    run, read = begun(), []
+    for _ in range(2):
+        torch.rand(3)
+        read.append([labels.tolist() for _, labels in run.begin_epoch()])
+    assert read[0] == read[1]
+
+
+@KINDS
 def test_a_run_is_tested_on_the_part_that_recorded_runs_were_tested_on(begun):
     whole, some = begun(test_size=None), begun(test_size=12)
     reads = some.config.is_read
