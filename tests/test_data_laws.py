@@ -400,9 +400,8 @@ def test_a_run_is_evaluated_every_so_many_epochs_and_at_its_end(every):
     run.evaluate = lambda: {"test_accuracy": 0.5}
     for _ in range(8):
         run.end_epoch()
-    assert [row["epoch"] for row in run.metrics if "test_accuracy" in row] == [
-        *range(every, 8, every), 8
-    ]  # fmt: skip
+    evaluated = [row["epoch"] for row in run.metrics if "test_accuracy" in row]
+    assert evaluated == [*range(every, 8, every), 8]
 
 
 def test_dropout_differs_from_step_to_step_and_is_away_in_evaluation():
