@@ -386,6 +386,24 @@ def test_images_are_standardised_by_the_moments_of_those_trained_on(size):
     assert float(run.deviation) == float(dark.deviation)
 
 
+def test_a_model_is_handed_standardised_images():
+    run, handed = a_run(telling()), []
+    run.model.register_forward_pre_hook(lambda model, given: handed.append(given[0].double()))
+    run.scores(run.images)
+    assert float(handed[0].mean()) == pytest.approx(0, abs=1e-5)
+    assert float(handed[0].std(correction=0)) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 4, 9])
+def test_a_run_is_evaluated_every_so_many_epochs_and_at_its_end(every):
+    run = a_run(telling(), epochs=8, eval_every=every)
+    run.evaluate = lambda: {"test_accuracy": 0.5}
+    for _ in range(8):
+        run.end_epoch()
+    evaluated = [row["epoch"] for row in run.metrics if "test_accuracy" in row]
+    assert evaluated == [*range(every, 8, every), 8]
+
+
 def test_dropout_differs_from_step_to_step_and_is_away_in_evaluation():
     run = a_run(telling(), dropout=0.5, epochs=3)
     drawn = []
@@ -498,6 +516,8 @@ def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
         run.end_epoch()
         assert run.epoch == epoch
         row = run.metrics[-1]
+        figure = "test_bits" if run.config.is_read else "test_accuracy"
+        assert {*row} == {"epoch", "train_loss", "seconds", "test_loss", figure}
         shown = f"{row['test_bits']:.3f}" if run.config.is_read else f"{100 * row['test_accuracy']:.1f}%"
         assert run.headline == {"bits" if run.config.is_read else "accuracy": shown}
         if epoch == 1:  # nothing has been tested yet
@@ -551,6 +571,15 @@ def test_a_run_draws_from_the_seeds_that_recorded_runs_drew_from(begun, monkeypa
 
 
 @KINDS
+def test_the_order_of_an_epoch_is_the_same_whatever_others_draw(begun):
+    run, read = begun(), []
+    for _ in range(2):
+        torch.rand(3)
+        read.append([labels.tolist() for _, labels in run.begin_epoch()])
+    assert read[0] == read[1]
+
+
+@KINDS
 def test_a_run_is_tested_on_the_part_that_recorded_runs_were_tested_on(begun):
     whole, some = begun(test_size=None), begun(test_size=12)
     reads = some.config.is_read
@@ -575,8 +604,10 @@ def parts_elsewhere(run):
 
 @KINDS
 def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
-    here = begun()
+    here, ahead = begun(), []
+    monkeypatch.setattr(training, "batches_ahead", lambda *given: ahead.append(given) or 1)
     run = type(here)(here.config, here.data, NOWHERE, here.options)
+    assert ahead == [(run.config.batch, NOWHERE)]
     assert parts_elsewhere(run) == ({"windows", "test_windows"} if run.config.is_read else set())
     monkeypatch.setattr(training, "without_waiting", lambda x, device: x.to(device))
     order = []
