@@ -32,6 +32,7 @@ __all__ = [
     "Steps",
     "Together",
     "at_both",
+    "by_axis",
     "chained",
     "cis",
     "counts",
@@ -326,6 +327,9 @@ def by_axis(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Coordinates of queries and keys along each axis, from (tokens, axes) or (batch, tokens, axes).
 
     Each is a tensor of its own: FlexAttention has no derivative of one that is indexed in two places.
+
+    >>> by_axis(torch.tensor([[5.0]]), torch.tensor([[2.0], [1.0]]))
+    [(tensor([5.]), tensor([2., 1.]))]
     """
     return [(p.clone(), n.clone()) for p, n in zip(query.unbind(-1), key.unbind(-1))]
 

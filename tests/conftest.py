@@ -44,6 +44,12 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture
+def forgotten_graphs():
+    """On a CPU FlexAttention traces what it is called with, and does not always survive the next shape."""
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def watch_draws(monkeypatch):
     """watch_draws(): from now on, a list of where what ``torch.randn`` draws is moved to."""
 

@@ -14,13 +14,8 @@ from geolib.encodings import ALiBi, ManhattanDecay, build
 from geolib.flex import _with_logarithm, behind, flex_attend, flex_kernel
 from geolib.placed import Attenuated, Biased, Gaussian, Matrix, Steps, Together
 
+pytestmark = pytest.mark.usefixtures("forgotten_graphs")
 HEADS, DIM, TOKENS = 2, 16, 12
-
-
-@pytest.fixture(autouse=True)
-def _forgotten_graphs():
-    """On a CPU FlexAttention traces what it is called with, and does not always survive the next shape."""
-    torch._dynamo.reset()
 
 
 NAMES = [
