@@ -119,14 +119,4 @@ def browser():
         chromium.close()
 
 
-# Each new window would make ready the popups of an address bar, which nobody sees: a second of a processor's time. Of
-# two such lists the browser heeds the last, so what playwright turns off comes before the popups.
-UNUSED = [
-    *["AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades", "LensOverlay"],
-    *["HttpsFirstBalancedModeAutoEnable", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"],
-    *["AvoidCorsURLLoaderRestartOnRedirect", "TcpPortRandomizationWin", "OptimizationHints", "AimEnabled"],
-    *["NetworkTimeServiceQuerying", "PreconnectToSearch"],
-    *["WebUIOmniboxPopup", "WebUIOmniboxFullPopup", "WebUIOmniboxAimPopup"],
-]
 QUIET = ["--disable-background-networking", "--disable-sync", "--no-first-run"]
-QUIET.append(f"--disable-features={','.join(UNUSED)}")
