@@ -7,9 +7,11 @@ from torch.testing import assert_close
 
 from geolib.recurrence import attention_form, forms, fused, fused_form, kernel_takes, score_modifier, softmax_form
 
-pytestmark = pytest.mark.usefixtures("forgotten_graphs")
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("forgotten_graphs"),
+    pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning"),
+]
 
 
 @pytest.fixture
