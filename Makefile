@@ -31,6 +31,9 @@ endif
 SIDE_BY_SIDE := -n auto
 A_FILE_TOGETHER := $(SIDE_BY_SIDE) --dist loadfile
 
+# Python keeps what it has compiled, whatever the environment says: pytest would rewrite each test in each worker anew.
+export PYTHONDONTWRITEBYTECODE =
+
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Of `make pair`. torch settles the versions of torchvision and SymPy; OTHERS=newest leaves all other packages open too.

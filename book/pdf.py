@@ -20,7 +20,7 @@ from bs4 import BeautifulSoup, Tag
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAME = "the-geometry-of-attention.pdf"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 1800  # seconds
 LINK = f'<p class="whole-book"><a href="../{NAME}">The whole book as one file to print</a> (PDF).</p>'
 

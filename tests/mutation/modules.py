@@ -13,16 +13,20 @@ REGISTRY = (
 
 @dataclass(frozen=True)
 class Module:
-    """Files of the library, as patterns, the tests of their own, and those for what these let pass."""
+    """Files of the library, as patterns, the tests of their own, and those for what these let pass.
+
+    A test that takes longer than ``slow`` seconds is not run, nor any after twice as long.
+    """
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
     then: tuple[str, ...] = REGISTRY
+    slow: float = 3.0
 
 
-def of_the_lab(*names: str, tests: tuple[str, ...], then: tuple[str, ...] = ()) -> Module:
+def of_the_lab(*names: str, tests: tuple[str, ...], then: tuple[str, ...] = (), slow: float = 3.0) -> Module:
     """Files of the lab: no method's mathematics, so that tests over the registry say little of them."""
-    return Module(tuple(f"geolib/lab/{name}.py" for name in names), tests, then)
+    return Module(tuple(f"geolib/lab/{name}.py" for name in names), tests, then, slow)
 
 
 MODULES = {
@@ -45,6 +49,7 @@ MODULES = {
     "data": of_the_lab(
         *("data/sets", "data/turns", "data/motion", "data/varied", "data/documents"),
         tests=("test_data_laws", "test_turns", "test_lab_space", "test_documents", "test_lab"),
+        slow=15.0,  # a whole set is rendered
     ),
     "encodings": Module(
         ("geolib/encodings.py", "geolib/placed.py"),

@@ -3,8 +3,8 @@
 ``python trials.py MODULE ... --until SECONDS --most N`` is called by ``run.py``. A child runs only tests that reach the
 changed function and stops at the first that fails: those first that have found a mutant of the same function, then the
 quickest. The module's own tests come first; those over the registry of methods see what these let pass, except in the
-lab. A test that takes longer than ``SLOW`` seconds is not run, nor any after ``ENOUGH`` seconds: what only such a test
-would notice counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Those that
+lab. A test that takes longer than a module's ``slow`` seconds is not run, nor any after twice as long: what only such a
+test would notice counts as surviving. A test that finds a mutant has to pass alone on the library as it is. Those that
 survived are tried again first, where tests are new, against tests that they have not met; the others in the order of
 their names' fingerprints, so that those tried are a random sample, and the modules take turns. All times are seconds of
 processor, not of the clock: another's work on the machine makes no mutant endless.
@@ -47,10 +47,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 TURN = 20
-SLOW, ENOUGH = 3.0, 6.0
+SLOWEST = max(module.slow for module in MODULES.values())
 # An unmutated test takes a second at most, mostly milliseconds; a changed loop that takes this long does not end.
 PATIENCE, TIMES = 6.0, 20.0
-ASLEEP = 1200  # seconds of the clock, for one that waits and computes nothing
+ASLEEP = 300  # seconds of the clock, for one that waits and computes nothing
 MEMORY = 6 << 30
 KILLED, SURVIVED, FAILED_ALONE = 1, 0, 3
 # Compiling takes seconds and tells nothing that the eager form does not; the compiler also refuses mutmut's detours,
@@ -190,7 +190,7 @@ class Trials:
             items = [item for item in self.items.values() if item.path.name == file.name]
             if read(path).get("text") != text:
                 self.in_child(lambda: self.note(items, path, text))
-            self.reach |= {n: t for n, t in read(path)["tests"].items() if t["passes"] and t["seconds"] <= SLOW}
+            self.reach |= {n: t for n, t in read(path)["tests"].items() if t["passes"]}
         return self.noted[test]
 
     def note(self, items: list[Any], path: Path, text: str) -> int:
@@ -204,11 +204,11 @@ class Trials:
         for item, following in zip(items, [*items[1:], None]):
             state()._stats.clear()
             start, self.failed = time.process_time(), False
-            signal.setitimer(signal.ITIMER_PROF, 2 * SLOW)  # such a test is run on no mutant
+            signal.setitimer(signal.ITIMER_PROF, 2 * SLOWEST)  # such a test is run on no mutant
             self.run(item, following)
             signal.setitimer(signal.ITIMER_PROF, 0)
             seconds = time.process_time() - start
-            if self.failed and seconds < SLOW:
+            if self.failed and seconds < SLOWEST:
                 print(f"{item.nodeid} fails on the library as it is: {self.why}", flush=True)
             tests[item.nodeid] = {
                 "seconds": seconds,
@@ -218,18 +218,24 @@ class Trials:
         write(path, {"text": text, "tests": tests})
         return SURVIVED
 
-    def ordered(self, function: str, tests: Iterable[str], killers: Counter[str], met: set[str]) -> list[str]:
+    def ordered(
+        self, function: str, tests: Iterable[str], killers: Counter[str], met: set[str], slow: float
+    ) -> list[str]:
         """The tests of these files that reach a function: those that have found its mutants, then the quickest.
 
         Those that the mutant has met are left out.
         """
         files = {f"tests/{test}.py" for test in tests}
-        names = [n for n, t in self.reach.items() if function in t["reaches"] and n.partition("::")[0] in files]
+        names = [
+            name
+            for name, test in self.reach.items()
+            if function in test["reaches"] and test["seconds"] <= slow and name.partition("::")[0] in files
+        ]
         # A test's name may come from the library, and be gone although its file is the same.
         names = [name for name in names if name in self.prints and self.prints[name] not in met]
         names.sort(key=lambda name: (-killers[name], self.reach[name]["seconds"]))
         total = accumulate(self.reach[name]["seconds"] for name in names)
-        return [name for name, seconds in zip(names, total) if seconds <= ENOUGH]
+        return [name for name, seconds in zip(names, total) if seconds <= 2 * slow]
 
     # A mutant ---------------------------------------------------------------------------------------------------------
 
@@ -239,7 +245,7 @@ class Trials:
         killers = book.killers.setdefault(function, Counter())
         found = before | {"against": before["against"] | texts}
         met = set(before.get("met", ()))
-        names = self.ordered(function, texts, killers, met)
+        names = self.ordered(function, texts, killers, met, MODULES[book.module].slow)
         if not names:
             return found
         spent = processor_of_children()
