@@ -209,10 +209,15 @@ def test_an_estimate_rests_first_on_the_newest_run_of_its_experiment_scale_and_p
     assert guess(*other_kinds, elsewhere, other_method, new, old).seconds == pytest.approx(41)
 
 
-def test_a_run_beside_another_counts_as_it_would_alone():
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("engine", "seconds"), [({"jobs": 4}, 25), ({"jobs": 2}, 50), ({"jobs": 1}, 100), ({}, 100)])
+def test_a_run_beside_others_counts_as_it_would_alone(named, engine, seconds):
     config = TABLE1.config("full", "rope", "cifar10", 0)
-    guess = Machine("here", GPU, is_gpu=True).estimate(config, [measured(config, 200.0, jobs=2)])
-    assert guess.seconds == pytest.approx(100)
+    made = replace(measured(config, 100.0), engine=engine)
+    kind = Kind(made.experiment, made.scale, made.precision, made.peak_memory.get("of") == "device") if named else None
+    guess = Machine("here", GPU, is_gpu=True).estimate(config, [made], kind)
+    assert guess.seconds == pytest.approx(seconds)
+    assert ("in this experiment" in guess.basis) == named
 
 
 # What a time budget holds -------------------------------------------------------------------------------------------

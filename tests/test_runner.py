@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import types
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -42,22 +42,6 @@ def test_a_machine_is_named_as_records_name_it(monkeypatch):
     assert Machine.h100() == Machine(H100, GPU, True)
     for alone in (Machine.at_hand(torch.device("cuda")), Machine.at_hand(torch.device("cpu")), Machine.h100()):
         assert alone.devices == 1
-
-
-def test_a_run_that_shared_its_device_counts_as_if_alone(monkeypatch):
-    @dataclass(frozen=True)
-    class Made:
-        engine: dict
-        wall_seconds: float = 100.0
-
-    def estimate(config, records, *rest):
-        return (config, *rest), [record.wall_seconds for record in records]
-
-    monkeypatch.setattr(runner, "estimate", estimate)
-    made, machine = [Made({"jobs": 4}), Made({"jobs": 2}), Made({"jobs": 1}), Made({})], Machine.h100()
-    given, seconds = machine.estimate("config", made, "kind")
-    assert given == ("config", machine.name, machine.speed, "kind")
-    assert seconds == pytest.approx([25, 50, 100, 100])
 
 
 @pytest.mark.parametrize(

@@ -82,16 +82,8 @@ class Machine:
         return cls(H100, GPU, True)
 
     def estimate(self, config: Config, records: Iterable[Record], kind: Kind | None = None) -> Estimate:
-        """The time of a run that has one device to itself.
-
-        Of several on one device each waits for the others: two on a GPU took twice as long as one, and a processor's
-        cores are all at work in one run already.
-        """
-
-        def alone(record: Record) -> Record:
-            return replace(record, wall_seconds=record.wall_seconds / record.engine.get("jobs", 1))
-
-        return estimate(config, map(alone, records), self.name, self.speed, kind)
+        """The time of a run that has one device to itself."""
+        return estimate(config, records, self.name, self.speed, kind)
 
     def kind(self, experiment: Experiment, scale: str, config: Config, option: str | None) -> Kind:
         """What an estimate compares a run by: its experiment, scale and the precision that it will have here."""

@@ -88,7 +88,7 @@ def estimate(
     alike = [] if kind is None else [record for record in known if kind.holds(record)]
     if alike:
         nearest = max(alike, key=lambda r: (r.device == device, _model(r.config) == _model(config), r.started))
-        ratio = nearest.wall_seconds / assumed_seconds(nearest.config, speed)
+        ratio = _alone(nearest) / assumed_seconds(nearest.config, speed)
         whose = "this method" if _model(nearest.config) == _model(config) else "another method"
         where = "here" if nearest.device == device else f"on {nearest.device}"
         return Estimate(expected * ratio, f"the newest run with {whose} in this experiment, measured {where}")
@@ -100,10 +100,18 @@ def estimate(
     )
     for words, found in kinds:
         if found:
-            ratio = statistics.median(r.wall_seconds / assumed_seconds(r.config, speed) for r in found)
+            ratio = statistics.median(_alone(r) / assumed_seconds(r.config, speed) for r in found)
             runs = f"{len(found)} run{'s' if len(found) > 1 else ''}"
             return Estimate(expected * ratio, f"{words}, measured here ({runs})")
     return Estimate(expected, "assumed speeds, nothing measured here")
+
+
+def _alone(record: Record) -> float:
+    """The seconds that a run would have taken alone: of several on one device each waits for the others.
+
+    Two on a GPU took twice as long as one, and a processor's cores are all at work in one run already.
+    """
+    return record.wall_seconds / record.engine.get("jobs", 1)
 
 
 def _method(config: Config) -> tuple[Any, ...]:
