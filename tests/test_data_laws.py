@@ -239,6 +239,8 @@ def test_prepared_images_keep_their_labels_and_their_part(tmp_path, monkeypatch,
         assert len(images) == len(contents(images)) == kept
     assert data.name == name
     assert data.classes == tuple(words[: 20 if name.endswith("20") else classes])
+    assert data.source.startswith(f"prepared arrays ({file.name} in $GEOLIB_DATA)")
+    assert ("the first 20 classes" in data.source) == name.endswith("20")
 
 
 def test_every_volume_has_the_label_of_its_object_and_stands_as_it_was(tmp_path):
@@ -252,6 +254,7 @@ def test_every_volume_has_the_label_of_its_object_and_stands_as_it_was(tmp_path)
     seen = []
     data = sets.read_voxels(file)
     assert (data.name, data.classes) == ("modelnet10", tuple("abcdefghij"))
+    assert data.source == "voxels (modelnet10.npz in $GEOLIB_DATA), 3 azimuths an object, split by object"
     for part, (images, labels) in enumerate(parts(data)):
         which = (images[:, 0, 0, 0].astype(int) << np.arange(32)).sum(1)
         assert labels.tolist() == label[which].tolist()
