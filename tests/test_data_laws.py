@@ -496,6 +496,16 @@ def a_reading(**changes):
     return DocumentRun(Config("documents", **settings), data, CPU, Options(device="cpu", quiet=True))
 
 
+def test_data_of_another_kind_than_the_configurations_are_named():
+    for mine, other, words in (
+        (a_run(telling()), a_reading(), "Documents for the data set digits"),
+        (a_reading(), a_run(telling()), "Dataset for the data set documents"),
+    ):
+        with pytest.raises(LabError, match=f"^data: got {words}, which is of another kind"):
+            training.new_run(mine.config, other.data, CPU, Options())
+        assert type(training.new_run(mine.config, mine.data, CPU, Options())) is type(mine)
+
+
 KINDS = pytest.mark.parametrize("begun", [lambda **c: a_run(telling(), **c), a_reading], ids=["images", "documents"])
 
 

@@ -580,7 +580,7 @@ def test_an_unknown_form_of_step_is_an_error():
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_a_step_is_recorded_on_a_gpu_and_compiled_where_asked_or_where_the_run_is_long(kind, monkeypatch):
+def test_each_form_of_a_step_is_the_one_for_its_device_and_length(kind, monkeypatch):
     live = Run(Config("cifar10", **TINY), noise(), CPU)
     live.device = torch.device(kind)
     for name in ("EagerStep", "CapturedStep"):
