@@ -52,9 +52,22 @@ def test_ways_go_right_and_down_and_stay_on_the_board(way):
     assert (corners == {1}) == (way is turns.corner_way)
 
 
+@every_way
+def test_a_picture_has_the_letters_the_marks_and_the_way_where_it_is_drawn(way):
+    for board in turns.boards(10, way, seed=3):
+        with np.errstate(all="raise"):
+            drawn, plain = board.picture(True), board.picture(False)
+        assert np.array_equal(drawn[:4], plain)
+        assert set(np.unique(drawn)) == {0, 255}
+        first, second, begins, ends, passed = (set(zip(*np.nonzero(channel))) for channel in drawn)
+        assert (first, second) == tuple(set(zip(*np.nonzero(board.letters == letter))) for letter in (1, 2))
+        assert (begins, ends, passed) == ({board.way[0]}, {board.way[-1]}, set(board.way))
+
+
 def test_classes_are_even_and_seeds_decide():
-    labels = [board.twist() > 0 for board in turns.boards(31, turns.corner_way, seed=0)]
-    assert (labels.count(False), labels.count(True)) == (16, 15)
+    for seed in range(8):
+        labels = [board.twist() > 0 for board in turns.boards(7, turns.corner_way, seed=seed)]
+        assert (labels.count(False), labels.count(True)) == (4, 3)
     one, same, other = (turns.boards(5, turns.corner_way, seed=s)[0].letters for s in (0, 0, 1))
     assert (one == same).all()
     assert (one != other).any()
