@@ -20,7 +20,7 @@ GALLERY = HERE / "gallery.ipynb"
 STILLS = HERE / "images" / "explorables"
 MANIFEST = STILLS / "stills.json"
 WIDTH = 728  # of the column a page gives an explorable
-COLOURS = 256
+COLOURS = 128
 
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Still</title>
 <style>body {{ margin: 0; padding: 4px; width: {width}px; background: #fff; font-family: Arial, sans-serif; }}
