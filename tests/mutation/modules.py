@@ -68,7 +68,9 @@ MODULES = {
         ),
     ),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
-    "runner": of_the_lab("runner", tests=("test_runner", "test_lab", "test_spread", "test_engine")),
+    "runner": of_the_lab(
+        "runner", tests=("test_runner", "test_lab", "test_spread", "test_engine"), then=("test_experiments",)
+    ),
     "schedule": Module(("geolib/lab/optimiser.py",), ("test_lab",)),
     "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
