@@ -1,7 +1,7 @@
 """Shared fixtures: seeded randomness, fresh memory filled with NaN so that unwritten values show, and a browser.
 
-The browser is $CHROMIUM, or the first on the PATH of chromium-headless-shell (a third less work: it has no window to
-draw), chromium, chromium-browser and google-chrome, or the one that ``playwright install chromium`` brings.
+The browser is $CHROMIUM, or the first on the PATH of chromium-headless-shell (a quarter less work: it has no window
+to draw), chromium, chromium-browser and google-chrome, or the one that ``playwright install chromium`` brings.
 """
 
 import os

@@ -117,8 +117,8 @@ def test_a_model_is_one_graph(name, options):
         assert a is None or (a - b).norm() <= 1e-3 * b.norm() + 1e-6
 
 
-# A compass has the cells of its grid as keys: it knows no other number of tokens. Of two methods together one that
-# depends on the data, and one that stands around others alone.
+# A compass has the cells of its grid as keys: it knows no other number of tokens. Of two methods together a
+# gate beside a rotation, and the power, which only stands around another.
 LONGER = [name for name in [*METHODS, "rope+gauss", "rope+sympow"] if name != "compass"]
 
 
