@@ -21,11 +21,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import slides
 import yaml
+from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
@@ -43,16 +45,36 @@ def digest(files: Iterable[Path], *more: str) -> str:
     return total.hexdigest()
 
 
-def tested_packages() -> list[str]:
-    """The installed versions of the packages that constraints.txt names."""
-    names = re.findall(r"(?m)^([\w.-]+)==", (REPOSITORY / "constraints.txt").read_text("utf-8"))
-    versions = []
-    for name in names:
+@cache
+def needed_packages(wanted: str = "geometry-of-attention[book]") -> list[str]:
+    """The installed versions of all that a requirement leads to, by default this book.
+
+    Not of all that is installed: ``make book`` followed by ``make test`` must not run every chapter again because the
+    tests' packages have come.
+    """
+    versions: dict[str, str] = {}
+    open_, seen = [Requirement(wanted)], set()
+    while open_:
+        requirement = open_.pop()
+        asked = (requirement.name, *sorted(requirement.extras))
+        if asked in seen:
+            continue
+        seen.add(asked)
         try:
-            versions.append(f"{name}=={metadata.version(name)}")
+            package = metadata.distribution(requirement.name)
         except metadata.PackageNotFoundError:
-            versions.append(f"{name} missing")
-    return versions
+            versions[requirement.name] = "missing"
+            continue
+        versions[requirement.name] = package.version
+        further = [Requirement(line) for line in package.requires or []]
+        open_ += [each for each in further if applies(each, requirement.extras)]
+    return sorted(f"{name}=={version}" for name, version in versions.items())
+
+
+def applies(requirement: Requirement, extras: Iterable[str]) -> bool:
+    """Whether a package asked for with these extras has this requirement here."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, ""))
 
 
 def library_stamp() -> str:
@@ -60,7 +82,7 @@ def library_stamp() -> str:
     library = REPOSITORY / "geolib"
     sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
     sources += [*(REPOSITORY / "book" / "results").rglob("*.json"), EVIDENCE, PHONE]
-    return digest(sources, platform.python_version(), *tested_packages())
+    return digest(sources, platform.python_version(), *needed_packages())
 
 
 def pages_stamp(root: Path) -> str:
@@ -77,7 +99,7 @@ def whole_stamp(root: Path) -> str:
     total = hashlib.sha256()
     for path in [*sorted(files), root / "_toc.yml", root / "_config.yml"]:
         total.update(f"{path}\0".encode() + path.read_bytes())
-    return digest([], total.hexdigest(), platform.python_version(), *tested_packages())
+    return digest([], total.hexdigest(), platform.python_version(), *needed_packages())
 
 
 def forget_stale_outputs(build: Path) -> None:

@@ -4,6 +4,7 @@ The browser is $CHROMIUM, or the first on the PATH of chromium-headless-shell (a
 to draw), chromium, chromium-browser and google-chrome, or the one that ``playwright install chromium`` brings.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -17,6 +18,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 import refusals
 import torch
+
+# What is imported and collected stays: to look through it for garbage again and again took a quarter of the time of the
+# tests that trace graphs. Off until all is collected, set aside then, and seldom from there on.
+gc.disable()
 
 if not torch.cuda.is_available():  # kernels then run in Triton's interpreter, which it looks for when it is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -41,6 +46,19 @@ def pytest_collection_modifyitems(items):
     for place, item in enumerate(items):
         first.setdefault(stays_with(item.nodeid), place)
     items.sort(key=lambda item: (first[stays_with(item.nodeid)], "[dark-" in item.nodeid))
+
+
+def pytest_collection_finish():
+    """What is there now is no garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    gc.enable()
+
+
+def pytest_unconfigure():
+    """At the end it may go: what still stands then is reported as leaked."""
+    gc.unfreeze()
 
 
 @pytest.fixture
