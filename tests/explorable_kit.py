@@ -27,18 +27,27 @@ PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset=
 </body></html>"""
 
 SETUP = """async ([text, css, states]) => {
-  window.frames = [], window.touched = false;
+  window.frames = [], window.due = 0, window.touched = false;
   window.addEventListener("pointerdown", () => { window.touched = true; }, true);
   const request = window.requestAnimationFrame.bind(window);
-  window.requestAnimationFrame = (callback) => request((now) => {
-    const before = performance.now();
-    callback(now);
-    window.frames.push(performance.now() - before);
-  });
-  const model = (values) => {
-    const calls = {};
+  window.requestAnimationFrame = (callback) => {
+    window.due += 1;
+    return request((now) => {
+      const before = performance.now();
+      window.due -= 1;
+      callback(now);
+      window.frames.push(performance.now() - before);
+    });
+  };
+  const frozen = (value) => {
+    if (value && typeof value === "object") Object.values(Object.freeze(value)).forEach(frozen);
+    return value;
+  };
+  const model = (came) => {
+    const calls = {}, values = { ...frozen(came) };
     return {
       values, calls, saves: 0,
+      changed: () => Object.fromEntries(Object.entries(values).filter(([name, value]) => value !== came[name])),
       get: (name) => values[name],
       set(name, value) {
         if (values[name] === value) return;
@@ -55,11 +64,12 @@ SETUP = """async ([text, css, states]) => {
   for (const [id, state] of Object.entries(states)) {
     const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
     const module = await import(url);
-    window.models[id] = model({ ...state });
+    window.models[id] = model(state);
     window.closers[id] = module.default.render({ model: window.models[id], el: document.getElementById(id) });
   }
   document.querySelectorAll("details").forEach((each) => { each.open = true; });
-  window.settle = () => new Promise((done) => request(() => request(() => setTimeout(done))));
+  const frame = () => new Promise((done) => request(() => setTimeout(done)));
+  window.settle = () => frame().then(() => (window.due ? frame() : null)); // a second where the first asked for one
   window.drawing = (id) => [...document.querySelectorAll(`#${id} svg, #${id} canvas, #${id} output, #${id} .geo-say`)]
     .map((part) => (part.toDataURL ? part.toDataURL() : part.outerHTML)).join();
   await window.settle();
@@ -126,12 +136,13 @@ class Place:
         self.page.on("pageerror", self._hear)
         self.page.set_content(PAGE)
         states = {"one": one} | ({} if two is None else {"two": two})
+        self._came = json.loads(json.dumps(states))
         css = getattr(geolib.explorables, name)._css
         self.page.evaluate(SETUP, [assemble(file_of(name)), str(css), states])
 
     def values(self, which="one"):
-        """The model's values."""
-        return self.page.evaluate(f"models.{which}.values")
+        """The model's values; what is still as it came is not sent again, and cannot have been written into."""
+        return self._came[which] | self.page.evaluate(f"models.{which}.changed()")
 
     def set(self, which="one", **values):
         """Change the model from outside, as Python would, and wait for the picture."""
