@@ -289,6 +289,23 @@ def test_every_run_that_has_a_record_is_told(made, monkeypatch, capsys):
     assert capsys.readouterr().out == ""  # they will be made anew
 
 
+def test_a_record_that_cannot_be_read_keeps_no_other_from_being_told(made, monkeypatch, capsys):
+    asked = made(3)
+    folder = asked.request.folders.records
+    torn, *others = (runner.store.path_of(config, "e", folder) for _, config in asked.runs)
+
+    def read(path):
+        if path == torn:
+            raise LabError("torn")
+        return types.SimpleNamespace(result="fine")
+
+    monkeypatch.setattr(Runner, "recorded", lambda self, config: "e")
+    monkeypatch.setattr(runner.store, "read", read)
+    asked.say_what_is_recorded()
+    said = capsys.readouterr().out
+    assert [str(path) in said for path in (torn, *others)] == [False, True, True]
+
+
 def test_a_job_has_what_was_asked_of_every_run(made, monkeypatch):
     asked = made(options=Options(step="eager"), again=True, time_budget=50.0)
     job = asked.job(asked.plan()[0])

@@ -498,7 +498,7 @@ def pick_device(name: str | None) -> torch.device:
     kind, _, index = name.partition(":")
     if kind == "cpu" and not index:
         return torch.device("cpu")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = torch.cuda.device_count()
     if kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count:
         return torch.device("cuda", int(index or 0))
     there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
