@@ -54,6 +54,18 @@ def check_floating(x: Any, argument: str) -> None:
     require(x.is_floating_point(), argument, x.dtype, "it must be floating point: call .float() or .double() on it")
 
 
+def check_no_mask(x: Tensor | None, argument: str, meant: str) -> None:
+    """ValueError where a mask, or whole numbers, stand in the place of something else, for which they would do.
+
+    >>> check_no_mask(torch.ones(3, 3, dtype=torch.bool), "log_gate", "it is added to the scores")
+    Traceback (most recent call last):
+    ValueError: log_gate: got torch.bool; it is added to the scores, in floating point; a mask is handed over by name
+    """
+    if x is not None:
+        check_tensor(x, argument)
+        require(x.is_floating_point(), argument, x.dtype, f"{meant}, in floating point; a mask is handed over by name")
+
+
 def as_floating(x: Any, argument: str) -> Tensor:
     """A tensor of real numbers: whole numbers in the default float dtype, anything else as it came.
 
@@ -124,6 +136,8 @@ def is_transformed(x: Tensor) -> bool:
 
 def _look_at(positions: Tensor, argument: str) -> None:
     """ValueError for positions that are no numbers; a warning for a dtype in which neighbours become one."""
+    real = positions.dtype != torch.bool and not positions.is_complex()
+    require(real, argument, positions.dtype, "positions are real numbers")
     if not positions.is_floating_point():
         return
     read = readable(positions) and positions.numel() > 0

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib import _written
-from geolib._checks import angle_dtype, check_floating, check_last, check_tensor, is_transformed, require
+from geolib._checks import angle_dtype, check_floating, check_last, check_no_mask, check_tensor, is_transformed, require
 from geolib._precision import WideBuffers, without_autocast
 
 __all__ = [
@@ -110,6 +110,7 @@ class Placed:
 
         Source: RF-9, RF-19, RF-20.
         """
+        check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
         gate = self.log_gate(x)
         return self.attend(*self.to_reference(q, k), v, gate, causal, mask=mask, dropout=dropout, scale=scale)
 
@@ -368,6 +369,8 @@ def attention_weights(
             [0.5000, 0.5000]])
     """
     check_last(k, q.shape[-1], "k")
+    check_no_mask(log_gate, "log_gate", "it is added to the scores")
+    check_no_mask(attenuation, "attenuation", "it multiplies the weights")
     seen = visible(q, k, causal, mask)
     if is_grouped(q, k):
         k = repeat_heads(k, q.shape[1])
@@ -420,6 +423,8 @@ def attention(
         log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
     for argument, x in (("q", q), ("k", k), ("v", v)):
         check_floating(x, argument)
+    check_no_mask(log_gate, "log_gate", "it is added to the scores")
+    check_no_mask(attenuation, "attenuation", "it multiplies the weights")
     check_last(k, q.shape[-1], "k")
     own, others = v.shape[-2], k.shape[-2]
     require(own == others, "v", lambda: f"{own} tokens", lambda: f"k has {others}; they must be equal")

@@ -1200,8 +1200,10 @@ def build(
     check_name(name)
     method, *wrappers = name.split("+")
     wrappers.sort(key=lambda wrapper: wrapper == "sympow")
-    require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
-    whole = isinstance(grid, Iterable) and all(isinstance(n, Integral) and n > 0 for n in grid)
+    for argument, n in (("width", width), ("heads", heads), ("layers", layers)):
+        require(isinstance(n, Integral) and n > 0, argument, n, "it must be a whole number from 1 on")
+    require(width % heads == 0, "heads", heads, f"it must divide the width {width}")
+    whole = isinstance(grid, Iterable) and bool(grid) and all(isinstance(n, Integral) and n > 0 for n in grid)
     require(whole, "grid", grid, "cells along each axis, as (1024,) for a text or (8, 8) for an image")
     setting = Setting(width, heads, tuple(grid), layers)
     given: dict[str, Any] = dict(options)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geolib._checks import check_no_mask
 from geolib.attention import Placed, ScoreMod, check_count, is_grouped
 
 __all__ = [
@@ -65,6 +66,7 @@ def flex_attend(
     """
     placed = placed if unplaced is None else placed.behind(unplaced)
     front = placed.unplaced
+    check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
     if placed.counts is not None:  # a kernel would read past the ends of tables
         for rows, tokens, first in zip(placed.counts, (q.shape[-2], k.shape[-2]), front):
             check_count(rows, tokens, first)

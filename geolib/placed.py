@@ -542,6 +542,7 @@ class FocusedByBlocks(Together):
         nothing = {"mask": None, "dropout": 0.0, "scale": None}
         plain = log_gate is None and not causal and nothing | options == nothing
         plain = plain and not any(is_transformed(x) for x in (q, k, v))
+        plain = plain and all(x.is_floating_point() for x in (q, k, v))  # else refused there
         plain = plain and q.dim() > 2 and q.shape == k.shape and q.shape[:-1] == v.shape[:-1]
         if plain and super().attenuation() is None:
             check_count(len(self.u[0]), q.shape[-2], self.unplaced[0])

@@ -7,6 +7,7 @@ import math
 import pkgutil
 import re
 import warnings
+from functools import partial
 
 import methods
 import pytest
@@ -29,6 +30,7 @@ from geolib.encodings import (
     build,
     options_of,
 )
+from geolib.flex import flex_attend
 from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
@@ -264,6 +266,49 @@ def test_tokens_that_have_no_place_are_said(name):
     with pytest.raises(ValueError, match=re.escape("where the first 4 have none, placed.behind(4)")):
         placed.attention(q, q, q, x)
     assert placed.behind(4).attention(q, q, q, x).shape == q.shape
+
+
+@every_case
+def test_a_mask_in_the_place_of_the_layers_input_or_of_a_gate_is_refused(name, options):
+    """As PyTorch's function has it, fourth; it would do nothing there, or be added to the scores as ones."""
+    placed = stirred(name, options).place(grid_positions(*GRID)).layer(0)
+    q, mask = heads_of(1, TOKENS), torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+    for attend in (placed.attention, partial(flex_attend, placed)):
+        with pytest.raises(ValueError, match=r"^x: got torch\.bool; .* a mask is handed over by name"):
+            attend(q, q, q, mask)
+
+
+@pytest.mark.parametrize("wrong", [torch.ones(5, 5, dtype=torch.bool), torch.ones(5, 5, dtype=torch.int64)])
+def test_a_gate_and_an_attenuation_are_no_masks(wrong):
+    q = torch.randn(1, 2, 5, 8)
+    placed = RoPE.text(8).place(torch.arange(5))
+    for call in (lambda: placed.attend(q, q, q, wrong), lambda: placed.weights(q, q, wrong)):
+        with pytest.raises(ValueError, match=r"^log_gate: got torch\.\w+; it is added to the scores"):
+            call()
+    for function in (lambda **given: attention(q, q, q, **given), lambda **given: attention_weights(q, q, **given)):
+        for argument in ("log_gate", "attenuation"):
+            with pytest.raises(ValueError, match=rf"^{argument}: got torch\.\w+; .* a mask is handed over by name"):
+                function(**{argument: wrong})
+
+
+@pytest.mark.parametrize("tokens", [1000, 1100])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_whole_numbers_are_refused_however_long_the_text(tokens, which):
+    """From 1,024 positions on focusing goes by blocks; what came out was cut to whole numbers there."""
+    placed = build("lf", width=16, heads=2, grid=(tokens,)).place(torch.arange(tokens))
+    given = [torch.zeros(1, 2, tokens, 8) for _ in range(3)]
+    given[which] = given[which].long()
+    with pytest.raises(ValueError, match=rf"^{'qkv'[which]}: got torch.int64; it must be floating point"):
+        placed.attention(*given)
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sympow-gates"}))
+@pytest.mark.parametrize("wrong", [torch.ones(TOKENS, 2, dtype=torch.bool), torch.ones(TOKENS, 2) + 0j], ids=str)
+def test_positions_are_real_numbers(name, wrong):
+    encoding = build(name, width=WIDTH, heads=HEADS, grid=GRID)
+    reads = encoding.embed if name in ("learned", "sinusoidal") else lambda x, positions: encoding.place(positions)
+    with pytest.raises(ValueError, match=r"^positions: got torch\.\w+; positions are real numbers"):
+        reads(torch.zeros(1, TOKENS, WIDTH), wrong)
 
 
 @pytest.mark.parametrize("name", ["sinusoidal", "learned"])
