@@ -61,9 +61,9 @@ def check_no_mask(x: Tensor | None, argument: str, meant: str) -> None:
     Traceback (most recent call last):
     ValueError: log_gate: got torch.bool; it is added to the scores, in floating point; a mask is handed over by name
     """
-    if x is not None:
-        check_tensor(x, argument)
-        require(x.is_floating_point(), argument, x.dtype, f"{meant}, in floating point; a mask is handed over by name")
+    holds = x is None or (isinstance(x, Tensor) and x.is_floating_point())
+    came = getattr(x, "dtype", type(x).__name__)
+    require(holds, argument, came, f"{meant}, in floating point; a mask is handed over by name")
 
 
 def as_floating(x: Any, argument: str) -> Tensor:
