@@ -285,7 +285,7 @@ def test_a_gate_and_an_attenuation_are_no_masks(wrong):
     for call in (lambda: placed.attend(q, q, q, wrong), lambda: placed.weights(q, q, wrong)):
         with pytest.raises(ValueError, match=r"^log_gate: got torch\.\w+; it is added to the scores"):
             call()
-    with pytest.raises(ValueError, match="^log_gate: got list; it is added to the scores"):
+    with pytest.raises(ValueError, match=r"^log_gate: got list; it is added to the scores"):
         attention_weights(q, q, log_gate=wrong.tolist())
     for function in (lambda **given: attention(q, q, q, **given), lambda **given: attention_weights(q, q, **given)):
         for argument in ("log_gate", "attenuation"):

@@ -294,9 +294,10 @@ def table1(frozen: tuple[str, str]) -> Experiment:
             f"read its default AdamW as PyTorch's. At full scale width {training['width']}, MLP ratio "
             f"{training['mlp_ratio']:g}, augmentation {_augmentation(training)}, a "
             f"{training.get('schedule', 'cosine')} learning rate and the RoPE of the paper's row "
-            f"({_ROPES[papers]}) are the frozen setting of riemannformer-baselines, whose table says how it was "
-            f"chosen. There the rate warms up for {WARM_UP} epochs; smaller scales have none. In all: mean pooling, no "
-            "weight decay on biases, norms and the encoding's parameters, axial angles of base 100 in RiemannFormer."
+            f"({_ROPES[papers]}) are the frozen setting of riemannformer-baselines, whose table says "
+            f"whether its rule chose it or we did. There the rate warms up for {WARM_UP} epochs; smaller scales have "
+            "none. In all: mean pooling, no weight decay on biases, norms and the encoding's parameters, axial angles "
+            "of base 100 in RiemannFormer."
         ),
         importance=1,
     )
