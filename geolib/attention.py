@@ -66,6 +66,8 @@ class Placed:
     """How many queries, and how many keys, stand in front without a place."""
     counts: tuple[int, int] | None = None
     """How many queries, and how many keys, are placed; None where positions do not matter."""
+    own: tuple[int, int] = (1, 1)
+    """For how many samples, and for how many heads, gates and attenuations of positions differ; 1 where for none."""
     parts: Sequence[Placed] = ()
     """The encodings that it is made of."""
 
@@ -193,6 +195,8 @@ class Placed:
             check_count(rows, tokens, front)
         heads, own = (t.shape[-3] if t.dim() > 2 else 1 for t in (q, x))
         require(q.dim() < 3 or own in (1, heads), "q", f"{heads} heads", f"the encoding has {own}")
+        samples, own = (t.shape[-4] if t.dim() > 3 else 1 for t in (q, x))
+        require(own in (1, samples), "q", f"{samples} samples", f"the encoding has {own}")
         return extended(x, q, k, fill)
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
@@ -238,6 +242,7 @@ class Encoding(WideBuffers):
 
 
 _HEADS = "(batch, heads, tokens, head_dim)"
+_IN_FRONT = 16  # tokens that a message takes for a CLS token and registers
 
 
 def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:
@@ -266,8 +271,12 @@ def check_count(rows: int, tokens: int, unplaced: int) -> None:
     if unplaced:
         allowed = f"there are {tokens} tokens, the first {unplaced} without a place"
     elif rows < tokens:
-        allowed = f"there are {tokens} tokens, and each needs a place: where the first {tokens - rows} have none, "
-        allowed += f"placed.behind({tokens - rows}); queries and keys are {_HEADS}"
+        allowed = f"there are {tokens} tokens, and each needs a place: "
+        if tokens - rows <= _IN_FRONT:
+            allowed += f"where the first {tokens - rows} have none, placed.behind({tokens - rows}); "
+        else:
+            allowed += "positions are (tokens, axes), those of each sample (batch, tokens, axes); "
+        allowed += f"queries and keys are {_HEADS}"
     else:
         allowed = f"there are {tokens} tokens, so at most {tokens}; queries and keys are {_HEADS}"
     require(False, "positions", f"{rows} rows", allowed)

@@ -191,7 +191,7 @@ class RoPE(Encoding):
 
     def __init__(self, frequencies: Tensor, length: float = 1.0):
         super().__init__()
-        _check_frequencies(frequencies)
+        _check_frequencies(frequencies, "(pairs, axes)", "(heads, pairs, axes)")
         check_positive(length, "length")
         self.length = length
         self.register_buffer("frequencies", frequencies, persistent=False)
@@ -240,9 +240,10 @@ class RoPE(Encoding):
 class ALiBi(Encoding):
     """A penalty inside the softmax that grows linearly with the distance: -2^(-8h/H) |p_m - p_n|, h = 1 ... H.
 
-    With more than one axis the distance is the sum over the axes: the factor is then the product of one gate a step
-    along any shortest path on the grid. For a number of heads that is no power of two the slopes are the published
-    ones, ``geolib.locality.alibi_slopes``; ``slopes``, one number above 0 for each head, stand in their place.
+    With more axes the distance is the sum over them: the factor is then the product of one gate a step along any
+    shortest path on the grid. ``axes``, where it is given, is how many positions have. For a number of heads that is
+    no power of two the slopes are the published ones, ``geolib.locality.alibi_slopes``; ``slopes``, one number above 0
+    for each head, stand in their place.
 
     Source: CS-A1.
 
@@ -255,8 +256,9 @@ class ALiBi(Encoding):
     slopes: Tensor
 
     @numbered
-    def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None):
+    def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None, axes: int | None = None):
         super().__init__()
+        self.axes = axes
         given = alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32)
         _check_slopes(given)
         require(len(given) == heads, "slopes", f"{len(given)} numbers", f"one for each of {heads} heads")
@@ -268,7 +270,7 @@ class ALiBi(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Biased(_steps(self.slopes, positions, keys))
+        return Biased(_steps(self.slopes, positions, keys, self.axes))
 
 
 class ManhattanDecay(Encoding):
@@ -284,8 +286,9 @@ class ManhattanDecay(Encoding):
 
     slopes: Tensor
 
-    def __init__(self, slopes: Tensor):
+    def __init__(self, slopes: Tensor, axes: int | None = None):
         super().__init__()
+        self.axes = axes
         _check_slopes(slopes)
         self.register_buffer("slopes", slopes, persistent=False)
 
@@ -295,7 +298,7 @@ class ManhattanDecay(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The factor, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Attenuated(_steps(self.slopes, positions, keys))
+        return Attenuated(_steps(self.slopes, positions, keys, self.axes))
 
 
 def _check_slopes(slopes: Tensor) -> None:
@@ -304,14 +307,14 @@ def _check_slopes(slopes: Tensor) -> None:
     require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
 
 
-def _steps(slopes: Tensor, positions: Tensor, keys: Tensor | None) -> Steps:
+def _steps(slopes: Tensor, positions: Tensor, keys: Tensor | None, axes: int | None) -> Steps:
     """-a_h times the number of steps between query and key."""
-    positions, keys = as_places(positions, keys)
+    positions, keys = as_places(positions, keys, axes)
     return Steps(slopes, *at_both(lambda x: x.to(angle_dtype(x)), positions, keys))
 
 
-def _check_frequencies(frequencies: Any) -> None:
-    """A table of frequencies, (pairs, axes) or (heads, pairs, axes)."""
+def _check_frequencies(frequencies: Any, *shapes: str) -> None:
+    """A table of frequencies of one of these shapes, in words."""
     made = (
         "language_frequencies(64) and others of geolib.rotations make them, and RoPE.text(64), RoPE.image(64) take them"
     )
@@ -319,9 +322,17 @@ def _check_frequencies(frequencies: Any) -> None:
     came = came or (
         f"shape {tuple(frequencies.shape)}" if isinstance(frequencies, Tensor) else type(frequencies).__name__
     )
-    holds = isinstance(frequencies, Tensor) and frequencies.dim() in (2, 3) and frequencies.is_floating_point()
+    dims = [shape.count(",") + 1 for shape in shapes]
+    holds = isinstance(frequencies, Tensor) and frequencies.dim() in dims and frequencies.is_floating_point()
     hint = "of one axis write frequencies[:, None]" if came.endswith(",)") else made
-    require(holds, "frequencies", came, f"a tensor of floats, (pairs, axes) or (heads, pairs, axes): {hint}")
+    require(holds, "frequencies", came, f"a tensor of floats, {' or '.join(shapes)}: {hint}")
+    _check_finite(frequencies)
+
+
+def _check_finite(frequencies: Tensor) -> None:
+    """Frequencies that are numbers; on a CPU."""
+    finite = not readable(frequencies) or bool(frequencies.isfinite().all())
+    require(finite, "frequencies", "inf or NaN", "frequencies must be finite")
 
 
 def _map(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
@@ -386,6 +397,7 @@ class RiemannFormer(Encoding):
         learn_angles: bool = False,
     ):
         super().__init__()
+        _check_frequencies(frequencies, "(pairs, axes)")
         self.law = bounded_law() if law is None else law
         self.register_buffer("follows", (frequencies != 0).to(frequencies.dtype), persistent=False)
         # In float64: 1 - s has few digits left in float32 when s is close to 1.
@@ -711,9 +723,11 @@ class HalfSplit(Encoding):
 
     def __init__(self, encoding: Encoding, turned: int | None = None):
         super().__init__()
+        least = turned_features(encoding)
         if turned is not None:
             check_even(turned, "turned")
-        self.encoding, self.turned = encoding, turned if turned is not None else turned_features(encoding)
+            require(turned >= (least or 0), "turned", turned, f"the encoding turns {least} features")
+        self.encoding, self.turned = encoding, least if turned is None else turned
 
     def extra_repr(self) -> str:
         """What it is, beside what it goes around."""
@@ -906,6 +920,9 @@ class SphericalRoPE(Encoding):
 
     def __init__(self, frequencies: Tensor, axes: int):
         super().__init__()
+        holds = frequencies.dim() == 1 and frequencies.is_floating_point()
+        require(holds, "frequencies", f"{frequencies.dtype}, {tuple(frequencies.shape)}", "floats, (triples,)")
+        _check_finite(frequencies)
         self.axes = axes
         self.register_buffer("frequencies", frequencies, persistent=False)
 
@@ -1049,7 +1066,7 @@ def _rope_pair(setting: Setting, turn: float = 0.5) -> RoPE:
 def _manhattan(setting: Setting, slopes: str = "rmt") -> ManhattanDecay:
     """RMT's form, with its own slopes or, to compare the place alone, ALiBi's."""
     require(slopes in MANHATTAN_SLOPES, "slopes", repr(slopes), f"one of {', '.join(MANHATTAN_SLOPES)}")
-    return ManhattanDecay(MANHATTAN_SLOPES[slopes](setting.heads))
+    return ManhattanDecay(MANHATTAN_SLOPES[slopes](setting.heads), setting.axes)
 
 
 def _visionllama(setting: Setting, base: float = 10000.0) -> RoPE:
@@ -1098,7 +1115,7 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "learned": lambda setting, std=1.0: Learned(setting.width, setting.grid, std),
     "rope": _rope,
     "rope-axial": lambda setting, base=100.0: RoPE.image(setting.head_dim, setting.axes, base),
-    "alibi": lambda setting, slopes=None: ALiBi(setting.heads, slopes),
+    "alibi": lambda setting, slopes=None: ALiBi(setting.heads, slopes, setting.axes),
     "riemannformer": partial(_riemannian, RiemannFormer),
     "riemannformer-general": partial(_riemannian, RiemannFormerGeneral),
     "riemannformer-diagonal": partial(_riemannian, RiemannFormerDiagonal),
@@ -1125,7 +1142,7 @@ WRAPPERS: dict[str, Callable[..., Encoding]] = {
     "lf": _focused,
     "sympow": lambda encoding, setting, power=2: PowerScores(encoding, power),
     "gauss": partial(_focused, method=GaussianGate),
-    "alibi": lambda encoding, setting, slopes=None: Composed([encoding, ALiBi(setting.heads, slopes)]),
+    "alibi": lambda encoding, setting, slopes=None: Composed([encoding, ALiBi(setting.heads, slopes, setting.axes)]),
     "rmt": lambda encoding, setting, slopes="rmt": Composed([encoding, _manhattan(setting, slopes)]),
 }
 

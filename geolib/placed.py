@@ -96,6 +96,7 @@ def turn_halves(x: Tensor, turns: Tensor) -> Tensor:
     tensor([[0., 5., 2., 6., 7.]])
     """
     count, dtype = turns.shape[-2], angle_dtype(x)
+    require(2 * count <= x.shape[-1], "frequencies", f"{count} pairs", f"x has {x.shape[-1]} features")
     a, b, rest = x.to(dtype).split([count, count, x.shape[-1] - 2 * count], -1)
     c, s = turns.to(dtype).movedim(-1, 0).contiguous()
     turned = [torch.addcmul(c * a, s, b, value=-1), torch.addcmul(c * b, s, a), rest]
@@ -227,10 +228,13 @@ class Pairwise:
     """
 
     counts: tuple[int, int] | None = None
-    """How many queries and keys there are, where it is made of them."""
+    """How many queries and keys there are, where that is known."""
+    own: tuple[int, int]
+    """For how many samples and heads numbers differ."""
 
-    def __init__(self, query: Tensor, key: Tensor, learned: bool):
+    def __init__(self, query: Tensor, key: Tensor, heads: int, learned: bool):
         self.query, self.key, self.counts = query, key, (query.shape[-2], key.shape[-2])
+        self.own = max(len(x) if x.dim() == 3 else 1 for x in (query, key)), heads
         self._log: Tensor | None = None
         self._factor: Tensor | None = None
         if learned and torch.is_grad_enabled():
@@ -283,7 +287,7 @@ class Steps(Pairwise):
 
     def __init__(self, slopes: Tensor, query: Tensor, key: Tensor):
         self.slopes = slopes
-        super().__init__(query, key, learned=False)
+        super().__init__(query, key, len(slopes), learned=False)
 
     def computed(self) -> Tensor:
         """The matrix."""
@@ -309,7 +313,7 @@ class Gaussian(Pairwise):
 
     def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
         self.rate = rate
-        super().__init__(query, key, learned=rate.requires_grad or query.requires_grad)
+        super().__init__(query, key, len(rate), learned=rate.requires_grad or query.requires_grad)
 
     def computed(self) -> Tensor:
         """The matrix."""
@@ -353,6 +357,8 @@ class Matrix(Pairwise):
 
     def __init__(self, log: Tensor):
         self._log, self._factor = log, None
+        samples, heads, queries, keys = (1,) * (4 - log.dim()) + log.shape
+        self.own, self.counts = (samples, heads), None if 1 in (queries, keys) else (queries, keys)
 
     def as_mod(self) -> ScoreMod:
         """What adds the entry to the score."""
@@ -369,7 +375,7 @@ class Biased(Placed):
     """
 
     def __init__(self, pairs: Pairwise):
-        self.pairs, self.counts = pairs, pairs.counts
+        self.pairs, self.counts, self.own = pairs, pairs.counts, pairs.own
 
     def log_gate(self, x: Tensor | None) -> Tensor:
         """The gate."""
@@ -392,7 +398,7 @@ class Attenuated(Placed):
     """
 
     def __init__(self, pairs: Pairwise):
-        self.pairs, self.counts = pairs, pairs.counts
+        self.pairs, self.counts, self.own = pairs, pairs.counts, pairs.own
         if pairs.is_made:
             pairs.factor()
 
@@ -422,6 +428,8 @@ class Together(Placed):
     def __init__(self, parts: Sequence[Placed]):
         self.parts = parts
         self.counts = next((part.counts for part in parts if part.counts is not None), None)
+        samples, heads = zip((1, 1), *(part.own for part in parts))
+        self.own = max(samples), max(heads)
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """By each in turn."""
@@ -525,7 +533,7 @@ class FocusedByBlocks(Together):
         self.u, self.rate = u, rate
         with torch.no_grad():  # so that no matrix is made here
             self.pairs = Gaussian(*u, rate)
-        self.counts = self.pairs.counts
+        self.counts, self.own = self.pairs.counts, self.pairs.own
 
     def attenuation(self) -> Tensor | None:
         """The Gaussian, times the factor inside; made whenever it is asked for."""

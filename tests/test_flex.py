@@ -186,6 +186,31 @@ def test_a_query_that_sees_nothing_gets_nothing_with_a_factor_too():
     assert_close(got, wanted, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("none", "rope", "rope+sympow")])
+def test_other_heads_or_samples_than_the_encoding_has_are_refused(name, samples):
+    """On a GPU the kernel would read past the ends of tables, or take the first heads' numbers for other heads."""
+    encoding, q, k, v, x, positions = setting(name)
+    placed = encoding.place(positions if samples else positions[0])
+    for wrong in (1, HEADS + 1, 2 * HEADS):
+        given = [t[:, :1].expand(-1, wrong, -1, -1) for t in (q, k, v)]
+        with pytest.raises(ValueError, match=f"^q: got {wrong} heads; the encoding has {HEADS}$"):
+            flex_attend(placed, *given, x)
+    more = [t[:1].expand(3, *t.shape[1:]) for t in (q, k, v, x)]
+    if samples and {"alibi", "rmt", "lf", "gauss"} & {*name.split("+")}:
+        with pytest.raises(ValueError, match=r"^q: got 3 samples; the encoding has 2$"):
+            flex_attend(placed, *more)
+    else:
+        with pytest.raises(ValueError, match=r"^x: got 2 samples; q has 3$"):
+            flex_attend(placed, *more[:3], x)
+
+
+def test_a_table_of_fewer_tokens_is_refused():
+    q = torch.randn(1, 1, 6, DIM)
+    with pytest.raises(ValueError, match="positions: got 5 rows; there are 6 tokens"):
+        flex_attend(Biased(Matrix(torch.zeros(5, 5))), q, q, q)
+
+
 def test_one_placed_token_alone_is_looked_up_where_it_is():
     table = torch.tensor([[5.0]])
     modify = behind(lambda score, batch, head, i, j: score + table[i, j], 2, 2)

@@ -220,6 +220,18 @@ def test_no_network_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys
     assert not (tmp_path / "data").exists()
 
 
+def test_a_torchvision_that_is_missing_and_one_that_does_not_import_are_told_apart(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    assert main(["data", "prepare", "cifar10"]) == 2
+    assert one_line(capsys).endswith("names, or install torchvision for its download\n")
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator nms does not exist')\n")
+    monkeypatch.delitem(sys.modules, "torchvision")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["data", "prepare", "cifar10"]) == 2
+    assert one_line(capsys).endswith("for torchvision does not import (operator nms does not exist)\n")
+
+
 def test_a_download_of_something_else_is_one_line_and_writes_nothing(monkeypatch, tmp_path, capsys):
     arrays = stand_in_torchvision(monkeypatch, tmp_path)
     monkeypatch.setenv("GEOLIB_DATA", str(tmp_path / "data"))

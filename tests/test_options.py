@@ -382,6 +382,8 @@ ROWS = [
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
     of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),
+    of(encodings.ALiBi, 2, by=then(attrgetter("axes")), axes=1),
+    of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
     of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
     ("encodings.HalfSplit.place", placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))), {"keys": ELSEWHERE}),
     of(Reordered, encodings.RoPE(TWO_AXES[:1]).place(CELLS), by=then(moved), turned=2),

@@ -500,6 +500,7 @@ def test_half_split_heads_hold_pairs_as_far_as_frequencies_go():
         (lambda: build("rope", width=16, heads=2, grid=(4,), bass=1.0), r"options: got .*it has \{'base': 10000.0\}"),
         (lambda: build("alibi", width=16, heads=2, grid=(4,), slopes=[1.0]), "slopes: got 1 numbers"),
         (lambda: placed_alibi().attention(*torch.randn(3, 2, 3, 5, 4)), "q: got 3 heads; the encoding has 2"),
+        (lambda: placed_alibi(3).attention(*torch.randn(3, 1, 2, 5, 4)), "q: got 1 samples; the encoding has 3"),
         (lambda: masked(torch.ones(2, 5, dtype=torch.bool)), r"mask: got shape \(2, 5\); .*mask\[:, None, None\]"),
         (lambda: masked(torch.ones(3, 1, 5, 5, dtype=torch.bool)), "mask: got shape"),
     ],
@@ -570,8 +571,9 @@ def test_gates_that_learn_are_seen_through_by_transforms(name):
     assert_close(pushed, (both[0] - both[1]) / (2 * step), atol=1e-6, rtol=1e-6)
 
 
-def placed_alibi():
-    return build("alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5))
+def placed_alibi(samples=None):
+    positions = torch.arange(5) if samples is None else torch.arange(5).expand(samples, 5)[..., None]
+    return build("alibi", width=8, heads=2, grid=(5,)).place(positions)
 
 
 def masked(mask):

@@ -13,6 +13,7 @@ from geolib.encodings import (
     HalfSplit,
     Learned,
     ManhattanDecay,
+    RiemannFormer,
     RoPE,
     Sinusoidal,
     SphericalRoPE,
@@ -186,6 +187,42 @@ REFUSED = {
     "half of a pair": (
         lambda: HalfSplit(RoPE(torch.ones(2, 2)), turned=3),
         "turned: got 3; it must be a positive even number",
+    ),
+    "more turned features than hold pairs": (
+        lambda: HalfSplit(RoPE(torch.ones(4, 1)), turned=4),
+        "turned: got 4; the encoding turns 8 features",
+    ),
+    "half-split pairs of a smaller head": (
+        lambda: HalfSplit(RoPE(torch.ones(4, 1))).place(torch.arange(3)).to_reference(Q, Q),
+        "frequencies: got 4 pairs; x has 4 features",
+    ),
+    "one position of each sample as axes": (
+        lambda: build("alibi", width=4, heads=1, grid=(3,)).place(torch.zeros(3, 3)),
+        "with axes = 1; for one axis and positions of each sample write positions[..., None]",
+    ),
+    "one axis on a grid of two": (
+        lambda: build("rope+rmt", width=4, heads=1, grid=(3, 3)).place(torch.zeros(9, 1)),
+        "positions: got shape (9, 1); it must be (tokens, axes) or (batch, tokens, axes) with axes = 2",
+    ),
+    "far fewer positions than tokens": (
+        lambda: ALiBi(heads=1).place(torch.zeros(3, 1)).attention(*3 * (torch.zeros(1, 1, 20, 4),)),
+        "there are 20 tokens, and each needs a place: positions are (tokens, axes), those of each sample (batch,",
+    ),
+    "frequencies that are no numbers": (
+        lambda: RoPE(torch.tensor([[float("nan")]])),
+        "frequencies: got inf or NaN; frequencies must be finite",
+    ),
+    "a row of frequencies for a metric": (
+        lambda: RiemannFormer(torch.ones(2), heads=1),
+        "frequencies: got shape (2,); a tensor of floats, (pairs, axes): of one axis write frequencies[:, None]",
+    ),
+    "whole frequencies of triples": (
+        lambda: SphericalRoPE(torch.ones(2, dtype=torch.long), axes=2),
+        "frequencies: got torch.int64, (2,); floats, (triples,)",
+    ),
+    "frequencies of triples that are no numbers": (
+        lambda: SphericalRoPE(torch.tensor([float("inf")]), axes=2),
+        "frequencies: got inf or NaN; frequencies must be finite",
     ),
     "fewer than no tokens unplaced": (
         lambda: flex_attend(ALiBi(heads=1).place(PLACES[:, :1]), Q, Q, Q, unplaced=-1),

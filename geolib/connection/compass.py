@@ -213,7 +213,7 @@ class _Read(Placed):
     counts: tuple[int, int]
 
     def __init__(self, source: Compass, sizes: tuple[int, int]):
-        self.source, self.counts = source, sizes
+        self.source, self.counts, self.own = source, sizes, (1, source.heads)
 
     def log_gate(self, x: Tensor | None) -> Tensor:
         """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""

@@ -222,7 +222,7 @@ class _Gated(Carried):
 
     def __init__(self, source: SympowEncoding, tables: tuple[Tensor, Tensor], sizes: tuple[int, int]):
         super().__init__(turn_pairs, tables, sizes)
-        self.source = source
+        self.source, self.own = source, (1, source.W_gamma.out_features)
 
     def log_gate(self, x: Tensor | None) -> Tensor:
         """log b_ij, (batch, heads, queries, keys); the last query stands beside the last key.

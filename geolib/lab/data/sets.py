@@ -374,8 +374,10 @@ def _download(name: str) -> _Arrays:
     by_hand = f"put {name}.npz into the folder that ${FOLDER_VARIABLE} names"
     try:
         from torchvision import datasets
-    except (ImportError, RuntimeError):  # RuntimeError: a torchvision built for another torch
-        raise LabError(f"{name}: no images here; {by_hand}, or install torchvision for its download") from None
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision built for another torch
+        missing = getattr(error, "name", None) == "torchvision"
+        other = "or install torchvision for its download" if missing else f"for torchvision does not import ({error})"
+        raise LabError(f"{name}: no images here; {by_hand}, {other}") from None
     make = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geolib"
     try:
