@@ -20,14 +20,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib import _written
-from geolib._checks import angle_dtype, check_floating, check_last, check_no_mask, check_tensor, is_transformed, require
+from geolib._checks import (
+    angle_dtype,
+    as_widest,
+    check_floating,
+    check_last,
+    check_no_mask,
+    check_tensor,
+    is_transformed,
+    require,
+)
 from geolib._precision import WideBuffers, without_autocast
 
 __all__ = [
@@ -40,6 +49,8 @@ __all__ = [
     "attention_weights",
     "check_causal",
     "check_count",
+    "check_encoding",
+    "check_input",
     "extended",
     "future",
     "hidden",
@@ -82,7 +93,7 @@ class Placed:
         """
         both = unplaced, unplaced if keys is None else keys
         for argument, count in zip(("unplaced", "keys"), both):
-            require(count >= 0, argument, count, "at least 0")
+            require(not isinstance(count, float) and count >= 0, argument, count, "a whole number, at least 0")
         other = copy.copy(self)
         other.unplaced, other.parts = both, [part.behind(*both) for part in self.parts]
         return other
@@ -112,7 +123,7 @@ class Placed:
 
         Source: RF-9, RF-19, RF-20.
         """
-        check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
+        check_input(x, q, k)
         gate = self.log_gate(x)
         return self.attend(*self.to_reference(q, k), v, gate, causal, mask=mask, dropout=dropout, scale=scale)
 
@@ -241,8 +252,35 @@ class Encoding(WideBuffers):
         return Placed()
 
 
+def check_encoding(encoding: Any, argument: str) -> None:
+    """ValueError for what is no encoding, such as its name or its class.
+
+    >>> check_encoding(Encoding, "encoding")
+    Traceback (most recent call last):
+    ValueError: encoding: got Encoding; it must be an encoding, as build or a class makes one
+    """
+    came = encoding.__name__ if isinstance(encoding, type) else type(encoding).__name__
+    require(isinstance(encoding, Encoding), argument, came, "it must be an encoding, as build or a class makes one")
+
+
 _HEADS = "(batch, heads, tokens, head_dim)"
 _IN_FRONT = 16  # tokens that a message takes for a CLS token and registers
+
+
+def check_input(x: Tensor | None, q: Tensor, k: Tensor) -> None:
+    """The layer's input has a row for each key, and no mask stands in its place.
+
+    >>> q = torch.zeros(1, 2, 3, 4)
+    >>> check_input(torch.zeros(3, 3), q, q)
+    Traceback (most recent call last):
+    ValueError: x: got shape (3, 3); the layer's input is (batch, tokens, width), here (1, 3, width); a mask ...
+    """
+    check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
+    if x is not None:
+        samples, tokens = q.shape[0] if q.dim() == 4 else 1, k.shape[-2]
+        holds = x.dim() == 3 and x.shape[1] == tokens and (q.dim() < 4 or x.shape[0] == samples)
+        meant = lambda: f"the layer's input is (batch, tokens, width), here ({samples}, {tokens}, width)"  # noqa: E731
+        require(holds, "x", x.shape, lambda: f"{meant()}; a mask is handed over by name")
 
 
 def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:
@@ -432,6 +470,10 @@ def attention(
         log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
     for argument, x in (("q", q), ("k", k), ("v", v)):
         check_floating(x, argument)
+    _check_heads(q, k, v)
+    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
+        options: dict[str, Any] = {"log_gate": log_gate, "attenuation": attenuation, "scale": scale, "mask": mask}
+        return attention(*as_widest(q, k, v), causal=causal, dropout=dropout, **options).to(v.dtype)
     check_no_mask(log_gate, "log_gate", "it is added to the scores")
     check_no_mask(attenuation, "attenuation", "it multiplies the weights")
     check_last(k, q.shape[-1], "k")
@@ -467,6 +509,15 @@ def attention(
     gate = torch.zeros((), dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
     y = fused(attn_mask=hidden(gate, seen))
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
+
+
+def _check_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """As many heads of keys and of values, and a whole number of query heads for each; one alone is for all."""
+    if q.dim() == k.dim() == v.dim() == 4:
+        heads, own, of_values = (x.shape[1] for x in (q, k, v))
+        shared = 1 in (heads, own) or own == heads or (0 < own < heads and heads % own == 0)
+        require(shared, "k", f"{own} heads", f"they must divide the {heads} of q")
+        require(own == of_values or 1 in (own, of_values), "v", f"{of_values} heads", f"k has {own}")
 
 
 def add_up(weights: Tensor, v: Tensor) -> Tensor:
@@ -572,6 +623,8 @@ class MultiHeadAttention(nn.Module):
         >>> layer(torch.randn(1, 5, 8), Placed()).shape
         torch.Size([1, 5, 8])
         """
+        require(isinstance(placed, Placed), "placed", type(placed).__name__, "encoding.place(positions) makes one")
+        require(x.dim() == 3, "x", x.shape, "it must be (batch, tokens, width)")
         dropout = self.dropout if self.training else 0.0
         y = placed.attention(*self._heads(x), x, self.causal, mask=mask, dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -27,10 +27,19 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, check_even, check_positive, readable, require
+from geolib._checks import (
+    angle_dtype,
+    as_places,
+    check_even,
+    check_floating,
+    check_positive,
+    check_tensor,
+    readable,
+    require,
+)
 from geolib._options import Options
 from geolib._precision import full_precision, numbered, wide_default
-from geolib.attention import Encoding, Placed, check_count
+from geolib.attention import Encoding, Placed, check_encoding
 from geolib.conformal import SCALE_LAWS, ScaleLaw, bounded_law
 from geolib.connection.compass import TRANSPORTS, Compass
 from geolib.lie import (
@@ -133,7 +142,7 @@ class Sinusoidal(Encoding):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the table's row at each token."""
         positions, _ = as_places(positions, None, self.frequencies.shape[1])
-        check_count(positions.shape[-2], x.shape[-2], 0)
+        _check_embedded(x, positions)
         return x + self.table(positions).to(x.dtype)
 
 
@@ -154,6 +163,7 @@ class Learned(Encoding):
     def __init__(self, width: int, grid: tuple[int, ...], std: float = 1.0):
         super().__init__()
         check_positive(std, "std")
+        _check_grid(grid)
         self.grid = tuple(grid)
         self.vectors = nn.Parameter(std * torch.randn(*self.grid, width))
 
@@ -165,10 +175,21 @@ class Learned(Encoding):
         """x plus the learned vector of each token's cell."""
         positions, _ = as_places(positions, None, len(self.grid))
         cells = positions.round().long()
-        if readable(cells) and bool((cells < 0).any()):
-            raise IndexError(f"positions: got the cell {cells.amin().item()}; the grid has {self.grid}, from 0 on")
-        check_count(positions.shape[-2], x.shape[-2], 0)
+        _check_embedded(x, positions)
+        if readable(cells):
+            off = ((cells < 0) | (cells >= torch.tensor(self.grid))).any(-1)
+            if bool(off.any()):
+                cell = tuple(cells[off][0].tolist())
+                raise IndexError(f"positions: got the cell {cell}; the grid has {self.grid}, from 0 on")
         return x + self.vectors[cells.unbind(-1)].to(x.dtype)
+
+
+def _check_embedded(x: Tensor, positions: Tensor) -> None:
+    """Embeddings of real numbers, and a position for each."""
+    check_floating(x, "x")
+    hint = "embed before a class token is put in front; x is (batch, tokens, width)"
+    rows, tokens = positions.shape[-2], x.shape[-2]
+    require(rows == tokens, "positions", lambda: f"{rows} rows", lambda: f"there are {tokens} tokens: {hint}")
 
 
 class RoPE(Encoding):
@@ -286,9 +307,10 @@ class ManhattanDecay(Encoding):
 
     slopes: Tensor
 
-    def __init__(self, slopes: Tensor, axes: int | None = None):
+    def __init__(self, slopes: Tensor | Sequence[float], axes: int | None = None):
         super().__init__()
         self.axes = axes
+        slopes = torch.as_tensor(slopes)
         _check_slopes(slopes)
         self.register_buffer("slopes", slopes, persistent=False)
 
@@ -575,8 +597,19 @@ class RiemannFormerRelative(RiemannFormer):
         return (-self.exponents(positions)).exp()[..., None] * cis(-self.angles(positions))
 
 
+def _encodings(parts: Any, argument: str) -> list[Encoding]:
+    """Several of them, at least one."""
+    require(isinstance(parts, Iterable), argument, type(parts).__name__, "several encodings, as in a list")
+    found = list(parts)
+    require(bool(found), argument, found, "at least one encoding")
+    for part in found:
+        check_encoding(part, argument)
+    return found
+
+
 def _check_inside(encoding: nn.Module, argument: str) -> None:
-    """ValueError where powers stand inside something that would put softmax back in their place."""
+    """ValueError for what is no encoding, and for powers inside something that would put softmax in their place."""
+    check_encoding(encoding, argument)
     holds = not any(isinstance(part, PowerScores) for part in encoding.modules())
     require(holds, argument, "PowerScores inside", "powers of scores go around everything else")
 
@@ -654,7 +687,8 @@ class LocalityFocusing(Encoding):
         """The Gaussian around an encoding that is placed already."""
         positions, keys = as_places(positions, keys, self.raw_precision.shape[0])
         count, rows = self.log_sigma.shape[1], positions.shape[-2]
-        require(count in (1, rows), "positions", lambda: f"{rows} rows", f"there are {count} widths a head")
+        allowed = f"there are {count} widths a head, one for each place of the grid: place all of it"
+        require(count in (1, rows), "positions", lambda: f"{rows} rows", allowed)
         u = at_both(self._whitened, positions, keys)
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
         if self.form is Attenuated and FocusedByBlocks.pays(u[0], keys):
@@ -691,7 +725,7 @@ class Composed(Encoding):
 
     def __init__(self, parts: Iterable[Encoding]):
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.parts = nn.ModuleList(_encodings(parts, "parts"))
         _check_inside(self, "parts")
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -723,6 +757,7 @@ class HalfSplit(Encoding):
 
     def __init__(self, encoding: Encoding, turned: int | None = None):
         super().__init__()
+        check_encoding(encoding, "encoding")
         least = turned_features(encoding)
         if turned is not None:
             check_even(turned, "turned")
@@ -769,7 +804,7 @@ class PerLayer(Encoding):
 
     def __init__(self, layers: Iterable[Encoding]):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(_encodings(layers, "layers"))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """What the first layer's encoding does."""
@@ -793,8 +828,8 @@ class PerLayerFocusing(PerLayer):
     """
 
     def __init__(self, encoding: Encoding, layers: Iterable[LocalityFocusing]):
-        super().__init__(layers)
         _check_inside(encoding, "encoding")
+        super().__init__(layers)
         self.encoding = encoding
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -845,6 +880,7 @@ class LieRE(Encoding):
 
     def __init__(self, entries: Tensor, width: int, *, layers: int = 1, unit: Sequence[float] | None = None):
         super().__init__()
+        check_tensor(entries, "entries")
         came, count = entries.shape, entry_count(width)
         require(len(came) == 5 and came[-1] == count, "entries", came, f"(layers, heads, blocks, axes, {count})")
         require(came[0] in (1, layers), "entries", f"{came[0]} layers", f"1 or the {layers} layers of the model")
@@ -920,6 +956,7 @@ class SphericalRoPE(Encoding):
 
     def __init__(self, frequencies: Tensor, axes: int):
         super().__init__()
+        check_tensor(frequencies, "frequencies")
         holds = frequencies.dim() == 1 and frequencies.is_floating_point()
         require(holds, "frequencies", f"{frequencies.dtype}, {tuple(frequencies.shape)}", "floats, (triples,)")
         _check_finite(frequencies)
@@ -1153,7 +1190,7 @@ def is_name(name: str) -> bool:
     >>> is_name("rope+lf"), is_name("lf+rope")
     (True, False)
     """
-    method, *wrappers = name.split("+")
+    method, *wrappers = name.split("+") if isinstance(name, str) else [name]
     return method in METHODS and set(wrappers) <= set(WRAPPERS)
 
 
@@ -1166,6 +1203,12 @@ def check_name(name: str, argument: str = "name") -> None:
     """
     allowed = f"the methods are {', '.join(METHODS)}; after a plus sign: {', '.join(WRAPPERS)}"
     require(is_name(name), argument, repr(name), allowed)
+
+
+def _check_grid(grid: Any) -> None:
+    """Cells along each axis."""
+    whole = isinstance(grid, Iterable) and bool(grid) and all(isinstance(n, Integral) and int(n) > 0 for n in grid)
+    require(whole, "grid", grid, "cells along each axis, as (1024,) for a text or (8, 8) for an image")
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -1220,10 +1263,10 @@ def build(
     for argument, n in (("width", width), ("heads", heads), ("layers", layers)):
         require(isinstance(n, Integral) and n > 0, argument, n, "it must be a whole number from 1 on")
     require(width % heads == 0, "heads", heads, f"it must divide the width {width}")
-    whole = isinstance(grid, Iterable) and bool(grid) and all(isinstance(n, Integral) and n > 0 for n in grid)
-    require(whole, "grid", grid, "cells along each axis, as (1024,) for a text or (8, 8) for an image")
+    _check_grid(grid)
     setting = Setting(width, heads, tuple(grid), layers)
     given: dict[str, Any] = dict(options)
+    _check_options(name, given)
     own = {key: value for key, value in given.items() if key not in wrappers}
     try:
         encoding = METHODS[method](setting, **own)
@@ -1231,5 +1274,16 @@ def build(
             encoding = WRAPPERS[wrapper](encoding, setting, **given.get(wrapper, {}))
         return encoding
     except TypeError as error:
-        allowed = f"{name} does not take them ({error}); it has {options_of(name)}"
+        allowed = f"values of another kind ({error}); the defaults are {options_of(name)}"
         raise ValueError(f"options: got {given}; {allowed}") from None
+
+
+def _check_options(name: str, given: dict[str, Any]) -> None:
+    """Options that the method has, those of a wrapper in a dictionary of their own."""
+    known = options_of(name)
+    for key, value in given.items():
+        require(key in known, "options", given, f"{name} has no {key}; it has {known}")
+        if isinstance(known[key], dict):
+            require(isinstance(value, dict), "options", given, f"{key} takes a dictionary, as {known[key]}")
+            for inner in value:
+                require(inner in known[key], "options", given, f"{key} has no {inner}; it has {known[key]}")

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geolib._checks import check_no_mask, require
-from geolib.attention import Placed, ScoreMod, check_count, is_grouped
+from geolib._checks import require
+from geolib.attention import Placed, ScoreMod, check_count, check_input, is_grouped
 
 __all__ = [
     "behind",
@@ -66,14 +66,12 @@ def flex_attend(
     """
     placed = placed if unplaced is None else placed.behind(unplaced)
     front = placed.unplaced
-    check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
     if placed.counts is not None:  # a kernel would read past the ends of tables
         for rows, tokens, first in zip(placed.counts, (q.shape[-2], k.shape[-2]), front):
             check_count(rows, tokens, first)
+    check_input(x, q, k)
     for own, came, of in zip(placed.own, q.shape, ("samples", "heads")):
         require(own in (1, came), "q", f"{came} {of}", f"the encoding has {own}")
-    samples = len(q if x is None else x)
-    require(samples == len(q), "x", f"{samples} samples", f"q has {len(q)}")
     kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
     gate, far = (behind(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:

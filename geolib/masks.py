@@ -17,7 +17,7 @@ __all__ = ["document_mask", "document_positions", "document_starts", "padding_ma
 def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
     """Sequences padded on the right: every query sees the keys before its sequence's end, (batch, 1, 1, tokens).
 
-    ``lengths``, (batch,), whole numbers; ValueError where one is more than ``tokens``, on a CPU.
+    ``lengths``, (batch,), whole numbers; ValueError where one is below 0 or more than ``tokens``, on a CPU.
 
     >>> padding_mask(torch.tensor([1, 3]), 3)[:, 0, 0]
     tensor([[ True, False, False],
@@ -25,8 +25,11 @@ def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
     """
     check_tensor(lengths, "lengths")
     require(lengths.dim() == 1, "lengths", lengths.shape, "it must be (batch,)")
-    if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
-        longest = int(lengths.max()) if len(lengths) else 0
+    whole = not lengths.is_floating_point() and lengths.dtype != torch.bool
+    require(whole, "lengths", lengths.dtype, "lengths are whole numbers")
+    if lengths.device.type == "cpu" and not torch.compiler.is_compiling() and len(lengths):
+        shortest, longest = map(int, lengths.aminmax())
+        require(shortest >= 0, "lengths", shortest, "at least 0")
         require(longest <= tokens, "lengths", longest, f"there are {tokens} tokens")
     return (torch.arange(tokens, device=lengths.device) < lengths[:, None])[:, None, None]
 

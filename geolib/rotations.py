@@ -222,6 +222,7 @@ def document_frequencies(dim: int, longest: float) -> Tensor:
     Source: CS-rot.
     """
     check_even(dim, "dim")
+    require(longest > 1, "longest", longest, "tokens of the longest document, more than 1")
     return (2 * math.pi * _geometric(dim // 2, longest))[:, None].float()
 
 

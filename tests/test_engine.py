@@ -895,7 +895,7 @@ def test_the_time_that_a_recording_takes_does_not_count_as_slowness(recording, t
         ({"train_size": 145}, "train_size: got 145; there are only 144 images"),
         ({"test_size": 41}, "test_size: got 41; there are only 40 images"),
         ({"patch": 5}, "patch: got 5; it must divide the image"),
-        ({"method": "rope", "method_options": {"bse": 3}}, "rope does not take them"),
+        ({"method": "rope", "method_options": {"bse": 3}}, "rope has no bse"),
         ({"method": "rope-axial", "width": 12, "heads": 4}, "got 3"),
     ],
 )

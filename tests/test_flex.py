@@ -201,7 +201,7 @@ def test_other_heads_or_samples_than_the_encoding_has_are_refused(name, samples)
         with pytest.raises(ValueError, match=r"^q: got 3 samples; the encoding has 2$"):
             flex_attend(placed, *more)
     else:
-        with pytest.raises(ValueError, match=r"^x: got 2 samples; q has 3$"):
+        with pytest.raises(ValueError, match=r"^x: got shape \(2, 12, 32\); .* here \(3, 12, width\)"):
             flex_attend(placed, *more[:3], x)
 
 

@@ -521,8 +521,10 @@ def test_gates_that_are_read_from_the_data_ask_for_them(name):
         placed.attention(q, q, q)
     with pytest.raises(ValueError, match=r"x: got shape \(12, 48\)"):
         placed.attention(q, q, q, torch.zeros(TOKENS, WIDTH))
-    with pytest.raises(ValueError, match="positions: got 12 rows; there are 13 tokens"):
+    with pytest.raises(ValueError, match=r"x: got shape \(1, 13, 48\); .* here \(1, 12, width\)"):
         placed.attention(q, q, q, torch.zeros(1, TOKENS + 1, WIDTH))
+    with pytest.raises(ValueError, match="positions: got 12 rows; there are 13 tokens"):
+        placed.log_gate(torch.zeros(1, TOKENS + 1, WIDTH))
     x = torch.randn(1, TOKENS + 1, WIDTH)
     ahead = heads_of(1, TOKENS + 1)
     gate = placed.behind(1).log_gate(x)  # the first row belongs to a token without a place

@@ -10,9 +10,12 @@ from geolib.attention import MultiHeadAttention, attention, attention_weights, e
 from geolib.conformal import bounded_raw, free_raw, metric_root, slow_law
 from geolib.encodings import (
     ALiBi,
+    Composed,
     HalfSplit,
     Learned,
+    LieRE,
     ManhattanDecay,
+    PerLayer,
     RiemannFormer,
     RoPE,
     Sinusoidal,
@@ -224,9 +227,96 @@ REFUSED = {
         lambda: SphericalRoPE(torch.tensor([float("inf")]), axes=2),
         "frequencies: got inf or NaN; frequencies must be finite",
     ),
+    "half of a token unplaced": (
+        lambda: ALiBi(heads=1).place(PLACES).behind(0.5),
+        "unplaced: got 0.5; a whole number, at least 0",
+    ),
+    "an encoding that is not placed": (
+        lambda: MultiHeadAttention(4, 1)(torch.zeros(1, 3, 4), RoPE.text(4)),
+        "placed: got RoPE; encoding.place(positions) makes one",
+    ),
+    "a sample for a batch": (
+        lambda: MultiHeadAttention(4, 1)(torch.zeros(3, 4), RoPE.text(4).place(torch.arange(3))),
+        "x: got shape (3, 4); it must be (batch, tokens, width)",
+    ),
+    "a mask of numbers in the place of the layer's input": (
+        lambda: RoPE.text(4).place(torch.arange(3)).attention(Q, Q, Q, torch.zeros(3, 3)),
+        "x: got shape (3, 3); the layer's input is (batch, tokens, width), here (1, 3, width); a mask is handed over",
+    ),
+    "the input of one sample for a batch": (
+        lambda: (
+            SympowEncoding(4, 1, torch.ones(2, 1))
+            .place(torch.arange(3))
+            .attention(*3 * (Q.expand(2, 1, 3, 4),), torch.zeros(1, 3, 4))
+        ),
+        "x: got shape (1, 3, 4); the layer's input is (batch, tokens, width), here (2, 3, width)",
+    ),
+    "keys' heads that do not divide those of queries": (
+        lambda: attention(torch.zeros(1, 8, 3, 4), *2 * (torch.zeros(1, 3, 3, 4),)),
+        "k: got 3 heads; they must divide the 8 of q",
+    ),
+    "more heads of keys than of queries": (
+        lambda: attention(torch.zeros(1, 2, 3, 4), *2 * (torch.zeros(1, 8, 3, 4),)),
+        "k: got 8 heads; they must divide the 2 of q",
+    ),
+    "values of other heads than keys": (
+        lambda: attention(torch.zeros(1, 8, 3, 4), torch.zeros(1, 2, 3, 4), torch.zeros(1, 4, 3, 4)),
+        "v: got 4 heads; k has 2",
+    ),
+    "lengths that are no whole numbers": (
+        lambda: padding_mask(torch.tensor([1.5]), 3),
+        "lengths: got torch.float32; lengths are whole numbers",
+    ),
+    "truth values for lengths": (lambda: padding_mask(torch.tensor([True]), 3), "lengths: got torch.bool"),
+    "a length below 0": (lambda: padding_mask(torch.tensor([-1, 2]), 3), "lengths: got -1; at least 0"),
+    "whole embeddings": (
+        lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8, dtype=torch.long), torch.arange(3)),
+        "x: got torch.int64; it must be floating point",
+    ),
+    "whole embeddings of a table": (
+        lambda: Learned(8, (3,)).embed(torch.zeros(1, 3, 8, dtype=torch.long), torch.arange(3)),
+        "x: got torch.int64; it must be floating point",
+    ),
+    "embeddings behind a class token": (
+        lambda: Sinusoidal(8).embed(torch.zeros(1, 4, 8), torch.arange(3)),
+        "positions: got 3 rows; there are 4 tokens: embed before a class token is put in front",
+    ),
+    "a number for a grid": (lambda: Learned(8, 3), "grid: got 3; cells along each axis"),
+    "a number for an encoding": (lambda: HalfSplit(4), "encoding: got int; it must be an encoding"),
+    "a class for an encoding": (lambda: HalfSplit(RoPE), "encoding: got RoPE; it must be an encoding"),
+    "powers of a name": (lambda: PowerScores("rope"), "encoding: got str; it must be an encoding"),
+    "one encoding for several": (lambda: Composed(RoPE.text(4)), "parts: got RoPE; several encodings, as in a list"),
+    "layers of none": (lambda: PerLayer([]), "layers: got []; at least one encoding"),
+    "entries in a list": (lambda: LieRE([1.0], 2), "entries: got list; it must be a tensor"),
+    "a width for triples": (lambda: SphericalRoPE(16, 2), "frequencies: got int; it must be a tensor"),
+    "no name": (lambda: build(None, width=4, heads=1, grid=(3,)), "name: got None; the methods are"),
+    "a number for a wrapper's options": (
+        lambda: build("rope+lf", width=4, heads=1, grid=(3,), lf=2.0),
+        "options: got {'lf': 2.0}; lf takes a dictionary, as {'sigma': None,",
+    ),
+    "words for a base": (
+        lambda: build("rope", width=4, heads=1, grid=(3,), base="1e4"),
+        "options: got {'base': '1e4'}; values of another kind (must be real number, not str); the defaults are",
+    ),
+    "widths for some places": (
+        lambda: build("lf", width=4, heads=1, grid=(3,), per_position=True).place(torch.arange(1), torch.arange(3)),
+        "positions: got 1 rows; there are 3 widths a head, one for each place of the grid: place all of it",
+    ),
+    "no sample for a layer of powers": (
+        lambda: SympowAttention(4, 1)(torch.zeros(3, 4)),
+        "x: got shape (3, 4); it must be (batch, tokens, width)",
+    ),
+    "a mask in the place of a state": (
+        lambda: SympowAttention(4, 1)(torch.zeros(1, 3, 4), torch.ones(1, 3, dtype=torch.bool)),
+        "state: got Tensor; a State, as forward hands it on; a mask is handed over by name",
+    ),
+    "documents shorter than a token": (
+        lambda: SympowAttention(4, 1, longest=0.5),
+        "longest: got 0.5; tokens of the longest document, more than 1",
+    ),
     "fewer than no tokens unplaced": (
         lambda: flex_attend(ALiBi(heads=1).place(PLACES[:, :1]), Q, Q, Q, unplaced=-1),
-        "unplaced: got -1; at least 0",
+        "unplaced: got -1; a whole number, at least 0",
     ),
     "queries of fewer samples than positions": (
         lambda: RoPE(torch.ones(2, 2)).place(torch.zeros(2, 3, 2)).to_reference(Q, Q.expand(2, 1, 3, 4)),

@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, as_places, check_floating, check_tensor, readable, require
 from geolib._precision import WideBuffers, numbered, without_autocast
-from geolib.attention import Encoding, Placed, ScoreMod, add_up, input_of, is_grouped, repeat_heads, visible
+from geolib.attention import (
+    Encoding,
+    Placed,
+    ScoreMod,
+    add_up,
+    check_encoding,
+    input_of,
+    is_grouped,
+    repeat_heads,
+    visible,
+)
 from geolib.placed import Carried, Together, at_both, cis, counts, described, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of, read_twice
 from geolib.recurrence.chunks import chunked_form
@@ -108,6 +118,9 @@ class SympowAttention(WideBuffers):
         of each document: everything before it, the carried state too, is forgotten. ``document_starts`` and
         ``starts_of`` make it. ValueError for other shapes and dtypes.
         """
+        require(x.dim() == 3, "x", x.shape, "it must be (batch, tokens, width)")
+        kept = state is None or isinstance(state, State)
+        require(kept, "state", type(state).__name__, "a State, as forward hands it on; a mask is handed over by name")
         batch, tokens, width = x.shape
         seen = None if mask is None else _flags(_of_keys(mask), "mask", batch, tokens)
         if seen is not None:
@@ -269,6 +282,7 @@ class PowerScores(Encoding):
 
     def __init__(self, encoding: Encoding, power: int = 2):
         super().__init__()
+        check_encoding(encoding, "encoding")
         check_power(power)
         self.encoding, self.power = encoding, power
 
