@@ -183,6 +183,10 @@ OPERATORS: dict[str, Callable[..., Tensor]] = {
 """The operators that this module adds to PyTorch's, and what each is made of."""
 
 
+# PyTorch 2.6 has no such function; its exports keep the operators.
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
 def _piece(A: Tensor) -> int:
     """How many matrices to carry through all steps at once: about 256 KiB of them on a CPU, 64 MiB on a GPU."""
     limit = 2**26 if A.device.type == "cuda" else 2**18
@@ -332,7 +336,7 @@ def find_rays(positions: Tensor) -> Rays:
 
 def _alone(positions: Tensor) -> Rays:
     """One ray a token."""
-    return Rays(positions, (), torch.arange(len(positions), device=positions.device))
+    return Rays(positions, (), torch.arange(positions.shape[0], device=positions.device))
 
 
 def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
@@ -395,14 +399,15 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         rays = _alone(places) if alone else find_rays(places)
     with full_precision(generators.device):
         elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
-        shape, sides = (len(rays.primitives), math.prod(lead), b, b), sum(rays.stages, ())
-        if is_transformed(elements) or torch.onnx.is_in_onnx_export():  # an operator is opaque to vmap, grad, jvp, ONNX
+        shape, sides = (rays.primitives.shape[0], math.prod(lead), b, b), sum(rays.stages, ())
+        # An operator is opaque to vmap, grad, jvp and ONNX, and an exported model would need this library.
+        if is_transformed(elements) or torch.onnx.is_in_onnx_export() or _is_exporting():
             R = _along_rays(_expm1(elements, _squarings(elements)).view(shape), rays.place, sides)
         else:
             E = _lean_expm1(elements).view(shape)
             made = _OnRays.apply if E.requires_grad else _OnRays.forward  # compilers fail at what needs no gradient
             R, _ = made(E, elements, rays.place, *sides)
-        return R.view(len(rays.place), *lead, b, b)
+        return R.view(rays.place.shape[0], *lead, b, b)
 
 
 def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:

@@ -91,6 +91,12 @@ def test_the_report_is_there_after_each_part_and_says_what_failed(tmp_path, monk
     assert "fine" in capsys.readouterr().out
 
 
+def test_words_that_no_part_has_are_refused_with_the_parts(tmp_path, capsys):
+    assert main(["first-contact", "--out", str(tmp_path), "--only", "nosuch"]) == 2
+    assert "--only: got nosuch; the parts are" in (said := capsys.readouterr().err)
+    assert "steps: rope-axial" in said
+
+
 def test_steps_are_compared_with_the_cpu_s(monkeypatch):
     (line,) = steps("rope-pair", ["eager"])
     assert line.startswith("eager: was eager, loss ")

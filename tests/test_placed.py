@@ -162,12 +162,36 @@ def test_rotations_without_gradients_are_two_graphs_too(frozen):
             assert_close(compiled(places), rotations(places), atol=1e-5, rtol=1e-4)
 
 
-@every_case
+# The other methods are exported below, as layers.
+@pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[1] or c[0] not in LONGER], ids=str)
 def test_a_model_can_be_exported(name, options):
     net, images = model(name, options).eval(), torch.randn(2, 1, 8, 8)
     exported = torch.export.export(net, (images,)).module()
     other = torch.randn(2, 1, 8, 8)
     assert_close(exported(other), net(other), atol=2e-5, rtol=1e-4)
+
+
+class Text(torch.nn.Module):
+    """A layer for texts of any length."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.encoding = build(name, width=16, heads=2, grid=(99,))
+        self.layer = MultiHeadAttention(16, 2, causal=True)
+
+    def forward(self, x):
+        positions = torch.arange(x.shape[1])
+        return self.layer(self.encoding.embed(x, positions), self.encoding.place(positions).layer(0))
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="exports keep the library's operators")
+@pytest.mark.parametrize("name", LONGER)
+def test_an_exported_layer_takes_texts_of_all_lengths_and_needs_no_library(name):
+    layer, tokens = Text(name).eval(), torch.export.Dim("tokens", min=2, max=64)
+    exported = torch.export.export(layer, (torch.randn(2, 10, 16),), dynamic_shapes=({1: tokens},))
+    assert not [node for node in exported.graph.nodes if "geolib" in str(node.target)]
+    x = torch.randn(2, 17, 16)
+    assert_close(exported.module()(x), layer(x), atol=2e-5, rtol=1e-4)
 
 
 @every_case

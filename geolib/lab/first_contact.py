@@ -25,7 +25,7 @@ from geolib.encodings import METHODS
 from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config, Options
 from geolib.lab.experiments.registry import EXPERIMENTS
-from geolib.lab.files import checkout, write_text
+from geolib.lab.files import LabError, checkout, write_text
 from geolib.lab.records import commit, device_name, versions
 from geolib.lab.training import pick_device, train
 
@@ -111,6 +111,9 @@ def first_contact(folder: Path, words: Sequence[str] = ()) -> bool:
         record = json.dumps({**facts, "parts": [asdict(each) for each in outcomes]}, indent=1) + "\n"
         write_text(folder / "first-contact.json", record)
         write_text(folder / "first-contact.txt", report(str(facts["device"]), outcomes))
+    if not outcomes:
+        names = ", ".join(part.name for part in parts(folder, device))
+        raise LabError(f"--only: got {', '.join(words)}; the parts are {names}")
     return not any(each.status in (FAILED, STOPPED) for each in outcomes)
 
 
