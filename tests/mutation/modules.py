@@ -30,7 +30,7 @@ def of_the_lab(*names: str, tests: tuple[str, ...], then: tuple[str, ...] = (), 
 
 
 MODULES = {
-    "analysis": of_the_lab("analysis", tests=("test_analysis", "test_data_laws", "test_lab_space")),
+    "analysis": of_the_lab("analysis", tests=("test_analysis", "test_data_laws", "test_lab_space"), slow=8.0),
     "attention": Module(
         ("geolib/attention.py", "geolib/_written.py", "geolib/masks.py", "geolib/flex.py"),
         ("test_attention", "test_masks", "test_flex", "test_lab_precision"),
@@ -81,5 +81,5 @@ MODULES = {
         then=("test_engine", "test_lab_watch", "test_lab_records", "test_lab_precision"),
     ),
     "transport": Module(("geolib/transport.py",), ("test_transport",)),
-    "watch": of_the_lab("watch", tests=("test_lab_watch", "test_lab")),
+    "watch": of_the_lab("watch", tests=("test_lab_watch", "test_lab"), slow=8.0),
 }
