@@ -279,8 +279,8 @@ def check_input(x: Tensor | None, q: Tensor, k: Tensor) -> None:
     if x is not None:
         samples, tokens = q.shape[0] if q.dim() == 4 else 1, k.shape[-2]
         holds = x.dim() == 3 and x.shape[1] == tokens and (q.dim() < 4 or x.shape[0] == samples)
-        meant = lambda: f"the layer's input is (batch, tokens, width), here ({samples}, {tokens}, width)"  # noqa: E731
-        require(holds, "x", x.shape, lambda: f"{meant()}; a mask is handed over by name")
+        meant = "the layer's input is (batch, tokens, width), here"
+        require(holds, "x", x.shape, lambda: f"{meant} ({samples}, {tokens}, width); a mask is handed over by name")
 
 
 def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:

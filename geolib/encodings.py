@@ -177,10 +177,11 @@ class Learned(Encoding):
         cells = positions.round().long()
         _check_embedded(x, positions)
         if readable(cells):
-            off = ((cells < 0) | (cells >= torch.tensor(self.grid))).any(-1)
+            grid = tuple(self.vectors.shape[:-1])
+            off = ((cells < 0) | (cells >= torch.tensor(grid, device=cells.device))).any(-1)
             if bool(off.any()):
                 cell = tuple(cells[off][0].tolist())
-                raise IndexError(f"positions: got the cell {cell}; the grid has {self.grid}, from 0 on")
+                raise IndexError(f"positions: got the cell {cell}; the grid has {grid}, from 0 on")
         return x + self.vectors[cells.unbind(-1)].to(x.dtype)
 
 

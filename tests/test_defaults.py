@@ -165,7 +165,7 @@ CASES = {name: case for name, case in test_batches.CASES.items() if name != "tur
     "future": (attention.future, lambda: [plain(3, 4), plain(5, 4)]),
     "document_mask": (masks.document_mask, lambda: [M]),
     "document_positions": (masks.document_positions, lambda: [M]),
-    "padding_mask": (lambda lengths: masks.padding_mask(lengths, 5), lambda: [M]),
+    "padding_mask": (lambda lengths: masks.padding_mask(lengths.long(), 5), lambda: [M]),
     "attention, a mask": (
         lambda q, k, v: attention.attention(q, k, v, causal=True, mask=k[..., 0] < 9),
         lambda: [plain(2, 3, 4), plain(3, 4), plain(2, 3, 4)],
