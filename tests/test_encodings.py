@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from geolib import placed as placed_module
 from geolib.attention import Encoding, MultiHeadAttention, extended
 from geolib.encodings import (
     METHODS,
@@ -13,14 +14,18 @@ from geolib.encodings import (
     Composed,
     HalfSplit,
     Learned,
+    LieRE,
     LocalityFocusing,
     PerLayer,
+    RiemannFormer,
+    RiemannFormerGeneral,
     RoPE,
     Sinusoidal,
     build,
     is_name,
+    turned_features,
 )
-from geolib.rotations import grid_positions, language_frequencies
+from geolib.rotations import grid_positions, language_frequencies, to_half_split, to_interleaved
 
 WIDTH, HEADS, HEAD_DIM = 48, 2, 24
 GRIDS = [(9,), (3, 4), (2, 3, 2)]
@@ -216,6 +221,42 @@ def test_half_split_heads_are_reordered_as_far_as_they_turn():
     got = HalfSplit(rope, turned=4).place(at).to_reference(q, k)
     for a, b in zip(got, rope.place(at).to_reference(q[..., order], k[..., order])):
         assert_close(a[..., order], b)
+
+
+HALF_SPLIT = {
+    "all pairs": lambda: RoPE(torch.linspace(0.1, 1, 8)[:, None]),
+    "some pairs": lambda: RoPE(torch.linspace(0.1, 1, 4)[:, None]),
+    "some pairs of two axes": lambda: RoPE(torch.linspace(0.1, 1, 8).view(4, 2)),
+    "some pairs, not alone": lambda: Composed([RoPE(torch.linspace(0.1, 1, 4)[:, None]), Encoding()]),
+    "scales": lambda: RiemannFormer(torch.linspace(0.1, 1, 8)[:, None], heads=1, start=0.8),
+    "two scales": lambda: RiemannFormerGeneral(torch.linspace(0.1, 1, 8)[:, None], heads=2, start=0.8),
+    "blocks": lambda: LieRE(torch.rand(1, 2, 2, 1, 28), 8),
+    "small blocks": lambda: LieRE(torch.rand(1, 2, 8, 1, 1), 2),
+}
+
+
+@pytest.mark.parametrize("name", HALF_SPLIT)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_half_split_pairs_are_carried_as_interleaved_ones(name, dtype):
+    """With tokens in front that have no place, and vectors that lie across memory; in the vectors' precision."""
+    inside = HALF_SPLIT[name]().to(torch.float64)
+    half, turned = HalfSplit(inside), turned_features(inside)
+    assert turned == (8 if "some" in name else 16)
+    at = torch.rand(5, 2 if "two axes" in name else 1, dtype=torch.float64)
+    q, k = torch.randn(2, 3, 7, 2, 16, dtype=torch.float64).transpose(2, 3).to(dtype)
+    got = half.place(at).layer(0).behind(2).to_reference(q, k)
+    wide = [to_interleaved(x.double(), turned) for x in (q, k)]
+    near = 1e-12 if dtype == torch.float64 else 2 * torch.finfo(dtype).eps
+    for a, x in zip(got, inside.place(at).layer(0).behind(2).to_reference(*wide)):
+        assert a.dtype == dtype
+        assert_close(a.double(), to_half_split(x, turned), atol=near, rtol=near)
+
+
+@pytest.mark.parametrize("name", ["all pairs", "some pairs", "scales"])
+def test_half_split_pairs_that_turn_are_not_put_into_another_order(name, monkeypatch):
+    monkeypatch.setattr(placed_module, "to_interleaved", None)
+    q = torch.randn(1, 2, 5, 16)
+    assert HalfSplit(HALF_SPLIT[name]()).place(torch.arange(5.0)).to_reference(q, q)[0].shape == q.shape
 
 
 def test_half_split_methods_embed_as_those_inside():

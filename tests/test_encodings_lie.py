@@ -117,6 +117,23 @@ def test_units_are_no_wider_than_positions_whatever_the_default():
     assert lie.unit.dtype == torch.float32
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+@pytest.mark.parametrize("without", [False, True])
+def test_a_state_of_the_same_unit_is_loaded_whatever_the_default_and_another_is_told(default, without):
+    made = lambda unit: LieRE(torch.zeros(1, 1, 1, 1, 1, dtype=torch.float32), 2, unit=[unit])  # noqa: E731
+    state, other = made(0.1).state_dict(), made(0.2)
+    if without:  # as of a state that was saved before units were
+        del state["unit"]
+    torch.set_default_dtype(default)
+    try:
+        made(0.1).load_state_dict(state)
+        if not without:
+            with pytest.raises(RuntimeError, match=r"LieRE:\n\tunit: got \[0\.1.*\] in the state; this one"):
+                other.load_state_dict(state)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_width_2_is_rope_with_learned_frequencies():  # LR-blk
     lie = small(width=2)
     positions = grid_positions(3, 4)
@@ -403,6 +420,21 @@ def test_spherical_rope_turns_about_the_first_axis_again_for_the_fourth():
     first, fourth = (sphere.place(p[None]).to_reference(x, x)[0] for p in 2.0 * torch.eye(4)[[0, 3]])
     assert_close(fourth, first)
     assert not torch.allclose(fourth, x)
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_spherical_rotations_have_the_precision_of_their_numbers(default):
+    torch.set_default_dtype(default)
+    try:
+        narrow, wide = (SphericalRoPE(torch.ones(2, dtype=dtype), axes=2) for dtype in (torch.float32, torch.float64))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert narrow.generators().dtype == torch.float32
+    assert wide.generators().dtype == torch.float64
+    places = torch.rand(3, 2)
+    assert narrow.rotations(places).dtype == torch.float32
+    assert narrow.rotations(places.double()).dtype == wide.rotations(places).dtype == torch.float64
+    assert narrow.rotations(places.long()).dtype == torch.float64  # whole positions may be large
 
 
 def test_spherical_rope_needs_three_features_a_head():

@@ -46,6 +46,7 @@ from geolib.placed import (
     Together,
     _complex,
     map_pairs,
+    on_placed,
     turn_pairs,
 )
 from geolib.recurrence import SympowAttention
@@ -940,6 +941,33 @@ def test_pairs_become_complex_wherever_they_lie():
     for size, stride, offset in (((3, 4, 2), (20, 3, 1), 0), ((3, 4, 2), (15, 4, 1), 0), ((3, 4, 2), (20, 4, 1), 1)):
         pairs = torch.as_strided(numbers, size, stride, offset)
         assert torch.equal(torch.view_as_real(_complex(pairs)), pairs)
+
+
+@pytest.mark.parametrize(("stride", "offset", "copied"), [
+    ((20, 2, 1), 0, False), ((20, 2, 1), 2, False), ((20, 6, 1), 4, False),
+    ((20, 2, 1), 1, True), ((15, 2, 1), 0, True), ((20, 3, 1), 0, True), ((20, 4, 2), 0, True),
+])  # fmt: skip
+def test_pairs_that_lie_as_complex_numbers_do_are_not_copied(stride, offset, copied):
+    pairs = torch.as_strided(torch.arange(60.0), (2, 3, 2), stride, offset)
+    assert (_complex(pairs).data_ptr() != pairs.data_ptr()) == copied
+
+
+def test_a_map_of_the_placed_tokens_alone():
+    x = torch.arange(12.0).view(1, 1, 2, 3, 2)
+    got = on_placed(torch.neg, x, 2)
+    assert torch.equal(got[..., :1, :], x[..., :1, :])
+    assert torch.equal(got[..., 1:, :], -x[..., 1:, :])
+    assert on_placed(torch.neg, x, 3).equal(-x)
+    with pytest.raises(ValueError, match="positions: got 4 rows; there are 3 tokens, so at most 3"):
+        on_placed(torch.neg, x, 4)
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2, 1)])
+def test_a_long_sequence_is_focused_with_and_without_batch_and_heads(lead):
+    placed = LocalityFocusing(Encoding(), heads=1, axes=1, sigma=1.0).place(torch.rand(1024, 1) * 9)
+    q, k, v = torch.randn(3, *lead, 1024, 8)
+    wanted = attention(q, k, v, attenuation=placed.attenuation())
+    assert_close(placed.attend(q, k, v), wanted, atol=1e-5, rtol=1e-4)
 
 
 def test_a_long_sequence_is_taken_by_blocks_where_its_keys_are_its_queries():  # RF-FUSED
