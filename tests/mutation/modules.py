@@ -54,6 +54,7 @@ MODULES = {
     "encodings": Module(
         ("geolib/encodings.py", "geolib/placed.py"),
         ("test_placed", "test_encodings", "test_masks", "test_flex", "test_saved"),
+        slow=6.0,
     ),
     "lie": Module(("geolib/lie.py", "geolib/exponential.py"), ("test_lie",)),
     "locality": Module(("geolib/locality.py",), ("test_locality",)),
