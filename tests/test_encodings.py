@@ -252,6 +252,15 @@ def test_half_split_pairs_are_carried_as_interleaved_ones(name, dtype):
         assert_close(a.double(), to_half_split(x, turned), atol=near, rtol=near)
 
 
+def test_half_split_heads_have_pairs_that_stand_still_and_as_many_as_the_widest_part_turns():
+    rope, at, (q, k) = RoPE(torch.linspace(0.1, 1, 4)[:, None]), torch.rand(5, 1), torch.randn(2, 1, 2, 5, 16)
+    got = HalfSplit(rope, turned=16).place(at).to_reference(q, k)  # feature i stands beside i + 8
+    for a, x in zip(got, rope.place(at).to_reference(to_interleaved(q), to_interleaved(k))):
+        assert_close(a, to_half_split(x))
+    for pairs in ((4, 8), (8, 4)):
+        assert turned_features(Composed([RoPE(torch.ones(n, 1)) for n in pairs])) == 16
+
+
 @pytest.mark.parametrize("name", ["all pairs", "some pairs", "scales"])
 def test_half_split_pairs_that_turn_are_not_put_into_another_order(name, monkeypatch):
     monkeypatch.setattr(placed_module, "to_interleaved", None)
@@ -270,6 +279,16 @@ def test_powers_of_scores_go_around_the_others_wherever_they_stand_in_the_name()
     assert isinstance(method("rope+lf+alibi", (9,)), Composed)  # the others in the order of the name
     assert isinstance(method("rope+alibi+lf", (9,)), LocalityFocusing)
     assert is_name("+".join(["rope", *WRAPPERS]))
+
+
+def test_one_focus_a_layer_stands_around_what_the_encoding_has_for_that_layer():
+    both = build("liere+lf", width=16, heads=2, grid=(4, 4), layers=3, lf={"per_layer": True})
+    at, q = grid_positions(4, 4), torch.randn(1, 2, 16, 8)
+    for index in range(3):
+        alone = both.encoding.place(at).layer(index).to_reference(q, q)[0]
+        assert torch.equal(both.place(at).layer(index).to_reference(q, q)[0], alone)
+        focus = both.layers[index].place(at).attenuation()
+        assert_close(both.place(at).layer(index).attenuation(), focus)
 
 
 def test_one_focus_a_layer_embeds_as_the_encoding_inside():

@@ -167,6 +167,13 @@ def test_tokens_without_a_place_stay_as_they_are(name):
     assert_close(flex_attend(behind_two, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
 
 
+def test_none_without_a_place_is_another_thing_than_nothing_said():
+    encoding, q, k, v, x, positions = setting("alibi")
+    placed = encoding.place(positions)
+    wanted = placed.attend(q, k, v, placed.log_gate(x))
+    assert_close(flex_attend(placed.behind(2), q, k, v, x, unplaced=0), wanted, atol=2e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["alibi", "rmt+lf"])
 def test_a_prefix_of_the_keys_alone_stays_as_it_is(name):
     encoding, q, k, v, x, positions = setting(name)
