@@ -751,3 +751,23 @@ def test_the_tables_show_what_is_recorded(brief, tmp_path, monkeypatch, capsys):
     record = next(r for r in store.read_all(out) if r.config.context == 64 and r.config.method == "sympow")
     assert f"{papers.at_context(record, 64):.3f}" in shown
     assert embed(torch.ones(4), 2).shape == (10,)
+
+
+class Loaded:
+    """A reader whose next token is drawn by the same scores whatever came before."""
+
+    def __init__(self, *shares):
+        self.scores = torch.tensor(shares).log()[None, None]
+
+    def resume(self, tokens, carries=None):
+        return self.scores, carries
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_a_temperature_is_a_root_of_the_shares(temperature):
+    """Below 1 likely tokens become likelier: a share p is drawn as often as p^(1/T) says."""
+    shares = torch.tensor([0.6, 0.3, 0.1])
+    drawn = generate(Loaded(*shares.tolist()), torch.zeros(1, dtype=torch.long), 4000, temperature)
+    wanted = shares ** (1 / temperature)
+    found = drawn.bincount(minlength=3) / 4000
+    torch.testing.assert_close(found, wanted / wanted.sum(), atol=0.03, rtol=0)

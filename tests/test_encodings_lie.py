@@ -449,3 +449,12 @@ def test_two_encodings_made_of_one_tensor_learn_apart():
         first.generators.add_(1)
     assert_close(second.generators.detach(), entries)
     assert_close(first.generators.detach(), entries + 1)
+
+
+@pytest.mark.parametrize(("share", "own"), [("none", (3, 2)), ("layers", (1, 2)), ("heads", (3, 1)), ("all", (1, 1))])
+def test_what_is_shared_is_there_once(share, own):  # LR-T2; layers and heads of unlike number
+    assert build("liere", width=16, heads=2, grid=(3, 3), layers=3, share=share).generators.shape[:2] == own
+
+
+def test_each_axis_of_liere_is_measured_by_its_own_cells():
+    assert build("liere", width=16, heads=2, grid=(3, 9)).unit.tolist() == [2.0, 8.0]

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 import torch
@@ -31,6 +31,7 @@ from geolib.lab.experiments.papers.riemannformer import (
 )
 from geolib.lab.experiments.papers.scales import SCALE, start_of
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
+from geolib.lab.experiments.papers.widths import BLOCKS
 from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
 from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error, verdict
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, provenance, table, tables_of
@@ -884,3 +885,32 @@ def test_a_carried_picture_stands_before_moved_positions():
 def test_the_scale_of_the_far_row_starts_near_nine_tenths():
     config = SHIFT.config("cpu", "riemannformer-far", "digits", 0)
     assert learned_scales(ViT(config, (1, 8, 8), 10)).unique().item() == pytest.approx(0.5 ** (1 / 7), rel=1e-5)
+
+
+def test_of_runs_of_one_kind_the_newest_counts_in_whatever_order_they_are_read(monkeypatch):
+    monkeypatch.setattr("geolib.lab.experiments.estimates.assumed_seconds", lambda config, speed: 1.0)
+    config, kind = TABLE1.config("full", "rope", "cifar10", 0), Kind("mine", "full", "bf16", on_gpu=True)
+    about = {
+        "experiment": "mine",
+        "scale": "full",
+        "precision": "bf16",
+        "peak_memory": {"bytes": 1, "of": "device"},
+        "device": "here",
+    }
+    runs = [
+        replace(measured(config, 10.0 * day), **about, started=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2, 3)
+    ]
+    for read in permutations(runs):
+        assert estimate(config, read, "here", GPU, kind).seconds == pytest.approx(30)
+
+
+def test_the_table_of_blocks_has_each_number_under_its_name():
+    learned = {"moved_accuracy": [0.71, 0.72, 0.73, 0.74, 0.75, 0.76, 0.77, 0.78], "shift_deviation_start": 0.5,
+               "shift_deviation": 0.25, "commuting_accuracy": 0.6, "shaken_accuracy": 0.3}  # fmt: skip
+    one = replace(record(BLOCKS.config("cpu", "liere-4", "digits", 0), 0.9, BLOCKS.name), learned=learned)
+    assert SHIFT.settings["cpu"]["shifts"][3] == 4
+    found = table(BLOCKS, "cpu", [one])
+    assert dict(zip(found.header, found.rows[0], strict=True)) == {
+        "method": "LieRE, width 4", "in place": "90.0", "moved by 4": "74.0", "deviation at the start": "0.500",
+        "trained": "0.250", "commuting": "60.0", "shaken": "30.0",
+    }  # fmt: skip

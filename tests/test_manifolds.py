@@ -1181,3 +1181,10 @@ def test_a_slanted_line_through_flat_planes_carries_as_riemannformer_does():  # 
 def test_import_does_not_load_scipy(tmp_path):
     program = "import sys, geolib.manifolds, geolib.connection; sys.exit('scipy' in sys.modules)"
     assert Started(tmp_path, program).wait() == 0
+
+
+def test_a_polygon_of_geodesics_keeps_lengths_in_a_chart_that_is_not_conformal():
+    chart = mf.sphere_spherical()
+    corners = torch.tensor([[1.0, 0.0], [1.4, 0.3], [0.7, 0.8]], dtype=torch.float64)
+    turn, g = mf.geodesic_holonomy(chart, corners), chart.metric_at(corners[0])
+    assert_close(turn.mT @ g @ turn, g, atol=1e-7, rtol=1e-7)

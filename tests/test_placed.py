@@ -1062,3 +1062,8 @@ def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
         literal, got = ((torch.manual_seed(3), form.attend(q, k, v, **options))[1] for form in forms)
         assert_close(got, literal)
         assert not torch.allclose(literal, forms[0].attend(q, k, v))
+
+
+def test_several_encodings_are_for_the_samples_of_one_and_the_heads_of_another():
+    both = Together([ALiBi(1).place(torch.rand(3, 5, 1)), ALiBi(2).place(torch.rand(5, 1))])
+    assert both.own == (3, 2)
