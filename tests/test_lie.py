@@ -453,6 +453,7 @@ POSITIONS = {
     "away from the origin": grid_positions(3, 3) + 5,
     "close to the origin": grid_positions(3, 3) / 10_000,
     "off any grid": off_grid(11, 2),
+    "near a grid": grid_positions(4, 4).double() + 5e-4 * (grid_positions(4, 4) >= 2),
     "one token": torch.tensor([[3.0, 6.0]]),
     "the origin": torch.zeros(2, 3),
     "nothing": torch.zeros(0, 2),
