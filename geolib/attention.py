@@ -515,7 +515,7 @@ def _check_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
     """As many heads of keys and of values, and a whole number of query heads for each; one alone is for all."""
     if q.dim() == k.dim() == v.dim() == 4:
         heads, own, of_values = (x.shape[1] for x in (q, k, v))
-        shared = 1 in (heads, own) or own == heads or (0 < own < heads and heads % own == 0)
+        shared = heads in (1, own) or (own > 0 and heads % own == 0)
         require(shared, "k", f"{own} heads", f"they must divide the {heads} of q")
         require(own == of_values or 1 in (own, of_values), "v", f"{of_values} heads", f"k has {own}")
 

@@ -428,8 +428,7 @@ class Together(Placed):
     def __init__(self, parts: Sequence[Placed]):
         self.parts = parts
         self.counts = next((part.counts for part in parts if part.counts is not None), None)
-        samples, heads = zip((1, 1), *(part.own for part in parts))
-        self.own = max(samples), max(heads)
+        self.own = _widest(*(part.own for part in parts))
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """By each in turn."""
@@ -461,6 +460,12 @@ class Together(Placed):
         other = copy.copy(self)  # tokens without a place stay without one
         other.parts = parts
         return other
+
+
+def _widest(*own: tuple[int, int]) -> tuple[int, int]:
+    """The most samples and the most heads for which any of them differs."""
+    samples, heads = zip((1, 1), *own)
+    return max(samples), max(heads)
 
 
 def _joined(join: Callable[[Tensor, Tensor], Tensor], made: Iterable[Tensor | None]) -> Tensor | None:
@@ -533,7 +538,7 @@ class FocusedByBlocks(Together):
         self.u, self.rate = u, rate
         with torch.no_grad():  # so that no matrix is made here
             self.pairs = Gaussian(*u, rate)
-        self.counts, self.own = self.pairs.counts, self.pairs.own
+        self.counts, self.own = self.pairs.counts, _widest(self.own, self.pairs.own)
 
     def attenuation(self) -> Tensor | None:
         """The Gaussian, times the factor inside; made whenever it is asked for."""

@@ -273,3 +273,14 @@ def test_one_call_passes_on_each_of_its_options(option):
         torch.manual_seed(1)
         assert torch.equal(found[-1], Placed().attend(q, k, v, **options))
     assert not torch.equal(*found)
+
+
+@pytest.mark.parametrize("attenuated", [False, True])
+def test_queries_keys_and_values_of_several_precisions_go_by_the_widest(attenuated):
+    """With every option passed on; the result has the values' precision."""
+    q, k, v = torch.randn(2, 2, 5, 4).bfloat16(), torch.randn(2, 2, 7, 4), torch.randn(2, 2, 7, 4).bfloat16()
+    options = {"log_gate": torch.randn(5, 7), "causal": True, "scale": 0.3, "mask": torch.rand(2, 1, 5, 7) < 0.8}
+    options |= {"attenuation": torch.rand(5, 7)} if attenuated else {}
+    found = attention(q, k, v, **options)
+    assert found.dtype == torch.bfloat16
+    assert_close(found, attention(q.float(), k, v.float(), **options).bfloat16(), rtol=0.02, atol=0.02)

@@ -887,6 +887,11 @@ def test_the_scale_of_the_far_row_starts_near_nine_tenths():
     assert learned_scales(ViT(config, (1, 8, 8), 10)).unique().item() == pytest.approx(0.5 ** (1 / 7), rel=1e-5)
 
 
+def test_the_lease_does_not_call_nearest_what_nobody_has_measured():
+    note = LEASE.tabulate("full", [])[1].notes[0]
+    assert note.endswith("our first choice: none of the leased settings is recorded yet.")
+
+
 def test_of_runs_of_one_kind_the_newest_counts_in_whatever_order_they_are_read(monkeypatch):
     monkeypatch.setattr("geolib.lab.experiments.estimates.assumed_seconds", lambda config, speed: 1.0)
     config, kind = TABLE1.config("full", "rope", "cifar10", 0), Kind("mine", "full", "bf16", on_gpu=True)
