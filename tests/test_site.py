@@ -417,10 +417,10 @@ def press_on_its_far_side(page, slider):
 def tap_its_far_side(page, slider):
     """The same with a finger."""
     place = far_side(slider)
+    touch = page.context.new_cdp_session(page)
     slider.click(trial=True, position=place)  # waits until it lies still, and does not click
     box = slider.bounding_box()
     point = {axis: box[axis] + place[axis] for axis in "xy"}
-    touch = page.context.new_cdp_session(page)
     touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     touch.detach()
@@ -442,7 +442,8 @@ def test_an_explorable_redraws_when_a_slider_moves(visit, name, move):
         value, drawing = slider.input_value(), slider.evaluate(DRAWING)
         assert drawing
         move(page, slider)
-        assert slider.input_value() != value
+        # A tap is known as one only after its finger has gone.
+        page.wait_for_function("([slider, value]) => slider.value !== value", arg=[slider, value], timeout=10_000)
         assert any(slider.evaluate(DRAWING) != drawing or page.wait_for_timeout(100) for _ in range(50)), "no redraw"
 
 
