@@ -264,7 +264,8 @@ def test_all_tables_of_what_was_asked_for_are_shown_from_the_records_of_now(made
 
 
 def test_seconds_are_whole_and_have_a_digit_more_where_they_are_few():
-    assert [runner.rounded(x) for x in (0, 4.25, 9.9, 10, 10.6, 400)] == ["0.0", "4.2", "9.9", "10", "11", "400"]
+    told = ["0.0 s", "4.2 s", "9.9 s", "10 s", "11 s", "1.0 min", "6.7 min"]
+    assert [runner.lasting(x) for x in (0, 4.25, 9.9, 10, 10.6, 60, 400)] == told
 
 
 def test_an_estimate_is_for_the_precision_asked_for(made, monkeypatch):
@@ -407,5 +408,5 @@ def test_planned_runs_that_do_not_fit_are_told_with_what_is_left(made, monkeypat
     for left, said in ((4.5, "4.5"), (-3.0, "0.0")):
         monkeypatch.setattr(runner.time, "time", lambda left=left: asked.deadline - left)
         asked.say_what_was_left_out()
-        told = f"{said} s of the time budget are left, it takes about 60 s (drawn)"
+        told = f"{said} s of the time budget are left, it takes about 1.0 min (drawn)"
         assert capsys.readouterr().out == f"{Config('digits').name}: not started, {told}\n"

@@ -30,7 +30,18 @@ from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
 from geolib.lab.first_contact import first_contact
 from geolib.lab.records import Folders, device_name, sift
-from geolib.lab.runner import LOCKED, ChildFailed, Job, Locked, Machine, Request, Runner, torchrun_rank, torchrun_size
+from geolib.lab.runner import (
+    LOCKED,
+    ChildFailed,
+    Job,
+    Locked,
+    Machine,
+    Request,
+    Runner,
+    lasting,
+    torchrun_rank,
+    torchrun_size,
+)
 from geolib.lab.training import pick_device
 from geolib.lab.watch import Diverged, Stopped
 
@@ -307,8 +318,8 @@ def _pending(options: argparse.Namespace) -> int:
                 done.add(config.name)  # a run that two experiments share is made once
                 kind = machine.kind(experiment, scale, config, _usual_precision(scale))
                 estimates.append(machine.estimate(config, records, kind))
-                minutes, basis = estimates[-1].seconds / 60, estimates[-1].basis
-                print(f"{experiment.name}  {config.name}  about {minutes:.1f} min  [{basis}]")
+                needed, basis = lasting(estimates[-1].seconds), estimates[-1].basis
+                print(f"{experiment.name}  {config.name}  about {needed}  [{basis}]")
     if estimates:
         hours = sum(each.seconds for each in estimates) / 3600
         print(f"{len(estimates)} runs, about {hours:.1f} h on {machine.name}, estimated")

@@ -544,8 +544,8 @@ class Runner:
         """A line for each run that the time budget did not hold."""
         left = 0.0 if self.deadline is None else max(self.deadline - time.time(), 0.0)
         for item in self.left_out:
-            needs = f"it takes about {rounded(item.estimate.seconds)} s ({item.estimate.basis})"
-            print(f"{item.config.name}: not started, {rounded(left)} s of the time budget are left, {needs}")
+            needs = f"it takes about {lasting(item.estimate.seconds)} ({item.estimate.basis})"
+            print(f"{item.config.name}: not started, {lasting(left)} of the time budget are left, {needs}")
 
     def report(self, record: Record, job: Job) -> None:
         """The line of a run that has just been recorded."""
@@ -557,14 +557,14 @@ class Runner:
         plan, machine, budget = self.plan(), self.request.machine, self.request.time_budget
         lines = []
         for item in plan:
-            minutes = f"{item.estimate.seconds / 60:6.1f} min"
             where = f"stage {item.stage + 1}" if item.fits else "left out"
-            lines.append(f"{where:9}{minutes}  {item.experiment.name}  {item.config.name}  [{item.estimate.basis}]")
+            needed, name = lasting(item.estimate.seconds), item.experiment.name
+            lines.append(f"{where:9}{needed:>10}  {name}  {item.config.name}  [{item.estimate.basis}]")
         total = sum(item.estimate.seconds for item in plan if item.fits)
         at_a_time = f", {machine.devices} at a time" if machine.devices != 1 else ""
-        minutes = f"about {total / machine.devices / 60:.1f} min on {machine.name}{at_a_time}"
-        of_budget = "" if budget is None else f", of a budget of {budget / 60:.1f} min"
-        lines.append(f"{sum(item.fits for item in plan)} of {len(plan)} missing runs, {minutes}{of_budget}")
+        time_needed = f"about {lasting(total / machine.devices)} on {machine.name}{at_a_time}"
+        of_budget = "" if budget is None else f", of a budget of {lasting(budget)}"
+        lines.append(f"{sum(item.fits for item in plan)} of {len(plan)} missing runs, {time_needed}{of_budget}")
         return "\n".join(lines)
 
     def tables(self) -> str:
@@ -579,6 +579,8 @@ def _without_frames(error: Exception) -> Exception:
     return error.with_traceback(None)
 
 
-def rounded(seconds: float) -> str:
-    """Whole seconds, and a digit more where they are few."""
-    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
+def lasting(seconds: float) -> str:
+    """A time in words: in minutes from one minute on, and a digit more where seconds are few."""
+    if seconds >= 60:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
