@@ -1,6 +1,7 @@
 """Every method of the registry keeps the contract of the hooks; the first methods against their definitions."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -181,6 +182,82 @@ def test_a_learned_position_off_the_grid_is_refused(cell):
         table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, cell]]))
     inside = 0.4 if cell < 0 else 2.4
     assert table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, -inside if cell < 0 else inside]])).isfinite().all()
+
+
+def test_a_sample_that_is_off_the_grid_names_its_cell():
+    table, cells = Learned(width=4, grid=(3, 3)), torch.zeros(2, 5, 2)
+    cells[1, 3] = torch.tensor([1.0, 7.0])
+    with pytest.raises(IndexError, match=re.escape("got the cell (1, 7); the grid has (3, 3)")):
+        table.embed(torch.zeros(2, 5, 4), cells)
+
+
+@every_method
+@pytest.mark.parametrize("axes", [1, 3])
+def test_places_with_another_number_of_axes_than_the_grid_are_refused(name, axes):
+    encoding, x, places = method(name, (3, 4)), torch.zeros(1, 12, WIDTH), torch.zeros(12, axes)
+    if name == "none":
+        encoding.place(places)  # it asks for no place
+        return
+    with pytest.raises(ValueError, match=rf"positions: got shape \(12, {axes}\)"):
+        encoding.embed(x, places), encoding.place(places)
+
+
+@pytest.mark.parametrize("name", ["rope", "rope-axial", "riemannformer", "spherical", "learned", "lf"])
+def test_a_grid_may_be_one_cell_wide_and_a_head_hold_one_triple(name):
+    encoding, cells = build(name, width=12, heads=3, grid=(1, 5)), grid_positions(1, 5)
+    q = torch.randn(1, 3, 5, 4)
+    assert torch.isfinite(encoding.place(cells).attention(q, q, q, encoding.embed(torch.randn(1, 5, 12), cells))).all()
+
+
+def test_on_the_shortest_grid_the_metric_at_its_end_is_what_was_asked_for():  # RF-6a
+    encoding = build("riemannformer", width=8, heads=1, grid=(2, 2), far=0.25)
+    # The score of two equal vectors at the end of every axis, by that at the origin.
+    q = torch.randn(1, 1, 4, 8)
+    q = q[:, :, :1].expand_as(q)
+    a, b = encoding.place(grid_positions(2, 2)).to_reference(q, q)
+    lengths = (a * b).sum(-1).flatten()
+    assert_close(lengths[3] / lengths[0], torch.tensor(0.25))
+
+
+def test_scales_start_where_they_are_told_whatever_device_is_the_default():
+    """On the meta device, where models are built before they are loaded, no number can be read."""
+    with torch.device("meta"):
+        built = [build("riemannformer", width=8, heads=1, grid=grid) for grid in ((2, 2), (5,))]
+    assert all(encoding.raw_scale.is_meta for encoding in built)
+
+
+def test_scales_and_places_of_many_calls_at_once_are_those_of_one_after_another():
+    """Inside vmap nobody may ask how large a number is."""
+    encoding, cells = build("riemannformer", width=8, heads=1, grid=(6,)), torch.arange(6.0)
+    q, scales = torch.randn(1, 1, 6, 8), torch.randn(3, *encoding.raw_scale.shape)
+
+    def of_scale(scale):
+        return torch.func.functional_call(Scores(encoding), {"encoding.raw_scale": scale}, (q, cells))
+
+    def of_places(places):
+        return Scores(encoding)(q, places)
+
+    assert_close(torch.vmap(of_scale)(scales), torch.stack([of_scale(scale) for scale in scales]))
+    moved = torch.stack([cells, cells + 3, 2 * cells])
+    assert_close(torch.vmap(of_places)(moved), torch.stack([of_places(places) for places in moved]))
+
+
+class Scores(torch.nn.Module):
+    """Scores of equal queries and keys, carried by an encoding."""
+
+    def __init__(self, encoding):
+        super().__init__()
+        self.encoding = encoding
+
+    def forward(self, q, places):
+        a, b = self.encoding.place(places).to_reference(q, q)
+        return a @ b.mT
+
+
+def test_a_gaussian_of_wide_positions_keeps_their_digits():  # RF-19
+    cells = 1e8 + torch.arange(4, dtype=torch.float64)
+    near, far = (build("gauss", width=8, heads=2, grid=(4,)).place(places) for places in (cells - 1e8, cells))
+    assert_close(far.log_gate(torch.zeros(1, 4, 8)), near.log_gate(torch.zeros(1, 4, 8)))
 
 
 def test_parts_of_a_composed_method_embed_at_the_positions_given():

@@ -1067,3 +1067,42 @@ def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
 def test_several_encodings_are_for_the_samples_of_one_and_the_heads_of_another():
     both = Together([ALiBi(1).place(torch.rand(3, 5, 1)), ALiBi(2).place(torch.rand(5, 1))])
     assert both.own == (3, 2)
+
+
+def test_a_matrix_says_whose_own_it_is_and_one_row_is_for_every_query():
+    """Else FlexAttention would refuse heads and samples for which it holds, or read beyond it."""
+    alike, each = Matrix(torch.zeros(4, 5)), Matrix(torch.zeros(2, 3, 4, 5))
+    assert (alike.own, each.own, Matrix(torch.zeros(3, 4, 5)).own) == ((1, 1), (2, 3), (1, 3))
+    assert (alike.counts, Matrix(torch.zeros(2, 5)).counts) == ((4, 5), (2, 5))
+    assert Matrix(torch.zeros(2, 1, 1, 5)).counts is Matrix(torch.zeros(4, 1)).counts is None
+
+
+def test_nothing_together_holds_for_everyone():
+    q = torch.randn(1, 2, 3, 4)
+    nothing = Together([])
+    assert nothing.own == (1, 1)
+    assert torch.equal(nothing.attention(q, q, q), attention(q, q, q))
+
+
+def test_pairs_of_some_features_are_half_split_in_the_whole_head():
+    """As many tokens as turned features: no size may be taken for the other."""
+    rope, cells, q = RoPE(torch.tensor([[1.0], [0.5]])), torch.arange(4.0), torch.randn(1, 1, 4, 8)
+    got = Reordered(rope.place(cells)).to_reference(q, q)[0]
+    a, b = q[..., :4], q[..., 4:]
+    turned = rope.place(cells).to_reference(*(torch.stack([a, b], -1).flatten(-2),) * 2)[0].unflatten(-1, (4, 2))
+    assert_close(got, torch.cat([turned[..., 0], turned[..., 1]], -1))
+
+
+def test_the_form_by_blocks_says_what_is_inside_and_keeps_dtypes(monkeypatch):
+    u, rate = (torch.randn(6, 2),) * 2, torch.tensor([[0.3], [0.7]])
+    bias = -torch.rand(3, 2, 6, 6)
+    placed = FocusedByBlocks(Attenuated(Matrix(bias)), u, rate)
+    assert placed.own == (3, 2)
+    mod, wanted = placed.as_attenuation_mod(), bias + Gaussian(*u, rate).log()
+    for at in ((0, 0, 1, 2), (2, 1, 5, 0)):
+        assert_close(mod(torch.tensor(0.0), *(torch.tensor(i) for i in at)), wanted[at])
+    q = torch.randn(1, 2, 6, 4).bfloat16()
+    assert FocusedByBlocks(Placed(), u, rate).attend(q, q, q).dtype == torch.bfloat16
+    assert FocusedByBlocks.pays(torch.zeros(1024, 2), None)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert not FocusedByBlocks.pays(torch.zeros(1024, 2), None)
