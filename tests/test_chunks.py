@@ -8,12 +8,14 @@ import torch
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from geolib.encodings import build
 from geolib.recurrence import (
     SympowAttention,
     _chunks_cpu,
     _chunks_gpu,
     _products,
     attention_form,
+    by_large_products,
     chunked_form,
     chunks,
     conformal_step,
@@ -23,7 +25,8 @@ from geolib.recurrence import (
     recurrent_form,
     recurrent_step,
 )
-from geolib.recurrence._shared import gate_sums
+from geolib.recurrence._prepared import prepared
+from geolib.recurrence._shared import finite_part, gate_sums, precise
 from geolib.sympow import dimension, norm_functional
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -459,3 +462,101 @@ def test_gpu_reads_no_number_back_and_compiles():
 
     for a, b in zip(torch.autograd.grad(torch.compile(loss, fullgraph=True)(*args), args), plain):
         assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+
+
+# Parts, each by itself ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_chunks_without_gates_have_the_derivatives_of_all_pairs(power):  # CS-chunk
+    args = inputs()[:3]
+    wanted, ours = attention_form(*args, power), chunked_form(*args, power, chunk=5)[0]
+    for a, b in zip(gradients(ours, args), gradients(wanted, args)):
+        assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_a_derivative_of_a_function_is_that_of_its_output():
+    """Under ``torch.func`` nothing says beforehand that a derivative will be asked for."""
+    q, k, v, gates, _ = (t.detach() for t in inputs())
+
+    def loss(v):
+        return chunked_form(q, k, v, 2, gates, chunk=5)[0].output.sin().sum()
+
+    wanted = torch.autograd.grad(loss(v.requires_grad_()), v)[0]
+    assert_close(torch.func.grad(loss)(v.detach()), wanted)
+
+
+def test_states_are_kept_for_a_derivative_alone():
+    q, k, v, _, _ = (t.detach().flatten(0, 1).mT.contiguous() for t in inputs(dim=4)[:3] + inputs()[3:])
+    rows = len(_chunks_cpu._layout(4, 2).weight)
+    given = q, k, v, q.new_ones(4, 5), q.new_zeros(4, v.shape[1], rows), 2, 5
+    assert [_chunks_cpu._through(*given, keep)[3].shape[1] for keep in (False, True)] == [0, 5]
+
+
+@pytest.mark.parametrize("dim", [5, 20, 40])
+def test_tiles_hold_each_monomial_where_the_layout_says(dim):
+    """From 17 features on a tile is of several variables."""
+    x, layout = torch.randn(2, dim, 7, dtype=torch.float64), _chunks_cpu._layout(dim, 2)
+    products = torch.cat([m for _, m in _chunks_cpu._Columns(x, 2).blocks()], 1)
+    pairs = [x[:, i] * x[:, j] * (1 if i == j else 2) for i in range(dim) for j in range(i, dim)]
+    found = (products * layout.weight.to(x)[:, None]).square().sum(1)
+    assert_close(found, torch.stack(pairs).square().sum(0))
+
+
+@pytest.mark.parametrize("numbers", [1, 2**29])
+def test_a_last_state_in_parts_is_the_whole(large_products, monkeypatch, numbers):
+    monkeypatch.setattr(_chunks_gpu, "NUMBERS", numbers)
+    args = [t.detach() for t in inputs(batch=1, heads=1, tokens=7)]
+    state, wanted = chunked_form(*args[:3], 2, *args[3:], chunk=3)[1], recurrent_form(*args[:3], 2, *args[3:])[1]
+    assert_close(state.S, wanted.S)
+
+
+def test_products_add_up_in_the_wide_dtype_and_no_wider():
+    dtypes = (torch.bfloat16, torch.float32, torch.float64)
+    assert [_products._summed(dtype) for dtype in dtypes] == [torch.float32, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_product_has_the_derivative_of_the_factor_that_wants_one(asked):
+    factors = [torch.randn(2, 3, 4), torch.randn(2, 4, 5)]
+    factors[asked].requires_grad_()
+    got, wanted = (torch.autograd.grad(out.sin().sum(), factors[asked])[0]
+                   for out in (_products.product(*factors), factors[0] @ factors[1]))  # fmt: skip
+    assert_close(got, wanted)
+
+
+def test_the_fourth_power_is_wide_where_a_state_holds_few_keys():
+    """By how long a chunk is, and by what gates leave of it."""
+    closed = torch.zeros(1, 1, 1000)
+    closed[..., ::10] = -50.0
+    kept = torch.full((1, 1, 1000), -1e-3)
+    wide, narrow = torch.float64, torch.float32
+    assert [precise(narrow, 1000, 4, chunk) for chunk in (15, 16, 64)] == [wide, narrow, narrow]
+    assert [precise(narrow, 1000, 4, 64, gates) for gates in (closed, kept)] == [wide, narrow]
+    assert [precise(narrow, tokens, 4, 64) for tokens in (64, 65)] == [wide, narrow]
+    assert precise(narrow, 10, 2, 1, closed) == narrow
+    q, k, v, _, _ = (t.detach()[:1, :1] for t in inputs(tokens=1000, dtype=narrow))
+    assert [prepared(None, q, k, v, 4, gates, None, 64).q.dtype for gates in (closed, kept)] == [wide, narrow]
+
+
+def test_what_is_not_finite_is_told_from_there_on_and_nothing_before():
+    v = torch.tensor([[1.0], [2.0], [float("inf")], [3.0]])
+    finite, spoilt = finite_part(v)
+    assert finite.flatten().tolist() == [1, 2, 0, 3]
+    assert spoilt.flatten().tolist() == [0, 0, float("inf"), float("inf")]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_only_who_asks_for_kernels_gets_them_on_a_gpu(monkeypatch, asked):
+    """The meta device stands for a GPU here: neither is a CPU."""
+    args, taken = [t.detach().to("meta") for t in inputs()[:3]], []
+    monkeypatch.setattr(chunks, "KERNELS", asked)
+    for name in ("by_kernels", "by_large_products"):
+        monkeypatch.setattr(chunks, name, lambda *given, name=name: taken.append(name) or by_large_products(*given))
+    chunked_form(*args, 2, chunk=5)
+    assert taken == ["by_kernels" if asked else "by_large_products"]
+
+
+def test_gates_of_the_data_are_for_samples_of_any_number():
+    layer = build("sympow-gates", width=16, heads=2, grid=(5,)).place(torch.arange(5)).layer(0)
+    assert layer.own == (1, 2)

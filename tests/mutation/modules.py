@@ -67,6 +67,7 @@ MODULES = {
             *("test_recurrence", "test_resets", "test_chunks", "test_kernels"),
             *("test_fused", "test_forgetting", "test_power_scores"),
         ),
+        slow=6.0,  # kernels of a GPU, interpreted
     ),
     "rotations": Module(("geolib/rotations.py",), ("test_rotations",)),
     "runner": of_the_lab(
