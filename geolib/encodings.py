@@ -1069,7 +1069,7 @@ def _riemannian(
     scale_law = SCALE_LAWS[law](**(law_options or {}))
     frequencies = axial_frequencies(setting.head_dim, setting.axes, base) / method.turns
     heads = setting.heads if per_head else 1
-    start = far ** (1 / float(scale_law.exponent(torch.tensor(max(max(setting.grid) - 1.0, 1.0), device="cpu"))))
+    start = far ** (1 / float(scale_law.exponent(torch.tensor(max(max(setting.grid) - 1.0, 1.0)))))
     return _own_layers(
         lambda: method(frequencies, heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
     )

@@ -1101,8 +1101,9 @@ def test_the_form_by_blocks_says_what_is_inside_and_keeps_dtypes(monkeypatch):
     mod, wanted = placed.as_attenuation_mod(), bias + Gaussian(*u, rate).log()
     for at in ((0, 0, 1, 2), (2, 1, 5, 0)):
         assert_close(mod(torch.tensor(0.0), *(torch.tensor(i) for i in at)), wanted[at])
-    q = torch.randn(1, 2, 6, 4).bfloat16()
-    assert FocusedByBlocks(Placed(), u, rate).attend(q, q, q).dtype == torch.bfloat16
+    plain, q = FocusedByBlocks(Placed(), u, rate), torch.randn(1, 2, 6, 4)
+    assert plain.own == (1, 2)
+    assert plain.attend(q, q, q.bfloat16()).dtype == torch.bfloat16
     assert FocusedByBlocks.pays(torch.zeros(1024, 2), None)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert not FocusedByBlocks.pays(torch.zeros(1024, 2), None)
