@@ -378,14 +378,18 @@ def test_tables_show_what_is_recorded():
 # Table 5 --------------------------------------------------------------------------------------------------------------
 
 
-def test_multiply_adds_are_those_of_the_formula():  # LR-T5
-    for size, width, layers, hidden in (("tiny", 384, 12, 768), ("base", 768, 12, 3072)):
+def test_multiply_adds_are_those_of_the_formula(monkeypatch):  # LR-T5
+    shallow = {**liere_flops.SIZES["base"], "layers": 2}
+    monkeypatch.setitem(liere_flops.SIZES, "shallow", shallow)
+    for size, width, layers, hidden in (("tiny", 384, 12, 768), ("shallow", 768, 2, 3072)):
         attention = 2 * 65**2 * width
         plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + attention) + 64 * 48 * width + 100 * width
         assert liere_flops.counted(size, "learned")["products"] == plain
         for method, block in (("liere-2", 2), ("liere-8", 8), ("liere-64", 64)):
             found = liere_flops.counted(size, method)
             assert found["products"] + found["turning"] - plain == layers * 2 * 64 * width * block, method
+    deep = {name: size["layers"] for name, size in liere_flops.SIZES.items()}
+    assert (deep["base"], deep["large"]) == (12, 24)
 
 
 def test_the_exponential_of_all_layers_is_counted():  # LR-T5
