@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from geolib.check import check
-from geolib.connection import to_frames
+from geolib.check._register import CHECKERS
+from geolib.connection import Connection, to_frames
 from geolib.lie import exp_skew, log_rotation, upper_entries
 from geolib.rotations import rotate_pairs
 from geolib.sympow import direction_moment, embed
@@ -135,6 +136,144 @@ def test_right_answers_pass(exercise, capsys):
 def test_wrong_answers_fail_with_a_reason(exercise, capsys):
     assert not check(exercise, WRONG[exercise])
     assert "not yet" in capsys.readouterr().out
+
+
+# Answers that are right in most cases: what a checker looks at must leave each of them out.
+NEARLY = {
+    "lie: another logarithm": {"none other": lambda X: X},
+    "lie: axis and angle": {
+        "from the skew part alone": lambda R: from_the_skew_part(R),
+        "a turn by a right angle at most": lambda R: rotation_vector(R).clamp(-math.pi / 2, math.pi / 2),
+    },
+    "lie: Cayley": {"right for one plane": lambda X: X * math.tan(X.norm() / 8**0.5) / (X.norm() / 8**0.5)},
+    "attention: temperature": {"a weight of 0.6": lambda lead, weight: lead / math.log(1.5)},
+    "attention: count": {"scores of 0": lambda weight, score: 1 / weight - 1},
+    "attention: gate": {"relative by the first token alone": lambda q, k, p, c: with_gate(q, k, p.clamp(max=1), c)},
+    "rotations: three mirrors": {"the middle one at 0": lambda a, b, c: a + c},
+    "rotations: complex RoPE": {
+        "whole positions": lambda x, p, theta: rotate_pairs(x, p.trunc()[:, None] * theta),
+        "positions from 0 on": lambda x, p, theta: rotate_pairs(x, p.abs()[:, None] * theta),
+        "frequencies above 0": lambda x, p, theta: rotate_pairs(x, p[:, None] * theta.abs()),
+    },
+    "rotations: smallest base": {"64 features": lambda dim, tokens: (tokens / (2 * math.pi)) ** (64 / 62)},
+    "rotations: which shift": {"a frequency of 1": lambda q, k, theta: RIGHT["rotations: which shift"](q, k, 1.0)},
+    "manifolds: pendulum": {
+        "hours without a sign": lambda latitude: 23.934 / abs(math.sin(math.radians(latitude))),
+        "a day of the sun": lambda latitude: 24 / math.sin(math.radians(latitude)),
+    },
+    "transport: metrics": {"orthogonal frames": lambda P, metric: metric.expand(len(P), -1, -1)},
+    "conformal: start of the slow law": {"base 2": lambda share, tokens, beta: share ** (1 / math.log2(tokens))},
+    "conformal: take a factor apart": {
+        "c = 1": lambda a, c: (a, a),
+        "a scale below 0": lambda a, c: (-a * c, -a / c),
+    },
+    "sympow: with a constant": {
+        "more features than needed": lambda v, p: torch.cat([embed(torch.cat([torch.ones(1), v]), p), torch.zeros(1)]),
+        "the second power": lambda v, p: embed(torch.cat([torch.ones(1), v]), 2),
+    },
+    "sympow: lifted mirror": {"even powers": lambda d, p: (-1) ** math.comb(d + p - 2, d - 1)},
+    "sympow: how many keys": {"a half": lambda d, p, share: 1 / direction_moment(d, p)},
+    "locality: half width": {
+        "in front": lambda sigma: -sigma * math.sqrt(2 * math.log(2)),
+        "a width of 2": lambda sigma: 2 * math.sqrt(2 * math.log(2)),
+    },
+    "locality: half axes": {
+        "the longer first": lambda sigma, E: sigma * torch.linalg.eigvalsh(E).rsqrt(),
+        "a width of 1": lambda sigma, E: torch.linalg.eigvalsh(E).flip(0).rsqrt(),
+        "axes along the rows": lambda sigma, E: sigma * E.diagonal().rsqrt(),
+    },
+    "locality: symmetries of a distance": {
+        "no mixed term": lambda E: 4 * (2 if E[0, 0] == E[1, 1] else 1),
+        "equal axes": lambda E: 4 if E[0, 1] else 8,
+        "4 or 8": lambda E: 8 if E[0, 0] == E[1, 1] else 4,
+    },
+    "locality: window": {
+        "inwards": lambda sigma, error: -sigma * math.sqrt(-2 * math.log(error)),
+        "a tenth": lambda sigma, error: sigma * math.sqrt(-2 * math.log(0.1)),
+    },
+    "locality: sink": {"a half": lambda lse, kept: lse, "lse 0": lambda lse, kept: math.log(1 / kept - 1)},
+    "riemannformer: paired difference": {
+        "by order": lambda a, b: paired(dict(enumerate(a.values())), dict(enumerate(b.values())), min(len(a), len(b))),
+        "by the sorted order": lambda a, b: paired(
+            *(dict(enumerate(x[seed] for seed in sorted(x))) for x in (a, b)), min(len(a), len(b))
+        ),
+        "the number of all seeds": lambda a, b: paired(a, b, len(a)),
+    },
+    "recurrences: slope": {"long memories": lambda memory: 1 / memory + 1 / (2 * memory**2)},
+    "recurrences: scan": {
+        "the state of the second": lambda one, two: (one[0] * two[0], two[1]),
+        "the gates of the second": lambda one, two: (two[0], two[0] * one[1] + two[1]),
+    },
+    "connection: comb": {
+        "the teeth alone": lambda steps: teeth_alone(steps),
+        "orthogonal links": lambda steps: to_frames(steps).mT,
+        "the other comb": lambda steps: the_other_comb(steps),
+    },
+    "liere: blind direction": {
+        "none": lambda X1, X2: torch.zeros(2, dtype=torch.float64),
+        "twice as long": lambda X1, X2: 2 * blind_direction(X1, X2),
+    },
+    "liere: velocity": {
+        "at rest": lambda vy, vx: [[0, 1, 0], [0, 0, 1]],
+        "one clock twice": lambda vy, vx: [[vy + vx, -1, -1]] * 2,
+    },
+    "documents: bits per byte": {
+        "bytes for tokens": lambda nats, tokens, size: nats / math.log(2),
+        "three bytes a token": lambda nats, tokens, size: nats / 3 / math.log(2),
+    },
+    "documents: second half": {"alike": lambda short, whole: whole},
+    "documents: gate for a distance": {
+        "too open": lambda t: (1 - 1 / (t + 1)) ** 0.25,
+        "long distances": lambda t: math.exp(-1 / (2 * t)),
+        "closed": lambda t: 0.0,
+        "never": lambda t: 1.0,
+    },
+}
+
+
+def from_the_skew_part(R):
+    """The axis as long as the angle, where that is below a right angle."""
+    x12, x13, x23 = upper_entries((R - R.mT) / 2)
+    a = torch.stack([-x23, x13, -x12])
+    return a * a.norm().asin() / a.norm()
+
+
+def teeth_alone(steps):
+    """A change of gauge that makes each row trivial, and leaves the first column as it is."""
+    right = torch.linalg.inv(to_frames(steps))
+    return torch.linalg.inv(right[:, :1]) @ right
+
+
+def the_other_comb(steps):
+    """The one with its back along axis 1."""
+    flipped = Connection((steps.steps[1].transpose(0, 1), steps.steps[0].transpose(0, 1)))
+    return torch.linalg.inv(to_frames(flipped)).transpose(0, 1)
+
+
+@pytest.mark.parametrize(("exercise", "where"), [(name, where) for name, those in NEARLY.items() for where in those])
+def test_an_answer_that_is_right_in_some_cases_fails(exercise, where, capsys):
+    assert not check(exercise, NEARLY[exercise][where])
+    said = capsys.readouterr().out
+    assert "not yet" in said
+    assert "raised" not in said
+
+
+def test_every_exercise_is_held_by_right_wrong_and_nearly_right_answers():
+    assert RIGHT.keys() == WRONG.keys() == NEARLY.keys() == CHECKERS.keys()
+
+
+def over(answer, change):
+    """An answer with all its numbers changed."""
+    if isinstance(answer, torch.Tensor):
+        return change(answer)
+    return type(answer)(over(x, change) for x in answer) if isinstance(answer, (tuple, list)) else change(float(answer))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 0.0])
+@pytest.mark.parametrize("exercise", RIGHT)
+def test_what_is_no_number_is_no_answer(exercise, number):
+    """NaN is not greater than any tolerance."""
+    assert not check(exercise, lambda *given: over(RIGHT[exercise](*given), lambda x: x * number))
 
 
 def test_an_answer_that_raises_is_reported(capsys):

@@ -23,6 +23,11 @@ def checker(exercise: str) -> Callable[[Checker], Checker]:
     return register
 
 
+def far(got: float, wanted: float, most: float = 1e-6) -> bool:
+    """Whether a number is farther from what it should be than this; NaN is far from every number."""
+    return not abs(got - wanted) <= most
+
+
 def differs(got: Any, expected: Tensor, case: str) -> str | None:
     """What is wrong with a tensor of numbers, by more than 1e-5, or None."""
     got = torch.as_tensor(got, dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from geolib.attention import attention_weights
-from geolib.check._register import checker, differs
+from geolib.check._register import checker, differs, far
 
 
 @checker("attention: temperature")
@@ -19,7 +19,7 @@ def _temperature(answer: Callable[[float, float], float]) -> str | None:
     for lead, weight in ((1.0, 0.6), (3.0, 0.95), (0.2, 0.999)):
         keys = torch.tensor([[lead], [0.0]], dtype=torch.float64)
         found = float(attention_weights(query, keys, scale=1 / float(answer(lead, weight)))[0, 0])
-        if abs(found - weight) > 1e-6:
+        if far(found, weight):
             return f"with a lead of {lead} your temperature gives the weight {found:.4f}, not {weight}"
     return None
 
@@ -30,7 +30,7 @@ def _count(answer: Callable[[float, float], float]) -> str | None:
     for place, score in ((0, 0.0), (5, 0.0), (9, 2.0), (30, -1.0)):
         weight = math.exp(score) / (math.exp(score) + sum(1 for _ in range(place)))
         found = float(answer(weight, score))
-        if abs(found - place) > 1e-6:
+        if far(found, place):
             return f"at place {place} with c = {score:g} you say {found:.3f}"
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from geolib.check._register import checker
+from geolib.check._register import checker, far
 
 
 @checker("conformal: start of the slow law")
@@ -13,7 +13,7 @@ def _slow_start(answer: Callable[[float, int, float], float]) -> str | None:
     """answer(share, tokens, beta): the scale whose metric at the last position is the share."""
     for share, tokens, beta in [(0.9, 64, 2.0), (0.5, 65536, 2.0), (0.9, 1000, math.e)]:
         metric = float(answer(share, tokens, beta)) ** math.log(tokens, beta)
-        if abs(metric - share) > 1e-6:
+        if far(metric, share):
             return f"share {share}, {tokens} tokens, beta {beta:.3g}: at your scale the last metric is {metric:.5g}"
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from geolib.check._register import checker
+from geolib.check._register import checker, far
 from geolib.recurrence import signal_to_noise
 
 
@@ -17,7 +17,7 @@ def _bits(answer: Callable[[float, int, int], float]) -> str | None:
     for kinds, length, tokens in ((256, 1, 50), (256**3, 3, 20), (1000, 2, 7)):
         whole = tokens * math.log2(kinds) / (tokens * length)  # every token is one of `kinds` and `length` bytes long
         found = float(answer(math.log(kinds), tokens, tokens * length))
-        if abs(found - whole) > 1e-9:
+        if far(found, whole, 1e-9):
             return f"{tokens} tokens of {length} bytes, one of {kinds} each: that is {whole:.4g}, you have {found:.4g}"
     return None
 
@@ -29,7 +29,7 @@ def _half(answer: Callable[[float, float], float]) -> str | None:
     for _ in range(3):
         losses = draw.uniform(1, 3, 32)
         found, right = float(answer(losses[:16].mean(), losses.mean())), losses[16:].mean()
-        if abs(found - right) > 1e-9:
+        if far(found, right, 1e-9):
             return f"means {losses[:16].mean():.4f} and {losses.mean():.4f} give {right:.4f}, you have {found:.4f}"
     return None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from geolib.check._register import checker, differs
+from geolib.check._register import checker, differs, far
 from geolib.locality import attenuation
 
 
@@ -16,9 +16,12 @@ from geolib.locality import attenuation
 def _half_width(answer: Callable[[float], float]) -> str | None:
     """answer(sigma): the distance at which the Gaussian is one half."""
     for sigma in (0.5, 2.0, 7.0):
-        places = torch.tensor([[0.0], [float(answer(sigma))]], dtype=torch.float64)
+        distance = float(answer(sigma))
+        places = torch.tensor([[0.0], [distance]], dtype=torch.float64)
         found = float(attenuation(places, torch.tensor([sigma], dtype=torch.float64))[0, 1])
-        if abs(found - 0.5) > 1e-6:
+        if distance < 0:
+            return f"sigma = {sigma}: a distance is not negative, yours is {distance:.5g}"
+        if far(found, 0.5):
             return f"sigma = {sigma}: at your distance the Gaussian is {found:.5g}"
     return None
 
@@ -58,7 +61,10 @@ def _symmetries(answer: Callable[[Tensor], int]) -> str | None:
 def _window(answer: Callable[[float, float], float]) -> str | None:
     """answer(sigma, error): the radius beyond which keys may be dropped, for values of length at most 1."""
     for sigma, error in ((1.0, 0.1), (3.0, 0.001)):
-        found = math.exp(-(float(answer(sigma, error)) ** 2) / (2 * sigma**2))
+        radius = float(answer(sigma, error))
+        found = math.exp(-(radius**2) / (2 * sigma**2))
+        if radius < 0:
+            return f"sigma = {sigma}, error {error}: a radius is not negative, yours is {radius:.5g}"
         if not math.isclose(found, error, rel_tol=1e-6):
             return f"sigma = {sigma}, error {error}: keys just beyond your radius still have the factor {found:.5g}"
     return None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from geolib.check._register import checker
+from geolib.check._register import checker, far
 from geolib.manifolds import sphere_spherical, transport_matrix
 
 
@@ -28,6 +28,6 @@ def _pendulum(answer: Callable[[float], float]) -> str | None:
         east = float(arrow[1]) * math.sin(colatitude)
         expected = 0.01 * 23.934 * math.tau / -math.atan2(east, float(arrow[0]))  # south to east is counter-clockwise
         hours = float(answer(latitude))
-        if abs(hours - expected) > 1e-3 * abs(expected):
+        if far(hours, expected, 1e-3 * abs(expected)):
             return f"at latitude {latitude} a full turn takes {expected:.2f} hours, you say {hours:.2f}"
     return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from geolib.check._register import checker, differs
+from geolib.check._register import checker, differs, far
 from geolib.recurrence import alibi_log_gates, log_decay
 
 Half = tuple[Tensor, Tensor]
@@ -19,7 +19,7 @@ def _slope(answer: Callable[[float], float]) -> str | None:
     for memory in (2.0, 10.0, 100.0):
         slope = torch.tensor([float(answer(memory))], dtype=torch.float64)
         kept = float(log_decay(alibi_log_gates(slope, int(20 * memory)))[0, 0, -1].exp().sum())
-        if abs(kept / memory - 1) > 1e-4:
+        if far(kept / memory, 1, 1e-4):
             return f"for {memory:g} tokens your slope {float(slope):.5g} leaves {kept:.4g} tokens"
     return None
 

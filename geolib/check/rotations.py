@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from geolib.check._register import checker, differs
+from geolib.check._register import checker, differs, far
 
 
 @checker("rotations: three mirrors")
@@ -52,7 +52,7 @@ def _smallest_base(answer: Callable[[int, int], float]) -> str | None:
         base = float(answer(dim, tokens))
         slowest = min(base ** (-2 * i / dim) for i in range(dim // 2))
         turns = slowest * tokens / (2 * math.pi)
-        if abs(turns - 1) > 1e-6:
+        if far(turns, 1):
             return f"dim {dim} and {tokens} tokens: at base {base:.6g} the slowest pair makes {turns:.4g} turns"
     return None
 
@@ -74,6 +74,6 @@ def _which_shift(answer: Callable[[Tensor, Tensor, Tensor], float]) -> str | Non
         x, y = float(k[0]), float(k[1])
         got = float(q[0]) * (math.cos(shift) * x - math.sin(shift) * y)
         got += float(q[1]) * (math.sin(shift) * x + math.cos(shift) * y)
-        if best - got > 1e-5:
+        if far(got, best, 1e-5):
             return f"at your shift the score is {got:.5f}, but {best:.5f} can be reached"
     return None

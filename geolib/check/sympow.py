@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geolib.check._register import checker, differs
+from geolib.check._register import checker, differs, far
 
 
 @checker("sympow: with a constant")
@@ -47,6 +47,6 @@ def _how_many_keys(answer: Callable[[int, int, float], float]) -> str | None:
             moment *= (2 * i + 1) / (d + 2 * i)
         got = float(answer(d, p, share))
         left = 1 / (1 + got * moment)
-        if abs(left - share) > 1e-6:
+        if far(left, share):
             return f"d = {d}, p = {p}: {got:.6g} random keys leave it {left:.4g} of the weight, not {share}"
     return None
