@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from explorable_kit import restored
+from torch.testing import assert_close
 
+from geolib.encodings import build
 from geolib.explorables import live
 from geolib.lab import export, train
+from geolib.lab.analysis import shuffle_patches, shuffled_accuracy
 from geolib.lab.experiments.papers.live import LIVE
 
 ROWS = ("none", "learned", "riemannformer+lf")
@@ -61,3 +64,27 @@ def test_a_model_comes_back_from_its_files_rounded_and_nothing_else(small, tmp_p
     back = restored(about, (tmp_path / "learned.bin").read_bytes())
     for (name, mine), theirs in zip(run.model.state_dict().items(), back.state_dict().values(), strict=True):
         assert torch.equal(mine.half().float(), theirs), name
+
+
+def test_what_is_held_out_is_what_the_record_was_tested_on(small):
+    run = train(small.config("cpu", "none", "digits-varied", 0), quiet=True)
+    told = export.held_out(run)
+    assert told["labels"] == "".join(map(str, run.test_labels.tolist()))
+    assert [ord(letter) - 97 for letter in told["images"]] == run.test_images.flatten().tolist()
+    orders = torch.tensor([ord(letter) - 48 for letter in told["orders"]]).view(len(run.test_labels), -1)
+    shuffled = run.test_images.flatten(1).gather(1, orders).view_as(run.test_images)
+    scores = run.scores(shuffled).argmax(-1)
+    assert float((scores == run.test_labels).float().mean()) == pytest.approx(
+        shuffled_accuracy(run, run.test_images, run.test_labels)
+    )
+    assert torch.equal(shuffled, shuffle_patches(run.test_images, 1, torch.Generator().manual_seed(0)))
+
+
+def test_a_page_is_told_the_mean_first_and_each_layers_own_generators(small):
+    run = train(small.config("cpu", "none", "digits-varied", 0), quiet=True)
+    pixels = run.images.float()
+    assert export.moments_of(run) == pytest.approx((float(pixels.mean()), float(pixels.std(correction=0))), rel=1e-3)
+    turning = build("liere", width=16, heads=2, grid=(3, 3), layers=3, block=4)
+    for layer in range(3):
+        told = torch.tensor(export._placing(turning, layer)["blocks"])
+        assert_close(told, (turning.generators[layer] / turning.unit[:, None]).detach())
