@@ -59,3 +59,16 @@ def test_the_book_needs_no_package_of_its_tests(needed):
     names = {each.split("==")[0] for each in needed()}
     assert {"torch", "matplotlib", "jupyter-book"} <= names
     assert not {"pytest", "playwright", "torchvision", "mypy", "ruff"} & names
+
+
+@pytest.mark.parametrize("name", ["EVIDENCE", "PHONE"])
+def test_what_changes_outputs_changes_their_stamp(monkeypatch, tmp_path, name):
+    monkeypatch.syspath_prepend(REPOSITORY / "book")
+    build = importlib.import_module("build")
+    monkeypatch.setattr(build, "needed_packages", lambda: [])
+    monkeypatch.setattr(build, name, tmp_path / "changed.py")
+    stamps = []
+    for text in ("one", "two"):
+        (tmp_path / "changed.py").write_text(text)
+        stamps.append(build.library_stamp())
+    assert stamps[0] != stamps[1]

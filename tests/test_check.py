@@ -202,6 +202,7 @@ NEARLY = {
     "recurrences: slope": {"long memories": lambda memory: 1 / memory + 1 / (2 * memory**2)},
     "recurrences: scan": {
         "the state of the second": lambda one, two: (one[0] * two[0], two[1]),
+        "no state": lambda one, two: (one[0] * two[0],),
         "the gates of the second": lambda one, two: (two[0], two[0] * one[1] + two[1]),
     },
     "connection: comb": {

@@ -66,3 +66,13 @@ def test_it_leaves_no_name_beside_a_chapters_own(monkeypatch):
     names = {}
     exec(build.apart(build.EVIDENCE), names)
     assert set(names) == {"__builtins__"}
+
+
+def test_arrays_that_agree_in_places_alone_are_told_no_difference():
+    evidence.GAPS.clear()
+    agree = evidence.watched(np.isclose)
+    agree([1.0, 2.0], [1.0, 3.0])
+    assert evidence.GAPS == []
+    agree([1.0, 2.0], [1.0, 2.0 + 1e-9])
+    (gap,) = evidence.GAPS
+    assert gap == pytest.approx(1e-9, rel=1e-3)

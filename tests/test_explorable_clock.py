@@ -116,6 +116,14 @@ def test_the_traits_travel_to_the_page():
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
+def test_a_clock_is_no_shorter_than_what_stands_on_it():
+    for name in ("query", "key", "shift"):
+        clock = RopeClock(**{"query": 1.0, "key": 1.0, "shift": 1.0} | {name: 60.0})
+        with pytest.raises(ValueError, match="query, key and shift reach up to 60"):
+            clock.length = 50.0
+        clock.length = 60.0
+
+
 @pytest.fixture
 def page(browser):
     """A page with two clocks; what goes wrong in it fails the test."""

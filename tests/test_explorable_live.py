@@ -15,12 +15,13 @@ from hand_drawn import DRAWN, dots
 from torch.testing import assert_close
 
 from geolib.encodings import ALiBi, LieRE, LocalityFocusing, RiemannFormer, RoPE, Sinusoidal
-from geolib.explorables import LiveModel
+from geolib.explorables import LiveModel, live
 from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
-from geolib.lab import Config, read_all, train
+from geolib.lab import Config, load, read_all, train
 from geolib.lab.analysis import moved_accuracy
 from geolib.lab.experiments.papers.live import HELD_OUT, LIVE
 from geolib.lab.export import calm_part, exported, moments_of
+from geolib.lab.models import ViT
 from geolib.lab.reading import inputs_noted
 from geolib.lie import commutator, skew_matrix
 
@@ -401,3 +402,12 @@ def test_a_page_asks_for_a_model_when_it_is_chosen_and_from_its_own_site(browser
     assert models() == {"alibi", "rope-mixed"}
     assert all(url.startswith(("file:", "blob:")) for url in asked)
     page.close()
+
+
+def test_a_model_of_ones_own_is_shown_digits_as_it_was_trained_on_them():
+    """Standardised by the moments of the training images, where nothing else is known."""
+    data = load("digits")
+    net = ViT(Config("digits", "rope-axial", width=16, heads=2, layers=1, patch=1), (1, 8, 8), 10)
+    pixels = data.x_train.float()
+    assert live._own(net)["about"]["moments"] == pytest.approx([float(pixels.mean()), float(pixels.std())], rel=1e-3)
+    assert abs(float(pixels.mean()) / float(data.x_test.float().mean()) - 1) > 2e-3  # else nothing is tested

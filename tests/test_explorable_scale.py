@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
 import pytest
 import torch
@@ -100,6 +101,16 @@ def test_the_sentence_for_screen_readers_names_the_state(call):
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
+
+
+def test_those_who_hear_the_picture_are_told_the_weights_without_the_scale_first(call):
+    """A scale below 1 evens out weights: they cover more tokens with it."""
+    state = {"scale": 0.6, "query": 15, "shift": 0, "sides": "both"}
+    (said,), ((one),) = call("describe", [[state]]), call("row", [[state]])
+    covers = [math.exp(-sum(w * math.log(w) for w in one[part])) for part in ("before", "after")]
+    without, with_it = re.search(r"cover ([\d.]+) tokens without the scale and ([\d.]+) with it", said).groups()
+    assert float(without) < float(with_it)
+    assert [float(without), float(with_it)] == pytest.approx(covers, abs=0.06)
 
 
 @pytest.fixture

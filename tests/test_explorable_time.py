@@ -77,6 +77,16 @@ def test_a_size_that_was_not_recorded_is_refused_by_name():
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
+def test_those_who_hear_the_picture_are_told_the_bound(call):
+    row = {"batch": 8, "width": 192, "tokens": 64, "precision": "float32", "cpu_seconds": 0.5}
+    row["shares"] = {"attention": 0.75, "optimiser": 0.25}
+    state = {key: row[key] for key in ("batch", "width", "tokens", "precision")}
+    state |= {"rows": [row], "part": "attention", "gain": 3}
+    (said,) = call("describe", [[state]])
+    assert "most of it attention, 75\u00a0%" in said
+    assert "attention take 75\u00a0%; 3 times as fast, the step is 2 times as fast, and never more than 4 times" in said
+
+
 @pytest.fixture
 def place(browser):
     """A page with one explorable; what goes wrong in it fails the test."""

@@ -114,3 +114,15 @@ def test_a_named_tuples_fields_are_not_documented_twice():
 
     assert house.skip_aliases(None, "class", "x", Point.x, False, None) is True
     assert house.skip_aliases(None, "class", "_replace", Point._replace, False, None) is None
+
+
+def test_links_to_sections_lead_inside_the_one_file(tmp_path):
+    (tmp_path / "chapters").mkdir()
+    links = "".join(f'<a href="{where}">there</a>' for where in ("b.html#here", "b.html", "#top", "c.html#x"))
+    body = f'<h1 id="top">A</h1>{links}'
+    (tmp_path / "chapters" / "a.html").write_text(f'<article class="bd-article">{body}</article>', "utf-8")
+    made = pdf.article(tmp_path, "chapters/a", {"chapters/a", "chapters/b"})
+    ids = {node["id"] for node in made.select("[id]")}
+    found = [link["href"] for link in made.select("a")]
+    assert found == ["#chapters-b--here", "#chapters-b", "#chapters-a--top", "c.html#x"]
+    assert found[2].removeprefix("#") in ids

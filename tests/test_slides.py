@@ -107,3 +107,12 @@ def test_a_deck_has_every_statement_of_its_chapter(name):
     assert titles[1]
     assert titles[0] >= titles[1]
     assert len(titles[0] - titles[1]) <= 2, "those of asides that fold"
+
+
+@pytest.mark.parametrize("kind", ["theorem", "proposition", "lemma", "corollary", "definition"])
+def test_each_kind_of_statement_has_a_slide(slides, tmp_path, kind):
+    (tmp_path / "chapters").mkdir()
+    page = PAGE.replace('class="proof proposition admonition"', f'class="proof {kind} admonition"')
+    (tmp_path / "chapters" / "02_two.html").write_text(page, "utf-8")
+    (tmp_path / "chapters" / "one.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", "utf-8")
+    assert 'class="slide statement"' in slides.deck(tmp_path, "chapters/02_two", "")

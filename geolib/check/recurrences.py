@@ -39,6 +39,8 @@ def _scan(answer: Callable[[Half, Half], Half]) -> str | None:
 
     for cut in (3, 6):
         found = answer(read(range(cut)), read(range(cut, 7)))
+        if len(found) != 2:
+            return f"the answer has {len(found)} parts, it should be the product of gates and the state"
         for mine, right, what in zip(found, read(range(7)), ("the product of gates", "the state")):
             if wrong := differs(mine, right, f"{what} of seven tokens cut after {cut}"):
                 return wrong
