@@ -98,6 +98,7 @@ def test_the_first_test_that_fails_is_told(tmp_path):
     assert plant.first_failure(tmp_path, ["tests"]) == "tests/test_made.py::test_two"
     assert plant.first_failure(tmp_path, ["tests/test_made.py"], "three") == "tests/test_made.py::test_three"
     assert plant.first_failure(tmp_path, ["tests/test_made.py"], "one") is None
+    assert plant.first_failure(tmp_path, ["tests/test_made.py"], "four") is None  # no test is none that fails
 
 
 # The script itself, on cells made up for it ---------------------------------------------------------------------------

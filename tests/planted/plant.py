@@ -296,7 +296,8 @@ def _tests(pipe: Any, copy: Path, tests: list[str], only: str) -> None:
     quiet = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not site", "-k", only]
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         code = pytest.main([*quiet, *tests], plugins=[found])
-    pipe.send(found.name if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else found.name or str(code))
+    told = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)  # none sees nothing
+    pipe.send(found.name if code in told else found.name or str(code))
 
 
 def noticed(copy: Path, plant: dict[str, Any], before: str | None = None) -> str | None:
