@@ -44,6 +44,12 @@ def test_a_machine_is_named_as_records_name_it(monkeypatch):
         assert alone.devices == 1
 
 
+def test_a_machine_estimates_by_its_own_records_and_speed(monkeypatch):
+    monkeypatch.setattr(runner, "estimate", lambda *given: given)
+    mine = Machine("mine", CPU, False)
+    assert mine.estimate("a run", ["records"], "a kind") == ("a run", ["records"], "mine", CPU, "a kind")
+
+
 @pytest.mark.parametrize(
     ("of_run", "asked", "on_gpu", "here"),
     [
