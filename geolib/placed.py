@@ -232,9 +232,9 @@ class Pairwise:
     own: tuple[int, int]
     """For how many samples and heads numbers differ."""
 
-    def __init__(self, query: Tensor, key: Tensor, heads: int, learned: bool):
-        self.query, self.key, self.counts = query, key, (query.shape[-2], key.shape[-2])
-        self.own = max(len(x) if x.dim() == 3 else 1 for x in (query, key)), heads
+    def __init__(self, query: Tensor, key: Tensor, rate: Tensor, learned: bool):
+        self.query, self.key, self.rate, self.counts = query, key, rate, (query.shape[-2], key.shape[-2])
+        self.own = max(len(x) if x.dim() == 3 else 1 for x in (query, key)), len(rate)
         self._log: Tensor | None = None
         self._factor: Tensor | None = None
         if learned and torch.is_grad_enabled():
@@ -244,8 +244,8 @@ class Pairwise:
         """The matrix, (heads, queries, keys) or (batch, heads, queries, keys)."""
         raise NotImplementedError
 
-    def of_pair(self, apart: Iterable[Tensor], head: Tensor, i: Tensor) -> Tensor:
-        """One number of it, from how far query i stands from a key along each axis."""
+    def of_pair(self, rate: Tensor, apart: Iterable[Tensor]) -> Tensor:
+        """One number of it, from the rate of its head and query and how far they stand apart along each axis."""
         raise NotImplementedError
 
     @property
@@ -268,9 +268,11 @@ class Pairwise:
     def as_mod(self) -> ScoreMod:
         """What adds the pair's number to its score, as FlexAttention takes it."""
         axes = by_axis(self.query, self.key)
+        # A rate for each query, also where a head has one: derivatives by an entry at a constant place do not compile.
+        rates = self.rate.expand(-1, self.query.shape[-2]).contiguous()
 
         def modify(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return score + self.of_pair(differences(axes, batch, i, j), head, i)
+            return score + self.of_pair(rates[head, i], differences(axes, batch, i, j))
 
         return modify
 
@@ -286,18 +288,17 @@ class Steps(Pairwise):
     """
 
     def __init__(self, slopes: Tensor, query: Tensor, key: Tensor):
-        self.slopes = slopes
-        super().__init__(query, key, len(slopes), learned=False)
+        super().__init__(query, key, slopes[:, None], learned=False)
 
     def computed(self) -> Tensor:
         """The matrix."""
         p, n = for_heads(self.query), for_heads(self.key)
         distance = (p.unsqueeze(-2) - n.unsqueeze(-3)).abs().sum(-1)
-        return -self.slopes[:, None, None] * distance
+        return -self.rate[..., None] * distance
 
-    def of_pair(self, apart: Iterable[Tensor], head: Tensor, i: Tensor) -> Tensor:
+    def of_pair(self, rate: Tensor, apart: Iterable[Tensor]) -> Tensor:
         """One number of it."""
-        return -self.slopes[head] * sum(d.abs() for d in apart)
+        return -rate * sum(d.abs() for d in apart)
 
 
 class Gaussian(Pairwise):
@@ -312,8 +313,7 @@ class Gaussian(Pairwise):
     """
 
     def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
-        self.rate = rate
-        super().__init__(query, key, len(rate), learned=rate.requires_grad or query.requires_grad)
+        super().__init__(query, key, rate, learned=rate.requires_grad or query.requires_grad)
 
     def computed(self) -> Tensor:
         """The matrix."""
@@ -321,9 +321,8 @@ class Gaussian(Pairwise):
         distances = (query.unsqueeze(-2) - key.unsqueeze(-3)).square().sum(-1)
         return -distances * self.rate.unsqueeze(-1)
 
-    def of_pair(self, apart: Iterable[Tensor], head: Tensor, i: Tensor) -> Tensor:
+    def of_pair(self, rate: Tensor, apart: Iterable[Tensor]) -> Tensor:
         """One number of it."""
-        rate = self.rate[head, i * 0 if self.rate.shape[1] == 1 else i]
         return -rate * sum(d.square() for d in apart)
 
 
