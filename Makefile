@@ -2,7 +2,8 @@
 # make pdf     print the built book into one file, linked from the landing page (needs a Chromium)
 # make slides  make the decks of slides anew from the built site (make book makes them too)
 # make serve   show the built site on localhost
-# make test    every check: lint, types, unit tests, the book with warnings as errors, the site in a browser
+# make test    every check: lint, types, unit tests, explorables in a browser, the book with warnings as errors, the site in
+#              a browser; make units, make explorables and so on make one of them
 # make mutants [MODULES="rotations lie"] [MINUTES=60]   change the library in small places and see that a test fails;
 #              outside make test; goes on where it stopped
 # make chapter NAME=15_topic [TITLE="A title"]     lay out a new chapter, its module, tests and pages
@@ -44,7 +45,7 @@ PAIR := _build/pair
 TAG ?=
 TESTS ?= tests/test_rotations.py tests/test_release.py
 
-.PHONY: book pdf slides serve test lint types units site mutants setup-cells chapter stills pair release-check workflows clean
+.PHONY: book pdf slides serve test lint types units explorables site mutants setup-cells chapter stills pair release-check workflows clean
 
 book: $(BOOK_READY)
 	@$(BIN)/python book/build.py
@@ -60,7 +61,7 @@ serve:
 	@echo "The book is at http://localhost:$(PORT)/ (stop with Ctrl-C)."
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
-test: lint types units book site
+test: lint types units explorables book site
 
 lint: $(TEST_READY)
 	$(BIN)/ruff check .
@@ -71,8 +72,11 @@ types: $(TEST_READY)
 
 units: $(TEST_READY)
 	@rm -rf _build/refusals
-	GEOLIB_REFUSALS=_build/refusals $(BIN)/python -m pytest -m "not site" $(A_FILE_TOGETHER)
+	GEOLIB_REFUSALS=_build/refusals $(BIN)/python -m pytest -m "not site and not browser" $(A_FILE_TOGETHER)
 	$(BIN)/python tests/refusals.py _build/refusals
+
+explorables: $(TEST_READY)
+	$(BIN)/python -m pytest -m "browser and not site" $(A_FILE_TOGETHER)
 
 site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)

@@ -15,6 +15,10 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# PyTorch keeps what it learned of shapes while it traces. Where these have symbols nothing is found again, and keeping
+# it took two fifths of the time.
+os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
+
 import pytest
 import refusals
 import torch
@@ -37,12 +41,16 @@ def stays_with(nodeid):
     return page[1] if page else nodeid.partition("::")[0]
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
     """One after another: a page's tests on the site, those in the dark last, and otherwise a file's tests.
 
-    So each page is opened once at each width, and turned dark once.
+    So each page is opened once at each width, and turned dark once. Who asks for the browser is marked so.
     """
     first = {}
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker("browser")
     for place, item in enumerate(items):
         first.setdefault(stays_with(item.nodeid), place)
     items.sort(key=lambda item: (first[stays_with(item.nodeid)], "[dark-" in item.nodeid))
