@@ -427,8 +427,9 @@ def tap_its_far_side(page, slider):
 
 
 GALLERY = "book/gallery.html"  # it has all of them: what holds there of keys and fingers holds where they came from
-MOVES = [(name, press_on_its_far_side) for name in lively()]
-MOVES += [(GALLERY, press_an_arrow), (GALLERY, tap_its_far_side)]
+MOVES = [(GALLERY, press_an_arrow)]  # before the others, which leave some sliders where a step shows nothing
+MOVES += [(name, press_on_its_far_side) for name in lively()]
+MOVES += [(GALLERY, tap_its_far_side)]
 
 
 @pytest.mark.parametrize(("name", "move"), MOVES, ids=lambda x: getattr(x, "__name__", x))
