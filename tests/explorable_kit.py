@@ -237,9 +237,10 @@ ONE_OF_EACH_KIND = """(options, where) => {
     const kind = [node.tagName, node.getAttribute("class"), color, fontSize, fontWeight, ground(node)].join();
     if (!kinds.has(kind)) kinds.set(kind, node);
   }
-  const hidden = document.body.appendChild(document.createElement("style"));
-  hidden.textContent = "mjx-container { display: none !important }";
-  return axe.run({ include: [...kinds.values()] }, options).finally(() => hidden.remove());
+  const formulas = [...document.querySelectorAll("mjx-container")].map((each) => [each, [...each.childNodes]]);
+  for (const [each] of formulas) each.replaceChildren();
+  return axe.run({ include: [...kinds.values()] }, options)
+    .finally(() => formulas.forEach(([each, glyphs]) => each.append(...glyphs)));
 }"""
 
 
@@ -253,7 +254,7 @@ def axe(page, script, options, selector):
         # A formula's glyphs, which nobody hears or reaches, are half of what it would look for beside each target.
         style = "* { content-visibility: visible !important } mjx-math:not(:has(a)) * { visibility: hidden !important }"
         page.add_style_tag(content=style)
-    options = options | {"resultTypes": ["violations"]}
+    options = options | {"resultTypes": ["violations"], "selectors": False}
     found = page.evaluate(f"([options, where]) => ({script})(options, where)", [options, selector])
     return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found["violations"]]
 
