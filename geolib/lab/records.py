@@ -5,18 +5,21 @@ From the top: what a record holds, where records lie and how they are written an
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import platform
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 import geolib
 from geolib.lab.config import Config, Options
@@ -61,6 +64,9 @@ class Record:
         (runs at a time). Empty in records older than it, as is the next one.
     learned : dict
         What was read from the trained model.
+    answers : str
+        Which test images the trained model classified rightly, a bit each (``bits_of``); empty for documents, and in
+        older records.
     """
 
     config: Config
@@ -78,6 +84,7 @@ class Record:
     started: str
     engine: Mapping[str, Any] = field(default_factory=dict)
     learned: Mapping[str, Any] = field(default_factory=dict)
+    answers: str = ""
 
     @property
     def name(self) -> str:
@@ -128,8 +135,8 @@ class Record:
         for key, kinds in _TYPES.items():
             _require(key in values, f"{key} is missing")
             _require(isinstance(values[key], kinds), f"{key} is {values[key]!r}")
-        for key in _OPTIONAL:
-            _require(isinstance(values.get(key, {}), dict), f"{key} is {values.get(key)!r}")
+        for key, kind in _OPTIONAL.items():
+            _require(isinstance(values.get(key, kind()), kind), f"{key} is {values.get(key)!r}")
         try:
             config = Config.from_dict(values["config"])
         except (ValueError, TypeError) as error:
@@ -155,7 +162,25 @@ _TYPES: dict[str, Any] = {
     "data": dict,
     "started": str,
 }
-_OPTIONAL = ("engine", "learned")
+_OPTIONAL: dict[str, type] = {"engine": dict, "learned": dict, "answers": str}
+
+
+def packed_bits(right: Sequence[bool] | Tensor | np.ndarray) -> str:
+    """Pack booleans, eight to a byte, the first in the highest bit, as base64.
+
+    >>> packed_bits([True, False, False, True])
+    'kA=='
+    """
+    return base64.b64encode(np.packbits(np.asarray(right, dtype=bool)).tobytes()).decode()
+
+
+def bits_of(text: str, count: int) -> np.ndarray:
+    """Unpack the first ``count`` booleans of what ``packed_bits`` made, (count,) bool.
+
+    >>> bits_of("kA==", 4).tolist()
+    [True, False, False, True]
+    """
+    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count).astype(bool)
 
 
 def _require(holds: bool, problem: str) -> None:
@@ -361,6 +386,7 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
         commit=commit(),
         data=data,
         started=run.started,
+        answers="" if run.right is None else packed_bits(run.right.cpu().numpy()),
         engine={"step": step.form, "why": why, "processes": 1, "devices": [str(run.device)], "jobs": jobs},
     )
 

@@ -135,6 +135,7 @@ class Run:
         self.stream = Stream(device)  # of the augmentation
         self.ahead = batches_ahead(config.batch, device)
         self.metrics: list[dict[str, float]] = []
+        self.right: Tensor | None = None  # of each test image, whether the last evaluation saw it classified rightly
         self.notes: list[str] = []  # what was done another way for lack of memory
         self.tested_at_a_time: int | None = None  # where fewer fit than usual
         self.evaluation_seconds, self.prepared_seconds, self.peak_bytes = 0.0, 0.0, 0  # prepared: in earlier starts
@@ -223,13 +224,13 @@ class Run:
 
     def tested(self, size: int) -> dict[str, float]:
         """Mean loss and accuracy on the test images, so many at a time."""
-        loss, right = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        loss, right = torch.zeros((), device=self.device), []
         for images, labels in zip(self.test_images.split(size), self.test_labels.split(size)):
             scores = self.scores(images)
             loss += F.cross_entropy(scores, labels, reduction="sum")
-            right += (scores.argmax(1) == labels).sum()
-        count = len(self.test_labels)
-        return {"test_loss": loss.item() / count, "test_accuracy": right.item() / count}
+            right.append(scores.argmax(1) == labels)
+        count, self.right = len(self.test_labels), torch.cat(right)
+        return {"test_loss": loss.item() / count, "test_accuracy": self.right.sum().item() / count}
 
     def finish(self) -> None:
         """Leave the model ready for use."""
