@@ -15,7 +15,7 @@ import torch
 import geolib.explorables
 from geolib.explorables._widget import assemble
 from geolib.lab import Config
-from geolib.lab.models import ViT
+from geolib.lab.vit import ViT
 
 FOLDER = Path(__file__).parents[1] / "geolib" / "explorables"
 HELPER = Path(__file__).with_name("explorables.mjs")

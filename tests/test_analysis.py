@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from geolib.encodings import build
 from geolib.lab import Config, analysis, train
-from geolib.lab.analysis import (
+from geolib.lab.probes.vit import (
     after_training,
     carried_accuracy,
     extended_accuracy,
@@ -28,8 +28,8 @@ from geolib.lab.analysis import (
     shuffled_accuracy,
     without_order,
 )
-from geolib.lab.models import ViT, patches
-from geolib.lab.training import DocumentRun
+from geolib.lab.train import DocumentRun
+from geolib.lab.vit import ViT, patches
 from geolib.lie import nearest_commuting, skew_matrix, upper_entries
 from geolib.rotations import grid_positions
 

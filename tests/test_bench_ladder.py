@@ -9,10 +9,11 @@ from torch.testing import assert_close
 
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
-from geolib.lab.benches import ladder, operations, saved
+from geolib.lab.benches import operations, saved
+from geolib.lab.benches import speedup_ablation as ladder
 from geolib.lab.benches.training import random_images
 from geolib.lab.counting import Counting
-from geolib.lab.records import sift
+from geolib.lab.records import load_records
 
 CONFIG = Config("cifar10", "riemannformer", width=16, heads=2, layers=2, batch=8, patch=8)
 
@@ -77,7 +78,7 @@ def test_a_bench_leaves_a_record_that_is_no_run(tmp_path, monkeypatch, capsys):
     assert record["rows"] == [{"method": "none", "operations": 3}]
     assert {"device", "cores", "load", "versions", "commit", "measured"} <= set(record)
     assert record == json.loads(path.read_text("utf-8"))
-    assert sift(tmp_path) == ([], [])
+    assert load_records(tmp_path) == ([], [])
     with pytest.raises(LabError, match="no such record"):
         saved.read("ladder", tmp_path)
 

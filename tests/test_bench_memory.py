@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from geolib.lab import causal
+from geolib.lab import text_attention
 from geolib.lab.benches import memory, saved
-from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config
 from geolib.lab.experiments import EXPERIMENTS, find
 from geolib.lab.gpt import GPT
-from geolib.lab.models import ViT
+from geolib.lab.text_attention import METHODS as READERS
+from geolib.lab.vit import ViT
 
 PAGE = Path(__file__).resolve().parent.parent / "book" / "repeat-a-table.md"
 
@@ -97,7 +97,7 @@ def test_powers_take_the_forms_of_a_gpu():
     assert memory.peak(config, False) < 0.9 * 4 * 4096**2  # the fused kernel makes not even one square of pairs
     short, long = (memory.peak(replace(config, context=n), False) for n in (8192, 16_384))
     assert short < long < 2.2 * short  # chunks
-    assert causal.Power.on_cpu is not causal.Power.on_gpu  # what was changed for it is as it was
+    assert text_attention.Power.on_cpu is not text_attention.Power.on_gpu  # what was changed for it is as it was
 
 
 def test_a_run_tells_the_largest_model_of_each_experiment():

@@ -2,7 +2,7 @@
 
 import torch
 
-from geolib.lab.benches import peers
+from geolib.lab.benches import vs_libraries as peers
 
 
 def gone(*_):

@@ -23,16 +23,16 @@ from test_lab_options import AWAY, AWAY_READING
 from geolib.attention import MultiHeadAttention, Placed
 from geolib.lab import Config, LabError, analysis, load, training
 from geolib.lab.config import Options
-from geolib.lab.data import documents, motion, sets, turns
+from geolib.lab.data import documents, motion, order_task, sets, turns
 from geolib.lab.data.documents import Bytes, read_folder, windows
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import CPU as CPU_SPEED
 from geolib.lab.experiments.estimates import assumed_seconds
-from geolib.lab.experiments.statistics import paired_differences
+from geolib.lab.experiments.stats import paired_differences
 from geolib.lab.experiments.tables import cells_of, provenance, table
-from geolib.lab.models import Block
 from geolib.lab.records import read, record_files, record_of
-from geolib.lab.training import DocumentRun, Run
+from geolib.lab.train import DocumentRun, Run
+from geolib.lab.vit import Block
 from geolib.lab.watch import Diverged
 
 CPU = torch.device("cpu")
@@ -141,7 +141,7 @@ def test_digits_are_drawn_anew_from_the_training_part_alone(monkeypatch):
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_label_of_a_board_is_the_sign_of_the_twist_or_of_counts_and_the_twist(known, name):
     order = float(name.removeprefix("turns-")) if name[-1].isdigit() else None
-    classes = turns.CLASSES if order is None else ("below", "above")
+    classes = order_task.CLASSES if order is None else ("below", "above")
     assert known(name).classes == classes
     # A tip by an eighth of a turn as a quaternion a + b j of two complex numbers: about j to the right, about i down.
     c, s = math.cos(math.pi / 8), math.sin(math.pi / 8)
@@ -518,7 +518,7 @@ def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
     assert run.started.endswith("+00:00")
     run.take_step = lambda inputs, labels: each.append(len(inputs)) or torch.tensor(2.0)
     unit, context = run.unit, getattr(run, "context", 1)
-    assert unit == ("tokens" if run.config.is_read else "images")
+    assert unit == ("tokens" if run.config.is_text else "images")
     for epoch in (1, 2):
         for batch in run.begin_epoch():
             assert (run.done, run.seen, run.progress) == (steps, read, context * read)
@@ -529,12 +529,12 @@ def test_what_is_done_is_counted_in_steps_and_in_what_was_read(begun):
         run.end_epoch()
         assert run.epoch == epoch
         row = run.metrics[-1]
-        figure = "test_bits" if run.config.is_read else "test_accuracy"
+        figure = "test_bits" if run.config.is_text else "test_accuracy"
         assert {*row} == {"epoch", "train_loss", "seconds", "test_loss", figure}
-        shown = f"{row['test_bits']:.3f}" if run.config.is_read else f"{100 * row['test_accuracy']:.1f}%"
-        assert run.headline == {"bits" if run.config.is_read else "accuracy": shown}
+        shown = f"{row['test_bits']:.3f}" if run.config.is_text else f"{100 * row['test_accuracy']:.1f}%"
+        assert run.headline == {"bits" if run.config.is_text else "accuracy": shown}
         if epoch == 1:  # nothing has been tested yet
-            assert before == ({"bits": f"{2 / math.log(2):.3f}"} if run.config.is_read else {})
+            assert before == ({"bits": f"{2 / math.log(2):.3f}"} if run.config.is_text else {})
     assert (run.total, run.progress_total) == (steps, context * read)
     assert read == 2 * run.examples
     assert set(run.sizes.values()) >= {run.examples, run.test_examples}
@@ -546,7 +546,7 @@ def test_more_than_there_is_cannot_be_asked_for(begun, name):
     whole = begun(**{name: None})
     there = whole.examples if name == "train_size" else whole.test_examples
     assert {begun(**{name: there}).sizes[key] for key in whole.sizes} == set(whole.sizes.values())
-    unit = "windows" if whole.config.is_read else "images"
+    unit = "windows" if whole.config.is_text else "images"
     with pytest.raises(LabError, match=f"^{name}: got {there + 1}; there are only {there} {unit}$"):
         begun(**{name: there + 1})
 
@@ -595,7 +595,7 @@ def test_the_order_of_an_epoch_is_the_same_whatever_others_draw(begun):
 @KINDS
 def test_a_run_is_tested_on_the_part_that_recorded_runs_were_tested_on(begun):
     whole, some = begun(test_size=None), begun(test_size=12)
-    reads = some.config.is_read
+    reads = some.config.is_text
     if reads:
         every, tested = windows(some.data.test, some.context), some.test_windows
     else:
@@ -621,7 +621,7 @@ def test_what_a_run_computes_with_lies_on_its_device(begun, monkeypatch):
     monkeypatch.setattr(training, "batches_ahead", lambda *given: ahead.append(given) or 1)
     run = type(here)(here.config, here.data, NOWHERE, here.options)
     assert ahead == [(run.config.batch, NOWHERE)]
-    assert parts_elsewhere(run) == ({"windows", "test_windows"} if run.config.is_read else set())
+    assert parts_elsewhere(run) == ({"windows", "test_windows"} if run.config.is_text else set())
     monkeypatch.setattr(training, "without_waiting", lambda x, device: x.to(device))
     order = []
     monkeypatch.setattr(training, "augmented", lambda *given: order.append(given[2]) or iter([given[:2]]))
@@ -667,7 +667,7 @@ def test_the_loss_is_that_of_the_model_that_is_handed(begun):
 @KINDS
 def test_what_a_checkpoint_keeps_comes_back(begun, tmp_path, monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
-    monkeypatch.setattr("geolib.lab.training.time", clock)
+    monkeypatch.setattr("geolib.lab.train.time", clock)
     run, path = begun(epochs=3, dropout=0.0), tmp_path / "run.pt"
     for batches in (None, 2):
         for _, batch in zip(range(batches or run.steps), run.begin_epoch()):

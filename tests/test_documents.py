@@ -17,16 +17,15 @@ import torch
 from afresh import Started
 from torch import nn
 
-from geolib.lab import Config, LabError, load, train
+from geolib.lab import Config, LabError, load, text_attention, train
 from geolib.lab import records as store
 from geolib.lab.__main__ import main
-from geolib.lab.causal import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
 from geolib.lab.data import documents as data
 from geolib.lab.data.documents import Bytes, Documents, pieces, read_windows, windows
 from geolib.lab.experiments.papers import documents as papers
 from geolib.lab.experiments.tables import best_rate
 from geolib.lab.gpt import GPT
-from geolib.lab.reading import (
+from geolib.lab.probes.lm import (
     _quantiles,
     after_reading,
     bits_of,
@@ -41,7 +40,8 @@ from geolib.lab.reading import (
     names,
     state_numbers_of,
 )
-from geolib.lab.training import DocumentRun
+from geolib.lab.text_attention import LINEAR_CHUNK, METHODS, ONE_CHUNK, CausalAttention
+from geolib.lab.train import DocumentRun
 from geolib.lab.watch import Stopped, Watch
 from geolib.rotations import document_frequencies
 from geolib.sympow import embed
@@ -283,15 +283,14 @@ def test_a_long_window_takes_chunks_and_a_short_one_none_to_the_same_numbers(met
     layer = wild(CausalAttention(method, 8, 2, longest=700.0).double(), 0.3)
     x = torch.randn(1, ONE_CHUNK + 70, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     calls = []
-    from geolib.lab import causal
 
     for name in ("one_chunk_form", "chunked_form"):
-        usual = getattr(causal, name)
-        monkeypatch.setattr(causal, name, lambda *a, n=name, f=usual, **o: calls.append(n) or f(*a, **o))
+        usual = getattr(text_attention, name)
+        monkeypatch.setattr(text_attention, name, lambda *a, n=name, f=usual, **o: calls.append(n) or f(*a, **o))
     x.requires_grad_()
     chunks = layer(x)
     (by_chunks,) = torch.autograd.grad(chunks.square().sum(), x)
-    monkeypatch.setattr(causal, "ONE_CHUNK", 10_000)
+    monkeypatch.setattr(text_attention, "ONE_CHUNK", 10_000)
     whole = layer(x)
     (by_one,) = torch.autograd.grad(whole.square().sum(), x)
     assert calls == ["chunked_form", "one_chunk_form"]
@@ -399,7 +398,7 @@ def test_evaluation_is_the_mean_over_all_windows_tested_on(little, monkeypatch):
     rows = read_windows(little.test, done.test_windows, 16)
     loss = nn.functional.cross_entropy(done.model(rows[:, :-1]).mT, rows[:, 1:])
     assert done.metrics[-1]["test_loss"] == pytest.approx(loss.item(), rel=1e-5)
-    monkeypatch.setattr("geolib.lab.training.EVALUATION_TOKENS", {"cpu": 48})
+    monkeypatch.setattr("geolib.lab.train.EVALUATION_TOKENS", {"cpu": 48})
     assert done.evaluate()["test_loss"] == pytest.approx(loss.item(), rel=1e-5)
 
 
@@ -487,7 +486,7 @@ def test_the_bar_counts_tokens_and_shows_bits(little, capsys):
 def brief(monkeypatch):
     """What is read out of a trained reader, on less text."""
     for name, value in (("PIECE", 256), ("GENERATED", 20)):
-        monkeypatch.setattr(f"geolib.lab.reading.{name}", value)
+        monkeypatch.setattr(f"geolib.lab.probes.lm.{name}", value)
 
 
 @pytest.fixture
@@ -538,15 +537,15 @@ def test_each_context_has_the_bits_of_its_windows_and_longer_ones_those_of_their
     with frequencies_of(reader.model, 256):
         longer = round(float(bits_of(reader, tokens, 256).mean()), 5)
     assert found["bits_current_N"] == [None, longer]
-    monkeypatch.setattr("geolib.lab.reading.contexts_of", lambda trained: [32, trained, 4 * trained])
+    monkeypatch.setattr("geolib.lab.probes.lm.contexts_of", lambda trained: [32, trained, 4 * trained])
     shorter = round(float(bits_of(reader, tokens, 32).mean()), 5)
     assert extrapolation(reader, tokens, torch.full((2, 256), 1 / 3))["bits"] == [shorter, *found["bits"]]
 
 
 @pytest.mark.parametrize(("most", "read"), [(2**17, 4), (1, 2)])
 def test_each_second_piece_is_read_at_every_context_and_two_of_any_length(reader, brief, monkeypatch, most, read):
-    monkeypatch.setattr("geolib.lab.reading.READ", most)
-    monkeypatch.setattr("geolib.lab.reading.extrapolation", lambda *given: given)
+    monkeypatch.setattr("geolib.lab.probes.lm.READ", most)
+    monkeypatch.setattr("geolib.lab.probes.lm.extrapolation", lambda *given: given)
     tokens = pieces(reader.data.test, 256, 2)[:read]
     kept = after_reading(reader)
     run, given, bits = kept["extrapolation"]
@@ -557,7 +556,7 @@ def test_each_second_piece_is_read_at_every_context_and_two_of_any_length(reader
 
 
 def test_a_sample_goes_on_from_the_first_document_at_its_temperature(reader, brief, monkeypatch):
-    monkeypatch.setattr("geolib.lab.reading.TEMPERATURE", 0.05)
+    monkeypatch.setattr("geolib.lab.probes.lm.TEMPERATURE", 0.05)
     prompt = pieces(reader.data.test, 256, 2)[0, :120]
     made = bytes(generate(reader.model, prompt, 20, 0.05).tolist())
     sample = {"prompt": bytes(prompt.tolist()).decode(), "text": made.decode("utf-8", "replace")}

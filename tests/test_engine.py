@@ -30,7 +30,7 @@ from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.gpu_step import MODELS, CapturedStep, EagerStep, compiled, put_back
 from geolib.lab.records import Folders, device_name
 from geolib.lab.runner import Job, side_by_side
-from geolib.lab.training import Run, is_out_of_memory
+from geolib.lab.train import Run, is_out_of_memory
 from geolib.lab.watch import Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -548,7 +548,7 @@ def test_on_a_gpu_a_recording_that_breaks_off_can_be_followed_by_anything():
 
 
 def test_models_of_one_method_and_shape_are_compiled_once(monkeypatch):
-    from geolib.lab.models import ViT
+    from geolib.lab.vit import ViT
 
     graphs, usual = [], torch.compile
 
@@ -844,7 +844,7 @@ def test_the_processors_own_lack_of_memory_is_recognised():
 
 def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monkeypatch):
     now = [1000.0]
-    for module in ("geolib.lab.watch", "geolib.lab.training"):
+    for module in ("geolib.lab.watch", "geolib.lab.train"):
         monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
     usual = Run.update
 
@@ -866,7 +866,7 @@ def test_a_run_longer_than_its_whole_budget_leaves_no_checkpoint(tmp_path, monke
 
 def test_the_time_that_a_recording_takes_does_not_count_as_slowness(recording, tmp_path, monkeypatch):
     now = [1000.0]
-    for module in ("geolib.lab.watch", "geolib.lab.training", "geolib.lab.gpu_step"):
+    for module in ("geolib.lab.watch", "geolib.lab.train", "geolib.lab.gpu_step"):
         monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: now[0]))
 
     def warm_up(work, device):

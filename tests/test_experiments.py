@@ -10,9 +10,9 @@ import torch
 from geolib.encodings import build
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.__main__ import main
-from geolib.lab.analysis import learned_scales
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import GPU, Estimate, Kind, assumed_seconds, counted, estimate, flops
+from geolib.lab.experiments.papers.block_width import BLOCKS
 from geolib.lab.experiments.papers.liere import CIFAR100 as LIERE
 from geolib.lab.experiments.papers.riemannformer import (
     ABLATIONS,
@@ -31,13 +31,13 @@ from geolib.lab.experiments.papers.riemannformer import (
 )
 from geolib.lab.experiments.papers.scales import SCALE, start_of
 from geolib.lab.experiments.papers.shifts import FIELD, SHIFT, accuracies
-from geolib.lab.experiments.papers.widths import BLOCKS
 from geolib.lab.experiments.plan import Experiment, Pipeline, Stage, Variant
-from geolib.lab.experiments.statistics import difference_error, mcnemar, paired_differences, sampling_error, verdict
+from geolib.lab.experiments.stats import difference_error, mcnemar, paired_differences, sampling_error, verdict
 from geolib.lab.experiments.tables import cells_of, difference_table, ordering, provenance, table, tables_of
-from geolib.lab.models import ViT
+from geolib.lab.probes.vit import learned_scales
 from geolib.lab.records import Record
 from geolib.lab.runner import Machine, packed
+from geolib.lab.vit import ViT
 
 ROPE = FROZEN[1]  # the row that stands for the paper's RoPE
 

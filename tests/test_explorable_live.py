@@ -18,11 +18,11 @@ from geolib.encodings import ALiBi, LieRE, LocalityFocusing, RiemannFormer, RoPE
 from geolib.explorables import LiveModel, live
 from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, load, read_all, train
-from geolib.lab.analysis import moved_accuracy
-from geolib.lab.experiments.papers.live import HELD_OUT, LIVE
+from geolib.lab.experiments.papers.page_models import HELD_OUT, LIVE
 from geolib.lab.export import calm_part, exported, moments_of
-from geolib.lab.models import ViT
-from geolib.lab.reading import inputs_noted
+from geolib.lab.probes.lm import inputs_noted
+from geolib.lab.probes.vit import moved_accuracy
+from geolib.lab.vit import ViT
 from geolib.lie import commutator, skew_matrix
 
 REPOSITORY = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from geolib.encodings import build
 from geolib.explorables import live
 from geolib.lab import export, train
-from geolib.lab.analysis import shuffle_patches, shuffled_accuracy
-from geolib.lab.experiments.papers.live import LIVE
+from geolib.lab.experiments.papers.page_models import LIVE
+from geolib.lab.probes.vit import shuffle_patches, shuffled_accuracy
 
 ROWS = ("none", "learned", "riemannformer+lf")
 WRITTEN_TO = {"images", "labels", "orders"}

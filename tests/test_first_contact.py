@@ -11,9 +11,9 @@ from geolib.encodings import METHODS
 from geolib.lab import first_contact
 from geolib.lab.__main__ import main
 from geolib.lab.benches.saved import read
-from geolib.lab.causal import METHODS as READERS
 from geolib.lab.experiments.registry import EXPERIMENTS
 from geolib.lab.first_contact import CONTEXTS, Part, attempt, parts, steps
+from geolib.lab.text_attention import METHODS as READERS
 from geolib.recurrence import crossing_length
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -17,15 +17,15 @@ import torch
 from afresh import Started
 
 from geolib.encodings import METHODS, is_name
-from geolib.lab import Config, LabError, causal, load, optimiser, read_all, run, train
+from geolib.lab import Config, LabError, load, optimiser, read_all, run, text_attention, train
 from geolib.lab import records as lab_records
 from geolib.lab.__main__ import main
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.experiments import EXPERIMENTS, estimates, table
 from geolib.lab.experiments.estimates import GPU, assumed_seconds
-from geolib.lab.models import ViT, patches
 from geolib.lab.optimiser import learning_rate
-from geolib.lab.training import Run, subset
+from geolib.lab.train import Run, subset
+from geolib.lab.vit import ViT, patches
 from geolib.lab.watch import Diverged, Stopped, Watch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -661,7 +661,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in ("geolib.lab.watch", "geolib.lab.training"):
+        for module in ("geolib.lab.watch", "geolib.lab.train"):
             monkeypatch.setattr(f"{module}.time", types.SimpleNamespace(monotonic=lambda: self.now))
 
 
@@ -724,7 +724,7 @@ def test_every_experiment_has_valid_runs_at_every_scale():
         for scale in experiment.scales:
             configs = experiment.configs(scale)
             assert len({config.name for config in configs}) == len(configs) > 0
-            assert all(is_name(config.method) or config.method in causal.METHODS for config in configs)
+            assert all(is_name(config.method) or config.method in text_attention.METHODS for config in configs)
             assert assumed_seconds(configs[-1], GPU) > 0
 
 
@@ -846,7 +846,7 @@ def test_list_and_pending_name_every_experiment(tmp_path, capsys, monkeypatch):
 
 
 def test_pending_rests_on_records_of_the_same_experiment(record, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("geolib.lab.training.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("geolib.lab.train.multiplies_bfloat16", lambda: True)
     laptop = EXPERIMENTS["riemannformer-table1"].config("laptop", "rope", "cifar10", 0)
     made = with_accuracy(record, laptop, 0.5)
     made = replace(made, experiment="riemannformer-table1", scale="laptop", precision="bf16", wall_seconds=2460.0)

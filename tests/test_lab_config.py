@@ -9,7 +9,7 @@ import pytest
 from test_lab_options import AWAY, AWAY_READING, READ, SEEN
 
 from geolib.encodings import METHODS
-from geolib.lab import Config, causal
+from geolib.lab import Config, text_attention
 from geolib.lab.data.augmentation import AUGMENTATIONS
 from geolib.lab.data.sets import DATASETS
 
@@ -52,7 +52,12 @@ EDGES = [
 ]
 OF_DOCUMENTS = [
     (("context",), (1,), (0, 1.0, True, "1"), "must be None or a whole number above 0"),
-    (("method",), tuple(causal.METHODS), ("riemannformer",), f"documents there are {', '.join(causal.METHODS)}"),
+    (
+        ("method",),
+        tuple(text_attention.METHODS),
+        ("riemannformer",),
+        f"documents there are {', '.join(text_attention.METHODS)}",
+    ),
     *(((name,), (), (AWAY[name][0],), "is for images alone") for name in ("pool", "dropout", "label_smoothing")),
     *(((name,), (), (AWAY[name][0],), "is for images alone") for name in ("augment", "randaugment", "erase")),
     *(((name,), ((), []), ((4,), [4], 4), "is for images alone") for name in ("shifts", "resolutions")),
@@ -145,10 +150,10 @@ def test_a_value_has_one_spelling_whichever_way_it_is_given():
 def test_what_is_left_open_is_what_the_data_set_says(dataset):
     config = Config(dataset)
     assert config.patch == DATASETS[dataset].patch
-    assert config.is_read == DATASETS[dataset].is_read
-    assert config.context == (256 if config.is_read else None)
+    assert config.is_text == DATASETS[dataset].is_text
+    assert config.context == (256 if config.is_text else None)
     assert config == Config(dataset, patch=config.patch, context=config.context)
     assert "patch" not in config.canonical
     assert "context" not in config.canonical
-    for name in METHODS if not config.is_read else causal.METHODS:
+    for name in METHODS if not config.is_text else text_attention.METHODS:
         assert Config(dataset, name).method == name

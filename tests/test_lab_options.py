@@ -7,11 +7,12 @@ import pytest
 import torch
 from test_options import check_differences, check_rows, ids_of, optional, random_by, seeded
 
-from geolib.lab import Config, analysis, causal, reading, run
+from geolib.lab import Config, run, text_attention
 from geolib.lab.data import policies
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.experiments import statistics
 from geolib.lab.gpt import GPT
+from geolib.lab.probes import lm, vit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -68,7 +69,7 @@ def outcome(kind, **settings):
     """All that a record says of a run's numbers."""
     dataset, usual = kind
     read = dataset == "documents"
-    data, after = (little_documents(), None) if read else (None, analysis.after_training)
+    data, after = (little_documents(), None) if read else (None, vit.after_training)
     record = run(Config(dataset, **{**usual, **settings}), data=data, device="cpu", quiet=True, after=after)
     metrics = [{k: v for k, v in row.items() if k != "seconds"} for row in record.metrics]
     return [list(row.items()) for row in metrics], list(dict(record.learned).items()), record.precision, record.data
@@ -88,7 +89,7 @@ def test_every_field_of_a_configuration_changes_the_run(kind):
 
 # Functions that numbers pass through ----------------------------------------------------------------------------------
 
-MODULES = ("analysis", "causal", "data.policies", "experiments.statistics", "gpt", "reading")
+MODULES = ("vit", "causal", "data.policies", "experiments.stats", "gpt", "reading")
 IMAGES = torch.randint(0, 256, (6, 3, 12, 12), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
 BLANK = torch.zeros(1, 1, 8, 8)
 BLANK[0, 0, 1, 1] = 1
@@ -103,27 +104,35 @@ def drawn(function, *arguments):
 
 
 def attended(**options):
-    layer = causal.CausalAttention("conformal-sympow", 16, 2, 64.0, **options)
+    layer = text_attention.CausalAttention("conformal-sympow", 16, 2, 64.0, **options)
     return layer(torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(1)))
 
 
 MOVES = policies.rand_augment_moves((3, 12, 12), 20)
 ROWS = [
-    ("analysis.shuffle_patches", random_by(lambda **o: analysis.shuffle_patches(IMAGES, 3, **o)), {"generator": 2}),
-    ("analysis.room", lambda **o: analysis.room(BLANK, **o), {"patch": 2}),
-    ("causal.CausalAttention", seeded(attended), {"power": 4, "gate_bias": 0.0, "head_dim": 4, "beta_scale": 0.0}),
-    ("causal.Method", lambda **o: causal.Method("softmax", causal.Rotary, **o).gates, {"gates": True}),
+    ("vit.shuffle_patches", random_by(lambda **o: vit.shuffle_patches(IMAGES, 3, **o)), {"generator": 2}),
+    ("vit.room", lambda **o: vit.room(BLANK, **o), {"patch": 2}),
+    (
+        "text_attention.CausalAttention",
+        seeded(attended),
+        {"power": 4, "gate_bias": 0.0, "head_dim": 4, "beta_scale": 0.0},
+    ),
+    (
+        "text_attention.Method",
+        lambda **o: text_attention.Method("softmax", text_attention.Rotary, **o).gates,
+        {"gates": True},
+    ),
     ("data.policies.rand_augment", drawn(policies.rand_augment, IMAGES, MOVES), {"ops": 3}),
     ("data.policies.rand_augment_moves", lambda **o: policies.rand_augment_moves((3, 12, 12), **o), {"magnitude": 30}),
     (
-        "experiments.statistics.difference_error",
+        "experiments.stats.difference_error",
         lambda **o: statistics.difference_error(0.8, 0.7, 500, **o),
         {"disagreement": 0.2},
     ),
-    ("experiments.statistics.verdict", lambda **o: statistics.verdict(0.1, 0.4, **o), {"named": 0.5}),
+    ("experiments.stats.verdict", lambda **o: statistics.verdict(0.1, 0.4, **o), {"named": 0.5}),
     ("gpt.GPT.resume", lambda **o: READER.resume(PROMPT[None], **o)[0], {"carries": READER.resume(PROMPT[None])[1]}),
-    ("reading.doublings", lambda **o: reading.doublings(20, **o), {"first": 3}),
-    ("reading.generate", lambda **o: reading.generate(READER, PROMPT, 30, **o), {"temperature": 0.1, "seed": 3}),
+    ("lm.doublings", lambda **o: lm.doublings(20, **o), {"first": 3}),
+    ("lm.generate", lambda **o: lm.generate(READER, PROMPT, 30, **o), {"temperature": 0.1, "seed": 3}),
 ]
 # The numbers of a move are its stages, each tested against torchvision (test_augment.py).
 STAGES = {("data.policies.Move", name): "a stage" for name in policies.Move._fields}

@@ -14,14 +14,14 @@ from geolib.attention import attention
 from geolib.encodings import METHODS
 from geolib.lab import Config, LabError, read_all, run, runner, train, training
 from geolib.lab.__main__ import main
-from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Options
 from geolib.lab.counting import Counting
 from geolib.lab.experiments.papers.precision import PRECISION_CIFAR10, PRECISION_DIGITS
 from geolib.lab.gpt import GPT
 from geolib.lab.gpu_step import with_narrow_weights
-from geolib.lab.models import ViT
-from geolib.lab.training import Run, precision_of
+from geolib.lab.text_attention import METHODS as READERS
+from geolib.lab.train import Run, precision_of
+from geolib.lab.vit import ViT
 from geolib.lab.watch import Stopped
 
 CPU = torch.device("cpu")

@@ -22,7 +22,7 @@ import geolib
 from geolib.lab import Config, LabError, files, load, read_all, records, run, train
 from geolib.lab.config import Options
 from geolib.lab.files import BENCHES, ON_GPU, RECORDED, remove, write_atomically
-from geolib.lab.records import Folders, Record, path_of, read, record_files, sift, write
+from geolib.lab.records import Folders, Record, load_records, path_of, read, record_files, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -239,7 +239,7 @@ def test_all_records_below_a_folder_are_read_in_the_order_of_their_names_and_wha
     }
     for name, (content, _) in bad.items():
         (tmp_path / "b" / f"{name}.json").write_bytes(content)
-    found, problems = sift(tmp_path / "b")
+    found, problems = load_records(tmp_path / "b")
     assert [record.config.seed for record in found] == [0, 2]
     for problem, (name, (_, says)) in zip(problems, bad.items(), strict=True):
         assert re.match(

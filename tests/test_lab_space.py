@@ -18,7 +18,6 @@ from geolib.encodings import build
 from geolib.exponential import _TAYLOR
 from geolib.lab import Config, LabError, load, run, train
 from geolib.lab.__main__ import main
-from geolib.lab.analysis import extended_accuracy, rescaled_accuracy, resized, shuffle_patches
 from geolib.lab.counting import Counting
 from geolib.lab.data import motion
 from geolib.lab.data.augmentation import channel_moments
@@ -26,8 +25,9 @@ from geolib.lab.data.sets import read_voxels
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.papers import liere, liere_flops
 from geolib.lab.experiments.tables import best_rate, cells_of, tables_of
-from geolib.lab.models import ViT, patches
+from geolib.lab.probes.vit import extended_accuracy, rescaled_accuracy, resized, shuffle_patches
 from geolib.lab.records import read_all
+from geolib.lab.vit import ViT, patches
 from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, spectrum, uniform_entries
 
 TINY = {"width": 16, "heads": 2, "layers": 1, "batch": 16, "epochs": 2, "dropout": 0.2}

@@ -35,7 +35,7 @@ from geolib.flex import flex_attend
 from geolib.lab import counting
 from geolib.lab.benches import operations
 from geolib.lab.config import Config
-from geolib.lab.models import ViT
+from geolib.lab.vit import ViT
 from geolib.placed import (
     Attenuated,
     Biased,

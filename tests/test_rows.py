@@ -7,13 +7,13 @@ import torch
 from torch.testing import assert_close
 
 from geolib.lab import Config, LabError
-from geolib.lab.causal import Dense
 from geolib.lab.experiments import EXPERIMENTS
 from geolib.lab.experiments.estimates import reach
 from geolib.lab.experiments.papers import documents, liere, liere_space, riemannformer, turns
 from geolib.lab.experiments.registry import PIPELINES
 from geolib.lab.gpt import GPT
-from geolib.lab.models import ViT
+from geolib.lab.text_attention import Dense
+from geolib.lab.vit import ViT
 from geolib.rotations import document_frequencies
 
 # The papers' numbers --------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def test_a_look_at_the_folder_forgets_what_followed_from_the_one_before(made):
 
 def test_what_is_read_anew_is_the_folder_of_records(made, monkeypatch):
     asked = made()
-    monkeypatch.setattr(runner.store, "sift", lambda folder: ([folder], ["a problem"]))
+    monkeypatch.setattr(runner.store, "load_records", lambda folder: ([folder], ["a problem"]))
     asked.look()
     assert (asked.records, asked.problems) == ([asked.request.folders.records], ["a problem"])
 
@@ -263,7 +263,7 @@ def test_a_run_made_here_is_told_at_once_with_its_record(made, monkeypatch):
 
 def test_all_tables_of_what_was_asked_for_are_shown_from_the_records_of_now(made, monkeypatch):
     asked, table = made(), lambda word: types.SimpleNamespace(plain=lambda: word)
-    monkeypatch.setattr(runner.store, "sift", lambda folder: (["new"], []))
+    monkeypatch.setattr(runner.store, "load_records", lambda folder: (["new"], []))
     monkeypatch.setattr(runner, "tables_of", lambda *given: [table(str(given == wanted)), table("another")])
     wanted = (asked.request.what, "smoke", ["new"])
     assert asked.tables() == "True\n\nanother"

@@ -17,12 +17,12 @@ from torch.utils._pytree import tree_leaves
 
 from geolib import flex
 from geolib.encodings import METHODS, build
-from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config
 from geolib.lab.counting import OPERATORS
 from geolib.lab.gpt import GPT
 from geolib.lab.gpu_step import EagerStep, _Narrowed
-from geolib.lab.models import ViT
+from geolib.lab.text_attention import METHODS as READERS
+from geolib.lab.vit import ViT
 from geolib.recurrence import _products, forms, fused
 
 AWAY = torch.device("meta")

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from geolib.lab.data import sets, turns
+from geolib.lab.data import order_task, sets, turns
 
-WAYS = {"corner": turns.corner_way, "stairs": turns.stairs_way}
+WAYS = {"corner": order_task.corner_way, "stairs": order_task.stairs_way}
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 def test_letters_tip_by_an_eighth_of_a_turn_the_top_right_or_towards_us():
-    np.testing.assert_allclose(turns.TIPS[1], Rotation.from_euler("y", 45, degrees=True).as_matrix(), atol=1e-12)
-    np.testing.assert_allclose(turns.TIPS[2], Rotation.from_euler("x", 45, degrees=True).as_matrix(), atol=1e-12)
-    assert (turns.TIPS[1] @ [0, 0, 1])[0] > 0
-    assert (turns.TIPS[2] @ [0, 0, 1])[1] < 0
+    np.testing.assert_allclose(order_task.TIPS[1], Rotation.from_euler("y", 45, degrees=True).as_matrix(), atol=1e-12)
+    np.testing.assert_allclose(order_task.TIPS[2], Rotation.from_euler("x", 45, degrees=True).as_matrix(), atol=1e-12)
+    assert (order_task.TIPS[1] @ [0, 0, 1])[0] > 0
+    assert (order_task.TIPS[2] @ [0, 0, 1])[1] < 0
 
 
 @every_way
 def test_the_ball_obeys_the_letters_between_the_marks_in_order(way):
-    for board in turns.boards(20, way, seed=5):
+    for board in order_task.boards(20, way, seed=5):
         turned = Rotation.identity()
         for cell in board.way[1:-1]:
             axis = {0: [0, 0, 0], 1: [0, 1, 0], 2: [1, 0, 0]}[board.letters[cell]]
@@ -30,8 +30,8 @@ def test_the_ball_obeys_the_letters_between_the_marks_in_order(way):
 
 
 def test_letters_read_backwards_twist_the_other_way():
-    for board in turns.boards(50, turns.stairs_way, seed=6):
-        back = turns.Board(board.letters.copy(), board.way)
+    for board in order_task.boards(50, order_task.stairs_way, seed=6):
+        back = order_task.Board(board.letters.copy(), board.way)
         between = board.way[1:-1]
         for cell, other in zip(between, reversed(between)):
             back.letters[cell] = board.letters[other]
@@ -41,7 +41,7 @@ def test_letters_read_backwards_twist_the_other_way():
 @every_way
 def test_ways_go_right_and_down_and_stay_on_the_board(way):
     corners = set()
-    for board in turns.boards(60, way, seed=7):
+    for board in order_task.boards(60, way, seed=7):
         cells = np.array(board.way)
         moves = np.diff(cells, axis=0)
         assert set(map(tuple, moves.tolist())) == {(0, 1), (1, 0)}
@@ -49,12 +49,12 @@ def test_ways_go_right_and_down_and_stay_on_the_board(way):
         assert cells.max() < turns.SIDE
         assert moves.sum(0).max() <= turns.LONGEST
         corners.add(int((np.diff(moves, axis=0) != 0).any(1).sum()))
-    assert (corners == {1}) == (way is turns.corner_way)
+    assert (corners == {1}) == (way is order_task.corner_way)
 
 
 @every_way
 def test_a_picture_has_the_letters_the_marks_and_the_way_where_it_is_drawn(way):
-    for board in turns.boards(10, way, seed=3):
+    for board in order_task.boards(10, way, seed=3):
         with np.errstate(all="raise"):
             drawn, plain = board.picture(True), board.picture(False)
         assert np.array_equal(drawn[:4], plain)
@@ -66,16 +66,16 @@ def test_a_picture_has_the_letters_the_marks_and_the_way_where_it_is_drawn(way):
 
 def test_classes_are_even_and_seeds_decide():
     for seed in range(8):
-        labels = [board.twist() > 0 for board in turns.boards(7, turns.corner_way, seed=seed)]
+        labels = [board.twist() > 0 for board in order_task.boards(7, order_task.corner_way, seed=seed)]
         assert (labels.count(False), labels.count(True)) == (4, 3)
-    one, same, other = (turns.boards(5, turns.corner_way, seed=s)[0].letters for s in (0, 0, 1))
+    one, same, other = (order_task.boards(5, order_task.corner_way, seed=s)[0].letters for s in (0, 0, 1))
     assert (one == same).all()
     assert (one != other).any()
 
 
 @pytest.mark.parametrize("order", [0.0, 0.5, 3.0])
 def test_a_tilt_counts_the_letters_between_the_marks_and_weighs_their_order(order):
-    for board in turns.boards(20, turns.corner_way, seed=7):
+    for board in order_task.boards(20, order_task.corner_way, seed=7):
         between = [board.letters[cell] for cell in board.way[1:-1]]
         turned = Rotation.identity()
         for letter in between:

@@ -149,7 +149,7 @@ def _own(model: Any) -> dict[str, Any]:
     from geolib.lab.data.augmentation import channel_moments
     from geolib.lab.data.sets import load
     from geolib.lab.export import exported, moments_of
-    from geolib.lab.training import Run
+    from geolib.lab.train import Run
 
     if isinstance(model, Run):
         net, moments = model.model, moments_of(model)

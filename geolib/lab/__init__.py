@@ -15,6 +15,6 @@ from geolib.lab.config import Config, Options
 from geolib.lab.data.sets import Dataset, load
 from geolib.lab.files import LabError
 from geolib.lab.records import Record, read_all, run
-from geolib.lab.training import train
+from geolib.lab.train import train
 
 __all__ = ["Config", "Dataset", "LabError", "Options", "Record", "load", "read_all", "run", "train"]

@@ -29,7 +29,7 @@ from geolib.lab.experiments.registry import EXPERIMENTS, PIPELINES, find_runnabl
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
 from geolib.lab.first_contact import first_contact
-from geolib.lab.records import Folders, device_name, sift
+from geolib.lab.records import Folders, device_name, load_records
 from geolib.lab.runner import (
     LOCKED,
     ChildFailed,
@@ -42,7 +42,7 @@ from geolib.lab.runner import (
     torchrun_rank,
     torchrun_size,
 )
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 from geolib.lab.watch import Diverged, Stopped
 
 DONE, DIVERGED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3
@@ -102,8 +102,8 @@ def _code(trouble: Exception) -> int:
 
 
 BENCHES = (
-    "augment", "flops", "ladder", "lie", "locality", "memory", "operations", "pairs", "parts",
-    "peers", "recall", "sympow", "training", "words",
+    "augment", "flops", "speedup_ablation", "lie", "locality", "memory", "operations", "pairs", "parts",
+    "vs_libraries", "recall", "sympow", "training", "words",
 )  # fmt: skip
 
 
@@ -293,7 +293,7 @@ def _job(options: argparse.Namespace) -> int:
 
 def _table(options: argparse.Namespace) -> int:
     experiment = find_runnable(options.name)
-    records, problems = sift(options.out or RECORDED)
+    records, problems = load_records(options.out or RECORDED)
     scales = experiment.scales if options.scale is None else [options.scale]
     made = {scale: tables_of(experiment, scale, records) for scale in scales}
     # Without a scale asked for: the full one, and what else has records.
@@ -307,7 +307,7 @@ def _pending(options: argparse.Namespace) -> int:
     scale, chosen = options.scale, pick_device(None)
     if scale not in SCALES:
         raise LabError(f"unknown scale {scale!r}; there are {', '.join(SCALES)}")
-    records, problems = sift(options.out or RECORDED)
+    records, problems = load_records(options.out or RECORDED)
     done = {record.name for record in records}
     # The full runs are planned for a GPU; where there is none, for the one that is assumed.
     machine = Machine.h100() if scale == "full" and chosen.type == "cpu" else Machine.at_hand(chosen)

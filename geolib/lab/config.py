@@ -12,7 +12,7 @@ from typing import Any
 
 from geolib._checks import require
 from geolib.encodings import check_name
-from geolib.lab import causal
+from geolib.lab import text_attention
 from geolib.lab.data.augmentation import AUGMENTATIONS
 from geolib.lab.data.policies import MAGNITUDES
 from geolib.lab.data.sets import DATASETS, Patch
@@ -30,7 +30,7 @@ class Config:
     dataset : str
         A key of ``geolib.lab.data.sets.DATASETS``.
     method : str
-        A key of ``geolib.encodings.METHODS``; for documents one of ``geolib.lab.causal.METHODS``.
+        A key of ``geolib.encodings.METHODS``; for documents one of ``geolib.lab.text_attention.METHODS``.
     method_options : mapping
         Passed to the method (``{"base": 100.0}``).
     width, heads, layers : int
@@ -58,9 +58,9 @@ class Config:
     erase : float
         Probability that a random rectangle of an image gets the mean colour, after everything else.
     shifts : sequence of int
-        The trained model is also tested moved by these many patches along every axis (``geolib.lab.analysis``).
+        The trained model is also tested moved by these many patches along every axis (``geolib.lab.probes.vit``).
     resolutions : sequence of int
-        The trained model is also tested on images resized to these many pixels a side (``geolib.lab.analysis``).
+        The trained model is also tested on images resized to these many pixels a side (``geolib.lab.probes.vit``).
     precision : str or None
         Of products: "float32" or "bfloat16", where that is what runs are compared by. None leaves it to
         ``Options.precision`` and so to the scale; the record says which it was.
@@ -110,7 +110,7 @@ class Config:
 
     def __post_init__(self):
         require(self.dataset in DATASETS, "dataset", repr(self.dataset), f"the data sets are {', '.join(DATASETS)}")
-        if self.is_read:
+        if self.is_text:
             self._check_reading()
         else:
             check_name(self.method, "method")
@@ -137,7 +137,7 @@ class Config:
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         if self.patch is None:
             object.__setattr__(self, "patch", DATASETS[self.dataset].patch)
-        if self.is_read and self.context is None:
+        if self.is_text and self.context is None:
             object.__setattr__(self, "context", CONTEXT)
         # One spelling for one value (4 and 4.0, a tuple and a list), so that equal settings have equal hashes.
         for name in ("mlp_ratio", "dropout", "lr", "weight_decay", "label_smoothing", "erase"):
@@ -156,14 +156,14 @@ class Config:
         object.__setattr__(self, "method_options", options)
 
     @property
-    def is_read(self) -> bool:
+    def is_text(self) -> bool:
         """Whether documents are read, and not images looked at."""
-        return DATASETS[self.dataset].is_read
+        return DATASETS[self.dataset].is_text
 
     def _check_reading(self) -> None:
         """A method of documents, a whole context, and none of what is for images alone."""
-        known = ", ".join(causal.METHODS)
-        require(self.method in causal.METHODS, "method", repr(self.method), f"for documents there are {known}")
+        known = ", ".join(text_attention.METHODS)
+        require(self.method in text_attention.METHODS, "method", repr(self.method), f"for documents there are {known}")
         came = self.context
         require(came is None or _whole(came, 1), "context", came, "it must be None or a whole number above 0")
         for name in _IMAGES_ALONE:

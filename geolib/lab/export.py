@@ -33,10 +33,10 @@ from geolib.encodings import (
     RoPE,
     Sinusoidal,
 )
-from geolib.lab.analysis import larger_tables, seven_digits, shuffle_patches
-from geolib.lab.experiments.papers.live import LIVE
-from geolib.lab.models import ViT
-from geolib.lab.training import Run, train
+from geolib.lab.experiments.papers.page_models import LIVE
+from geolib.lab.probes.vit import larger_tables, seven_digits, shuffle_patches
+from geolib.lab.train import Run, train
+from geolib.lab.vit import ViT
 from geolib.lie import skew_matrix, upper_entries
 
 FIELD = 12

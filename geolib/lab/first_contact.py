@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from geolib.encodings import METHODS
-from geolib.lab.causal import METHODS as READERS
 from geolib.lab.config import Config, Options
 from geolib.lab.experiments.registry import EXPERIMENTS
 from geolib.lab.files import LabError, checkout, write_text
 from geolib.lab.records import commit, device_name, versions
-from geolib.lab.training import pick_device, train
+from geolib.lab.text_attention import METHODS as READERS
+from geolib.lab.train import pick_device, train
 
 PASSED, FAILED, SKIPPED, STOPPED = "passed", "failed", "skipped", "stopped"
 USER_ERROR = 2  # of the lab's commands: data that is not here, say

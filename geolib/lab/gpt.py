@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
-from geolib.lab.causal import Carry, CausalAttention
 from geolib.lab.config import Config
 from geolib.lab.data.documents import VOCABULARY
-from geolib.lab.models import Block
+from geolib.lab.text_attention import CausalAttention, DecodeState
+from geolib.lab.vit import Block
 
 
 class _Reader(Block):
     """A block that goes on from what its attention, a ``CausalAttention``, carries."""
 
-    def resume(self, x: Tensor, carry: Carry | None) -> tuple[Tensor, Carry]:
+    def resume(self, x: Tensor, carry: DecodeState | None) -> tuple[Tensor, DecodeState]:
         """As ``forward``, from what is carried on; without dropout, which no reader has."""
         y, carry = self.attention.resume(self.norm1(x), carry)  # type: ignore[operator]
         x = x + y
@@ -50,7 +50,9 @@ class GPT(nn.Module):
             x = block(x)
         return self.head(self.norm(x))
 
-    def resume(self, tokens: Tensor, carries: Sequence[Carry | None] | None = None) -> tuple[Tensor, list[Carry]]:
+    def resume(
+        self, tokens: Tensor, carries: Sequence[DecodeState | None] | None = None
+    ) -> tuple[Tensor, list[DecodeState]]:
         """As ``forward``, from what each layer carries (None: nothing), and what each carries on.
 
         >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
@@ -61,7 +63,7 @@ class GPT(nn.Module):
         True
         """
         x = self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
-        handed: list[Carry] = []
+        handed: list[DecodeState] = []
         for block, carry in zip(self.blocks, carries or [None] * len(self.blocks)):
             x, after = block.resume(x, carry)  # type: ignore[operator]
             handed.append(after)

@@ -12,7 +12,7 @@ from geolib.lab.config import Config
 
 if TYPE_CHECKING:
     from geolib.lab.gpt import GPT
-    from geolib.lab.models import ViT
+    from geolib.lab.vit import ViT
 
 
 def learning_rate(config: Config, step: int, total: int) -> float:

@@ -24,7 +24,7 @@ from torch import Tensor
 import geolib
 from geolib.lab.config import Config, Options
 from geolib.lab.files import BENCHES, ON_GPU, RECORDED, LabError, checkout, remove, write_text
-from geolib.lab.training import Run, train
+from geolib.lab.train import Run, train
 
 _SCHEMA = 1
 
@@ -104,12 +104,12 @@ class Record:
     @property
     def result(self) -> str:
         """What the last evaluation came to, in words."""
-        return f"{self.bits:.3f} bits a token" if self.config.is_read else f"{100 * self.accuracy:.2f}%"
+        return f"{self.bits:.3f} bits a token" if self.config.is_text else f"{100 * self.accuracy:.2f}%"
 
     @property
     def speed(self) -> str:
         """How fast it trained, in words."""
-        each, unit = (self.config.context or 1, "tokens") if self.config.is_read else (1, "images")
+        each, unit = (self.config.context or 1, "tokens") if self.config.is_text else (1, "images")
         return f"{self.images_per_second * each:.0f} {unit}/s"
 
     def curve(self, metric: str) -> tuple[list[int], list[float]]:
@@ -195,7 +195,7 @@ def _check_metrics(rows: list[Any], config: Config) -> None:
     numbers = [value for row in rows for value in row.values()]
     finite = all(isinstance(v, int | float) and math.isfinite(v) for v in numbers)
     _require(finite, "metrics hold something that is not a finite number")
-    if config.is_read:
+    if config.is_text:
         _require(rows[-1].get("test_bits", -1) >= 0, "metrics: the last test_bits is not a number of at least 0")
     else:
         _require(0 <= rows[-1].get("test_accuracy", -1) <= 1, "metrics: the last test_accuracy is not in [0, 1]")
@@ -276,7 +276,7 @@ def read_all(folder: Path | str = RECORDED) -> list[Record]:
     Without a folder, those that come with the library. A folder that does not exist holds none; a file that is not a
     record is a LabError.
     """
-    records, problems = sift(folder)
+    records, problems = load_records(folder)
     if problems:
         raise LabError(problems[0])
     return records
@@ -288,7 +288,7 @@ def record_files(folder: Path | str = RECORDED) -> list[Path]:
     return [path for path in sorted(Path(folder).rglob("*.json")) if path.relative_to(folder).parts[0] not in apart]
 
 
-def sift(folder: Path | str = RECORDED) -> tuple[list[Record], list[str]]:
+def load_records(folder: Path | str = RECORDED) -> tuple[list[Record], list[str]]:
     """The records that ``read_all`` would give, and one line for each file there that is not a record."""
     records, problems = [], []
     for path in record_files(folder):

@@ -28,7 +28,6 @@ import torch
 
 import geolib
 from geolib.lab import records as store
-from geolib.lab.analysis import after_training
 from geolib.lab.config import PRECISIONS, Config, Options
 from geolib.lab.data.sets import Dataset, load
 from geolib.lab.experiments.estimates import CPU, GPU, H100, Estimate, Kind, Speed, estimate
@@ -36,8 +35,9 @@ from geolib.lab.experiments.plan import Experiment, Pipeline, Stage
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError, remove
 from geolib.lab.gpu_step import give_back
+from geolib.lab.probes.vit import after_training
 from geolib.lab.records import Folders, Record, device_name, run
-from geolib.lab.training import RECORDED_PRECISION, precision_of
+from geolib.lab.train import RECORDED_PRECISION, precision_of
 from geolib.lab.watch import Diverged, Stopped, requests_to_stop
 
 _POLL_SECONDS = 0.5  # between two looks at what other processes have done
@@ -367,7 +367,7 @@ class Runner:
     def __init__(self, request: Request):
         self.request = request
         self.deadline = None if request.time_budget is None else time.time() + request.time_budget
-        self.records, self.problems = store.sift(request.folders.records)  # of all experiments: some share runs
+        self.records, self.problems = store.load_records(request.folders.records)  # of all experiments: some share runs
         self.ended: set[str] = set()  # the hashes of runs that this process has done with
         self.failures: list[tuple[str, Exception]] = []  # the other runs went on
         self.working: set[str] = set()  # those that a child process is at
@@ -465,7 +465,7 @@ class Runner:
 
     def look(self) -> None:
         """Read the records anew: other processes may have made some."""
-        self.records, self.problems = store.sift(self.request.folders.records)
+        self.records, self.problems = store.load_records(self.request.folders.records)
         for known in ("stages", "names"):  # they follow from the records
             vars(self).pop(known, None)
 

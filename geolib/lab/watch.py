@@ -60,7 +60,7 @@ def requests_to_stop() -> Iterator[list[int]]:
 class Watch:
     """A context around the training loop that the loop reports to after each step and epoch.
 
-    The runs it is told of are those of ``geolib.lab.training``, which imports this module.
+    The runs it is told of are those of ``geolib.lab.train``, which imports this module.
     """
 
     def __init__(self, options: Options):

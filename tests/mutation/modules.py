@@ -74,7 +74,7 @@ MODULES = {
         "runner", tests=("test_runner", "test_lab", "test_spread", "test_engine"), then=("test_experiments",)
     ),
     "schedule": Module(("geolib/lab/optimiser.py",), ("test_lab",)),
-    "statistics": Module(("geolib/lab/experiments/statistics.py",), ("test_experiments",)),
+    "statistics": Module(("geolib/lab/experiments/stats.py",), ("test_experiments",)),
     "sympow": Module(("geolib/sympow.py",), ("test_sympow",)),
     "tables": Module(("geolib/lab/experiments/tables.py",), ("test_experiments",)),
     "training": of_the_lab(

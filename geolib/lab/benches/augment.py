@@ -12,7 +12,7 @@ from geolib.lab.benches.timing import in_turns
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import augmentation
 from geolib.lab.files import LabError
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 
 POLICIES = ("crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
 SIDE = 32  # pixels

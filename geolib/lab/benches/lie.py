@@ -14,7 +14,7 @@ from torch import Tensor
 
 from geolib.encodings import LieRE
 from geolib.lab.benches.timing import in_turns
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 from geolib.lie import Rays, entry_count, position_rotations, skew_matrix, turn_blocks, uniform_entries
 from geolib.rotations import grid_positions
 

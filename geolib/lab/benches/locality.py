@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.lab.benches.timing import in_turns, peak
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 from geolib.locality import (
     focused_attention,
     focused_by_features,

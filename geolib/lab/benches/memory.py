@@ -22,14 +22,14 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from geolib.lab.causal import Power
 from geolib.lab.config import Config
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments import EXPERIMENTS, Experiment
 from geolib.lab.gpt import GPT
-from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw
-from geolib.lab.training import EVALUATION_BATCH, EVALUATION_TOKENS
+from geolib.lab.text_attention import Power
+from geolib.lab.train import EVALUATION_BATCH, EVALUATION_TOKENS
+from geolib.lab.vit import ViT
 from geolib.recurrence import by_large_products, chunks, forms, fused
 
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def forms_of_a_gpu() -> Iterator[None]:
 def counted(config: Config) -> Iterator[tuple[GPT | ViT, Held]]:
     """The model without numbers, and what is held, its weights so far."""
     spec = DATASETS[config.dataset]
-    model = GPT(config) if spec.is_read else ViT(config, spec.shape, CLASSES)
+    model = GPT(config) if spec.is_text else ViT(config, spec.shape, CLASSES)
     with forms_of_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True) as without_numbers, Held() as held:
         model._apply(without_numbers.from_tensor)
         for tensor in (*model.parameters(), *model.buffers()):
@@ -112,7 +112,7 @@ def counted(config: Config) -> Iterator[tuple[GPT | ViT, Held]]:
 def scores_of(model: GPT | ViT, config: Config, batch: int, bf16: bool) -> Tensor:
     """The model's output for a batch of zeros."""
     spec = DATASETS[config.dataset]
-    x = torch.zeros(batch, config.context or 0, dtype=torch.long) if spec.is_read else torch.zeros(batch, *spec.shape)
+    x = torch.zeros(batch, config.context or 0, dtype=torch.long) if spec.is_text else torch.zeros(batch, *spec.shape)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
         return model(x).float().flatten(0, -2)
 

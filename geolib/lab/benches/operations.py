@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from geolib.encodings import METHODS
 from geolib.lab.config import Config
 from geolib.lab.counting import Counting
-from geolib.lab.models import ViT
+from geolib.lab.vit import ViT
 
 
 def count(method: str, sizes: dict[str, Any], options: dict[str, Any] | None = None) -> Counting:

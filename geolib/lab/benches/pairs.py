@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib.lab.benches.recall import Sequences, accuracy, starting, trained
-from geolib.lab.causal import kernel_of
+from geolib.lab.text_attention import kernel_of
 from geolib.recurrence import GATE_BIAS, log_gates
 
 KEYS, VALUES, SIZE = 1024, 16, 16
@@ -39,7 +39,7 @@ def pairs(count: int, stored: int, draw: torch.Generator) -> Sequences:
 
 
 class Head(NamedTuple):
-    """A kernel by name (``geolib.lab.causal``), its power, the features of a key, and whether there are gates."""
+    """A kernel by name (``geolib.lab.text_attention``), its power, a key.s features, and whether there are gates."""
 
     kernel: str
     dim: int

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from geolib.lab.benches import ladder
+from geolib.lab.benches import speedup_ablation as ladder
 from geolib.lab.benches.training import random_images
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip

@@ -10,7 +10,7 @@ from typing import Any
 
 from geolib.lab.files import BENCHES, RECORDED, LabError, write_text
 from geolib.lab.records import commit, device_name, versions
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 
 
 def measured(bench: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

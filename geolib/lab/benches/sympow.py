@@ -27,7 +27,7 @@ from torch import Tensor
 
 from geolib.lab.benches.timing import in_turns, peak
 from geolib.lab.records import device_name
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 from geolib.recurrence import attention_form, by_chunks, by_kernels, by_large_products, chunked_form, chunked_with
 from geolib.recurrence.fused import TRITON
 

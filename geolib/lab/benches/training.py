@@ -25,9 +25,9 @@ from geolib.lab.config import PRECISIONS, Config, Options
 from geolib.lab.data.augmentation import channel_moments
 from geolib.lab.data.sets import Dataset
 from geolib.lab.files import LabError
-from geolib.lab.models import ViT
 from geolib.lab.records import device_name
-from geolib.lab.training import Run, isolated, pick_device
+from geolib.lab.train import Run, isolated, pick_device
+from geolib.lab.vit import ViT
 
 PADDING = 4
 GPU_FORMS = ("eager", "captured", "compiled")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib.lab.benches.recall import Sequences, accuracy, starting, trained
-from geolib.lab.causal import Power
+from geolib.lab.text_attention import Power
 from geolib.lie import exp_skew, skew_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
 

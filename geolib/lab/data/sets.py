@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import require
-from geolib.lab.data import documents, motion, turns
+from geolib.lab.data import documents, motion, order_task
 from geolib.lab.data.documents import Documents
 from geolib.lab.data.varied import varied
 from geolib.lab.files import LabError, write_atomically
@@ -102,7 +102,7 @@ class Spec:
     images: int  # to train on
     shape: tuple[int, ...]  # (channels, *sizes) of an image
     load: Callable[[], Dataset | Documents]
-    is_read: bool = False  # whether it holds documents
+    is_text: bool = False  # whether it holds documents
 
     def tokens(self, patch: Patch) -> int:
         """Patches of an image."""
@@ -202,17 +202,20 @@ def _stratified_fifth(labels: np.ndarray) -> np.ndarray:
 
 def _load_turns(
     name: str,
-    way: Callable[[Any], list[turns.Cell]] = turns.corner_way,
-    asked: Callable[[turns.Board], float] = turns.Board.twist,
-    classes: tuple[str, ...] = turns.CLASSES,
+    way: Callable[[Any], list[order_task.Cell]] = order_task.corner_way,
+    asked: Callable[[order_task.Board], float] = order_task.Board.twist,
+    classes: tuple[str, ...] = order_task.CLASSES,
 ) -> Dataset:
-    """Boards of ``geolib.lab.data.turns``: 6,000 to train and 1,000 to test, from two seeds; staircases are drawn."""
-    drawn = way is turns.stairs_way
+    """Boards of ``geolib.lab.data.order_task``: 6,000 to train and 1,000 to test, from two seeds; staircases are drawn."""
+    drawn = way is order_task.stairs_way
     train, test = (
         _rendered(np.stack([board.picture(drawn) for board in part]), np.array([asked(board) > 0 for board in part]))
-        for part in (turns.boards(6000, way, seed=0, asked=asked), turns.boards(1000, way, seed=1, asked=asked))
+        for part in (
+            order_task.boards(6000, way, seed=0, asked=asked),
+            order_task.boards(1000, way, seed=1, asked=asked),
+        )
     )
-    source = "rendered by geolib.lab.data.turns, seeds 0 (train) and 1 (test)"
+    source = "rendered by geolib.lab.data.order_task, seeds 0 (train) and 1 (test)"
     return Dataset(name, *train, *test, classes, source)
 
 
@@ -429,7 +432,7 @@ def _folder() -> str | None:
     return os.environ.get(FOLDER_VARIABLE)
 
 
-_SIDE = turns.SIDE
+_SIDE = order_task.SIDE
 _BOOKS_NEED = f"text files in books of ${FOLDER_VARIABLE}"
 
 DATASETS: dict[str, Spec] = {
@@ -443,14 +446,16 @@ DATASETS: dict[str, Spec] = {
         f"turns-{order:g}": Spec("nothing", 1, 6000, (4, _SIDE, _SIDE), partial(_load_tilted, order))
         for order in (0, 0.5, 2)
     },
-    "turns-stairs": Spec("nothing", 1, 6000, (5, _SIDE, _SIDE), lambda: _load_turns("turns-stairs", turns.stairs_way)),
+    "turns-stairs": Spec(
+        "nothing", 1, 6000, (5, _SIDE, _SIDE), lambda: _load_turns("turns-stairs", order_task.stairs_way)
+    ),
     "motion": Spec("scikit-learn", (2, 4, 4), 4000, (1, motion.FRAMES, motion.SIDE, motion.SIDE), _load_motion),
     "modelnet10": Spec(_MODELNET_NEEDS, 8, 8676, (1, VOXELS, VOXELS, VOXELS), _load_modelnet),
     "cifar100-20": Spec(_CIFAR_NEEDS, 4, 10_000, (3, 32, 32), _load_twenty),
     "cifar10": Spec(_CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar10", 10)),
     "cifar100": Spec(_CIFAR_NEEDS, 4, 50_000, (3, 32, 32), lambda: _load_cifar("cifar100", 100)),
     # Documents: a token for each byte, and tokens in the place of images.
-    "books": Spec(_BOOKS_NEED, 1, 71_964_357, (1,), lambda: documents.load_books(_folder()), is_read=True),
-    "stdlib": Spec("nothing", 1, 3_600_000, (1,), documents.load_stdlib, is_read=True),
-    "documents": Spec("nothing", 1, 3_600_000, (1,), lambda: documents.load_documents(_folder()), is_read=True),
+    "books": Spec(_BOOKS_NEED, 1, 71_964_357, (1,), lambda: documents.load_books(_folder()), is_text=True),
+    "stdlib": Spec("nothing", 1, 3_600_000, (1,), documents.load_stdlib, is_text=True),
+    "documents": Spec("nothing", 1, 3_600_000, (1,), lambda: documents.load_documents(_folder()), is_text=True),
 }

@@ -2,7 +2,7 @@
 
 from geolib.lab.experiments.plan import Experiment
 from geolib.lab.experiments.registry import EXPERIMENTS, find
-from geolib.lab.experiments.statistics import (
+from geolib.lab.experiments.stats import (
     PairedDifference,
     difference_error,
     mcnemar,

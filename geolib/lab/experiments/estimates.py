@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from geolib.lab.causal import METHODS
 from geolib.lab.config import Config
 from geolib.lab.counting import Counting
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.gpt import GPT
-from geolib.lab.models import ViT
 from geolib.lab.records import Record
+from geolib.lab.text_attention import METHODS
+from geolib.lab.vit import ViT
 from geolib.sympow import dimension
 
 H100 = "one H100"  # the device of the full runs where there is no GPU at hand
@@ -153,7 +153,7 @@ def reach(config: Config, tokens: int) -> int:
 
     Source: CS-CROSS.
     """
-    if not config.is_read or METHODS[config.method].kernel != "power":
+    if not config.is_text or METHODS[config.method].kernel != "power":
         return tokens
     options = config.method_options
     dim = options.get("head_dim") or config.width // options.get("heads", config.heads)
@@ -163,10 +163,10 @@ def reach(config: Config, tokens: int) -> int:
 def _narrow(config: Config) -> Config:
     """The configuration's model, made narrow, without what does not change it: equal models are counted once."""
     names = ["method", "method_options", "heads", "layers", "mlp_ratio"]
-    names += [] if config.is_read else ["patch", "pool", "dropout"]
-    block = 1 if config.is_read else config.method_options.get("block") or 1
+    names += [] if config.is_text else ["patch", "pool", "dropout"]
+    block = 1 if config.is_text else config.method_options.get("block") or 1
     head = 16 + -16 % block  # blocks must fill it
-    context = _COUNTED_TOKENS if config.is_read else None
+    context = _COUNTED_TOKENS if config.is_text else None
     same = {name: getattr(config, name) for name in names}
     return Config(config.dataset, width=head * config.heads, context=context, **same)
 
@@ -192,8 +192,8 @@ def _counted(canonical: str) -> tuple[int, int]:
     shape = DATASETS[config.dataset].shape
     with torch.random.fork_rng():
         torch.manual_seed(0)  # how often an exponential squares depends on the generators drawn
-        model = GPT(config) if config.is_read else ViT(config, shape, 10)
-        inputs = torch.zeros(1, config.context or 1, dtype=torch.long) if config.is_read else torch.zeros(1, *shape)
+        model = GPT(config) if config.is_text else ViT(config, shape, 10)
+        inputs = torch.zeros(1, config.context or 1, dtype=torch.long) if config.is_text else torch.zeros(1, *shape)
         with Counting() as counting:
             model(inputs).sum().backward()
     return counting.kernels.total(), counting.numbers

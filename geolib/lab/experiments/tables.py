@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Pipeline
-from geolib.lab.experiments.statistics import PairedDifference, paired_differences, sampling_error
+from geolib.lab.experiments.stats import PairedDifference, paired_differences, sampling_error
 from geolib.lab.experiments.text import Table, spread
 from geolib.lab.records import Record
 

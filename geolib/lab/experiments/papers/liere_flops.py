@@ -21,8 +21,8 @@ from geolib.lab.counting import Counting
 from geolib.lab.experiments.papers.liere import BASE, TINY, TITLES, blocks_of
 from geolib.lab.experiments.plan import Pipeline, Variant
 from geolib.lab.experiments.text import Table
-from geolib.lab.models import ViT
 from geolib.lab.records import Record
+from geolib.lab.vit import ViT
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": TINY,

@@ -20,7 +20,7 @@ from geolib.lab.benches.training import PlainImages, random_images
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.data.sets import Dataset
-from geolib.lab.models import ViT
+from geolib.lab.vit import ViT
 
 Work = Callable[[], Tensor]
 PIECES = 4  # of a batch whose gradients are added up

@@ -41,7 +41,7 @@ from geolib.sympow import state_numbers
 ONE_CHUNK, CHUNK = 384, 256
 
 
-class Carry(NamedTuple):
+class DecodeState(NamedTuple):
     """What one layer carries from the tokens so far to the next ones."""
 
     # How far queries and keys have turned: radians (batch, heads, pairs) in float64, or (heads, d, d) matrices.
@@ -53,7 +53,7 @@ class Carry(NamedTuple):
 # What turns queries and keys ----------------------------------------------------------------------------------------
 
 
-class Still(nn.Module):
+class NoRotation(nn.Module):
     """Nothing turns."""
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -79,7 +79,7 @@ class Rotary(WideBuffers):
         return self.frequencies[:, 0].double().expand(1, 1, x.shape[1], -1)
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As ``Still``'s."""
+        """As ``NoRotation``'s."""
         angles = self.turns(x).double().cumsum(-2)
         if turned is not None:
             angles = angles + turned[..., None, :]
@@ -128,7 +128,7 @@ class Dense(nn.Module):
         return exp_skew(lower - lower.mT)
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As ``Still``'s."""
+        """As ``NoRotation``'s."""
         with full_precision(q.device):
             one = self.step()
             powers, reach = one[:, None], one  # R^1 ... R^n, and R^n
@@ -263,7 +263,7 @@ class Method:
 
 # In the order of the tables.
 METHODS: dict[str, Method] = {
-    "none": Method("softmax", lambda *sizes: Still()),
+    "none": Method("softmax", lambda *sizes: NoRotation()),
     "softmax": Method("softmax", Rotary),
     "fox": Method("softmax", Rotary, gates=True),
     "sympow": Method("power", Rotary),
@@ -329,7 +329,7 @@ class CausalAttention(nn.Module):
         q, k, _ = self.turning(q, k, x, None)
         return self.joined(self.kernel.whole(q, k, v, self.log_gates(x)), x)
 
-    def resume(self, x: Tensor, carry: Carry | None) -> tuple[Tensor, Carry]:
+    def resume(self, x: Tensor, carry: DecodeState | None) -> tuple[Tensor, DecodeState]:
         """Attend over x from what is carried (None: nothing), and hand on what is carried after it.
 
         >>> layer, x = CausalAttention("conformal-sympow", 16, 2, longest=64), torch.randn(1, 6, 16)
@@ -340,7 +340,7 @@ class CausalAttention(nn.Module):
         q, k, v = self.heads_of(x)
         q, k, turned = self.turning(q, k, x, None if carry is None else carry.turned)
         y, kept = self.kernel.resume(q, k, v, self.log_gates(x), None if carry is None else carry.kept)
-        return self.joined(y, x), Carry(turned, kept)
+        return self.joined(y, x), DecodeState(turned, kept)
 
     def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, tokens, d) each."""

@@ -49,8 +49,8 @@ from geolib.lab.gpu_step import (
     is_out_of_memory,
     with_narrow_weights,
 )
-from geolib.lab.models import ViT
 from geolib.lab.optimiser import adamw, learning_rate, set_rate
+from geolib.lab.vit import ViT
 from geolib.lab.watch import Diverged, Watch
 
 Made = TypeVar("Made")
@@ -104,9 +104,9 @@ def train(config: Config, data: Any = None, options: Options | None = None, **ch
 
 def new_run(config: Config, data: Any, device: torch.device, options: Options) -> Run:
     """The kind of run that trains on such data; LabError where the configuration names another kind of data."""
-    if config.is_read is not isinstance(data, Documents):
+    if config.is_text is not isinstance(data, Documents):
         raise LabError(f"data: got {type(data).__name__} for the data set {config.dataset}, which is of another kind")
-    return (DocumentRun if config.is_read else Run)(config, data, device, options)
+    return (DocumentRun if config.is_text else Run)(config, data, device, options)
 
 
 class Run:

@@ -22,9 +22,9 @@ from geolib._checks import require
 from geolib.attention import Encoding
 from geolib.encodings import Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
-from geolib.lab.models import ViT, patches
-from geolib.lab.reading import after_reading
-from geolib.lab.training import DocumentRun, Run
+from geolib.lab.probes.lm import after_reading
+from geolib.lab.train import DocumentRun, Run
+from geolib.lab.vit import ViT, patches
 from geolib.lie import nearest_commuting, shift_deviation, skew_matrix, spectrum, upper_entries
 from geolib.rotations import grid_positions, rescale_positions
 

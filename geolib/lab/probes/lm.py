@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib.lab.causal import Rotary, TurnedByData
 from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
-from geolib.lab.training import DocumentRun
+from geolib.lab.text_attention import Rotary, TurnedByData
+from geolib.lab.train import DocumentRun
 from geolib.rotations import document_frequencies
 
 FURTHER = 4  # a model is read out at this many times its training context, and at such parts of it

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from geolib.encodings import ALiBi, HalfSplit, RoPE
 from geolib.lab.benches.timing import in_turns
-from geolib.lab.training import pick_device
+from geolib.lab.train import pick_device
 from geolib.rotations import grid_positions
 
 HEADS, DIM, SIDE = 8, 64, 14
