@@ -82,13 +82,12 @@ def run(options: Namespace) -> int:
         if task not in missing and (record := recorded.get(task.config.hash)):
             print(f"{record.name}: recorded already, {record.result} (by {record.experiment}); --again repeats it")
     if missing:
-        pick_device(options.device)  # what cannot be is said now, not after the first run
-        data = {name: sets.load(name) for name in dict.fromkeys(task.config.dataset for task in missing)}
-        folders.check()
         if options.ray is not None:
             engine: Here = RayCluster(options.ray, options.device)
         else:
             engine = Processes(options.jobs, options.device) if options.jobs > 1 else Here(options.device)
+        data = {name: sets.load(name) for name in dict.fromkeys(task.config.dataset for task in missing)}
+        folders.check()  # and the data before: an error now, not after the first run
         made, outcome = make_all(missing, data, engine, Times(engine.device_name, records))
         records, code = records + made, worst([outcome, code])
     if code < 128:

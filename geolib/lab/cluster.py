@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import platform
 import signal
+import socket
+import sys
 import tempfile
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
@@ -62,13 +64,13 @@ class Processes(Here):
         # Processes that come out of a server find torch imported.
         forks = "forkserver" in multiprocessing.get_all_start_methods()
         self.context = multiprocessing.get_context("forkserver" if forks else "spawn")
-        self.context.set_forkserver_preload([__name__])
+        self.context.set_forkserver_preload([__name__, "torch._dynamo"])  # the first optimiser imports the latter
 
     def submit(self, task: Task, data: Any) -> Future[Outcome]:
         """Begin the run in a new process, which loads the data by itself."""
-        pool = ProcessPoolExecutor(1, self.context, _begin, (self.threads,), max_tasks_per_child=1)
+        pool = ProcessPoolExecutor(1, self.context, _begin, (self.threads,))
         future = pool.submit(make_with_log, replace(task, jobs=self.slots))
-        future.add_done_callback(lambda ended: pool.shutdown(wait=False))
+        pool.shutdown(wait=False)  # when that run has ended
         return future
 
     def stop(self) -> None:
@@ -90,6 +92,9 @@ def make_with_log(task: Task, data: Any = None, patience: float = 0.0) -> Outcom
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     outcome = make(task, data, patience)
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        sys.exit()  # nobody waits for the outcome; the checkpoint is there
     failed = outcome.code in (FAILED, USER_ERROR)
     return replace(outcome, words=f"{outcome.words}; log {task.log}") if failed else outcome
 
@@ -109,7 +114,10 @@ class RayCluster(Here):
             install = 'pip install "geometry-of-attention[cluster]", or in a clone pip install -e ".[cluster]"'
             raise LabError(f"--ray needs Ray: {install}") from None
         where = address or os.environ.get("RAY_ADDRESS") or "local"
+        host, _, port = where.rpartition(":")
         try:
+            if host:  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             self.ray.init(where, log_to_driver=False, logging_level="error")
         except Exception as error:  # of many kinds
             raise LabError(f"--ray {where}: {str(error).strip().partition(chr(10))[0]}") from None
@@ -118,8 +126,8 @@ class RayCluster(Here):
         self.device = device or ("cuda" if self.ray.cluster_resources().get("GPU") else "cpu")
         self.kind, self.amount = ("CPU", self.threads) if self.device == "cpu" else ("GPU", 1)
         needs = {f"num_{self.kind.lower()}s": self.amount}
-        self.make = self.ray.remote(**needs, max_retries=3)(_make_on_a_node)
-        name = self.ray.remote(**needs)(_name_on_a_node).remote(self.device, self.threads)
+        self.make = self.ray.remote(**needs, max_retries=3)(make_on_a_machine)
+        name = self.ray.remote(**needs)(name_on_a_machine).remote(self.device, self.threads)
         self.device_name = self.ray.get(name)
 
     def __exit__(self, *error: object) -> None:
@@ -145,11 +153,11 @@ class RayCluster(Here):
             self.ray.cancel(ref)
 
 
-def _name_on_a_node(device: str, threads: int) -> str:
+def name_on_a_machine(device: str, threads: int) -> str:
     return device_name(pick_device(device), threads)
 
 
-def _make_on_a_node(task: Task, data: Any, threads: int) -> Outcome:
+def make_on_a_machine(task: Task, data: Any, threads: int) -> Outcome:
     """Make a run on whatever machine this is, with a folder of its own where none is shared."""
     torch.set_num_threads(threads)
     shared = task.log.is_file()

@@ -22,7 +22,7 @@ from filelock import FileLock, SoftFileLock, Timeout
 from geolib.lab.config import Config
 from geolib.lab.device import requests_to_stop
 from geolib.lab.files import LabError, remove
-from geolib.lab.probes.vit import after_training
+from geolib.lab.probes import after_training
 from geolib.lab.records import Folders, Record, run, write
 from geolib.lab.train import Diverged, Stopped
 
