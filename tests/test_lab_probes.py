@@ -14,21 +14,6 @@ from geolib.lab import Config, train
 from geolib.lab.data.documents import Bytes, pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.probes import after_training, lm, vit
-from geolib.lab.probes.lm import bits_of, by_position, extrapolation, frequencies_of, gates_and_rates, mentions, names
-from geolib.lab.probes.vit import (
-    carried_accuracy,
-    extended_accuracy,
-    layer_encodings,
-    learned_parameters,
-    mean_shift_deviation,
-    model_at_start,
-    moved_accuracy,
-    rescaled_accuracy,
-    resized,
-    room,
-    shuffle_patches,
-    shuffled_accuracy,
-)
 from geolib.lab.vit import ViT, patches
 from geolib.rotations import document_frequencies
 
@@ -69,13 +54,13 @@ def trained(method, **options):
 def test_planted_scales_are_read_back_shared_and_of_each_layer_inside_focusing_too():  # RF-6a
     model, s = model_of("riemannformer", law="free"), torch.tensor([[0.9, 1.1], [0.8, 0.7]])
     model.encoding.raw_scale.data = s.log()  # the free law: s = e^w
-    assert_close(learned_parameters(model), {"scales": s[None]})
+    assert_close(vit.learned_parameters(model), {"scales": s[None]})
     for outside in (None, {}, {"per_layer": True}):
         wrapped = {} if outside is None else {"lf": outside}
         model, w = model_of("riemannformer" + "+lf" * len(wrapped), per_layer=True, **wrapped), torch.randn(3, 2, 2)
         for own, values in zip((model.encoding.encoding if wrapped else model.encoding).layers, w):
             own.raw_scale.data = values
-        assert_close(learned_parameters(model)["scales"], w.exp() / (w.exp() + 0.1))
+        assert_close(vit.learned_parameters(model)["scales"], w.exp() / (w.exp() + 0.1))
 
 
 def test_planted_widths_and_metrics_are_read_back():  # RF-21
@@ -84,29 +69,21 @@ def test_planted_widths_and_metrics_are_read_back():  # RF-21
     model.encoding.log_sigma.data = sigma.log()
     # Below the diagonal as it is, on it the logarithm, above it nothing.
     model.encoding.raw_precision.data = torch.tensor([[math.log(2.0), 1.0], [0.3, math.log(0.5)]])
-    found = learned_parameters(model)
+    found = vit.learned_parameters(model)
     assert_close(found["sigmas"], sigma[None])
     assert_close(found["precisions"], (root @ root.mT)[None])
     model = model_of("lf", per_layer=True)
     for i, own in enumerate(model.encoding.layers):
         own.log_sigma.data.fill_(i)
-    found = learned_parameters(model)
+    found = vit.learned_parameters(model)
     assert_close(found["sigmas"], torch.arange(3.0).exp()[:, None, None].expand(3, 2, 1))
     assert found["precisions"].shape == (3, 2, 2)
 
 
 @pytest.mark.parametrize("method", ["none", "rope", "learned"])
 def test_methods_that_learn_none_of_this_have_none(method):
-    assert learned_parameters(model_of(method)) == {}
-    assert mean_shift_deviation(model_of(method)) is None
-
-
-def test_encodings_of_a_layer_come_outer_ones_first():
-    model = model_of("rope-axial+alibi+lf", lf={"per_layer": True})
-    found = [type(each).__name__ for each in layer_encodings(model.encoding, 1)]
-    assert [name for name in found if name != "Encoding"] == [
-        "PerLayerFocusing", "LocalityFocusing", "Composed", "RoPE", "ALiBi"
-    ]  # fmt: skip
+    assert vit.learned_parameters(model_of(method)) == {}
+    assert vit.mean_shift_deviation(model_of(method)) is None
 
 
 def test_angles_and_shift_deviation_are_those_of_the_generators_per_patch():  # LR-SHIFT, NT-1
@@ -115,25 +92,12 @@ def test_angles_and_shift_deviation_are_those_of_the_generators_per_patch():  # 
     generators.data = torch.sin(torch.arange(144.0)).reshape(3, 2, 2, 2, 6)
     skew = model.encoding.skew().detach().double() / 3  # positions 0 ... 3 over [0, 1]
     expected = torch.linalg.eigvals(skew).imag.abs().sort(-1, descending=True).values[..., ::2]
-    assert_close(learned_parameters(model)["angles"].double(), expected, atol=1e-5, rtol=1e-5)
+    assert_close(vit.learned_parameters(model)["angles"].double(), expected, atol=1e-5, rtol=1e-5)
     # The value that these generators had with the draws of the records in book/results.
-    assert mean_shift_deviation(model) == pytest.approx(0.03245595, rel=1e-5)
+    assert vit.mean_shift_deviation(model) == pytest.approx(0.03245595, rel=1e-5)
     generators.data[:, :, :, 1] = 2 * generators[:, :, :, 0]  # along one line they commute
-    assert mean_shift_deviation(model) < 1e-6
-    assert mean_shift_deviation(model_of("rope-mixed")) < 1e-6
-
-
-def test_positions_of_the_shift_deviation_stay_inside_the_picture_and_reach_its_edges(monkeypatch):  # LR-SHIFT
-    drawn, model = [], model_of("liere", shape=(1, 8, 12))
-    monkeypatch.setattr(vit, "shift_deviation", lambda skew, *triple: drawn.append(triple) or torch.zeros(1))
-    mean_shift_deviation(model)
-    p, q, shift = (torch.stack(each) for each in zip(*drawn))
-    far = model.positions.amax(0)
-    for positions in (p, q, p + shift, q + shift):
-        assert (positions >= 0).all()
-        assert (positions <= far).all()
-        assert (positions.amin(0) < 0.1 * far).all()
-        assert (positions.amax(0) > 0.9 * far).all()
+    assert vit.mean_shift_deviation(model) < 1e-6
+    assert vit.mean_shift_deviation(model_of("rope-mixed")) < 1e-6
 
 
 def test_the_model_at_the_start_is_the_seeds_and_draws_nothing_else():
@@ -141,14 +105,14 @@ def test_the_model_at_the_start_is_the_seeds_and_draws_nothing_else():
     torch.manual_seed(3)
     again = ViT(run.config, run.data.shape, len(run.data.classes))
     before = torch.get_rng_state()
-    start = model_at_start(run).state_dict()
+    start = vit.model_at_start(run).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(start[name], value) for name, value in again.state_dict().items())
     kept = after_training(run)
-    assert kept["shift_deviation_start"] == mean_shift_deviation(again)
-    assert kept["shift_deviation"] == mean_shift_deviation(run.model) != kept["shift_deviation_start"]
-    assert_close(torch.tensor(kept["angles"]), learned_parameters(run.model)["angles"])
-    assert_close(torch.tensor(kept["angles_start"]), learned_parameters(again)["angles"])
+    assert kept["shift_deviation_start"] == vit.mean_shift_deviation(again)
+    assert kept["shift_deviation"] == vit.mean_shift_deviation(run.model) != kept["shift_deviation_start"]
+    assert_close(torch.tensor(kept["angles"]), vit.learned_parameters(run.model)["angles"])
+    assert_close(torch.tensor(kept["angles_start"]), vit.learned_parameters(again)["angles"])
 
 
 # Shuffled, moved and resized ----------------------------------------------------------------------------------------
@@ -157,21 +121,21 @@ def test_the_model_at_the_start_is_the_seeds_and_draws_nothing_else():
 @pytest.mark.parametrize(("shape", "patch"), [((3, 8, 4), 2), ((1, 4, 8, 8), (2, 4, 4))])
 def test_shuffling_moves_patches_and_keeps_their_pixels(shape, patch):
     images = torch.arange(2 * math.prod(shape)).reshape(2, *shape)
-    shuffled = shuffle_patches(images, patch, torch.Generator().manual_seed(1))
+    shuffled = vit.shuffle_patches(images, patch, torch.Generator().manual_seed(1))
     before, after = ([[tuple(p.tolist()) for p in image] for image in patches(x, patch)] for x in (images, shuffled))
     assert [sorted(image) for image in before] == [sorted(image) for image in after]
     orders = [[b.index(p) for p in a] for b, a in zip(before, after)]
     assert orders[0] != list(range(len(orders[0])))
     assert orders[0] != orders[1]
     with pytest.raises(ValueError, match="patch: got 3"):
-        shuffle_patches(images, 3)
+        vit.shuffle_patches(images, 3)
 
 
 def test_a_model_without_positions_keeps_its_accuracy_on_shuffled_patches_and_others_do_not():  # RF-PE, LR-T3
     for method, keeps in (("none", True), ("learned", False), ("rope", False), ("riemannformer+lf", False)):
         run = run_of(method)
-        assert (shuffled_accuracy(run) == 1.0) == keeps, method
-        assert shuffled_accuracy(run) == shuffled_accuracy(run)
+        assert (vit.shuffled_accuracy(run) == 1.0) == keeps, method
+        assert vit.shuffled_accuracy(run) == vit.shuffled_accuracy(run)
 
 
 def test_shuffles_are_those_that_the_records_rest_on():
@@ -179,7 +143,7 @@ def test_shuffles_are_those_that_the_records_rest_on():
     run.task.x_test, run.task.y_test = torch.arange(16.0).reshape(1, 1, 4, 4), torch.zeros(1)
     run.model = model_of("none", patch=1, shape=(1, 4, 4))
     run.scores = lambda images: seen.append(images) or torch.zeros(1, 10)
-    assert shuffled_accuracy(run) == 1.0
+    assert vit.shuffled_accuracy(run) == 1.0
     assert seen[0].flatten().tolist() == [12, 2, 3, 13, 14, 4, 10, 11, 8, 6, 0, 15, 9, 5, 1, 7]
 
 
@@ -192,14 +156,14 @@ def test_scores_of_differences_alone_do_not_see_all_positions_move(method):  # R
     before, seen = run.model.positions, []
     place = run.model.encoding.place
     run.model.encoding.place = lambda positions: seen.append(positions) or place(positions)
-    assert (moved_accuracy(run, 16) == 1.0) == (method in RELATIVE)
+    assert (vit.moved_accuracy(run, 16) == 1.0) == (method in RELATIVE)
     assert torch.equal(seen[0], before + 16)
     assert run.model.positions is before
-    assert moved_accuracy(run, 0) == 1.0
+    assert vit.moved_accuracy(run, 0) == 1.0
 
 
 @pytest.mark.parametrize("std", [None, 0.5])
-@pytest.mark.parametrize("probe", [lambda run: moved_accuracy(run, 40), lambda run: extended_accuracy(run, 88)])
+@pytest.mark.parametrize("probe", [lambda run: vit.moved_accuracy(run, 40), lambda run: vit.extended_accuracy(run, 88)])
 def test_learned_vectors_beyond_the_grid_are_as_a_larger_table_would_hold_them(probe, std):
     options = {} if std is None else {"std": std}
     run, seen = run_of("learned", **options), []
@@ -216,26 +180,19 @@ def test_learned_vectors_beyond_the_grid_are_as_a_larger_table_would_hold_them(p
 def test_pictures_are_carried_within_their_field():
     run, seen = run_of("none", blank=4), []
     images = run.task.x_test
-    assert (room(images), room(images, 2), room(torch.zeros(1, 1, 3, 5))) == (4, 2, 3)
-    assert carried_accuracy(run, 0) == carried_accuracy(run, 2) == 1.0  # a bag of patches has no place
+    assert (vit.room(images), vit.room(images, 2), vit.room(images, (3, 1)), vit.room(torch.zeros(1, 1, 3, 5))) == (
+        4,
+        2,
+        1,
+        3,
+    )
+    assert vit.carried_accuracy(run, 0) == vit.carried_accuracy(run, 2) == 1.0  # a bag of patches has no place
     run.scores = lambda images: seen.append(images) or torch.zeros(len(images), 10)
-    carried_accuracy(run, 2)
+    vit.carried_accuracy(run, 2)
     assert torch.equal(seen[0][:, :, 4:, 4:], images[:, :, :4, :4])
     assert not seen[0][:, :, :4].any()
     with pytest.raises(ValueError, match="shift: got 3; the pictures have room for 0 to 2"):
-        carried_accuracy(run, 3)
-
-
-@pytest.mark.parametrize("patch", [1, 2, (2, 1)])
-def test_there_is_room_as_long_as_no_pixel_leaves(patch):
-    high, wide = (patch, patch) if isinstance(patch, int) else patch
-    for _ in range(30):
-        images = torch.zeros(2, 3, 8, 6)
-        lit = [(torch.randint(8, ()).item(), torch.randint(6, ()).item()) for _ in range(2)]
-        for pixel, (i, j) in enumerate(lit):
-            images[pixel, pixel, i // 2, j // 2] = 0.1
-        inside = [s for s in range(9) if all(i // 2 + s * high < 8 and j // 2 + s * wide < 6 for i, j in lit)]
-        assert room(images, patch) == inside[-1]
+        vit.carried_accuracy(run, 3)
 
 
 def triangles(before, after, smooth):
@@ -254,17 +211,17 @@ def test_resized_images_are_interpolated_linearly_and_pictures_are_smoothed_wher
     expected = images.float()
     for axis in range(2, 2 + axes):
         expected = (expected.movedim(axis, -1) @ triangles(8, pixels, axes == 2).T).movedim(-1, axis)
-    assert_close(torch.cat(list(resized(images, pixels))), expected, atol=1e-3, rtol=0)
+    assert_close(torch.cat(list(vit.resized(images, pixels))), expected, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("method", ["none", "learned", "rope-axial", "liere"])
 def test_at_the_trained_size_nothing_changes(method):  # LR-F2
     run = run_of(method)
     before = run.model.positions
-    assert extended_accuracy(run, 8) == rescaled_accuracy(run, 8) == 1.0
+    assert vit.extended_accuracy(run, 8) == vit.rescaled_accuracy(run, 8) == 1.0
     assert run.model.positions is before
     with pytest.raises(ValueError, match="patch: got 2; it must divide the image, 9x9 pixels"):
-        extended_accuracy(run, 9)
+        vit.extended_accuracy(run, 9)
 
 
 def test_resized_images_get_positions_that_go_on_or_are_squeezed_and_tables_to_match():  # LR-F2
@@ -274,8 +231,8 @@ def test_resized_images_get_positions_that_go_on_or_are_squeezed_and_tables_to_m
         encoding, table = run.model.encoding, getattr(run.model.encoding, "vectors", torch.zeros(1))
         place = encoding.place
         encoding.place = lambda at, e=encoding, p=place, s=seen: s.append((at, getattr(e, "vectors", None))) or p(at)
-        extended_accuracy(run, 16)
-        rescaled_accuracy(run, 16)
+        vit.extended_accuracy(run, 16)
+        vit.rescaled_accuracy(run, 16)
         (extended, larger), (rescaled, stretched) = seen
         assert torch.equal(extended, cells)
         assert torch.equal(rescaled, squeezed)
@@ -303,11 +260,11 @@ def test_probes_repeat_whatever_was_drawn_before_and_leave_the_run_as_it_was(met
 def test_a_record_keeps_each_measurement_that_its_configuration_asks_for():  # LR-F2
     run = run_of("sinusoidal", shifts=[1, 2, 3, 9], resolutions=[6, 12], blank=4)
     assert after_training(run) == {
-        "shuffled_accuracy": shuffled_accuracy(run),
-        "moved_accuracy": [moved_accuracy(run, shift) for shift in (1, 2, 3, 9)],
-        "carried_accuracy": [carried_accuracy(run, shift) for shift in (1, 2)],
-        "extended_accuracy": [extended_accuracy(run, pixels) for pixels in (6, 12)],
-        "rescaled_accuracy": [rescaled_accuracy(run, pixels) for pixels in (6, 12)],
+        "shuffled_accuracy": vit.shuffled_accuracy(run),
+        "moved_accuracy": [vit.moved_accuracy(run, shift) for shift in (1, 2, 3, 9)],
+        "carried_accuracy": [vit.carried_accuracy(run, shift) for shift in (1, 2)],
+        "extended_accuracy": [vit.extended_accuracy(run, pixels) for pixels in (6, 12)],
+        "rescaled_accuracy": [vit.rescaled_accuracy(run, pixels) for pixels in (6, 12)],
     }
     assert set(after_training(run_of("none", shifts=[1]))) == {"shuffled_accuracy", "moved_accuracy"}  # no room
     volumes = run_of("none", shifts=[1], shape=(1, 4, 4, 4), blank=2)
@@ -349,67 +306,59 @@ def short(monkeypatch):
 def test_bits_are_those_of_windows_that_see_nothing_before():
     run = reader_of()
     tokens = pieces(run.data.test, 128, 1)
-    found = bits_of(run, tokens, 32)
+    found = lm.bits_of(run, tokens, 32)
     assert found.shape == (2, 128)
     x, y = tokens[1, 32:64], tokens[1, 33:65]
     expected = nn.functional.cross_entropy(run.model(x[None])[0], y, reduction="none") / math.log(2)
     assert_close(found[1, 32:64], expected.detach(), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(bits_of(run, tokens, 64)[1, 32:64], expected, atol=1e-3)
+    assert not torch.allclose(lm.bits_of(run, tokens, 64)[1, 32:64], expected, atol=1e-3)
 
 
 def test_other_frequencies_last_as_long_as_asked():  # CS-N
     run = reader_of()
     tokens, rotation = pieces(run.data.test, 128, 1), run.model.attentions[0].turning
-    before, own = bits_of(run, tokens, 128), rotation.frequencies
-    with frequencies_of(run.model, 1000.0):
+    before, own = lm.bits_of(run, tokens, 128), rotation.frequencies
+    with lm.frequencies_of(run.model, 1000.0):
         assert_close(rotation.frequencies, document_frequencies(8, 1000.0).to(own))
-        assert not torch.allclose(bits_of(run, tokens, 128), before, atol=1e-4)
+        assert not torch.allclose(lm.bits_of(run, tokens, 128), before, atol=1e-4)
     assert rotation.frequencies is own
-    with frequencies_of(run.model, 64.0):  # N fixed at the training context is what it was trained with
-        assert torch.equal(bits_of(run, tokens, 128), before)
-
-
-def test_contexts_reach_four_times_as_far_as_training():
-    assert lm.contexts_of(64) == [64, 256]
-    assert lm.contexts_of(1024) == [64, 256, 1024, 4096]
-    assert lm.contexts_of(8192) == [128, 512, 2048, 8192, 32768]
+    with lm.frequencies_of(run.model, 64.0):  # N fixed at the training context is what it was trained with
+        assert torch.equal(lm.bits_of(run, tokens, 128), before)
 
 
 def test_each_context_has_the_bits_of_its_windows_and_longer_ones_those_of_their_frequencies():
     run = reader_of(context=256)
     tokens = pieces(run.data.test, 1024, 1)
-    found = extrapolation(run, tokens, torch.full((2, 1024), 1 / 3))
+    found = lm.extrapolation(run, tokens, torch.full((2, 1024), 1 / 3))
     assert found["contexts"] == [64, 256, 1024]
-    bits = [round(float(bits_of(run, tokens, context).mean()), 5) for context in (64, 256)]
+    assert lm.contexts_of(8192) == [128, 512, 2048, 8192, 32768]
+    bits = [round(float(lm.bits_of(run, tokens, context).mean()), 5) for context in (64, 256)]
     assert found["bits"] == [*bits, 0.33333]
-    with frequencies_of(run.model, 1024):
-        longer = round(float(bits_of(run, tokens, 1024).mean()), 5)
+    with lm.frequencies_of(run.model, 1024):
+        longer = round(float(lm.bits_of(run, tokens, 1024).mean()), 5)
     assert found["bits_current_N"] == [None, None, longer]
 
 
 def test_positions_are_gathered_in_buckets():
     bits = torch.arange(16.0).view(2, 8)
-    found = by_position(bits, 4)
+    found = lm.by_position(bits, 4)
     assert (found["from"], found["count"]) == ([0, 1, 2], [4, 4, 8])
     assert found["bits"] == [6.0, 7.0, 8.5]
-    assert by_position(bits / 3, 4)["bits"] == [2.0, 2.33333, 2.83333]
+    assert lm.by_position(bits / 3, 4)["bits"] == [2.0, 2.33333, 2.83333]
 
 
-def test_names_are_found_with_the_distance_to_their_last_mention():
-    found = list(mentions(b"He met Emma, and Emma met Mr. Knightley. Emma saw Knightley"))
+def test_names_have_the_distance_to_their_last_mention_and_the_bits_after_their_first_letter():
+    found = list(lm.mentions(b"He met Emma, and Emma met Mr. Knightley. Emma saw Knightley"))
     assert found == [(7, 11, 0), (17, 21, 10), (30, 39, 0), (50, 59, 20)]  # a sentence's first word does not count
-
-
-def test_bits_of_names_are_those_after_the_first_letter():
     window = b"so Emma came, and Emma went. so she and Anna sat with Emma now  "
     tokens = torch.tensor(list(window + b"!"))[None]
     bits = torch.arange(64.0)[None]  # the bits of byte i + 1 are i
-    found = names(tokens, bits, 64)
+    found = lm.names(tokens, bits, 64)
     assert found["distance"] == [1, 16, 32]
     assert (found["first_count"], found["count"]) == (2, [1, 0, 1])
     # Names begin at 3, 18, 40, 54: letters 2, 3, 4 of that at 18 are bytes 19, 20, 21, predicted at 18, 19, 20.
     assert (found["first_bits"], found["bits"]) == ((4 + 41) / 2, [19.0, None, 55.0])
-    cut = names(tokens[:, :61], bits[:, :60], 20)  # Emma, Emm up to the cut, Emma once more
+    cut = lm.names(tokens[:, :61], bits[:, :60], 20)  # Emma, Emm up to the cut, Emma once more
     assert (cut["first_count"], cut["count"]) == (3, [0, 0])
     assert cut["first_bits"] == pytest.approx((4 + 18.5 + 55) / 3, abs=1e-5)
 
@@ -417,7 +366,7 @@ def test_bits_of_names_are_those_after_the_first_letter():
 def test_gates_are_measured_as_the_layers_meet_them():  # CS-gate, CS-GATE0
     run = reader_of()
     tokens = pieces(run.data.test, 64, 1)[:, :64]
-    found = gates_and_rates(run, tokens)
+    found = lm.gates_and_rates(run, tokens)
     with torch.no_grad(), lm.layer_inputs(run.model.attentions) as given:
         run.scores(tokens)
     first, second = run.model.attentions
@@ -432,29 +381,21 @@ def test_gates_are_measured_as_the_layers_meet_them():  # CS-gate, CS-GATE0
 
 
 @pytest.mark.parametrize("method", ["none", "softmax", "conformal-sympow", "sympow+liere"])
-def test_what_is_kept_of_a_language_model_is_json_and_the_same_twice(method, short):
+def test_what_is_kept_of_a_language_model_is_json_and_the_same_twice(method, short, monkeypatch):
     run = reader_of(method)
     kept = after_training(run)
     assert json.loads(json.dumps(kept, allow_nan=False)) == kept == after_training(run)
     assert kept["extrapolation"]["contexts"] == [64, 256]
     assert (kept["extrapolation"]["bits_current_N"][1] is None) == (method in ("none", "sympow+liere"))
-    assert ("gates" in kept, "rates" in kept) == (method in POWERS, method == "conformal-sympow")
+    assert ("gates" in kept, "rates" in kept) == (method.startswith(("c", "sym")), method == "conformal-sympow")
     assert kept["parameters"] == sum(p.numel() for p in run.model.parameters())
     tokens = pieces(run.data.test, 256, 2)
-    bits = bits_of(run, tokens, 256)
-    assert kept["position"] == by_position(bits, 256)
-    assert kept["names"] == names(tokens, bits, 256)
-    assert kept["extrapolation"] == extrapolation(run, tokens[::2], bits[::2])
+    bits = lm.bits_of(run, tokens, 256)
+    assert kept["position"] == lm.by_position(bits, 256)
+    assert kept["names"] == lm.names(tokens, bits, 256)
+    assert kept["extrapolation"] == lm.extrapolation(run, tokens[::2], bits[::2])
+    monkeypatch.setattr(lm, "MOST", 1)  # two pieces at least
+    assert sum(after_training(run)["position"]["count"]) == 256 * 2
     prompt = tokens[0, : lm.PROMPT]
     made = bytes(lm.generate(run.model, prompt, 20, lm.TEMPERATURE).tolist())
     assert kept["sample"] == {"prompt": bytes(prompt.tolist()).decode(), "text": made.decode("utf-8", "replace")}
-
-
-POWERS = ("conformal-sympow", "sympow+liere")
-
-
-def test_of_many_pieces_only_some_are_measured_and_at_least_two(short, monkeypatch):
-    run = reader_of()
-    for most, count in ((2**17, 4), (1, 2)):
-        monkeypatch.setattr(lm, "MOST", most)
-        assert sum(after_training(run)["position"]["count"]) == 256 * count
