@@ -35,7 +35,7 @@ from geolib.lab.experiments.plan import Experiment, Pipeline, Stage
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import LabError, remove
 from geolib.lab.gpu_step import give_back
-from geolib.lab.probes import after_training
+from geolib.lab.probes.vit import after_training
 from geolib.lab.records import Folders, Record, device_name, run
 from geolib.lab.train import RECORDED_PRECISION, precision_of
 from geolib.lab.watch import Diverged, Stopped, requests_to_stop
