@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import zipfile
 from pathlib import Path
@@ -25,7 +26,9 @@ def save(path: Path, run: Any, optimizer: torch.optim.Optimizer, losses: Tensor,
         "model": run.model.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
-    write_atomically(path, lambda file: torch.save(state, file))
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_atomically(path, lambda file: file.write(content.getbuffer()))
 
 
 def restore(

@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -35,7 +35,7 @@ def pick_device(name: str | None) -> torch.device:
     if kind == "cuda" and number.isdecimal() and int(number) < count:
         return torch.device("cuda", int(number))
     there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
-    raise LabError(f"device {f'{kind}:{number}' if kind == 'cuda' else name!r} is not here; there is {there}")
+    raise LabError(f"device {f'cuda:{number}' if kind == 'cuda' else name} is not here; there is {there}")
 
 
 def precision_of(configured: str | None, option: str | None, device: torch.device) -> str:
@@ -71,7 +71,7 @@ def isolated(device: torch.device) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
         settings: Any = torch.utils.deterministic
         mode, filled = torch.get_deterministic_debug_mode(), settings.fill_uninitialized_memory
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(True)  # ``repeatably`` yields where that cannot be
         settings.fill_uninitialized_memory = False  # it only costs time: nothing here reads unwritten memory
         torch.cuda.reset_peak_memory_stats(device)
         try:
@@ -80,6 +80,26 @@ def isolated(device: torch.device) -> Iterator[None]:
         finally:
             torch.set_deterministic_debug_mode(mode)
             settings.fill_uninitialized_memory = filled
+
+
+def repeatably(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a step of training: from the first operation on that has no repeatable form, it does with what there is.
+
+    Asking for warnings from the beginning would not do: attention's backward pass then takes the form that adds in any
+    order, although it has another.
+    """
+
+    def wrapped(*batch: Any) -> Any:
+        try:
+            return step(*batch)
+        except RuntimeError as error:
+            strict = not torch.is_deterministic_algorithms_warn_only_enabled()
+            if not strict or "deterministic" not in str(error):
+                raise
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        return step(*batch)
+
+    return wrapped
 
 
 def peak_memory(device: torch.device) -> int:

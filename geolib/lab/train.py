@@ -26,7 +26,15 @@ from geolib.lab.config import Config
 from geolib.lab.data.augmentation import augmentation, channel_moments, crop_and_flip, erasing
 from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
-from geolib.lab.device import isolated, memory_errors_named, peak_memory, pick_device, precision_of, requests_to_stop
+from geolib.lab.device import (
+    isolated,
+    memory_errors_named,
+    peak_memory,
+    pick_device,
+    precision_of,
+    repeatably,
+    requests_to_stop,
+)
 from geolib.lab.files import LabError
 from geolib.lab.gpt import GPT
 from geolib.lab.vit import ViT
@@ -297,9 +305,9 @@ def train(
             return loss.detach()
 
         if place.type == "cuda":
-            take_step, run.step = CapturedStep(take_step, model, optimizer, config.batch), "captured"
+            take_step, run.step = CapturedStep(repeatably(take_step), model, optimizer, config.batch), "captured"
         first, spent = epoch * steps + step, run.seconds
-        bar = progress_bar(run, quiet)
+        bar = None if quiet else progress_bar(run)
         start = looked = saved = time.monotonic()
 
         while epoch < config.epochs:
@@ -307,7 +315,9 @@ def train(
             for inputs, targets in task.batches(epoch, step):
                 if config.dropout:
                     torch.manual_seed(seed_of(config, epoch, f"dropout in step {step} of process 0"))
-                set_rate(optimizer, learning_rate(config, epoch * steps + step, total))
+                rate = learning_rate(config, epoch * steps + step, total)
+                for group in optimizer.param_groups:
+                    group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
                 losses[step] = take_step(inputs, targets)
                 step += 1
 
@@ -316,18 +326,18 @@ def train(
                     continue  # what follows waits for a GPU
                 looked, run.seconds = now, spent + now - start
                 check_finite(model, losses[:step], epoch, checkpoint)
-                show_progress(bar, run, epoch, step, losses[step - 1].item())
+                show_progress(bar, run, epoch, step, losses[step - 1])
                 reason = f"stopped by {signal.Signals(asked[0]).name}" if asked else None
-                if time_budget is not None and done - first >= 10:
+                if time_budget is not None and now - called > 0.1 * time_budget:  # the speed is known by then
                     left, needed = time_budget - (now - called), (total - done) * (now - start) / (done - first)
-                    if needed > left and now - called > 0.1 * time_budget:
+                    if needed > left:
                         reason = reason or f"the rest takes about {needed:.0f} s, and {left:.0f} s are left"
                 if checkpoint and (reason or now - saved >= save_every):
                     save(checkpoint, run, optimizer, losses, (epoch, step))
                     saved = time.monotonic()
                 if reason:
                     where = f"epoch {epoch}, step {step} of {steps}"
-                    raise Stopped(f"{reason}, after {where}", asked[0] if asked else None)
+                    raise Stopped(f"{reason}; {where} done", asked[0] if asked else None)
 
             check_finite(model, losses, epoch, checkpoint)
             row = {"epoch": epoch + 1, "train_loss": losses.mean().item()}
@@ -336,9 +346,10 @@ def train(
             run.seconds = spent + time.monotonic() - start
             run.metrics.append(row | {"seconds": run.seconds})
             epoch, step = epoch + 1, 0
-            show_progress(bar, run, epoch, 0, losses[-1].item())
+            show_progress(bar, run, epoch, 0, losses[-1])
 
-        bar.close()
+        if bar is not None:
+            bar.close()
         model.eval()
         run.peak_bytes = max(run.peak_bytes, peak_memory(place))
         if checkpoint and asked:  # in the last evaluation: nothing is lost, but the caller is to stop
@@ -347,28 +358,18 @@ def train(
     return run
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step, on a GPU in the tensor that a recorded step reads."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
-
-
 def check_finite(model: ViT | GPT, losses: Tensor, epoch: int, checkpoint: Path | None) -> None:
     """Raise Diverged when a loss of this epoch, or a weight, is not finite."""
-    finite = losses.isfinite()
-    if torch.stack([finite.all(), *(p.isfinite().all() for p in model.parameters())]).all():  # waits once
+    if torch.stack([losses.isfinite().all(), *(p.isfinite().all() for p in model.parameters())]).all():  # waits once
         return
-    what = (
-        f"the loss is not finite from step {int(finite.long().argmin()) + 1}"
-        if not finite.all()
-        else "a weight is not finite"
-    )
+    bad = (~losses.isfinite()).nonzero()
+    what = f"the loss is {losses[bad[0]].item()} at step {int(bad[0]) + 1}" if len(bad) else "a weight is not finite"
     kept = f"; the last good checkpoint is {checkpoint}" if checkpoint and checkpoint.is_file() else ""
-    raise Diverged(f"{what} of epoch {epoch + 1}{kept}; try a smaller lr or a longer warm-up")
+    raise Diverged(f"{what} in epoch {epoch + 1}{kept}; try a smaller lr or a longer warm-up")
 
 
-def progress_bar(run: Run, quiet: bool) -> Any:
-    """Make a bar that counts images or tokens; one that shows nothing where it is to be quiet."""
+def progress_bar(run: Run) -> Any:
+    """Make a bar that counts images or tokens."""
     try:
         from tqdm import tqdm  # plain text: a widget would be dead on a static page
     except ImportError:
@@ -376,13 +377,16 @@ def progress_bar(run: Run, quiet: bool) -> Any:
     config, task = run.config, run.task
     label = f"{config.dataset} {config.method} seed {config.seed}"
     layout: dict[str, Any] = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": f" {task.unit}", "unit_scale": True}
-    return tqdm(total=config.epochs * task.examples * task.each, desc=label, disable=quiet, **layout)
+    return tqdm(total=config.epochs * task.examples * task.each, desc=label, **layout)
 
 
-def show_progress(bar: Any, run: Run, epoch: int, step: int, loss: float) -> None:
-    """Bring the bar up to date: images or tokens seen, the last loss, and the last evaluation's figures."""
+def show_progress(bar: Any, run: Run, epoch: int, step: int, loss: Tensor) -> None:
+    """Bring the bar, if there is one, up to date: what was seen, the last loss, the last evaluation's figures."""
+    if bar is None:
+        return
     last = next((row for row in reversed(run.metrics) if "test_loss" in row), {})
     tested = {key.removeprefix("test_"): f"{value:.3f}" for key, value in last.items() if key.startswith("test_")}
-    bar.set_postfix({"loss": f"{loss:.3f}", **tested}, refresh=False)
+    bar.set_postfix({"loss": f"{loss.item():.3f}", **tested}, refresh=False)
     examples = epoch * run.task.examples + min(step * run.config.batch, run.task.examples)
     bar.update(examples * run.task.each - bar.n)
+    bar.refresh()
