@@ -1,7 +1,8 @@
 """Writing the models that a page holds: the command's files are what the explorable loads."""
 
+import functools
 import json
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.testing import assert_close
 
 from geolib.explorables import live
 from geolib.lab import Config, export, train
-from geolib.lab.experiments.papers.page_models import LIVE
+from geolib.lab.experiments import find
 from geolib.lab.probes.vit import shuffled_accuracy
 from geolib.lab.vit import ViT
 
@@ -18,9 +19,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_the_command_writes_what_the_explorable_loads(tmp_path, monkeypatch):
-    rows = ("none", "learned", "riemannformer+lf")
-    small = replace(LIVE, methods={row: LIVE.methods[row] for row in rows}, settings={"cpu": LIVE.settings["smoke"]})
-    monkeypatch.setattr(export, "LIVE", small)
+    whole, rows = find("digits-live"), ("none", "learned", "riemannformer+lf")
+    config = functools.partial(whole.config, "smoke", dataset="digits-varied", seed=0)
+    small = SimpleNamespace(
+        methods={row: whole.methods[row] for row in rows},
+        datasets=whole.datasets,
+        config=lambda scale, row, dataset, seed: config(row=row),
+    )
+    monkeypatch.setattr(export, "find", lambda name: small)
     export.main(str(tmp_path))
     names = {"digits.json", *(f"{row}.{kind}" for row in rows for kind in ("json", "bin"))}
     assert {path.name for path in tmp_path.iterdir()} == names
@@ -34,9 +40,9 @@ def test_the_command_writes_what_the_explorable_loads(tmp_path, monkeypatch):
         assert [part.keys() for part in about["placed"]] == [part.keys() for part in shipped["placed"]]
         held = sum(torch.Size(shape).numel() for _, shape in about["tensors"])
         assert (tmp_path / f"{row}.bin").stat().st_size == 2 * held
-        assert about["record"] == small.config("cpu", row, "digits-varied", 0).name
+        assert about["record"] == config(row=row).name
 
-    run = train(small.config("cpu", "learned", "digits-varied", 0), quiet=True, device="cpu")
+    run = train(config(row="learned"), quiet=True, device="cpu")
     back = restored(told["learned"], (tmp_path / "learned.bin").read_bytes())
     for (name, mine), theirs in zip(run.model.state_dict().items(), back.state_dict().values(), strict=True):
         assert torch.equal(mine.half().float(), theirs), name

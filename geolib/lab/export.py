@@ -21,7 +21,7 @@ from torch import Tensor
 from geolib import encodings as enc
 from geolib._checks import require
 from geolib.attention import Encoding
-from geolib.lab.experiments.papers.page_models import LIVE
+from geolib.lab.experiments import find
 from geolib.lab.probes.vit import larger_table, layer_encodings, shuffle_patches, significant
 from geolib.lab.train import Run, train
 from geolib.lab.vit import ViT
@@ -46,7 +46,8 @@ def exported(model: ViT, moments: tuple[Any, Any], **more: Any) -> tuple[dict[st
     tensors = {
         name: values for name, values in half.state_dict().items() if name not in ("encoding.vectors", "encoding.unit")
     }
-    layers, embed = [], []
+    layers: list[dict[str, Any]] = []
+    embed: list[dict[str, Any]] = []
     for index in range(len(half.blocks)):
         layers.append({})
         for part in layer_encodings(half.encoding, index):
@@ -160,8 +161,9 @@ def write(run: Run, row: str, title: str, folder: Path) -> None:
 
 def main(folder: str) -> None:
     """Train the models of ``digits-live`` and write their files."""
-    for row, title in LIVE.methods.items():
-        write(train(LIVE.config("cpu", row, LIVE.datasets[0], 0)), row, title, Path(folder))
+    live = find("digits-live")
+    for row, title in live.methods.items():
+        write(train(live.config("cpu", row, live.datasets[0], 0)), row, title, Path(folder))
 
 
 if __name__ == "__main__":

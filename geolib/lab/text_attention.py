@@ -155,8 +155,8 @@ class Softmax(Kernel):
             return attention(q, k, v, causal=True, scale=scale)[..., :size], (k, v, last)
 
 
-# On a CPU, tokens up to which a window of ``Power`` is one chunk, and those of a chunk in a longer one: measured on heads
-# of 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
+# On a CPU, tokens up to which a window of ``Power`` is one chunk, and those of a chunk in a longer one: measured on
+# heads of 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
 ONE_CHUNK, CHUNK = 384, 256
 
 

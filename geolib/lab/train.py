@@ -207,7 +207,7 @@ class Run:
             self.task: Any = (Text if config.is_text else Images)(config, data, device)
         except ValueError as error:
             raise LabError(str(error)) from None
-        self.model = self.task.model.to(device)
+        self.model: Any = self.task.model.to(device)
         self.metrics: list[dict[str, float]] = []
         self.answers: Tensor | None = None
         self.started, self.step = datetime.now(UTC).isoformat(timespec="seconds"), "eager"
