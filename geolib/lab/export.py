@@ -31,7 +31,7 @@ FIELD = 12  # positions along a side of the field in which a page moves digits
 
 
 def exported(model: ViT, moments: tuple[Any, Any], **more: Any) -> tuple[dict[str, Any], bytes]:
-    """What a page needs of a model on grey images of two axes, pooled by the mean: what it is, and its numbers.
+    """Describe a model on grey images of two axes, pooled by the mean, to a page: what it is, and its numbers.
 
     Sizes, the names and shapes of its tensors in the order in which their numbers follow each other, 16 bits each, and
     under ``placed`` and ``embed`` what its encoding does at a position; ``more`` is added. ``moments`` are the mean and
@@ -115,7 +115,7 @@ def _at_a_position(part: Encoding, layer: int) -> dict[str, Any]:
 
 
 def calm_part(own: Tensor, width: int) -> Tensor:
-    """Of generators (..., 2, count), the part of the second that commutes with the first, (..., count).
+    """Compute, of generators (..., 2, count), the part of the second that commutes with the first, (..., count).
 
     In a basis in which the first one's planes are coordinate planes it is the second one's entries in these planes: the
     nearest matrix that commutes, where no two planes turn alike.
@@ -132,7 +132,7 @@ def calm_part(own: Tensor, width: int) -> Tensor:
 
 
 def held_out(run: Run) -> dict[str, str]:
-    """The images that a run was tested on as text: values, labels, and the order in which each is shuffled.
+    """Write the images that a run was tested on as text: values, labels, and the order in which each is shuffled.
 
     A letter a pixel, "a" for 0; a figure a label; a letter a cell of the shuffled image for the cell it comes from,
     "0" for the first. The orders are those of ``shuffled_accuracy``.

@@ -17,7 +17,7 @@ class DecoderBlock(Block):
     """A block whose attention, a ``CausalAttention``, can go on from a state."""
 
     def resume(self, x: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        """As ``forward``, from a state to the one after it; without dropout, which no language model here has."""
+        """Apply both branches from a state to the one after it; without dropout, which no language model here has."""
         y, state = self.attention.resume(self.norm1(x), state)  # type: ignore[operator]
         x = x + y
         return x + self.mlp(self.norm2(x)), state
@@ -44,18 +44,18 @@ class GPT(nn.Module):
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, VOCABULARY, bias=False)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Normalised embeddings in the parameters' dtype, which all layers add to, also under autocast."""
+        """Embed and normalise, in the parameters' dtype also under autocast: all layers add to this."""
         return self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the token that follows each, (batch, tokens) to (batch, tokens, vocabulary)."""
+        """Compute the scores of the token that follows each, (batch, tokens) to (batch, tokens, vocabulary)."""
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
 
     def resume(self, tokens: Tensor, states: Sequence[DecodeState] | None = None) -> tuple[Tensor, list[DecodeState]]:
-        """As ``forward``, for tokens that follow those of each layer's state (None: the first), and the states after.
+        """Compute what ``forward`` does for tokens that follow those of the layers' states, and the states after them.
 
         >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
         >>> whole, states = model(tokens), None
@@ -72,10 +72,10 @@ class GPT(nn.Module):
         return self.head(self.norm(x)), after
 
     def undecayed(self) -> Iterable[nn.Parameter]:
-        """Parameters that weight decay spares whatever their shape: none."""
+        """List the parameters that weight decay spares whatever their shape: none."""
         return ()
 
     @property
     def attentions(self) -> list[CausalAttention]:
-        """The layers' attention."""
+        """List the layers' attention."""
         return [block.attention for block in self.blocks]  # type: ignore[misc]

@@ -45,11 +45,11 @@ class Rotary(WideBuffers):
         self.register_buffer("frequencies", document_frequencies(dim, longest), persistent=False)
 
     def steps(self, x: Tensor) -> Tensor:
-        """The angle that each token adds to each pair, radians, broadcastable to (batch, heads, tokens, pairs)."""
+        """Compute the angle that each token adds to each pair, in radians, (batch or 1, heads or 1, tokens, pairs)."""
         return self.frequencies[:, 0].double().expand(1, 1, x.shape[1], -1)
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and the rotation up to the last token; ``before``: up to the first (None: none)."""
+        """Rotate queries and keys; also returns the total rotation, which the next tokens take as ``before``."""
         angles = self.steps(x).double().cumsum(-2)
         if before is not None:
             angles = angles + before[..., None, :]
@@ -68,11 +68,11 @@ class DataRotation(Rotary):
         self.W_beta = nn.Linear(width, heads, bias=False)
 
     def rates(self, x: Tensor) -> Tensor:
-        """beta, (batch, heads, tokens)."""
+        """Compute beta, (batch, heads, tokens)."""
         return recurrence.rotation_rates(self.W_beta(x).transpose(1, 2))
 
     def steps(self, x: Tensor) -> Tensor:
-        """beta theta, (batch, heads, tokens, pairs)."""
+        """Compute beta theta, (batch, heads, tokens, pairs)."""
         return recurrence.turns_of(self.rates(x), self.frequencies)
 
 
@@ -93,12 +93,12 @@ class LieRotation(nn.Module):
         self.lower = nn.Parameter(start)  # its strictly lower triangle counts
 
     def step(self) -> Tensor:
-        """The rotation of one token, (heads, d, d)."""
+        """Compute the rotation of one token, (heads, d, d)."""
         lower = self.lower.tril(-1)
         return exp_skew(lower - lower.mT)
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``Rotary.forward``, the rotations being matrices (heads, d, d)."""
+        """Rotate as ``Rotary`` does; the total rotation is a matrix for each head, (heads, d, d)."""
         with full_precision(q.device):
             one = self.step()
             powers, last = one[:, None], one  # R^1 ... R^n, and R^n
@@ -117,18 +117,18 @@ class LieRotation(nn.Module):
 
 
 class Kernel:
-    """What makes a score a weight; the cache is what it keeps of the tokens so far, None at the start."""
+    """What turns a score into a weight; its cache holds what is left of the tokens so far, None at the start."""
 
     def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
-        """The output (batch, heads, tokens, d) of tokens that follow those of a cache, and the cache after them."""
+        """Attend over tokens that follow those of a cache: (batch, heads, tokens, d), and the cache after them."""
         raise NotImplementedError
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """The output of a whole window, from an empty cache."""
+        """Attend in a whole window, from an empty cache."""
         return self.resume(q, k, v, gates, None)[0]
 
     def numbers(self, dim: int) -> int | None:
-        """How many numbers the cache of a head has; None where it grows with the tokens."""
+        """Count the numbers in the cache of a head; None where it grows with the tokens."""
         return None
 
 
@@ -140,7 +140,7 @@ class Softmax(Kernel):
     """
 
     def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
-        """The cache: keys and values so far, and the last sum of log gates."""
+        """Attend; the cache holds keys and values so far, and the last sum of log gates."""
         size, scale, last = v.shape[-1], q.shape[-1] ** -0.5, None
         q, k, v = (t.to(angle_dtype(t)) for t in (q, k, v))
         if gates is not None:
@@ -170,7 +170,7 @@ class Power(Kernel):
     power: int
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """A short window by its pairs, a long one in chunks; on a GPU, by the form with the fewest operations."""
+        """Attend by all pairs in a short window, in chunks in a long one: on a GPU by the fewest operations."""
         tokens, on_cpu = q.shape[2], q.device.type == "cpu"
         if tokens > (ONE_CHUNK if on_cpu else recurrence.crossing_length(q.shape[-1], self.power)):
             return recurrence.chunked_form(q, k, v, self.power, gates, chunk=CHUNK if on_cpu else None)[0].output
@@ -179,13 +179,13 @@ class Power(Kernel):
         return recurrence.attention_form(q, k, v, self.power, gates).output
 
     def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
-        """A single token by the recurrent form, several in chunks."""
+        """Attend by the recurrent form for a single token, in chunks for several."""
         form: Any = recurrence.recurrent_form if q.shape[2] == 1 else recurrence.chunked_form
         attended, state = form(q, k, v, self.power, gates, None, cache)
         return attended.output, state
 
     def numbers(self, dim: int) -> int:
-        """Those of S and Z."""
+        """Count the numbers of S and Z."""
         return state_numbers(dim, self.power)
 
 
@@ -196,7 +196,7 @@ class Linear(Kernel):
     """Plain linear attention: features elu + 1 of queries and keys, whose products are the weights."""
 
     def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
-        """Chunk by chunk; the cache is the state (batch, heads, d, d + 1), the normaliser its last column."""
+        """Attend chunk by chunk; the cache is the state (batch, heads, d, d + 1), the normaliser its last column."""
         dtype = angle_dtype(v)
         q, k = (F.elu(t.to(dtype)) + 1 for t in (q, k))
         counted = F.pad(v.to(dtype), (0, 1), value=1.0)
@@ -215,12 +215,12 @@ class Linear(Kernel):
         return (total[..., :-1] / total[..., -1:]).to(v.dtype), state
 
     def numbers(self, dim: int) -> int:
-        """A column for each value and one for the normaliser."""
+        """Count a column for each value and one for the normaliser."""
         return dim * (dim + 1)
 
 
 def kernel_of(name: str, power: int) -> Kernel:
-    """The kernel of a name in ``METHODS``; ``power`` is read by "power" alone."""
+    """Make the kernel of a name in ``METHODS``; only "power" uses the ``power``."""
     kernels: dict[str, Kernel] = {"softmax": Softmax(), "power": Power(power), "linear": Linear()}
     return kernels[name]
 
@@ -254,7 +254,7 @@ METHODS: dict[str, Method] = {
 class DecodeState(NamedTuple):
     """What one layer hands from the tokens so far to the next ones; empty at the start."""
 
-    rotation: Tensor | None = None  # of the last token: radians (batch, heads, pairs) in float64, or (heads, d, d)
+    rotation: Tensor | None = None  # in total: radians (batch, heads, pairs) in float64, or matrices (heads, d, d)
     cache: Any = None  # the kernel's
 
 
@@ -297,11 +297,11 @@ class CausalAttention(nn.Module):
         self.W_gamma = nn.Linear(width, heads, bias=False) if parts.gates else None
 
     def log_gates(self, x: Tensor) -> Tensor | None:
-        """log gamma, (batch, heads, tokens); None without gates."""
+        """Compute log gamma, (batch, heads, tokens); None without gates."""
         return None if self.W_gamma is None else recurrence.log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
 
     def rotated(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Rotated queries and keys, values, and the rotation up to the last token."""
+        """Project x to rotated queries and keys and to values; also returns the total rotation."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.dim)).permute(2, 0, 3, 1, 4)
         if self.turning is None:
             return q, k, v, None
@@ -326,5 +326,5 @@ class CausalAttention(nn.Module):
         return self.joined(y, x), DecodeState(rotation, cache)
 
     def joined(self, y: Tensor, x: Tensor) -> Tensor:
-        """The output of all heads (batch, heads, tokens, d) in one row per token, in the width and dtype of x."""
+        """Project the output of all heads (batch, heads, tokens, d) to the width and dtype of x."""
         return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))

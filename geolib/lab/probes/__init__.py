@@ -6,5 +6,5 @@ from geolib.lab.probes import lm, vit
 
 
 def after_training(run: Any) -> dict[str, Any]:
-    """What a record keeps as ``learned``: ``vit.learned`` or ``lm.learned`` of a trained run; JSON can hold it."""
+    """Measure what a record keeps as ``learned`` of a trained run: ``vit.learned`` or ``lm.learned``, fit for JSON."""
     return (lm if run.config.is_text else vit).learned(run)

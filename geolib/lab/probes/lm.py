@@ -32,7 +32,7 @@ BATCH = 8192  # tokens
 
 
 def learned(run: Run) -> dict[str, Any]:
-    """What a record keeps of a language model beside its metrics.
+    """Measure what a record keeps of a language model beside its metrics.
 
     extrapolation, position and names (``extrapolation``, ``by_position``, ``names``), the latter two at the longest
     context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters; sample: a
@@ -60,7 +60,7 @@ def learned(run: Run) -> dict[str, Any]:
 
 @torch.no_grad()
 def bits_of(run: Run, tokens: Tensor, context: int) -> Tensor:
-    """The bits of each token but the first, (pieces, n), in windows of a context that divides n.
+    """Compute the bits of each token but the first, (pieces, n), in windows of a context that divides n.
 
     A window sees nothing of what came before it.
     """
@@ -74,7 +74,7 @@ def bits_of(run: Run, tokens: Tensor, context: int) -> Tensor:
 
 
 def frequencies_of(model: GPT, longest: float) -> AbstractContextManager[None]:
-    """Inside, the model's rotations have the frequencies of another longest document.
+    """Give the model's rotations, inside the context, the frequencies of another longest document.
 
     Source: CS-N.
     """
@@ -84,7 +84,7 @@ def frequencies_of(model: GPT, longest: float) -> AbstractContextManager[None]:
 
 
 def contexts_of(trained: int) -> list[int]:
-    """The contexts at which a model is measured.
+    """List the contexts at which a model is measured.
 
     >>> contexts_of(1024)
     [64, 256, 1024, 4096]
@@ -96,7 +96,7 @@ def contexts_of(trained: int) -> list[int]:
 
 
 def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
-    """Bits a token at each context, on the same tokens; beyond the training context, twice.
+    """Average the bits per token at each context, on the same tokens; beyond the training context, twice.
 
     ``longest`` (pieces, n) are the bits at the longest of the contexts, which are known already. ``bits`` has the
     frequencies as trained, ``bits_current_N`` those of each longer context: None for a method without rotary
@@ -117,7 +117,7 @@ def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
 
 
 def by_position(bits: Tensor, context: int) -> dict[str, Any]:
-    """Bits by the position in the window, in buckets that begin at 0, 1, 2, 4, ...
+    """Average bits by the position in the window, in buckets that begin at 0, 1, 2, 4, ...
 
     Source: CS-F2.
     """
@@ -148,7 +148,7 @@ NAME = re.compile(rb"(?:(?<=[a-z,;]\s)|(?<=Mr. )|(?<=Mrs. )|(?<=Dr. )|(?<=Miss )
 
 
 def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
-    """Where each name of a text starts and ends, and the distance to its last mention (0: none).
+    """Find where each name of a text starts and ends, and the distance to its last mention (0: none).
 
     Names are, for the most part, words of three letters or more that are capitalised inside a sentence.
 
@@ -163,12 +163,11 @@ def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
-    """Bits of names after their first letter, by the distance to the last mention in the window.
+    """Average the bits of names after their first letter, by the distance to the last mention in the window.
 
     ``tokens`` (pieces, n + 1) are bytes; ``bits`` (pieces, n) those of every byte but the first, in windows of the
     context. ``distance`` has the starts of buckets in bytes; ``bits`` the mean over a bucket's names of their mean bits
-    a byte, None in an empty one; first_bits and first_count are those of names that the window has not mentioned
-    before.
+    per byte, None in an empty one; first_bits and first_count are those of names that are new in the window.
     """
     means, distances = [], []
     for piece, row in zip(tokens, bits):
@@ -189,7 +188,7 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
 
 @contextmanager
 def layer_inputs(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Any, ...]]]:
-    """Inside, the arguments of each layer's forward pass are collected, in the order of the calls."""
+    """Collect, inside the context, the arguments of each layer's forward pass, in the order of the calls."""
     found: list[tuple[Any, ...]] = []
     handles = [layer.register_forward_pre_hook(lambda _, given: found.append(given)) for layer in layers]
     try:
@@ -201,7 +200,7 @@ def layer_inputs(layers: Sequence[nn.Module]) -> Iterator[list[tuple[Any, ...]]]
 
 @torch.no_grad()
 def gates_and_rates(run: Run, tokens: Tensor) -> dict[str, Any]:
-    """Statistics of gates and of rotation rates by layer and head; nothing where the method has neither.
+    """Compute statistics of gates and of rotation rates by layer and head; nothing where the method has neither.
 
     Of gates: mean, quantiles (5, 50 and 95 %) and memory, how many tokens the last one of a piece remembers: the sum
     over all tokens of what the gates after them leave.
@@ -238,7 +237,7 @@ def gates_and_rates(run: Run, tokens: Tensor) -> dict[str, Any]:
 
 @torch.no_grad()
 def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
-    """Tokens that continue a prompt (tokens,), sampled one at a time: (count,) of int64 on the CPU.
+    """Sample tokens that continue a prompt (tokens,), one at a time: (count,) of int64 on the CPU.
 
     A temperature of 0 takes the most likely token; ``seed`` is that of the draws.
     """
@@ -256,6 +255,6 @@ def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, s
 
 
 def state_numbers_of(model: GPT) -> int | None:
-    """How many numbers the model hands from one token to the next; None where they grow with the tokens."""
+    """Count the numbers that the model hands from one token to the next; None where they grow with the tokens."""
     numbers = [layer.kernel.numbers(layer.dim) for layer in model.attentions]
     return None if None in numbers else sum(n * layer.heads for n, layer in zip(numbers, model.attentions) if n)

@@ -31,7 +31,7 @@ BATCH = 500  # images
 
 
 def learned(run: Run) -> dict[str, Any]:
-    """What a record keeps of a vision transformer beside its metrics.
+    """Measure what a record keeps of a vision transformer beside its metrics.
 
     shuffled_accuracy, and ``learned_parameters`` as nested lists. With LieRE also shift_deviation, and as they were
     before training angles_start and shift_deviation_start. For a configuration with shifts moved_accuracy, a number for
@@ -61,7 +61,7 @@ def learned(run: Run) -> dict[str, Any]:
 
 
 def significant(values: Tensor, digits: int = 7) -> Any:
-    """Nested lists of numbers with so many significant digits; seven are all that float32 has."""
+    """Round to so many significant digits, in nested lists; seven are all that float32 has."""
     if values.dim() == 0:
         return float(f"{values.item():.{digits}g}")
     return [significant(value, digits) for value in values.detach()]
@@ -71,7 +71,7 @@ def significant(values: Tensor, digits: int = 7) -> Any:
 
 
 def learned_parameters(model: ViT) -> dict[str, Tensor]:
-    """What the model's encoding has learned, by name, float32 on the CPU.
+    """Read what the model's encoding has learned, by name, float32 on the CPU.
 
     scales: s of RiemannFormer, (layers or 1, heads or 1, axes), of its diagonal and general metric (..., pairs, 2); the
     metric at position m is s^m, of the slow law s to the logarithm of 1 + m. sigmas: the widths of locality focusing in
@@ -101,7 +101,7 @@ _PARAMETERS: dict[str, tuple[type[Encoding], str, Callable[[Any], Tensor]]] = {
 
 
 def layer_encodings(encoding: Encoding, index: int) -> Iterator[Encoding]:
-    """An encoding and those inside it that act in a layer, outer ones first."""
+    """Yield an encoding and those inside it that act in a layer, outer ones first."""
     yield encoding
     inner: list[Any] = [encoding.layers[index]] if isinstance(encoding, PerLayer) else []  # type: ignore[index]
     inner += encoding.parts if isinstance(encoding, Composed) else []  # type: ignore[arg-type]
@@ -110,8 +110,8 @@ def layer_encodings(encoding: Encoding, index: int) -> Iterator[Encoding]:
         yield from layer_encodings(each, index)
 
 
-def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
-    """The mean of ``shift_deviation`` over all generators and draws of two positions and a shift; None without LieRE.
+def mean_shift_deviation(model: ViT) -> float | None:
+    """Average ``shift_deviation`` over all generators and 100 draws of two positions and a shift; None without LieRE.
 
     Draws are uniform among those that keep both positions inside the picture, and always the same ones.
 
@@ -122,7 +122,7 @@ def mean_shift_deviation(model: ViT, draws: int = 100) -> float | None:
         return None
     generator = torch.Generator().manual_seed(0)
     far = model.positions.amax(0).cpu().double()
-    p, q, part = torch.rand(3, draws, len(far), generator=generator, dtype=torch.float64) * far
+    p, q, part = torch.rand(3, 100, len(far), generator=generator, dtype=torch.float64) * far
     low, high = -torch.minimum(p, q), far - torch.maximum(p, q)
     shift = low + (part / far) * (high - low)
     return float(torch.stack([shift_deviation(skew, *triple).mean() for triple in zip(p, q, shift)]).mean())
@@ -137,7 +137,7 @@ def _generators(model: ViT) -> Tensor | None:
 
 
 def model_at_start(run: Run) -> ViT:
-    """The run's model as it was before training, on the CPU: its seed drawn again."""
+    """Make the run's model as it was before training, on the CPU: its seed drawn again."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.config.seed)
         return ViT(run.config, run.data.shape, len(run.data.classes))
@@ -147,7 +147,7 @@ def model_at_start(run: Run) -> ViT:
 
 
 def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | None = None) -> Tensor:
-    """Each image (batch, channels, *sizes) with its patches in an order of its own, drawn uniformly.
+    """Shuffle the patches of each image (batch, channels, *sizes), in an order of its own, drawn uniformly.
 
     Source: LR-T3.
     """
@@ -162,7 +162,7 @@ def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | N
 
 
 def shuffled_accuracy(run: Run) -> float:
-    """Accuracy after the patches of every test image are shuffled; the model's positions stay where they are.
+    """Compute the accuracy after the patches of every test image are shuffled; the positions stay where they are.
 
     Source: LR-T3, RF-PE.
     """
@@ -182,11 +182,11 @@ def _accuracy(run: Run, batches: Iterable[Tensor]) -> float:
 
 
 def moved_accuracy(run: Run, shift: int) -> float:
-    """Accuracy on the test images when every coordinate of every position grows by the shift; the pixels stay.
+    """Compute the accuracy on the test images when every coordinate of every position grows by the shift.
 
-    The shift is in patches. It changes nothing, up to rounding, where scores depend on differences of positions alone.
-    Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would hold them
-    untrained.
+    The shift is in patches; the pixels stay. It changes nothing, up to rounding, where scores depend on differences of
+    positions alone. Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would
+    hold them untrained.
 
     Source: RF-13.
     """
@@ -203,7 +203,7 @@ def _accuracy_at(run: Run, positions: Tensor, tables: dict[Learned, Tensor], bat
 
 @contextmanager
 def replaced(name: str, values: Mapping[Any, Tensor]) -> Iterator[None]:
-    """Inside, a tensor that modules have under this name is another one."""
+    """Replace, inside the context, the tensor that modules have under a name."""
     before = {module: getattr(module, name) for module in values}
     for module, value in values.items():
         setattr(module, name, value)
@@ -215,13 +215,13 @@ def replaced(name: str, values: Mapping[Any, Tensor]) -> Iterator[None]:
 
 
 def larger_tables(run: Run, cells: int) -> dict[Learned, Tensor]:
-    """``larger_table`` of each table in the run's model, drawn with the deviation of its configuration."""
+    """Make the ``larger_table`` of each in the run's model, drawn with the deviation of its configuration."""
     std = run.config.method_options.get("std", 1.0)
     return {table: larger_table(table, cells, std) for table in tables_of(run.model)}
 
 
 def larger_table(table: Learned, cells: int, std: float) -> Tensor:
-    """A table of learned vectors with more cells along every axis, drawn as the table was at the start."""
+    """Extend a table of learned vectors by cells along every axis, drawn as the table was at the start."""
     size = [side + cells for side in table.grid]
     drawn = torch.randn(*size, table.vectors.shape[-1], generator=torch.Generator().manual_seed(0))
     vectors = (std * drawn).to(table.vectors)
@@ -230,12 +230,12 @@ def larger_table(table: Learned, cells: int, std: float) -> Tensor:
 
 
 def tables_of(model: ViT) -> list[Learned]:
-    """The model's tables of learned vectors."""
+    """List the model's tables of learned vectors."""
     return [module for module in model.modules() if isinstance(module, Learned)]
 
 
 def room(images: Tensor, patch: Patch = 1) -> int:
-    """By how many patches the pictures, blank where 0, can move right and down before one of them leaves its field.
+    """Count the patches by which all pictures, blank where 0, can move right and down within their field.
 
     >>> field = torch.zeros(1, 1, 5, 6)
     >>> field[0, 0, 2, 1] = 7
@@ -248,7 +248,7 @@ def room(images: Tensor, patch: Patch = 1) -> int:
 
 
 def carried_accuracy(run: Run, shift: int) -> float:
-    """Accuracy on the test images when every picture is carried right and down within its field; the positions stay.
+    """Compute the accuracy when every test image is moved right and down within its field; the positions stay.
 
     The shift is in patches; ValueError beyond the ``room`` of the test images, where pixels would wrap around.
     """
@@ -262,7 +262,7 @@ def carried_accuracy(run: Run, shift: int) -> float:
 
 
 def extended_accuracy(run: Run, pixels: int) -> float:
-    """Accuracy on the test images resized, when positions count on past the trained grid or stop before its end.
+    """Compute the accuracy on resized test images when positions count on past the trained grid or stop before its end.
 
     ``pixels`` is along each side of the resized images; ValueError when no whole number of patches fits.
     Learned vectors of cells beyond the trained grid are drawn as their start was.
@@ -275,7 +275,7 @@ def extended_accuracy(run: Run, pixels: int) -> float:
 
 
 def rescaled_accuracy(run: Run, pixels: int) -> float:
-    """Accuracy on the test images resized, when positions are squeezed or stretched into the trained range.
+    """Compute the accuracy on resized test images when positions are scaled into the trained range.
 
     A table of learned vectors is interpolated linearly between its cells; ``pixels`` as of ``extended_accuracy``.
 
@@ -294,7 +294,7 @@ _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def resized(images: Tensor, pixels: int) -> Iterator[Tensor]:
-    """Images with so many pixels a side, interpolated linearly, float32, a batch at a time; smaller ones are smoothed.
+    """Resize images to so many pixels a side, linearly, float32, a batch at a time; smaller ones are antialiased.
 
     >>> next(resized(torch.full((1, 1, 4, 4), 7, dtype=torch.uint8), 2)).tolist()
     [[[[7.0, 7.0], [7.0, 7.0]]]]
