@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, *placed: Placed) -> Tensor:
-        """Apply both branches, (batch, tokens, width) to the same shape; ``placed`` is what the attention takes beside."""
+        """Apply both branches, (batch, tokens, width) to the same shape; ``placed`` is for the attention."""
         x = x + self.dropout(self.attention(self.norm1(x), *placed))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
