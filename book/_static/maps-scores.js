@@ -21,7 +21,11 @@ const geoMaps = (() => {
 
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
   const times = (matrix, x) => matrix.map((row) => dot(row, x));
-  const product = (a, b) => a.map((row) => b[0].map((_, j) => row.reduce((sum, x, i) => sum + x * b[i][j], 0)));
+  const product = (a, b) => a.map((row) => b[0].map((_, j) => {
+    let sum = 0;
+    for (let i = 0; i < row.length; i++) sum += row[i] * b[i][j];
+    return sum;
+  }));
 
   const own = table(3, WORDS.length, D, 1.2);
   const WEIGHTS = {
@@ -36,8 +40,9 @@ const geoMaps = (() => {
   const ZETA = RATES.map((_, j) => (j / PAIRS + 0.4) / 1.4); // of xPos, one a pair
 
   /** Queries and keys of the words as they are, or of what came in their place. */
-  const asks = (x = WEIGHTS.x) => x.map((each) => times(WEIGHTS.query, each));
-  const answers = (x = WEIGHTS.x) => x.map((each) => times(WEIGHTS.key, each));
+  const asking = (x) => x.map((each) => times(WEIGHTS.query, each));
+  const answering = (x) => x.map((each) => times(WEIGHTS.key, each));
+  const ASKS = asking(WEIGHTS.x), ANSWERS = answering(WEIGHTS.x);
 
   /** q . k / sqrt d for all pairs; `more(m, n)` is added. */
   function scored(queries, keys, more = () => 0) {
@@ -52,31 +57,35 @@ const geoMaps = (() => {
     });
   }
 
-  /** exp of a small matrix: Taylor's series of its 2^-8th part, squared eight times. */
+  /** exp of a small matrix: Taylor's series of its 2^-6th part by Horner's rule, squared six times. */
   function exponential(matrix) {
-    const part = matrix.map((row) => row.map((x) => x / 256)), one = matrix.map((row, i) => row.map((_, j) => +(i === j)));
-    let sum = one, term = one;
-    for (let n = 1; n <= 8; n++) {
-      term = product(term, part).map((row) => row.map((x) => x / n));
-      sum = sum.map((row, i) => row.map((x, j) => x + term[i][j]));
+    let sum = matrix.map((row, i) => row.map((_, j) => +(i === j)));
+    for (let n = 9; n >= 1; n--) {
+      sum = product(matrix, sum).map((row, i) => row.map((x, j) => x / (64 * n) + +(i === j)));
     }
-    for (let n = 0; n < 8; n++) sum = product(sum, sum);
+    for (let n = 0; n < 6; n++) sum = product(sum, sum);
     return sum;
   }
 
-  /** LieRE's rotation of a block of four at (row, column), on four features. */
-  function rotated(x, at, block) {
-    const skew = [0, 1, 2, 3].map(() => [0, 0, 0, 0]);
+  /** LieRE's rotation of a block of four at (row, column). */
+  function rotation([row, column], block) {
+    const skew = [0, 1, 2, 3].map(() => [0, 0, 0, 0]), [rows, columns] = WEIGHTS.skew.slice(2 * block, 2 * block + 2);
     let entry = 0;
     for (let i = 0; i < 4; i++) {
       for (let j = i + 1; j < 4; j++, entry++) {
-        skew[i][j] = at[0] * WEIGHTS.skew[2 * block][entry] + at[1] * WEIGHTS.skew[2 * block + 1][entry];
+        skew[i][j] = row * rows[entry] + column * columns[entry];
         skew[j][i] = -skew[i][j];
       }
     }
-    return times(exponential(skew), x);
+    return exponential(skew);
   }
-  const lie = (rows, at) => rows.map((x, m) => [0, 1].flatMap((b) => rotated(x.slice(4 * b, 4 * b + 4), at[m], b)));
+
+  /** Queries and keys turned by both blocks, each word at its (row, column). */
+  function liere(at) {
+    const turns = at.map((each) => [rotation(each, 0), rotation(each, 1)]);
+    const turn = (x, m) => turns[m].flatMap((matrix, b) => times(matrix, x.slice(4 * b, 4 * b + 4)));
+    return scored(ASKS.map(turn), ANSWERS.map(turn));
+  }
 
   /** The cell of a table that a place is rounded to, a half to the even one. */
   function cell(place) {
@@ -88,45 +97,39 @@ const geoMaps = (() => {
   const inRows = (places) => places.map((_, m) => [Math.floor(m / 4), places[m % 4]]);
 
   const RULES = {
-    none: () => scored(asks(), answers()),
+    none: () => scored(ASKS, ANSWERS),
     sines(places) { // pair j of what is added: the sine and the cosine of m theta_j
       const x = places.map((m, i) => WEIGHTS.x[i].map((value, f) => {
         const angle = m * RATES[f >> 1];
         return value + (f % 2 ? Math.cos(angle) : Math.sin(angle));
       }));
-      return scored(asks(x), answers(x));
+      return scored(asking(x), answering(x));
     },
     learned(places) { // past its table there is nothing to add, and no score
       const x = places.map((m, i) => WEIGHTS.x[i].map((value, f) => value + (WEIGHTS.learned[cell(m)]?.[f] ?? NaN)));
-      return scored(asks(x), answers(x));
+      return scored(asking(x), answering(x));
     },
     rope(places) {
       const turn = (x, i) => turned(x, RATES.map((rate) => places[i] * rate));
-      return scored(asks().map(turn), answers().map(turn));
+      return scored(ASKS.map(turn), ANSWERS.map(turn));
     },
-    alibi: (places) => scored(asks(), answers(), (m, n) => -SETTINGS.slope * Math.abs(places[m] - places[n])),
-    xpos(places) { // RoPE; pair j of the query at m is zeta_j^(m / span) times as long, that of the key zeta_j^(-m / span)
+    alibi: (places) => scored(ASKS, ANSWERS, (m, n) => -SETTINGS.slope * Math.abs(places[m] - places[n])),
+    xpos(places) { // RoPE; pair j of a query at m is zeta_j^(m / span) times as long, that of a key zeta_j^(-m / span)
       const turn = (way) => (x, i) => turned(x, RATES.map((rate) => places[i] * rate),
         (j) => ZETA[j] ** ((way * places[i]) / SETTINGS.span));
-      return scored(asks().map(turn(1)), answers().map(turn(-1)));
+      return scored(ASKS.map(turn(1)), ANSWERS.map(turn(-1)));
     },
     riemannformer(places) { // T_m^-1 = s^(m/2) R(-m theta), for queries and keys alike
       const back = (x, i) => turned(x, RATES.map((rate) => -places[i] * rate), () => SETTINGS.scale ** (places[i] / 2));
-      return scored(asks().map(back), answers().map(back));
+      return scored(ASKS.map(back), ANSWERS.map(back));
     },
-    liere(places) {
-      const at = places.map((m) => [0, m]);
-      return scored(lie(asks(), at), lie(answers(), at));
-    },
+    liere: (places) => liere(places.map((m) => [0, m])),
     gates() { // key n fades by the gate of each word after it, up to the query; later keys have no score
       const logs = WEIGHTS.x.map((x) => -Math.log1p(Math.exp(-dot(WEIGHTS.gate, x) - SETTINGS.gateBias)));
       const between = (m, n) => (n > m ? NaN : logs.slice(n + 1, m + 1).reduce((sum, g) => sum + g, 0));
-      return scored(asks(), answers(), between);
+      return scored(ASKS, ANSWERS, between);
     },
-    "liere-grid"(places) {
-      const at = inRows(places);
-      return scored(lie(asks(), at), lie(answers(), at));
-    },
+    "liere-grid": (places) => liere(inRows(places)),
   };
 
   /** All scores of a method with the words at these places, row by row; NaN where there is none. */

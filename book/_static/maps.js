@@ -1,13 +1,15 @@
 // The landing page's wall of score maps: mark those that will stand still, slide the sentence along, then pull it wider.
 // What each map shows is computed in maps-scores.js; what is said under each is the page's own list, with its links.
 (() => {
-  const figure = document.querySelector(".maps-figure"), reasons = [...document.querySelectorAll(".maps-why li")].map((each) => each.querySelector("p") ?? each);
+  const figure = document.querySelector(".maps-figure");
+  const reasons = [...document.querySelectorAll(".maps-why li")].map((each) => each.querySelector("p") ?? each);
   if (!figure || !reasons.length) return;
   const { WORDS, FIRST, PLACES, TRAINED, METHODS, scores, placed, fresh, change, moves } = geoMaps;
   const N = WORDS.length, TOP = 3; // the score that has the full colour
   const TEXT = {
     ask: "Mark your guesses, then slide the sentence.",
     wider: "Now pull the sentence wider by its end.",
+    hatch: "Hatched: places, or distances, that training never saw.",
   };
 
   function make(tag, attributes, parent, text = "") {
@@ -50,7 +52,7 @@
     return it;
   });
   const key = make("li", { class: "maps-key" }, wall);
-  key.innerHTML = `<p>− <i class="maps-scale"></i> + score</p><p><i class="maps-hatch"></i> never seen in training</p>
+  key.innerHTML = `<p>− <i class="maps-scale"></i> + score</p><p><i class="maps-hatch"></i> never seen</p>
     <p><i></i> no score</p>`;
   const again = make("button", { type: "button" }, key, "Start again");
   again.hidden = true;
@@ -59,7 +61,7 @@
 
   // State --------------------------------------------------------------------------------------------------------------
 
-  let shift = 0, spread = 1, open = false, frame = 0, speech = 0;
+  let shift = 0, spread = 1, open = false, frame = 0, pause = 0;
   const widest = () => (PLACES - 1 - FIRST - shift) / (N - 1), farthest = () => PLACES - 1 - FIRST - (N - 1) * spread;
   const within = (value, low, high) => Math.min(Math.max(value, low), high);
   const marked = ({ guess }) => guess.getAttribute("aria-pressed") === "true";
@@ -91,7 +93,6 @@
     root.classList.add("open");
     again.hidden = false;
     said.textContent = guessed ? `You were right (✓) on ${right.length} of ${cards.length}. ${TEXT.wider}` : TEXT.wider;
-    draw();
   }
 
   function reset() {
@@ -110,7 +111,8 @@
       it.why.replaceChildren();
     }
     said.textContent = TEXT.ask;
-    draw();
+    clearTimeout(pause);
+    rest();
     sled.focus({ preventScroll: true });
   }
   again.addEventListener("click", reset);
@@ -118,7 +120,7 @@
     lie.method = lie.method === "liere" ? "liere-grid" : "liere";
     grid.setAttribute("aria-pressed", String(lie.method === "liere-grid"));
     show(lie);
-    draw();
+    rest();
   });
 
   // Drawing ------------------------------------------------------------------------------------------------------------
@@ -164,16 +166,12 @@
   function draw() {
     cancelAnimationFrame(frame);
     frame = 0;
-    const places = placed(shift, spread), home = placed(0, spread), at = (place) => `calc(${place} * var(--step))`;
+    const places = placed(shift, spread), at = (place) => `calc(${place} * var(--step))`;
     sled.style.transform = `translateX(${at((places[0]).toFixed(3))})`;
     end.style.transform = `translateX(${at((places[N - 1] + 1).toFixed(3))})`;
     sled.style.width = at((places[N - 1] - places[0] + 1).toFixed(3));
     words.forEach((word, i) => { word.style.left = at((i * spread).toFixed(3)); });
-    for (const it of cards) {
-      const values = paint(it, places), moved = change(values, scores(it.method, home)).toFixed(2);
-      it.canvas.setAttribute("aria-label", `${name(it.method)}: scores of ${N} words with each other${
-        shift ? `, changed by the slide by up to ${moved}` : ""}`);
-    }
+    for (const it of cards) paint(it, places);
     for (const [part, now, text] of [[sled, shift, `moved by ${shift.toFixed(1)} places`],
       [end, spread, `${spread.toFixed(2)} places from word to word`]]) {
       part.setAttribute("aria-valuenow", now.toFixed(2));
@@ -181,6 +179,17 @@
     }
     sled.setAttribute("aria-valuemax", farthest().toFixed(2));
     end.setAttribute("aria-valuemax", widest().toFixed(2));
+  }
+  function rest() { // what a screen reader finds once the hand rests
+    draw();
+    const [places, home] = [placed(shift, spread), placed(0, spread)];
+    for (const { canvas, method } of cards) {
+      const moved = change(scores(method, places), scores(method, home)).toFixed(2);
+      canvas.setAttribute("aria-label", `${name(method)}: scores of ${N} words with each other${
+        shift ? `, changed by the slide by up to ${moved}` : ""}`);
+    }
+    if (Math.abs(shift) >= 0.75) reveal();
+    if (spread !== 1 && said.textContent.endsWith(TEXT.wider)) said.textContent = TEXT.hatch;
   }
   const soon = () => { frame ||= requestAnimationFrame(draw); };
 
@@ -209,7 +218,7 @@
     for (const over of ["pointerup", "pointercancel"]) {
       element.addEventListener(over, () => {
         grip = null;
-        if (Math.abs(shift) >= 0.75) reveal();
+        rest();
       });
     }
     element.addEventListener("keydown", (event) => {
@@ -218,13 +227,15 @@
       event.preventDefault();
       go(now() + ways[event.key]);
       draw();
-      if (Math.abs(shift) >= 1) reveal();
+      clearTimeout(pause);
+      pause = setTimeout(rest, 300);
     });
   }
 
   figure.prepend(root);
   const theme = () => { colours(); draw(); };
   theme();
+  rest();
   new MutationObserver(theme).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   new ResizeObserver(soon).observe(wall);
 })();
