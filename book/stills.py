@@ -31,7 +31,8 @@ PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset=
 
 # The landing page's wall of maps as a picture: what the page shows without scripts, and where others link to it.
 WALL = """<!doctype html><html lang="en" data-theme="light" data-scripts="on"><head><meta charset="utf-8"><style>{style}
-body.bd-article {{ margin: 0; padding: 0; background: #fffefb; }} .maps > * {{ position: absolute !important; left: 44px; }}
+body.bd-article {{ margin: 0; padding: 0; background: #fffefb; }}
+.maps > * {{ position: absolute !important; left: 44px; }}
 body::after, .maps :is(.maps-said, .maps-foot, .maps-key, .maps-ruler) {{ display: none !important; }}
 .bd-article .maps .maps-ask {{ top: 40px; width: 500px; font-size: 96px; line-height: 1.08; }}
 .maps .maps-strip {{ --step: 54px; top: 502px; width: 520px; }} .maps .maps-track {{ height: 90px; }}

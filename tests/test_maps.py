@@ -30,7 +30,7 @@ ITEMS = re.findall(r"(?m)^- \*\*(.*?)\*\*: (.*)$", INDEX[INDEX.index("maps-why")
 METHODS = ["none", "sines", "learned", "rope", "alibi", "xpos", "riemannformer", "liere", "gates", "liere-grid"]
 MOVING = {"sines", "learned", "riemannformer", "liere-grid"}
 
-# The scores ------------------------------------------------------------------------------------------------------------
+# The scores ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_reason_stands_for_each_map_with_a_link_to_its_statement():
         assert sum(f":label: {label}\\n" in each.read_text("utf-8") for each in chapters) == 1, name
 
 
-# The page --------------------------------------------------------------------------------------------------------------
+# The page ------------------------------------------------------------------------------------------------------------
 
 PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><head><meta charset="utf-8"><title>Maps</title>
 <meta name="viewport" content="width=device-width"><script>document.documentElement.dataset.scripts = "on";</script>

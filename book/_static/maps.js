@@ -145,7 +145,7 @@
     values.forEach((value, i) => {
       const x = (i % N) * cell, y = Math.floor(i / N) * cell, tone = value < 0 ? low : high;
       if (Number.isNaN(value)) {
-        pen.rect(x + cell / 2 - 0.5, y + cell / 2 - 0.5, 1, 1);
+        if (!never[i]) pen.rect(x + cell / 2 - 0.5, y + cell / 2 - 0.5, 1, 1);
       } else {
         const share = Math.round(1e6 * Math.min(Math.abs(value) / TOP, 1)) / 1e6; // rounding moves no pixel
         pen.fillStyle = `rgb(${ground.map((from, c) => Math.round(from + share * (tone[c] - from))).join()})`;
@@ -180,7 +180,7 @@
     sled.setAttribute("aria-valuemax", farthest().toFixed(2));
     end.setAttribute("aria-valuemax", widest().toFixed(2));
   }
-  function rest() { // what a screen reader finds once the hand rests
+  function rest() { // once the hand rests: what a screen reader finds, and the answer
     draw();
     const [places, home] = [placed(shift, spread), placed(0, spread)];
     for (const { canvas, method } of cards) {
