@@ -80,12 +80,6 @@ def test_planted_widths_and_metrics_are_read_back():  # RF-21
     assert found["precisions"].shape == (3, 2, 2)
 
 
-@pytest.mark.parametrize("method", ["none", "rope", "learned"])
-def test_methods_that_learn_none_of_this_have_none(method):
-    assert vit.learned_parameters(model_of(method)) == {}
-    assert vit.mean_shift_deviation(model_of(method)) is None
-
-
 def test_angles_and_shift_deviation_are_those_of_the_generators_per_patch():  # LR-SHIFT, NT-1
     model = model_of("liere", block=4)
     generators = model.encoding.generators
@@ -273,6 +267,7 @@ def test_a_record_keeps_each_measurement_that_its_configuration_asks_for():  # L
     assert set(kept) == {"shuffled_accuracy", "scales", "sigmas", "precisions"}
     assert kept["precisions"] == [[[1.0, 0.0], [0.0, 1.0]]]
     assert after_training(run_of("none")) == {"shuffled_accuracy": 1.0}
+    assert set(after_training(run_of("rope"))) == set(after_training(run_of("learned"))) == {"shuffled_accuracy"}
 
 
 # Language models ----------------------------------------------------------------------------------------------------
