@@ -98,7 +98,7 @@ class Experiment:
     paper_setting: Mapping[str, Any] = field(default_factory=dict)
     chosen: str = ""
     parts: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    importance: int = 0
+    importance: int = 3
     columns: Mapping[str, Callable[[Line], str]] = field(default_factory=dict)
     shows: str = ""
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)

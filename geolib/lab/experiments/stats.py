@@ -71,8 +71,8 @@ class PairedDifference:
 def paired_differences(records_a: Iterable[Record], records_b: Iterable[Record]) -> PairedDifference:
     """Accuracy of a minus accuracy of b for every seed that both have, in percentage points, seeds ascending.
 
-    Each side is of one method on one data set; ValueError where it has two records of one seed. A seed decides the order
-    of the images and their augmentation for all methods alike, so differences at one seed vary less than accuracies.
+    Each side is of one method on one data set; ValueError where it has two records of one seed. A seed decides the
+    order of images and their augmentation for all methods alike, so differences at one seed vary less than accuracies.
     """
     sides: list[dict[int, float]] = [{}, {}]
     for side, name, records in zip(sides, ("records_a", "records_b"), (records_a, records_b)):
@@ -136,10 +136,10 @@ def difference_error(accuracy_a: float, accuracy_b: float, images: int, disagree
 
 
 def disagreement(record_a: Record, record_b: Record) -> tuple[int, int]:
-    """The test images that only the first and only the second of two trained models classifies rightly, for ``mcnemar``.
+    """The counts of test images that only the first and only the second trained model classifies rightly.
 
-    LabError where a record does not have its answers, as older ones and those of text do not, or where the two are of
-    different test images: of another data set, or of subsets of it that differ in size.
+    They are what ``mcnemar`` takes. LabError where a record does not hold its answers, as older ones and those of text
+    do not, or where the two have different test images: another data set, or subsets of it that differ in size.
     """
     for record in (record_a, record_b):
         if not record.answers:

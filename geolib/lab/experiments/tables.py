@@ -167,7 +167,8 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
         if found := [record for (row, _), group in cells.items() if row in rows for record in group]:
             lines.append((title, Line(rows, found, cells)))
     notes = _notes(experiment, scale, cells)
-    return _filled(f"{experiment.name} ({scale} scale): {shows}", "method", lines, columns | experiment.columns, notes)
+    title = f"{experiment.name} ({scale} scale): {shows}"
+    return _filled(title, "method", lines, {**columns, **experiment.columns}, notes)
 
 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -206,9 +207,11 @@ def _recorded_sets(experiment: Experiment, cells: Cells) -> list[str]:
     return [dataset for dataset in experiment.datasets if any(data == dataset for _, data in cells)]
 
 
-def _by_set(experiment: Experiment, cells: Cells, theirs: Callable[..., str], ours: Callable[..., str]) -> dict[str, Any]:
+def _by_set(
+    experiment: Experiment, cells: Cells, theirs: Callable[..., str], ours: Callable[..., str]
+) -> dict[str, Any]:
     """Columns for each data set that has a record: the paper's number, where it has any of this set, and ours."""
-    columns = {}
+    columns: dict[str, Any] = {}
     for dataset in _recorded_sets(experiment, cells):
         by_paper = any(data == dataset for _, data in experiment.paper)
         columns |= {f"{dataset}, paper": partial(theirs, dataset)} if by_paper else {}

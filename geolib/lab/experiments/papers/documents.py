@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Line, Row
@@ -17,12 +18,8 @@ from geolib.lab.experiments.tables import column, decimals
 from geolib.lab.records import Record
 
 DATA = "books"
-TITLES = {
-    "softmax": "softmax",
-    "sympow": "sympow",
-    "sympow+gates": "sympow and gates",
-    "conformal-sympow": "conformal-sympow",
-}
+TITLES = {"softmax": "softmax", "sympow": "sympow", "sympow+gates": "sympow and gates"}
+TITLES |= {"conformal-sympow": "conformal-sympow"}
 CONTEXTS = {"smoke": (16, 64), "cpu": (64, 256, 1024), "full": (256, 512, 1024, 2048, 4096, 8192)}
 FOURTH = (1024, 2048, 4096, 8192, 16384)  # contexts of p = 4, at full scale
 # Of p = 4 and of softmax beside it, where p = 2 takes ten: at 16,384 bytes no more fit into three minutes of an H100.
@@ -55,7 +52,7 @@ def at(
     own: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Row:
-    """A row: a method at a context at each scale, in windows that cut the scale's bytes; options beyond a base, fields."""
+    """A row: a method at a context at each scale, in windows that cut the scale's bytes; options, fields, steps."""
     return Row(
         title,
         method,
@@ -111,25 +108,22 @@ def held_out(record: Record, times: int = 1) -> float | None:
 
 # Rows METHOD@CONTEXT; METHOD-4@CONTEXT are those at p = 4 and softmax beside them, which read as many bytes as one
 # another and fewer than the rest.
+_ALL = sorted({context for contexts in CONTEXTS.values() for context in contexts})
 _GRID = {
-    f"{method}@{context}": at(
-        f"{title}, {context:,} bytes", method, {scale: context for scale, some in CONTEXTS.items() if context in some}
+    f"{method}@{size}": at(
+        f"{title}, {size:,} bytes", method, {s: size for s, sizes in CONTEXTS.items() if size in sizes}
     )
-    for context in sorted({context for some in CONTEXTS.values() for context in some})
+    for size in _ALL
     for method, title in TITLES.items()
 }
-_BESIDE = {
-    method: f"{title}, {'beside p = 4' if method == 'softmax' else 'p = 4'}" for method, title in TITLES.items()
-}
+_FOURTH: dict[str, Any] = {"power": 4}
+_BESIDE = {method: f"{title}, {'beside ' * (method == 'softmax')}p = 4" for method, title in TITLES.items()}
+_SHORTER = {"epochs": FOURTH_EPOCHS, "eval_every": FOURTH_EPOCHS}
 _GRID |= {
-    f"{method}-4@{context}": at(
-        f"{title}, {context:,} bytes",
-        method,
-        {"full": context},
-        own={"epochs": FOURTH_EPOCHS, "eval_every": FOURTH_EPOCHS},
-        **({} if method == "softmax" else {"power": 4}),
+    f"{method}-4@{size}": at(
+        f"{title}, {size:,} bytes", method, {"full": size}, own=_SHORTER, **({} if method == "softmax" else _FOURTH)
     )
-    for context in FOURTH
+    for size in FOURTH
     for method, title in _BESIDE.items()
 }
 
@@ -150,10 +144,7 @@ CONTEXT = Experiment(
         for power, titles in (("", TITLES), ("-4", _BESIDE))
         for method, title in titles.items()
     },
-    columns={
-        str(context): column(held_out, decimals, context=context)
-        for context in sorted({*FOURTH, *(context for some in CONTEXTS.values() for context in some)})
-    },
+    columns={str(context): column(held_out, decimals, context=context) for context in sorted({*_ALL, *FOURTH})},
 )
 
 _READ = {"smoke": (64,), "cpu": (64, 1024), "full": (2048,)}
@@ -167,10 +158,10 @@ EXTRAPOLATION = replace(
     parts={scale: [(f"{m}@{c}", DATA) for c in contexts for m in TITLES] for scale, contexts in _READ.items()},
     chosen="",
     importance=2,
-    shows="bits a byte on held-out books, by the context that is read, with N as trained and as long as that context",
+    shows="bits a byte on held-out books, by the context that is read, with N as trained or N as named",
     lines={},
     columns={
-        title.format(context): column(lambda record, c=context, key=key: at_context(record, c, key), decimals)
+        title.format(context): column(partial(at_context, context=context, key=key), decimals)
         for title, key in (("{}", "bits"), ("{0}, N = {0}", "bits_current_N"))
         for context in _POWERS
     },
@@ -208,9 +199,7 @@ _APART = {
     "conformal-even": _apart("conformal-sympow, all rates start at 1", "conformal-sympow", "cpu", beta_scale=0.0),
     "sympow+liere": _apart("sympow, gates and LieRE's dense rotation", "sympow+liere"),
     # p = 4 in ten heads of 6 features carries 8,820 numbers a layer, p = 2 in four heads of 16 carries 9,248.
-    "power-4": _apart(
-        "sympow and gates, p = 4, ten heads of 6", "sympow+gates", "cpu", power=4, heads=10, head_dim=6
-    ),
+    "power-4": _apart("sympow and gates, p = 4, ten heads of 6", "sympow+gates", "cpu", power=4, heads=10, head_dim=6),
 }
 _ORDER = (
     *("softmax", "softmax-256", "fox", "sympow", "sympow+gates", "conformal-sympow", "linear+gates", "softmax-11"),
@@ -255,13 +244,15 @@ _RATED = {
     "smoke": ("softmax", "sympow"),
 }
 _TO_RATE = _APART | {"linear": _apart("linear attention", "linear", "cpu")}
+
+
+def _at_rate(row: str, scale: str, rate: float) -> Row:
+    own = _TO_RATE[row]
+    return Row(f"{own.title}, rate {rate:g}", own.method, at={scale: {**own.at[scale], "lr": rate}})
+
+
 _AT_RATES = {  # METHOD@RATE
-    f"{row}@{rate:g}": Row(
-        f"{_TO_RATE[row].title}, rate {rate:g}", _TO_RATE[row].method, at={scale: {**_TO_RATE[row].at[scale], "lr": rate}}
-    )
-    for scale, rates in _RATES.items()
-    for rate in rates
-    for row in _RATED[scale]
+    f"{row}@{rate:g}": _at_rate(row, scale, rate) for scale in _RATES for rate in _RATES[scale] for row in _RATED[scale]
 }
 
 
@@ -328,7 +319,7 @@ BUDGET = Experiment(
     importance=2,
     shows="bits a byte held out, by the bytes trained on",
     columns={
-        f"{size / 1e6:.3g} MB": column(lambda record, size=size: _after(record, size), decimals)
+        f"{size / 1e6:.3g} MB": column(partial(_after, trained_on=size), decimals)
         for size in (EPOCH["smoke"], *(EPOCH["cpu"] * epochs for epochs in (20, 40, 60, 80)))
     },
 )
@@ -337,17 +328,12 @@ BUDGET = Experiment(
 
 _STEP = STEP | {"cpu": 8192}  # a step holds one window
 _WINDOWS = {
-    "long": at(
-        "conformal-sympow, long windows", "conformal-sympow", {"smoke": 64, "cpu": 8192, "full": 65_536}, step=_STEP
-    ),
-    "short": at(
-        "conformal-sympow, short windows, as many bytes",
-        "conformal-sympow",
-        {"smoke": 16, "cpu": 1024, "full": 2048},
-        step=_STEP,
-    ),
+    row: at(f"conformal-sympow, {title}", "conformal-sympow", contexts, step=_STEP)
+    for row, title, contexts in (
+        ("long", "long windows", {"smoke": 64, "cpu": 8192, "full": 65_536}),
+        ("short", "short windows, as many bytes", {"smoke": 16, "cpu": 1024, "full": 2048}),
+    )
 }
-
 LONG = replace(
     EXTRAPOLATION,
     name="sympow-long",

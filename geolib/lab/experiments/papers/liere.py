@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from geolib.lab.experiments.papers.digits import DEVIATIONS, IN_PLACE_AND_SHUFFLED, at_scales
+from geolib.lab.experiments.papers.digits import DEVIATIONS, SHUFFLED, at_scales
 from geolib.lab.experiments.papers.digits import SETTINGS as DIGIT_SETTINGS
 from geolib.lab.experiments.plan import Experiment, Line, Row
 from geolib.lab.experiments.tables import accuracy, column, decimals, mean, spread
 from geolib.lab.records import Record
 
-SMALL, WHOLE = "cifar100-20", "cifar100"
-"""The data set of the small scales, and that of the full one."""
+SMALL, WHOLE = "cifar100-20", "cifar100"  # the data set of the small scales, and that of the full one
 
 # Table 4's ViT-Tiny and Table 1's ViT-B, top-1 accuracy in percent on CIFAR-100. Source: LR-T4, LR-T1.
 _ROWS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")
@@ -37,10 +36,7 @@ MODEL: dict[str, Any] = {
     **{"width": 48, "heads": 2, "layers": 3, "mlp_ratio": 2.0, "pool": "cls", "dropout": 0.1, "lr": 3e-3},
     **{"weight_decay": 0.0, "warmup": 60},
 }
-CPU: dict[str, Any] = {
-    **{**MODEL, "epochs": 5, "batch": 50, "augment": "crop-flip"},
-    **{"train_size": 3000, "test_size": 1000},
-}
+CPU: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 50, "augment": "crop-flip", "train_size": 3000, "test_size": 1000}
 SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64}
 # What one core does in ten minutes: all images and classes, the CPU scale's model, a sixteenth of the epochs.
 #
@@ -87,17 +83,9 @@ ROWS = {
     "none": Row("none (ours)"),
 }
 AGAINST = (
-    ("visionllama", "learned"),
-    ("liere-2", "visionllama"),
-    ("liere-2", "learned"),
-    ("liere-8", "liere-2"),
-    ("liere-64", "liere-8"),
-    ("liere-64", "liere-2"),
-    ("liere-8", "learned"),
-    ("rope-mixed", "liere-2"),
-    ("rope-axial", "liere-2"),
-    ("spherical", "liere-2"),
-    ("riemannformer", "rope-axial"),
+    *(("visionllama", "learned"), ("liere-2", "visionllama"), ("liere-2", "learned"), ("liere-8", "liere-2")),
+    *(("liere-64", "liere-8"), ("liere-64", "liere-2"), ("liere-8", "learned")),
+    *(("rope-mixed", "liere-2"), ("rope-axial", "liere-2"), ("spherical", "liere-2"), ("riemannformer", "rope-axial")),
 )
 
 
@@ -120,31 +108,33 @@ def epochs_to_reach(record: Record, accuracy: float) -> int | None:
 
 
 def _to_the_baseline(line: Line) -> str:
-    """The mean epoch at which the last accuracy of absolute positions with the same seed is reached, by how many seeds."""
+    """The mean epoch that reaches the last accuracy of absolute positions with the same seed, and how many seeds do."""
     goals = {x.config.seed: x.accuracy for (row, _), group in line.cells.items() if row == "learned" for x in group}
     tried = [record for record in line.records if record.config.seed in goals]
     reached = [epoch for x in tried if (epoch := epochs_to_reach(x, goals[x.config.seed])) is not None]
-    mean = f"{sum(reached) / len(reached):.1f} " if reached else ""
-    return f"{mean}({len(reached)} of {len(tried)} seeds)"
+    average = f"{sum(reached) / len(reached):.1f} " if reached else ""
+    return f"{average}({len(reached)} of {len(tried)} seeds)"
 
 
 def _resized(pixels: int) -> Callable[[Line], str]:
     """A column of the accuracies on images of another size, with positions that go on and that are squeezed."""
 
-    def read(how: str) -> Callable[[Line], str]:
-        return column(lambda record: dict(zip(record.config.resolutions, record.learned[f"{how}_accuracy"])).get(pixels))
-
     def text(line: Line) -> str:
-        both = read("extended")(line), read("rescaled")(line)
-        return "-" if both == ("-", "-") else " / ".join(both)
+        sizes = [record.config.resolutions for record in line.records]
+        extended, rescaled = (
+            [
+                record.learned[f"{how}_accuracy"][at.index(pixels)]
+                for record, at in zip(line.records, sizes)
+                if pixels in at
+            ]
+            for how in ("extended", "rescaled")
+        )
+        return f"{spread(extended)} / {spread(rescaled)}" if extended else "-"
 
     return text
 
 
-SHUFFLED_AND_LOSS = {
-    "shuffled": IN_PLACE_AND_SHUFFLED["shuffled"],
-    "loss": column(lambda record: record.metrics[-1]["test_loss"], mean),
-}
+SHUFFLED_AND_LOSS = {"shuffled": SHUFFLED, "loss": column(lambda record: record.metrics[-1]["test_loss"], mean)}
 # Source: LR-T3, LR-T6, LR-F2, LR-F4b.
 BESIDE = {
     **SHUFFLED_AND_LOSS,
@@ -154,7 +144,7 @@ BESIDE = {
 # Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
 RELATIVITY: dict[str, Any] = {
     "shows": "test accuracy in %, test loss, and how far rotations are from relative",
-    "columns": {"in place": IN_PLACE_AND_SHUFFLED["in place"], **SHUFFLED_AND_LOSS, **DEVIATIONS},
+    "columns": {"in place": column(accuracy), **SHUFFLED_AND_LOSS, **DEVIATIONS},
 }
 
 # The main table -------------------------------------------------------------------------------------------------------
@@ -181,7 +171,9 @@ _RATE_OF = {"learned": 0.012, "visionllama": 0.006, "liere-2": 0.006, "liere-8":
 
 def at_rate(row: str, rate: float) -> Row:
     """A row at another learning rate."""
-    return replace(ROWS[row], title=f"{ROWS[row].title}, rate {rate:g}", method=ROWS[row].method or row, settings={"lr": rate})
+    return replace(
+        ROWS[row], title=f"{ROWS[row].title}, rate {rate:g}", method=ROWS[row].method or row, settings={"lr": rate}
+    )
 
 
 def own(row: str) -> str:
@@ -301,7 +293,9 @@ def share_row(row: str, share: int) -> str:
 
 def _of_share(row: str, share: int) -> Row:
     at = {scale: {"train_size": images * share // 100} for scale, images in IMAGES.items()}
-    return Row(f"{ROWS[row].title}, {share} %", ROWS[row].method or row, ROWS[row].options, at=at if share < 100 else {})
+    return Row(
+        f"{ROWS[row].title}, {share} %", ROWS[row].method or row, ROWS[row].options, at=at if share < 100 else {}
+    )
 
 
 def _at_share(share: int) -> Callable[[Line], str]:

@@ -45,7 +45,10 @@ _VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500
 _ALL_VOXELS = {**_VOXELS, "epochs": 12, "train_size": None, "test_size": None, "eval_every": 4}
 _FINE = {
     f"{row}@4": replace(
-        ROWS[row], title=f"{ROWS[row].title}, patches of 4 voxels", method=ROWS[row].method or row, settings={"patch": 4}
+        ROWS[row],
+        title=f"{ROWS[row].title}, patches of 4 voxels",
+        method=ROWS[row].method or row,
+        settings={"patch": 4},
     )
     for row in ("learned", "visionllama", "liere-2", "liere-8", "liere-64", "none")
 }

@@ -46,20 +46,14 @@ TRAININGS: dict[str, dict[str, Any]] = {
     # To the letter in another way: it names no warm-up either. At this width and rate its RoPE learns badly.
     "w256-mlp4-cold": _training(256, 4.0, warmup=0),
 }
-
-# The two readings of the paper's RoPE: methods of the registry.
-_ROPES = {"rope": "reading order, base 10000", "rope-axial": "axial, base 100"}
-
-# The settings that the rule chooses from: a training and a RoPE each.
+# The settings that the rule chooses from: a training and one of two readings of the paper's RoPE each.
 GRID: tuple[tuple[str, str], ...] = (
     *((training, "rope") for training in TRAININGS),
-    ("w256-mlp4", "rope-axial"),
-    ("w256-mlp4-auto", "rope-axial"),
+    *(("w256-mlp4", "rope-axial"), ("w256-mlp4-auto", "rope-axial")),
 )
-
 # The setting of ``riemannformer-table1`` at full scale. The rule, settled before the runs: of the grid's settings the
-# one nearest the paper's two baselines, by the distance of the grid's table at full scale, the first in the grid's
-# order when two are equal. Until all of the grid is recorded this is our first choice.
+# one nearest the paper's two baselines by the distance in the grid's table at full scale, the first in the grid's order
+# when two are equal. Until all of the grid is recorded this is our first choice.
 FROZEN = ("w256-mlp4", "rope")
 
 
@@ -80,26 +74,20 @@ def _points(read: Callable[[Line], float]) -> Callable[[Line], str]:
     return lambda line: "-" if math.isnan(read(line)) else f"{read(line):.2f}"
 
 
-def _setting(tell: Callable[[Config], str]) -> Callable[[Line], str]:
-    """A column of what a setting's runs have in common."""
-    return lambda line: tell(line.records[0].config)
-
-
-def _rate(config: Config) -> str:
-    return config.schedule + (f", warm-up {config.warmup} steps" if config.warmup else "")
-
-
-def _augmentation(config: Config) -> str:
-    return config.augment + (f", erasing {config.erase:g}" if config.erase else "")
+def _in_words(config: Config) -> str:
+    """What a setting is, but for its RoPE."""
+    erased = f", erasing {config.erase:g}" if config.erase else ""
+    warm_up = f" after {config.warmup} steps of warm-up" if config.warmup else ""
+    model = f"width {config.width}, MLP ratio {config.mlp_ratio:g}"
+    return f"{model}, augmentation {config.augment}{erased}, {config.schedule} learning rate{warm_up}"
 
 
 def _grid_row(training: str, method: str) -> Row:
     """A row of the grid; the smaller scales have its width in small."""
     full = TRAININGS[training]
-    smaller = {"smoke": (8, 1), "cpu": (4, 31)}  # what widths are divided by, and steps of a warm-up
     at = {
         scale: {**full, "width": full["width"] // by, "warmup": steps if full["warmup"] else 0}
-        for scale, (by, steps) in smaller.items()
+        for scale, by, steps in (("smoke", 8, 1), ("cpu", 4, 31))
     }
     return Row(f"{training}.{method}", method, at={**at, "full": full})
 
@@ -129,9 +117,7 @@ BASELINES = Experiment(
     about="the grid that settles what RiemannFormer's Table 1 leaves out, from No-Pos and RoPE alone",
     source="RF-T1",
     datasets=("cifar10",),
-    rows={
-        f"{training}.{method}": _grid_row(training, method) for training, rope in GRID for method in ("none", rope)
-    },
+    rows={f"{training}.{method}": _grid_row(training, method) for training, rope in GRID for method in ("none", rope)},
     settings={"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
     chosen=(
@@ -144,10 +130,7 @@ BASELINES = Experiment(
     shows="top-1 test accuracy in % on CIFAR-10",
     lines={f"{training} with {rope}": (f"{training}.none", f"{training}.{rope}") for training, rope in GRID},
     columns={
-        "width": _setting(lambda config: str(config.width)),
-        "MLP ratio": _setting(lambda config: f"{config.mlp_ratio:g}"),
-        "augmentation": _setting(_augmentation),
-        "learning rate": _setting(_rate),
+        "setting": lambda line: _in_words(line.records[0].config),
         f"No-Pos (paper {PAPER['none', 'cifar10']})": _points(lambda line: _mean(line, none=True)),
         f"RoPE (paper {PAPER['rope', 'cifar10']})": _points(lambda line: _mean(line, none=False)),
         "distance": _points(_distance),
@@ -155,11 +138,6 @@ BASELINES = Experiment(
 )
 
 # The table ------------------------------------------------------------------------------------------------------------
-
-_ROPE_TITLES = {"rope": "RoPE, reading order", "rope-axial": "RoPE, axial"}
-_PAPERS = FROZEN[1]  # the RoPE that stands in the paper's row
-_OURS = next(rope for rope in _ROPES if rope != _PAPERS)
-_FROZEN_CONFIG = BASELINES.config("full", f"{FROZEN[0]}.none", "cifar10", 0)
 
 TABLE1 = Experiment(
     name="riemannformer-table1",
@@ -169,45 +147,40 @@ TABLE1 = Experiment(
     rows={
         "none": Row("No-Pos"),
         "sinusoidal": Row("Sinusoidal"),
-        _PAPERS: Row("RoPE"),
+        "rope": Row("RoPE"),
         "lf": Row("LF only"),
         "riemannformer": Row("RiemannFormer"),
         "riemannformer+lf": Row("RiemannFormer+LF"),
         "learned": Row("learned (ours)"),
         "learned+lf": Row("learned+LF (ours)"),
-        f"{_PAPERS}+lf": Row("RoPE+LF (ours)"),
-        _OURS: Row(f"{_ROPE_TITLES[_OURS]} (ours)"),
-        f"{_OURS}+lf": Row(f"{_ROPE_TITLES[_OURS]}+LF (ours)"),
+        "rope+lf": Row("RoPE+LF (ours)"),
+        "rope-axial": Row("RoPE, axial (ours)"),
+        "rope-axial+lf": Row("RoPE, axial+LF (ours)"),
         "rope-mixed": Row("RoPE-Mixed (ours)"),
         "rope-mixed+lf": Row("RoPE-Mixed+LF (ours)"),
         "liere": Row("LieRE(8) (ours)", options={"block": 8}),
         "liere+lf": Row("LieRE(8)+LF (ours)", options={"block": 8}),
     },
     against=(
-        ("sinusoidal", "none"),
-        (_PAPERS, "none"),
-        ("lf", "none"),
-        ("riemannformer", "rope"),
+        *(("sinusoidal", "none"), ("rope", "none"), ("lf", "none"), ("riemannformer", "rope")),
         # Without its scales RiemannFormer is axial RoPE with the same angles: this pair shows the scales alone.
         ("riemannformer", "rope-axial"),
-        ("riemannformer+lf", "riemannformer"),
-        ("riemannformer+lf", "rope-axial+lf"),
+        *(("riemannformer+lf", "riemannformer"), ("riemannformer+lf", "rope-axial+lf")),
         *((f"{row}+lf", row) for row in ("learned", "rope", "rope-axial", "rope-mixed", "liere")),
     ),
     settings={"smoke": _SMOKE, "cpu": _CPU, "laptop": _LAPTOP, "full": {**_FULL, **TRAININGS[FROZEN[0]]}},
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
     parts={"laptop": [(row, "cifar10") for row in _LAPTOP_ROWS]},
-    paper={(_PAPERS if row == "rope" else row, dataset): number for (row, dataset), number in PAPER.items()},
+    paper=PAPER,
     paper_setting={**STATED, "patch": 4, "lr": 1e-3, "weight_decay": 0.01, "train_size": None, "test_size": None},
     chosen=(
         "The paper gives no width, MLP ratio, pooling, schedule or augmentation and does not say whether its RoPE "
         "turns along one axis or two, nor whether its accuracies are those of the last epoch or of the best; we "
-        f"read its default AdamW as PyTorch's. At full scale width {_FROZEN_CONFIG.width}, MLP ratio "
-        f"{_FROZEN_CONFIG.mlp_ratio:g}, augmentation {_augmentation(_FROZEN_CONFIG)}, a {_FROZEN_CONFIG.schedule} "
-        f"learning rate and the RoPE of the paper's row ({_ROPES[_PAPERS]}) are the frozen setting of "
-        "riemannformer-baselines, whose table says whether its rule chose it or we did. There the rate warms up for "
-        f"{WARM_UP} epochs; smaller scales have none. In all: mean pooling, no weight decay on biases, norms and the "
-        "encoding's parameters, axial angles of base 100 in RiemannFormer."
+        "read its default AdamW as PyTorch's. The setting at full scale "
+        f"({_in_words(BASELINES.config('full', f'{FROZEN[0]}.none', 'cifar10', 0))}, RoPE in reading order with base "
+        "10000) is the frozen one of riemannformer-baselines, whose table says whether its rule chose it or we did; "
+        "smaller scales have no warm-up. In all: mean pooling, no weight decay on biases, norms and the encoding's "
+        "parameters, axial angles of base 100 in RiemannFormer."
     ),
     importance=1,
 )
@@ -239,13 +212,12 @@ _OF_THE_METRIC = {
     "riemannformer-general": _rf("the appendix's metric", "riemannformer-general"),
     "riemannformer-reflection": _rf("reflections, half the angles", "riemannformer-reflection"),
 }
+_IDENTITY = {"learn_precision": False}
 _OF_LOCALITY = {
     "sigma-per-position": _lf("sigma of each position", per_position=True),
     "sigma-per-layer": _lf("sigma and E of each layer", per_layer=True),
-    "identity": _lf("E the identity", learn_precision=False),
-    "sigma-per-position-identity": _lf(
-        "sigma of each position, E the identity", per_position=True, learn_precision=False
-    ),
+    "identity": _lf("E the identity", **_IDENTITY),
+    "sigma-per-position-identity": _lf("sigma of each position, E the identity", per_position=True, **_IDENTITY),
 }
 
 ABLATIONS = Experiment(
@@ -253,10 +225,8 @@ ABLATIONS = Experiment(
     about="RiemannFormer with one choice changed at a time, on CIFAR-10",
     datasets=("cifar10",),
     rows={
-        "riemannformer": Row("RiemannFormer"),
-        **_OF_THE_METRIC,
-        "riemannformer+lf": Row("RiemannFormer+LF"),
-        **_OF_LOCALITY,
+        **{"riemannformer": Row("RiemannFormer"), **_OF_THE_METRIC},
+        **{"riemannformer+lf": Row("RiemannFormer+LF"), **_OF_LOCALITY},
     },
     against=(
         *((row, "riemannformer") for row in _OF_THE_METRIC),
