@@ -15,8 +15,7 @@ from geolib.lab.records import Record
 SCALES = ("smoke", "cpu", "laptop", "full")
 
 # Scales whose runs take the precision that is fast on their processor (``precision="auto"``), where their configuration
-# names none. At the others a CPU computes in float32: runs of different computers stand in one table, and small models,
-# which gain little, are not rounded.
+# names none. At the others a CPU computes in float32: tables have runs of several computers, small models gain little.
 FAST_SCALES = ("laptop",)
 
 
@@ -52,38 +51,20 @@ class Experiment:
     ----------
     name, about : str
     datasets : sequence of str
-    rows : mapping
-        From a row's name to the row.
-    settings : mapping
-        From a scale to the fields of Config that are the same for all its runs.
-    seeds : mapping
-        From a scale to its seeds; the scales of the experiment are those named here.
-    against : sequence of (row, row)
-        Pairs whose difference is taken seed by seed, first minus second.
-    source : str or None
-        The ledger's id of the paper's table.
-    paper : mapping
-        From (row, data set) to the paper's accuracy in percent. Rows with such a number run before the others.
-    paper_setting : mapping
-        The fields of Config that the paper states.
-    chosen : str
-        What the paper does not state and how we chose it; a note under the table.
-    parts : mapping
-        From a scale to the (row, data set) pairs that it runs, most important first, where these are not all.
-    importance : int
-        Lower comes first among the pending runs.
-    columns : mapping
-        From the title of a column of the table to what it makes of a line, as text: "" or "-" where it has nothing.
-        They follow the accuracies. All pairs of a scale must then be of one data set.
-    shows : str
-        What the columns show, where they take the place of the accuracies.
-    lines : mapping
-        From the title of a line of the table to its rows; when it is empty, a line for each row.
-
-    Raises
-    ------
-    ValueError
-        For columns where the pairs of a scale are of several data sets: a line would mix them.
+    rows : mapping from a row's name to the row
+    settings : mapping from a scale to the fields of Config that all its runs share
+    seeds : mapping from a scale to its seeds; the scales of the experiment are those named here
+    against : pairs of rows whose difference is taken seed by seed, first minus second
+    source : the ledger's id of the paper's table, or None
+    paper : mapping from (row, data set) to the paper's accuracy in percent; rows with a number run before the others
+    paper_setting : the fields of Config that the paper states
+    chosen : what the paper does not state and how we chose it, a note under the table
+    parts : mapping from a scale to the (row, data set) pairs that it runs, most important first, if these are not all
+    importance : lower comes first among the pending runs
+    columns : mapping from the title of a column to what it makes of a line of the table: a text, "" or "-" for nothing.
+        They follow the accuracies. ValueError where a scale has several data sets, which a line would mix.
+    shows : what the columns show, where they take the place of the accuracies
+    lines : mapping from the title of a line of the table to its rows; when it is empty, a line for each row
     """
 
     name: str

@@ -203,16 +203,13 @@ def _difference(cells: Cells, a: str, b: str, dataset: str) -> PairedDifference:
     return paired_differences(cells.get((a, dataset), ()), cells.get((b, dataset), ()))
 
 
-def _recorded_sets(experiment: Experiment, cells: Cells) -> list[str]:
-    return [dataset for dataset in experiment.datasets if any(data == dataset for _, data in cells)]
-
-
 def _by_set(
     experiment: Experiment, cells: Cells, theirs: Callable[..., str], ours: Callable[..., str]
 ) -> dict[str, Any]:
     """Columns for each data set that has a record: the paper's number, where it has any of this set, and ours."""
     columns: dict[str, Any] = {}
-    for dataset in _recorded_sets(experiment, cells):
+    recorded = {dataset for _, dataset in cells}
+    for dataset in [dataset for dataset in experiment.datasets if dataset in recorded]:
         by_paper = any(data == dataset for _, data in experiment.paper)
         columns |= {f"{dataset}, paper": partial(theirs, dataset)} if by_paper else {}
         columns[f"{dataset}, ours" if by_paper else dataset] = partial(ours, dataset)
@@ -233,26 +230,25 @@ def _filled(
 
 
 def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
-    """How many runs are to come, what differs from the paper, whether its order holds, what ± is, where it ran."""
+    """How many runs are to come, what differs from the paper, whether its order holds, what ± is, and the devices."""
     found = [record for group in cells.values() for record in group]
     planned = {config.hash for config in experiment.configs(scale)}
-    missing = len(planned - {record.config.hash for record in found})
     if not found:
         return [f"None of the {len(planned)} runs is recorded yet."]
+    missing = len(planned - {record.config.hash for record in found})
     notes = [f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."]
     if experiment.paper:
         usual = experiment.config(scale, *experiment.pairs(scale)[0], 0).to_dict()
-        all_or = lambda value: "all" if value is None else value  # noqa: E731
-        differ = [
-            f"{name} {all_or(value)}, ours {all_or(usual[name])}"
-            for name, value in experiment.paper_setting.items()
-            if usual[name] != value
-        ]
-        where = "; ".join(differ) or "nowhere it states one"
+        differ = {
+            name: (value, usual[name]) for name, value in experiment.paper_setting.items() if usual[name] != value
+        }
+        spelt = {name: ["all" if value is None else value for value in both] for name, both in differ.items()}
+        where = "; ".join(f"{name} {a}, ours {b}" for name, (a, b) in spelt.items()) or "nowhere it states one"
         notes.append(f"{experiment.source}. Where the settings differ, paper: {where}.")
     notes += [experiment.chosen] if experiment.chosen else []
-    printed = [dataset for _, dataset in experiment.paper]
-    notes += [_order(experiment, data, cells) for data in _recorded_sets(experiment, cells) if printed.count(data) > 1]
+    printed, recorded = [dataset for _, dataset in experiment.paper], {dataset for _, dataset in cells}
+    compared = [dataset for dataset in experiment.datasets if dataset in recorded and printed.count(dataset) > 1]
+    notes += [_order(experiment, dataset, cells) for dataset in compared]
     seeds = ", ".join(map(str, sorted({record.config.seed for record in found})))
     notes.append(f"± is the standard deviation over seeds ({seeds}); a number without it is of one seed.")
     if sizes := [(x.accuracy, x.data["test_images"]) for x in found if x.data.get("test_images")]:
@@ -263,25 +259,20 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
 
 
 def _order(experiment: Experiment, dataset: str, cells: Cells) -> str:
-    """Whether our means are in the paper's order, as far as there are records, and which of its steps they show.
+    """Whether our means are in the paper's order, as far as there are records, and which steps are within noise.
 
-    A step between neighbours of the paper's order is shown when the paired 95 % interval of our difference excludes 0.
+    A step between neighbours of the paper's order is within the seeds' noise when the paired 95 % interval of our
+    difference holds 0.
     """
-    ours = {
-        row: statistics.mean(record.accuracy for record in cells[row, dataset])
-        for row in experiment.rows
-        if (row, dataset) in cells and (row, dataset) in experiment.paper
-    }
-    if len(ours) < 2:
+    both = [row for row in experiment.rows if (row, dataset) in cells and (row, dataset) in experiment.paper]
+    if len(both) < 2:
         return f"{dataset}: too few records to compare the order of methods."
-    theirs = sorted(ours, key=lambda row: experiment.paper[row, dataset])
-    mine = sorted(ours, key=lambda row: ours[row])
-    text = f"{dataset}: the paper's order ({' < '.join(theirs)}) does not hold; ours is {' < '.join(mine)}."
-    if mine == theirs:
-        text = f"{dataset}: the paper's order holds ({' < '.join(mine)})."
-    steps = {f"{low} < {high}": _difference(cells, high, low, dataset) for low, high in pairwise(theirs)}
-    blurred = [step for step, difference in steps.items() if difference.within_noise]
-    unknown = [step for step, difference in steps.items() if difference.within_noise is None]
+    theirs = sorted(both, key=lambda row: experiment.paper[row, dataset])
+    ours = sorted(both, key=lambda row: statistics.mean(record.accuracy for record in cells[row, dataset]))
+    holds, fails = f"holds ({' < '.join(ours)})", f"({' < '.join(theirs)}) does not hold; ours is {' < '.join(ours)}"
+    text = f"{dataset}: the paper's order {holds if ours == theirs else fails}."
+    noise = {f"{a} < {b}": _difference(cells, b, a, dataset).within_noise for a, b in pairwise(theirs)}
+    blurred, unknown = ([step for step, within in noise.items() if within is known] for known in (True, None))
     text += f" Within the seeds' noise: {', '.join(blurred)}." if blurred else ""
     text += f" Too few common seeds (fewer than 3) to know the noise: {', '.join(unknown)}." if unknown else ""
     return text if blurred or unknown else f"{text} No step is within the seeds' noise."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from geolib.lab.experiments.papers.digits import DEVIATIONS, SHUFFLED, at_scales
@@ -82,6 +83,14 @@ ROWS = {
     "riemannformer": Row("RiemannFormer (ours)"),
     "none": Row("none (ours)"),
 }
+
+
+def varied(row: str, words: str, **changes: Any) -> Row:
+    """A row with something else in it, and words for that in its title."""
+    own = ROWS[row]
+    return replace(own, title=f"{own.title}, {words}", method=own.method or row, **changes)
+
+
 AGAINST = (
     *(("visionllama", "learned"), ("liere-2", "visionllama"), ("liere-2", "learned"), ("liere-8", "liere-2")),
     *(("liere-64", "liere-8"), ("liere-64", "liere-2"), ("liere-8", "learned")),
@@ -116,29 +125,20 @@ def _to_the_baseline(line: Line) -> str:
     return f"{average}({len(reached)} of {len(tried)} seeds)"
 
 
-def _resized(pixels: int) -> Callable[[Line], str]:
-    """A column of the accuracies on images of another size, with positions that go on and that are squeezed."""
-
-    def text(line: Line) -> str:
-        sizes = [record.config.resolutions for record in line.records]
-        extended, rescaled = (
-            [
-                record.learned[f"{how}_accuracy"][at.index(pixels)]
-                for record, at in zip(line.records, sizes)
-                if pixels in at
-            ]
-            for how in ("extended", "rescaled")
-        )
-        return f"{spread(extended)} / {spread(rescaled)}" if extended else "-"
-
-    return text
+def _resized(record: Record, pixels: int, how: str) -> float | None:
+    """The accuracy on images of another size, with positions extended or rescaled; None where it was not read."""
+    return dict(zip(record.config.resolutions, record.learned.get(f"{how}_accuracy", ()))).get(pixels)
 
 
 SHUFFLED_AND_LOSS = {"shuffled": SHUFFLED, "loss": column(lambda record: record.metrics[-1]["test_loss"], mean)}
 # Source: LR-T3, LR-T6, LR-F2, LR-F4b.
 BESIDE = {
     **SHUFFLED_AND_LOSS,
-    **{f"{pixels} px: extended / rescaled": _resized(pixels) for pixels in (6, 12, 24, 40, 48, 64)},
+    **{
+        f"{pixels} px, {how}": column(partial(_resized, pixels=pixels, how=how))
+        for pixels in (6, 12, 24, 40, 48, 64)
+        for how in ("extended", "rescaled")
+    },
     "epochs to the baseline": _to_the_baseline,
 }
 # Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
@@ -162,26 +162,13 @@ def equal_mean_square(width: int) -> float:
 
 # Blocks of 8 and of a whole head of 24 that start as fast as those of width 2, in the mean square.
 _EQUAL = {
-    f"liere-{b}.equal": lie(b, f"{ROWS[f'liere-{b}'].title}, equal mean square", scale=equal_mean_square(width))
-    for b, width in ((8, 8), (64, 24))
+    f"{row}.equal": varied(row, "equal mean square", options={**ROWS[row].options, "scale": equal_mean_square(width)})
+    for row, width in (("liere-8", 8), ("liere-64", 24))
 }
 # Each at the rate that ``liere-rates`` gives it, where that is another than the one for all.
 _RATE_OF = {"learned": 0.012, "visionllama": 0.006, "liere-2": 0.006, "liere-8": 0.006}
-
-
-def at_rate(row: str, rate: float) -> Row:
-    """A row at another learning rate."""
-    return replace(
-        ROWS[row], title=f"{ROWS[row].title}, rate {rate:g}", method=ROWS[row].method or row, settings={"lr": rate}
-    )
-
-
-def own(row: str) -> str:
-    """The row of a method at its own rate."""
-    return f"{row}.own" if row in _RATE_OF else row
-
-
-_AT_OWN_RATE = {own(row): at_rate(row, rate) for row, rate in _RATE_OF.items()}
+_OWN = {row: f"{row}.own" for row in _RATE_OF}
+_AT_OWN_RATE = {_OWN[row]: varied(row, f"rate {rate:g}", settings={"lr": rate}) for row, rate in _RATE_OF.items()}
 
 CIFAR100 = Experiment(
     name="liere-cifar100",
@@ -191,7 +178,7 @@ CIFAR100 = Experiment(
     rows=ROWS | _EQUAL | _AT_OWN_RATE,
     against=(
         *AGAINST,
-        *((own(a), own(b)) for a, b in AGAINST if {a, b} <= set(_ROWS)),
+        *((_OWN.get(a, a), _OWN.get(b, b)) for a, b in AGAINST if {a, b} <= set(_ROWS)),
         *((row, row.partition(".")[0]) for row in (*_EQUAL, *_AT_OWN_RATE)),
     ),
     settings={
@@ -232,7 +219,7 @@ SIZES = Experiment(
 # the laptop scale's images in all. No test image is looked at for it. The last rate was added when the one before it,
 # then the last, was best for four of five; no run of the laptop scale had been made.
 _RATES = (0.0015, 0.003, 0.006, 0.012)
-_RATED = {f"{row}@{rate:g}": at_rate(row, rate) for rate in _RATES for row in _ROWS}
+_RATED = {f"{row}@{rate:g}": varied(row, f"rate {rate:g}", settings={"lr": rate}) for rate in _RATES for row in _ROWS}
 
 RATES = Experiment(
     name="liere-rates",
@@ -283,19 +270,13 @@ _SHARED_ROWS = ("learned", "liere-2", "liere-8")
 
 
 def share_row(row: str, share: int) -> str:
-    """The name of a row of ``liere-data``; with all data that of the table's own row.
-
-    >>> share_row("learned", 70), share_row("learned", 100)
-    ('learned@70', 'learned')
-    """
+    """The name of a row of ``liere-data``; with all data that of the table's own row."""
     return row if share == 100 else f"{row}@{share}"
 
 
 def _of_share(row: str, share: int) -> Row:
     at = {scale: {"train_size": images * share // 100} for scale, images in IMAGES.items()}
-    return Row(
-        f"{ROWS[row].title}, {share} %", ROWS[row].method or row, ROWS[row].options, at=at if share < 100 else {}
-    )
+    return varied(row, f"{share} %", at=at if share < 100 else {})
 
 
 def _at_share(share: int) -> Callable[[Line], str]:
@@ -344,36 +325,33 @@ BLOCKS = Experiment(
 
 # Sharing, pooling, start ----------------------------------------------------------------------------------------------
 
-_OWN = ("learned", "liere-2", "liere-8", "liere-64")
 _CHANGED = {
     **{
-        f"liere-{b}.{share}": lie(b, f"{ROWS[f'liere-{b}'].title}, {words}", share=share)
-        for b in (2, 8, 64)
+        f"{row}.{share}": varied(row, words, options={**ROWS[row].options, "share": share})
+        for row in ("liere-2", "liere-8", "liere-64")
         for share, words in (("layers", "shared by layers"), ("heads", "shared by heads"), ("all", "shared by both"))
     },
     "learned.mean": Row("absolute, mean pooling", "learned", settings={"pool": "mean"}),
-    "liere-8.mean": replace(lie(8, "LieRE8, mean pooling"), settings={"pool": "mean"}),
+    "liere-8.mean": varied("liere-8", "mean pooling", settings={"pool": "mean"}),
     "liere-8.start-1": lie(8, "LieRE8, entries start below 1", scale=1.0),
     "liere-64.start-1": lie(64, "LieRE64, entries start below 1", scale=1.0),
 }
+_WITH_OWN = {row: ROWS[row] for row in ("learned", "liere-2", "liere-8", "liere-64")} | _CHANGED
 
 # Table 2 is of the base size, where every row is at most two points from the next.
-SHARING = Experiment(
+SHARING = replace(
+    BLOCKS,
     name="liere-sharing",
     about="LieRE with one choice changed: generators shared over layers and heads, mean pooling, a start nearer to 0",
     source="LR-T2, LR-CODE",
-    datasets=(SMALL, WHOLE),
-    rows={row: ROWS[row] for row in _OWN} | _CHANGED,
+    rows=_WITH_OWN,
     against=tuple((row, row.partition(".")[0]) for row in _CHANGED),
-    settings=CIFAR100.settings,
-    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
-    parts=everywhere([*_OWN, *_CHANGED]),
+    parts=everywhere(_WITH_OWN),
     chosen=(
         "Where nothing is shared every layer and head really has generators of its own. In the authors' code all "
         "layers turn by the first layer's rotations: what it calls own per layer is our row shared by layers."
     ),
     importance=3,
-    **RELATIVITY,
 )
 
 EXPERIMENTS = (CIFAR100, SIZES, RATES, LIERE_DIGITS, DATA, BLOCKS, SHARING)

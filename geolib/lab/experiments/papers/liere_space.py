@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from geolib.lab.experiments.papers.liere import AGAINST, MODEL, RELATIVITY, ROWS, TINY, of_widths
+from geolib.lab.experiments.papers.liere import AGAINST, MODEL, RELATIVITY, ROWS, TINY, of_widths, varied
 from geolib.lab.experiments.plan import Experiment
 
 _PLAIN = {row: own for row, own in ROWS.items() if row not in ("rope-mixed", "riemannformer")}
@@ -44,12 +44,7 @@ _VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500
 # from RoPE to RoPE-Mixed would be seen.
 _ALL_VOXELS = {**_VOXELS, "epochs": 12, "train_size": None, "test_size": None, "eval_every": 4}
 _FINE = {
-    f"{row}@4": replace(
-        ROWS[row],
-        title=f"{ROWS[row].title}, patches of 4 voxels",
-        method=ROWS[row].method or row,
-        settings={"patch": 4},
-    )
+    f"{row}@4": varied(row, "patches of 4 voxels", settings={"patch": 4})
     for row in ("learned", "visionllama", "liere-2", "liere-8", "liere-64", "none")
 }
 _WIDTHS = of_widths((4, 12, 16, 32))
