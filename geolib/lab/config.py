@@ -13,8 +13,7 @@ from typing import Any
 from geolib._checks import require
 from geolib.encodings import check_name
 from geolib.lab import text_attention
-from geolib.lab.data.augmentation import AUGMENTATIONS
-from geolib.lab.data.policies import MAGNITUDES
+from geolib.lab.data.augmentation import AUGMENTATIONS, MAGNITUDES
 from geolib.lab.data.sets import DATASETS, Patch
 
 

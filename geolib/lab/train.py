@@ -35,7 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib.lab.config import PRECISIONS, STEP_FORMS, Config, Options
-from geolib.lab.data.augmentation import augmentation, channel_moments
+from geolib.lab.data.augmentation import channel_moments, crop_and_flip, full_recipe
 from geolib.lab.data.batches import Stream, augmented, batches_ahead
 from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
@@ -151,7 +151,8 @@ class Run:
         self.images, self.labels = data.x_train[train_rows].to(device), data.y_train[train_rows].to(device)
         self.test_images, self.test_labels = data.x_test[test_rows].to(device), data.y_test[test_rows].to(device)
         self.examples, self.test_examples = len(self.labels), len(self.test_labels)
-        self.augment = or_lab_error(augmentation, config, self.mean, data.shape)
+        plain = crop_and_flip if config.augment == "crop-flip" else lambda images: images
+        self.augment = or_lab_error(full_recipe, config, data.shape, self.mean) or plain
 
     def build_model(self) -> nn.Module:
         """The model at its start."""
