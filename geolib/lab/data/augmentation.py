@@ -16,7 +16,11 @@ from geolib.lab.data.policies import auto_augment, auto_augment_moves, rand_augm
 AUGMENTATIONS = ("none", "crop-flip", "crop-flip-autoaugment", "crop-flip-randaugment")
 
 
-def augmentation(config: Any, mean: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+def augmentation(config, shape):
+    return lambda images: images
+
+
+def old_augmentation(config: Any, mean: Tensor, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
     """The configuration's augmentation, from a batch of stored images to one that is ready to be standardised.
 
     ``config`` is a ``Config``; its ``augment`` names the order: "crop-flip"; "crop-flip-autoaugment", which is crop,
@@ -57,12 +61,19 @@ def augmentation(config: Any, mean: Tensor, shape: Sequence[int]) -> Callable[[T
 PADDING = 4
 
 
-def crop_and_flip(images: Tensor) -> Tensor:
+MAGNITUDES = 31
+
+
+def erasing(config):
+    return lambda images: images
+
+
+def crop_and_flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """A random crop of each image after padding by zeros, mirrored half of the time; same shape and dtype."""
     batch, channels, height, width = images.shape
     device = images.device
-    top, left = torch.randint(0, 2 * PADDING + 1, (2, batch, 1), device=device)
-    mirrored = torch.rand(batch, 1, device=device) < 0.5
+    top, left = torch.randint(0, 2 * PADDING + 1, (2, batch, 1), device=device, generator=generator)
+    mirrored = torch.rand(batch, 1, device=device, generator=generator) < 0.5
     rows = top + torch.arange(height, device=device)  # (batch, height)
     columns = left + torch.arange(width, device=device)  # (batch, width)
     columns = torch.where(mirrored, columns.flip(1), columns)
