@@ -1,4 +1,4 @@
-"""Single heads of attention trained on sequences made by a rule; each task returns rows.
+"""Single heads of attention trained on sequences made by a rule; each task returns the rows of a record.
 
 ``recall``: flip-flop and copying, with and without gates and rotations. ``pairs``: associative recall, by the size of
 the state. ``words``: word problems of groups, by the kind of rotation that a token makes.
