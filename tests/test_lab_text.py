@@ -12,7 +12,7 @@ from geolib import recurrence
 from geolib.lab import Config, text_attention
 from geolib.lab.gpt import GPT
 from geolib.lab.probes.lm import generate, state_numbers_of
-from geolib.lab.text_attention import METHODS, ONE_CHUNK, CausalAttention, LieRotation
+from geolib.lab.text_attention import METHODS, ONE_CHUNK, CausalAttention, LieRotation, Power
 from geolib.rotations import document_frequencies
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "context": 16}
@@ -103,6 +103,14 @@ def test_a_long_window_takes_chunks_and_a_short_one_none_to_the_same_numbers(met
     assert calls == ["chunked_form", "one_chunk_form"]
     for chunks, whole in zip(*found):
         assert_close(chunks, whole, rtol=1e-6, atol=1e-8)
+
+
+def test_off_the_cpu_pairs_are_taken_up_to_where_the_state_costs_less(monkeypatch):  # CS-CROSS
+    result, crossing = SimpleNamespace(output="by pairs"), recurrence.crossing_length(4, 2)
+    monkeypatch.setattr(recurrence, "attention_form", lambda *given: result)
+    monkeypatch.setattr(recurrence, "chunked_form", lambda *given, chunk: (SimpleNamespace(output=chunk), None))
+    found = [Power(2).whole(*[torch.empty(1, 1, n, 4, device="meta")] * 3, None) for n in (crossing, crossing + 1)]
+    assert found == ["by pairs", None]  # in chunks of the length that is usual there
 
 
 # Decoding -----------------------------------------------------------------------------------------------------------
