@@ -23,7 +23,7 @@ from torch import Tensor
 from geolib.lab.capture import CapturedStep
 from geolib.lab.checkpoint import restore, save
 from geolib.lab.config import Config
-from geolib.lab.data.augmentation import augmentation, channel_moments, crop_and_flip, erasing
+from geolib.lab.data.augmentation import channel_moments, crop_and_flip, full_recipe
 from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
 from geolib.lab.device import (
@@ -83,7 +83,7 @@ class Images:
         self.x, self.y = data.x_train[train].to(device), data.y_train[train].to(device)
         self.x_test, self.y_test = data.x_test[test].to(device), data.y_test[test].to(device)
         self.examples, self.sizes = len(train), {"train_images": len(train), "test_images": len(test)}
-        self.augment, self.erase = augmentation(config, data.shape), erasing(config)
+        self.recipe = full_recipe(config, data.shape, self.mean)
         self.model = ViT(config, data.shape, len(data.classes))
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -95,13 +95,16 @@ class Images:
         block = config.batch * (max(1, 8192 // config.batch) if self.device.type == "cuda" else 1)
         for start in range(0, self.examples, block):
             rows = order[start : start + block]
-            images = crop_and_flip(self.x[rows], draws) if config.augment == "crop-flip" else self.x[rows]
+            crops = config.augment == "crop-flip" and self.recipe is None
+            images = crop_and_flip(self.x[rows], draws) if crops else self.x[rows]
             parts = zip(images.split(config.batch), self.y[rows].split(config.batch))
             for step, (x, y) in enumerate(parts, start // config.batch):
                 if step < first:
                     continue  # drawn all the same, so that a run that goes on draws what it would have drawn
-                torch.manual_seed(seed_of(config, epoch, f"augmentation in step {step}"))
-                yield self.erase(self.standardised(self.augment(x))), y
+                if self.recipe is not None:
+                    torch.manual_seed(seed_of(config, epoch, f"augmentation in step {step}"))
+                    x = self.recipe(x)
+                yield self.standardised(x), y
 
     def standardised(self, images: Tensor) -> Tensor:
         """Shift and scale stored images to mean 0 and deviation 1 in each channel of the training images."""
