@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from vision import import_torchvision
 
 from geolib.encodings import METHODS
 from geolib.lab import Config, LabError, train
@@ -25,6 +26,7 @@ from geolib.lab.device import isolated, pick_device, precision_of
 from geolib.lab.gpt import GPT
 from geolib.lab.vit import ViT
 
+import_torchvision()  # whichever build there is: full recipes take its transforms
 loop = sys.modules["geolib.lab.train"]  # the name in the package is the function
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -23,7 +23,7 @@ from torch import Tensor
 from geolib.lab.capture import CapturedStep
 from geolib.lab.checkpoint import restore, save
 from geolib.lab.config import Config
-from geolib.lab.data.augmentation import augmentation, channel_moments, crop_and_flip, erasing
+from geolib.lab.data.augmentation import channel_moments, crop_and_flip, full_recipe
 from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
 from geolib.lab.device import (
@@ -37,6 +37,7 @@ from geolib.lab.device import (
 )
 from geolib.lab.files import LabError
 from geolib.lab.gpt import GPT
+from geolib.lab.progress import progress_bar, show_progress
 from geolib.lab.vit import ViT
 
 
@@ -82,7 +83,7 @@ class Images:
         self.x, self.y = data.x_train[train].to(device), data.y_train[train].to(device)
         self.x_test, self.y_test = data.x_test[test].to(device), data.y_test[test].to(device)
         self.examples, self.sizes = len(train), {"train_images": len(train), "test_images": len(test)}
-        self.augment, self.erase = augmentation(config, data.shape), erasing(config)
+        self.recipe = full_recipe(config, data.shape, self.mean)
         self.model = ViT(config, data.shape, len(data.classes))
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -94,13 +95,16 @@ class Images:
         block = config.batch * (max(1, 8192 // config.batch) if self.device.type == "cuda" else 1)
         for start in range(0, self.examples, block):
             rows = order[start : start + block]
-            images = crop_and_flip(self.x[rows], draws) if config.augment == "crop-flip" else self.x[rows]
+            crops = config.augment == "crop-flip" and self.recipe is None
+            images = crop_and_flip(self.x[rows], draws) if crops else self.x[rows]
             parts = zip(images.split(config.batch), self.y[rows].split(config.batch))
             for step, (x, y) in enumerate(parts, start // config.batch):
                 if step < first:
                     continue  # drawn all the same, so that a run that goes on draws what it would have drawn
-                torch.manual_seed(seed_of(config, epoch, f"augmentation in step {step}"))
-                yield self.erase(self.standardised(self.augment(x))), y
+                if self.recipe is not None:
+                    torch.manual_seed(seed_of(config, epoch, f"augmentation in step {step}"))
+                    x = self.recipe(x)
+                yield self.standardised(x), y
 
     def standardised(self, images: Tensor) -> Tensor:
         """Shift and scale stored images to mean 0 and deviation 1 in each channel of the training images."""
@@ -207,7 +211,7 @@ class Run:
             self.task: Any = (Text if config.is_text else Images)(config, data, device)
         except ValueError as error:
             raise LabError(str(error)) from None
-        self.model = self.task.model.to(device)
+        self.model: Any = self.task.model.to(device)
         self.metrics: list[dict[str, float]] = []
         self.answers: Tensor | None = None
         self.started, self.step = datetime.now(UTC).isoformat(timespec="seconds"), "eager"
@@ -366,27 +370,3 @@ def check_finite(model: ViT | GPT, losses: Tensor, epoch: int, checkpoint: Path 
     what = f"the loss is {losses[bad[0]].item()} at step {int(bad[0]) + 1}" if len(bad) else "a weight is not finite"
     kept = f"; the last good checkpoint is {checkpoint}" if checkpoint and checkpoint.is_file() else ""
     raise Diverged(f"{what} in epoch {epoch + 1}{kept}; try a smaller lr or a longer warm-up")
-
-
-def progress_bar(run: Run) -> Any:
-    """Make a bar that counts images or tokens."""
-    try:
-        from tqdm import tqdm  # plain text: a widget would be dead on a static page
-    except ImportError:
-        raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
-    config, task = run.config, run.task
-    label = f"{config.dataset} {config.method} seed {config.seed}"
-    layout: dict[str, Any] = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": f" {task.unit}", "unit_scale": True}
-    return tqdm(total=config.epochs * task.examples * task.each, desc=label, **layout)
-
-
-def show_progress(bar: Any, run: Run, epoch: int, step: int, loss: Tensor) -> None:
-    """Bring the bar, if there is one, up to date: what was seen, the last loss, the last evaluation's figures."""
-    if bar is None:
-        return
-    last = next((row for row in reversed(run.metrics) if "test_loss" in row), {})
-    tested = {key.removeprefix("test_"): f"{value:.3f}" for key, value in last.items() if key.startswith("test_")}
-    bar.set_postfix({"loss": f"{loss.item():.3f}", **tested}, refresh=False)
-    examples = epoch * run.task.examples + min(step * run.config.batch, run.task.examples)
-    bar.update(examples * run.task.each - bar.n)
-    bar.refresh()

@@ -1,4 +1,4 @@
-"""Data: sets of images, how they are augmented, and the batches of an epoch."""
+"""The data sets, how images are augmented, and how documents are cut into windows."""
 
 from geolib.lab.data.sets import load
 

@@ -3,8 +3,7 @@
 A board holds letters: nothing, "tip right" or "tip down". A ball goes from one marked cell to another and obeys the
 letters of the cells between, in the order of its way; a letter tips it by an eighth of a turn about a level axis. Such
 tips do not commute, and what they leave is a twist about the upright axis whose sign is the label. The letters read
-backwards give the opposite twist, so to count them is of no use: the order alone decides. Between a question of counts
-and this one stands their sum.
+backwards give the opposite twist: their counts say nothing, the order alone decides. The tilt is a sum of both.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import RandomState  # its stream is frozen by NumPy's promise; default_rng's is not
 
 SIDE, LONGEST, DENSITY = 6, 4, 0.7
 """Cells along a side, the most steps in each direction, and the share of cells with a letter."""
@@ -20,13 +20,7 @@ CLASSES = ("clockwise", "counter-clockwise")
 _C = _S = np.sqrt(0.5)
 # Columns are where x (to the right), y (away from us) and z (up) go: tipped right, the top goes right; tipped down the
 # page, the top comes towards us.
-TIPS = np.array(
-    [
-        np.eye(3),
-        [[_C, 0, _S], [0, 1, 0], [-_S, 0, _C]],
-        [[1, 0, 0], [0, _C, -_S], [0, _S, _C]],
-    ]
-)
+TIPS = np.array([np.eye(3), [[_C, 0, _S], [0, 1, 0], [-_S, 0, _C]], [[1, 0, 0], [0, _C, -_S], [0, _S, _C]]])
 Cell = tuple[int, int]
 
 
@@ -37,16 +31,11 @@ class Board:
     letters: np.ndarray
     way: list[Cell]
 
-    def orientation(self) -> np.ndarray:
-        """The rotation (3, 3) of the ball at the end: the tips of the cells between, the latest on the left."""
+    def twist(self) -> float:
+        """Twice the sine of the turn times the upright part of its axis; above 0 counter-clockwise from above."""
         turned = np.eye(3)
         for cell in self.way[1:-1]:
             turned = TIPS[self.letters[cell]] @ turned
-        return turned
-
-    def twist(self) -> float:
-        """Twice the sine of the turn times the upright part of its axis; above 0 counter-clockwise from above."""
-        turned = self.orientation()
         return float(turned[1, 0] - turned[0, 1])
 
     def tilt(self, order: float) -> float:
@@ -59,44 +48,32 @@ class Board:
         channels = np.zeros((5, *self.letters.shape), np.uint8)
         channels[0], channels[1] = 255 * (self.letters == 1), 255 * (self.letters == 2)
         channels[2][self.way[0]] = channels[3][self.way[-1]] = 255
-        for cell in self.way:
-            channels[4][cell] = 255
+        channels[4][tuple(np.transpose(self.way))] = 255
         return channels if drawn else channels[:4]
 
 
-def corner_way(random: np.random.RandomState) -> list[Cell]:
+def corner_way(random: RandomState) -> list[Cell]:
     """A way to the right along a row and then down a column."""
-    return _way(random, lambda moves: moves)
+    down, right = random.randint(1, LONGEST + 1, 2).tolist()
+    top, left = random.randint(0, SIDE - down), random.randint(0, SIDE - right)
+    return [(top, left + j) for j in range(right)] + [(top + i, left + right) for i in range(down + 1)]
 
 
-def stairs_way(random: np.random.RandomState) -> list[Cell]:
+def stairs_way(random: RandomState) -> list[Cell]:
     """A way of steps to the right and down in any order."""
-    return _way(random, lambda moves: moves[random.permutation(len(moves))])
-
-
-def _way(random: np.random.RandomState, arrange: Callable[[np.ndarray], np.ndarray]) -> list[Cell]:
-    down, right = random.randint(1, LONGEST + 1, 2)
-    start = random.randint(0, SIDE - down), random.randint(0, SIDE - right)
-    moves = arrange(np.array([(0, 1)] * right + [(1, 0)] * down))
-    cells = np.vstack([start, start + moves.cumsum(0)])
-    return [(int(i), int(j)) for i, j in cells]
+    corner = np.array(corner_way(random))
+    moves = random.permutation(np.diff(corner, axis=0))
+    return [(int(i), int(j)) for i, j in np.vstack([corner[:1], corner[0] + moves.cumsum(0)])]
 
 
 def boards(
-    count: int,
-    way: Callable[[np.random.RandomState], list[Cell]],
-    seed: int,
-    asked: Callable[[Board], float] = Board.twist,
+    count: int, way: Callable[[RandomState], list[Cell]], seed: int, asked: Callable[[Board], float] = Board.twist
 ) -> list[Board]:
     """Boards drawn at random, as many of each class (one more of the first when odd), none without a twist.
 
     The class is whether what is asked for is above 0; boards where it is 0 are left out.
-
-    >>> [board.twist() > 0 for board in boards(4, corner_way, seed=0)].count(True)
-    2
     """
-    random = np.random.RandomState(seed)  # its stream is frozen by NumPy's promise; default_rng's is not
-    room = [count - count // 2, count // 2]
+    random, room = RandomState(seed), [count - count // 2, count // 2]
     kept: list[Board] = []
     while len(kept) < count:
         letters = np.where(random.rand(SIDE, SIDE) < DENSITY, random.randint(1, 3, (SIDE, SIDE)), 0)
