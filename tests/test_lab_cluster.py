@@ -16,24 +16,28 @@ import torch
 
 from geolib.lab import Config, LabError, load, read_all
 from geolib.lab.cluster import Here, Processes, RayCluster, make_on_a_machine
-from geolib.lab.records import Folders
 from geolib.lab.runner import DONE, FAILED, Task, Times, make, make_all
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 DATA = {"digits": load("digits")}
 
 
-@pytest.fixture(autouse=True)
-def one_core(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+@pytest.fixture(scope="module", autouse=True)
+def one_core():
+    """All engines compute with one thread, so that their numbers are the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
 def epochs(tmp_path_factory):
-    """So many that a run lasts for two seconds, on whatever machine this is."""
+    """So many that a run lasts for a second and a half, on whatever machine this is."""
     folders = [tmp_path_factory.mktemp("two epochs") for _ in range(2)]
     seconds = [make(three(folder, 2)[0], DATA["digits"]).record.wall_seconds for folder in folders]
-    return 3 + int(2 * 2 / min(seconds))
+    return 3 + int(2 * 1.5 / min(seconds))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +53,7 @@ def three(folder, epochs, **keywords):
     config = Config("digits", "rope", patch=2, width=16, heads=2, layers=1, epochs=epochs, batch=50, train_size=800)
     keywords = {"device": "cpu", "quiet": True, "save_every": 0.05} | keywords
     (folder / "runs").mkdir(exist_ok=True)
-    return [Task(replace(config, seed=seed), "e", "smoke", Folders.of(folder), keywords) for seed in range(3)]
+    return [Task(replace(config, seed=seed), "e", "smoke", folder, keywords) for seed in range(3)]
 
 
 def numbers(record):

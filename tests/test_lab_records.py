@@ -18,7 +18,7 @@ import geolib
 from geolib.lab import Config, LabError, Record, load, read_all, records, run
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.files import BENCHES, ON_GPU, RECORDED, remove, write_atomically
-from geolib.lab.records import Folders, bits_of, load_records, packed_bits, path_of, read, record_files, write
+from geolib.lab.records import bits_of, load_records, packed_bits, path_of, read, record_files, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -157,15 +157,9 @@ def full_disk(*words, **options):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_records_go_to_the_folder_named_else_to_the_books_and_never_among_an_installed_library(tmp_path, monkeypatch):
-    assert Folders.of(str(tmp_path)) == Folders(tmp_path, tmp_path / "runs")
-    monkeypatch.setattr(records, "checkout", lambda: tmp_path)
-    assert Folders.of(None) == Folders(tmp_path / "book" / "results", tmp_path / "runs")
-    monkeypatch.setattr(records, "checkout", lambda: None)
-    with pytest.raises(LabError, match=r"^geolib is an installed package.* --out DIR$"):
-        Folders.of(None)
+def test_a_run_that_cannot_be_recorded_does_not_begin(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    for out in (tmp_path / "file", tmp_path / "full"):  # what cannot be written is told before the training
+    for out in (tmp_path / "file", tmp_path / "full"):
         with pytest.raises(LabError, match=r"cannot write there \(.*\); name another with --out DIR$"):
             run(IMAGES, data="no data at all", out=out, device="cpu", quiet=True)
         monkeypatch.setattr(records.tempfile, "TemporaryFile", full_disk)

@@ -16,7 +16,7 @@ from filelock import Timeout
 
 from geolib.lab import Config, LabError, Record, read_all, runner
 from geolib.lab.cluster import Here
-from geolib.lab.records import Folders, write
+from geolib.lab.records import write
 from geolib.lab.runner import DONE, FAILED, OUT_OF_TIME, USER_ERROR, Outcome, Task, Times, lock, make, make_all, worst
 from geolib.lab.train import Diverged, Stopped
 
@@ -41,7 +41,7 @@ def tasks(tmp_path):
     def some(count, **changes):
         configs = [replace(TINY, seed=seed) for seed in range(count)]
         keywords = {"device": "cpu", "quiet": True, "save_every": 0.0}
-        return [Task(config, "e", "smoke", Folders.of(tmp_path), keywords, **changes) for config in configs]
+        return [Task(config, "e", "smoke", tmp_path, keywords, **changes) for config in configs]
 
     return some
 

@@ -31,7 +31,7 @@ from geolib.lab.experiments import EXPERIMENTS, Experiment, find
 from geolib.lab.experiments.plan import FAST_SCALES, SCALES
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
-from geolib.lab.records import Folders, Record, device_name, load_records
+from geolib.lab.records import Record, check_writable, device_name, load_records
 from geolib.lab.runner import DONE, USER_ERROR, Task, Times, complain, lasting, make_all, worst
 
 BENCHES = ("flops", "locality", "profile", "speedup_ablation", "sympow", "vs_libraries")
@@ -57,10 +57,10 @@ def run(options: Namespace) -> int:
     """Make the runs of an experiment that have no record yet, and print its tables."""
     experiment = find(options.name)
     configs = chosen(experiment, options)
-    # A plan writes nothing, so an installed library can make one from the records that came with it.
-    planned = options.dry_run and options.out is None and checkout() is None
-    folders = Folders.of(RECORDED if planned else options.out)
-    records, code = known(folders.records)
+    if options.out is None and checkout() is None and not options.dry_run:
+        raise LabError("geolib is an installed package, which keeps no new records: name a folder with --out DIR")
+    out = options.out or RECORDED
+    records, code = known(out)
     recorded = {record.config.hash: record for record in records}
 
     keywords = {
@@ -69,7 +69,7 @@ def run(options: Namespace) -> int:
         "quiet": options.quiet or options.jobs > 1 or options.ray is not None,
     }
     deadline = None if options.time_budget is None else time.time() + options.time_budget
-    common = {"folders": folders, "keywords": keywords, "deadline": deadline, "again": options.again}
+    common = {"out": out, "keywords": keywords, "deadline": deadline, "again": options.again}
     tasks = [Task(config, experiment.name, options.scale, **common) for config in configs]
     missing = [task for task in tasks if options.again or not (task.config.hash in recorded or task.is_recorded)]
     if options.dry_run:
@@ -87,7 +87,7 @@ def run(options: Namespace) -> int:
         else:
             engine = Processes(options.jobs, options.device) if options.jobs > 1 else Here(options.device)
         data = {name: sets.load(name) for name in dict.fromkeys(task.config.dataset for task in missing)}
-        folders.check()  # and the data before: an error now, not after the first run
+        check_writable(out, missing[0].checkpoint.parent)  # and the data before: an error now, not after a run
         made, outcome = make_all(missing, data, engine, Times(engine.device_name, records))
         records, code = records + made, worst([outcome, code])
     if code < 128:
@@ -111,9 +111,9 @@ def chosen(experiment: Experiment, options: Namespace) -> list[Config]:
     return [config for config in configs if config.hash in hashes]
 
 
-def known(folder: Path | None) -> tuple[list[Record], int]:
-    """The records in a folder, or those that come with the library, and the exit code where one is damaged."""
-    records, problems = load_records(folder or RECORDED)
+def known(folder: Path) -> tuple[list[Record], int]:
+    """The records in a folder, and the exit code where one is damaged."""
+    records, problems = load_records(folder)
     for problem in problems:
         complain(problem)
     return records, USER_ERROR if problems else DONE
@@ -129,7 +129,7 @@ def list_all(options: Namespace) -> int:
 
 def table(options: Namespace) -> int:
     """Print an experiment's tables: of the scale asked for, else the full one and what else has records."""
-    experiment, (records, code), tables = find(options.name), known(options.out), []
+    experiment, (records, code), tables = find(options.name), known(options.out or RECORDED), []
     for scale in experiment.scales if options.scale is None else [options.scale]:
         found = tables_of(experiment, scale, records)
         tables += found if scale in ("full", options.scale) or any(each.rows for each in found) else []
@@ -141,7 +141,7 @@ def pending(options: Namespace) -> int:
     """Print the runs without a record, the most important experiments first; each run once."""
     if options.scale not in SCALES:
         raise LabError(f"unknown scale {options.scale!r}; there are {', '.join(SCALES)}")
-    records, code = known(options.out)
+    records, code = known(options.out or RECORDED)
     times, done, runs = Times(device_name(pick_device(None)), records), {r.config.hash for r in records}, []
     for experiment in sorted(EXPERIMENTS.values(), key=lambda each: each.importance):
         for config in experiment.configs(options.scale) if options.scale in experiment.scales else []:

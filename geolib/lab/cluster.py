@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import multiprocessing
 import os
 import platform
+import queue
 import signal
 import socket
-import sys
 import tempfile
+import threading
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from geolib.lab.data import sets
 from geolib.lab.device import pick_device
 from geolib.lab.files import LabError, remove
-from geolib.lab.records import Folders, device_name
+from geolib.lab.records import device_name
 from geolib.lab.runner import DONE, FAILED, USER_ERROR, Outcome, Task, make
 
 
@@ -54,23 +58,37 @@ class Here:
 
 
 class Processes(Here):
-    """Several runs at a time on this machine, each in a process of its own: one that is killed takes no other along."""
+    """Several runs at a time on this machine, each in a pool of one process: a killed one takes no other along."""
 
     def __init__(self, jobs: int, device: str | None = None):
         self.slots = jobs
         self.threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // jobs)
         self.device_name = device_name(pick_device(device), self.threads)
         self.others = set(multiprocessing.active_children())
-        # Processes that come out of a server find torch imported.
-        forks = "forkserver" in multiprocessing.get_all_start_methods()
-        self.context = multiprocessing.get_context("forkserver" if forks else "spawn")
-        self.context.set_forkserver_preload([__name__, "torch._dynamo"])  # the first optimiser imports the latter
+        self.free: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
+
+    def __enter__(self) -> Processes:
+        for _ in range(self.slots):
+            self.free.put(self._pool())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for _ in range(self.slots):
+            self.free.get().shutdown()
+
+    def _pool(self) -> ProcessPoolExecutor:
+        spawn = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
 
     def submit(self, task: Task, data: Any) -> Future[Outcome]:
-        """Begin the run in a new process, which loads the data by itself."""
-        pool = ProcessPoolExecutor(1, self.context, _begin, (self.threads,))
-        future = pool.submit(make_with_log, replace(task, jobs=self.slots))
-        pool.shutdown(wait=False)  # when that run has ended
+        """Begin the run in a process that is free, and that loads the data by itself."""
+        pool = self.free.get()
+        future = pool.submit(make_with_log, replace(task, jobs=self.slots), None)
+
+        def give_back(ended: Future[Outcome]) -> None:
+            self.free.put(self._pool() if isinstance(ended.exception(), BrokenProcessPool) else pool)
+
+        future.add_done_callback(give_back)
         return future
 
     def stop(self) -> None:
@@ -80,21 +98,30 @@ class Processes(Here):
 
 
 def _begin(threads: int) -> None:
-    """Prepare a process: its share of the cores, and keys on the terminal left to its parent."""
+    """Prepare a process: its share of the cores; keys on the terminal are its parent's, and it ends with its parent."""
     torch.set_num_threads(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+    def follow(parent: Any) -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
-def make_with_log(task: Task, data: Any = None, patience: float = 0.0) -> Outcome:
+    threading.Thread(target=follow, args=(multiprocessing.parent_process(),), daemon=True).start()
+
+
+loaded = functools.cache(sets.load)  # in a process that makes several runs
+
+
+def make_with_log(task: Task, data: Any, patience: float = 0.0) -> Outcome:
     """Make a run in a process whose output goes to the run's log."""
     task.log.parent.mkdir(parents=True, exist_ok=True)
     with task.log.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    outcome = make(task, data, patience)
+    outcome = make(task, loaded(task.config.dataset) if data is None else data, patience)
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
-        sys.exit()  # nobody waits for the outcome; the checkpoint is there
+        os._exit(outcome.code)  # nobody waits for it; the checkpoint is there
     failed = outcome.code in (FAILED, USER_ERROR)
     return replace(outcome, words=f"{outcome.words}; log {task.log}") if failed else outcome
 
@@ -154,6 +181,7 @@ class RayCluster(Here):
 
 
 def name_on_a_machine(device: str, threads: int) -> str:
+    """The name that records of whatever machine this is have for its device."""
     return device_name(pick_device(device), threads)
 
 
@@ -162,7 +190,7 @@ def make_on_a_machine(task: Task, data: Any, threads: int) -> Outcome:
     torch.set_num_threads(threads)
     shared = task.log.is_file()
     if not shared:
-        task = replace(task, folders=Folders.of(Path(tempfile.gettempdir()) / "geolib-lab"))
+        task = replace(task, out=Path(tempfile.gettempdir()) / "geolib-lab")
     outcome = make_with_log(task, data, patience=60.0)  # a dead machine's lock may live for a while
     if not shared and outcome.code == DONE:
         remove(task.checkpoint)

@@ -137,41 +137,24 @@ def bits_of(text: str, count: int) -> np.ndarray:
 # Where records and checkpoints lie ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Folders:
-    """The folders of records and of checkpoints."""
-
-    records: Path
-    checkpoints: Path
-
-    @classmethod
-    def of(cls, out: Path | str | None) -> Folders:
-        """Records in ``out`` and checkpoints in ``out/runs``; when None those of the checkout, LabError without one."""
-        root = checkout()
-        if out is not None:
-            return cls(Path(out), Path(out) / "runs")
-        if root is None:
-            raise LabError("geolib is an installed package, which keeps no new records: name a folder with --out DIR")
-        return cls(root / "book" / "results", root / "runs")
-
-    def check(self) -> None:
-        """Raise LabError now, not after the training, when a file cannot be written."""
-        for folder in (self.records, self.checkpoints):
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                tempfile.TemporaryFile(dir=folder).close()
-            except OSError as error:
-                problem = f"{folder}: cannot write there ({error.strerror})"
-                raise LabError(f"{problem}; name another with --out DIR") from None
-
-    def checkpoint(self, config: Config) -> Path:
-        """The checkpoint of a run."""
-        return self.checkpoints / f"{config.name}.pt"
-
-
 def path_of(config: Config, experiment: str | None, folder: Path) -> Path:
     """The path of a run's record below the folder of all records."""
     return folder / (experiment or "") / f"{config.name}.json"
+
+
+def checkpoint_of(config: Config, folder: Path) -> Path:
+    """The path of a run's checkpoint: in ``runs`` below the folder of all records, or, for the book's, the checkout."""
+    return (RECORDED.parents[1] if folder == RECORDED else folder) / "runs" / f"{config.name}.pt"
+
+
+def check_writable(*folders: Path) -> None:
+    """Make folders; LabError, now and not after the training, when no file can be written there."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise LabError(f"{folder}: cannot write there ({error.strerror}); name another with --out DIR") from None
 
 
 def write(record: Record, folder: Path) -> Path:
@@ -249,10 +232,9 @@ def run(
     after : function of the finished Run, or None
         What it reads from the trained model, as JSON can hold it, becomes the record's ``learned``.
     """
-    folders = None if out is None else Folders.of(out)
-    if folders is not None:
-        folders.check()
-        keywords["checkpoint"] = folders.checkpoint(config)
+    if out is not None:
+        keywords["checkpoint"] = checkpoint_of(config, Path(out))
+        check_writable(Path(out), keywords["checkpoint"].parent)
     finished = train(config, data, **keywords)
     record = record_of(finished, experiment, scale, jobs)
     learned = {} if after is None else dict(after(finished))
@@ -260,9 +242,9 @@ def run(
         record = replace(record, learned=json.loads(json.dumps(learned, allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise LabError(f"after: it returned something that JSON cannot hold ({error})") from None
-    if folders is not None:
-        write(record, folders.records)
-        remove(folders.checkpoint(config))  # only now: killed before this line, the run is at worst finished twice
+    if out is not None:
+        write(record, Path(out))
+        remove(keywords["checkpoint"])  # only now: killed before this line, the run is at worst finished twice
     return record
 
 

@@ -23,7 +23,7 @@ from geolib.lab.config import Config
 from geolib.lab.device import requests_to_stop
 from geolib.lab.files import LabError, remove
 from geolib.lab.probes import after_training
-from geolib.lab.records import Folders, Record, run, write
+from geolib.lab.records import Record, checkpoint_of, run, write
 from geolib.lab.train import Diverged, Stopped
 
 DONE, FAILED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3  # exit codes; 128 + n stands for the signal n
@@ -33,14 +33,15 @@ DONE, FAILED, USER_ERROR, OUT_OF_TIME = 0, 1, 2, 3  # exit codes; 128 + n stands
 class Task:
     """One run, with all that a process has to know to make it.
 
-    ``keywords`` are those of ``geolib.lab.train``; ``jobs`` runs share the device; ``deadline`` is when the run must
-    have ended, in seconds as ``time.time`` counts; ``again`` makes it although there is a record.
+    ``out`` is the folder of all records; ``keywords`` are those of ``geolib.lab.train``; ``jobs`` runs share the
+    device. The run must have ended at ``deadline``, in seconds as ``time.time`` counts; ``again`` makes it although
+    there is a record.
     """
 
     config: Config
     experiment: str
     scale: str
-    folders: Folders
+    out: Path
     keywords: Mapping[str, Any] = field(default_factory=dict)
     jobs: int = 1
     deadline: float | None = None
@@ -49,7 +50,7 @@ class Task:
     @property
     def checkpoint(self) -> Path:
         """The run's checkpoint, beside which its lock and its log are."""
-        return self.folders.checkpoint(self.config)
+        return checkpoint_of(self.config, self.out)
 
     @property
     def log(self) -> Path:
@@ -59,7 +60,7 @@ class Task:
     @property
     def is_recorded(self) -> bool:
         """Whether there is a record of the run, of whatever experiment, or a damaged file in a record's place."""
-        return any(self.folders.records.glob(f"*/{self.config.name}.json"))
+        return any(self.out.glob(f"*/{self.config.name}.json"))
 
     @property
     def seconds_left(self) -> float | None:
@@ -214,7 +215,7 @@ def settled(task: Task, future: Future[Outcome]) -> Outcome:
     try:
         outcome = future.result()
         if outcome.record is not None:
-            path = write(outcome.record, task.folders.records)
+            path = write(outcome.record, task.out)
             speed = f"{outcome.record.wall_seconds:.1f} s, {outcome.record.images_per_second:.0f} examples/s"
             print(f"{name}: {outcome.record.result}, {speed}; wrote {path}", flush=True)
             remove(task.checkpoint)
