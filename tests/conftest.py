@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker("browser")
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no GPU"))
     for place, item in enumerate(items):
         first.setdefault(stays_with(item.nodeid), place)
     items.sort(key=lambda item: (first[stays_with(item.nodeid)], "[dark-" in item.nodeid))

@@ -19,8 +19,8 @@ from geolib.explorables import LiveModel, live
 from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, load, read_all, train
 from geolib.lab.experiments.papers.page_models import HELD_OUT, LIVE
-from geolib.lab.export import calm_part, exported, moments_of
-from geolib.lab.probes.lm import inputs_noted
+from geolib.lab.export import calm_part, exported
+from geolib.lab.probes.lm import layer_inputs
 from geolib.lab.probes.vit import moved_accuracy
 from geolib.lab.vit import ViT
 from geolib.lie import commutator, skew_matrix
@@ -213,7 +213,7 @@ def test_logits_and_weights_are_those_of_the_model(call, method):
     net, about = model(method)
     for layer in (0, 1):
         attention = net.blocks[layer].attention
-        with inputs_noted([attention]) as inputs:
+        with layer_inputs([attention]) as inputs:
             net(standard(about, some[:1]))
         maps = attention.weights(*inputs[0])[0]
         calls = [[model_of(method), {}, some[0].flatten().tolist(), layer, head] for head in (0, 1)]
@@ -264,8 +264,8 @@ def test_the_readers_own_model_answers_as_it_does_in_python(call):
     run = train(config, quiet=True)
     widget = LiveModel(run)
     assert widget.method == "own"
-    about, numbers = exported(run.model, moments_of(run), config=config.to_dict())
-    net, pixels = restored(about, numbers), run.test_images[:3]
+    about, numbers = exported(run.model, (run.task.mean, run.task.std), config=config.to_dict())
+    net, pixels = restored(about, numbers), run.task.x_test[:3]
     assert about == widget._later_own["about"] | {"config": config.to_dict()}
     (found,) = call("logitsOf", [[widget._later_own, {}, pixels.flatten(1).tolist()]])
     with torch.no_grad():

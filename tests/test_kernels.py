@@ -4,13 +4,13 @@ from functools import partial
 
 import pytest
 import torch
+from counted import Counting
 from torch.testing import assert_close
 
 pytest.importorskip("triton")
 
 import triton.language as tl
 
-from geolib.lab.counting import Counting
 from geolib.recurrence import (
     _kernels,
     attention_form,

@@ -662,18 +662,6 @@ def test_in_a_training_step_what_is_not_finite_shows_in_the_result():  # nothing
     assert not placed_rotations(torch.ones(2, 1), torch.full((1, 4, 4), math.inf)).isfinite().any()
 
 
-def test_the_bench_measures_equal_rotations():
-    from geolib.lab.benches import lie as bench
-
-    rows = bench.run(layers=2, heads=2, head_dim=8, widths=(4,), grid=(3, 3), repeats=1)
-    assert {row["form"] for row in rows if "form" in row} > set(bench.FORMS)
-    assert all(row["value"] > 0 for row in rows if "ratio" in row)
-    entries = uniform_entries(2, 2, 2, 2, entry_count(4), generator=torch.Generator().manual_seed(0))
-    results = [form(grid_positions(3, 3) / 2, entries, 4) for form in bench.FORMS.values()]
-    for result in results[1:]:
-        assert_close(result, results[0], atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("width", [2, 3, 4, 8])
 def test_generators_must_be_skew_and_everything_finite(width):
     entries = torch.randn(2, entry_count(width))

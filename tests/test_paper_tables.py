@@ -1,151 +1,314 @@
-"""Each number of the papers' tables stands under its name: every cell is of other numbers, and written down by hand."""
-
-from __future__ import annotations
+"""The papers' experiments: a row trains what its name says, and each number of their tables is under its name."""
 
 import math
+import re
 from dataclasses import replace
 
-from test_experiments import record
+import pytest
+import torch
+from test_experiments import SPREAD, record
 
-from geolib.lab import Config
-from geolib.lab.experiments import EXPERIMENTS
-from geolib.lab.experiments.papers import documents, liere, liere_flops
+from geolib.lab import Config, read_all
+from geolib.lab.data.sets import DATASETS
+from geolib.lab.experiments import EXPERIMENTS, cells_of, find, table
+from geolib.lab.experiments.papers import digits, documents, liere, liere_flops, riemannformer
+from geolib.lab.experiments.papers.riemannformer import FROZEN, TABLE1
+from geolib.lab.gpt import GPT
+from geolib.lab.vit import ViT
 
 BIT = math.log(2)
 
 
-def cells(table):
-    """What stands under each name, by the first cell of each row."""
-    assert len({row[0] for row in table.rows}) == len(table.rows)
-    return {row[0]: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
+def test_the_papers_accuracies_are_those_printed():  # RF-T1, LR-T1, LR-T4
+    six = "none", "sinusoidal", "rope", "lf", "riemannformer", "riemannformer+lf"
+    ten, hundred = (79.61, 86.06, 87.91, 87.30, 89.87, 90.82), (53.37, 59.81, 62.37, 63.01, 64.51, 66.96)
+    printed = {(row, f"cifar{n}"): x for n, numbers in ((10, ten), (100, hundred)) for row, x in zip(six, numbers)}
+    assert find("riemannformer-table1").paper == printed
+    five = "learned", "visionllama", "liere-2", "liere-8", "liere-64"
+    tiny, base = (find(name).paper for name in ("liere-cifar100", "liere-base"))
+    assert tiny == dict(zip([(row, "cifar100") for row in five], (57.2, 58.2, 65.4, 65.6, 65.3)))
+    assert base == dict(zip([(row, "cifar100") for row in five], (63.9, 65.5, 68.8, 70.3, 70.0)))
 
 
-def of_books(experiment, row, scale="cpu", seed=0, *, trained, held_out=None, **read):
-    """The record of a run on books that lost so many bits a byte in each epoch, and in windows of several contexts."""
-    config = experiment.config(scale, row, "books", seed)
+# A row trains what its name and its title say -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_row_can_be_built(name):
+    experiment = EXPERIMENTS[name]
+    scale = experiment.scales[-1]
+    for row, dataset in experiment.pairs(scale):
+        config, spec = experiment.config(scale, row, dataset, 0), DATASETS[dataset]
+        with torch.device("meta"):
+            small = replace(config, layers=1)
+            model = GPT(small) if config.is_text else ViT(small, spec.shape, 10)
+        assert sum(p.numel() for p in model.parameters()) > 1000, row
+
+
+@pytest.mark.parametrize("name", riemannformer.TRAININGS)
+def test_a_setting_of_the_grid_is_the_one_it_is_called(name):  # RF-T1
+    width, ratio, words = re.fullmatch(r"w(\d+)-mlp(\d)(.*)", name).groups()
+    words = words.split("-")[1:]
+    config = riemannformer.BASELINES.config("full", f"{name}.none", "cifar10", 0)
+    assert (config.width, config.mlp_ratio) == (int(width), float(ratio))
+    assert config.augment == ("none" if "plain" in words else "crop-flip" + "-autoaugment" * ("auto" in words))
+    assert config.schedule == ("constant" if "constant" in words else "cosine")
+    assert (config.erase > 0) == ("erase" in words)
+    assert config.warmup == (0 if "cold" in words else 5 * 391)  # epochs of 50,000 images in batches of 128
+    assert (config.epochs, config.batch, config.layers, config.heads) == (200, 128, 6, 4)
+
+
+def test_an_ablation_changes_what_its_title_says():
+    def options(row):
+        return riemannformer.ABLATIONS.config("full", row, "cifar10", 0).method_options
+
+    alone = {
+        "riemannformer": {},
+        "riemannformer+lf": {},
+        "s-per-layer": {"per_layer": True},
+        "law-free": {"law": "free"},
+    }
+    alone |= {"s-one-for-all-heads": {"per_head": False}, "law-slow": {"law": "slow"}, "far-0.5": {"far": 0.5}}
+    alone |= {"angles-learned": {"learn_angles": True}, "identity": {"lf": {"learn_precision": False}}}
+    alone |= {f"alpha-{alpha}": {"law_options": {"alpha": float(alpha)}} for alpha in ("0.01", "1")}
+    alone |= {"sigma-per-position": {"lf": {"per_position": True}}, "sigma-per-layer": {"lf": {"per_layer": True}}}
+    assert {row: options(row) for row in alone} == alone
+    assert options("s-per-layer-one-for-all-heads") == alone["s-per-layer"] | alone["s-one-for-all-heads"]
+    assert options("sigma-per-position-identity") == {"lf": alone["sigma-per-position"]["lf"] | alone["identity"]["lf"]}
+
+
+@pytest.mark.parametrize("row", ["riemannformer", "free-above", "middle-below", "middle-above", "relative-above"])
+def test_a_row_of_scales_starts_where_its_table_says(row):  # RF-6a
+    model = ViT(digits.SCALE.config("cpu", row, "digits", 0), (1, 8, 8), 10)
+    assert model.encoding.log_scale().exp().unique().item() == pytest.approx(digits.start_of(row), rel=1e-5)
+
+
+@pytest.mark.parametrize("row", [row for row, _ in find("liere-sharing").pairs("full")])
+def test_a_row_of_sharing_changes_one_thing(row):  # LR-T2
+    config = find("liere-sharing").config("full", row, "cifar100", 0)
+    base, _, change = row.partition(".")
+    width = base.partition("-")[2]
+    wanted = {} if width in ("", "64") else {"block": int(width)}
+    wanted |= {"share": change} if change in ("layers", "heads", "all") else {}
+    wanted |= {"scale": 1.0} if change == "start-1" else {}
+    assert (config.method_options, config.pool) == (wanted, "mean" if change == "mean" else "cls")
+
+
+def test_lieres_full_scale_is_the_papers():  # LR-T4, LR-cfg, LR-F3b
+    for c in find("liere-cifar100").configs("full", seeds=[0]):
+        assert (c.width, c.layers, c.heads, c.mlp_ratio, c.epochs) == (384, 12, 6, 2, 200)
+        assert (c.batch, c.lr, c.pool, c.dropout, c.weight_decay) == (512, 1e-4, "cls", 0.1, 0)
+    for name in ("liere-voxels", "liere-motion"):
+        for (row, _), c in zip(find(name).pairs("full"), find(name).configs("full", seeds=[0])):
+            assert (c.batch, c.augment, c.epochs, c.patch == 4) == (64, "none", 50, row.endswith("@4"))
+    shares = [find("liere-data").config("full", row, "cifar100", 0).train_size for row in SHARES]
+    assert shares == [10_000, 20_000, 30_000, 35_000, 40_000, None]
+
+
+SHARES = ("liere-8@20", "liere-8@40", "liere-8@60", "liere-8@70", "liere-8@80", "liere-8")
+
+
+def test_each_method_has_the_rate_that_the_records_give_it():  # LR-T1
+    cells = cells_of(liere.RATES, "laptop", read_all())
+    for row in ("learned", "visionllama", "liere-2", "liere-8", "liere-64"):
+        runs = [group[0] for (name, _), group in cells.items() if name.split("@")[0] == row]
+        best = min(runs, key=lambda run: run.metrics[-1]["train_loss"]).config.lr
+        assert len(runs) == 4
+        own = row if row == "liere-64" else f"{row}.own"
+        assert liere.CIFAR100.config("laptop", own, "cifar100", 0).lr == best
+
+
+def test_rows_of_documents_are_what_their_titles_say():  # CS-F1, CS-GATE0
+    for scale in documents.CONTEXT.scales:
+        for row, _ in documents.CONTEXT.pairs(scale):
+            config, title = documents.CONTEXT.config(scale, row, "books", 0), documents.CONTEXT.methods[row]
+            assert f"{config.context:,} bytes" in title
+            assert config.batch * config.context == documents.STEP[scale]
+            epochs = documents.FOURTH_EPOCHS if "-4@" in row else documents.SETTINGS[scale]["epochs"]
+            assert config.train_size * config.context * config.epochs == documents.EPOCH[scale] * epochs
+            power = 4 if ", p = 4" in title and "softmax" not in title else 2
+            assert config.method_options.get("power", 2) == power, title
+    words = {
+        r"N = ([\d,]+)": lambda found: {"longest": float(found[1].replace(",", ""))},
+        "eleven heads": lambda found: {"heads": 11},
+        "start at 1/2": lambda found: {"gate_bias": 0.0},
+        "all rates start at 1": lambda found: {"beta_scale": 0.0},
+        "p = 4, ten heads of 6": lambda found: {"power": 4, "heads": 10, "head_dim": 6},
+    }
+    for row, title in documents.ABLATIONS.methods.items():
+        wanted = {"head_dim": 16, "longest": 300.0}
+        for pattern, said in words.items():
+            wanted |= said(found) if (found := re.search(pattern, title)) else {}
+        assert documents.ABLATIONS.config("cpu", row, "books", 0).method_options == wanted, title
+
+
+# Each number of a table is under its name: every cell is of other numbers, written down by hand -----------------------
+
+
+def cells(shown):
+    """What is under each name, by the first cell of each line."""
+    assert len({row[0] for row in shown.rows}) == len(shown.rows)
+    return {row[0]: dict(zip(shown.header[1:], row[1:], strict=True)) for row in shown.rows}
+
+
+def of_books(name, row, scale="cpu", *, trained, held_out=None, **read):
+    """A record that lost so many bits a byte in each epoch, and in windows of several contexts."""
+    config = find(name).config(scale, row, "books", 0)
     rows = [{"epoch": i + 1, "train_loss": bits * BIT, "seconds": 1.0} for i, bits in enumerate(trained)]
-    for epoch, bits in (held_out or {len(rows): 9.0}).items():
+    for epoch, bits in (held_out or {}).items():
         rows[epoch - 1]["test_loss"] = bits * BIT
-    found = {"contexts": read.pop("contexts", [config.context]), **read}
-    found |= {key: [None] * len(found["contexts"]) for key in ("bits", "bits_current_N") if key not in found}
+    found = {"contexts": [config.context], "bits_current_N": [None] * len(read.get("contexts", [0])), **read}
     learned = {"extrapolation": found, "state_numbers": None if row.startswith("softmax") else 9248}
-    blank = record(Config("digits"), 0.0, experiment.name)
-    return replace(blank, config=config, metrics=tuple(rows), learned=learned)
+    return replace(record(Config("digits"), 0.0, name), config=config, metrics=tuple(rows), learned=learned)
 
 
-def test_the_parts_of_a_training_stand_in_their_order_and_in_bits():  # CS-GATE0
+def of_images(name, scale, row, accuracy, seed=0, **learned):
+    config = find(name).config(scale, row, dict(find(name).pairs(scale))[row], seed)
+    return record(config, accuracy, name, learned=learned)
+
+
+def line(name, *runs, scale="cpu"):
+    """The one line of a table."""
+    ((title, found),) = cells(table(find(name), scale, runs)).items()
+    return title, found
+
+
+def test_tables_of_books_have_bits_under_their_names():  # CS-F1, CS-F2, CS-N, CS-GATE0
     read = {"contexts": [64, 256, 1024], "bits": [3.5, 2.25, 2.75]}
-    made = [
-        of_books(documents.ABLATIONS, "softmax", trained=[4.0, 3.0, 2.5], **read),
-        of_books(documents.ABLATIONS, "sympow", trained=[5.0, 3.0, 1.5], **read),
-    ]
-    found = cells(documents.ABLATIONS.tabulate(documents.ABLATIONS, "cpu", made))
+    runs = [of_books("sympow-ablations", "softmax", trained=[4.0, 3.0, 2.5], **read)]
+    runs += [of_books("sympow-ablations", "sympow", trained=[5.0, 3.0, 1.5], **read)]
     same = {"held out": "2.250", "at 4 times the context": "2.750"}
-    assert (
-        found["softmax"] == {"training, first part": "4.000", "training, last part": "2.500", "state": "grows"} | same
-    )
-    assert found["sympow"] == {"training, first part": "5.000", "training, last part": "1.500", "state": "9,248"} | same
-
-
-def test_a_context_is_told_where_it_was_trained_and_frequencies_of_each_in_the_second_row():  # CS-F1, CS-F2, CS-N
-    read = {"contexts": [256, 1024], "bits": [2.25, 2.75], "bits_current_N": [2.25, 2.625]}
-    made = [of_books(documents.CONTEXT, "sympow@256", trained=[2.5], **read)]
-    read = {"contexts": [256, 1024], "bits": [3.25, 2.0]}
-    made += [of_books(documents.CONTEXT, "sympow@1024", trained=[2.5], **read)]
-    found = cells(documents.context_table(documents.CONTEXT, "cpu", made))
-    assert found == {"sympow": {"64": "", "256": "2.250", "1024": "2.000"}}
-    shown = documents.extrapolation_table(documents.CONTEXT, "cpu", made[:1])
-    assert shown.header == ["trained", "256", "1024"]
-    assert shown.rows == [["sympow, 256 bytes", "2.250", "2.750"], ["    N of each context", "2.250", "2.625"]]
-
-
-def test_under_each_rate_stands_what_was_lost_at_it():
-    made = []
-    for rate, (trained, bits) in {"0.001": (2.5, 2.25), "0.002": (2.0, 2.75), "0.004": (3.0, 3.5)}.items():
-        made.append(of_books(documents.RATES, f"sympow@{rate}", trained=[9.0, trained], bits=[bits]))
-    shown = documents.RATES.tabulate(documents.RATES, "cpu", made)
-    assert cells(shown)["sympow"] == {
-        **{"training, 0.001": "2.500", "training, 0.002": "2.000", "training, 0.004": "3.000"},
-        **{"its rate": "0.002", "held out, 0.001": "2.250", "held out, 0.002": "2.750", "held out, 0.004": "3.500"},
+    assert cells(table(find("sympow-ablations"), "cpu", runs)) == {
+        "softmax": {"training, first part": "4.000", "training, last part": "2.500", "state": "grows"} | same,
+        "sympow": {"training, first part": "5.000", "training, last part": "1.500", "state": "9,248"} | same,
     }
+    read = {"contexts": [256, 1024], "bits": [2.25, 2.75], "bits_current_N": [None, 2.625]}
+    runs = [of_books("sympow-context", "sympow@1024", trained=[2.5], contexts=[256, 1024], bits=[3.25, 2.0])]
+    runs += [of_books("sympow-context", "sympow@256", trained=[2.5], **read)]
+    assert line("sympow-context", *runs) == ("sympow", {"256": "2.250", "1024": "2.000"})
+    run = of_books("sympow-context", "sympow@64", trained=[1.0], **read)
+    wanted = {"256": "2.250", "1024": "2.750", "1024, N = 1024": "2.625"}
+    assert line("sympow-extrapolation", run) == ("sympow, 64 bytes", wanted)
+    run = of_books("sympow-context", "softmax-4@1024", "full", trained=[1.0], bits=[2.0])
+    assert line("sympow-context", run, scale="full") == ("softmax, beside p = 4", {"1024": "2.000"})
 
 
-def test_a_budget_is_told_by_millions_of_bytes():
-    epochs = {20: 3.0, 40: 2.5, 60: 2.25, 80: 2.125}
-    made = [of_books(documents.BUDGET, "fox@256", trained=[1.0] * 80, held_out=epochs)]
+def test_rates_and_budgets_of_books_are_under_their_names():
+    runs = [
+        of_books("sympow-rates", f"fox@{rate}", trained=[9.0, trained], bits=[bits])
+        for rate, trained, bits in ((0.001, 2.5, 2.25), (0.002, 2.0, 2.75), (0.004, 3.0, 3.5))
+    ]
+    training = {"training, 0.001": "2.500", "training, 0.002": "2.000", "training, 0.004": "3.000"}
+    held_out = {"held out, 0.001": "2.250", "held out, 0.002": "2.750", "held out, 0.004": "3.500"}
+    assert line("sympow-rates", *runs) == ("softmax and gates (FoX)", training | held_out)
     # 102,400 bytes an epoch.
+    run = of_books("sympow-budget", "fox@256", trained=[1.0] * 80, held_out={20: 3.0, 40: 2.5, 60: 2.25, 80: 2.125})
     wanted = {"2.05 MB": "3.000", "4.1 MB": "2.500", "6.14 MB": "2.250", "8.19 MB": "2.125"}
-    assert list(cells(documents.BUDGET.tabulate(documents.BUDGET, "cpu", made)).values()) == [wanted]
+    assert line("sympow-budget", run) == ("softmax and gates (FoX), 256 bytes", wanted)
 
 
-def of_images(row, seed, accuracies, **learned):
-    """The record of a laptop run on CIFAR-100 that ends with these accuracies, one an epoch."""
-    config = liere.CIFAR100.config("laptop", row, "cifar100", seed)
-    made = record(config, accuracies[-1], liere.CIFAR100.name)
-    first = config.epochs - len(accuracies)
-    late = [
-        row | {"test_accuracy": accuracy, "test_loss": 1.5} for row, accuracy in zip(made.metrics[first:], accuracies)
-    ]
-    return replace(made, metrics=(*made.metrics[:first], *late), learned=learned)
-
-
-def test_beside_an_accuracy_stand_shuffled_resized_and_how_soon_the_baseline_was_reached():  # LR-T3, LR-F2, LR-F4b
-    settings = liere.CIFAR100.settings["laptop"]
-    sizes, last = settings["resolutions"], settings["epochs"]
-    learned = {
-        "shuffled_accuracy": 0.125,
-        "extended_accuracy": [0.5 + i / 100 for i in range(len(sizes))],
-        "rescaled_accuracy": [0.25 + i / 100 for i in range(len(sizes))],
-    }
-    made = [of_images("learned", seed, [0.5, 0.625], **learned) for seed in (0, 1)]
+def test_lieres_main_table_has_shuffled_resized_and_how_soon_the_baseline_was_reached():  # LR-T3, LR-T6, LR-F2, LR-F4b
+    read = {"shuffled_accuracy": 0.125, "extended_accuracy": [0.5, 0.51], "rescaled_accuracy": [0.25, 0.26]}
     # Seed 0 reaches the baseline two epochs before the end, seed 1 never; seed 2 has no baseline.
-    rising = {0: [0.625, 0.5, 0.75], 1: [0.5, 0.5, 0.5], 2: [0.75, 0.75, 0.75]}
-    made += [of_images("liere-8", seed, accuracies, **learned) for seed, accuracies in rising.items()]
-    shown = cells(liere.main_table(liere.CIFAR100, "laptop", made))[liere.TITLES["liere-8"]]
-    resized = {
-        f"{pixels} px: extended / rescaled": f"{50 + i}.0±0.0 / {25 + i}.0±0.0" for i, pixels in enumerate(sizes)
-    }
-    wanted = {"shuffled": "12.5±0.0", "loss": "1.500", "epochs to the baseline": f"{last - 2}.0 (1 of 2 seeds)"}
-    assert {name: shown[name] for name in [*resized, *wanted]} == resized | wanted
-
-
-def test_rates_of_images_and_shares_of_data_stand_under_their_names():  # LR-T1, LR-F3b
-    made = []
-    for rate, (lost, accuracy) in {"0.0015": (2.5, 0.25), "0.003": (2.0, 0.5), "0.006": (2.25, 0.375)}.items():
-        run = record(liere.RATES.config("laptop", f"liere-8@{rate}", "cifar100", 0), accuracy, liere.RATES.name)
-        made.append(replace(run, metrics=(*run.metrics[:-1], run.metrics[-1] | {"train_loss": lost})))
-    shown = liere.rates_table(liere.RATES, "laptop", made)
-    assert {name: cell for name, cell in cells(shown)["liere-8"].items() if cell} == {
-        **{"training, 0.0015": "2.500", "training, 0.003": "2.000", "training, 0.006": "2.250"},
-        **{"tested, 0.0015": "25.0", "tested, 0.003": "50.0", "tested, 0.006": "37.5"},
-    }
-    shares = EXPERIMENTS["liere-data"]
-    made = [
-        record(shares.config("cpu", liere.share_row("liere-8", share), liere.SMALL, 0), share / 200, shares.name)
-        for share in liere.SHARES
-    ]
-    found = cells(liere.share_table(shares, "cpu", made))[liere.TITLES["liere-8"]]
-    assert found == {f"{share} %": f"{share / 2:.1f}" for share in liere.SHARES}
-
-
-def test_operations_are_counted_in_powers_of_ten_and_each_exponential_has_its_own_column(monkeypatch):  # LR-T5
-    parts = ("products", "turning", "exponential", "matrix_exp")
-    numbers = {"learned": (1000, 0, 0, 0), "liere-8": (1020, 5, 40, 90)}
-    counted = {method: {part: 10**6 * n for part, n in zip(parts, found)} for method, found in numbers.items()}
-    monkeypatch.setattr(liere_flops, "SIZES", {"tiny": {}})
-    monkeypatch.setattr(liere_flops, "METHODS", tuple(counted))
-    monkeypatch.setattr(liere_flops, "counted", lambda size, method: counted[method] | {"parameters": 1})
-    (shown,) = liere_flops.flop_table("full", [])
-    assert dict(zip(shown.header, shown.rows[1], strict=True)) == {
-        "size": "tiny", "method": liere.TITLES["liere-8"], "G": "1.025", "paper G": "0.968", "%": "+2.500",
-        "paper %": "+0.519", "% of paper's G": "+0.52", "% with ours": "+6.5", "% with matrix_exp": "+11.5",
+    curves = {("learned", 0): [0.5, 0.625], ("learned", 1): [0.5, 0.625]}
+    curves |= {("liere-8", 0): [0.625, 0.5, 0.75], ("liere-8", 1): [0.5, 0.5, 0.5], ("liere-8", 2): [0.75, 0.75, 0.75]}
+    runs = []
+    for (row, seed), accuracies in curves.items():
+        run = of_images("liere-cifar100", "laptop", row, accuracies[-1], seed, **read)
+        kept, late = run.metrics[: -len(accuracies)], run.metrics[-len(accuracies) :]
+        late = [x | {"test_accuracy": a, "test_loss": 1.5} for x, a in zip(late, accuracies)]
+        runs.append(replace(run, metrics=(*kept, *late)))
+    assert cells(table(find("liere-cifar100"), "laptop", runs))["LieRE8"] == {
+        "cifar100, paper": "65.60", "cifar100, ours": "66.67 ± 14.43 (3 seeds)", "shuffled": "12.5±0.0",
+        "loss": "1.500", "24 px, extended": "50.0±0.0", "24 px, rescaled": "25.0±0.0", "48 px, extended": "51.0±0.0",
+        "48 px, rescaled": "26.0±0.0", "epochs to the baseline": "10.0 (1 of 2 seeds)",
     }  # fmt: skip
 
 
-def test_every_special_table_is_held_by_numbers_written_down():
-    """A new kind of table wants a test here, or beside the experiment it is made for."""
-    kinds = {experiment.tabulate.__name__ for experiment in EXPERIMENTS.values() if experiment.tabulate}
-    here = {"_ablation_table", "context_table", "extrapolation_table", "_rates_table", "_budget_table", "main_table"}
-    here |= {"rates_table", "share_table"}
-    elsewhere = {"grid_table", "shift_table", "_block_table", "_scale_table", "_door_table", "deviation_table"}
-    assert kinds == here | elsewhere
+def test_lieres_other_tables_have_each_number_under_its_name():  # LR-T1, LR-F3b, LR-F4a, LR-T2, LR-SHIFT
+    runs = []
+    for rate, lost, accuracy in (("0.0015", 2.5, 0.25), ("0.003", 2.0, 0.5), ("0.006", 2.25, 0.375)):
+        run = of_images("liere-rates", "laptop", f"liere-8@{rate}", accuracy)
+        runs.append(replace(run, metrics=(*run.metrics[:-1], run.metrics[-1] | {"train_loss": lost})))
+    training = {"training, 0.0015": "2.500", "training, 0.003": "2.000", "training, 0.006": "2.250"}
+    tested = {"tested, 0.0015": "25.0", "tested, 0.003": "50.0", "tested, 0.006": "37.5"}
+    assert line("liere-rates", *runs, scale="laptop") == ("LieRE8", training | tested)
+    runs = [of_images("liere-data", "cpu", row, 0.1 + i / 100) for i, row in enumerate(SHARES)]
+    shares = {"20 %": "10.0", "40 %": "11.0", "60 %": "12.0", "70 %": "13.0", "80 %": "14.0", "100 %": "15.0"}
+    assert line("liere-data", *runs) == ("LieRE8", shares)
+    read = {"shuffled_accuracy": 0.25, "shift_deviation_start": 0.5, "shift_deviation": 0.375}
+    wanted = {"in place": "75.0", "shuffled": "25.0", "loss": "1.000", "deviation at the start": "0.500"}
+    for name in ("liere-blocks", "liere-voxels", "liere-motion", "liere-sharing"):
+        _, shown = line(name, of_images(name, "full", "liere-8", 0.75, **read), scale="full")
+        assert shown == wanted | {"trained": "0.375"}
+
+
+MOVED = {"moved_accuracy": [0.71, 0.72, 0.73, 0.74, 0.75, 0.76, 0.77, 0.78]}
+
+
+def test_tables_of_digits_have_each_number_under_its_name():  # RF-PE, RF-6a, LR-blk
+    def shown(name, row, **learned):
+        title, found = line(name, of_images(name, "cpu", row, 0.9, **learned))
+        return title, " ".join(f"{key}: {text};" for key, text in found.items())
+
+    wanted = "RoPE, reading order", "0: 90.0; 1: 71.0; 2: 72.0; 4: 74.0; 8: 76.0; 16: 78.0;"
+    assert shown("digits-shift", "rope", **MOVED) == wanted
+    carried = {"moved_accuracy": [0.1] * 4, "carried_accuracy": [0.4, 0.3, 0.2, 0.1]}
+    assert shown("digits-field", "learned", **carried) == ("learned", "0: 90.0; 1: 40.0; 2: 30.0; 4: 10.0;")
+    assert shown("digits-doors", "none", shuffled_accuracy=0.3) == ("none", "in place: 90.0; shuffled: 30.0;")
+    wanted = "starts at: 0.9851; ends between: 0.9000 to 1.2000; went up: 2 of 4; accuracy: 90.0;"
+    assert shown("digits-scale", "free-below", scales=[[[0.98, 1.2], [0.99, 0.9]]])[1] == wanted
+    read = {"shift_deviation_start": 0.5, "shift_deviation": 0.25, "commuting_accuracy": 0.6, "shaken_accuracy": 0.3}
+    wanted = "in place: 90.0; moved by 4: 74.0; deviation at the start: 0.500; trained: 0.250; "
+    wanted += "commuting: 60.0; shaken: 30.0;"
+    assert shown("digits-blocks", "liere-4", **MOVED, **read) == ("LieRE, width 4", wanted)
+
+
+def test_the_grids_table_has_each_settings_distance_from_the_papers_baselines():  # RF-T1
+    accuracies = {"w256-mlp4.none": 79.61, "w256-mlp4.rope": 81.91, "w192-mlp2.none": 76.61, "w192-mlp2.rope": 83.91}
+    accuracies |= {"w256-mlp4.rope-axial": 88.91, "w384-mlp4.rope": 87.91, "w256-mlp4-auto-erase.none": 70}
+    runs = [of_images("riemannformer-baselines", "full", row, a / 100) for row, a in accuracies.items()]
+    shown = cells(table(riemannformer.BASELINES, "full", runs))
+    assert {title: list(found.values())[1:] for title, found in shown.items()} == {
+        "w256-mlp4 with rope": ["79.61", "81.91", "6.00"],
+        "w192-mlp2 with rope": ["76.61", "83.91", "5.00"],  # 3 and 4 points off
+        "w384-mlp4 with rope": ["-", "87.91", "-"],
+        "w256-mlp4-auto-erase with rope": ["70.00", "-", "-"],
+        "w256-mlp4 with rope-axial": ["79.61", "88.91", "1.00"],
+    }
+    names = ["setting", "No-Pos (paper 79.61)", "RoPE (paper 87.91)", "distance"]
+    assert list(shown["w384-mlp4 with rope"]) == names
+    assert shown["w256-mlp4-auto-erase with rope"]["setting"] == (
+        "width 256, MLP ratio 4, augmentation crop-flip-autoaugment, erasing 0.25, "
+        "cosine learning rate after 1955 steps of warm-up"
+    )
+    assert SPREAD.format("0") in table(riemannformer.BASELINES, "full", runs).notes
+
+
+def test_the_frozen_setting_is_the_rules_choice_once_the_grid_is_recorded():  # RF-T1
+    assert TABLE1.settings["full"].items() >= riemannformer.TRAININGS[FROZEN[0]].items()
+    assert (FROZEN[1], "cifar10") in TABLE1.paper
+    shown = cells(table(riemannformer.BASELINES, "full", read_all())).values()
+    distances = [float(row["distance"]) for row in shown if row.get("distance", "-") != "-"]
+    whole = len(distances) == len(riemannformer.GRID)
+    assert riemannformer.GRID[distances.index(min(distances)) if whole else 0] == FROZEN
+    assert riemannformer.BASELINES.importance == 0 < min(e.importance for e in EXPERIMENTS.values() if e.importance)
+
+
+# LieRE's Table 5 ------------------------------------------------------------------------------------------------------
+
+
+def test_multiply_adds_are_those_of_the_formula(monkeypatch):  # LR-T5
+    monkeypatch.setattr(liere_flops, "SIZES", {"tiny": liere_flops.SIZES["tiny"]})
+    rows = {row["method"]: row for row in liere_flops.flop_rows()}
+    width, layers, hidden = 384, 12, 768
+    plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + 2 * 65**2 * width) + 64 * 48 * width + 100 * width
+    for method, block in (("learned", 0), ("visionllama", 2), ("liere-2", 2), ("liere-8", 8), ("liere-64", 64)):
+        extra, found = layers * 2 * 64 * width * block, rows[method]
+        assert found["products"] + found["turning"] == plain + extra, method
+        assert found["percent"] == pytest.approx(100 * extra / plain)
+        assert found["percent_with_exponential"] == pytest.approx(100 * (extra + found["exponential"]) / plain)
+    assert rows["liere-8"]["parameters"] == 12 * 6 * 8 * 2 * 28
+    # Powers and sums need 4 products, the longest rays 6 squarings; a grid of 8 x 8 has 64 - 26 rays, and 26 products.
+    largest = 12 * 6 * 8 * 8**3 * (38 * (4 + 6) + 26) + 38 * 2 * 12 * 6 * 8 * 64
+    assert 0.8 * largest < rows["liere-8"]["exponential"] <= largest

@@ -13,8 +13,8 @@ LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = (
-    "files", "data", "causal", "config", "models", "gpt", "counting", "optimiser", "gpu_step", "watch", "training",
-    "reading", "analysis", "records", "experiments", "runner", "export", "benches", "first_contact",
+    "files", "data", "text_attention", "config", "device", "checkpoint", "capture", "vit", "gpt", "train", "records",
+    "probes", "experiments", "export", "cluster", "runner", "benches",
 )  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.
 ABOVE = ("", "__main__")
@@ -66,6 +66,19 @@ def a_circle(graph):
         return found
 
     return next((c for c in (walk(name, []) for name in sorted(graph)) if c), [])
+
+
+def lines(paths):
+    """The lines of files, all of them counted."""
+    return sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+
+
+def test_the_lab_stays_one_that_a_person_can_carry():
+    """What a new feature needs beyond these limits, another gives up."""
+    assert lines(LAB.rglob("*.py")) <= 5600
+    assert lines((ROOT / "tests").glob("test_lab*.py")) <= 3600
+    longest = max(ROOT.glob("geolib/lab/**/*.py"), key=lambda path: lines([path]))
+    assert lines([longest]) <= 600, longest
 
 
 def test_every_module_stands_in_a_room():

@@ -655,10 +655,10 @@ def test_there_is_something_to_move_within_three_screens(asleep, visit, name, he
     assert top < 3 * height
 
 
-def test_the_landing_page_s_first_screen_has_the_button_and_the_words_to_drag(fresh, address):
+def test_the_landing_page_s_first_screen_has_the_button_and_the_sentence_to_drag(fresh, address):
     page = fresh(viewport={"width": 1440, "height": 900})
     page.goto(address + "book/index.html")
-    for part in (".start", "svg.cover"):
+    for part in (".start", ".maps-sled", ".maps-wall li:first-child"):
         box = page.locator(part).first.bounding_box()
         assert box["y"] + box["height"] <= 900
     page.set_viewport_size({"width": 390, "height": 844})
@@ -1078,13 +1078,6 @@ def test_the_search_index_holds_no_tex():
     assert re.findall(r"[\"{,](mathcal|operatornam|pmatrix|qquad)[\":]", index) == []
 
 
-def test_the_cover_is_what_its_script_draws():
-    sys.path.insert(0, str(REPOSITORY / "book"))
-    import cover
-
-    assert (REPOSITORY / "book" / "_static" / "cover.svg").read_text("utf-8") == cover.picture()
-
-
 # The build cannot lie -------------------------------------------------------------------------------------------------
 
 TINY_LEDGER = """\
@@ -1151,10 +1144,10 @@ By {cite}`nobody1999` and by RF-99 it holds."""
     ("broken", "complaints"),
     [
         (
-            {"text": f"{ASTRAY}\n\n![](../book/_static/cover.svg)", "code": PLOT},
+            {"text": f"{ASTRAY}\n\n![](../book/_static/favicon.svg)", "code": PLOT},
             [
                 *["nowhere.md", "label: 'there'", "found: then", "nobody1999", "ledger id RF-99"],
-                *["no text alternative (book/_static/cover.svg)", "no text alternative (_build/jupyter_execute/"],
+                *["no text alternative (book/_static/favicon.svg)", "no text alternative (_build/jupyter_execute/"],
             ],
         ),
         ({"text": r"See $\frac{a$."}, ["a formula cannot be read"]),

@@ -15,16 +15,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from geolib import flex
+from geolib import exponential, flex
 from geolib.encodings import METHODS, build
 from geolib.lab.config import Config
-from geolib.lab.counting import OPERATORS
 from geolib.lab.gpt import GPT
-from geolib.lab.gpu_step import EagerStep, _Narrowed
 from geolib.lab.text_attention import METHODS as READERS
 from geolib.lab.vit import ViT
-from geolib.recurrence import _products, forms, fused
+from geolib.recurrence import _chunks_cpu, _products, forms, fused
 
+OPERATORS = exponential.OPERATORS | _chunks_cpu.OPERATORS  # the library's own, by name
 AWAY = torch.device("meta")
 SHAPES = {"image": ((3, 16, 16), 4), "volume": ((1, 8, 8, 8), 4), "clip": ((1, 4, 8, 8), (2, 4, 4))}
 NAMES = [*METHODS, "riemannformer+lf", "rope+alibi"]
@@ -95,12 +94,11 @@ def watched(model, example, target, dtype=torch.bfloat16):
     """The second step of a model, whose tables were made in the first, without the optimiser's part."""
     model = model.to(AWAY, dtype)  # autocast passes meta by: products are in the dtype of the weights
     inputs = example.to(AWAY, dtype if example.is_floating_point() else None), target.to(AWAY)
-    step = EagerStep(model, mean_loss, torch.optim.SGD(model.parameters()))
-    step.backward(*inputs)
+    mean_loss(model, *inputs).backward()
     seen = Stays()
     made.clear()
     with seen, FromTheHost():
-        step.backward(*inputs)
+        mean_loss(model, *inputs).backward()
     seen.strayed += made
     return seen
 
@@ -194,16 +192,6 @@ NUMBERS_READ = {
 def test_a_step_that_reads_numbers_back_is_refused(name):
     with pytest.raises((RuntimeError, NotImplementedError), match=r"meta|repeat_interleave"):
         strays(Leaves(NUMBERS_READ[name]), *IMAGES)
-
-
-def test_weights_are_narrowed_on_the_device_by_two_kernels():
-    weights = [torch.empty(3, 4, device=AWAY, requires_grad=True) for _ in range(5)]
-    with Stays() as seen:
-        sum(narrow.sum() for narrow in _Narrowed.apply(*weights)).backward()
-    assert seen.strayed == []
-    assert seen.operations["aten::_foreach_copy_"] == 2
-    assert not seen.operations["aten::_to_copy"]
-    assert {w.grad.dtype for w in weights} == {torch.float32}
 
 
 def all_pairs(q, k, v, modify, mask):

@@ -111,7 +111,7 @@ def copy_pictures(app: Sphinx, problem: Exception | None) -> None:
         return
     book = Path(app.srcdir) / "book"
     for source, target in (
-        (book / "images" / "page.png", "_static/preview.png"),
+        (book / "images" / "maps.png", "_static/preview.png"),
         (book / "_static" / "favicon.ico", "favicon.ico"),
     ):
         if source.is_file():

@@ -7,8 +7,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from geolib.lab import read_all
-from geolib.lab.experiments.plan import SCALES, Experiment
-from geolib.lab.experiments.registry import EXPERIMENTS
+from geolib.lab.experiments import EXPERIMENTS, Experiment
+from geolib.lab.experiments.plan import SCALES
 
 HEAD = ("experiment", "what", "runs recorded of all, by scale")
 SHOWN = [scale for scale in SCALES if scale != "smoke"]

@@ -1,36 +1,18 @@
-"""The landing page's picture stands in the page itself, so that its script can turn the arrows."""
+"""The landing page has scripts of its own, those of its wall of maps."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from sphinx.application import Sphinx
 
-PICTURE = re.compile(r'<img [^>]*?alt="([^"]*)"[^>]*?src="[^"]*cover\.svg"[^>]*>')
 
-
-def add_script(app: Sphinx, pagename: str, templatename: str, context: dict[str, object], doctree: object) -> None:
-    """Only the landing page has the script."""
+def add_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[str, object], doctree: object) -> None:
+    """Only the landing page has them."""
     if pagename == app.config.root_doc:
-        app.add_js_file("cover.js", defer="defer")
-
-
-def put_in(app: Sphinx, problem: Exception | None) -> None:
-    """Replace the link to the picture by the picture."""
-    if problem or app.builder.format != "html":
-        return
-    path = Path(app.outdir) / f"{app.config.root_doc}.html"
-    drawing = (Path(app.srcdir) / "book" / "_static" / "cover.svg").read_text("utf-8")
-    page = PICTURE.sub(
-        lambda found: drawing.replace("<svg ", f'<svg class="cover" role="img" aria-label="{found[1]}" ', 1),
-        path.read_text("utf-8"),
-    )
-    path.write_text(page, "utf-8")
+        for name in ("maps-scores.js", "maps.js"):
+            app.add_js_file(name, defer="defer")
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Register the script and the replacement."""
-    app.connect("html-page-context", add_script)
-    app.connect("build-finished", put_in)
+    """Register the scripts."""
+    app.connect("html-page-context", add_scripts)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from geolib.figures import COLOURS, DARK_COLOURS, METHOD_STYLES
-from geolib.lab.experiments.registry import EXPERIMENTS
+from geolib.lab.experiments import EXPERIMENTS
 
 DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "mixed"}
 
@@ -23,10 +23,9 @@ def methods() -> dict[str, str]:
     """The method that a row's name in the tables stands for; a name that stands for several is left out."""
     found: dict[str, set[str]] = {name: {name} for name in METHOD_STYLES}
     for experiment in EXPERIMENTS.values():
-        for row, title in experiment.methods.items():
-            variant = experiment.variants.get(row)
-            for name in (row, title):
-                found.setdefault(name, set()).add(variant.method if variant else row)
+        for name, row in experiment.rows.items():
+            for shown in (name, row.title):
+                found.setdefault(shown, set()).add(row.method or name)
     known = {name: each for name, (each, *others) in found.items() if not others}
     return {name: each for name, each in known.items() if each.split("+")[0] in METHOD_STYLES}
 

@@ -148,13 +148,13 @@ def _own(model: Any) -> dict[str, Any]:
     """The reader's own model as the page takes it."""
     from geolib.lab.data.augmentation import channel_moments
     from geolib.lab.data.sets import load
-    from geolib.lab.export import exported, moments_of
+    from geolib.lab.export import exported
     from geolib.lab.train import Run
 
     if isinstance(model, Run):
-        net, moments = model.model, moments_of(model)
+        net, moments = model.model, (model.task.mean, model.task.std)
     else:
-        net, moments = model, tuple(float(each) for each in channel_moments(load("digits").x_train))  # type: ignore[assignment]
+        net, moments = model, channel_moments(load("digits").x_train)
     about, numbers = exported(net, moments)
     small = about["grid"] == [8, 8] and about["layers"] <= 8 and about["heads"] <= 8
     came = f"a grid {about['grid']}, {about['layers']} layers, {about['heads']} heads"

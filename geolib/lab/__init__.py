@@ -11,10 +11,10 @@ In a notebook::
 From a shell: ``python -m geolib.lab list``.
 """
 
-from geolib.lab.config import Config, Options
+from geolib.lab.config import Config
 from geolib.lab.data.sets import Dataset, load
 from geolib.lab.files import LabError
 from geolib.lab.records import Record, read_all, run
 from geolib.lab.train import train
 
-__all__ = ["Config", "Dataset", "LabError", "Options", "Record", "load", "read_all", "run", "train"]
+__all__ = ["Config", "Dataset", "LabError", "Record", "load", "read_all", "run", "train"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,14 +13,14 @@ from geolib.lab.text_attention import CausalAttention, DecodeState
 from geolib.lab.vit import Block
 
 
-class _Reader(Block):
-    """A block that goes on from what its attention, a ``CausalAttention``, carries."""
+class DecoderBlock(Block):
+    """A block whose attention, a ``CausalAttention``, can go on from a state."""
 
-    def resume(self, x: Tensor, carry: DecodeState | None) -> tuple[Tensor, DecodeState]:
-        """As ``forward``, from what is carried on; without dropout, which no reader has."""
-        y, carry = self.attention.resume(self.norm1(x), carry)  # type: ignore[operator]
+    def resume(self, x: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
+        """Apply both branches from a state to the one after it; without dropout, which no language model here has."""
+        y, state = self.attention.resume(self.norm1(x), state)  # type: ignore[operator]
         x = x + y
-        return x + self.mlp(self.norm2(x)), carry
+        return x + self.mlp(self.norm2(x)), state
 
 
 class GPT(nn.Module):
@@ -37,43 +38,44 @@ class GPT(nn.Module):
         options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
         hidden = round(config.mlp_ratio * config.width)
         self.blocks = nn.ModuleList(
-            _Reader(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
+            DecoderBlock(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
             for _ in range(config.layers)
         )
         self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, VOCABULARY, bias=False)
 
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embed and normalise, in the parameters' dtype also under autocast: all layers add to this."""
+        return self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
+
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the token that follows each, (batch, tokens) to (batch, tokens, vocabulary)."""
-        # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
-        x = self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
+        """Compute the scores of the token that follows each, (batch, tokens) to (batch, tokens, vocabulary)."""
+        x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
 
-    def resume(
-        self, tokens: Tensor, carries: Sequence[DecodeState | None] | None = None
-    ) -> tuple[Tensor, list[DecodeState]]:
-        """As ``forward``, from what each layer carries (None: nothing), and what each carries on.
+    def resume(self, tokens: Tensor, states: Sequence[DecodeState] | None = None) -> tuple[Tensor, list[DecodeState]]:
+        """Compute what ``forward`` does for tokens that follow those of the layers' states, and the states after them.
 
         >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
-        >>> whole, carries = model(tokens), None
+        >>> whole, states = model(tokens), None
         >>> for i in range(6):
-        ...     last, carries = model.resume(tokens[:, i : i + 1], carries)
+        ...     last, states = model.resume(tokens[:, i : i + 1], states)
         >>> torch.allclose(last[:, 0], whole[:, -1], atol=1e-4)
         True
         """
-        x = self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
-        handed: list[DecodeState] = []
-        for block, carry in zip(self.blocks, carries or [None] * len(self.blocks)):
-            x, after = block.resume(x, carry)  # type: ignore[operator]
-            handed.append(after)
-        return self.head(self.norm(x)), handed
+        x, after = self.embed(tokens), []
+        blocks: Any = self.blocks
+        for block, state in zip(blocks, states or [DecodeState()] * len(blocks)):
+            x, state = block.resume(x, state)
+            after.append(state)
+        return self.head(self.norm(x)), after
 
     def undecayed(self) -> Iterable[nn.Parameter]:
-        """Parameters that weight decay spares whatever their shape: none."""
+        """List the parameters that weight decay spares whatever their shape: none."""
         return ()
 
     @property
     def attentions(self) -> list[CausalAttention]:
-        """The layers' attention."""
+        """List the layers' attention."""
         return [block.attention for block in self.blocks]  # type: ignore[misc]

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import geolib
-from geolib.lab.config import Config, Options
+from geolib.lab.config import Config
 from geolib.lab.files import BENCHES, ON_GPU, RECORDED, LabError, checkout, remove, write_text
 from geolib.lab.train import Run, train
 
@@ -309,10 +309,9 @@ def run(
     out: Path | str | Folders | None = None,
     experiment: str | None = None,
     scale: str | None = None,
-    options: Options | None = None,
     jobs: int = 1,
     after: Callable[[Run], Mapping[str, Any]] | None = None,
-    **changes: Any,
+    **settings: Any,
 ) -> Record:
     """Train one model and return its record.
 
@@ -325,14 +324,12 @@ def run(
         Where the record is written and the checkpoint is kept until then; with None nothing is written.
     experiment, scale : str or None
         Noted in the record.
-    options : Options or None
-        With ``out``, the checkpoint is there and not where they say.
     jobs : int
         Noted in the record: how many runs share the device.
     after : function of the finished Run, or None
         What it reads from the trained model, as JSON can hold it, becomes the record's ``learned``.
-    **changes
-        Fields of ``Options`` in which this run differs from them: ``run(config, quiet=True)``.
+    **settings
+        Keywords of ``geolib.lab.train``: ``run(config, quiet=True)``.
 
     Returns
     -------
@@ -344,11 +341,10 @@ def run(
         As for ``geolib.lab.train``.
     """
     folders = out if isinstance(out, Folders) or out is None else Folders.below(out)
-    chosen = replace(options or Options(), **changes)
     if folders is not None:
         folders.check()
-        chosen = replace(chosen, checkpoint=folders.checkpoint(config))
-    finished = train(config, data, chosen)
+        settings["checkpoint"] = folders.checkpoint(config)
+    finished = train(config, data, **settings)
     record = record_of(finished, experiment, scale, jobs)
     if after is not None:
         record = replace(record, learned=_as_json(after(finished)))
@@ -369,16 +365,14 @@ def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def record_of(run: Run, experiment: str | None = None, scale: str | None = None, jobs: int = 1) -> Record:
     """The record of a finished run."""
-    step = run.take_step
-    why = "; ".join(filter(None, [step.why, *run.notes]))
-    data = {"name": run.data.name, "source": run.data.source, "fingerprint": run.data.fingerprint, **run.sizes}
+    data = {"name": run.data.name, "source": run.data.source, "fingerprint": run.data.fingerprint, **run.task.sizes}
     return Record(
         config=run.config,
         experiment=experiment,
         scale=scale,
         metrics=tuple(run.metrics),
-        wall_seconds=run.total_seconds,
-        images_per_second=run.images_per_second,
+        wall_seconds=run.seconds,
+        images_per_second=run.examples_per_second,
         peak_memory={"bytes": run.peak_bytes, "of": "device" if run.device.type == "cuda" else "process"},
         device=device_name(run.device),
         precision=run.precision,
@@ -386,8 +380,8 @@ def record_of(run: Run, experiment: str | None = None, scale: str | None = None,
         commit=commit(),
         data=data,
         started=run.started,
-        answers="" if run.right is None else packed_bits(run.right.cpu().numpy()),
-        engine={"step": step.form, "why": why, "processes": 1, "devices": [str(run.device)], "jobs": jobs},
+        answers="" if run.answers is None else packed_bits(run.answers),
+        engine={"step": run.step, "devices": [str(run.device)], "jobs": jobs},
     )
 
 

@@ -1,9 +1,12 @@
-"""Causal attention by name: what a token makes of those before it, and what is carried on to the next ones.
+"""Causal attention by name, for language models.
 
-A method is three parts: what turns queries and keys (nothing, positions, the data, a dense rotation), whether gates let
-go of what is old, and what a score becomes (a weight by softmax, by an even power, or as it is). ``CausalAttention``
-puts them together. Its ``forward`` reads a whole window and carries nothing; its ``resume`` goes on from what is
-carried: for powers and for linear attention a state of constant size, for softmax all keys and values so far.
+A method has three parts: a rotation of queries and keys (by the position, by the data, by one learned matrix, or none),
+gates that forget, and a kernel that makes a score a weight (softmax, an even power, or the features of linear
+attention). ``CausalAttention`` puts them together. Its ``forward`` attends in a whole window, its ``resume`` goes on
+from a ``DecodeState``: of constant size for powers and linear attention, all keys and values so far for softmax.
+
+Shapes in this module: x (batch, tokens, width), the layer's input; q, k, v (batch, heads, tokens, d); gates
+(batch, heads, tokens), the logarithms of forget gates, or None.
 """
 
 from __future__ import annotations
@@ -16,53 +19,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib._checks import check_even, require
+from geolib import recurrence
+from geolib._checks import angle_dtype, check_even, require
 from geolib._precision import WideBuffers, full_precision, numbered
 from geolib.attention import attention
 from geolib.lie import exp_skew
 from geolib.placed import cis, turn_pairs
-from geolib.recurrence import (
-    GATE_BIAS,
-    State,
-    attention_form,
-    chunked_form,
-    crossing_length,
-    log_gates,
-    one_chunk_form,
-    recurrent_form,
-    rotation_rates,
-    turns_of,
-)
 from geolib.rotations import document_frequencies
 from geolib.sympow import state_numbers
 
-# On a processor, tokens up to which a window is one chunk, and those of a chunk in a longer one: measured on heads of
-# 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
-ONE_CHUNK, CHUNK = 384, 256
-
-
-class DecodeState(NamedTuple):
-    """What one layer carries from the tokens so far to the next ones."""
-
-    # How far queries and keys have turned: radians (batch, heads, pairs) in float64, or (heads, d, d) matrices.
-    turned: Tensor | None
-    # The state of a power or of linear attention; the keys and values of softmax, and the last sum of log gates.
-    kept: Any
-
-
-# What turns queries and keys ----------------------------------------------------------------------------------------
-
-
-class NoRotation(nn.Module):
-    """Nothing turns."""
-
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Queries, keys (batch, heads, tokens, d) and the layer's input; the first two, and what is carried on."""
-        return q, k, None
+# Rotations ----------------------------------------------------------------------------------------------------------
 
 
 class Rotary(WideBuffers):
-    """Rotary embeddings: pairs turn by the document's frequencies with each token.
+    """Rotary embeddings: pairs of features rotate by the document's frequencies with each token.
 
     Source: CS-rot.
     """
@@ -74,21 +44,21 @@ class Rotary(WideBuffers):
         super().__init__()
         self.register_buffer("frequencies", document_frequencies(dim, longest), persistent=False)
 
-    def turns(self, x: Tensor) -> Tensor:
-        """How far each pair turns at each token: broadcastable to (batch, heads, tokens, pairs), radians."""
+    def steps(self, x: Tensor) -> Tensor:
+        """Compute the angle that each token adds to each pair, in radians, (batch or 1, heads or 1, tokens, pairs)."""
         return self.frequencies[:, 0].double().expand(1, 1, x.shape[1], -1)
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As ``NoRotation``'s."""
-        angles = self.turns(x).double().cumsum(-2)
-        if turned is not None:
-            angles = angles + turned[..., None, :]
-        table = cis(angles).to(torch.float32 if q.dtype != torch.float64 else torch.float64)
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotate queries and keys; also returns the total rotation, which the next tokens take as ``before``."""
+        angles = self.steps(x).double().cumsum(-2)
+        if before is not None:
+            angles = angles + before[..., None, :]
+        table = cis(angles).to(angle_dtype(q))
         return turn_pairs(q, table), turn_pairs(k, table), angles[..., -1, :]
 
 
-class TurnedByData(Rotary):
-    """Pairs turn by the frequencies times a rate between 0 and 2 that each token gives each head.
+class DataRotation(Rotary):
+    """Pairs rotate by the frequencies times a rate between 0 and 2 that each token gives each head.
 
     Source: CS-beta.
     """
@@ -98,16 +68,16 @@ class TurnedByData(Rotary):
         self.W_beta = nn.Linear(width, heads, bias=False)
 
     def rates(self, x: Tensor) -> Tensor:
-        """beta, (batch, heads, tokens)."""
-        return rotation_rates(self.W_beta(x).transpose(1, 2))
+        """Compute beta, (batch, heads, tokens)."""
+        return recurrence.rotation_rates(self.W_beta(x).transpose(1, 2))
 
-    def turns(self, x: Tensor) -> Tensor:
-        """beta theta."""
-        return turns_of(self.rates(x), self.frequencies)
+    def steps(self, x: Tensor) -> Tensor:
+        """Compute beta theta, (batch, heads, tokens, pairs)."""
+        return recurrence.turns_of(self.rates(x), self.frequencies)
 
 
-class Dense(nn.Module):
-    """LieRE's rotation in place of pairs: each token turns all features of a head by the exponential of a generator.
+class LieRotation(nn.Module):
+    """LieRE's rotation in place of pairs: each token rotates all features of a head by the exponential of a generator.
 
     The generator starts as that of rotary embeddings. Powers of one rotation commute, so a score still depends on the
     difference of two positions alone, and the lift of the rotation acts on the state of a power.
@@ -123,64 +93,76 @@ class Dense(nn.Module):
         self.lower = nn.Parameter(start)  # its strictly lower triangle counts
 
     def step(self) -> Tensor:
-        """The rotation of one token, (heads, d, d)."""
+        """Compute the rotation of one token, (heads, d, d)."""
         lower = self.lower.tril(-1)
         return exp_skew(lower - lower.mT)
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, turned: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As ``NoRotation``'s."""
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotate as ``Rotary`` does; the total rotation is a matrix for each head, (heads, d, d)."""
         with full_precision(q.device):
             one = self.step()
-            powers, reach = one[:, None], one  # R^1 ... R^n, and R^n
+            powers, last = one[:, None], one  # R^1 ... R^n, and R^n
             while powers.shape[1] < q.shape[2]:
-                powers, reach = torch.cat([powers, reach[:, None] @ powers], 1), reach @ reach
+                powers, last = torch.cat([powers, last[:, None] @ powers], 1), last @ last
             powers = powers[:, : q.shape[2]]
-            if turned is not None:
-                powers = powers @ turned[:, None]
-            turn = powers.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+            if before is not None:
+                powers = powers @ before[:, None]
+            turn = powers.to(angle_dtype(q))
             # Not turn @ t: that would lay out each rotation anew for every sample.
             q, k = (torch.einsum("hnij,bhnj->bhni", turn, t.to(turn.dtype)) for t in (q, k))
         return q, k, powers[:, -1]
 
 
-# What a score becomes -----------------------------------------------------------------------------------------------
+# Kernels ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Softmax:
-    """Weights by softmax; gates add their logarithms to the scores, as FoX has it.
+class Kernel:
+    """What turns a score into a weight; its cache holds what is left of the tokens so far, None at the start."""
 
-    A gate's sum up to the query is the same for a whole row and cancels. What is left stands beside the keys: one more
-    feature, which every query meets with 1. So gates cost next to nothing, and the fused kernel stays.
-    """
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
+        """Attend over tokens that follow those of a cache: (batch, heads, tokens, d), and the cache after them."""
+        raise NotImplementedError
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """The output of a window, (batch, heads, tokens, d)."""
+        """Attend in a whole window, from an empty cache."""
         return self.resume(q, k, v, gates, None)[0]
 
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: Any) -> tuple[Tensor, Any]:
-        """The output, and the keys and values with those so far."""
+    def numbers(self, dim: int) -> int | None:
+        """Count the numbers in the cache of a head; None where it grows with the tokens."""
+        return None
+
+
+class Softmax(Kernel):
+    """Weights by softmax; gates add their logarithms to the scores, as FoX has it.
+
+    A gate's sum up to the query is the same for a whole row and cancels. What is left is one more feature of the keys,
+    which every query multiplies by 1: gates cost next to nothing, and the fused kernel stays.
+    """
+
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
+        """Attend; the cache holds keys and values so far, and the last sum of log gates."""
         size, scale, last = v.shape[-1], q.shape[-1] ** -0.5, None
-        q, k, v = (t.to(torch.float64 if t.dtype == torch.float64 else torch.float32) for t in (q, k, v))
+        q, k, v = (t.to(angle_dtype(t)) for t in (q, k, v))
         if gates is not None:
-            sums = gates.double().cumsum(-1) + (0.0 if kept is None else kept[2])
+            sums = gates.double().cumsum(-1) + (0.0 if cache is None else cache[2])
             last = sums[..., -1:]
             q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
             k = torch.cat([k, (-sums / scale).to(k.dtype)[..., None]], -1)
             v = F.pad(v, (0, 1))
-        if kept is not None:
-            k, v = torch.cat([kept[0], k], 2), torch.cat([kept[1], v], 2)
+        if cache is not None:
+            k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
         with full_precision(q.device):
             return attention(q, k, v, causal=True, scale=scale)[..., :size], (k, v, last)
 
-    def numbers(self, dim: int) -> int | None:
-        """How many numbers a head carries: None, for they grow with the tokens."""
-        return None
+
+# On a CPU, tokens up to which a window of ``Power`` is one chunk, and those of a chunk in a longer one: measured on
+# heads of 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
+ONE_CHUNK, CHUNK = 384, 256
 
 
 @dataclass(frozen=True)
-class Power:
-    """Weights by an even power of the score; one window is one chunk, a long one several.
+class Power(Kernel):
+    """Weights by an even power of the score; the cache is the state S and Z.
 
     Source: CS-att, CS-chunk, CS-rec.
     """
@@ -188,49 +170,37 @@ class Power:
     power: int
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """The output of a window."""
-        return (self.on_cpu if q.device.type == "cpu" else self.on_gpu)(q, k, v, gates)
+        """Attend by all pairs in a short window, in chunks in a long one: on a GPU by the fewest operations."""
+        tokens, on_cpu = q.shape[2], q.device.type == "cpu"
+        if tokens > (ONE_CHUNK if on_cpu else recurrence.crossing_length(q.shape[-1], self.power)):
+            return recurrence.chunked_form(q, k, v, self.power, gates, chunk=CHUNK if on_cpu else None)[0].output
+        if on_cpu:
+            return recurrence.one_chunk_form(q, k, v, self.power, gates)
+        return recurrence.attention_form(q, k, v, self.power, gates).output
 
-    def on_cpu(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """In numbers that stay in the cache."""
-        if q.shape[2] <= ONE_CHUNK:
-            return one_chunk_form(q, k, v, self.power, gates)
-        return chunked_form(q, k, v, self.power, gates, chunk=CHUNK)[0].output
-
-    def on_gpu(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """By the form with the fewest operations."""
-        if q.shape[2] <= crossing_length(q.shape[-1], self.power):
-            return attention_form(q, k, v, self.power, gates).output
-        return chunked_form(q, k, v, self.power, gates)[0].output
-
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: State | None) -> tuple[Tensor, State]:
-        """The output and the state after it."""
-        form = recurrent_form if q.shape[2] == 1 else chunked_form
-        attended, state = form(q, k, v, self.power, gates, None, kept)  # type: ignore[operator]
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
+        """Attend by the recurrent form for a single token, in chunks for several."""
+        form: Any = recurrence.recurrent_form if q.shape[2] == 1 else recurrence.chunked_form
+        attended, state = form(q, k, v, self.power, gates, None, cache)
         return attended.output, state
 
     def numbers(self, dim: int) -> int:
-        """Those of S and Z."""
+        """Count the numbers of S and Z."""
         return state_numbers(dim, self.power)
 
 
 LINEAR_CHUNK = 128
 
 
-@dataclass(frozen=True)
-class Linear:
-    """Plain linear attention: phi = elu + 1 of queries and keys, their products as weights, and a state d by d."""
+class Linear(Kernel):
+    """Plain linear attention: features elu + 1 of queries and keys, whose products are the weights."""
 
-    def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """The output of a window."""
-        return self.resume(q, k, v, gates, None)[0]
-
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, kept: Any) -> tuple[Tensor, Any]:
-        """The output and the state after it, chunk by chunk."""
-        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
+    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
+        """Attend chunk by chunk; the cache is the state (batch, heads, d, d + 1), the normaliser its last column."""
+        dtype = angle_dtype(v)
         q, k = (F.elu(t.to(dtype)) + 1 for t in (q, k))
         counted = F.pad(v.to(dtype), (0, 1), value=1.0)
-        state = counted.new_zeros(*q.shape[:2], q.shape[-1], counted.shape[-1]) if kept is None else kept
+        state = counted.new_zeros(*q.shape[:2], q.shape[-1], counted.shape[-1]) if cache is None else cache
         if gates is None:
             gates = q.new_zeros(q.shape[:3])
         rows = []
@@ -245,50 +215,56 @@ class Linear:
         return (total[..., :-1] / total[..., -1:]).to(v.dtype), state
 
     def numbers(self, dim: int) -> int:
-        """A column for each value and one for the normaliser."""
+        """Count a column for each value and one for the normaliser."""
         return dim * (dim + 1)
+
+
+def kernel_of(name: str, power: int) -> Kernel:
+    """Make the kernel of a name in ``METHODS``; only "power" uses the ``power``."""
+    kernels: dict[str, Kernel] = {"softmax": Softmax(), "power": Power(power), "linear": Linear()}
+    return kernels[name]
 
 
 # The layer ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Method:
-    """What a method is made of."""
+class Method(NamedTuple):
+    """The parts of a method: a kernel's name, a rotation (None: queries and keys stay), and whether there are gates."""
 
     kernel: str
-    turning: Callable[..., nn.Module]
+    rotation: Callable[..., nn.Module] | None
     gates: bool = False
 
 
 # In the order of the tables.
 METHODS: dict[str, Method] = {
-    "none": Method("softmax", lambda *sizes: NoRotation()),
+    "none": Method("softmax", None),
     "softmax": Method("softmax", Rotary),
     "fox": Method("softmax", Rotary, gates=True),
     "sympow": Method("power", Rotary),
     "sympow+gates": Method("power", Rotary, gates=True),
-    "sympow+rotations": Method("power", TurnedByData),
-    "conformal-sympow": Method("power", TurnedByData, gates=True),
-    "sympow+liere": Method("power", Dense, gates=True),
+    "sympow+rotations": Method("power", DataRotation),
+    "conformal-sympow": Method("power", DataRotation, gates=True),
+    "sympow+liere": Method("power", LieRotation, gates=True),
     "linear": Method("linear", Rotary),
     "linear+gates": Method("linear", Rotary, gates=True),
 }
 
 
-def kernel_of(name: str, power: int) -> Softmax | Power | Linear:
-    """What a score becomes, by name."""
-    kernels: dict[str, Softmax | Power | Linear] = {"softmax": Softmax(), "power": Power(power), "linear": Linear()}
-    return kernels[name]
+class DecodeState(NamedTuple):
+    """What one layer hands from the tokens so far to the next ones; empty at the start."""
+
+    rotation: Tensor | None = None  # in total: radians (batch, heads, pairs) in float64, or matrices (heads, d, d)
+    cache: Any = None  # the kernel's
 
 
 class CausalAttention(nn.Module):
     """Multi-head causal attention of one of ``METHODS``.
 
-    ``longest`` is N in the frequencies, a constant of the model; ``power`` that of the scores, where the method has
-    powers. ``GATE_BIAS`` starts gates at 0.999, 0 at 1/2. A head has width / heads features when ``head_dim`` is None.
-    ``beta_scale`` multiplies the start of W_beta: 0 starts every rate at 1, PyTorch's own start spreads them from the
-    first step.
+    ``longest`` is N in the frequencies, a constant of the model; ``power`` that of the scores, where the kernel is one.
+    ``gate_bias`` is added to the logits of gates: ``GATE_BIAS`` starts them at 0.999, 0 at 1/2. A head has ``head_dim``
+    features, width / heads when None. ``beta_scale`` multiplies the start of W_beta: 0 starts every rate at 1,
+    PyTorch's own start spreads them. ValueError for an unknown method and for sizes that do not fit.
 
     Source: CS-gate, CS-beta, CS-conf, CS-GATE0, CS-N.
     """
@@ -300,7 +276,7 @@ class CausalAttention(nn.Module):
         heads: int,
         longest: float,
         power: int = 2,
-        gate_bias: float = GATE_BIAS,
+        gate_bias: float = recurrence.GATE_BIAS,
         head_dim: int | None = None,
         beta_scale: float = 1.0,
     ):
@@ -312,41 +288,43 @@ class CausalAttention(nn.Module):
         parts = METHODS[method]
         self.heads, self.dim, self.gate_bias = heads, dim, gate_bias
         self.kernel = kernel_of(parts.kernel, power)
-        self.turning = parts.turning(width, heads, dim, longest)
-        if isinstance(self.turning, TurnedByData):
+        # The name under which checkpoints have its parameters.
+        self.turning = None if parts.rotation is None else parts.rotation(width, heads, dim, longest)
+        if isinstance(self.turning, DataRotation):
             self.turning.W_beta.weight.data.mul_(beta_scale)
         self.qkv = nn.Linear(width, 3 * heads * dim, bias=False)
         self.out = nn.Linear(heads * dim, width)
         self.W_gamma = nn.Linear(width, heads, bias=False) if parts.gates else None
 
     def log_gates(self, x: Tensor) -> Tensor | None:
-        """log gamma of x (batch, tokens, width), (batch, heads, tokens); None without gates."""
-        return None if self.W_gamma is None else log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
+        """Compute log gamma, (batch, heads, tokens); None without gates."""
+        return None if self.W_gamma is None else recurrence.log_gates(self.W_gamma(x).transpose(1, 2), self.gate_bias)
+
+    def rotated(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Project x to rotated queries and keys and to values; also returns the total rotation."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.dim)).permute(2, 0, 3, 1, 4)
+        if self.turning is None:
+            return q, k, v, None
+        q, k, after = self.turning(q, k, x, before)
+        return q, k, v, after
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attend in windows, (batch, tokens, width) to the same shape."""
-        q, k, v = self.heads_of(x)
-        q, k, _ = self.turning(q, k, x, None)
+        """Attend in whole windows, (batch, tokens, width) to the same shape."""
+        q, k, v, _ = self.rotated(x)
         return self.joined(self.kernel.whole(q, k, v, self.log_gates(x)), x)
 
-    def resume(self, x: Tensor, carry: DecodeState | None) -> tuple[Tensor, DecodeState]:
-        """Attend over x from what is carried (None: nothing), and hand on what is carried after it.
+    def resume(self, x: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
+        """Attend over tokens that follow those of a state, and hand on the state after them.
 
         >>> layer, x = CausalAttention("conformal-sympow", 16, 2, longest=64), torch.randn(1, 6, 16)
-        >>> _, carry = layer.resume(x[:, :5], None)
-        >>> torch.allclose(layer.resume(x[:, 5:], carry)[0], layer(x)[:, 5:], atol=1e-4)
+        >>> _, state = layer.resume(x[:, :5], DecodeState())
+        >>> torch.allclose(layer.resume(x[:, 5:], state)[0], layer(x)[:, 5:], atol=1e-4)
         True
         """
-        q, k, v = self.heads_of(x)
-        q, k, turned = self.turning(q, k, x, None if carry is None else carry.turned)
-        y, kept = self.kernel.resume(q, k, v, self.log_gates(x), None if carry is None else carry.kept)
-        return self.joined(y, x), DecodeState(turned, kept)
-
-    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (batch, heads, tokens, d) each."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.dim)).permute(2, 0, 3, 1, 4)
-        return q, k, v
+        q, k, v, rotation = self.rotated(x, state.rotation)
+        y, cache = self.kernel.resume(q, k, v, self.log_gates(x), state.cache)
+        return self.joined(y, x), DecodeState(rotation, cache)
 
     def joined(self, y: Tensor, x: Tensor) -> Tensor:
-        """The heads' outputs as one row for each token."""
+        """Project the output of all heads (batch, heads, tokens, d) to the width and dtype of x."""
         return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))

@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, *placed: Placed) -> Tensor:
-        """(batch, tokens, width) to the same shape; with the placed encoding where the attention asks for one."""
+        """Apply both branches, (batch, tokens, width) to the same shape; ``placed`` is for the attention."""
         x = x + self.dropout(self.attention(self.norm1(x), *placed))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
@@ -67,11 +67,11 @@ class ViT(WideBuffers):
         self.dropout = nn.Dropout(config.dropout)
 
     def undecayed(self) -> list[nn.Parameter]:
-        """Parameters that weight decay spares whatever their shape: the class token and the encoding's."""
+        """List the parameters that weight decay spares whatever their shape: the class token and the encoding's."""
         return [*self.encoding.parameters(), *([] if self.cls is None else [self.cls])]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of the classes, (batch, classes), of standardised images (batch, channels, *sizes)."""
+        """Compute the scores of the classes, (batch, classes), for standardised images (batch, channels, *sizes)."""
         # The sum that runs through all layers has the parameters' dtype, also where autocast narrows what is added.
         x = self.embedding(patches(images, self.patch)).to(self.norm.weight.dtype)
         x, placed = self.encoding.embed(x, self.positions), self.encoding.place(self.positions)

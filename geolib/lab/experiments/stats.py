@@ -1,4 +1,4 @@
-"""Statistics over seeds: differences taken seed by seed, and what the choice of test images adds."""
+"""Statistics of compared runs: differences seed by seed, their verdicts, and what the choice of test images adds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from geolib._checks import require
-from geolib.lab.records import Record
+from geolib.lab.files import LabError
+from geolib.lab.records import Record, bits_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class PairedDifference:
         """The paired 95 % t interval of the mean, in points; None for fewer than 3 seeds, where it says nothing."""
         if self.count < 3 or self.standard_error is None:
             return None
-        from scipy.special import stdtrit  # the quantile of Student's t; scipy.stats takes a second to import
+        from scipy.special import stdtrit  # Student's quantile; scipy.stats takes a second to import, and warns of ties
 
         half = float(stdtrit(self.count - 1, 0.975)) * self.standard_error
         return self.mean - half, self.mean + half
@@ -68,58 +69,29 @@ class PairedDifference:
 
 
 def paired_differences(records_a: Iterable[Record], records_b: Iterable[Record]) -> PairedDifference:
-    """Accuracy of a minus accuracy of b for every seed that both have.
+    """Accuracy of a minus accuracy of b for every seed that both have, in percentage points, seeds ascending.
 
-    A seed decides the order of the images and their augmentation for all methods alike, so differences at one seed
-    vary less than the accuracies themselves.
-
-    Parameters
-    ----------
-    records_a, records_b : iterable of Record
-        Each of one method on one data set, one record a seed.
-
-    Returns
-    -------
-    PairedDifference
-        Percentage points, seeds ascending.
-
-    Raises
-    ------
-    ValueError
-        When two records of one side have the same seed.
+    Each side is of one method on one data set; ValueError where it has two records of one seed. A seed decides the
+    order of images and their augmentation for all methods alike, so differences at one seed vary less than accuracies.
     """
-    a, b = _by_seed(records_a, "records_a"), _by_seed(records_b, "records_b")
+    sides: list[dict[int, float]] = [{}, {}]
+    for side, name, records in zip(sides, ("records_a", "records_b"), (records_a, records_b)):
+        for record in records:
+            seed = record.config.seed
+            require(seed not in side, name, f"two records of seed {seed}", "one record a seed")
+            side[seed] = record.accuracy
+    a, b = sides
     seeds = tuple(sorted(a.keys() & b.keys()))
     return PairedDifference(seeds, tuple(100 * (a[seed] - b[seed]) for seed in seeds))
 
 
-def _by_seed(records: Iterable[Record], argument: str) -> dict[int, float]:
-    accuracies: dict[int, float] = {}
-    for record in records:
-        seed = record.config.seed
-        require(seed not in accuracies, argument, f"two records of seed {seed}", "one record a seed")
-        accuracies[seed] = record.accuracy
-    return accuracies
-
-
 def verdict(low: float, high: float, named: float = 0.0) -> str:
-    """What may be said of the claim that something is above 0, by the ends of an interval of it.
+    """What may be said of the claim that something is above 0, by the ends of its 95 % interval.
 
-    Parameters
-    ----------
-    low, high : float
-        Of the 95 % interval.
-    named : float
-        The size that the claim names, 0 or above; 0 where it names none.
+    ``named`` is the size that the claim names, 0 or above; 0 where it names none. "seen": the interval excludes 0 and
+    does not end below the size named. "not seen": it ends below that size. "turned round": it ends below 0.
+    "undecided": it holds 0 and that size. ValueError for ends that are exchanged and for a size below 0.
 
-    Returns
-    -------
-    str
-        "seen": the interval leaves out 0 and does not end below the size named. "not seen": it ends below that size.
-        "turned round": it ends below 0. "undecided": it holds 0 and that size.
-
-    Examples
-    --------
     >>> verdict(0.3, 1.2), verdict(0.3, 1.2, named=2.0), verdict(-0.4, 1.2)
     ('seen', 'not seen', 'undecided')
     """
@@ -133,20 +105,9 @@ def verdict(low: float, high: float, named: float = 0.0) -> str:
 
 
 def sampling_error(accuracy: float, images: int) -> float:
-    """How far an accuracy moves, one standard deviation, when its test images are drawn again.
+    """The standard error of an accuracy in [0, 1], sqrt(p (1 - p) / N) in points, over the choice of its N test images.
 
-    Parameters
-    ----------
-    accuracy : float
-        In [0, 1].
-    images : int
-        Test images, above 0.
-
-    Returns
-    -------
-    float
-        sqrt(p (1 - p) / N) in percentage points, of one model. All seeds share the test images, so their spread does
-        not show it.
+    It is that of one trained model. All seeds share the test images, so their spread does not show it.
     """
     require(0 <= accuracy <= 1, "accuracy", accuracy, "it must be in [0, 1]")
     require(images > 0, "images", images, "it must be above 0")
@@ -154,24 +115,11 @@ def sampling_error(accuracy: float, images: int) -> float:
 
 
 def difference_error(accuracy_a: float, accuracy_b: float, images: int, disagreement: float | None = None) -> float:
-    """How far the difference of two accuracies moves, one standard deviation, when its test images are drawn again.
+    """The standard error of the difference of two accuracies in [0, 1] over the choice of their N common test images.
 
-    Parameters
-    ----------
-    accuracy_a, accuracy_b : float
-        In [0, 1].
-    images : int
-        Test images that both are judged on, above 0.
-    disagreement : float, optional
-        Share u of the images on which exactly one is right; without it, that of two independent models.
+    It is sqrt((u - (a - b)^2) / N) in points for these two trained models, where u, the ``disagreement``, is the share
+    of the images on which exactly one of them is right; without it, that of two independent models.
 
-    Returns
-    -------
-    float
-        sqrt((u - (a - b)^2) / N) in percentage points, of these two trained models.
-
-    Examples
-    --------
     >>> round(difference_error(0.8, 0.7, 500, disagreement=0.2), 3)
     1.949
     """
@@ -187,26 +135,34 @@ def difference_error(accuracy_a: float, accuracy_b: float, images: int, disagree
     return 100 * math.sqrt(max(0.0, u - (a - b) ** 2) / images)
 
 
+def disagreement(record_a: Record, record_b: Record) -> tuple[int, int]:
+    """The counts of test images that only the first and only the second trained model classifies rightly.
+
+    They are what ``mcnemar`` takes. LabError where a record does not hold its answers, as older ones and those of text
+    do not, or where the two have different test images: another data set, or subsets of it that differ in size.
+    """
+    for record in (record_a, record_b):
+        if not record.answers:
+            raise LabError(f"{record.name}: the record does not say which test images were classified rightly")
+    a, b = ({key: record.data.get(key) for key in ("fingerprint", "test_images")} for record in (record_a, record_b))
+    if a != b:
+        raise LabError(f"{record_a.name} and {record_b.name} have different test images: {a} and {b}")
+    first, second = (bits_of(record.answers, record.data["test_images"]) for record in (record_a, record_b))
+    return int((first & ~second).sum()), int((second & ~first).sum())
+
+
 def mcnemar(first_only: int, second_only: int) -> float:
-    """McNemar's exact test: how likely a fair coin falls so unevenly on the images where exactly one model is right.
+    """McNemar's exact test: the two-sided p-value of so uneven a split of the images where exactly one model is right.
 
-    Parameters
-    ----------
-    first_only, second_only : int
-        Test images on which only the first, only the second model is right.
+    Each such image is a fair coin's throw if both models are equally accurate; 1 when the two never disagree.
 
-    Returns
-    -------
-    float
-        The two-sided p-value, in (0, 1]; 1 when the two models never disagree.
-
-    Examples
-    --------
-    >>> mcnemar(8, 1)
-    0.0390625
+    >>> round(mcnemar(8, 1), 4)
+    0.0391
     """
     for name, count in (("first_only", first_only), ("second_only", second_only)):
         require(count >= 0 and count == int(count), name, count, "a number of images, 0 or more")
-    throws, fewer = int(first_only + second_only), int(min(first_only, second_only))
-    tail = sum(math.comb(throws, i) for i in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**throws)
+    if first_only + second_only == 0:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(int(first_only), int(first_only + second_only)).pvalue)

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from geolib.lab.experiments.plan import Experiment, Pipeline
+from geolib.lab.experiments.plan import Experiment, Line
 from geolib.lab.experiments.stats import PairedDifference, paired_differences, sampling_error
-from geolib.lab.experiments.text import Table, spread
+from geolib.lab.files import LabError
 from geolib.lab.records import Record
 
-# The records of one row and data set.
-Cells = Mapping[tuple[str, str], list[Record]]
+# The records of one row and data set, seeds ascending.
+Cells = Mapping[tuple[str, str], Sequence[Record]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header, with a title above and notes below; without rows the title and the notes alone."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """As Markdown."""
+        rows = [self.header, ["---"] * len(self.header), *self.rows, []] if self.rows else []
+        lines = [f"| {' | '.join(row)} |" if row else "" for row in rows]
+        return "\n".join([f"**{self.title}**", "", *lines, *(f"- {note}" for note in self.notes)])
+
+    def plain(self) -> str:
+        """As text in columns."""
+        widths = [max(len(row[i]) for row in (self.header, *self.rows)) for i in range(len(self.header))]
+        rows = [self.header, ["-" * width for width in widths], *self.rows, []] if self.rows else []
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+        return "\n".join([self.title, "", *lines, *self.notes]).rstrip()
+
+
+# Records by row and data set ------------------------------------------------------------------------------------------
 
 
 def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
@@ -31,130 +59,116 @@ def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> d
     return cells
 
 
-# The usual table ----------------------------------------------------------------------------------------------------
+def strongest(experiment: Experiment, records: Iterable[Record], *rows: str, seeds: int = 1) -> str:
+    """The scale of the strongest records of a claim: "full" if it has them, else "laptop", else "cpu".
+
+    A claim compares some rows, all of the scale where none is named, on one data set. A scale has its records where
+    these rows have at least so many seeds in common: 3 for an interval. Smoke runs are no evidence. LabError where no
+    scale has them.
+
+    >>> from geolib.lab import read_all
+    >>> from geolib.lab.experiments import find
+    >>> strongest(find("liere-cifar100"), read_all(), "liere-8", "liere-2", seeds=3)
+    'laptop'
+    """
+    kept = list(records)
+    for scale in [scale for scale in ("full", "laptop", "cpu") if scale in experiment.scales]:
+        cells, pairs = cells_of(experiment, scale, kept), experiment.pairs(scale)
+        for dataset in experiment.datasets:
+            wanted = rows or [row for row, data in pairs if data == dataset]
+            found = [{record.config.seed for record in cells.get((row, dataset), ())} for row in wanted]
+            if found and len(set.intersection(*found)) >= seeds:
+                return scale
+    whose = ", ".join(rows) or "all rows"
+    raise LabError(f"{experiment.name}: no scale has records of {whose} with {seeds} seeds in common")
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+
+def spread(values: Sequence[float], times: float = 100, digits: int = 1) -> str:
+    """The mean, ± the standard deviation where there are two or more: of numbers of [0, 1] in percent, or ``times``.
+
+    >>> spread([0.5, 0.52]), spread([2.0, 2.2], times=1, digits=3)
+    ('51.0±1.4', '2.100±0.141')
+    """
+    mean = f"{times * statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean}±{times * statistics.stdev(values):.{digits}f}"
+
+
+decimals = partial(spread, times=1, digits=3)
+
+
+def mean(values: Sequence[float]) -> str:
+    """The mean alone, to three digits."""
+    return f"{statistics.mean(values):.3f}"
+
+
+def column(
+    read: Callable[[Record], float | None], form: Callable[[Sequence[float]], str] = spread, **fields: Any
+) -> Callable[[Line], str]:
+    """A column of numbers: what ``read`` takes from those records of a line whose configuration has these fields.
+
+    ``form`` makes one text of the numbers; "-" where no record has one.
+    """
+
+    def text(line: Line) -> str:
+        meant = [x for x in line.records if all(getattr(x.config, name) == value for name, value in fields.items())]
+        values = [value for record in meant if (value := read(record)) is not None]
+        return form(values) if values else "-"
+
+    return text
+
+
+def accuracy(record: Record) -> float:
+    """Test accuracy after the last epoch, in [0, 1]."""
+    return record.accuracy
+
+
+def learned(key: str) -> Callable[[Record], float | None]:
+    """What was read from the trained model under this name; None where the record has no such number."""
+    return lambda record: record.learned.get(key)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def tables_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> list[Table]:
+    """The table of an experiment, and that of its differences where there are any."""
+    kept = list(records)
+    both = table(experiment, scale, kept), difference_table(experiment, scale, kept)
+    return [both[0], *(each for each in both[1:] if each.rows)]
 
 
 def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The experiment's table at one scale: the paper's number, ours with its spread over seeds, what differs.
+    """The experiment's table at one scale: a line for each row, or for the rows that its ``lines`` put together.
 
-    Rows and data sets without a record are left out; the first note says how many runs there are to come.
+    The columns are our accuracies, beside the paper's, and the experiment's own. Lines without a record and columns
+    without a number are left out; the first note says how many runs there are to come.
 
     Source: RF-T1.
     """
-    if experiment.tabulate is not None:
-        return experiment.tabulate(experiment, scale, records)
     cells = cells_of(experiment, scale, records)
-    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, cells)
-    rows = []
-    for name in [name for name in experiment.methods if any((name, dataset) in cells for dataset in datasets)]:
-        row = [experiment.methods[name]]
-        for dataset in datasets:
-            number = experiment.paper.get((name, dataset))
-            row += ["-" if number is None else f"{number:.2f}"] if by_paper else []
-            row.append(_ours(cells.get((name, dataset))))
-        rows.append(row)
-    title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % after the last epoch"
-    notes = [to_come(experiment, scale, cells), *(_notes(experiment, scale, cells) if cells else [])]
-    return Table(title, _header("method", datasets, by_paper), rows, notes)
 
+    def theirs(dataset: str, line: Line) -> str:
+        number = experiment.paper.get((line.rows[0], dataset))
+        return "-" if number is None else f"{number:.2f}"
 
-def provenance(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
-    """Notes under a table of means: how many runs are to come, and the seeds and devices of those recorded."""
-    runs = [record for group in cells.values() for record in group]
-    seeds = sorted({record.config.seed for record in runs})
-    alone = ", and a number without it is one seed's" if {1} < {len(group) for group in cells.values()} else ""
-    spread = f"± is over the seeds {seeds}{alone}." if len(seeds) > 1 else f"One seed, {seeds}, so no ±."
-    notes = [spread] if runs else []
-    notes += [f"Ran on {device}." for device in devices_of(cells)]
-    return [to_come(experiment, scale, cells), *notes]
+    def ours(dataset: str, line: Line) -> str:
+        found = [100 * record.accuracy for record in cells.get((line.rows[0], dataset), ())]
+        if len(found) < 2:
+            return f"{found[0]:.2f} (1 seed)" if found else ""
+        return f"{statistics.mean(found):.2f} ± {statistics.stdev(found):.2f} ({len(found)} seeds)"
 
-
-def devices_of(cells: Cells) -> list[str]:
-    """The devices of all records, each with its precision."""
-    return sorted({f"{record.device} ({record.precision})" for found in cells.values() for record in found})
-
-
-def by_row(
-    experiment: Experiment,
-    scale: str,
-    records: Iterable[Record],
-    about: str,
-    header: Sequence[str],
-    columns: Callable[[list[Record]], Sequence[str]],
-) -> Table:
-    """A table of means: for each row and data set that has records the row's title and the columns made of them.
-
-    ``about`` ends the table's title; ``header`` names the column of titles and then the others.
-    """
-    cells = cells_of(experiment, scale, records)
-    places = [(row, dataset) for row in experiment.rows(scale) for dataset in experiment.sets(scale)]
-    rows = [[experiment.methods[place[0]], *columns(cells[place])] for place in places if place in cells]
-    title = f"{experiment.name} ({scale} scale): {about}"
-    return Table(title, header, rows, provenance(experiment, scale, cells))
-
-
-def by_rate(
-    experiment: Experiment,
-    scale: str,
-    records: Iterable[Record],
-    about: str,
-    trained: Callable[[Record], float],
-    judged: tuple[str, Callable[[Record], float | None], Callable[[Sequence[float]], str]],
-) -> Table:
-    """A table of rows named METHOD@RATE: for each method what training ended with at each rate, and how it was judged.
-
-    A method's rate is that of the least training loss, which ``trained`` reads from a record. ``judged`` has words for
-    what methods are then compared by, reads that from a record, and makes a cell of what some seeds have.
-    """
-    words, read, tell = judged
-    cells = cells_of(experiment, scale, records)
-    pairs = [(row.split("@"), experiment.sets(scale)[0]) for row in experiment.rows(scale)]
-    rates, rows = list(dict.fromkeys(rate for (_, rate), _ in pairs)), []
-    for method, dataset in dict.fromkeys((method, dataset) for (method, _), dataset in pairs):
-        groups = [cells.get((f"{method}@{rate}", dataset), []) for rate in rates]
-        if not any(groups):
-            continue
-        found = [[v for record in group if (v := read(record)) is not None] for group in groups]
-        losses = [spread([trained(record) for record in group], times=1, digits=3) for group in groups]
-        rows.append([method, *losses, best_rate(groups, rates, trained), *map(tell, found)])
-    header = ["method", *(f"training, {rate}" for rate in rates), "its rate", *(f"{words}, {rate}" for rate in rates)]
-    title = f"{experiment.name} ({scale} scale): {about}"
-    return Table(title, header, rows, provenance(experiment, scale, cells))
-
-
-def best_rate(groups: Sequence[Sequence[Record]], rates: Sequence[str], trained: Callable[[Record], float]) -> str:
-    """The rate of the least training loss over the seeds that all rates have; none without such seeds."""
-    common = set.intersection(*({record.config.seed for record in group} for group in groups))
-    losses = [sum(trained(record) for record in group if record.config.seed in common) for group in groups]
-    return rates[losses.index(min(losses))] if common else ""
-
-
-def to_come(experiment: Experiment, scale: str, cells: Cells) -> str:
-    """How many of the experiment's runs have no record yet, in one sentence."""
-    planned = {config.hash for config in experiment.configs(scale)}
-    recorded = {record.config.hash for found in cells.values() for record in found}
-    missing = len(planned - recorded)
-    if not recorded:
-        return f"None of the {len(planned)} runs is recorded yet."
-    return f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."
-
-
-def _recorded_sets(experiment: Experiment, cells: Cells) -> list[str]:
-    return [dataset for dataset in experiment.datasets if any(data == dataset for _, data in cells)]
-
-
-def _header(first: str, datasets: Iterable[str], by_paper: bool) -> list[str]:
-    columns = [[f"{dataset}, paper", f"{dataset}, ours"] if by_paper else [dataset] for dataset in datasets]
-    return [first, *(name for column in columns for name in column)]
-
-
-def tables_of(what: Experiment | Pipeline, scale: str, records: Iterable[Record]) -> list[Table]:
-    """The tables of an experiment, accuracies and then differences where there are pairs, or those of a pipeline."""
-    kept = list(records)
-    if isinstance(what, Pipeline):
-        return what.tabulate(scale, kept)
-    differences = difference_table(what, scale, kept)
-    return [table(what, scale, kept), *([differences] if differences.rows else [])]
+    columns = {} if experiment.shows else _by_set(experiment, cells, theirs, ours)
+    shows = experiment.shows or "top-1 test accuracy in % after the last epoch"
+    lines = []
+    for title, rows in experiment.lines.items() or [(row.title, (name,)) for name, row in experiment.rows.items()]:
+        if found := [record for (row, _), group in cells.items() if row in rows for record in group]:
+            lines.append((title, Line(rows, found, cells)))
+    notes = _notes(experiment, scale, cells)
+    title = f"{experiment.name} ({scale} scale): {shows}"
+    return _filled(title, "method", lines, {**columns, **experiment.columns}, notes)
 
 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
@@ -166,113 +180,99 @@ def difference_table(experiment: Experiment, scale: str, records: Iterable[Recor
     Source: RF-T1.
     """
     cells = cells_of(experiment, scale, records)
-    by_paper, datasets = bool(experiment.paper), _recorded_sets(experiment, cells)
-    rows_here = set(experiment.rows(scale))
-    pairs = [pair for pair in experiment.against if rows_here.issuperset(pair)]
-    rows = []
-    for a, b in pairs:
-        ours = [_difference(cells, a, b, dataset) for dataset in datasets]
-        row = [f"{experiment.methods[a]} - {experiment.methods[b]}"]
-        for dataset, difference in zip(datasets, ours):
-            theirs = [experiment.paper.get((name, dataset)) for name in (a, b)]
-            row += [_minus(*theirs)] if by_paper else []
-            row.append(str(difference) if difference.count else "")
-        if any(difference.count for difference in ours):
-            rows.append(row)
-    title = f"{experiment.name} ({scale} scale): differences over common seeds, in percentage points"
-    missing = len(pairs) - len(rows)
+
+    def theirs(dataset: str, pair: tuple[str, str]) -> str:
+        a, b = (experiment.paper.get((row, dataset)) for row in pair)
+        return "-" if a is None or b is None else f"{a - b:+.2f}"
+
+    def ours(dataset: str, pair: tuple[str, str]) -> str:
+        difference = _difference(cells, *pair, dataset)
+        return str(difference) if difference.count else ""
+
+    here = {row for row, _ in experiment.pairs(scale)}
+    pairs = [pair for pair in experiment.against if here.issuperset(pair)]
+    found = [pair for pair in pairs if any(ours(dataset, pair) for dataset in experiment.datasets)]
+    lines = [(" - ".join(experiment.rows[row].title for row in pair), pair) for pair in found]
+    missing = len(pairs) - len(found)
     notes = [f"{missing} of {len(pairs)} pairs have no common seed yet."] if missing else []
-    return Table(title, _header("difference", datasets, by_paper), rows, notes)
-
-
-def _minus(a: float | None, b: float | None) -> str:
-    return "-" if a is None or b is None else f"{a - b:+.2f}"
+    title = f"{experiment.name} ({scale} scale): differences over common seeds, in percentage points"
+    return _filled(title, "difference", lines, _by_set(experiment, cells, theirs, ours), notes)
 
 
 def _difference(cells: Cells, a: str, b: str, dataset: str) -> PairedDifference:
     return paired_differences(cells.get((a, dataset), ()), cells.get((b, dataset), ()))
 
 
-def _ours(records: Sequence[Record] | None) -> str:
-    """Mean and standard deviation over seeds, in percent; nothing without a record."""
-    if not records:
-        return ""
-    accuracies = [100 * record.accuracy for record in records]
-    if len(accuracies) == 1:
-        return f"{accuracies[0]:.2f} (1 seed)"
-    return f"{statistics.mean(accuracies):.2f} ± {statistics.stdev(accuracies):.2f} ({len(accuracies)} seeds)"
+def _by_set(
+    experiment: Experiment, cells: Cells, theirs: Callable[..., str], ours: Callable[..., str]
+) -> dict[str, Any]:
+    """Columns for each data set that has a record: the paper's number, where it has any of this set, and ours."""
+    columns: dict[str, Any] = {}
+    recorded = {dataset for _, dataset in cells}
+    for dataset in [dataset for dataset in experiment.datasets if dataset in recorded]:
+        by_paper = any(data == dataset for _, data in experiment.paper)
+        columns |= {f"{dataset}, paper": partial(theirs, dataset)} if by_paper else {}
+        columns[f"{dataset}, ours" if by_paper else dataset] = partial(ours, dataset)
+    return columns
+
+
+def _filled(
+    title: str, first: str, lines: Sequence[tuple[str, Any]], columns: Mapping[str, Any], notes: Sequence[str]
+) -> Table:
+    """A table of lines, each a title and what columns read, without the columns in which no line has anything."""
+    texts = {name: [text(line) for _, line in lines] for name, text in columns.items()}
+    texts = {name: cells for name, cells in texts.items() if set(cells) - {"", "-"}}
+    rows = [[name, *(cells[i] for cells in texts.values())] for i, (name, _) in enumerate(lines)]
+    return Table(title, [first, *texts], rows, notes)
+
+
+# Notes ----------------------------------------------------------------------------------------------------------------
 
 
 def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
-    """What differs from the paper, what it leaves open, and whether its ordering holds."""
-    notes = []
+    """How many runs are to come, what differs from the paper, whether its order holds, what ± is, and the devices."""
+    found = [record for group in cells.values() for record in group]
+    planned = {config.hash for config in experiment.configs(scale)}
+    if not found:
+        return [f"None of the {len(planned)} runs is recorded yet."]
+    missing = len(planned - {record.config.hash for record in found})
+    notes = [f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."]
     if experiment.paper:
-        usual = experiment.config(scale, next(iter(experiment.methods)), experiment.datasets[0], 0).to_dict()
-        differ = [
-            f"{k} {_spell(v)}, ours {_spell(usual[k])}" for k, v in experiment.paper_setting.items() if usual[k] != v
-        ]
-        notes.append(
-            f"{experiment.source}. Where the settings differ, paper: "
-            + ("; ".join(differ) or "nowhere it states one")
-            + "."
-        )
-    if experiment.chosen:
-        notes.append(experiment.chosen)
-    printed = [dataset for _, dataset in experiment.paper]
-    compared = [dataset for dataset in _recorded_sets(experiment, cells) if printed.count(dataset) > 1]
-    notes += [ordering(experiment, dataset, cells) for dataset in compared]
-    notes += _sampling(cells)
-    if devices := devices_of(cells):
-        notes.append("Ran on " + "; ".join(devices) + ".")
-    return notes
+        usual = experiment.config(scale, *experiment.pairs(scale)[0], 0).to_dict()
+        differ = {
+            name: (value, usual[name]) for name, value in experiment.paper_setting.items() if usual[name] != value
+        }
+        spelt = {name: ["all" if value is None else value for value in both] for name, both in differ.items()}
+        where = "; ".join(f"{name} {a}, ours {b}" for name, (a, b) in spelt.items()) or "nowhere it states one"
+        notes.append(f"{experiment.source}. Where the settings differ, paper: {where}.")
+    notes += [experiment.chosen] if experiment.chosen else []
+    printed, recorded = [dataset for _, dataset in experiment.paper], {dataset for _, dataset in cells}
+    compared = [dataset for dataset in experiment.datasets if dataset in recorded and printed.count(dataset) > 1]
+    notes += [_order(experiment, dataset, cells) for dataset in compared]
+    seeds = ", ".join(map(str, sorted({record.config.seed for record in found})))
+    notes.append(f"± is the standard deviation over seeds ({seeds}); a number without it is of one seed.")
+    if sizes := [(x.accuracy, x.data["test_images"]) for x in found if x.data.get("test_images")]:
+        error = statistics.mean(sampling_error(*size) for size in sizes)
+        notes[-1] += f" Other test images would move each accuracy by about {error:.2f} points."
+    devices = sorted({f"{record.device} ({record.precision})" for record in found})
+    return [*notes, f"Ran on {'; '.join(devices)}."]
 
 
-def _spell(value: Any) -> str:
-    return "all" if value is None else str(value)
-
-
-def ordering(experiment: Experiment, dataset: str, cells: Cells) -> str:
-    """Whether our means stand in the paper's order, as far as there are records, and which steps are within noise.
+def _order(experiment: Experiment, dataset: str, cells: Cells) -> str:
+    """Whether our means are in the paper's order, as far as there are records, and which steps are within noise.
 
     A step between neighbours of the paper's order is within the seeds' noise when the paired 95 % interval of our
     difference holds 0.
-
-    Source: RF-T1.
     """
-    ours = {
-        row: statistics.mean(record.accuracy for record in cells[row, dataset])
-        for row in experiment.methods
-        if (row, dataset) in cells and (row, dataset) in experiment.paper
-    }
-    if len(ours) < 2:
+    both = [row for row in experiment.rows if (row, dataset) in cells and (row, dataset) in experiment.paper]
+    if len(both) < 2:
         return f"{dataset}: too few records to compare the order of methods."
-    theirs = sorted(ours, key=lambda row: experiment.paper[row, dataset])
-    mine = sorted(ours, key=lambda row: ours[row])
-    if mine == theirs:
-        text = f"{dataset}: the paper's order holds ({' < '.join(mine)})."
-    else:
-        text = f"{dataset}: the paper's order ({' < '.join(theirs)}) does not hold; ours is {' < '.join(mine)}."
-    return text + _noise(theirs, dataset, cells)
-
-
-def _noise(order: Sequence[str], dataset: str, cells: Cells) -> str:
-    """Which neighbours of an order our seeds cannot tell apart."""
-    steps = {f"{low} < {high}": _difference(cells, high, low, dataset) for low, high in pairwise(order)}
-    blurred = [step for step, difference in steps.items() if difference.within_noise]
-    unknown = [step for step, difference in steps.items() if difference.within_noise is None]
-    text = f" Within the seeds' noise: {', '.join(blurred)}." if blurred else ""
-    if unknown:
-        text += f" Too few common seeds (fewer than 3) to know the noise: {', '.join(unknown)}."
-    return text or " No step is within the seeds' noise."
-
-
-def _sampling(cells: Cells) -> list[str]:
-    """What the choice of test images adds to the spread over seeds."""
-    recorded = [record for found in cells.values() for record in found if record.data.get("test_images")]
-    if not recorded:
-        return []
-    errors = [sampling_error(record.accuracy, record.data["test_images"]) for record in recorded]
-    return [
-        "± is over seeds alone, which share their test images; other images would move each accuracy by about "
-        f"{statistics.mean(errors):.2f} points."
-    ]
+    theirs = sorted(both, key=lambda row: experiment.paper[row, dataset])
+    ours = sorted(both, key=lambda row: statistics.mean(record.accuracy for record in cells[row, dataset]))
+    holds, fails = f"holds ({' < '.join(ours)})", f"({' < '.join(theirs)}) does not hold; ours is {' < '.join(ours)}"
+    text = f"{dataset}: the paper's order {holds if ours == theirs else fails}."
+    noise = {f"{a} < {b}": _difference(cells, b, a, dataset).within_noise for a, b in pairwise(theirs)}
+    blurred, unknown = ([step for step, within in noise.items() if within is known] for known in (True, None))
+    text += f" Within the seeds' noise: {', '.join(blurred)}." if blurred else ""
+    text += f" Too few common seeds (fewer than 3) to know the noise: {', '.join(unknown)}." if unknown else ""
+    return text if blurred or unknown else f"{text} No step is within the seeds' noise."

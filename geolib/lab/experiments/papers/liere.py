@@ -7,60 +7,37 @@ blocks of 2, 4, 8, 12 and 24 fill them. Its learning rate is that of the digits'
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from geolib.lab.experiments.papers.digits import DEVIATIONS, SHUFFLED, at_scales
 from geolib.lab.experiments.papers.digits import SETTINGS as DIGIT_SETTINGS
-from geolib.lab.experiments.papers.digits import at_scales
-from geolib.lab.experiments.papers.shifts import deviations
-from geolib.lab.experiments.plan import Experiment, Variant
-from geolib.lab.experiments.tables import by_rate, by_row, cells_of, provenance, table
-from geolib.lab.experiments.text import Table, spread
+from geolib.lab.experiments.plan import Experiment, Line, Row
+from geolib.lab.experiments.tables import accuracy, column, decimals, mean, spread
 from geolib.lab.records import Record
 
-SMALL, WHOLE = "cifar100-20", "cifar100"
-"""The data set of the small scales, and that of the full one."""
+SMALL, WHOLE = "cifar100-20", "cifar100"  # the data set of the small scales, and that of the full one
 
 # Table 4's ViT-Tiny and Table 1's ViT-B, top-1 accuracy in percent on CIFAR-100. Source: LR-T4, LR-T1.
 _ROWS = ("learned", "visionllama", "liere-2", "liere-8", "liere-64")
-_PAPER_TINY = dict(zip(_ROWS, (57.2, 58.2, 65.4, 65.6, 65.3)))
-_PAPER_BASE = dict(zip(_ROWS, (63.9, 65.5, 68.8, 70.3, 70.0)))
+PAPER_TINY = dict(zip(_ROWS, (57.2, 58.2, 65.4, 65.6, 65.3)))
+PAPER_BASE = dict(zip(_ROWS, (63.9, 65.5, 68.8, 70.3, 70.0)))
 
 # Appendix B, and the authors' code where the appendix is silent. Source: LR-cfg.
 STATED: dict[str, Any] = {
-    "layers": 12,
-    "pool": "cls",
-    "dropout": 0.1,
-    "epochs": 200,
-    "batch": 512,
-    "lr": 1e-4,
-    "schedule": "cosine",
-    "weight_decay": 0.0,
-    "augment": "crop-flip-randaugment",
+    **{"layers": 12, "pool": "cls", "dropout": 0.1, "epochs": 200, "batch": 512, "lr": 1e-4, "schedule": "cosine"},
+    **{"weight_decay": 0.0, "augment": "crop-flip-randaugment"},
 }
 TINY: dict[str, Any] = {**STATED, "width": 384, "heads": 6, "mlp_ratio": 2.0, "randaugment": (2, 14), "eval_every": 5}
 BASE: dict[str, Any] = {**TINY, "width": 768, "heads": 12, "mlp_ratio": 4.0}
 # Heads of 24 features; the learning rate and its warm-up are those of the digits' experiments.
 MODEL: dict[str, Any] = {
-    "width": 48,
-    "heads": 2,
-    "layers": 3,
-    "mlp_ratio": 2.0,
-    "pool": "cls",
-    "dropout": 0.1,
-    "lr": 3e-3,
-    "weight_decay": 0.0,
-    "warmup": 60,
+    **{"width": 48, "heads": 2, "layers": 3, "mlp_ratio": 2.0, "pool": "cls", "dropout": 0.1, "lr": 3e-3},
+    **{"weight_decay": 0.0, "warmup": 60},
 }
-CPU: dict[str, Any] = {
-    **MODEL,
-    "epochs": 5,
-    "batch": 50,
-    "augment": "crop-flip",
-    "train_size": 3000,
-    "test_size": 1000,
-}
+CPU: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 50, "augment": "crop-flip", "train_size": 3000, "test_size": 1000}
 SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64}
 # What one core does in ten minutes: all images and classes, the CPU scale's model, a sixteenth of the epochs.
 #
@@ -83,29 +60,51 @@ CHOSEN = (
     "short trials, LieRE8 among them."
 )
 
-TITLES = {
-    "learned": "absolute, learned",
-    "visionllama": "VisionLLaMA's RoPE",
-    "liere-2": "RoPE-Mixed (LieRE2)",
-    "liere-8": "LieRE8",
-    "liere-64": "LieRE64 (one block a head)",
-    "rope-mixed": "RoPE-Mixed, its own start (ours)",
-    "rope-axial": "RoPE, axial (ours)",
-    "spherical": "Spherical RoPE (ours)",
-    "riemannformer": "RiemannFormer (ours)",
-    "none": "none (ours)",
+
+def lie(width: int, title: str, **options: Any) -> Row:
+    """A row of LieRE with blocks of a width; 64 is the whole head, whatever its width."""
+    return Row(title, "liere", {**({} if width == 64 else {"block": width}), **options})
+
+
+def of_widths(widths: Iterable[int]) -> dict[str, Row]:
+    """Rows of LieRE by block width."""
+    return {f"liere-{b}": lie(b, f"LieRE, width {b}" if b < 64 else "LieRE, one block a head") for b in widths}
+
+
+ROWS = {
+    "learned": Row("absolute, learned"),
+    "visionllama": Row("VisionLLaMA's RoPE"),
+    "liere-2": lie(2, "RoPE-Mixed (LieRE2)"),
+    "liere-8": lie(8, "LieRE8"),
+    "liere-64": lie(64, "LieRE64 (one block a head)"),
+    "rope-mixed": Row("RoPE-Mixed, its own start (ours)"),
+    "rope-axial": Row("RoPE, axial (ours)"),
+    "spherical": Row("Spherical RoPE (ours)"),
+    "riemannformer": Row("RiemannFormer (ours)"),
+    "none": Row("none (ours)"),
 }
 
 
-def blocks_of(*widths: int) -> dict[str, Variant]:
-    """Rows of LieRE by block width; 64 is the whole head, whatever its width."""
-    return {f"liere-{b}": Variant("liere", {} if b == 64 else {"block": b}) for b in widths}
+def varied(row: str, words: str, **changes: Any) -> Row:
+    """A row with something else in it, and words for that in its title."""
+    own = ROWS[row]
+    return replace(own, title=f"{own.title}, {words}", method=own.method or row, **changes)
+
+
+AGAINST = (
+    *(("visionllama", "learned"), ("liere-2", "visionllama"), ("liere-2", "learned"), ("liere-8", "liere-2")),
+    *(("liere-64", "liere-8"), ("liere-64", "liere-2"), ("liere-8", "learned")),
+    *(("rope-mixed", "liere-2"), ("rope-axial", "liere-2"), ("spherical", "liere-2"), ("riemannformer", "rope-axial")),
+)
 
 
 def everywhere(rows: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """The parts of an experiment that has one data set at the small scales and another at the full one."""
     names, sets = list(rows), {"smoke": SMALL, "cpu": SMALL, "full": WHOLE}
     return {scale: [(row, dataset) for row in names] for scale, dataset in sets.items()}
+
+
+# What columns read ----------------------------------------------------------------------------------------------------
 
 
 def epochs_to_reach(record: Record, accuracy: float) -> int | None:
@@ -115,6 +114,40 @@ def epochs_to_reach(record: Record, accuracy: float) -> int | None:
     """
     reached = (epoch for epoch, value in zip(*record.curve("test_accuracy")) if value >= accuracy)
     return next(reached, None)
+
+
+def _to_the_baseline(line: Line) -> str:
+    """The mean epoch that reaches the last accuracy of absolute positions with the same seed, and how many seeds do."""
+    goals = {x.config.seed: x.accuracy for (row, _), group in line.cells.items() if row == "learned" for x in group}
+    tried = [record for record in line.records if record.config.seed in goals]
+    reached = [epoch for x in tried if (epoch := epochs_to_reach(x, goals[x.config.seed])) is not None]
+    average = f"{sum(reached) / len(reached):.1f} " if reached else ""
+    return f"{average}({len(reached)} of {len(tried)} seeds)"
+
+
+def _resized(record: Record, pixels: int, how: str) -> float | None:
+    """The accuracy on images of another size, with positions extended or rescaled; None where it was not read."""
+    return dict(zip(record.config.resolutions, record.learned.get(f"{how}_accuracy", ()))).get(pixels)
+
+
+SHUFFLED_AND_LOSS = {"shuffled": SHUFFLED, "loss": column(lambda record: record.metrics[-1]["test_loss"], mean)}
+# Source: LR-T3, LR-T6, LR-F2, LR-F4b.
+BESIDE = {
+    **SHUFFLED_AND_LOSS,
+    **{
+        f"{pixels} px, {how}": column(partial(_resized, pixels=pixels, how=how))
+        for pixels in (6, 12, 24, 40, 48, 64)
+        for how in ("extended", "rescaled")
+    },
+    "epochs to the baseline": _to_the_baseline,
+}
+# Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
+RELATIVITY: dict[str, Any] = {
+    "shows": "test accuracy in %, test loss, and how far rotations are from relative",
+    "columns": {"in place": column(accuracy), **SHUFFLED_AND_LOSS, **DEVIATIONS},
+}
+
+# The main table -------------------------------------------------------------------------------------------------------
 
 
 def equal_mean_square(width: int) -> float:
@@ -127,94 +160,26 @@ def equal_mean_square(width: int) -> float:
     return round(2 * math.pi / math.sqrt(width - 1), 4)
 
 
-# The main table -----------------------------------------------------------------------------------------------------
-
-AGAINST = (
-    ("visionllama", "learned"),
-    ("liere-2", "visionllama"),
-    ("liere-2", "learned"),
-    ("liere-8", "liere-2"),
-    ("liere-64", "liere-8"),
-    ("liere-64", "liere-2"),
-    ("liere-8", "learned"),
-    ("rope-mixed", "liere-2"),
-    ("rope-axial", "liere-2"),
-    ("spherical", "liere-2"),
-    ("riemannformer", "rope-axial"),
-)
-
-BASELINE = "learned"
-
-# Blocks of 8 and of a whole head that start as fast as those of width 2, in the mean square.
+# Blocks of 8 and of a whole head of 24 that start as fast as those of width 2, in the mean square.
 _EQUAL = {
-    f"liere-{b}.equal": (
-        f"{TITLES[f'liere-{b}']}, equal mean square",
-        Variant("liere", {**block, "scale": equal_mean_square(width)}),
-    )
-    for b, block, width in ((8, {"block": 8}, 8), (64, {}, 24))
+    f"{row}.equal": varied(row, "equal mean square", options={**ROWS[row].options, "scale": equal_mean_square(width)})
+    for row, width in (("liere-8", 8), ("liere-64", 24))
 }
 # Each at the rate that ``liere-rates`` gives it, where that is another than the one for all.
 _RATE_OF = {"learned": 0.012, "visionllama": 0.006, "liere-2": 0.006, "liere-8": 0.006}
-
-
-def own(row: str) -> str:
-    """The row of a method at its own rate."""
-    return f"{row}.own" if row in _RATE_OF else row
-
-
-_AT_OWN_RATE = {
-    own(row): (
-        f"{TITLES[row]}, rate {rate:g}",
-        replace(blocks_of(2, 8).get(row, Variant(row)), settings={"laptop": {"lr": rate}}),
-    )
-    for row, rate in _RATE_OF.items()
-}
-_LAPTOP_ROWS = _EQUAL | _AT_OWN_RATE
-
-
-def main_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The usual table, and beside it what else a record holds of a trained model.
-
-    Further columns: accuracy in percent with shuffled patches; the test loss; accuracy on resized images with
-    positions extended / rescaled; the mean epoch at which the absolute baseline's last accuracy of the same seed
-    is reached, and by how many seeds.
-
-    Source: LR-T1, LR-T3, LR-T6, LR-F2, LR-F4b.
-    """
-    kept = list(records)
-    usual, cells = table(replace(experiment, tabulate=None), scale, kept), cells_of(experiment, scale, kept)
-    by_title = {experiment.methods[row]: found for (row, _), found in cells.items()}
-    goals = {record.config.seed: record.accuracy for record in by_title.get(TITLES[BASELINE], [])}
-    resolutions = experiment.settings[scale]["resolutions"]
-    rows = [[*row, *_beside(by_title[row[0]], len(resolutions), goals)] for row in usual.rows]
-    resized = [f"{pixels} px: extended / rescaled" for pixels in resolutions]
-    return replace(usual, header=[*usual.header, "shuffled", "loss", *resized, "epochs to the baseline"], rows=rows)
-
-
-def _beside(records: Sequence[Record], resolutions: int, goals: Mapping[int, float]) -> list[str]:
-    """The further columns of one row."""
-    read = [record.learned for record in records]
-    columns = _shuffled_and_loss(records)
-    for i in range(resolutions):
-        pair = (spread([each[f"{how}_accuracy"][i] for each in read]) for how in ("extended", "rescaled"))
-        columns.append(" / ".join(pair))
-    tried = [record for record in records if record.config.seed in goals]
-    reached = [epoch for record in tried if (epoch := epochs_to_reach(record, goals[record.config.seed])) is not None]
-    mean = f"{sum(reached) / len(reached):.1f} " if reached else ""
-    return [*columns, f"{mean}({len(reached)} of {len(tried)} seeds)"]
-
+_OWN = {row: f"{row}.own" for row in _RATE_OF}
+_AT_OWN_RATE = {_OWN[row]: varied(row, f"rate {rate:g}", settings={"lr": rate}) for row, rate in _RATE_OF.items()}
 
 CIFAR100 = Experiment(
     name="liere-cifar100",
     about="LieRE's table on CIFAR-100 at the tiny size; shuffled, resized and moved patches, spectra of generators",
     source="LR-T1, LR-T3, LR-T4, LR-T6, LR-F2, LR-F4b",
     datasets=(SMALL, WHOLE),
-    methods=TITLES | {row: title for row, (title, _) in _LAPTOP_ROWS.items()},
-    variants=blocks_of(2, 8, 64) | {row: variant for row, (_, variant) in _LAPTOP_ROWS.items()},
+    rows=ROWS | _EQUAL | _AT_OWN_RATE,
     against=(
         *AGAINST,
-        *((own(a), own(b)) for a, b in AGAINST if {a, b} <= set(_ROWS)),
-        *((row, row.partition(".")[0]) for row in _LAPTOP_ROWS),
+        *((_OWN.get(a, a), _OWN.get(b, b)) for a, b in AGAINST if {a, b} <= set(_ROWS)),
+        *((row, row.partition(".")[0]) for row in (*_EQUAL, *_AT_OWN_RATE)),
     ),
     settings={
         "smoke": {**SMOKE, "resolutions": (24, 48)},
@@ -223,69 +188,70 @@ CIFAR100 = Experiment(
         "full": {**TINY, "resolutions": (24, 40, 48, 64)},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
-    parts=everywhere(TITLES) | {"laptop": [(row, WHOLE) for row in (*_ROWS, *_AT_OWN_RATE, *_EQUAL)]},
-    paper={(row, WHOLE): number for row, number in _PAPER_TINY.items()},
+    parts=everywhere(ROWS) | {"laptop": [(row, WHOLE) for row in (*_ROWS, *_AT_OWN_RATE, *_EQUAL)]},
+    paper={(row, WHOLE): number for row, number in PAPER_TINY.items()},
     paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
     chosen=CHOSEN,
     importance=1,
-    tabulate=main_table,
+    columns=BESIDE,
 )
 
-# A rate for each -----------------------------------------------------------------------------------------------------
+# The base size, 85M parameters ----------------------------------------------------------------------------------------
+
+SIZES = Experiment(
+    name="liere-base",
+    about="LieRE's table on CIFAR-100 at the base size, 85M parameters",
+    source="LR-T1, LR-T4",
+    datasets=(WHOLE,),
+    rows={row: ROWS[row] for row in _ROWS},
+    against=AGAINST[:7],
+    settings={"full": BASE},
+    seeds={"full": (0,)},
+    paper={(row, WHOLE): number for row, number in PAPER_BASE.items()},
+    paper_setting=CIFAR100.paper_setting,
+    chosen=CHOSEN,
+    importance=5,
+)
+
+# A rate for each ------------------------------------------------------------------------------------------------------
 
 # Settled before the runs: a method's rate is that of the least training loss over the last of three epochs, a tenth of
 # the laptop scale's images in all. No test image is looked at for it. The last rate was added when the one before it,
 # then the last, was best for four of five; no run of the laptop scale had been made.
-_RATES = {"smoke": ("0.003",), "laptop": ("0.0015", "0.003", "0.006", "0.012")}
-_RATED = {
-    f"{row}@{rate}": replace(
-        CIFAR100.variant(row), settings={scale: {"lr": float(rate)} for scale, rates in _RATES.items() if rate in rates}
-    )
-    for rate in _RATES["laptop"]
-    for row in _ROWS
-}
-
-
-def rates_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """Training loss over the last epoch and test accuracy of each method (rows) by learning rate."""
-    about = "training loss over the last epoch and top-1 test accuracy in %, by learning rate"
-    judged = "tested", lambda record: record.accuracy, spread
-    return by_rate(experiment, scale, records, about, lambda record: record.metrics[-1]["train_loss"], judged)
-
+_RATES = (0.0015, 0.003, 0.006, 0.012)
+_RATED = {f"{row}@{rate:g}": varied(row, f"rate {rate:g}", settings={"lr": rate}) for rate in _RATES for row in _ROWS}
 
 RATES = Experiment(
     name="liere-rates",
     about="a learning rate for each method of LieRE's table, chosen alike, at a tenth of the laptop scale's length",
     source="LR-T1",
     datasets=(SMALL, WHOLE),
-    methods={row: row.replace("@", " at rate ") for row in _RATED},
-    variants=_RATED,
+    rows=_RATED,
     settings={"smoke": SMOKE, "laptop": {**LAPTOP, "epochs": 3, "train_size": 20_000, "eval_every": 3}},
     seeds={"smoke": (0,), "laptop": (0,)},
-    parts={
-        scale: [(row, dataset) for row, variant in _RATED.items() if scale in variant.settings]
-        for scale, dataset in (("smoke", SMALL), ("laptop", WHOLE))
-    },
-    chosen=CHOSEN,
+    parts={"smoke": [(f"{row}@0.003", SMALL) for row in _ROWS], "laptop": [(row, WHOLE) for row in _RATED]},
     importance=2,
-    tabulate=rates_table,
+    shows="training loss over the last epoch and top-1 test accuracy in %, by learning rate",
+    lines={ROWS[row].title: [f"{row}@{rate:g}" for rate in _RATES] for row in _ROWS},
+    columns={
+        **{f"training, {rate:g}": column(lambda x: x.metrics[-1]["train_loss"], decimals, lr=rate) for rate in _RATES},
+        **{f"tested, {rate:g}": column(accuracy, spread, lr=rate) for rate in _RATES},
+    },
 )
 
 # Digits ---------------------------------------------------------------------------------------------------------------
 
 # Two heads of 24 features, which blocks of 8 fill, and a class token; all else is as in the other digits' experiments.
-_DIGITS: dict[str, Any] = {**DIGIT_SETTINGS, "heads": 2, "pool": "cls", "resolutions": (6, 12)}
-_DIGIT_ROWS = {row: title for row, title in TITLES.items() if row != "rope-mixed"}
+_DIGITS = at_scales({**DIGIT_SETTINGS, "heads": 2, "pool": "cls", "resolutions": (6, 12)})
 
 LIERE_DIGITS = Experiment(
     name="liere-digits",
     about="LieRE's table on digits, 64 tokens of one pixel: a second set of images beside CIFAR-100",
     source="LR-T1, LR-T3, LR-T6",
     datasets=("digits",),
-    methods=_DIGIT_ROWS,
-    variants=blocks_of(2, 8, 64),
-    against=tuple(pair for pair in AGAINST if set(pair) <= set(_DIGIT_ROWS)),
-    settings=at_scales(_DIGITS) | {"smoke": {**at_scales(_DIGITS)["smoke"], "layers": 1}},
+    rows={name: row for name, row in ROWS.items() if name != "rope-mixed"},
+    against=tuple(pair for pair in AGAINST if "rope-mixed" not in pair),
+    settings=_DIGITS | {"smoke": {**_DIGITS["smoke"], "layers": 1}},
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
     chosen=(
         "The paper has no digits: no number of it is theirs. Settings are those of the other experiments on digits, "
@@ -293,177 +259,99 @@ LIERE_DIGITS = Experiment(
         "in the paper."
     ),
     importance=4,
-    tabulate=main_table,
+    columns=BESIDE,
 )
 
-# Shares of the data -------------------------------------------------------------------------------------------------
+# Shares of the data ---------------------------------------------------------------------------------------------------
 
 SHARES = (20, 40, 60, 70, 80, 100)  # percent; 70 is what the paper's sentence is about
-_SHARED_ROWS = ("learned", "liere-2", "liere-8")
 IMAGES = {"smoke": 128, "cpu": 3000, "full": 50_000}
+_SHARED_ROWS = ("learned", "liere-2", "liere-8")
 
 
 def share_row(row: str, share: int) -> str:
-    """The name of a row of ``liere-data``; with all data that of the table's own row.
-
-    >>> share_row("learned", 70), share_row("learned", 100)
-    ('learned@70', 'learned')
-    """
+    """The name of a row of ``liere-data``; with all data that of the table's own row."""
     return row if share == 100 else f"{row}@{share}"
 
 
-def _of_share(row: str, share: int) -> Variant:
-    whole = CIFAR100.variant(row)
-    sizes = {scale: {"train_size": images * share // 100} for scale, images in IMAGES.items()}
-    return Variant(whole.method, whole.options, sizes if share < 100 else {})
+def _of_share(row: str, share: int) -> Row:
+    at = {scale: {"train_size": images * share // 100} for scale, images in IMAGES.items()}
+    return varied(row, f"{share} %", at=at if share < 100 else {})
 
 
-def share_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """Accuracy in percent by method and share of the data.
-
-    Source: LR-F3b.
-    """
-    cells = cells_of(experiment, scale, records)
-    of_row = {row: found for (row, _), found in cells.items()}
-    shares = [share for share in SHARES if any(share_row(row, share) in of_row for row in _SHARED_ROWS)]
-    rows = [
-        [TITLES[row], *(spread([r.accuracy for r in of_row.get(share_row(row, share), [])]) for share in shares)]
-        for row in _SHARED_ROWS
-        if any(share_row(row, share) in of_row for share in shares)
-    ]
-    title = f"{experiment.name} ({scale} scale): top-1 test accuracy in % by share of the training images"
-    header = ["method", *(f"{share} %" for share in shares)]
-    return Table(title, header, rows, provenance(experiment, scale, cells))
+def _at_share(share: int) -> Callable[[Line], str]:
+    """The column of a share."""
+    sizes = {images * share // 100 for images in IMAGES.values()} | ({None} if share == 100 else set())
+    return column(lambda record: record.accuracy if record.config.train_size in sizes else None)
 
 
-_SHARE_ROWS = {share_row(row, share): (row, share) for share in SHARES for row in _SHARED_ROWS}
+_SHARE_ROWS = {share_row(row, share): _of_share(row, share) for share in SHARES for row in _SHARED_ROWS}
 
 DATA = Experiment(
     name="liere-data",
     about="how much data LieRE saves: shares of CIFAR-100 from 20 to 100 percent",
     source="LR-F3b",
     datasets=(SMALL, WHOLE),
-    methods={name: f"{TITLES[row]}, {share} %" for name, (row, share) in _SHARE_ROWS.items()},
-    variants={name: _of_share(*pair) for name, pair in _SHARE_ROWS.items()},
+    rows=_SHARE_ROWS,
     settings=CIFAR100.settings,
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
     parts=everywhere(_SHARE_ROWS),
-    chosen=f"{CHOSEN} A smaller share is part of every larger one; epochs stay as many, so steps grow with the share.",
+    chosen="A smaller share is part of every larger one; epochs stay as many, so steps grow with the share.",
     importance=2,
-    tabulate=share_table,
+    shows="top-1 test accuracy in % by share of the training images",
+    lines={ROWS[row].title: [share_row(row, share) for share in SHARES] for row in _SHARED_ROWS},
+    columns={f"{share} %": _at_share(share) for share in SHARES},
 )
 
-# Block widths -------------------------------------------------------------------------------------------------------
+# Block widths ---------------------------------------------------------------------------------------------------------
 
-WIDTHS: Mapping[str, tuple[int, ...]] = {
-    "smoke": (2, 4, 8, 12, 64),
-    "cpu": (2, 4, 8, 12, 64),
-    "full": (2, 4, 8, 16, 32, 64),
-}
-"""Those that divide a head; 64 is the whole head. The paper's 48 divides none and is left out."""
-
-
-def block_titles(widths: Iterable[int]) -> dict[str, str]:
-    """The rows of an experiment over block widths, and their titles."""
-    return {f"liere-{b}": f"LieRE, width {b}" if b < 64 else "LieRE, one block a head" for b in widths}
-
-
-_ALL_WIDTHS = sorted({b for each in WIDTHS.values() for b in each})
-
-
-def deviation_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """Accuracy of each row in place and shuffled, its loss, and its shift deviation before and after training.
-
-    Accuracies in percent, mean ± standard deviation over seeds.
-
-    Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
-    """
-
-    def columns(found: list[Record]) -> list[str]:
-        return [spread([record.accuracy for record in found]), *_shuffled_and_loss(found), *deviations(found)]
-
-    about = "test accuracy in %, test loss, and how far rotations are from relative"
-    header = ["row", "in place", "shuffled", "loss", "deviation at the start", "trained"]
-    return by_row(experiment, scale, records, about, header, columns)
-
-
-def _shuffled_and_loss(records: Sequence[Record]) -> list[str]:
-    """Accuracy with shuffled patches, and the test loss."""
-    loss = [record.metrics[-1]["test_loss"] for record in records]
-    shuffled = [record.learned["shuffled_accuracy"] for record in records]
-    return [spread(shuffled), f"{sum(loss) / len(loss):.3f}"]
-
+# Those that divide a head; 64 is the whole head. The paper's 48 divides none and is left out.
+_WIDTHS = {"smoke": (2, 4, 8, 12, 64), "cpu": (2, 4, 8, 12, 64), "full": (2, 4, 8, 16, 32, 64)}
+_BLOCK_ROWS = of_widths((2, 4, 8, 12, 16, 32, 64))
 
 BLOCKS = Experiment(
     name="liere-blocks",
     about="LieRE's block width on CIFAR-100",
     source="LR-F4a",
     datasets=(SMALL, WHOLE),
-    methods=block_titles(_ALL_WIDTHS),
-    variants=blocks_of(*_ALL_WIDTHS),
-    against=tuple((f"liere-{b}", "liere-2") for b in _ALL_WIDTHS[1:]),
+    rows=_BLOCK_ROWS,
+    against=tuple((row, "liere-2") for row in _BLOCK_ROWS if row != "liere-2"),
     settings=CIFAR100.settings,
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
-    parts={scale: everywhere(f"liere-{b}" for b in each)[scale] for scale, each in WIDTHS.items()},
-    chosen=CHOSEN,
+    parts={scale: everywhere(of_widths(widths))[scale] for scale, widths in _WIDTHS.items()},
     importance=2,
-    tabulate=deviation_table,
+    **RELATIVITY,
 )
 
-# Sharing, pooling, start --------------------------------------------------------------------------------------------
+# Sharing, pooling, start ----------------------------------------------------------------------------------------------
 
-_SHARING = {"layers": "shared by layers", "heads": "shared by heads", "all": "shared by both"}
-_SHARED = {
-    f"liere-{b}.{share}": (f"{TITLES[f'liere-{b}']}, {words}", Variant("liere", {**block, "share": share}))
-    for b, block in ((2, {"block": 2}), (8, {"block": 8}), (64, {}))
-    for share, words in _SHARING.items()
+_CHANGED = {
+    **{
+        f"{row}.{share}": varied(row, words, options={**ROWS[row].options, "share": share})
+        for row in ("liere-2", "liere-8", "liere-64")
+        for share, words in (("layers", "shared by layers"), ("heads", "shared by heads"), ("all", "shared by both"))
+    },
+    "learned.mean": Row("absolute, mean pooling", "learned", settings={"pool": "mean"}),
+    "liere-8.mean": varied("liere-8", "mean pooling", settings={"pool": "mean"}),
+    "liere-8.start-1": lie(8, "LieRE8, entries start below 1", scale=1.0),
+    "liere-64.start-1": lie(64, "LieRE64, entries start below 1", scale=1.0),
 }
-_MEAN = {scale: {"pool": "mean"} for scale in ("smoke", "cpu", "full")}
-_STARTED = {
-    "learned.mean": ("absolute, mean pooling", Variant("learned", settings=_MEAN)),
-    "liere-8.mean": ("LieRE8, mean pooling", Variant("liere", {"block": 8}, _MEAN)),
-    "liere-8.start-1": ("LieRE8, entries start below 1", Variant("liere", {"block": 8, "scale": 1.0})),
-    "liere-64.start-1": ("LieRE64, entries start below 1", Variant("liere", {"scale": 1.0})),
-}
-_CHANGED = {**_SHARED, **_STARTED}
-_OWN = ("learned", "liere-2", "liere-8", "liere-64")
+_WITH_OWN = {row: ROWS[row] for row in ("learned", "liere-2", "liere-8", "liere-64")} | _CHANGED
 
-SHARING = Experiment(
+# Table 2 is of the base size, where every row is at most two points from the next.
+SHARING = replace(
+    BLOCKS,
     name="liere-sharing",
     about="LieRE with one choice changed: generators shared over layers and heads, mean pooling, a start nearer to 0",
     source="LR-T2, LR-CODE",
-    datasets=(SMALL, WHOLE),
-    methods={row: TITLES[row] for row in _OWN} | {row: title for row, (title, _) in _CHANGED.items()},
-    variants=blocks_of(2, 8, 64) | {row: variant for row, (_, variant) in _CHANGED.items()},
-    against=tuple((row, row.split(".")[0]) for row in _CHANGED),
-    settings=CIFAR100.settings,
-    seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
-    parts=everywhere([*_OWN, *_CHANGED]),
-    # Table 2 is of the base size, where every row is at most two points from the next.
+    rows=_WITH_OWN,
+    against=tuple((row, row.partition(".")[0]) for row in _CHANGED),
+    parts=everywhere(_WITH_OWN),
     chosen=(
-        f"{CHOSEN} Where nothing is shared every layer and head really has generators of its own. In the authors' code "
-        "all layers turn by the first layer's rotations: what it calls own per layer is our row shared by layers."
+        "Where nothing is shared every layer and head really has generators of its own. In the authors' code all "
+        "layers turn by the first layer's rotations: what it calls own per layer is our row shared by layers."
     ),
     importance=3,
-    tabulate=deviation_table,
 )
 
-# The base size ------------------------------------------------------------------------------------------------------
-
-SIZES = Experiment(
-    name="liere-base",
-    about="LieRE's table on CIFAR-100 at the base size, 85M parameters",
-    source="LR-T1, LR-T4",
-    datasets=(WHOLE,),
-    methods={row: TITLES[row] for row in _ROWS},
-    variants=blocks_of(2, 8, 64),
-    against=AGAINST[:7],
-    settings={"full": BASE},
-    seeds={"full": (0,)},
-    paper={(row, WHOLE): number for row, number in _PAPER_BASE.items()},
-    paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
-    chosen=CHOSEN,
-    importance=5,
-)
-
-EXPERIMENTS = (CIFAR100, RATES, LIERE_DIGITS, DATA, BLOCKS, SHARING, SIZES)
+EXPERIMENTS = (CIFAR100, SIZES, RATES, LIERE_DIGITS, DATA, BLOCKS, SHARING)

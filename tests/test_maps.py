@@ -1,0 +1,345 @@
+"""The landing page's wall of maps: its scores are the library's, its sentence slides by hand, finger and keys."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from explorable_kit import HELPER, axe_violations, find
+from test_notebooks import REPOSITORY
+
+from geolib.attention import Encoding
+from geolib.conformal import free_law
+from geolib.encodings import ALiBi, Learned, LieRE, RiemannFormer, RiemannFormerRelative, RoPE, Sinusoidal
+from geolib.recurrence import SympowEncoding
+
+sys.path.insert(0, str(REPOSITORY / "book"))
+import stills
+
+STATIC = REPOSITORY / "book" / "_static"
+STILL = REPOSITORY / "book" / "images" / "maps.png"
+INDEX = (REPOSITORY / "book" / "index.md").read_text("utf-8")
+ITEMS = re.findall(r"(?m)^- \*\*(.*?)\*\*: (.*)$", INDEX[INDEX.index("maps-why") :].partition("```")[0])
+METHODS = ["none", "sines", "learned", "rope", "alibi", "xpos", "riemannformer", "liere", "gates", "liere-grid"]
+MOVING = {"sines", "learned", "riemannformer", "liere-grid"}
+
+# The scores ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory):
+    """call(name, [arguments, ...]): what a function of maps-scores.js gives in Node; names of data give the data."""
+    module = tmp_path_factory.mktemp("maps") / "scores.mjs"
+    exports = "export const { scores, placed, fresh, change, moves } = geoMaps; export const given = () => geoMaps;\n"
+    module.write_text((STATIC / "maps-scores.js").read_text("utf-8") + exports, "utf-8")
+
+    def go(name, calls):
+        command = [find("node"), str(HELPER), str(module), name]
+        done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=60, check=True)
+        return json.loads(done.stdout)
+
+    return go
+
+
+@pytest.fixture(scope="module")
+def given(call):
+    return call("given", [[]])[0]
+
+
+def numbers(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def build(method, given):
+    """The library's encoding with the page's numbers."""
+    settings, weights, rates = given["SETTINGS"], given["WEIGHTS"], numbers(given["RATES"])[:, None]
+    if method == "none":
+        return Encoding()
+    if method == "sines":
+        return Sinusoidal(width=8, base=settings["base"]).double()
+    if method == "learned":
+        encoding = Learned(width=8, grid=(given["TRAINED"],)).double()
+        encoding.vectors.data = numbers(weights["learned"])
+        return encoding
+    if method == "rope":
+        return RoPE(RoPE.text(8, base=settings["base"]).frequencies.double())
+    if method == "alibi":
+        return ALiBi(heads=1, slopes=[settings["slope"]])
+    if method == "xpos":  # an axis, and so a scale, for each pair; RiemannFormer's sign is opposite
+        encoding = RiemannFormerRelative(-torch.diag(rates[:, 0]), heads=1, start=1.0, law=free_law()).double()
+        encoding.raw_scale.data = 2 / settings["span"] * numbers(given["ZETA"]).log()[None]
+        return encoding
+    if method == "riemannformer":
+        return RiemannFormer(rates, heads=1, start=settings["scale"]).double()
+    if method == "gates":
+        encoding = SympowEncoding(8, 1, torch.zeros(4, 1, dtype=torch.float64), gate_bias=settings["gateBias"]).double()
+        encoding.W_gamma.weight.data = numbers(weights["gate"])[None]
+        return encoding
+    return LieRE(numbers(weights["skew"]).view(1, 1, 2, 2, 6), width=4)
+
+
+@torch.no_grad()
+def library(method, places, given):
+    """The scores of the library, NaN where it has none."""
+    encoding, at = build(method, given), numbers(places)[:, None]
+    if method == "xpos":
+        at = at.expand(-1, 4)
+    if method.startswith("liere"):
+        rows, columns = torch.arange(8.0).double().div(4).floor(), at[torch.arange(8) % 4, 0]
+        at = torch.stack([rows, columns], -1) if method == "liere-grid" else torch.cat([0 * at, at], -1)
+    x, off = numbers(given["WEIGHTS"]["x"]), torch.zeros(8, dtype=torch.bool)
+    if method == "learned":
+        cells = at[:, 0].round()
+        off = (cells < 0) | (cells >= given["TRAINED"])
+        for place in at[off]:
+            with pytest.raises(IndexError):
+                encoding.embed(x[None, :1], place[None])
+        at = at.masked_fill(off[:, None], 0)
+    x = encoding.embed(x[None], at)
+    q, k = (x @ numbers(given["WEIGHTS"][name]).T for name in ("query", "key"))
+    placed = encoding.place(at)
+    a, b = placed.to_reference(q[:, None], k[:, None])
+    scores = a @ b.mT / math.sqrt(8)
+    gate = placed.log_gate(x)
+    scores = (scores if gate is None else scores + gate)[0, 0]
+    return scores.masked_fill(off[:, None] | off | scores.isinf(), torch.nan).numpy()
+
+
+def some_places(call):
+    """Slides and spreads of a hand, and places that lie anywhere."""
+    draw = np.random.default_rng(3)
+    moved = [[draw.uniform(-1, 6), draw.uniform(0.5, 1.7)] for _ in range(12)] + [[0, 1], [1.5, 1], [5, 1], [0, 1.5]]
+    return call("placed", moved) + [list(draw.uniform(0, 13, 8)) for _ in range(6)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_map_is_the_library_s(call, given, method):
+    places = some_places(call)
+    for at, scores in zip(places, call("scores", [[method, each] for each in places])):
+        there = np.array([np.nan if value is None else value for value in scores]).reshape(8, 8)
+        np.testing.assert_allclose(there, library(method, at, given), atol=1e-5)
+
+
+def test_it_knows_which_maps_move(call, given):
+    assert given["METHODS"] == METHODS
+    assert dict(zip(METHODS, call("moves", [[each] for each in METHODS]))) == {each: each in MOVING for each in METHODS}
+    here, there = call("placed", [[0, 1], [1.3, 1]])
+    for method in METHODS:
+        before, after = (library(method, places, given) for places in (here, there))
+        assert np.allclose(before, after, atol=1e-9, equal_nan=True) == (method not in MOVING)
+
+
+def test_what_training_never_saw_is_marked(call):
+    """Past the last place where places count; past the longest distance where only distances do."""
+    slid, wide = call("placed", [[5, 1], [0, 1.7]])  # places 6 to 13; places 1 to 12.9
+    far = {each: sum(marks) for each, marks in zip(METHODS, call("fresh", [[each, slid] for each in METHODS]))}
+    assert {each for each in METHODS if far[each]} == MOVING - {"liere-grid"}
+    assert far["sines"] == 64 - 4 * 4
+    far = {each: sum(marks) for each, marks in zip(METHODS, call("fresh", [[each, wide] for each in METHODS]))}
+    assert [far[each] for each in ("none", "gates", "rope", "alibi", "xpos", "liere")] == [0, 0, 6, 6, 6, 6]
+
+
+def test_a_reason_stands_for_each_map_with_a_link_to_its_statement():
+    assert [name.lower().replace(" on a ", "-") for name, _ in ITEMS] == METHODS
+    for name, reason in ITEMS:
+        label = re.search(r"\{prf:ref\}`[^<`]+ <([\w-]+)>`", reason)[1]
+        chapters = (REPOSITORY / "chapters").glob("*.ipynb")
+        assert sum(f":label: {label}\\n" in each.read_text("utf-8") for each in chapters) == 1, name
+
+
+# The page ------------------------------------------------------------------------------------------------------------
+
+PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><head><meta charset="utf-8"><title>Maps</title>
+<meta name="viewport" content="width=device-width"><script>document.documentElement.dataset.scripts = "on";</script>
+<style>* {{ box-sizing: border-box }} body {{ margin: 0; color: var(--pst-color-text-base);
+background: var(--pst-color-background) }} main {{ max-width: 43rem; margin: auto; padding: 0 20px }}
+.bd-article a {{ color: var(--pst-color-link) }} figure {{ margin: 0 }} img {{ width: 100% }} {style}</style></head>
+<body class="bd-article"><main><h1>Maps</h1><figure class="maps-figure"><img src="data:," alt="A still">
+<figcaption>Caption</figcaption></figure><div class="maps-why"><ul>{items}</ul></div><p style="height: 60rem">More</p>
+</main><script>{script}</script></body></html>"""
+
+
+@pytest.fixture
+def landing(browser):
+    """landing(theme, width, scripts): the wall as the landing page holds it."""
+    opened = []
+
+    def go(theme="light", width=760, scripts=True):
+        context = browser.new_context(
+            viewport={"width": width, "height": 844}, has_touch=True, is_mobile=width < 500, java_script_enabled=scripts
+        )
+        page = context.new_page()
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        style, *script = ((STATIC / name).read_text("utf-8") for name in ("house.css", "maps-scores.js", "maps.js"))
+        told = [(name, re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"<a href=#>\1</a>", reason)) for name, reason in ITEMS]
+        items = "".join(f"<li><p><strong>{name}</strong>: {reason}</p></li>" for name, reason in told)
+        page.set_content(PAGE.format(theme=theme, style=style, items=items, script="\n".join(script)))
+        opened.append(page)
+        return page
+
+    yield go
+    for page in opened:
+        assert page.wrong == []
+        page.context.close()
+
+
+def pixels(page):
+    """What each canvas shows, by its method's name."""
+    names = [re.split(r"on a", each)[0] for each in page.locator(".maps-name").all_text_contents()]
+    shown = page.locator(".maps canvas").evaluate_all("(all) => all.map((each) => each.toDataURL())")
+    return dict(zip((each.lower() for each in names), shown))
+
+
+def middle(locator):
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def slide(page, dx, part=".maps-sled"):
+    x, y = middle(page.locator(part))
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + dx, y, steps=4)
+    page.wait_for_timeout(50)
+    moved = pixels(page)
+    page.mouse.up()
+    return moved
+
+
+def test_a_slide_moves_no_pixel_of_relative_maps_and_then_says_why(landing):
+    page = landing()
+    before = pixels(page)
+    page.wait_for_timeout(700)
+    assert pixels(page) == before  # nothing moves by itself
+    assert page.locator(".maps-verdict:not(:empty), .maps-foot a").count() == 0
+    for name in ("none", "sines", "RoPE"):  # two right and one wrong, five that should be marked are not
+        page.get_by_role("button", name=f"{name} stands still").click()
+    moved = slide(page, 150)
+    assert {each for each in moved if moved[each] != before[each]} == {"sines", "learned", "riemannformer"}
+    assert "on 4 of 9" in page.locator(".maps-said").text_content()
+    verdicts = dict(zip(moved, page.locator(".maps-verdict").all_text_contents()))
+    assert {each for each, said in verdicts.items() if said == "moves"} == {"sines", "learned", "riemannformer"}
+    assert page.locator(".maps-foot a").count() == 9
+    again = slide(page, -300)
+    assert {each for each in again if again[each] != before[each]} == {"sines", "learned", "riemannformer"}
+    page.get_by_role("button", name="on a grid").click()
+    assert page.locator(".maps-verdict").nth(7).text_content() == "moves"
+    on_grid = pixels(page)["liere"]
+    assert slide(page, 60)["liere"] != on_grid
+
+
+def test_the_end_pulls_the_sentence_wider_and_all_begins_again(landing):
+    page = landing()
+    before = pixels(page)
+    assert not page.locator(".maps-end").is_visible()
+    slide(page, 60)
+    slide(page, -60)
+    wide = slide(page, 200, ".maps-end")
+    assert {each for each in wide if wide[each] == before[each]} == {"none", "gates"}
+    page.get_by_role("button", name="Start again").click()
+    assert pixels(page) == before
+    assert page.locator(".maps-foot button:visible").count() == 9
+    assert page.locator(".maps-verdict:not(:empty)").count() == 0
+
+
+def test_keys_move_both_and_no_word_leaves_the_ruler(landing):
+    page = landing()
+    now = lambda part: float(page.locator(part).get_attribute("aria-valuenow"))  # noqa: E731
+    page.locator(".maps-sled").focus()
+    for key, value in (("Home", -1), ("ArrowRight", -0.5), ("End", 5), ("ArrowLeft", 4.5), ("ArrowRight", 5)):
+        page.keyboard.press(key)
+        assert now(".maps-sled") == value
+    page.locator(".maps-end:visible").wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "maps-end"
+    for key, value in (("ArrowRight", 1), ("Home", 0.5), ("ArrowRight", 0.6), ("End", 1)):
+        page.keyboard.press(key)
+        assert now(".maps-end") == pytest.approx(value)
+    assert "places" in page.locator(".maps-end").get_attribute("aria-valuetext")
+    page.wait_for_timeout(400)
+    assert "changed by the slide by up to 0.00" in page.locator("canvas").nth(3).get_attribute("aria-label")
+
+
+def swipe(page, x, y, dx, dy):
+    touch = page.context.new_cdp_session(page)
+    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    for i in range(1, 9):
+        at = {"x": x + dx * i / 8, "y": y + dy * i / 8}
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [at]})
+        page.wait_for_timeout(16)
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_timeout(100)
+
+
+def test_a_finger_slides_the_sentence_scrolls_the_wall_and_finds_the_sentence_docked(landing):
+    page = landing(width=390)
+    before = pixels(page)
+    swipe(page, *middle(page.locator(".maps-sled")), 80, -60)
+    assert page.evaluate("scrollY") == 0
+    assert float(page.locator(".maps-sled").get_attribute("aria-valuenow")) == pytest.approx(3.5, abs=0.4)
+    assert pixels(page)["rope"] == before["rope"]
+    assert pixels(page)["riemannformer"] != before["riemannformer"]
+    swipe(page, *middle(page.locator("canvas").nth(4)), 0, -300)
+    assert page.evaluate("scrollY") > 150
+    docked = page.locator(".maps-strip").bounding_box()
+    assert docked["y"] == pytest.approx(56, abs=1)  # under the theme's bar
+    assert page.locator("canvas").nth(8).bounding_box()["y"] + 110 < 844
+    swipe(page, *middle(page.locator(".maps-sled")), -60, 0)
+    assert float(page.locator(".maps-sled").get_attribute("aria-valuenow")) < 2
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 760])
+def test_it_fits_its_words_are_read_and_axe_finds_nothing(landing, theme, width):
+    page = landing(theme, width)
+    columns = page.locator(".maps-wall").evaluate("(e) => getComputedStyle(e).gridTemplateColumns.split(' ').length")
+    assert columns == (3 if width == 390 else 5)
+    sizes = "(all) => all.filter((e) => e.textContent.trim()).map((e) => parseFloat(getComputedStyle(e).fontSize))"
+    assert min(page.locator(".maps :is(p, b, span, button)").evaluate_all(sizes)) >= 11
+    strip, wall = (page.locator(each).bounding_box() for each in (".maps-strip", ".maps-wall"))
+    assert wall["y"] + wall["height"] - strip["y"] <= 800  # sentence and maps on one screen
+    for _ in range(2):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert axe_violations(page) == []
+        slide(page, 60)
+
+
+def test_it_redraws_within_a_frame(landing):
+    page = landing(width=390)
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    spent = page.evaluate("""() => { const sled = document.querySelector(".maps-sled"), spent = [];
+      for (let i = 0; i < 60; i++) {
+        const begun = performance.now();
+        sled.dispatchEvent(new KeyboardEvent("keydown", { key: i % 12 < 6 ? "ArrowRight" : "ArrowLeft" }));
+        document.body.getBoundingClientRect();
+        spent.push(performance.now() - begun);
+      }
+      return spent; }""")
+    assert sorted(spent)[len(spent) // 4] < 16  # on a processor a quarter as fast; others may be at work on this one
+
+
+def test_without_scripts_there_is_the_still_and_all_it_would_say(landing):
+    page = landing(scripts=False)
+    assert page.locator(".maps").count() == 0
+    assert page.get_by_alt_text("A still").is_visible()
+    assert page.locator(".maps-why li").count() == 10
+    assert page.locator(".maps-why").is_visible()
+
+
+def test_the_still_is_what_the_wall_shows(browser):
+    from PIL import Image
+
+    assert len(STILL.read_bytes()) < 100_000
+    there, now = (
+        np.asarray(Image.open(each).convert("RGB"), dtype=float) for each in (STILL, io.BytesIO(stills.wall(browser)))
+    )
+    assert there.shape == now.shape == (630, 1200, 3)
+    assert np.abs(there - now)[:, 580:].mean() < 4, "run: make stills"
