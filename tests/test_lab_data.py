@@ -297,9 +297,10 @@ def damaged(path):
         ("cifar10", lambda path: path.write_text("<html>not found</html>"), "pickled"),
         ("cifar10", {"y_test": None}, "y_test is not a file in the archive"),
         ("cifar10", {"x_train": lambda x: x.transpose(0, 3, 1, 2)}, "to train: got uint8 (90, 32, 3, 32) and"),
-        ("cifar10", {"x_test": lambda x: x[:0]}, "got uint8 (0, 3, 32, 32)"),
+        ("cifar10", {"x_test": lambda x: x[:0], "y_test": lambda y: y[:0]}, "got uint8 (0, 3, 32, 32) and uint8 (0,)"),
         ("cifar10", {"y_train": lambda y: y[:-1]}, "and uint8 (89,); they must be uint8 (images, 3, 32, 32) and whole"),
         ("cifar10", {"y_test": lambda y: y + 1}, "labels to test: got 1 ... 10; they must be 0 ... 9"),
+        ("cifar10", {"y_train": lambda y: y.astype(int) - 1}, "labels to train: got -1 ... 8"),
         ("cifar10", {"classes": lambda c: c[:9]}, "classes: got 9 names; there must be 10"),
         ("modelnet10", {"voxels": lambda v: v[:, :, 16:]}, "images and labels to train: got uint8 (48, 1, 16, 32, 32)"),
         ("modelnet10", {"voxels": lambda v: v / 1.0}, "they must be uint8 (images, 1, 32, 32, 32)"),
@@ -355,7 +356,7 @@ def library(folder, authors):
     return folder
 
 
-@pytest.mark.parametrize("count", [2, 3, 25])
+@pytest.mark.parametrize("count", [2, 3, 29])
 def test_a_tenth_of_authors_or_modules_and_at_least_one_is_held_out(tmp_path, monkeypatch, count):
     data = read_folder(library(tmp_path / "texts", count), "documents", "made up")
     authors = [{text.decode().partition(":")[0] for text in part.texts} for part in (data.train, data.test)]
