@@ -119,8 +119,7 @@ def test_the_mathematics_does_not_know_the_lab():
 
 
 def test_a_new_file_among_the_papers_is_found_and_nothing_else_has_to_change(tmp_path, monkeypatch):
-    from geolib.lab.experiments import papers
-    from geolib.lab.experiments.registry import EXPERIMENTS, collected
+    from geolib.lab.experiments import EXPERIMENTS, collected, papers
 
     lines = ["from dataclasses import replace", "from geolib.lab.experiments.papers.digits import ENCODINGS"]
     (tmp_path / "novelty.py").write_text("\n".join([*lines, 'EXPERIMENTS = (replace(ENCODINGS, name="novelty"),)']))
