@@ -79,6 +79,42 @@ def test_the_whole_sentence_keeps_the_score_and_one_word_changes_it(landing):
     assert shown(page) != start
 
 
+@pytest.mark.parametrize("who", [".query", ".key", ".sentence"])
+def test_a_finger_moves_it_whichever_way_it_goes_and_scrolls_beside_it(landing, who):
+    page = landing(width=390)
+    page.add_style_tag(content="figure { padding: 700px 0 900px }")
+    part, touch = page.locator(f"svg.cover {who}"), page.context.new_cdp_session(page)
+    place = lambda: float(part.get_attribute("aria-valuenow"))  # noqa: E731
+
+    def finger(x, y, dx, dy):
+        page.evaluate("cancelled = 0; addEventListener('pointercancel', () => { cancelled += 1; }, true)")
+        before = page.evaluate("scrollY")
+        for kind, share in [("touchStart", 0), *(("touchMove", step / 4) for step in range(1, 5))]:
+            touch.send(
+                "Input.dispatchTouchEvent",
+                {"type": kind, "touchPoints": [{"x": x + share * dx, "y": y + share * dy}]},
+            )
+            page.evaluate("new Promise(requestAnimationFrame)")
+        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        return page.evaluate("scrollY") - before
+
+    page.evaluate("scrollTo(0, 450)")
+    scale = page.locator("svg.cover").evaluate("(e) => e.clientWidth / e.viewBox.baseVal.width") * cover.STEP
+    for turn in range(8):
+        dx, dy = (round(44 * way(turn * math.pi / 4)) for way in (math.cos, math.sin))
+        box, before = part.bounding_box(), place()
+        assert finger(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, dx, dy) == 0
+        assert page.evaluate("cancelled") == 0
+        assert place() - before == pytest.approx(dx / scale, abs=0.02)
+    holes = """(e) => { const box = e.getBoundingClientRect(), found = [];
+      for (let x = box.left + 3; x < box.right - 3; x += 3) for (let y = box.top + 3; y < box.bottom - 3; y += 3)
+        if (!e.contains(document.elementFromPoint(x, y))) found.push([x, y]);
+      return found; }"""
+    assert who == ".sentence" or part.evaluate(holes) == []  # its ends are round
+    ruler = page.locator("svg.cover .places text").last.bounding_box()
+    assert finger(ruler["x"] + 4, ruler["y"] - 40, 0, -200) > 100
+
+
 def test_the_keys_move_each_and_no_word_leaves_the_ruler(landing):
     page = landing()
     for name, low, high in ((".query", 0, 10), (".key", 0, 10)):

@@ -582,26 +582,6 @@ def swipe(page, x, y, across, along):
     page.wait_for_timeout(600)
 
 
-STATE = """(box) => [...box.querySelectorAll("input, output, .geo-say")].map((e) => e.value ?? e.textContent).join()"""
-
-
-@pytest.mark.parametrize("name", ["skew", "sphere", "liere", "commutator", "gates", "locality"])
-def test_a_finger_that_goes_up_scrolls_whatever_lies_under_it(fresh, address, name):
-    page = fresh(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page.goto(address + "book/gallery.html")
-    page.wait_for_selector(f'[data-explorable="{name}"]', state="attached")
-    box = page.locator(f'[data-explorable="{name}"]')
-    box.evaluate("(e) => e.wake()")
-    picture = box.locator("svg, canvas").first
-    picture.wait_for(state="visible")
-    picture.evaluate("(e) => e.scrollIntoView({ block: 'center' })")
-    page.wait_for_timeout(400)
-    before, at, place = box.evaluate(STATE), page.evaluate("scrollY"), picture.bounding_box()
-    swipe(page, place["x"] + place["width"] / 2, place["y"] + place["height"] / 2, 4, -220)
-    assert page.evaluate("scrollY") > at + 100
-    assert box.evaluate(STATE) == before
-
-
 def test_a_finger_that_goes_to_the_side_moves_the_figure(fresh, address):
     page = fresh(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(address + "book/gallery.html")

@@ -81,6 +81,8 @@
     element.addEventListener("pointermove", ({ clientX }) => {
       if (grip) move(part, grip.from + ((clientX - grip.x) * svg.viewBox.baseVal.width) / svg.clientWidth / step);
     });
+    // Browsers heed touch-action on the whole drawing alone: without this, a finger's second move would scroll.
+    element.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
     for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, () => { grip = null; });
     element.addEventListener("keydown", (event) => {
       const ways = { ArrowRight: 0.5, ArrowUp: 0.5, ArrowLeft: -0.5, ArrowDown: -0.5, Home: -99, End: 99 };

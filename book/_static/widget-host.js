@@ -267,27 +267,6 @@
   };
   for (const type of ["pointerdown", "keydown"]) document.addEventListener(type, reach, true);
 
-  // A finger that goes up or down scrolls the page, whatever lies under it, and changes nothing there; one that goes to
-  // a side, or only touches, is the figure's. So the figure hears of the touch when that is known.
-  const hear = (event) => {
-    const drawn = event.pointerType === "touch" && event.isTrusted && event.isPrimary
-      && event.target.closest?.(".explorable :is(svg, canvas, .geo-reach)");
-    if (!drawn) return;
-    event.stopPropagation();
-    const { target, clientX: x, clientY: y } = event, halt = new AbortController(), { signal } = halt;
-    const tell = () => {
-      halt.abort();
-      target.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, cancelable: true, composed: true, clientX: x,
-        clientY: y, pointerId: event.pointerId, pointerType: "touch", isPrimary: true, button: 0, buttons: 1 }));
-    };
-    addEventListener("pointermove", (moved) => {
-      const [across, along] = [moved.clientX - x, moved.clientY - y].map(Math.abs);
-      if (moved.pointerId === event.pointerId && across > 4 && across > along) tell();
-    }, { capture: true, signal });
-    addEventListener("pointerup", (up) => (Math.abs(up.clientY - y) < 10 ? tell() : halt.abort()), { capture: true, signal });
-    addEventListener("pointercancel", () => halt.abort(), { capture: true, signal });
-  };
-  document.addEventListener("pointerdown", hear, true);
   for (const type of ["click", "keydown"]) document.addEventListener(type, press, true);
   window.addEventListener("hashchange", () => called(location.hash));
 
