@@ -17,7 +17,8 @@ PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset=
 <meta name="viewport" content="width=device-width"><style>{house}</style></head><body style="margin: 0"><main
 class="bd-article"><div style="height: 900px"></div><p><a href="#drag-{module}?{trait}=0">0</a></p><script
 type="application/vnd.jupyter.widget-view+json">{{"model_id": "one"}}</script><div style="height: 1800px"></div></main>
-<script type="application/vnd.jupyter.widget-state+json">{states}</script><script>{listen}</script><script>{host}</script>
+<script type="application/vnd.jupyter.widget-state+json">{states}</script><script>{listen}</script>
+<script>{host}</script>
 </body></html>"""
 # What each model was told, by what it came with: the page's own models are out of reach.
 TOLD = """export default { ...made, render({ model, el }) {
@@ -158,7 +159,9 @@ def some(holds):
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT])
 def test_a_finger_moves_each_handle_as_a_mouse_does_eight_ways(phone, name):
     place, wrong, moved = phone(name), [], 0
-    parts = [place.page.locator(f"{HOLDS}").and_(place.page.locator(kind)) for kind in (".geo-reach", ":not(.geo-reach)")]
+    parts = [
+        place.page.locator(f"{HOLDS}").and_(place.page.locator(kind)) for kind in (".geo-reach", ":not(.geo-reach)")
+    ]
     for hold in [each for part in parts for each in some(part)]:
         for way, (dx, dy) in WAYS.items():
             x, y = place.middle(hold)
