@@ -15,7 +15,8 @@ from geolib.explorables._widget import assemble
 STATIC = Path(__file__).resolve().parents[1] / "book" / "_static"
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Touch</title>
 <meta name="viewport" content="width=device-width"><style>{house}</style></head><body style="margin: 0"><main
-class="bd-article"><div style="height: 900px"></div><p><a href="#drag-{module}?{trait}=0">0</a></p><script
+class="bd-article"><div style="height: 900px"></div><p>Put it <a
+href="#move-{module}?{trait}=0">there</a>.</p><div style="height: 1400px"></div><p><a href="#drag-{module}?{trait}=0">0</a></p><script
 type="application/vnd.jupyter.widget-view+json">{{"model_id": "one"}}</script><div style="height: 1800px"></div></main>
 <script type="application/vnd.jupyter.widget-state+json">{states}</script><script>{listen}</script>
 <script>{host}</script>
@@ -219,3 +220,31 @@ def test_a_stroke_upwards_is_drawn(phone):
     assert place.finger(x, y + 30, 0, -60) == 0
     ink = place.told()["ink"]
     assert sum(any(ink[8 * row : 8 * row + 8]) for row in range(8)) >= 4
+
+
+@pytest.mark.parametrize("name", ["AttentionCircle", "RopeClock", "SkewExponential", "SphereTransport", "TwoMirrors"])
+@pytest.mark.parametrize("at", [150, 400, 700])
+def test_a_figure_comes_to_its_sentence_with_its_question_and_the_page_stays(phone, name, at):
+    place = phone(name)
+    page, link = place.page, place.page.locator('a[href^="#move"]')
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = false; })")
+    link.evaluate("(e, at) => scrollTo(0, e.getBoundingClientRect().top + scrollY - at)", at)
+    place.settle()
+    before = page.evaluate("scrollY")
+    link.tap()
+    page.wait_for_selector("[data-docked]")
+    page.wait_for_timeout(600)  # the figure glides to what the sentence asks for
+    assert abs(page.evaluate("scrollY") - before) < 20
+    box, words = page.locator("[data-docked]").bounding_box(), link.bounding_box()
+    assert words["y"] + words["height"] <= box["y"] or box["y"] + box["height"] <= words["y"]
+    for part in (".geo-ask", ".geo-wager", ".geo-say"):
+        if (shown := page.locator(f".explorable {part}:visible")).count():
+            inner = shown.first.bounding_box()
+            assert box["y"] <= inner["y"], part
+            assert inner["y"] + inner["height"] <= box["y"] + box["height"] + 1, part
+    picture = page.locator(".explorable .geo-stay svg").first.bounding_box()
+    assert picture["y"] + 0.75 * picture["height"] <= box["y"] + box["height"]
+    assert page.locator(".explorable-place").count() == 1
+    page.go_back()
+    page.wait_for_selector("[data-docked]", state="detached")
+    assert abs(page.evaluate("scrollY") - before) < 20

@@ -158,9 +158,18 @@ SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
 
 
 def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Drop the ids that sphinx-proof and sphinx-exercise repeat, and mark proofs, which have no class of their own."""
+    """Drop the ids that sphinx-proof and sphinx-exercise repeat; mark proofs, which have no class of their own.
+
+    A solution names its exercise by the number alone, and an exercise's title stands in no brackets: it has its own.
+    """
     for node in document.findall(nodes.Element):
         ids = node.get("ids", [])
+        title = node[0] if node.children and isinstance(node[0], nodes.title) else nodes.title()
+        if "solution" in node.get("classes", []):
+            for link in title.findall(nodes.reference):
+                del link[1:]
+        elif "exercise" in node.get("classes", []) and title.children and title[0].astext() == " (":
+            title[0], title[-1] = nodes.Text(""), nodes.Text("")
         if isinstance(node, nodes.admonition) and ids == ["proof"]:
             node["classes"].append("proof-body")
             opening = node[0][0] if node.children and node[0].children else None

@@ -135,7 +135,7 @@
     el.className = "explorable";
     if (name) el.dataset.explorable = name;
     script.after(el);
-    const still = stillOf(el);
+    const still = el.still = stillOf(el);
     if (script.dataset.heights && state?._esm) reserve(el, script.dataset.heights, still);
     let woken = null;
     el.wake = () => (woken ??= show(el, id, state, still));
@@ -181,7 +181,7 @@
   };
 
   // A sentence that sets a figure, or a number of it, shows the figure where one reads: beside the text where there is
-  // room, below it otherwise. It is the figure itself; its place is kept. It goes back by its button, by Escape, by the
+  // room, otherwise below or above it, where there is more. It is the figure itself; its place is kept, by its still. It goes back by its button, by Escape, by the
   // browser's Back, and when one scrolls to its place.
   let docked = null;
   const picture = (box) => box.querySelector("[data-picture]")
@@ -196,12 +196,7 @@
     const boxes = [...document.querySelectorAll(`.explorable[data-explorable="${name}"]`)];
     const away = (box) => Math.abs(box.getBoundingClientRect().top - link.getBoundingClientRect().top);
     const box = copy ? boxes[copy - 1] : boxes.sort((a, b) => away(a) - away(b))[0];
-    if (!box?.dataset.alive || docked?.box === box || seen(picture(box))) return;
-    dock(box, link);
-    if (box.dataset.docked === "below") { // the sentence stays above it
-      const under = link.getBoundingClientRect().bottom + 24 - box.getBoundingClientRect().top;
-      if (under > 0) scrollBy({ top: under, behavior: "instant" });
-    }
+    if (box?.dataset.alive && docked?.box !== box && !seen(picture(box))) dock(box, link);
   }
 
   function dock(box, link) {
@@ -218,6 +213,7 @@
     const left = (text?.right ?? innerWidth) + 24, room = Math.min(520, innerWidth - left - 16), beside = room >= 360;
     const [from, width] = beside ? [left, room]
       : [Math.max(0, article?.left ?? 0), Math.min(innerWidth, article?.width ?? innerWidth)];
+    const { top, bottom } = link.getBoundingClientRect(), over = top - 64, under = innerHeight - bottom - 12;
     back.type = "button";
     back.className = "explorable-back";
     back.textContent = "Put the figure back";
@@ -226,19 +222,19 @@
       history.back();
     });
     place.className = "explorable-place";
+    const still = box.still?.querySelector("img")?.cloneNode();
+    if (still) place.append(still);
     // Nothing is measured until all of this is done: the page must not see the figure in both places.
     Object.assign(place.style, { height: `${height}px`, marginTop, marginBottom });
     Object.assign(box.style, { left: `${from}px`, width: `${width}px`, minHeight: "" });
-    box.dataset.docked = beside ? "beside" : "below";
+    box.dataset.docked = beside ? "beside" : over > under ? "above" : "below";
+    box.style.setProperty("--room", `${Math.max(over, under)}px`);
     box.before(place);
     box.prepend(back);
     const shown = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && undock(),
       { rootMargin: "-48px 0px 0px 0px", threshold: 0.5 });
     shown.observe(place);
     docked = { box, link, place, back, shown, minHeight };
-    requestAnimationFrame(() => requestAnimationFrame(() => { // laid out anew: its picture first
-      box.scrollTop += picture(box).getBoundingClientRect().top - box.getBoundingClientRect().top - back.offsetHeight - 4;
-    }));
   }
 
   function undock() {
