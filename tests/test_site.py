@@ -903,6 +903,42 @@ def test_the_librarys_pages_typeset_their_formulas():
     assert "T_n^-1" not in re.sub(r"(?s)<pre.*?</pre>", "", page)
 
 
+# Text that is hard to read on white paper, where no ground is printed, and plots that come in their dark copy.
+PALE = """() => {
+  const part = (c) => (c / 255 <= 0.04045 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number);
+    return colour.startsWith("color") ? 1 : 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const pale = new Set();
+  for (const each of document.querySelectorAll("article :is(h1, h2, h3, p, li, td, th, figcaption, a, code, pre span)")) {
+    const speaks = [...each.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+    if (!speaks || !each.checkVisibility()) continue;
+    const colour = getComputedStyle(each).color;
+    if (1.05 / (light(colour) + 0.05) < 4) pale.add(`${each.tagName} ${each.className} ${colour}`);
+  }
+  const grounds = [...document.querySelectorAll("body, article, article :is(h1, h2, h3, div, pre, td, img)")]
+    .map((each) => getComputedStyle(each).backgroundColor).filter((c) => !/, 0\\)$/.test(c) && light(c) < 0.6);
+  const dark = [...document.querySelectorAll("article img")].map((each) => each.currentSrc).filter((src) =>
+    src.includes("-dark."));
+  return [...pale, ...new Set(grounds), ...dark];
+}"""
+
+
+@pytest.mark.parametrize("name", [name for name in pages() if re.search("03_|06_|index|afternoon|ledger", name)])
+def test_paper_is_light_whatever_the_screen_is(fresh, address, name):
+    page = fresh(viewport=DESK, color_scheme="dark")
+    page.goto(address + name)
+    theme = "document.documentElement.dataset.theme"
+    assert page.evaluate(theme) == "dark"
+    page.emulate_media(media="print")
+    page.evaluate(TWO_FRAMES)
+    page.wait_for_function(FADED)
+    assert page.evaluate(PALE) == []
+    page.emulate_media(media="screen")
+    page.wait_for_function(f"{theme} === 'dark'")
+
+
 def test_on_paper_code_wraps_and_solutions_are_open(fresh, address):
     page = fresh(viewport={"width": 700, "height": 900})
     page.goto(address + next(name for name in chapters() if "03_" in name))
