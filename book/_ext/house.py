@@ -152,6 +152,14 @@ def skip_aliases(app: Sphinx, what: str, name: str, obj: object, skip: bool, opt
     return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
 
 
+def link_sources_to_their_pages(app: Sphinx, env: BuildEnvironment) -> None:
+    """What two pages describe, under two names: its source leads to the page that has it under its module's."""
+    objects = env.get_domain("py").data["objects"]
+    for entry in filter(None, getattr(env, "_viewcode_modules", {}).values()):
+        _, _, used, module = entry
+        used.update({name: objects[full].docname for name in used if (full := f"{module}.{name}") in objects})
+
+
 # Statements and exercises --------------------------------------------------------------------------------------------
 
 SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
@@ -231,6 +239,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", keep_numbers_together)
     app.connect("doctree-read", mark_credits)
     app.connect("doctree-resolved", tidy_statements)
+    app.connect("env-updated", link_sources_to_their_pages)
     app.connect("autodoc-skip-member", skip_aliases)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)
