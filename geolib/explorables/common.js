@@ -170,7 +170,7 @@ export function runner(parent, { step, begin = () => {} }) {
 }
 
 // Follow a pointer from press to release: `start(x, y)` may return false to decline, `move(x, y)` follows. A finger
-// takes what has touch-action none; on other ground it takes hold to a side or by a touch; up and down scrolls the page.
+// takes what has touch-action none; on other ground it takes hold to a side or by a touch; up and down scrolls.
 export function drag(element, { start, move }) {
   const at = ({ clientX, clientY }, use) => {
     const { left, top } = (element.ownerSVGElement ?? element).getBoundingClientRect();
