@@ -903,6 +903,17 @@ def test_the_librarys_pages_typeset_their_formulas():
     assert "T_n^-1" not in re.sub(r"(?s)<pre.*?</pre>", "", page)
 
 
+def test_the_text_stands_where_it_stood_before_the_side_bar_came(fresh, address):
+    page = fresh(viewport={"width": 1405, "height": 900})
+    page.goto(address + "chapters/06_lie.html")
+    left = "document.querySelector('.bd-main').getBoundingClientRect().left"
+    before = page.evaluate(left)
+    page.locator("#pst-primary-sidebar").evaluate("(e) => e.classList.add('pst-sidebar-hidden')")
+    page.wait_for_function(f"{left} === 0")
+    page.locator("#pst-primary-sidebar").evaluate("(e) => e.remove()")
+    page.wait_for_function(f"{left} === {before}")
+
+
 # Text that is hard to read on white paper, where no ground is printed, and plots that come in their dark copy.
 PALE = """() => {
   const part = (c) => (c / 255 <= 0.04045 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4);
