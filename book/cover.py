@@ -42,7 +42,7 @@ def column(word: int) -> str:
     """A word and its arrows, at its place."""
     tone, colour = {KEY: ("key", "#1f7fb8"), QUERY: ("query", "#c2621a")}.get(word, ("other", "#7a7f87"))
     frame = (
-        f'<rect class="card" x="-24" y="1" width="48" height="{CARD}" rx="7" fill-opacity="0" stroke="currentColor"/>'
+        f'<rect class="frame" x="-24" y="1" width="48" height="{CARD}" rx="7" fill-opacity="0" stroke="currentColor"/>'
     )
     frame = "" if tone == "other" else frame
     return "\n".join(
