@@ -16,7 +16,8 @@ STATIC = Path(__file__).resolve().parents[1] / "book" / "_static"
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Touch</title>
 <meta name="viewport" content="width=device-width"><style>{house}</style></head><body style="margin: 0"><main
 class="bd-article"><div style="height: 900px"></div><p>Put it <a
-href="#move-{module}?{trait}=0">there</a>.</p><div style="height: 1400px"></div><p><a href="#drag-{module}?{trait}=0">0</a></p><script
+href="#move-{module}?{trait}=0">there</a>.</p><div style="height: 1400px"></div>
+<p><a href="#drag-{module}?{trait}=0">0</a></p><script
 type="application/vnd.jupyter.widget-view+json">{{"model_id": "one"}}</script><div style="height: 1800px"></div></main>
 <script type="application/vnd.jupyter.widget-state+json">{states}</script><script>{listen}</script>
 <script>{host}</script>
