@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from geolib.lab.text_attention import kernel_of
+from geolib.lab.text_attention import attend as attention
 from geolib.lie import exp_skew, skew_matrix
 from geolib.recurrence import GATE_BIAS, attention_form, log_gates, rotation_rates, turns_of
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
@@ -192,7 +192,7 @@ def pair_heads(name: str, seeds: Iterable[int]) -> Heads:
 
     def attend(heads: Heads, key: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         gates = log_gates(heads.logits[:, 0, key].transpose(0, 1), GATE_BIAS) if gated else None
-        return kernel_of(kind, power).whole(q, k, v, gates)
+        return attention(kind, power, q, k, v, gates)
 
     return Heads(seeds, attend, (2 * KEYS, VALUES + 1, VALUES), (dim, SIZE, 0))
 
@@ -276,7 +276,7 @@ def word_heads(step: str, seeds: int, elements: int) -> Heads:
             frames.append(turn @ frames[-1])
         # A score is q_n . T_n T_m^-1 k_m, and the frames T are orthogonal.
         q, k = ((t[..., None, :] @ torch.stack(frames[1:], 2))[..., 0, :] for t in (q, k))
-        return kernel_of("power", 2).whole(q, k, v, None)
+        return attention("power", 2, q, k, v, None)
 
     return Heads(range(seeds), attend, (2 + PREFIX, 2 + PREFIX, elements), (DIM, 4 * DIM, 28))
 
