@@ -44,15 +44,7 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
     def resume(self, tokens: Tensor, states: Sequence[DecodeState] | None = None) -> tuple[Tensor, list[DecodeState]]:
-        """Compute what ``forward`` does for tokens that follow those of the layers' states, and the states after them.
-
-        >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
-        >>> whole, states = model(tokens), None
-        >>> for i in range(6):
-        ...     last, states = model.resume(tokens[:, i : i + 1], states)
-        >>> torch.allclose(last[:, 0], whole[:, -1], atol=1e-4)
-        True
-        """
+        """Compute the scores for tokens that follow those of the layers' states, and the states after them."""
         x, after = self.embed(tokens), []
         blocks: Any = self.blocks
         for block, state in zip(blocks, states or [DecodeState()] * len(blocks)):

@@ -2,12 +2,11 @@
 
 A method has three parts: a rotation of queries and keys (by the position, by the data, by one learned matrix, or none),
 gates that forget, and a kernel that makes a score a weight (softmax, an even power, or the features of linear
-attention). ``CausalAttention`` puts them together. Its ``forward`` attends in a whole window, its ``resume`` goes on
-from a ``DecodeState``: of constant size for powers and linear attention, all keys and values so far for softmax.
+attention). ``CausalAttention`` puts them together.
 
 Shapes in this module: x (batch, tokens, width), the layer's input; q, k, v (batch, heads, tokens, d), as what attention
-makes of them; gates (batch, heads, tokens), the logarithms of forget gates, or None. A kernel's cache holds what is
-left of the tokens so far, None at the start.
+makes of them; gates (batch, heads, tokens), the logarithms of forget gates, or None. A cache is what a kernel keeps of
+the tokens so far, None at the start: of constant size for powers and linear attention, which decode from a state.
 """
 
 from __future__ import annotations
@@ -86,8 +85,7 @@ class LieRotation(nn.Module):
 
     def __init__(self, width: int, heads: int, dim: int, longest: float):
         super().__init__()
-        start = torch.zeros(heads, dim, dim)
-        even = torch.arange(0, dim, 2)
+        start, even = torch.zeros(heads, dim, dim), torch.arange(0, dim, 2)
         start[:, even + 1, even] = document_frequencies(dim, longest)[:, 0]
         self.lower = nn.Parameter(start)  # its strictly lower triangle counts
 
@@ -206,8 +204,7 @@ class Method(NamedTuple):
     gates: bool = False
 
 
-# In the order of the tables.
-METHODS: dict[str, Method] = {
+METHODS: dict[str, Method] = {  # in the order of the tables
     "none": Method("softmax", None),
     "softmax": Method("softmax", Rotary),
     "fox": Method("softmax", Rotary, gates=True),

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +21,9 @@ from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.probes.vit import replaced, significant
 from geolib.lab.text_attention import DataRotation, Rotary
+from geolib.lab.train import Run
 from geolib.rotations import document_frequencies
 from geolib.sympow import state_numbers
-
-if TYPE_CHECKING:
-    from geolib.lab.train import Run
 
 FURTHER, SHORTEST = 4, 64  # contexts to measure: so many times the trained one, and such parts of it, down to SHORTEST
 PIECE, MOST = 4096, 2**17  # tokens of a piece, longer where the context asks for it, and of all pieces at most
@@ -36,9 +34,8 @@ BATCH = 8192  # tokens
 def learned(run: Run) -> dict[str, Any]:
     """Measure what a record keeps of a language model beside its metrics.
 
-    extrapolation, position and names (``extrapolation``, ``by_position``, ``names``), the latter two at the longest
-    context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters; sample: a
-    prompt from the first document tested on and how the model continued it.
+    position (``by_position``) and names are measured at the longest context of extrapolation. gates and rates are there
+    where the method has them. sample is a prompt from the first document tested on and how the model continued it.
 
     Source: CS-F2, CS-N, CS-size.
     """
@@ -47,8 +44,7 @@ def learned(run: Run) -> dict[str, Any]:
     tokens = tokens[: max(2, MOST // tokens.shape[1])]
     bits = bits_of(run, tokens, longest)
     prompt = tokens[0, :PROMPT]
-    continued = generate(run.model, prompt.to(run.device), GENERATED, TEMPERATURE)
-    texts = {"prompt": prompt, "text": continued}
+    texts = {"prompt": prompt, "text": generate(run.model, prompt.to(run.device), GENERATED, TEMPERATURE)}
     return {
         "extrapolation": extrapolation(run, tokens[::2], bits[::2]),
         "position": by_position(bits, longest),
@@ -72,9 +68,6 @@ def bits_of(run: Run, tokens: Tensor, context: int) -> Tensor:
     return torch.cat(nats).div(math.log(2)).view(len(tokens), -1).cpu()
 
 
-# How far back it looks ----------------------------------------------------------------------------------------------
-
-
 def frequencies_of(model: GPT, longest: float) -> AbstractContextManager[None]:
     """Give the model's rotations, inside the context, the frequencies of another longest document.
 
@@ -87,31 +80,29 @@ def frequencies_of(model: GPT, longest: float) -> AbstractContextManager[None]:
 
 def contexts_of(trained: int) -> list[int]:
     """List the contexts at which a model is measured: 64, 256, 1024 and 4096 for one trained at 1024."""
-    contexts = [FURTHER * trained, trained]
-    while contexts[-1] % FURTHER == 0 and contexts[-1] // FURTHER >= SHORTEST:
-        contexts.append(contexts[-1] // FURTHER)
-    return contexts[::-1]
+    contexts = [trained, FURTHER * trained]
+    while contexts[0] % FURTHER == 0 and contexts[0] // FURTHER >= SHORTEST:
+        contexts.insert(0, contexts[0] // FURTHER)
+    return contexts
 
 
 def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
     """Average the bits per token at each context, on the same tokens.
 
     ``longest`` (pieces, n) are the bits at the longest of the contexts, which are known already. ``bits`` are those of
-    the frequencies as trained, ``bits_current_N`` beyond the training context those of each context's own: None up to
-    it, and for a method without rotary embeddings.
+    the frequencies as trained, ``bits_current_N`` at the longest context those of its own frequencies: None at the
+    others, and for a method without rotary embeddings.
 
     Source: CS-F2, CS-N.
     """
-    contexts, bits, current = contexts_of(run.task.context), [], list[float | None]()
-    rotates = any(isinstance(layer.turning, Rotary) for layer in run.model.attentions)
-    for context in contexts:
-        own = longest if context == contexts[-1] else bits_of(run, tokens, context)
-        bits.append(round(float(own.mean()), 5))
-        current.append(None)
-        if context > run.task.context and rotates:
-            with frequencies_of(run.model, context):
-                current[-1] = round(float(bits_of(run, tokens, context).mean()), 5)
-    return {"contexts": contexts, "bits": bits, "bits_current_N": current}
+    *shorter, last = contexts_of(run.task.context)
+    bits = [*(bits_of(run, tokens, context) for context in shorter), longest]
+    current: list[float | None] = [None] * len(bits)
+    if any(isinstance(layer.turning, Rotary) for layer in run.model.attentions):
+        with frequencies_of(run.model, last):
+            current[-1] = round(float(bits_of(run, tokens, last).mean()), 5)
+    means = [round(float(each.mean()), 5) for each in bits]
+    return {"contexts": [*shorter, last], "bits": means, "bits_current_N": current}
 
 
 def by_position(bits: Tensor, context: int) -> dict[str, Any]:
@@ -131,16 +122,12 @@ def _in_buckets(values: Tensor, keys: Tensor, starts: list[int]) -> tuple[list[f
     return [round(float(each.mean()), 5) if len(each) else None for each in inside], [len(each) for each in inside]
 
 
-# Names --------------------------------------------------------------------------------------------------------------
-
+# For the most part names are words of three letters or more that are capitalised inside a sentence.
 NAME = re.compile(rb"(?:(?<=[a-z,;]\s)|(?<=Mr. )|(?<=Mrs. )|(?<=Dr. )|(?<=Miss ))[A-Z][a-z]{2,}")
 
 
 def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
-    """Find where each name of a text starts and ends, and the distance to its last mention (0: none).
-
-    Names are, for the most part, words of three letters or more that are capitalised inside a sentence.
-    """
+    """Find where each name of a text starts and ends, and the distance to its last mention (0: none)."""
     last: dict[bytes, int] = {}
     for match in NAME.finditer(text):
         word, (start, end) = match.group(), match.span()
@@ -151,9 +138,9 @@ def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
 def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
     """Average the bits of names after their first letter, by the distance to the last mention in the window.
 
-    ``tokens`` (pieces, n + 1) are bytes; ``bits`` (pieces, n) those of every byte but the first, in windows of the
-    context. ``distance`` has the starts of buckets in bytes; ``bits`` the mean over a bucket's names of their mean bits
-    per byte, None in an empty one; first_bits and first_count are those of names that are new in the window.
+    ``tokens`` (pieces, n + 1) are bytes, ``bits`` those of ``bits_of``. ``distance`` has the starts of buckets in
+    bytes, ``bits`` the mean over a bucket's names of their mean bits per byte, None in an empty one; first_bits and
+    first_count are those of names that are new in the window.
     """
     means, distances = [], []
     for piece, row in zip(tokens, bits):
@@ -165,11 +152,8 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
     starts = [1, *(2**i for i in range(4, (context - 1).bit_length()))]
     keys = torch.tensor(distances, dtype=torch.long)
     (unseen, *values), (count, *counts) = _in_buckets(torch.tensor(means), keys, [0, *starts])
-    found = {"context": context, "distance": starts, "bits": values, "count": counts}
-    return found | {"first_bits": unseen, "first_count": count}
-
-
-# What it forgets ----------------------------------------------------------------------------------------------------
+    new = {"first_bits": unseen, "first_count": count}
+    return {"context": context, "distance": starts, "bits": values, "count": counts, **new}
 
 
 @contextmanager
@@ -211,9 +195,6 @@ def gates_and_rates(run: Run, tokens: Tensor) -> dict[str, Any]:
             kept["rates"]["mean"].append(significant(flat.mean(-1), 6))
             kept["rates"]["std"].append(significant(flat.std(-1), 6))
     return kept
-
-
-# The text that it generates -----------------------------------------------------------------------------------------
 
 
 @torch.no_grad()

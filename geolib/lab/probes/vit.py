@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,13 +20,12 @@ from geolib._checks import require
 from geolib.attention import Encoding
 from geolib.encodings import Composed, Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
+from geolib.lab.train import Run
 from geolib.lab.vit import ViT, patches
 from geolib.lie import shift_deviation, spectrum
 from geolib.rotations import grid_positions, rescale_positions
 
-if TYPE_CHECKING:
-    from geolib.lab.train import Run
-
+Value = tuple[nn.Module, str, Tensor]  # another tensor in place of the one that a module has under a name
 BATCH = 500  # images
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}  # by the number of axes
 
@@ -34,10 +33,9 @@ LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}  # by the number of axes
 def learned(run: Run) -> dict[str, Any]:
     """Measure what a record keeps of a vision transformer beside its metrics.
 
-    shuffled_accuracy, and ``learned_parameters`` as nested lists. With LieRE also shift_deviation, and as they were
-    before training angles_start and shift_deviation_start. moved_accuracy for each of the configuration's shifts, and
-    carried_accuracy for those that the pictures have room for; extended_accuracy and rescaled_accuracy for each of its
-    resolutions.
+    shuffled_accuracy, and ``learned_parameters`` as nested lists; with LieRE also shift_deviation, and what it and the
+    angles were before training. Of the configuration's shifts moved_accuracy, and carried_accuracy where the pictures
+    have room; of its resolutions extended_accuracy and rescaled_accuracy.
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
@@ -64,9 +62,6 @@ def significant(values: Tensor, digits: int = 7) -> Any:
     if values.dim() == 0:
         return float(f"{values.item():.{digits}g}")
     return [significant(value, digits) for value in values.detach()]
-
-
-# Parameters of the encoding -----------------------------------------------------------------------------------------
 
 
 def learned_parameters(model: ViT) -> dict[str, Tensor]:
@@ -139,20 +134,18 @@ def model_at_start(run: Run) -> ViT:
         return ViT(run.config, run.data.shape, len(run.data.classes))
 
 
-# Accuracy on changed images -----------------------------------------------------------------------------------------
-
-
 @torch.no_grad()
-def _accuracy(run: Run, batches: Iterable[Tensor]) -> float:
-    """The share of test images, changed and in their order, whose highest score is their label's."""
+def _accuracy(run: Run, batches: Iterable[Tensor], *values: Value) -> float:
+    """The share of test images, changed and in their order, classified rightly with these values ``replaced``."""
     labels = run.task.y_test
-    right = [(run.scores(x).argmax(1) == y).sum() for x, y in zip(batches, labels.split(BATCH))]
+    with replaced(*values):
+        right = [(run.scores(x).argmax(1) == y).sum() for x, y in zip(batches, labels.split(BATCH))]
     return int(torch.stack(right).sum()) / len(labels)
 
 
 @contextmanager
-def replaced(*values: tuple[nn.Module, str, Tensor]) -> Iterator[None]:
-    """Replace, inside the context, tensors of modules: each a module, the tensor's name in it, and another tensor."""
+def replaced(*values: Value) -> Iterator[None]:
+    """Replace tensors of modules inside the context."""
     before = [(module, name, getattr(module, name)) for module, name, _ in values]
     try:
         for each in values:
@@ -195,11 +188,10 @@ def moved_accuracy(run: Run, shift: int) -> float:
 
     Source: RF-13.
     """
-    with replaced(*_placed_at(run, run.model.positions + shift)):
-        return _accuracy(run, run.task.x_test.split(BATCH))
+    return _accuracy(run, run.task.x_test.split(BATCH), *_placed_at(run, run.model.positions + shift))
 
 
-def _placed_at(run: Run, positions: Tensor) -> list[tuple[nn.Module, str, Tensor]]:
+def _placed_at(run: Run, positions: Tensor) -> list[Value]:
     """Other positions of the tokens, for ``replaced``, and tables of learned vectors that are large enough for them."""
     positions, std = positions.to(run.model.positions), run.config.method_options.get("std", 1.0)
     cells = max(0, int((positions.amax(0) - run.model.positions.amax(0)).max()))
@@ -246,8 +238,7 @@ def extended_accuracy(run: Run, pixels: int) -> float:
 
     Source: LR-F2.
     """
-    with replaced(*_placed_at(run, grid_positions(*_grid(run, pixels)))):
-        return _accuracy(run, resized(run.task.x_test, pixels))
+    return _accuracy(run, resized(run.task.x_test, pixels), *_placed_at(run, grid_positions(*_grid(run, pixels))))
 
 
 def rescaled_accuracy(run: Run, pixels: int) -> float:
@@ -257,14 +248,13 @@ def rescaled_accuracy(run: Run, pixels: int) -> float:
 
     Source: LR-F2.
     """
-    grid, values = _grid(run, pixels), list[tuple[nn.Module, str, Tensor]]()
+    grid, values = _grid(run, pixels), list[Value]()
     for table in _tables(run.model):
         rows = F.interpolate(table.vectors.detach().movedim(-1, 0)[None], grid, mode=LINEAR[len(grid)])[0]
         values.append((table, "vectors", nn.Parameter(rows.movedim(0, -1))))
     trained = grid if values else patch_grid(run.data.shape, run.model.patch)
     positions = rescale_positions(grid_positions(*grid), trained, grid).to(run.model.positions)
-    with replaced((run.model, "positions", positions), *values):
-        return _accuracy(run, resized(run.task.x_test, pixels))
+    return _accuracy(run, resized(run.task.x_test, pixels), (run.model, "positions", positions), *values)
 
 
 def _grid(run: Run, pixels: int) -> tuple[int, ...]:
