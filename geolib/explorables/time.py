@@ -18,7 +18,7 @@ class StepTime(Explorable):
 
     The sizes are those that the record has, and no others.
 
-    The numbers are those of the record ``book/results/bench/parts.json``; how it was measured is at the commit it names.
+    The numbers are those of the record ``bench/parts.json``; the commit that it names has the code that measured it.
 
     Parameters
     ----------
