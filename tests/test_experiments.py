@@ -11,14 +11,12 @@ from geolib.lab import Config, LabError, read_all
 from geolib.lab.experiments import (
     EXPERIMENTS,
     cells_of,
-    collected,
     difference_error,
     difference_table,
     disagreement,
     find,
     mcnemar,
     paired_differences,
-    papers,
     sampling_error,
     strongest,
     table,
@@ -100,26 +98,20 @@ def test_what_an_experiment_does_not_have_is_refused():
     slip = replace(find("digits-encodings"), rows={"none": Row("none"), "rope-axail": Row("RoPE")})
     with pytest.raises(ValueError, match="method: got 'rope-axail'; the methods are none"):
         slip.configs("cpu")
+    with pytest.raises(ValueError, match="lines: got "):
+        replace(SMALL, lines={"both": ("none", "rope")})
     with pytest.raises(ValueError, match="columns: got cifar10, digits at cpu scale; one data set a scale"):
         replace(SMALL, columns={"more": column(learned("more"))})
 
 
 def test_a_row_differs_from_the_shared_settings_at_all_scales_or_at_one():
-    own = Row("wide", "rope", {"base": 9.0}, settings={"heads": 2}, at={"full": {"width": 32}})
+    own = Row("wide", "rope", {"base": 9.0}, settings={"heads": 2}, at={"full": {"width": 32}, "cpu": {}})
     shared = {scale: {"width": 16, "heads": 4} for scale in ("cpu", "full")}
     rows = Experiment("x", "x", ("digits",), {"wide": own}, shared, {"cpu": (0,), "full": (0,)})
     cpu, full = (rows.config(scale, "wide", "digits", 0) for scale in ("cpu", "full"))
     assert (cpu.method, cpu.method_options, cpu.heads, cpu.width, full.width) == ("rope", {"base": 9.0}, 2, 16, 32)
-
-
-def test_a_new_file_among_the_papers_is_found_and_nothing_else_has_to_change(tmp_path, monkeypatch):
-    lines = ["from dataclasses import replace", "from geolib.lab.experiments.papers.digits import ENCODINGS"]
-    (tmp_path / "novelty.py").write_text("\n".join([*lines, 'EXPERIMENTS = (replace(ENCODINGS, name="novelty"),)']))
-    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
-    assert collected().keys() - EXPERIMENTS.keys() == {"novelty"}
-    (tmp_path / "copy.py").write_text("from geolib.lab.experiments.papers.digits import EXPERIMENTS")
-    with pytest.raises(LabError, match="two experiments have one name"):
-        collected()
+    alone = replace(rows, rows={"wide": own, "more": replace(own, at={"full": {}})})
+    assert [len(alone.configs(scale)) for scale in ("cpu", "full")] == [1, 2]
 
 
 # Tables: one by hand, two methods with numbers in a paper, one without; digits and CIFAR-10 at two scales -------------

@@ -13,8 +13,8 @@ LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = (
-    "files", "data", "text_attention", "config", "device", "checkpoint", "capture", "vit", "gpt", "train", "records",
-    "probes", "experiments", "cluster", "runner", "benches",
+    "files", "data", "text_attention", "config", "device", "checkpoint", "capture", "vit", "gpt", "progress", "train",
+    "records", "probes", "experiments", "runner", "cluster", "benches",
 )  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.
 ABOVE = ("", "__main__")
@@ -119,8 +119,7 @@ def test_the_mathematics_does_not_know_the_lab():
 
 
 def test_a_new_file_among_the_papers_is_found_and_nothing_else_has_to_change(tmp_path, monkeypatch):
-    from geolib.lab.experiments import papers
-    from geolib.lab.experiments.registry import EXPERIMENTS, collected
+    from geolib.lab.experiments import EXPERIMENTS, collected, papers
 
     lines = ["from dataclasses import replace", "from geolib.lab.experiments.papers.digits import ENCODINGS"]
     (tmp_path / "novelty.py").write_text("\n".join([*lines, 'EXPERIMENTS = (replace(ENCODINGS, name="novelty"),)']))

@@ -24,7 +24,7 @@ class Row:
     """A row of an experiment: its title and the method that it trains, perhaps with options and settings of its own.
 
     ``method`` is None where the row is named by its method. ``settings`` are fields of Config in which the row differs
-    from the others at every scale, ``at`` goes from a scale to those in which it differs there.
+    from the others at every scale; ``at`` has those of each scale for a row that is of these scales alone.
     """
 
     title: str
@@ -85,6 +85,7 @@ class Experiment:
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self):
+        require(not self.lines or self.shows != "", "lines", list(self.lines), "they need columns and what these show")
         for scale in self.scales if self.columns else ():
             sets = sorted({dataset for _, dataset in self.pairs(scale)})
             require(len(sets) == 1, "columns", f"{', '.join(sets)} at {scale} scale", "one data set a scale")
@@ -113,7 +114,8 @@ class Experiment:
             raise LabError(f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}")
         if scale in self.parts:
             return list(self.parts[scale])
-        return sorted([(row, dataset) for dataset in self.datasets for row in self.rows], key=self._is_ours)
+        rows = [name for name, row in self.rows.items() if not row.at or scale in row.at]
+        return sorted([(row, dataset) for dataset in self.datasets for row in rows], key=self._is_ours)
 
     def _is_ours(self, run: tuple[Any, ...]) -> bool:
         """Whether the paper has no number for a run's row, its first entry."""

@@ -8,7 +8,7 @@ method a learning rate of its own, and ``sympow-long`` trains the chunked form w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,8 +18,7 @@ from geolib.lab.experiments.tables import column, decimals
 from geolib.lab.records import Record
 
 DATA = "books"
-TITLES = {"softmax": "softmax", "sympow": "sympow", "sympow+gates": "sympow and gates"}
-TITLES |= {"conformal-sympow": "conformal-sympow"}
+TITLES = {name: name.replace("+", " and ") for name in ("softmax", "sympow", "sympow+gates", "conformal-sympow")}
 CONTEXTS = {"smoke": (16, 64), "cpu": (64, 256, 1024), "full": (256, 512, 1024, 2048, 4096, 8192)}
 FOURTH = (1024, 2048, 4096, 8192, 16384)  # contexts of p = 4, at full scale
 # Of p = 4 and of softmax beside it, where p = 2 takes ten: at 16,384 bytes no more fit into three minutes of an H100.
@@ -68,12 +67,6 @@ def at(
             for scale, context in contexts.items()
         },
     )
-
-
-def by_scale(rows: Mapping[str, Row], order: Iterable[str] = ()) -> dict[str, list[tuple[str, str]]]:
-    """The parts of an experiment: at each scale the rows that have settings there."""
-    parts = {scale: [(row, DATA) for row in order or rows if scale in rows[row].at] for scale in SETTINGS}
-    return {scale: pairs for scale, pairs in parts.items() if pairs}
 
 
 # What columns read ----------------------------------------------------------------------------------------------------
@@ -135,7 +128,6 @@ CONTEXT = Experiment(
     rows=_GRID,
     settings=SETTINGS,
     seeds=SEEDS,
-    parts=by_scale(_GRID),
     chosen="Each model is tested at the context it was trained at; all of them on the same bytes.",
     importance=1,
     shows="bits a byte on held-out books, by training context",
@@ -221,7 +213,7 @@ ABLATIONS = Experiment(
     rows=_APART,
     settings=SETTINGS,
     seeds=SEEDS,
-    parts=by_scale(_APART, _ORDER),
+    parts={scale: [(row, DATA) for row in _ORDER if scale in _APART[row].at] for scale in _ONE},
     importance=2,
     shows="bits a byte, and the numbers that are carried from byte to byte",
     columns={
@@ -238,11 +230,8 @@ ABLATIONS = Experiment(
 # Settled before the runs: a method's rate is that of the least training loss in the last part, the mean over seeds. No
 # byte is read twice, so that is a loss on new text, and not on the books held out, where methods are then compared at
 # their rates, by the rule of verdicts, for 0.05 bits.
-_RATES = {"cpu": (1e-3, 2e-3, 4e-3), "smoke": (3e-3,)}
-_RATED = {
-    "cpu": ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "sympow+gates", "conformal-sympow"),
-    "smoke": ("softmax", "sympow"),
-}
+_RATES = (1e-3, 2e-3, 4e-3)  # and 3e-3 at smoke scale
+_RATED = ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "sympow+gates", "conformal-sympow")
 _TO_RATE = _APART | {"linear": _apart("linear attention", "linear", "cpu")}
 
 
@@ -251,24 +240,20 @@ def _at_rate(row: str, scale: str, rate: float) -> Row:
     return Row(f"{own.title}, rate {rate:g}", own.method, at={scale: {**own.at[scale], "lr": rate}})
 
 
-_AT_RATES = {  # METHOD@RATE
-    f"{row}@{rate:g}": _at_rate(row, scale, rate) for scale in _RATES for rate in _RATES[scale] for row in _RATED[scale]
-}
+_AT_RATES = {f"{row}@{rate:g}": _at_rate(row, "cpu", rate) for rate in _RATES for row in _RATED}  # METHOD@RATE
+_AT_RATES |= {f"{row}@0.003": _at_rate(row, "smoke", 3e-3) for row in ("softmax", "sympow")}
+_ALL_RATES = (1e-3, 2e-3, 3e-3, 4e-3)
 
-
-_ALL_RATES = sorted(rate for rates in _RATES.values() for rate in rates)
-
-RATES = Experiment(
+RATES = replace(
+    ABLATIONS,
     name="sympow-rates",
     about="a learning rate for each method, chosen alike, at one context: softmax, gates, powers, linear attention",
-    datasets=(DATA,),
+    source=None,
     rows=_AT_RATES,
-    settings=SETTINGS,
     seeds={"smoke": (0,), "cpu": (0, 1, 2)},
-    parts=by_scale(_AT_RATES),
-    importance=2,
+    parts={},
     shows="bits a byte by learning rate, in the last part of training and held out",
-    lines={_TO_RATE[row].title: [name for name in _AT_RATES if name.partition("@")[0] == row] for row in _RATED["cpu"]},
+    lines={_TO_RATE[row].title: [name for name in _AT_RATES if name.partition("@")[0] == row] for row in _RATED},
     columns={f"training, {rate:g}": column(train_bits, decimals, lr=rate) for rate in _ALL_RATES}
     | {f"held out, {rate:g}": column(held_out, decimals, lr=rate) for rate in _ALL_RATES},
 )
@@ -308,15 +293,12 @@ def _after(record: Record, trained_on: int) -> float | None:
     return None if loss is None else loss / math.log(2)
 
 
-BUDGET = Experiment(
+BUDGET = replace(
+    RATES,
     name="sympow-budget",
     about="four times the bytes: softmax, gates, powers at 256 and 1,024 bytes, at the rate chosen for all",
-    datasets=(DATA,),
     rows=_LONGER,
-    settings=SETTINGS,
-    seeds={"smoke": (0,), "cpu": (0, 1, 2)},
-    parts=by_scale(_LONGER),
-    importance=2,
+    lines={},
     shows="bits a byte held out, by the bytes trained on",
     columns={
         f"{size / 1e6:.3g} MB": column(partial(_after, trained_on=size), decimals)
@@ -341,7 +323,7 @@ LONG = replace(
     source="CS-chunk",
     rows=_WINDOWS,
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
-    parts=by_scale(_WINDOWS),
+    parts={},
 )
 
 EXPERIMENTS = (CONTEXT, EXTRAPOLATION, ABLATIONS, RATES, BUDGET, LONG)
