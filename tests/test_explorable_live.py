@@ -19,7 +19,7 @@ from geolib.explorables import LiveModel, live
 from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, load, read_all, train
 from geolib.lab.experiments.papers.digits import HELD_OUT, LIVE
-from geolib.lab.export import calm_part, exported
+from geolib.explorables.export import calm_part, exported
 from geolib.lab.probes.lm import layer_inputs
 from geolib.lab.probes.vit import moved_accuracy
 from geolib.lab.vit import ViT

@@ -12,7 +12,7 @@ from geolib import recurrence
 from geolib.lab import Config, text_attention
 from geolib.lab.gpt import GPT
 from geolib.lab.probes.lm import generate, state_numbers_of
-from geolib.lab.text_attention import METHODS, ONE_CHUNK, CausalAttention, LieRotation
+from geolib.lab.text_attention import METHODS, ONE_CHUNK, CausalAttention, LieRotation, Power
 from geolib.rotations import document_frequencies
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "context": 16}
@@ -45,7 +45,7 @@ def numbers(*shape):
 # The definitions ----------------------------------------------------------------------------------------------------
 
 
-def weight_of(layer):
+def weight_of(layer, power):
     """What the kernel makes of a query and a key, both (d,)."""
 
     def features(x):
@@ -54,16 +54,16 @@ def weight_of(layer):
     kind = type(layer.kernel).__name__
     return {
         "Softmax": lambda q, k: (q @ k / math.sqrt(layer.dim)).exp(),
-        "Power": lambda q, k: (q @ k) ** layer.kernel.power,
+        "Power": lambda q, k: (q @ k) ** power,
         "Linear": lambda q, k: features(q) @ features(k),
     }[kind]
 
 
-def by_pairs(layer, x):
+def by_pairs(layer, x, power=2):
     """The layer's output for one sequence, (tokens, width) in float64, from its weights alone, one pair at a time."""
     heads, dim, ones, rotation = layer.heads, layer.dim, x.new_ones(len(x)), layer.turning
     q, k, v = (x @ layer.qkv.weight.T).view(len(x), 3, heads, dim).unbind(1)
-    out, weigh = torch.zeros(len(x), heads, dim, dtype=x.dtype), weight_of(layer)
+    out, weigh = torch.zeros(len(x), heads, dim, dtype=x.dtype), weight_of(layer, power)
     plane = torch.tensor([[0.0, -1], [1, 0]], dtype=x.dtype)
     for h in range(heads):
         gates = ones if layer.W_gamma is None else torch.sigmoid(x @ layer.W_gamma.weight[h] + layer.gate_bias)
@@ -86,7 +86,7 @@ def by_pairs(layer, x):
 def test_every_method_is_its_sum_over_pairs(method, options):  # CS-att, CS-conf, CS-rot, LR-lin
     layer = wild(CausalAttention(method, 8, 2, longest=32.0, gate_bias=1.0, head_dim=6, **options).double())
     x = numbers(2, 9, 8)
-    assert_close(layer(x), torch.stack([by_pairs(layer, row) for row in x]), rtol=1e-8, atol=1e-10)
+    assert_close(layer(x), torch.stack([by_pairs(layer, row, **options) for row in x]), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("method", ["sympow", "conformal-sympow"])
@@ -103,6 +103,14 @@ def test_a_long_window_takes_chunks_and_a_short_one_none_to_the_same_numbers(met
     assert calls == ["chunked_form", "one_chunk_form"]
     for chunks, whole in zip(*found):
         assert_close(chunks, whole, rtol=1e-6, atol=1e-8)
+
+
+def test_off_the_cpu_pairs_are_taken_up_to_where_the_state_costs_less(monkeypatch):  # CS-CROSS
+    result, crossing = SimpleNamespace(output="by pairs"), recurrence.crossing_length(4, 2)
+    monkeypatch.setattr(recurrence, "attention_form", lambda *given: result)
+    monkeypatch.setattr(recurrence, "chunked_form", lambda *given, chunk: (SimpleNamespace(output=chunk), None))
+    found = [Power(2).whole(*[torch.empty(1, 1, n, 4, device="meta")] * 3, None) for n in (crossing, crossing + 1)]
+    assert found == ["by pairs", None]  # in chunks of the length that is usual there
 
 
 # Decoding -----------------------------------------------------------------------------------------------------------

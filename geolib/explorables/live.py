@@ -31,7 +31,7 @@ OWN = "own"
 
 @lru_cache(maxsize=1)
 def held_out() -> dict[str, Any]:
-    """The held-out digits of the page's models, as ``geolib.lab.export.held_out`` writes them."""
+    """The held-out digits of the page's models, as ``geolib.explorables.export.held_out`` writes them."""
     return json.loads((WEIGHTS / "digits.json").read_text("utf-8"))
 
 
@@ -148,7 +148,7 @@ def _own(model: Any) -> dict[str, Any]:
     """The reader's own model as the page takes it."""
     from geolib.lab.data.augmentation import channel_moments
     from geolib.lab.data.sets import load
-    from geolib.lab.export import exported
+    from geolib.explorables.export import exported
     from geolib.lab.train import Run
 
     if isinstance(model, Run):

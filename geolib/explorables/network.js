@@ -1,4 +1,4 @@
-// A small vision transformer in plain JavaScript: what geolib.lab.export wrote, read and run. All stands in one
+// A small vision transformer in plain JavaScript: what geolib.explorables.export wrote, read and run. All stands in one
 // function, so that a worker can be made from its text.
 
 export function engine() {

@@ -18,7 +18,7 @@ class StepTime(Explorable):
 
     The sizes are those that the record has, and no others.
 
-    The numbers are those of the record that ``python -m geolib.lab bench parts`` writes.
+    The numbers are those of the record ``bench/parts.json``; the commit that it names has the code that measured it.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class StepTime(Explorable):
         value = proposal.value
         asked = {*_SIZES, "cpu_seconds", "shares"}
         sound = isinstance(value, list) and bool(value) and all(asked <= {*row} for row in value)
-        require(sound, "rows", type(value).__name__, "it must be a list of rows of bench parts")
+        require(sound, "rows", type(value).__name__, "it must be a list of rows of the record parts")
         return value
 
     @traitlets.validate("made")

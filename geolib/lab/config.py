@@ -21,65 +21,38 @@ CONTEXT = 256  # tokens of a window of text where the configuration names none
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides the numbers of a run.
+    """Everything that decides the numbers of a run; ValueError for an unknown name or a number outside its range.
 
     A default here never changes: the hash covers only what differs from the defaults, so that a field added later
     leaves the name of every recorded run as it is.
 
     Parameters
     ----------
-    dataset : str
-        A key of ``geolib.lab.data.sets.DATASETS``.
-    method : str
-        A key of ``geolib.encodings.METHODS``; for text one of ``geolib.lab.text_attention.METHODS``.
-    method_options : mapping
-        Passed to the method (``{"base": 100.0}``).
-    width, heads, layers : int
-    mlp_ratio : float
-        Hidden features of a block's MLP over width.
-    patch : int, sequence of int, or None
-        Pixels along a patch's sides, one number for all axes or one for each; None takes the data set's own.
-    pool : str
-        "mean" (over all tokens) or "cls" (a class token in front, which has no position).
-    dropout : float
-        On the embedding and on each branch's output, never on attention weights.
-    epochs, batch : int
-    lr, weight_decay : float
-        AdamW's; PyTorch's defaults.
-    schedule : str
-        "cosine" (to zero) or "constant".
-    warmup : int
-        Steps of linear warm-up.
-    augment : str
-        "none", "crop-flip" (crop after padding by 4, mirror left-right), "crop-flip-autoaugment" (then AutoAugment's
-        policy for CIFAR-10) or "crop-flip-randaugment" (RandAugment first).
-    train_size, test_size : int or None
-        A fixed random subset of each part; None takes all. Of text: windows that an epoch reads, new ones as long as
-        there are any, and windows tested on.
-    eval_every : int
-        Epochs between evaluations; the last epoch is always evaluated.
+    dataset, method : key of ``data.sets.DATASETS``; of ``geolib.encodings.METHODS``, for text of ``text_attention``'s
+    method_options : mapping, passed to the method (``{"base": 100.0}``)
+    width, heads, layers, mlp_ratio : sizes of the model; hidden features of a block's MLP over width
+    patch : pixels along a patch's sides, one number for all axes or one for each; None takes the data set's own
+    pool : "mean" (over all tokens) or "cls" (a class token in front, which has no position)
+    dropout : on the embedding and on each branch's output, never on attention weights
+    epochs, batch, lr, weight_decay : of AdamW
+    schedule, warmup : "cosine" (to zero) or "constant", after so many steps of linear warm-up
+    augment : "none"; "crop-flip" (crop after padding by 4, mirror left-right); "crop-flip-autoaugment" (then
+        AutoAugment's policy for CIFAR-10); "crop-flip-randaugment" (RandAugment first)
+    train_size, test_size : a fixed random subset of each part; None takes all. Of text: windows that an epoch reads,
+        new ones as long as there are any, and windows tested on
+    eval_every : epochs between evaluations; the last epoch is always evaluated
     seed : int
-    randaugment : (int, int)
-        RandAugment's operations per image, and their magnitude, 0 ... 30.
-    erase : float
-        Probability that a random rectangle of an image gets the mean colour, after everything else.
-    shifts, resolutions : sequence of int
-        The trained model is also tested at positions moved by these many patches along every axis, and on images
-        resized to these many pixels a side (``geolib.lab.probes.vit``).
-    precision : str or None
-        Of matrix products: "float32" or "bfloat16", where runs are compared by it. None leaves it to ``train``.
-    context : int or None
-        Tokens of a window of text, of which a step reads ``batch``; None takes 256.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name or a number outside its range.
+    randaugment : RandAugment's operations per image, and their magnitude, 0 ... 30
+    erase : probability that a random rectangle of an image gets the mean colour, after everything else
+    shifts, resolutions : the trained model is also tested at positions moved by these many patches along every axis,
+        and on images resized to these many pixels a side (``geolib.lab.probes.vit``)
+    precision : of matrix products, "float32" or "bfloat16", where runs are compared by it; None leaves it to ``train``
+    context : tokens of a window of text, of which a step reads ``batch``; None takes 256
 
     Examples
     --------
     >>> Config("digits", "rope", epochs=8).name
-    'digits-rope-seed0-8caa8acc1a'
+    'digits-rope-seed0-8aca540105'
     """
 
     dataset: str
@@ -199,19 +172,22 @@ def _each_whole(values: Any, least: int = 1) -> bool:
     return isinstance(values, list | tuple) and all(_whole(value, least) for value in values)
 
 
+def _is_patch(sides: Any) -> bool:
+    return sides is None or _whole(sides, 1) or (_each_whole(sides) and len(sides) > 0)
+
+
 def _is_randaugment(pair: Any) -> bool:
     return _each_whole(pair, 0) and len(pair) == 2 and pair[0] > 0 and pair[1] < MAGNITUDES
 
 
-_POSITIVE: tuple[Callable[[Any], bool], str] = (lambda n: _whole(n, 1), "a whole number above 0")
-_OPTIONAL: tuple[Callable[[Any], bool], str] = (lambda n: n is None or _whole(n, 1), "None or a whole number above 0")
-_SEQUENCE: tuple[Callable[[Any], bool], str] = (_each_whole, "a list of whole numbers above 0")
+_SIZE = (lambda n: _whole(n, 1), "a whole number above 0")
+_SUBSET = (lambda n: n is None or _whole(n, 1), "None or a whole number above 0")
+_SIZES = (_each_whole, "a list of whole numbers above 0")
 _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    *((name, *_POSITIVE) for name in ("width", "heads", "layers", "epochs", "batch", "eval_every")),
-    *((name, *_OPTIONAL) for name in ("train_size", "test_size", "context")),
-    *((name, *_SEQUENCE) for name in ("shifts", "resolutions")),
-    ("mlp_ratio", lambda x: _real(x) and x > 0, "above 0"),
-    ("lr", lambda x: _real(x) and x > 0, "above 0"),
+    *((name, *_SIZE) for name in ("width", "heads", "layers", "epochs", "batch", "eval_every")),
+    *((name, *_SUBSET) for name in ("train_size", "test_size", "context")),
+    *((name, *_SIZES) for name in ("shifts", "resolutions")),
+    *((name, lambda x: _real(x) and x > 0, "above 0") for name in ("mlp_ratio", "lr")),
     ("weight_decay", lambda x: _real(x) and x >= 0, "0 or above"),
     ("dropout", lambda x: _real(x) and 0 <= x < 1, "in [0, 1)"),
     ("erase", lambda x: _real(x) and 0 <= x <= 1, "in [0, 1]"),
@@ -222,10 +198,6 @@ _CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("augment", AUGMENTATIONS.__contains__, f"one of {', '.join(AUGMENTATIONS)}"),
     ("precision", (None, *PRECISIONS).__contains__, f"None or one of {', '.join(PRECISIONS)}"),
     ("randaugment", _is_randaugment, f"operations, above 0, and a magnitude of 0 ... {MAGNITUDES - 1}"),
-    (
-        "patch",
-        lambda p: p is None or _whole(p, 1) or (_each_whole(p) and len(p) > 0),
-        "None or whole numbers above 0, one or one for each axis",
-    ),
+    ("patch", _is_patch, "None or whole numbers above 0, one or one for each axis"),
 )
 """Fields, what holds of a value of theirs, and the same in words."""

@@ -25,7 +25,7 @@ def show_progress(bar: Any, run: Any, epoch: int, step: int, loss: Tensor) -> No
     """Bring the bar, if there is one, up to date: what was seen, the last loss, the last evaluation's figures."""
     if bar is None:
         return
-    last = next((row for row in reversed(run.metrics) if "test_loss" in row), {})
+    last: dict[str, float] = next((row for row in reversed(run.metrics) if "test_loss" in row), {})
     tested = {key.removeprefix("test_"): f"{value:.3f}" for key, value in last.items() if key.startswith("test_")}
     bar.set_postfix({"loss": f"{loss.item():.3f}", **tested}, refresh=False)
     examples = epoch * run.task.examples + min(step * run.config.batch, run.task.examples)

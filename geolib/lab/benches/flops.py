@@ -1,5 +1,3 @@
-"""LieRE's Table 5 as rows: what ``geolib.lab.experiments.papers.liere_flops`` counts."""
+"""LieRE's Table 5: operations of a forward pass, by size and method."""
 
-from geolib.lab.experiments.papers.liere_flops import flop_rows as run
-
-__all__ = ["run"]
+from geolib.lab.experiments.papers.liere_flops import flop_rows as run  # noqa: F401

@@ -1,6 +1,4 @@
-"""Records of measurements: what a bench returned, with the machine, the versions, the date and the load beside it."""
-
-from __future__ import annotations
+"""Records of measurements: rows, with the machine, the versions, the date and the load beside them."""
 
 import json
 import os
@@ -14,18 +12,10 @@ from geolib.lab.train import pick_device
 
 
 def measured(bench: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A record of the rows of a bench that ran just now."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    return {
-        "bench": bench,
-        "device": device_name(pick_device(None)),
-        "cores": os.cpu_count(),
-        "load": load,  # processes that wanted to run, over the last minute
-        "versions": versions(),
-        "commit": commit(),
-        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
-        "rows": rows,
-    }
+    """Make the record of rows that were measured just now."""
+    machine = {"device": device_name(pick_device(None)), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    code = {"versions": versions(), "commit": commit(), "measured": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {"bench": bench, **machine, **code, "rows": rows}
 
 
 def write(record: dict[str, Any], path: Path) -> None:
@@ -33,10 +23,9 @@ def write(record: dict[str, Any], path: Path) -> None:
     write_text(path, json.dumps(record, indent=1) + "\n")
 
 
-def read(bench: str, folder: Path | None = None) -> dict[str, Any]:
-    """The record of a bench, in the book's records when no folder is named; LabError when there is none."""
-    path = (RECORDED if folder is None else folder) / BENCHES / f"{bench}.json"
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except OSError:
-        raise LabError(f"{path}: no such record; python -m geolib.lab bench {bench} --record FILE makes one") from None
+def read(bench: str, folder: Path = RECORDED) -> dict[str, Any]:
+    """Read the record of a bench, by default the book's; LabError when there is none."""
+    path = folder / BENCHES / f"{bench}.json"
+    if not path.is_file():
+        raise LabError(f"{path}: no such record")
+    return json.loads(path.read_text("utf-8"))

@@ -1,123 +1,65 @@
-"""From a plain loop to the lab's, one change at a time: processor time of a training step on each rung.
+"""A speedup ablation: processor time of a training step, from a plain loop to the lab's, one change at a time."""
 
-Rungs take their steps in turn, so that what else the machine does falls on all of them; what counts is the best step
-of each. Rungs that were tried and are not taken stand beside the ladder: a batch in pieces, and compiled models, whose
-compilation is not counted.
-"""
-
-from __future__ import annotations
-
+import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from PIL import Image, ImageOps
+from torch import Tensor
 
-from geolib.attention import Encoding, Placed
+from geolib._checks import require
 from geolib.lab.benches.timing import in_turns
-from geolib.lab.benches.training import PlainImages, random_images
 from geolib.lab.config import Config
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
-from geolib.lab.data.sets import Dataset
 from geolib.lab.vit import ViT
 
-Work = Callable[[], Tensor]
-PIECES = 4  # of a batch whose gradients are added up
+RUNGS = ("plain loop", "data as tensors", "placed once", "bf16")  # each makes one change more than the one before
+NOT_TAKEN = tuple(f"{rung}, {change}" for rung in RUNGS[2:] for change in ("in pieces", "compiled"))
 
 
-class _PlacedAnew(Placed):
-    """Positions that are placed again for each layer."""
-
-    def __init__(self, encoding: Encoding, positions: Tensor):
-        self.encoding, self.positions = encoding, positions
-
-    def layer(self, index: int) -> Placed:
-        """What the layer uses, made from the start."""
-        return self.encoding.place(self.positions).layer(index).behind(*self.unplaced)
-
-
-class _PlacedInEveryLayer(Encoding):
-    """An encoding whose positions are placed once in each layer instead of once a pass."""
-
-    def __init__(self, encoding: Encoding):
-        super().__init__()
-        self.encoding = encoding
-
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """As the encoding does."""
-        return self.encoding.embed(x, positions)
-
-    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Nothing is computed yet."""
-        return _PlacedAnew(self.encoding, positions)
-
-
-class _Rung(NamedTuple):
-    """How a step is taken."""
-
-    one_by_one: bool = False
-    anew: bool = False
-    precision: str = "float32"
-    pieces: int = 1
-    compiled: bool = False
-
-
-LADDER = {
-    "plain loop": _Rung(one_by_one=True, anew=True),
-    "data as tensors": _Rung(anew=True),
-    "placed once": _Rung(),
-    "bf16": _Rung(precision="bf16"),
-}
-BESIDE = {
-    "placed once, in pieces": _Rung(pieces=PIECES),
-    "placed once, compiled": _Rung(compiled=True),
-    "bf16, in pieces": _Rung(precision="bf16", pieces=PIECES),
-    "bf16, compiled": _Rung(precision="bf16", compiled=True),
-}
-"""What was tried: what the last two rungs become when the batch is cut or the model compiled."""
-
-
-def rungs(config: Config, data: Dataset, ladder: dict[str, _Rung] = LADDER) -> dict[str, Work]:
-    """A training step on each rung, on batches in the order in which the images stand; each returns its loss, ()."""
-    plain, labels = PlainImages(data), data.y_train[: config.batch]
-    mean, deviation = channel_moments(data.x_train)
-
-    def one_by_one() -> Tensor:
-        return torch.stack([plain[i][0] for i in range(config.batch)])
-
-    def at_once() -> Tensor:
-        return (crop_and_flip(data.x_train[: config.batch]).float() - mean) / deviation
-
-    steps = {}
-    for name, rung in ladder.items():
-        model: Any = model_of(config, data, rung.anew)
-        model = torch.compile(model, dynamic=False, fullgraph=True) if rung.compiled else model
-        images = one_by_one if rung.one_by_one else at_once
-        steps[name] = step_of(model, config, images, labels, rung.precision, rung.pieces)
-    return steps
-
-
-def model_of(config: Config, data: Dataset, anew: bool) -> ViT:
-    """The model, the same weights each time; ``anew``: its positions are placed in every layer."""
+def model_of(config: Config, placed_once: bool = True) -> ViT:
+    """Make a model for CIFAR-10, whose encoding is placed once a pass or anew in every layer."""
     torch.manual_seed(config.seed)
-    model = ViT(config, data.shape, len(data.classes)).train()
-    if anew:
-        model.encoding = _PlacedInEveryLayer(model.encoding)
+    model = ViT(config, (3, 32, 32), 10).train()
+    if not placed_once:
+        place = model.encoding.place
+        model.encoding.place = lambda p: SimpleNamespace(layer=lambda i: place(p).layer(i))  # type: ignore
     return model
 
 
-def step_of(model: nn.Module, config: Config, images: Work, labels: Tensor, precision: str, pieces: int) -> Work:
-    """A step of training, with the gradients of the batch's pieces added up."""
+def augmented(picture: Image.Image) -> Tensor:
+    """Crop and mirror one picture as small repositories do, (channels, height, width)."""
+    left, top = random.randint(0, 8), random.randint(0, 8)
+    picture = ImageOps.expand(picture, 4).crop((left, top, left + picture.width, top + picture.height))
+    return torch.from_numpy(np.array(ImageOps.mirror(picture) if random.random() < 0.5 else picture)).permute(2, 0, 1)
+
+
+def training_step(config: Config, rung: str) -> Callable[[], Tensor]:
+    """Make a rung's step of training on a batch of random images, on the CPU; each call returns the loss, ()."""
+    require(rung in RUNGS + NOT_TAKEN, "rung", repr(rung), f"one of {RUNGS + NOT_TAKEN}")
+    rung, _, change = rung.partition(", ")
+    tensors, placed_once, bf16 = (RUNGS.index(rung) >= least for least in (1, 2, 3))
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (config.batch, 3, 32, 32), generator=draw, dtype=torch.uint8)
+    y, (mean, deviation) = torch.randint(0, 10, (config.batch,), generator=draw), channel_moments(x)
+    pictures = [Image.fromarray(each) for each in x.permute(0, 2, 3, 1).numpy()]
+    model: Any = model_of(config, placed_once)
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr)
+    model = torch.compile(model, dynamic=False, fullgraph=True) if change == "compiled" else model
+    pieces = 4 if change == "in pieces" else 1  # of the batch, whose gradients add up
 
     def step() -> Tensor:
-        total = torch.zeros(())
+        images = crop_and_flip(x) if tensors else torch.stack([augmented(each) for each in pictures])
+        images, total = (images.float() - mean) / deviation, torch.zeros(())
         optimizer.zero_grad()
-        for x, y in zip(images().chunk(pieces), labels.chunk(pieces)):
-            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False):
-                scores = model(x)
-            loss = F.cross_entropy(scores.float(), y) * (len(y) / len(labels))
+        for piece, labels in zip(images.chunk(pieces), y.chunk(pieces)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
+                scores = model(piece)
+            loss = F.cross_entropy(scores.float(), labels, reduction="sum") / len(y)
             loss.backward()
             total += loss.detach()
         optimizer.step()
@@ -126,23 +68,11 @@ def step_of(model: nn.Module, config: Config, images: Work, labels: Tensor, prec
     return step
 
 
-def best(steps: dict[str, Work], repeats: int) -> dict[str, float]:
-    """Processor seconds of the best step of each, taken in turn, after one that does not count."""
-    return {name: took["cpu_seconds"] for name, took in in_turns(steps, repeats).items()}
-
-
 def run(width: int = 192, layers: int = 4, batch: int = 32, repeats: int = 5) -> list[dict[str, Any]]:
-    """Measure a model with 64 patches of 4x4 pixels and 4 heads, on the processor, with the threads that PyTorch has.
-
-    ``cpu_seconds`` are those of the best of ``repeats`` steps; ``gain`` is over the plain loop.
-    """
-    method = "riemannformer"
-    config = Config("cifar10", method, width=width, layers=layers, batch=batch, patch=4)
-    data = random_images(batch)
-    seconds = best(rungs(config, data, LADDER | BESIDE), repeats)
-    plain, sizes = seconds["plain loop"], {"width": width, "layers": layers, "batch": batch, "method": method}
-    sizes["threads"] = torch.get_num_threads()
-    return [
-        {"rung": name, "cpu_seconds": took, "images_per_cpu_second": batch / took, "gain": plain / took, **sizes}
-        for name, took in seconds.items()
-    ]
+    """Measure the best step of each rung, and of changes that are not taken; ``gain`` is over the plain loop."""
+    about: dict[str, Any] = {"width": width, "layers": layers, "batch": batch, "method": "riemannformer"}
+    config, rows = Config("cifar10", patch=4, **about), []
+    for rung, took in in_turns({rung: training_step(config, rung) for rung in RUNGS + NOT_TAKEN}, repeats).items():
+        rate = {"cpu_seconds": took["cpu_seconds"], "images_per_cpu_second": batch / took["cpu_seconds"]}
+        rows.append({"rung": rung, **rate, **about, "threads": torch.get_num_threads()})
+    return [row | {"gain": rows[0]["cpu_seconds"] / row["cpu_seconds"]} for row in rows]

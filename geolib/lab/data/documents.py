@@ -133,7 +133,7 @@ def _split(folder: Path, authors: Mapping[Path, str], name: str, source: str) ->
     """Documents of a folder's files with their authors, of whom the same ones are held out everywhere."""
     names = sorted(set(authors.values()), key=lambda author: hashlib.sha256(author.encode()).hexdigest())
     if len(names) < 2:
-        raise LabError(f"{folder}: {len(names)} authors (files, or folders of files); two are needed, to hold one out")
+        raise LabError(f"{folder}: got {len(names)} authors (files, or folders of them); name a directory with two")
     count = max(1, len(names) // 10)
     parts = (["train"], ["heldout"]) if {"train", "heldout"} <= set(names) else (names[count:], names[:count])
     files = [[path for path, author in authors.items() if author in part] for part in parts]

@@ -144,7 +144,7 @@ FIELD = replace(
     settings=at_scales({**SETTINGS, "shifts": (1, 2, 3, 4)}),
     columns=_at(0, 1, 2, 4),
 )
-# Small enough to be sent to a reader, who draws digits for them and moves the digits by hand.
+# Small enough for a web page, on which one draws digits for them and moves the digits by hand.
 HELD_OUT = 200
 _LIVE = {"width": 32, "heads": 2, "layers": 2, "mlp_ratio": 2.0, "batch": 48, "lr": 3e-3, "warmup": 100}
 LIVE = replace(
@@ -256,11 +256,11 @@ _BLOCKS |= {
 }
 
 # Settled before the runs that keep what moved and resized pictures (12 pixels a side) make of other generators.
-# Expected: generators that commute answer alike wherever they stand, so that moving them costs nothing but rounding; in
-# place, moved by 4 and at 12 pixels they are below the trained ones in every row. What a projection costs says
-# something of the order of turns only beside a random change as large: "resized, the order of turns is used" counts as
+# Expected: generators that commute give the same scores at all positions, so that moving them costs nothing but
+# rounding; in place, moved by 4 and at 12 pixels they are below the trained ones in every row. What a projection costs
+# says something of the order of turns only beside a random change as large: "resized, the order of turns is used" is
 # seen when at 12 pixels the commuting generators are below the shaken ones, with a paired 95 % interval over the three
-# seeds above zero, in at least five of the eight rows; as refuted when they are above in five; else it is undecided.
+# seeds above zero, in at least five of the eight rows; refuted when they are above in five; else undecided.
 BLOCKS = replace(
     SHIFT,
     name="digits-blocks",
@@ -291,7 +291,7 @@ BLOCKS = replace(
 # Looking nearby -------------------------------------------------------------------------------------------------------
 
 # The same kernels of the distance inside the softmax and after it. On digits, a token a pixel, a kernel of the distance
-# is all that tells where a token is; CIFAR's patches show edges. ALiBi and the Manhattan decay have the same slopes.
+# is all that shows where a token is; CIFAR's patches show edges. ALiBi and the Manhattan decay have the same slopes.
 _KERNELS = {
     "lf": Row("Gaussian after: locality focusing"),
     "gauss": Row("Gaussian inside: a gate"),
@@ -312,7 +312,7 @@ LOCALITY_DIGITS = replace(
         "rope-pair": Row("RoPE, one pair"),
         "rope-pair+lf": Row("RoPE, one pair, and Gaussian after: locality focusing"),
     },
-    # What the kernel's place is worth, what it is worth beside rotations, and what rotations are worth beside it.
+    # What inside or after is worth, what the kernel is worth beside rotations, and what rotations are worth beside it.
     against=(
         *(("lf", "gauss"), ("rmt", "alibi")),
         *(("rope-axial+lf", "rope-axial+gauss"), ("rope-axial+rmt", "rope-axial+alibi")),

@@ -45,7 +45,7 @@ SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "te
 # a seed and the choice of 10,000 test images would each move an accuracy by half a point. Settled before the second
 # and third: `verdict` of the 95 % interval of the differences at equal seeds; where these scatter by 0.7 points it
 # reaches 1.7 to either side, so LieRE above RoPE by 7 points, as printed, would be seen; block widths 2, 8 and 64, 0.3
-# apart, can not be told apart. The headline is one rate for all, as in the paper; a method with another in
+# apart, cannot be distinguished. The headline is one rate for all, as in the paper; a method with another in
 # ``liere-rates`` has a second row.
 LAPTOP: dict[str, Any] = {**CPU, "epochs": 12, "batch": 100, "train_size": None, "test_size": None}
 

@@ -40,8 +40,8 @@ _VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500
 # two rows counts as seen from 7 points on, two standard errors; at the CPU scale seeds scatter a difference by up to
 # 2.6 points, and other test objects would by 3, were two models to disagree on one in six of 185 whose views err
 # together. With three seeds: `verdict` of the 95 % interval of the differences at equal seeds. Where these scatter by 2
-# points it reaches 5 to either side: the paper's steps on films, 1.3 and 2.0, could not be told from 0, its 7 on images
-# from RoPE to RoPE-Mixed would be seen.
+# points it reaches 5 to either side: the paper's steps on films, 1.3 and 2.0, could not be distinguished from 0, its 7
+# on images from RoPE to RoPE-Mixed would be seen.
 _ALL_VOXELS = {**_VOXELS, "epochs": 12, "train_size": None, "test_size": None, "eval_every": 4}
 _FINE = {
     f"{row}@4": varied(row, "patches of 4 voxels", settings={"patch": 4})

@@ -4,7 +4,7 @@ In a notebook, after ``run = train(config)``::
 
     about, numbers = exported(run.model, (run.task.mean, run.task.std))   # a dict that JSON can hold, and bytes
 
-``python -m geolib.lab.export FOLDER`` trains the models of ``digits-live`` and writes two files for each.
+``python -m geolib.explorables.export FOLDER`` trains the models of ``digits-live`` and writes two files for each.
 """
 
 from __future__ import annotations
