@@ -9,8 +9,8 @@ import torch
 from explorable_kit import restored
 from torch.testing import assert_close
 
-from geolib.explorables import live
-from geolib.lab import Config, export, train
+from geolib.explorables import export, live
+from geolib.lab import Config, train
 from geolib.lab.experiments import find
 from geolib.lab.probes.vit import shuffle_patches, shuffled_accuracy
 from geolib.lab.vit import ViT
