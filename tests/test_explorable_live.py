@@ -16,10 +16,10 @@ from torch.testing import assert_close
 
 from geolib.encodings import ALiBi, LieRE, LocalityFocusing, RiemannFormer, RoPE, Sinusoidal
 from geolib.explorables import LiveModel, live
+from geolib.explorables.export import calm_part, exported
 from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, load, read_all, train
 from geolib.lab.experiments.papers.digits import HELD_OUT, LIVE
-from geolib.explorables.export import calm_part, exported
 from geolib.lab.probes.lm import layer_inputs
 from geolib.lab.probes.vit import moved_accuracy
 from geolib.lab.vit import ViT

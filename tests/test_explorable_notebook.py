@@ -325,7 +325,7 @@ def test_a_hand_on_the_curves_chooses_the_epoch_and_the_nearest_run(place, runs,
         assert place.values()["epoch"] == 1
         place.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 240)
     else:
-        getattr(place, way)(picture, 0.1 * box["width"], 90)
+        getattr(place, way)(picture, 0.12 * box["width"], 80)  # up and down a finger scrolls
     place.settle()
     values = place.values()
     assert 6 <= values["epoch"] <= 11

@@ -19,7 +19,7 @@ FEWEST, FEWEST_OF_A_CHAPTER = 150, 5
 def text(path):
     """A notebook's prose."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
 def entries(path):
@@ -100,3 +100,25 @@ def test_the_index_is_in_the_menu():
     menu = BeautifulSoup((SITE / "chapters" / "01_attention.html").read_text("utf-8"), "html.parser")
     addresses = {str(link["href"]) for link in menu.select("nav a[href]")}
     assert {"../book/subject-index.html", "../book/glossary.html", "../book/for-teachers.html"} <= addresses
+
+
+RULE = re.compile(r"\s*\|?[\s:|-]*-{2,}[\s:|-]*\|[\s:|-]*$")  # under a table's head
+
+
+def swallowed(prose):
+    """Lines right below a table, without a bar: Markdown makes rows of them."""
+    found, inside = [], False
+    for line in prose.split("\n"):
+        inside = bool(RULE.match(line)) or (
+            inside and bool(line.strip()) and not line.lstrip().startswith((":::", "```"))
+        )
+        if inside and "|" not in line:
+            found.append(line)
+    return found
+
+
+def test_no_table_swallows_the_paragraph_below_it():
+    pages = {path.name: path.read_text("utf-8") for path in (REPOSITORY / "book").rglob("*.md")}
+    pages |= {path.name: text(path) for path in NOTEBOOKS}
+    assert {name: lines for name, prose in pages.items() if (lines := swallowed(prose))} == {}
+    assert swallowed("| a |\n|---|\n| 1 |\nlost") == ["lost"]

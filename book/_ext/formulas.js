@@ -45,8 +45,10 @@ function intoRuns(parent, display) {
   all.forEach((child) => adaptor.remove(child));
   const made = statements.map((runs) => runs.map(run));
   const flat = made.length < 2 || !display;
-  (flat ? made.flat() : made.map((runs) => (runs.length < 2 ? runs[0] : run(runs))))
-    .forEach((each) => adaptor.append(parent, each));
+  (flat ? made.flat() : made.map((runs) => (runs.length < 2 ? runs[0] : run(runs)))).forEach((each, i) => {
+    if (i && !display) adaptor.append(parent, adaptor.node("wbr")); // here a line of text may end, and nowhere else
+    adaptor.append(parent, each);
+  });
   all.filter((child) => !children.includes(child)).forEach((strut) => adaptor.append(parent, strut));
 }
 

@@ -152,15 +152,32 @@ def skip_aliases(app: Sphinx, what: str, name: str, obj: object, skip: bool, opt
     return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
 
 
+def link_sources_to_their_pages(app: Sphinx, env: BuildEnvironment) -> None:
+    """What two pages describe, under two names: its source leads to the page that has it under its module's."""
+    objects = env.get_domain("py").data["objects"]
+    for entry in filter(None, getattr(env, "_viewcode_modules", {}).values()):
+        _, _, used, module = entry
+        used.update({name: objects[full].docname for name in used if (full := f"{module}.{name}") in objects})
+
+
 # Statements and exercises --------------------------------------------------------------------------------------------
 
 SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
 
 
 def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Drop the ids that sphinx-proof and sphinx-exercise repeat, and mark proofs, which have no class of their own."""
+    """Drop the ids that sphinx-proof and sphinx-exercise repeat; mark proofs, which have no class of their own.
+
+    A solution names its exercise by the number alone, and an exercise's title stands in no brackets: it has its own.
+    """
     for node in document.findall(nodes.Element):
         ids = node.get("ids", [])
+        title = node[0] if node.children and isinstance(node[0], nodes.title) else nodes.title()
+        if "solution" in node.get("classes", []):
+            for link in title.findall(nodes.reference):
+                del link[1:]
+        elif "exercise" in node.get("classes", []) and title.children and title[0].astext() == " (":
+            title[0], title[-1] = nodes.Text(""), nodes.Text("")
         if isinstance(node, nodes.admonition) and ids == ["proof"]:
             node["classes"].append("proof-body")
             opening = node[0][0] if node.children and node[0].children else None
@@ -222,6 +239,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", keep_numbers_together)
     app.connect("doctree-read", mark_credits)
     app.connect("doctree-resolved", tidy_statements)
+    app.connect("env-updated", link_sources_to_their_pages)
     app.connect("autodoc-skip-member", skip_aliases)
     app.connect("autodoc-process-docstring", source_as_field, priority=100)
     app.connect("autodoc-process-docstring", bars_as_text, priority=110)

@@ -21,6 +21,18 @@
   new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   follow();
 
+  // Paper is light, whatever the screen is.
+  const page = document.documentElement.dataset, paper = matchMedia("print");
+  let kept = null;
+  const lay = (on) => {
+    if (on && page.theme === "dark") [kept, page.theme] = [page.theme, "light"];
+    else if (!on && kept) [kept, page.theme] = [null, kept];
+    follow();
+  };
+  paper.addEventListener("change", () => lay(paper.matches));
+  addEventListener("beforeprint", () => lay(true));
+  addEventListener("afterprint", () => lay(false));
+
   // What folds around a place opens when a link leads there: solutions, asides, tables, checks, proofs.
   function reveal(target) {
     for (let part = target; part && part !== document.body; part = part.parentElement) {

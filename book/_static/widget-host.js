@@ -135,7 +135,7 @@
     el.className = "explorable";
     if (name) el.dataset.explorable = name;
     script.after(el);
-    const still = stillOf(el);
+    const still = el.still = stillOf(el);
     if (script.dataset.heights && state?._esm) reserve(el, script.dataset.heights, still);
     let woken = null;
     el.wake = () => (woken ??= show(el, id, state, still));
@@ -181,7 +181,7 @@
   };
 
   // A sentence that sets a figure, or a number of it, shows the figure where one reads: beside the text where there is
-  // room, below it otherwise. It is the figure itself; its place is kept. It goes back by its button, by Escape, by the
+  // room, otherwise below or above it, where there is more. It is the figure itself; its place is kept, by its still. It goes back by its button, by Escape, by the
   // browser's Back, and when one scrolls to its place.
   let docked = null;
   const picture = (box) => box.querySelector("[data-picture]")
@@ -196,12 +196,7 @@
     const boxes = [...document.querySelectorAll(`.explorable[data-explorable="${name}"]`)];
     const away = (box) => Math.abs(box.getBoundingClientRect().top - link.getBoundingClientRect().top);
     const box = copy ? boxes[copy - 1] : boxes.sort((a, b) => away(a) - away(b))[0];
-    if (!box?.dataset.alive || docked?.box === box || seen(picture(box))) return;
-    dock(box, link);
-    if (box.dataset.docked === "below") { // the sentence stays above it
-      const under = link.getBoundingClientRect().bottom + 24 - box.getBoundingClientRect().top;
-      if (under > 0) scrollBy({ top: under, behavior: "instant" });
-    }
+    if (box?.dataset.alive && docked?.box !== box && !seen(picture(box))) dock(box, link);
   }
 
   function dock(box, link) {
@@ -218,6 +213,7 @@
     const left = (text?.right ?? innerWidth) + 24, room = Math.min(520, innerWidth - left - 16), beside = room >= 360;
     const [from, width] = beside ? [left, room]
       : [Math.max(0, article?.left ?? 0), Math.min(innerWidth, article?.width ?? innerWidth)];
+    const { top, bottom } = link.getBoundingClientRect(), over = top - 64, under = innerHeight - bottom - 12;
     back.type = "button";
     back.className = "explorable-back";
     back.textContent = "Put the figure back";
@@ -226,19 +222,19 @@
       history.back();
     });
     place.className = "explorable-place";
+    const still = box.still?.querySelector("img")?.cloneNode();
+    if (still) place.append(still);
     // Nothing is measured until all of this is done: the page must not see the figure in both places.
     Object.assign(place.style, { height: `${height}px`, marginTop, marginBottom });
     Object.assign(box.style, { left: `${from}px`, width: `${width}px`, minHeight: "" });
-    box.dataset.docked = beside ? "beside" : "below";
+    box.dataset.docked = beside ? "beside" : over > under ? "above" : "below";
+    box.style.setProperty("--room", `${Math.max(over, under)}px`);
     box.before(place);
     box.prepend(back);
     const shown = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && undock(),
       { rootMargin: "-48px 0px 0px 0px", threshold: 0.5 });
     shown.observe(place);
     docked = { box, link, place, back, shown, minHeight };
-    requestAnimationFrame(() => requestAnimationFrame(() => { // laid out anew: its picture first
-      box.scrollTop += picture(box).getBoundingClientRect().top - box.getBoundingClientRect().top - back.offsetHeight - 4;
-    }));
   }
 
   function undock() {
@@ -267,27 +263,6 @@
   };
   for (const type of ["pointerdown", "keydown"]) document.addEventListener(type, reach, true);
 
-  // A finger that goes up or down scrolls the page, whatever lies under it, and changes nothing there; one that goes to
-  // a side, or only touches, is the figure's. So the figure hears of the touch when that is known.
-  const hear = (event) => {
-    const drawn = event.pointerType === "touch" && event.isTrusted && event.isPrimary
-      && event.target.closest?.(".explorable :is(svg, canvas, .geo-reach)");
-    if (!drawn) return;
-    event.stopPropagation();
-    const { target, clientX: x, clientY: y } = event, halt = new AbortController(), { signal } = halt;
-    const tell = () => {
-      halt.abort();
-      target.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, cancelable: true, composed: true, clientX: x,
-        clientY: y, pointerId: event.pointerId, pointerType: "touch", isPrimary: true, button: 0, buttons: 1 }));
-    };
-    addEventListener("pointermove", (moved) => {
-      const [across, along] = [moved.clientX - x, moved.clientY - y].map(Math.abs);
-      if (moved.pointerId === event.pointerId && across > 4 && across > along) tell();
-    }, { capture: true, signal });
-    addEventListener("pointerup", (up) => (Math.abs(up.clientY - y) < 10 ? tell() : halt.abort()), { capture: true, signal });
-    addEventListener("pointercancel", () => halt.abort(), { capture: true, signal });
-  };
-  document.addEventListener("pointerdown", hear, true);
   for (const type of ["click", "keydown"]) document.addEventListener(type, press, true);
   window.addEventListener("hashchange", () => called(location.hash));
 

@@ -64,22 +64,21 @@ const CSS = `
 .geo .clock .together button { min-width: 84px; }
 .geo .clock .face svg { max-width: 340px; margin: 6px auto 0; }
 .geo .clock .face text { font-size: 13.5px; } /* the face is drawn smaller than its own units: 12 px on the screen */
-.geo .clock .curve svg { margin-top: 6px; touch-action: pan-y; cursor: ew-resize; }
+.geo .clock .curve svg { margin-top: 6px; cursor: ew-resize; }
 .geo .clock .ring { fill: none; stroke: var(--line); }
-.geo .clock .axis { stroke: var(--line); }
-.geo .clock .zero { stroke: var(--rule); }
+.geo .clock .axis { stroke: var(--line); } .geo .clock .zero { stroke: var(--rule); }
 .geo .clock .hand { stroke-linecap: round; }
 .geo .clock .hand.q { stroke: var(--query); } .geo .clock .hand.k { stroke: var(--key); }
-.geo .clock .tip { cursor: grab; touch-action: none; stroke-width: 2.2; }
+.geo .clock .tip { cursor: grab; stroke-width: 2.2; }
 .geo .clock .tip.q { fill: var(--query); stroke: var(--query); }
 .geo .clock .tip.k { fill: var(--ground); stroke: var(--key); }
 .geo .clock .opening { fill: none; stroke: var(--join); }
 .geo .clock .score { fill: none; stroke: var(--join); stroke-width: 2; stroke-linejoin: round; }
 .geo .clock .stem { stroke: var(--join); stroke-width: 1; opacity: 0.6; }
 .geo .clock .dot { fill: var(--ground); stroke: var(--join); stroke-width: 1.3; }
-.geo .clock .mark { fill: var(--join); stroke: var(--ground); stroke-width: 1.5; }
 .geo .clock .lit .ring { stroke: var(--join); stroke-width: 3; }
 .geo .clock .lit .hand { opacity: 1; stroke-width: 2.5; }
+.geo .clock .mark { fill: var(--join); stroke: var(--ground); stroke-width: 1.5; }
 .geo .clock .dot.lit { fill: var(--join); stroke: var(--text); stroke-width: 2; }
 .geo .clock .many .hand { display: none; } .geo .clock .many .lit .hand { display: inline; }
 .geo .clock .hub { fill: var(--ground); stroke: var(--rule); stroke-width: 1.5; }
@@ -160,7 +159,8 @@ function curve(parent, onDelta, onPair) {
   const left = 24, right = 8, top = 10, bottom = 38;
   const picture = svg("svg", { role: "img", "data-drag": "" }, parent), grid = svg("g", {}, picture);
   const line = svg("path", { class: "score" }, picture), stem = svg("line", { class: "stem" }, picture);
-  const dots = svg("g", {}, picture), mark = svg("circle", { class: "mark", r: 6.5 }, picture);
+  const dots = svg("g", {}, picture), mark = svg("g", {}, picture);
+  for (const [name, r] of [["mark", 6.5], ["geo-reach", 16]]) svg("circle", { class: name, r }, mark);
   const y = (value) => top + ((1 - value) / 2) * (height - top - bottom);
   let width = 0, height = 0, length = 1, drawn = "";
   const x = (delta) => left + ((delta + length) / (2 * length)) * (width - left - right);
@@ -210,7 +210,7 @@ function curve(parent, onDelta, onPair) {
     const each = agreements(delta, state.pairs, state.base);
     each.forEach((value, i) => set(dots.children[i], { cx, cy: y(value).toFixed(2) }));
     set(stem, { x1: cx, x2: cx, y1: y(1), y2: y(-1) });
-    set(mark, { cx, cy: y(score(delta, state.pairs, state.base)).toFixed(2) });
+    set(mark, { transform: `translate(${cx} ${y(score(delta, state.pairs, state.base)).toFixed(2)})` });
     set(picture, { "aria-label": `Curve of the score against Δ, base ${state.base}: ${describe(state)}` });
   };
 }

@@ -169,23 +169,32 @@ export function runner(parent, { step, begin = () => {} }) {
   return Object.assign(stop, { go });
 }
 
-/** Follow a pointer from press to release: `start(x, y)` may return false to decline, `move(x, y)` follows. */
+// Follow a pointer from press to release: `start(x, y)` may return false to decline, `move(x, y)` follows. A finger
+// takes what has touch-action none; on other ground it takes hold to a side or by a touch; up and down scrolls.
 export function drag(element, { start, move }) {
-  const at = (event, use) => {
-    const box = element.ownerSVGElement?.getBoundingClientRect() ?? element.getBoundingClientRect();
-    return use(event.clientX - box.left, event.clientY - box.top);
+  const at = ({ clientX, clientY }, use) => {
+    const { left, top } = (element.ownerSVGElement ?? element).getBoundingClientRect();
+    return use(clientX - left, clientY - top);
   };
-  let held = false;
+  let held = false, waits = null;
+  const take = (event) => {
+    [held, waits] = [at(event, start) !== false, null];
+    if (held) element.setPointerCapture(event.pointerId), event.preventDefault();
+  };
   element.addEventListener("pointerdown", (event) => {
-    held = event.button === 0 && at(event, start) !== false;
-    if (held) element.setPointerCapture(event.pointerId);
-    if (held) event.preventDefault();
+    if (event.button !== 0 || held) return;
+    if (event.pointerType === "touch" && getComputedStyle(event.target).touchAction !== "none") waits = event;
+    else take(event);
   });
-  element.addEventListener("pointermove", (event) => held && at(event, move));
+  element.addEventListener("pointermove", (event) => {
+    const far = (axis) => Math.abs(event[axis] - waits[axis]);
+    if (waits && far("clientX") > Math.max(4, far("clientY"))) take(waits);
+    if (held) at(event, move);
+  });
+  element.addEventListener("pointerup", () => { if (waits) take(waits); held = false; });
+  element.addEventListener("pointercancel", () => { [held, waits] = [false, null]; });
   // Browsers heed touch-action on a whole svg, not on what it holds: without this, a finger's second move would scroll.
-  const mine = () => held && getComputedStyle(element).touchAction === "none";
-  element.addEventListener("touchmove", (event) => mine() && event.preventDefault(), { passive: false });
-  for (const end of ["pointerup", "pointercancel"]) element.addEventListener(end, () => { held = false; });
+  element.addEventListener("touchmove", (event) => held && event.preventDefault(), { passive: false });
 }
 
 // The stage -----------------------------------------------------------------------------------------------------------
@@ -251,12 +260,10 @@ export function stage({ model, el }, names, css) {
   const sizes = new ResizeObserver(redraw);
   const themes = new MutationObserver(theme);
   const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const watched = { attributes: true, attributeFilter: ["data-theme", "theme", "data-jp-theme-light",
-    "data-vscode-theme-kind"] };
+  const watched = { attributeFilter: ["data-theme", "theme", "data-jp-theme-light", "data-vscode-theme-kind"] };
   theme();
   sizes.observe(root);
-  themes.observe(document.documentElement, watched);
-  themes.observe(document.body, watched);
+  for (const part of [document.documentElement, document.body]) themes.observe(part, watched);
   scheme.addEventListener("change", theme);
   window.addEventListener("geo-share", hear);
   names.forEach((name, i) => {

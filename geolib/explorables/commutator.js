@@ -68,7 +68,7 @@ const CSS = `
 .geo .commutator > :is(.geo-ask, .geo-say) { grid-column: 1 / -1; }
 .geo .commutator .dice { grid-column: 1 / -1; display: grid; grid-template-columns: 1fr 1fr; gap: 4px; }
 .geo .commutator .dice svg { max-height: 300px; }
-.geo .commutator .dots { fill: var(--text); }
+.geo .commutator .dots { fill: var(--text); } .geo .commutator .axis { pointer-events: none; }
 .geo .commutator .ghost { fill: none; stroke: var(--join); stroke-width: 1.6; stroke-dasharray: 4 4; }
 .geo .commutator .still { stroke-width: 1.2; opacity: 0.6; }
 .geo .commutator .name { font-size: 14px; font-weight: 650; paint-order: stroke; stroke: var(--ground);
@@ -82,8 +82,9 @@ const CSS = `
 /** One die with its two axes: `draw({ r, aim, pairOf, turning, view, spoken })`; `aim` is null while it is sealed. */
 function die(parent, order) {
   const picture = svg("svg", { role: "img", viewBox: "-100 -112 200 212" }, parent);
-  const behind = svg("g", {}, picture), faces = svg("g", {}, picture);
-  const ghost = svg("path", { class: "ghost" }, picture), before = svg("g", {}, picture);
+  const behind = svg("g", { class: "axis" }, picture), faces = [0, 1, 2].map(() => // they stay: a finger may lie on one
+    ["face geo-face", "dots"].map((name) => svg("path", { class: name }, picture)));
+  const ghost = svg("path", { class: "ghost" }, picture), before = svg("g", { class: "axis" }, picture);
   const title = svg("text", { class: "geo-text name", x: 0, y: 96, "text-anchor": "middle" }, picture);
   title.textContent = `first ${order[0]}, then ${order[1]}`;
   let view = gaze(0, 0);
@@ -97,12 +98,11 @@ function die(parent, order) {
   }));
   return ({ r, aim, pairOf, turning, view: now, spoken }) => {
     view = now;
-    faces.replaceChildren();
-    for (const face of facesSeen(r, [HALF, HALF, HALF], view)) {
-      const count = face.side > 0 ? face.axis + 1 : 6 - face.axis;
-      svg("path", { class: "face geo-face", style: face.shade, d: closed(rim(face)) }, faces);
-      svg("path", { class: "dots", d: DOTS[count].split(" ").map((at) => spot(face, at)).join("") }, faces);
-    }
+    facesSeen(r, [HALF, HALF, HALF], view).concat([null, null]).slice(0, 3).forEach((face, i) => {
+      const [body, dots] = faces[i], count = face?.side > 0 ? face.axis + 1 : 6 - face?.axis;
+      set(body, { style: face?.shade ?? "", d: face ? closed(rim(face)) : "" });
+      set(dots, { d: face ? DOTS[count].split(" ").map((at) => spot(face, at)).join("") : "" });
+    });
     const seen = aim ? facesSeen(aim, [HALF, HALF, HALF], view) : [];
     set(ghost, { d: seen.map((face) => closed(rim(face))).join("") });
     behind.replaceChildren();

@@ -150,7 +150,7 @@ function line(parent, onQuery) {
 function factorMap(parent, onQuery) {
   const { canvas, draw, picture, fit } = board(parent, { left: 22, bottom: 20 });
   const words = svg("g", {}, picture), frame = svg("rect", { class: "row" }, picture);
-  const surface = svg("rect", { class: "surface", "data-drag": "" }, picture);
+  const surface = svg("rect", { class: "surface", "data-drag": "pad" }, picture);
   let side = 1, drawn = "";
   const follow = (_, y) => onQuery(Math.floor(y / side));
   drag(surface, { start: follow, move: follow });

@@ -89,7 +89,7 @@ const CSS = `
 .geo .gates .cause .list { grid-template-columns: auto 1fr; }
 .geo .gates .cause .list output { display: none; }
 .geo .gates .cause select { grid-area: 1 / 2; }
-.geo .gates .draw { touch-action: none; cursor: crosshair; }
+.geo .gates .draw { cursor: crosshair; }
 .geo .gates .bar { fill: currentColor; opacity: 0.45; } .geo .gates .bar.now { opacity: 1; }
 .geo .gates .both { display: grid; grid-template-columns: 190px minmax(0, 1fr); gap: 14px; align-items: end; }
 .geo .gates .map { position: relative; }
@@ -106,7 +106,7 @@ const CSS = `
 /** One bar a token: `draw(values, token)`; a hand draws over it. */
 function curve(parent, tone, high, name, onPaint) {
   const { picture, marks, frame, x, y, atX, atY } = chart(parent);
-  set(picture, { class: `draw geo-${tone}`, "data-drag": "" });
+  set(picture, { class: `draw geo-${tone}`, "data-drag": "pad" });
   let bars = [], drawn = [], last = null;
   const at = (px, py) => [Math.round(clamp(atX(px), 1, TOKENS)), clamp(atY(py), 0, high)];
   drag(picture, {

@@ -99,7 +99,7 @@ const CSS = `
 .geo .liere { padding: 14px 16px 18px; display: grid; gap: 12px; }
 .geo .liere .maps { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 10px 24px; align-items: end; }
 .geo .liere .map { position: relative; margin-top: 4px; }
-.geo .liere .map svg { position: absolute; inset: 0; height: 100%; touch-action: pan-y; }
+.geo .liere .map svg { position: absolute; inset: 0; height: 100%; }
 .geo .liere .map svg.take { cursor: pointer; }
 .geo .liere .way { stroke: var(--text); stroke-width: 1.8; fill: none; }
 .geo .liere text { fill: var(--text); font-weight: 600; paint-order: stroke; stroke: var(--ground); stroke-width: 3px;
@@ -129,7 +129,7 @@ function patchMap(parent, title, onPatch) {
     const { place } = handle(cover, "text"), patch = (px) => clamp(Math.floor(px / cell()), 0, SIDE - 1);
     const follow = (x, y) => onPatch(patch(y), patch(x));
     spot = place;
-    set(cover, { "data-drag": "", class: "take" });
+    set(cover, { "data-drag": "pad", class: "take" });
     drag(cover, { start: follow, move: follow }); // what the handle feels, its parent hears
   }
   return (values, { row, column, shift }, text, label) => {

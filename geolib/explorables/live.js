@@ -39,15 +39,15 @@ const CSS = `
 .geo .live .hands:focus-visible { outline: 2px solid var(--text); outline-offset: 2px; border-radius: 4px; }
 .geo .live .both { display: grid; grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); gap: 16px;
   align-items: center; }
-.geo .live .field { touch-action: none; cursor: grab; border: 1px solid var(--rule); border-radius: 4px; }
-.geo .live .field.draws { cursor: crosshair; }
+.geo .live .field { cursor: grab; border: 1px solid var(--rule); border-radius: 4px; }
+.geo .live .field.draws { cursor: crosshair; } .geo .live .field * { touch-action: none; }
 .geo .live .home { fill: none; stroke: var(--rule); stroke-dasharray: 4 4; }
 .geo .live .sheet { fill: var(--panel); stroke: var(--soft); }
 .geo .live .ink { fill: var(--text); } .geo .live .warm { fill: var(--warm); } .geo .live .cool { fill: var(--cool); }
 .geo .live .asked { fill: none; stroke: var(--warm); stroke-width: 2.5; }
 .geo .live .carried { fill: none; stroke: var(--join); stroke-width: 1.6; }
 .geo .live .bar { fill: var(--soft); } .geo .live .bar.best { fill: var(--join); }
-.geo .live .look svg { touch-action: none; cursor: pointer; border: 1px solid var(--rule); border-radius: 4px; }
+.geo .live .look svg { cursor: pointer; border: 1px solid var(--rule); border-radius: 4px; }
 .geo .live .look { display: grid; gap: 6px; min-width: 0; }
 .geo .live .look .geo-pick .geo-pick { flex-wrap: nowrap; gap: 3px; }
 .geo .live .look .geo-pick button { padding: 2px 8px; font-weight: 500; }
@@ -92,7 +92,7 @@ function render({ model, el }) {
   const tools = html("div", { class: "tools" }, root), said = html("div", { class: "said" }, root);
   const look = html("div", { class: "look" }, root);
   const view = pick(look, "What is shown", VIEWS, (v) => change({ view: v }));
-  const map = svg("svg", { role: "img", viewBox: `0 0 ${SIDE * C} ${SIDE * C}`, "data-drag": "" }, look);
+  const map = svg("svg", { role: "img", viewBox: `0 0 ${SIDE * C} ${SIDE * C}`, "data-drag": "pad" }, look);
   const paintMap = cells(map, "warm"), arrows = svg("path", { class: "carried" }, map);
   const askedToo = svg("rect", { class: "asked", width: C, height: C }, map);
   const note = html("p", { class: "geo-note" }, look);

@@ -146,9 +146,9 @@ class LiveModel(Explorable):
 
 def _own(model: Any) -> dict[str, Any]:
     """The reader's own model as the page takes it."""
+    from geolib.explorables.export import exported
     from geolib.lab.data.augmentation import channel_moments
     from geolib.lab.data.sets import load
-    from geolib.explorables.export import exported
     from geolib.lab.train import Run
 
     if isinstance(model, Run):

@@ -102,7 +102,7 @@ const CSS = `
 function weightMap(parent, name, { onPatch, onAxis } = {}) {
   html("p", {}, parent, name);
   const { canvas, draw, picture, fit } = board(parent, {}), lines = svg("path", { class: "grid" }, picture);
-  const surface = onPatch && svg("rect", { class: "surface", "data-drag": "" }, picture);
+  const surface = onPatch && svg("rect", { class: "surface", "data-drag": "pad" }, picture);
   const gauss = svg("path", { class: "gauss" }, picture), here = svg("rect", { class: "here" }, picture);
   const arms = onAxis ? [0, 1].map(() => svg("line", { class: "arm" }, picture)) : [];
   const tips = arms.map(() => handle(picture, "cool", 5)), centre = onPatch && handle(picture, "text", 4);

@@ -70,7 +70,6 @@ const CSS = `
 .geo .mirrors .side { display: grid; gap: 14px; align-content: center; }
 .geo .mirrors .together { display: grid; grid-template-columns: auto 1fr; gap: 4px 16px; align-items: center; }
 .geo .mirrors .together button { min-width: 84px; } .geo .mirrors .together .geo-note { grid-column: 1 / -1; }
-.geo .mirrors svg { touch-action: pan-y; }
 .geo .mirrors .mirror { stroke: currentColor; stroke-width: 2.5; stroke-linecap: round; }
 .geo .mirrors .ring { fill: none; stroke: var(--line); } .geo .mirrors .words { pointer-events: none; }
 .geo .mirrors .start { fill: var(--text); }

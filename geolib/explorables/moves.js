@@ -113,6 +113,7 @@ function dress(list) {
     link.dataset.geoDrag = link.hash;
     link.removeAttribute("href");
     set(link, { role: "slider", tabindex: 0 });
+    link.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
   });
   document.querySelectorAll(DRAGS).forEach((link) => {
     const it = dragged(list, link);

@@ -76,7 +76,7 @@ const CSS = `
 .geo .notebook .methods button[aria-pressed] { background: var(--panel); color: var(--text); }
 .geo .notebook .methods button[aria-pressed="false"] { background: none; color: var(--soft); border-style: dashed; }
 .geo .notebook button[aria-pressed="false"] svg { visibility: hidden; }
-.geo .notebook .plot svg { touch-action: pan-y; cursor: crosshair; }
+.geo .notebook .plot svg { cursor: crosshair; }
 .geo .notebook .seed { stroke-width: 1; opacity: 0.5; } .geo .notebook .seed.chosen { stroke-width: 2; opacity: 1; }
 .geo .notebook .mean { stroke-width: 2.6; stroke-linecap: butt; }
 .geo .notebook .lead { stroke-width: 1; }

@@ -73,7 +73,6 @@ export function describe(state) {
 const NAMES = ["links", "sites", "group", "part"];
 const CSS = `
 .geo .plaquettes > :is(.geo-ask, .geo-pick) { grid-column: 1 / -1; }
-.geo .plaquettes svg { touch-action: pan-y; }
 .geo .plaquettes .square { fill: currentColor; }
 .geo .plaquettes .dial { fill: var(--ground); stroke: var(--rule); }
 .geo .plaquettes .dial.chosen { stroke: var(--text); stroke-width: 2.5; }

@@ -72,7 +72,7 @@ const CSS = `
 .geo .scale .geo-columns > div { min-width: 0; }
 .geo .scale .before { fill: none; stroke: var(--soft); stroke-width: 1.2; }
 .geo .scale .after { fill: var(--join); stroke: none; opacity: 0.75; }
-.geo .scale .pull { cursor: ns-resize; touch-action: pan-y; }
+.geo .scale .pull { cursor: ns-resize; } .geo .scale .pull .after { touch-action: none; }
 .geo .scale .even { stroke: var(--text); stroke-dasharray: 3 3; }
 @container (max-width: 560px) {
   .geo .scale { padding: 10px 8px 14px; }

@@ -122,7 +122,7 @@ const CSS = `
 .geo .sphere .geo-controls > :first-child { grid-column: 1 / -1; grid-template-columns: auto 1fr; }
 .geo .sphere select { grid-area: 1 / 2; }
 .geo .sphere .ball { fill: var(--panel); stroke: var(--rule); cursor: grab; }
-.geo .sphere svg { touch-action: pan-y; } .geo .sphere .scene { pointer-events: none; }
+.geo .sphere .scene { pointer-events: none; }
 .geo .sphere .net { fill: none; stroke: var(--line); } .geo .sphere .behind { opacity: 0.4; }
 .geo .sphere .inside { fill: var(--cool); fill-opacity: 0.2; }
 .geo .sphere .behind.geo-line { stroke-dasharray: 4 5; }
@@ -134,7 +134,7 @@ const CSS = `
 /** The sphere with its triangle: a hand takes a corner, puts it somewhere, in degrees, or turns the view by degrees. */
 function globe(parent, { take, put, look }) {
   const picture = svg("svg", { role: "img" }, parent);
-  const ball = svg("circle", { class: "ball", "data-drag": "" }, picture);
+  const ball = svg("circle", { class: "ball", "data-drag": "pad" }, picture);
   const scene = svg("g", { class: "scene" }, picture);
   const line = (name, tone) => svg("path", { class: `${name} geo-${tone}` }, scene);
   const net = svg("path", { class: "net" }, scene);

@@ -1,0 +1,170 @@
+"""Engines: where runs are made. In this process, in several processes of this machine, or on a cluster by Ray."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import platform
+import signal
+import socket
+import sys
+import tempfile
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from geolib.lab.device import pick_device
+from geolib.lab.files import LabError, remove
+from geolib.lab.records import Folders, device_name
+from geolib.lab.runner import DONE, FAILED, USER_ERROR, Outcome, Task, make
+
+
+class Here:
+    """An engine: one run at a time, in this process.
+
+    ``submit`` takes a task and gives a future of its outcome; ``slots`` tasks are to be given at a time. ``stop`` makes
+    the runs at work write their checkpoints and end. Records have ``device_name`` for the device.
+    """
+
+    slots = 1
+
+    def __init__(self, device: str | None = None):
+        self.device_name = device_name(pick_device(device))
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, task: Task, data: Any) -> Future[Outcome]:
+        """Make the run now. A signal that ended it ends the command, too."""
+        future: Future[Outcome] = Future()
+        future.set_result(make(task, data))
+        if future.result().code > 128:
+            signal.raise_signal(future.result().code - 128)
+        return future
+
+    def stop(self) -> None:
+        """Do nothing: a run of this process has taken the signal itself."""
+
+
+class Processes(Here):
+    """Several runs at a time on this machine, each in a process of its own: one that is killed takes no other along."""
+
+    def __init__(self, jobs: int, device: str | None = None):
+        self.slots = jobs
+        self.threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // jobs)
+        self.device_name = device_name(pick_device(device), self.threads)
+        self.others = set(multiprocessing.active_children())
+        # Processes that come out of a server find torch imported.
+        forks = "forkserver" in multiprocessing.get_all_start_methods()
+        self.context = multiprocessing.get_context("forkserver" if forks else "spawn")
+        self.context.set_forkserver_preload([__name__, "torch._dynamo"])  # the first optimiser imports the latter
+
+    def submit(self, task: Task, data: Any) -> Future[Outcome]:
+        """Begin the run in a new process, which loads the data by itself."""
+        pool = ProcessPoolExecutor(1, self.context, _begin, (self.threads,))
+        future = pool.submit(make_with_log, replace(task, jobs=self.slots))
+        pool.shutdown(wait=False)  # when that run has ended
+        return future
+
+    def stop(self) -> None:
+        """Pass SIGTERM on."""
+        for process in set(multiprocessing.active_children()) - self.others:
+            process.terminate()
+
+
+def _begin(threads: int) -> None:
+    """Prepare a process: its share of the cores, and keys on the terminal left to its parent."""
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def make_with_log(task: Task, data: Any = None, patience: float = 0.0) -> Outcome:
+    """Make a run in a process whose output goes to the run's log."""
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    with task.log.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    outcome = make(task, data, patience)
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        sys.exit()  # nobody waits for the outcome; the checkpoint is there
+    failed = outcome.code in (FAILED, USER_ERROR)
+    return replace(outcome, words=f"{outcome.words}; log {task.log}") if failed else outcome
+
+
+class RayCluster(Here):
+    """Runs on the machines of a Ray cluster, each a task that asks for one GPU or for the cores of its threads.
+
+    Ray makes a task again whose process or machine has died. It goes on from its checkpoint where ``--out`` is on a
+    disk that the machines share, else it begins anew. Data are sent to the machines, records come back.
+    """
+
+    def __init__(self, address: str = "", device: str | None = None):
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            self.ray: Any = importlib.import_module("ray")
+        except ImportError:
+            install = 'pip install "geometry-of-attention[cluster]", or in a clone pip install -e ".[cluster]"'
+            raise LabError(f"--ray needs Ray: {install}") from None
+        where = address or os.environ.get("RAY_ADDRESS") or "local"
+        host, _, port = where.rpartition(":")
+        try:
+            if host:  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
+            self.ray.init(where, log_to_driver=False, logging_level="error")
+        except Exception as error:  # of many kinds
+            raise LabError(f"--ray {where}: {str(error).strip().partition(chr(10))[0]}") from None
+        self.data, self.refs = dict[str, Any](), list[Any]()
+        self.threads = int(os.environ.get("OMP_NUM_THREADS", 1))
+        self.device = device or ("cuda" if self.ray.cluster_resources().get("GPU") else "cpu")
+        self.kind, self.amount = ("CPU", self.threads) if self.device == "cpu" else ("GPU", 1)
+        needs = {f"num_{self.kind.lower()}s": self.amount}
+        self.make = self.ray.remote(**needs, max_retries=3)(make_on_a_machine)
+        name = self.ray.remote(**needs)(name_on_a_machine).remote(self.device, self.threads)
+        self.device_name = self.ray.get(name)
+
+    def __exit__(self, *error: object) -> None:
+        self.ray.shutdown()
+
+    @property
+    def slots(self) -> int:  # type: ignore[override]
+        """As many as the machines of now have room for, and one that waits."""
+        return int(self.ray.cluster_resources().get(self.kind, 0) // self.amount) + 1
+
+    def submit(self, task: Task, data: Any) -> Future[Outcome]:
+        """Have Ray make the run as soon as a machine has room for it."""
+        task.log.touch()  # where a machine sees this file, the folder is shared
+        if task.config.dataset not in self.data:
+            self.data[task.config.dataset] = self.ray.put(data)
+        task = replace(task, keywords={**task.keywords, "device": self.device})
+        self.refs.append(self.make.remote(task, self.data[task.config.dataset], self.threads))
+        return self.refs[-1].future()
+
+    def stop(self) -> None:
+        """Cancel all tasks, which is a SIGINT to those at work."""
+        for ref in self.refs:
+            self.ray.cancel(ref)
+
+
+def name_on_a_machine(device: str, threads: int) -> str:
+    return device_name(pick_device(device), threads)
+
+
+def make_on_a_machine(task: Task, data: Any, threads: int) -> Outcome:
+    """Make a run on whatever machine this is, with a folder of its own where none is shared."""
+    torch.set_num_threads(threads)
+    shared = task.log.is_file()
+    if not shared:
+        task = replace(task, folders=Folders.of(Path(tempfile.gettempdir()) / "geolib-lab"))
+    outcome = make_with_log(task, data, patience=60.0)  # a dead machine's lock may live for a while
+    if not shared and outcome.code == DONE:
+        remove(task.checkpoint)
+        remove(task.log)
+    return outcome if outcome.code == DONE else replace(outcome, words=f"{outcome.words} on {platform.node()}")
