@@ -13,8 +13,8 @@ LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = (
-    "files", "data", "text_attention", "config", "device", "checkpoint", "capture", "vit", "gpt", "progress", "train", "records",
-    "probes", "experiments", "cluster", "runner", "benches",
+    "files", "data", "text_attention", "config", "device", "checkpoint", "capture", "vit", "gpt", "progress", "train",
+    "records", "probes", "experiments", "runner", "cluster", "benches",
 )  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.
 ABOVE = ("", "__main__")

@@ -154,6 +154,7 @@ class RayCluster(Here):
 
 
 def name_on_a_machine(device: str, threads: int) -> str:
+    """The name of the device on whatever machine this is."""
     return device_name(pick_device(device), threads)
 
 
