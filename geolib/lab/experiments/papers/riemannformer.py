@@ -106,7 +106,7 @@ BASELINES = Experiment(
     settings={"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
     chosen=(
-        "Distance: the root of the two squared differences from the paper's accuracies, summed, in points. The nearest "
+        "Distance: the root of the summed squares of the two differences from the paper, in points. The nearest "
         "setting at full scale is frozen for riemannformer-table1; runs with the paper's own methods take no part. "
         f"Until all settings have both runs, {' with '.join(FROZEN)} is our first choice, not the rule's."
     ),
