@@ -49,13 +49,13 @@ def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> d
 
     Those of other configurations are passed over. A configuration recorded by two experiments counts once.
     """
-    places = experiment.cells(scale)
-    # One record for each configuration; the experiment's own stands before one that another experiment made.
+    pairs = experiment.cells(scale)
+    # One record for each configuration, the last of these: the experiment's own, before one that another made.
     ordered = sorted(records, key=lambda record: record.experiment == experiment.name)
-    once = {record.config.hash: record for record in ordered if record.config.cell in places}
+    once = {record.config.hash: record for record in ordered if record.config.cell in pairs}
     cells: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(once.values(), key=lambda record: record.config.seed):
-        cells.setdefault(places[record.config.cell], []).append(record)
+        cells.setdefault(pairs[record.config.cell], []).append(record)
     return cells
 
 
