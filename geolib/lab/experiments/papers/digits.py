@@ -223,7 +223,6 @@ SCALE = replace(
 
 # LieRE's block width --------------------------------------------------------------------------------------------------
 
-
 _BLOCKS = {f"liere-{b}": Row(f"LieRE, width {b}", "liere", {"block": b}) for b in (2, 3, 4, 6, 12)}
 # The mean generator's top angle, high / 2 cot(pi / 2b), is pi as for width 2 drawn to 2 pi. Source: LR-INIT.
 _EQUAL = {b: round(2 * math.pi * math.tan(math.pi / (2 * b)), 4) for b in (3, 4, 6, 12)}
@@ -316,7 +315,6 @@ LOCALITY_CIFAR10 = replace(
 
 # Where the order of steps decides: boards on which a ball is tipped ---------------------------------------------------
 
-_BOARDS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
 _CURVED = {
     "compass": Row("compass along both L-shaped paths (curved)"),
     "compass-commuting": Row("compass about one axis (curved, commuting)", "compass", {"transport": "commuting"}),
@@ -332,18 +330,16 @@ _TURNED = {
     **_CURVED,
     "compass-frames": Row("compass of frames (flat; no places)", "compass", {"transport": "frames"}),
 }
+_DRAWN = ("rope-axial", "compass", "compass-comb", "compass-frames")
 
 TURNS = Experiment(
     name="grid-turns",
     about="which way a ball twists that is tipped along a row and then a column, or along a drawn staircase",
     datasets=("turns", "turns-stairs"),
     rows=_TURNED,
-    settings=at_scales(_BOARDS, epochs=6),
+    settings=at_scales({**SETTINGS, "width": 32, "heads": 2, "layers": 1, "batch": 32, "lr": 5e-3}, epochs=6),
     seeds={"smoke": (0,), "cpu": tuple(range(10)), "full": (0, 1, 2, 3, 4)},
-    parts={
-        "cpu": [(row, "turns") for row in _TURNED]
-        + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-comb", "compass-frames")]
-    },
+    parts={"cpu": [*((row, "turns") for row in _TURNED), *((row, "turns-stairs") for row in _DRAWN)]},
     against=(("compass", "compass-comb"), ("compass", "rope-axial")),
 )
 DIAL = replace(
