@@ -31,7 +31,7 @@ export function allows(rule, value) {
 }
 
 /** The values that the rules allow, and the names of those that they do not. */
-export function load_records(asked, rules) {
+export function sift(asked, rules) {
   const good = {}, bad = [];
   for (const [trait, value] of Object.entries(asked)) {
     if (Object.hasOwn(rules, trait) && allows(rules[trait], value)) good[trait] = value;
@@ -242,7 +242,7 @@ export function answerText({ model, root, names, change, speak }) {
     shown.scrollIntoView({ block: "nearest", behavior });
   };
   const go = (asked, now) => {
-    const { good, bad } = load_records(asked, rules);
+    const { good, bad } = sift(asked, rules);
     glide(good, now);
     view();
     tell(bad.length ? wrong(bad) : `Set to ${Object.entries(good).map((pair) => pair.join(" = ")).join(", ")}.`,

@@ -13,20 +13,10 @@ from geolib.lab.text_attention import CausalAttention, DecodeState
 from geolib.lab.vit import Block
 
 
-class DecoderBlock(Block):
-    """A block whose attention, a ``CausalAttention``, can go on from a state."""
-
-    def resume(self, x: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
-        """Apply both branches from a state to the one after it; without dropout, which no language model here has."""
-        y, state = self.attention.resume(self.norm1(x), state)  # type: ignore[operator]
-        x = x + y
-        return x + self.mlp(self.norm2(x)), state
-
-
 class GPT(nn.Module):
-    """An embedding, a layer norm, blocks, a norm and a linear head.
+    """An embedding, a layer norm, blocks without dropout, a norm and a linear head.
 
-    Options of a method are those of ``CausalAttention``; ``heads`` among them is for that method alone, and ``longest``
+    Options of a method are those of ``CausalAttention``: ``heads`` among them is for that method alone, and ``longest``
     is the context when it is not given.
 
     Source: CS-F1.
@@ -34,17 +24,16 @@ class GPT(nn.Module):
 
     def __init__(self, config: Config):
         super().__init__()
-        self.embedding, self.entry = nn.Embedding(VOCABULARY, config.width), nn.LayerNorm(config.width)
+        width, hidden = config.width, round(config.mlp_ratio * config.width)
         options = {"heads": config.heads, "longest": float(config.context or 1), **config.method_options}
-        hidden = round(config.mlp_ratio * config.width)
+        self.embedding, self.entry = nn.Embedding(VOCABULARY, width), nn.LayerNorm(width)
         self.blocks = nn.ModuleList(
-            DecoderBlock(CausalAttention(config.method, config.width, **options), config.width, hidden, dropout=0.0)
-            for _ in range(config.layers)
+            Block(CausalAttention(config.method, width, **options), width, hidden, 0.0) for _ in range(config.layers)
         )
-        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, VOCABULARY, bias=False)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Embed and normalise, in the parameters' dtype also under autocast: all layers add to this."""
+        """Embed and normalise, in the parameters' dtype also under autocast, as all layers add to it."""
         return self.entry(self.embedding(tokens)).to(self.embedding.weight.dtype)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -55,19 +44,13 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
     def resume(self, tokens: Tensor, states: Sequence[DecodeState] | None = None) -> tuple[Tensor, list[DecodeState]]:
-        """Compute what ``forward`` does for tokens that follow those of the layers' states, and the states after them.
-
-        >>> model, tokens = GPT(Config("documents", "softmax", width=16, heads=2, context=8)), torch.arange(6)[None]
-        >>> whole, states = model(tokens), None
-        >>> for i in range(6):
-        ...     last, states = model.resume(tokens[:, i : i + 1], states)
-        >>> torch.allclose(last[:, 0], whole[:, -1], atol=1e-4)
-        True
-        """
+        """Compute the scores for tokens that follow those of the layers' states, and the states after them."""
         x, after = self.embed(tokens), []
         blocks: Any = self.blocks
         for block, state in zip(blocks, states or [DecodeState()] * len(blocks)):
-            x, state = block.resume(x, state)
+            y, state = block.attention.resume(block.norm1(x), state)
+            x = x + y
+            x = x + block.mlp(block.norm2(x))
             after.append(state)
         return self.head(self.norm(x)), after
 
@@ -77,5 +60,5 @@ class GPT(nn.Module):
 
     @property
     def attentions(self) -> list[CausalAttention]:
-        """List the layers' attention."""
+        """The layers' attention, first to last."""
         return [block.attention for block in self.blocks]  # type: ignore[misc]

@@ -2,17 +2,16 @@
 
 A method has three parts: a rotation of queries and keys (by the position, by the data, by one learned matrix, or none),
 gates that forget, and a kernel that makes a score a weight (softmax, an even power, or the features of linear
-attention). ``CausalAttention`` puts them together. Its ``forward`` attends in a whole window, its ``resume`` goes on
-from a ``DecodeState``: of constant size for powers and linear attention, all keys and values so far for softmax.
+attention). ``CausalAttention`` puts them together.
 
-Shapes in this module: x (batch, tokens, width), the layer's input; q, k, v (batch, heads, tokens, d); gates
-(batch, heads, tokens), the logarithms of forget gates, or None.
+Shapes in this module: x (batch, tokens, width), the layer's input; q, k, v (batch, heads, tokens, d), as what attention
+makes of them; gates (batch, heads, tokens), the logarithms of forget gates, or None. A cache is what a kernel keeps of
+the tokens so far, None at the start: of constant size for powers and linear attention, which decode from a state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,6 @@ from geolib.attention import attention
 from geolib.lie import exp_skew
 from geolib.placed import cis, turn_pairs
 from geolib.rotations import document_frequencies
-from geolib.sympow import state_numbers
 
 # Rotations ----------------------------------------------------------------------------------------------------------
 
@@ -87,8 +85,7 @@ class LieRotation(nn.Module):
 
     def __init__(self, width: int, heads: int, dim: int, longest: float):
         super().__init__()
-        start = torch.zeros(heads, dim, dim)
-        even = torch.arange(0, dim, 2)
+        start, even = torch.zeros(heads, dim, dim), torch.arange(0, dim, 2)
         start[:, even + 1, even] = document_frequencies(dim, longest)[:, 0]
         self.lower = nn.Parameter(start)  # its strictly lower triangle counts
 
@@ -116,113 +113,84 @@ class LieRotation(nn.Module):
 # Kernels ------------------------------------------------------------------------------------------------------------
 
 
-class Kernel:
-    """What turns a score into a weight; its cache holds what is left of the tokens so far, None at the start."""
-
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
-        """Attend over tokens that follow those of a cache: (batch, heads, tokens, d), and the cache after them."""
-        raise NotImplementedError
-
-    def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """Attend in a whole window, from an empty cache."""
-        return self.resume(q, k, v, gates, None)[0]
-
-    def numbers(self, dim: int) -> int | None:
-        """Count the numbers in the cache of a head; None where it grows with the tokens."""
-        return None
-
-
-class Softmax(Kernel):
-    """Weights by softmax; gates add their logarithms to the scores, as FoX has it.
-
-    A gate's sum up to the query is the same for a whole row and cancels. What is left is one more feature of the keys,
-    which every query multiplies by 1: gates cost next to nothing, and the fused kernel stays.
-    """
-
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
-        """Attend; the cache holds keys and values so far, and the last sum of log gates."""
-        size, scale, last = v.shape[-1], q.shape[-1] ** -0.5, None
-        q, k, v = (t.to(angle_dtype(t)) for t in (q, k, v))
-        if gates is not None:
-            sums = gates.double().cumsum(-1) + (0.0 if cache is None else cache[2])
-            last = sums[..., -1:]
-            q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
-            k = torch.cat([k, (-sums / scale).to(k.dtype)[..., None]], -1)
-            v = F.pad(v, (0, 1))
-        if cache is not None:
-            k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
-        with full_precision(q.device):
-            return attention(q, k, v, causal=True, scale=scale)[..., :size], (k, v, last)
-
-
-# On a CPU, tokens up to which a window of ``Power`` is one chunk, and those of a chunk in a longer one: measured on
-# heads of 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
+# On a CPU, tokens up to which a window of a power is one chunk, and those of a chunk in a longer one: measured on heads
+# of 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
 ONE_CHUNK, CHUNK = 384, 256
-
-
-@dataclass(frozen=True)
-class Power(Kernel):
-    """Weights by an even power of the score; the cache is the state S and Z.
-
-    Source: CS-att, CS-chunk, CS-rec.
-    """
-
-    power: int
-
-    def whole(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
-        """Attend by all pairs in a short window, in chunks in a long one: on a GPU by the fewest operations."""
-        tokens, on_cpu = q.shape[2], q.device.type == "cpu"
-        if tokens > (ONE_CHUNK if on_cpu else recurrence.crossing_length(q.shape[-1], self.power)):
-            return recurrence.chunked_form(q, k, v, self.power, gates, chunk=CHUNK if on_cpu else None)[0].output
-        if on_cpu:
-            return recurrence.one_chunk_form(q, k, v, self.power, gates)
-        return recurrence.attention_form(q, k, v, self.power, gates).output
-
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
-        """Attend by the recurrent form for a single token, in chunks for several."""
-        form: Any = recurrence.recurrent_form if q.shape[2] == 1 else recurrence.chunked_form
-        attended, state = form(q, k, v, self.power, gates, None, cache)
-        return attended.output, state
-
-    def numbers(self, dim: int) -> int:
-        """Count the numbers of S and Z."""
-        return state_numbers(dim, self.power)
-
-
 LINEAR_CHUNK = 128
 
 
-class Linear(Kernel):
-    """Plain linear attention: features elu + 1 of queries and keys, whose products are the weights."""
+def attend(kernel: str, power: int, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
+    """Attend in a whole window with a kernel of ``METHODS``; only "power" uses the power.
 
-    def resume(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
-        """Attend chunk by chunk; the cache is the state (batch, heads, d, d + 1), the normaliser its last column."""
-        dtype = angle_dtype(v)
-        q, k = (F.elu(t.to(dtype)) + 1 for t in (q, k))
-        counted = F.pad(v.to(dtype), (0, 1), value=1.0)
-        state = counted.new_zeros(*q.shape[:2], q.shape[-1], counted.shape[-1]) if cache is None else cache
-        if gates is None:
-            gates = q.new_zeros(q.shape[:3])
-        rows = []
-        with full_precision(q.device):
-            for q_, k_, v_, g in zip(*(t.split(LINEAR_CHUNK, 2) for t in (q, k, counted, gates))):
-                sums = g.double().cumsum(-1)
-                decay = (sums[..., :, None] - sums[..., None, :]).to(dtype).tril().exp().tril()
-                ends = (sums[..., -1:] - sums).to(dtype).exp()
-                rows.append(((q_ @ k_.mT) * decay) @ v_ + sums.to(dtype).exp()[..., None] * (q_ @ state))
-                state = sums[..., -1, None, None].to(dtype).exp() * state + (k_ * ends[..., None]).mT @ v_
-        total = torch.cat(rows, 2)
-        return (total[..., :-1] / total[..., -1:]).to(v.dtype), state
+    A power takes all pairs in a short window and chunks in a long one, on a GPU whichever needs fewer operations.
 
-    def numbers(self, dim: int) -> int:
-        """Count a column for each value and one for the normaliser."""
-        return dim * (dim + 1)
+    Source: CS-att, CS-chunk.
+    """
+    if kernel != "power":
+        return attend_after(kernel, power, q, k, v, gates, None)[0]
+    tokens, on_cpu = q.shape[2], q.device.type == "cpu"
+    if tokens > (ONE_CHUNK if on_cpu else recurrence.crossing_length(q.shape[-1], power)):
+        return recurrence.chunked_form(q, k, v, power, gates, chunk=CHUNK if on_cpu else None)[0].output
+    if on_cpu:
+        return recurrence.one_chunk_form(q, k, v, power, gates)
+    return recurrence.attention_form(q, k, v, power, gates).output
 
 
-def kernel_of(name: str, power: int) -> Kernel:
-    """Make the kernel of a name in ``METHODS``; only "power" uses the ``power``."""
-    kernels: dict[str, Kernel] = {"softmax": Softmax(), "power": Power(power), "linear": Linear()}
-    return kernels[name]
+def attend_after(
+    kernel: str, power: int, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any
+) -> tuple[Tensor, Any]:
+    """Attend over tokens that follow those of a cache; also returns the cache after them, S and Z for a power.
+
+    Source: CS-rec, CS-chunk.
+    """
+    if kernel != "power":
+        return (softmax if kernel == "softmax" else linear)(q, k, v, gates, cache)
+    form: Any = recurrence.recurrent_form if q.shape[2] == 1 else recurrence.chunked_form
+    attended, state = form(q, k, v, power, gates, None, cache)
+    return attended.output, state
+
+
+def softmax(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Any]:
+    """Attend by softmax; the cache holds keys and values so far, and the last sum of log gates.
+
+    Gates add their logarithms to the scores, as FoX has it. A gate's sum up to the query is the same for a whole row
+    and cancels. What is left is one more feature of the keys, which every query multiplies by 1: gates cost next to
+    nothing, and the fused kernel stays.
+    """
+    size, scale, last = v.shape[-1], q.shape[-1] ** -0.5, None
+    q, k, v = (t.to(angle_dtype(t)) for t in (q, k, v))
+    if gates is not None:
+        sums = gates.double().cumsum(-1) + (0.0 if cache is None else cache[2])
+        last = sums[..., -1:]
+        q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
+        k = torch.cat([k, (-sums / scale).to(k.dtype)[..., None]], -1)
+        v = F.pad(v, (0, 1))
+    if cache is not None:
+        k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
+    with full_precision(q.device):
+        return attention(q, k, v, causal=True, scale=scale)[..., :size], (k, v, last)
+
+
+def linear(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
+    """Attend by plain linear attention, features elu + 1 of queries and keys, chunk by chunk.
+
+    The cache is the state (batch, heads, d, d + 1), the normaliser its last column.
+    """
+    dtype = angle_dtype(v)
+    q, k = (F.elu(t.to(dtype)) + 1 for t in (q, k))
+    counted = F.pad(v.to(dtype), (0, 1), value=1.0)
+    state = counted.new_zeros(*q.shape[:2], q.shape[-1], counted.shape[-1]) if cache is None else cache
+    gates = q.new_zeros(q.shape[:3]) if gates is None else gates
+    rows = []
+    with full_precision(q.device):
+        for q_, k_, v_, g in zip(*(t.split(LINEAR_CHUNK, 2) for t in (q, k, counted, gates))):
+            sums = g.double().cumsum(-1)
+            decay = (sums[..., :, None] - sums[..., None, :]).to(dtype).tril().exp().tril()
+            ends = (sums[..., -1:] - sums).to(dtype).exp()
+            rows.append(((q_ @ k_.mT) * decay) @ v_ + sums.to(dtype).exp()[..., None] * (q_ @ state))
+            state = sums[..., -1, None, None].to(dtype).exp() * state + (k_ * ends[..., None]).mT @ v_
+    total = torch.cat(rows, 2)
+    return (total[..., :-1] / total[..., -1:]).to(v.dtype), state
 
 
 # The layer ----------------------------------------------------------------------------------------------------------
@@ -236,8 +204,7 @@ class Method(NamedTuple):
     gates: bool = False
 
 
-# In the order of the tables.
-METHODS: dict[str, Method] = {
+METHODS: dict[str, Method] = {  # in the order of the tables
     "none": Method("softmax", None),
     "softmax": Method("softmax", Rotary),
     "fox": Method("softmax", Rotary, gates=True),
@@ -255,16 +222,16 @@ class DecodeState(NamedTuple):
     """What one layer hands from the tokens so far to the next ones; empty at the start."""
 
     rotation: Tensor | None = None  # in total: radians (batch, heads, pairs) in float64, or matrices (heads, d, d)
-    cache: Any = None  # the kernel's
+    cache: Any = None
 
 
 class CausalAttention(nn.Module):
     """Multi-head causal attention of one of ``METHODS``.
 
-    ``longest`` is N in the frequencies, a constant of the model; ``power`` that of the scores, where the kernel is one.
-    ``gate_bias`` is added to the logits of gates: ``GATE_BIAS`` starts them at 0.999, 0 at 1/2. A head has ``head_dim``
-    features, width / heads when None. ``beta_scale`` multiplies the start of W_beta: 0 starts every rate at 1,
-    PyTorch's own start spreads them. ValueError for an unknown method and for sizes that do not fit.
+    ``longest`` is N in the frequencies, a constant of the model. ``gate_bias`` is added to the logits of gates:
+    ``GATE_BIAS`` starts them at 0.999, 0 at 1/2. A head has ``head_dim`` features, width / heads when None.
+    ``beta_scale`` multiplies the start of W_beta: 0 starts every rate at 1, PyTorch's own start spreads them.
+    ValueError for an unknown method and for sizes that do not fit.
 
     Source: CS-gate, CS-beta, CS-conf, CS-GATE0, CS-N.
     """
@@ -287,9 +254,8 @@ class CausalAttention(nn.Module):
         check_even(dim, "head_dim")
         parts = METHODS[method]
         self.heads, self.dim, self.gate_bias = heads, dim, gate_bias
-        self.kernel = kernel_of(parts.kernel, power)
-        # The name under which checkpoints have its parameters.
-        self.turning = None if parts.rotation is None else parts.rotation(width, heads, dim, longest)
+        self.kernel, self.power = parts.kernel, power
+        self.turning = parts.rotation(width, heads, dim, longest) if parts.rotation else None
         if isinstance(self.turning, DataRotation):
             self.turning.W_beta.weight.data.mul_(beta_scale)
         self.qkv = nn.Linear(width, 3 * heads * dim, bias=False)
@@ -311,7 +277,8 @@ class CausalAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attend in whole windows, (batch, tokens, width) to the same shape."""
         q, k, v, _ = self.rotated(x)
-        return self.joined(self.kernel.whole(q, k, v, self.log_gates(x)), x)
+        y = attend(self.kernel, self.power, q, k, v, self.log_gates(x))
+        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))
 
     def resume(self, x: Tensor, state: DecodeState) -> tuple[Tensor, DecodeState]:
         """Attend over tokens that follow those of a state, and hand on the state after them.
@@ -322,9 +289,5 @@ class CausalAttention(nn.Module):
         True
         """
         q, k, v, rotation = self.rotated(x, state.rotation)
-        y, cache = self.kernel.resume(q, k, v, self.log_gates(x), state.cache)
-        return self.joined(y, x), DecodeState(rotation, cache)
-
-    def joined(self, y: Tensor, x: Tensor) -> Tensor:
-        """Project the output of all heads (batch, heads, tokens, d) to the width and dtype of x."""
-        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype))
+        y, cache = attend_after(self.kernel, self.power, q, k, v, self.log_gates(x), state.cache)
+        return self.out(y.transpose(1, 2).flatten(2).to(x.dtype)), DecodeState(rotation, cache)

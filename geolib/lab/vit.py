@@ -35,9 +35,8 @@ class Block(nn.Module):
 class ViT(WideBuffers):
     """Patches, an encoding by name, pre-norm blocks, a pooled token, a linear head.
 
-    ``shape`` is (channels, *sizes) of an image, a volume or a clip; there are as many axes of positions as sizes.
-    Pooling is the mean over all tokens, or with ``pool="cls"`` a class token in front, which has no position. Weights
-    start as PyTorch starts them; the class token starts normal with deviation 0.02.
+    ``shape`` is (channels, *sizes) of an image, a volume or a clip, and positions have an axis for each size. What is
+    pooled is the mean of all tokens, or with ``pool="cls"`` a class token in front, which has no position.
     """
 
     positions: Tensor
@@ -45,25 +44,20 @@ class ViT(WideBuffers):
     @numbered
     def __init__(self, config: Config, shape: Sequence[int], classes: int):
         super().__init__()
+        width, heads = config.width, config.heads
         self.patch: Patch = config.patch or 1
         grid = patch_grid(shape, self.patch)
         self.register_buffer("positions", grid_positions(*grid), persistent=False)
-        self.embedding = nn.Linear(shape[0] * math.prod(patch_sides(self.patch, len(grid))), config.width)
-        self.cls = nn.Parameter(0.02 * torch.randn(1, 1, config.width)) if config.pool == "cls" else None
+        self.embedding = nn.Linear(shape[0] * math.prod(patch_sides(self.patch, len(grid))), width)
+        self.cls = nn.Parameter(0.02 * torch.randn(1, 1, width)) if config.pool == "cls" else None
         self.encoding = encodings.build(
-            config.method,
-            width=config.width,
-            heads=config.heads,
-            grid=grid,
-            layers=config.layers,
-            **config.method_options,
+            config.method, width=width, heads=heads, grid=grid, layers=config.layers, **config.method_options
         )
-        hidden = round(config.mlp_ratio * config.width)
+        hidden = round(config.mlp_ratio * width)
         self.blocks = nn.ModuleList(
-            Block(MultiHeadAttention(config.width, config.heads), config.width, hidden, config.dropout)
-            for _ in range(config.layers)
+            Block(MultiHeadAttention(width, heads), width, hidden, config.dropout) for _ in range(config.layers)
         )
-        self.norm, self.head = nn.LayerNorm(config.width), nn.Linear(config.width, classes)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
         self.dropout = nn.Dropout(config.dropout)
 
     def undecayed(self) -> list[nn.Parameter]:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from geolib.lab.text_attention import kernel_of
+from geolib.lab import text_attention
 from geolib.lie import exp_skew, skew_matrix
 from geolib.recurrence import GATE_BIAS, attention_form, log_gates, rotation_rates, turns_of
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
@@ -150,14 +150,14 @@ def recall(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, 
 
     Source: CS-gate, CS-beta, CS-GATE0.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for task, made in RECALL.items():
         heads = recall_heads(VARIANTS, seeds)
         losses = trained(heads, made["train"], steps).unflatten(0, (-1, every)).mean(1).T.tolist()
         shares = {name: accuracy(heads, test) for name, test in made.items() if name != "train"}
         for index, (variant, seed) in enumerate(product(VARIANTS, range(seeds))):
-            row: dict[str, Any] = {"task": task, "variant": variant, "seed": seed, "steps": steps}
-            row["accuracy"] = {name: share[index] for name, share in shares.items()}
+            right = {name: share[index] for name, share in shares.items()}
+            row = {"task": task, "variant": variant, "seed": seed, "steps": steps, "accuracy": right}
             rows.append(row | {"losses": [round(loss, 4) for loss in losses[index]]})
     return rows
 
@@ -192,7 +192,7 @@ def pair_heads(name: str, seeds: Iterable[int]) -> Heads:
 
     def attend(heads: Heads, key: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         gates = log_gates(heads.logits[:, 0, key].transpose(0, 1), GATE_BIAS) if gated else None
-        return kernel_of(kind, power).whole(q, k, v, gates)
+        return text_attention.attend(kind, power, q, k, v, gates)
 
     return Heads(seeds, attend, (2 * KEYS, VALUES + 1, VALUES), (dim, SIZE, 0))
 
@@ -212,12 +212,11 @@ def pairs(steps: int = 1500, seeds: int = 3) -> list[dict[str, Any]]:
 
     rows = []
     for (name, (kind, dim, power, _)), stored in product(KERNELS.items(), (32, 64, 128, 256)):
-        features = {"softmax": None, "power": dimension(dim, power), "linear": dim}[kind]
-        numbers = None if features is None else features * (SIZE + 1)
-        tried = {rate: learned(name, [100], stored, steps // 5, rate) for rate in (0.01, 0.03, 0.1, 0.3)}
-        rate = max(tried, key=tried.__getitem__)
-        row = {"head": name, "numbers": numbers, "stored": stored, "steps": steps, "rate": rate}
-        rows.append(row | {"accuracy": learned(name, range(seeds), stored, steps, rate)})
+        features = dimension(dim, power) if kind == "power" else dim
+        rate = max((0.01, 0.03, 0.1, 0.3), key=lambda rate: learned(name, [100], stored, steps // 5, rate))
+        right = learned(name, range(seeds), stored, steps, rate)
+        row = {"head": name, "numbers": None if kind == "softmax" else features * (SIZE + 1), "stored": stored}
+        rows.append(row | {"steps": steps, "rate": rate, "accuracy": right})
     return rows
 
 
@@ -276,7 +275,7 @@ def word_heads(step: str, seeds: int, elements: int) -> Heads:
             frames.append(turn @ frames[-1])
         # A score is q_n . T_n T_m^-1 k_m, and the frames T are orthogonal.
         q, k = ((t[..., None, :] @ torch.stack(frames[1:], 2))[..., 0, :] for t in (q, k))
-        return kernel_of("power", 2).whole(q, k, v, None)
+        return text_attention.attend("power", 2, q, k, v, None)
 
     return Heads(range(seeds), attend, (2 + PREFIX, 2 + PREFIX, elements), (DIM, 4 * DIM, 28))
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +21,9 @@ from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.probes.vit import replaced, significant
 from geolib.lab.text_attention import DataRotation, Rotary
+from geolib.lab.train import Run
 from geolib.rotations import document_frequencies
-
-if TYPE_CHECKING:
-    from geolib.lab.train import Run
+from geolib.sympow import state_numbers
 
 FURTHER, SHORTEST = 4, 64  # contexts to measure: so many times the trained one, and such parts of it, down to SHORTEST
 PIECE, MOST = 4096, 2**17  # tokens of a piece, longer where the context asks for it, and of all pieces at most
@@ -34,9 +34,8 @@ BATCH = 8192  # tokens
 def learned(run: Run) -> dict[str, Any]:
     """Measure what a record keeps of a language model beside its metrics.
 
-    extrapolation, position and names (``extrapolation``, ``by_position``, ``names``), the latter two at the longest
-    context of the first; gates and rates where there are any; state_numbers (None: they grow), parameters; sample: a
-    prompt from the first document tested on and how the model continued it.
+    position (``by_position``) and names are measured at the longest context of extrapolation. gates and rates are there
+    where the method has them. sample is a prompt from the first document tested on and how the model continued it.
 
     Source: CS-F2, CS-N, CS-size.
     """
@@ -45,8 +44,7 @@ def learned(run: Run) -> dict[str, Any]:
     tokens = tokens[: max(2, MOST // tokens.shape[1])]
     bits = bits_of(run, tokens, longest)
     prompt = tokens[0, :PROMPT]
-    continued = generate(run.model, prompt.to(run.device), GENERATED, TEMPERATURE)
-    texts = {"prompt": prompt, "text": continued}
+    texts = {"prompt": prompt, "text": generate(run.model, prompt.to(run.device), GENERATED, TEMPERATURE)}
     return {
         "extrapolation": extrapolation(run, tokens[::2], bits[::2]),
         "position": by_position(bits, longest),
@@ -70,50 +68,41 @@ def bits_of(run: Run, tokens: Tensor, context: int) -> Tensor:
     return torch.cat(nats).div(math.log(2)).view(len(tokens), -1).cpu()
 
 
-# How far back it looks ----------------------------------------------------------------------------------------------
-
-
 def frequencies_of(model: GPT, longest: float) -> AbstractContextManager[None]:
     """Give the model's rotations, inside the context, the frequencies of another longest document.
 
     Source: CS-N.
     """
     rotations = [layer.turning for layer in model.attentions if isinstance(layer.turning, Rotary)]
-    other = {r: document_frequencies(2 * len(r.frequencies), longest).to(r.frequencies) for r in rotations}
-    return replaced("frequencies", other)
+    other = [document_frequencies(2 * len(each.frequencies), longest).to(each.frequencies) for each in rotations]
+    return replaced(*((each, "frequencies", values) for each, values in zip(rotations, other)))
 
 
 def contexts_of(trained: int) -> list[int]:
-    """List the contexts at which a model is measured.
-
-    >>> contexts_of(1024)
-    [64, 256, 1024, 4096]
-    """
-    contexts = [FURTHER * trained, trained]
-    while contexts[-1] % FURTHER == 0 and contexts[-1] // FURTHER >= SHORTEST:
-        contexts.append(contexts[-1] // FURTHER)
-    return contexts[::-1]
+    """List the contexts at which a model is measured: 64, 256, 1024 and 4096 for one trained at 1024."""
+    contexts = [trained, FURTHER * trained]
+    while contexts[0] % FURTHER == 0 and contexts[0] // FURTHER >= SHORTEST:
+        contexts.insert(0, contexts[0] // FURTHER)
+    return contexts
 
 
 def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
-    """Average the bits per token at each context, on the same tokens; beyond the training context, twice.
+    """Average the bits per token at each context, on the same tokens.
 
-    ``longest`` (pieces, n) are the bits at the longest of the contexts, which are known already. ``bits`` has the
-    frequencies as trained, ``bits_current_N`` those of each longer context: None for a method without rotary
-    embeddings, and up to the training context.
+    ``longest`` (pieces, n) are the bits at the longest of the contexts, which are known already. ``bits`` are those of
+    the frequencies as trained, ``bits_current_N`` at the longest context those of its own frequencies: None at the
+    others, and for a method without rotary embeddings.
 
     Source: CS-F2, CS-N.
     """
-    contexts, bits, current = contexts_of(run.task.context), [], list[float | None]()
-    rotates = any(isinstance(layer.turning, Rotary) for layer in run.model.attentions)
-    for context in contexts:
-        own = longest if context == contexts[-1] else bits_of(run, tokens, context)
-        bits.append(round(float(own.mean()), 5))
-        current.append(None)
-        if context > run.task.context and rotates:
-            with frequencies_of(run.model, context):
-                current[-1] = round(float(bits_of(run, tokens, context).mean()), 5)
-    return {"contexts": contexts, "bits": bits, "bits_current_N": current}
+    *shorter, last = contexts_of(run.task.context)
+    bits = [*(bits_of(run, tokens, context) for context in shorter), longest]
+    current: list[float | None] = [None] * len(bits)
+    if any(isinstance(layer.turning, Rotary) for layer in run.model.attentions):
+        with frequencies_of(run.model, last):
+            current[-1] = round(float(bits_of(run, tokens, last).mean()), 5)
+    means = [round(float(each.mean()), 5) for each in bits]
+    return {"contexts": [*shorter, last], "bits": means, "bits_current_N": current}
 
 
 def by_position(bits: Tensor, context: int) -> dict[str, Any]:
@@ -121,40 +110,24 @@ def by_position(bits: Tensor, context: int) -> dict[str, Any]:
 
     Source: CS-F2.
     """
-    starts = [0, *_doublings(1, context)]
+    starts = [0, *(2**i for i in range((context - 1).bit_length()))]
     means, counts = _in_buckets(bits.flatten(), torch.arange(context).repeat(bits.numel() // context), starts)
     return {"context": context, "from": starts, "bits": means, "count": counts}
 
 
-def _doublings(first: int, limit: int) -> list[int]:
-    """first, 2 first, 4 first ... below a limit."""
-    return [first << i for i in range(limit.bit_length()) if first << i < limit]
-
-
 def _in_buckets(values: Tensor, keys: Tensor, starts: list[int]) -> tuple[list[float | None], list[int]]:
-    """The mean of values whose key is in each bucket, from a start up to the next, and how many there are.
-
-    >>> _in_buckets(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 1, 3]), [0, 1, 8])
-    ([1.0, 3.0, None], [1, 2, 0])
-    """
+    """The mean of values whose key is in each bucket, from a start up to the next, and how many there are."""
     bucket = torch.bucketize(keys, torch.tensor(starts), right=True) - 1
     inside = [values[bucket == i] for i in range(len(starts))]
     return [round(float(each.mean()), 5) if len(each) else None for each in inside], [len(each) for each in inside]
 
 
-# Names --------------------------------------------------------------------------------------------------------------
-
+# For the most part names are words of three letters or more that are capitalised inside a sentence.
 NAME = re.compile(rb"(?:(?<=[a-z,;]\s)|(?<=Mr. )|(?<=Mrs. )|(?<=Dr. )|(?<=Miss ))[A-Z][a-z]{2,}")
 
 
 def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
-    """Find where each name of a text starts and ends, and the distance to its last mention (0: none).
-
-    Names are, for the most part, words of three letters or more that are capitalised inside a sentence.
-
-    >>> list(mentions(b"and Emma saw Harriet, so Emma went"))
-    [(4, 8, 0), (13, 20, 0), (25, 29, 21)]
-    """
+    """Find where each name of a text starts and ends, and the distance to its last mention (0: none)."""
     last: dict[bytes, int] = {}
     for match in NAME.finditer(text):
         word, (start, end) = match.group(), match.span()
@@ -165,9 +138,9 @@ def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
 def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
     """Average the bits of names after their first letter, by the distance to the last mention in the window.
 
-    ``tokens`` (pieces, n + 1) are bytes; ``bits`` (pieces, n) those of every byte but the first, in windows of the
-    context. ``distance`` has the starts of buckets in bytes; ``bits`` the mean over a bucket's names of their mean bits
-    per byte, None in an empty one; first_bits and first_count are those of names that are new in the window.
+    ``tokens`` (pieces, n + 1) are bytes, ``bits`` those of ``bits_of``. ``distance`` has the starts of buckets in
+    bytes, ``bits`` the mean over a bucket's names of their mean bits per byte, None in an empty one; first_bits and
+    first_count are those of names that are new in the window.
     """
     means, distances = [], []
     for piece, row in zip(tokens, bits):
@@ -176,14 +149,11 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
             for start, end, distance in mentions(bytes(piece[first : first + context + 1].tolist())):
                 means.append(float(row[first + start : first + end - 1].mean()))
                 distances.append(distance)
-    starts = [1, *_doublings(16, context)]
+    starts = [1, *(2**i for i in range(4, (context - 1).bit_length()))]
     keys = torch.tensor(distances, dtype=torch.long)
     (unseen, *values), (count, *counts) = _in_buckets(torch.tensor(means), keys, [0, *starts])
-    found = {"context": context, "distance": starts, "bits": values, "count": counts}
-    return found | {"first_bits": unseen, "first_count": count}
-
-
-# What it forgets ----------------------------------------------------------------------------------------------------
+    new = {"first_bits": unseen, "first_count": count}
+    return {"context": context, "distance": starts, "bits": values, "count": counts, **new}
 
 
 @contextmanager
@@ -207,54 +177,43 @@ def gates_and_rates(run: Run, tokens: Tensor) -> dict[str, Any]:
 
     Source: CS-gate, CS-beta, CS-GATE0.
     """
-    gates, rates = [], []
+    kept: dict[str, Any] = defaultdict(lambda: defaultdict(list))
+    levels = torch.tensor([0.05, 0.5, 0.95]).double()
     with layer_inputs(run.model.attentions) as inputs:
         run.scores(tokens.to(run.device))
     for layer, (given,) in zip(run.model.attentions, inputs):
         x = given.float()
-        if (logs := layer.log_gates(x)) is not None:
-            gates.append(logs.double().cpu().transpose(0, 1))  # (heads, pieces, tokens)
+        if (found := layer.log_gates(x)) is not None:
+            logs = found.double().cpu().transpose(0, 1)  # (heads, pieces, tokens)
+            flat, after = logs.exp().flatten(1), logs.flip(-1).cumsum(-1) - logs.flip(-1)
+            few = flat[:, :: 1 + flat.shape[1] // 100_000]  # torch sorts no more than 16 million
+            kept["gates"]["mean"].append(significant(flat.mean(-1), 6))
+            kept["gates"]["quantiles"].append(significant(few.quantile(levels, -1), 6))
+            kept["gates"]["memory"].append(significant(after.exp().sum(-1).mean(-1), 6))
         if isinstance(layer.turning, DataRotation):
-            rates.append(layer.turning.rates(x).double().cpu().transpose(0, 1).flatten(1))
-    kept: dict[str, Any] = {}
-    if gates:
-        flat = [logs.exp().flatten(1) for logs in gates]
-        left = [(logs.flip(-1).cumsum(-1) - logs.flip(-1)).exp().sum(-1).mean(-1) for logs in gates]
-        few = [g[:, :: 1 + g.shape[1] // 100_000] for g in flat]  # torch sorts no more than 16 million
-        levels = torch.tensor([0.05, 0.5, 0.95]).double()
-        quantiles = [g.quantile(levels, -1) for g in few]
-        kept["gates"] = {"mean": [g.mean(-1) for g in flat], "quantiles": quantiles, "memory": left}
-    if rates:
-        kept["rates"] = {"mean": [r.mean(-1) for r in rates], "std": [r.std(-1) for r in rates]}
-    return {
-        kind: {name: [significant(layer, 6) for layer in layers] for name, layers in statistics.items()}
-        for kind, statistics in kept.items()
-    }
-
-
-# The text that it generates -----------------------------------------------------------------------------------------
+            flat = layer.turning.rates(x).double().cpu().transpose(0, 1).flatten(1)
+            kept["rates"]["mean"].append(significant(flat.mean(-1), 6))
+            kept["rates"]["std"].append(significant(flat.std(-1), 6))
+    return kept
 
 
 @torch.no_grad()
 def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
-    """Sample tokens that continue a prompt (tokens,), one at a time: (count,) of int64 on the CPU.
-
-    A temperature of 0 takes the most likely token; ``seed`` is that of the draws.
-    """
+    """Sample tokens that continue a prompt (tokens,), one at a time, by a seed: (count,) of int64 on the CPU."""
     generator = torch.Generator().manual_seed(seed)
-    tokens, states, made = prompt, None, list[Tensor]()
+    tokens, states, made = prompt, None, list[int]()
     for _ in range(count):
         scores, states = model.resume(tokens[None].to(prompt.device), states)
-        last = scores[0, -1].float().cpu()
-        if temperature == 0:
-            tokens = last.argmax(keepdim=True)
-        else:
-            tokens = torch.multinomial((last / temperature).softmax(-1), 1, generator=generator)
-        made.append(tokens)
-    return torch.cat(made) if made else torch.zeros(0, dtype=torch.long)
+        shares = (scores[0, -1].float().cpu() / temperature).softmax(-1)
+        tokens = torch.multinomial(shares, 1, generator=generator)
+        made.append(int(tokens))
+    return torch.tensor(made, dtype=torch.long)
 
 
 def state_numbers_of(model: GPT) -> int | None:
     """Count the numbers that the model hands from one token to the next; None where they grow with the tokens."""
-    numbers = [layer.kernel.numbers(layer.dim) for layer in model.attentions]
-    return None if None in numbers else sum(n * layer.heads for n, layer in zip(numbers, model.attentions) if n)
+    layers = model.attentions
+    kernel, dim, power = layers[0].kernel, layers[0].dim, layers[0].power
+    if kernel == "softmax":
+        return None
+    return sum(layer.heads for layer in layers) * (state_numbers(dim, power) if kernel == "power" else dim * (dim + 1))

@@ -8,9 +8,9 @@ In a notebook, after ``run = train(config)``::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,23 +20,22 @@ from geolib._checks import require
 from geolib.attention import Encoding
 from geolib.encodings import Composed, Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
+from geolib.lab.train import Run
 from geolib.lab.vit import ViT, patches
 from geolib.lie import shift_deviation, spectrum
 from geolib.rotations import grid_positions, rescale_positions
 
-if TYPE_CHECKING:
-    from geolib.lab.train import Run
-
+Value = tuple[nn.Module, str, Tensor]  # another tensor in place of the one that a module has under a name
 BATCH = 500  # images
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}  # by the number of axes
 
 
 def learned(run: Run) -> dict[str, Any]:
     """Measure what a record keeps of a vision transformer beside its metrics.
 
-    shuffled_accuracy, and ``learned_parameters`` as nested lists. With LieRE also shift_deviation, and as they were
-    before training angles_start and shift_deviation_start. For a configuration with shifts moved_accuracy, a number for
-    each, and carried_accuracy for the shifts that the pictures have room for; for one with resolutions
-    extended_accuracy and rescaled_accuracy.
+    shuffled_accuracy, and ``learned_parameters`` as nested lists; with LieRE also shift_deviation, and what it and the
+    angles were before training. Of the configuration's shifts moved_accuracy, and carried_accuracy where the pictures
+    have room; of its resolutions extended_accuracy and rescaled_accuracy.
 
     Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
     """
@@ -45,10 +44,8 @@ def learned(run: Run) -> dict[str, Any]:
     if "angles" in kept:
         start = model_at_start(run)
         kept["angles_start"] = significant(learned_parameters(start)["angles"])
-        kept |= {
-            "shift_deviation": mean_shift_deviation(run.model),
-            "shift_deviation_start": mean_shift_deviation(start),
-        }
+        kept["shift_deviation"] = mean_shift_deviation(run.model)
+        kept["shift_deviation_start"] = mean_shift_deviation(start)
     if shifts := run.config.shifts:
         images = run.task.x_test
         kept["moved_accuracy"] = [moved_accuracy(run, shift) for shift in shifts]
@@ -67,37 +64,31 @@ def significant(values: Tensor, digits: int = 7) -> Any:
     return [significant(value, digits) for value in values.detach()]
 
 
-# Parameters of the encoding -----------------------------------------------------------------------------------------
-
-
 def learned_parameters(model: ViT) -> dict[str, Tensor]:
-    """Read what the model's encoding has learned, by name, float32 on the CPU.
+    """Read what the model's encoding has learned, by name, float32 on the CPU; a size of 1 means shared.
 
     scales: s of RiemannFormer, (layers or 1, heads or 1, axes), of its diagonal and general metric (..., pairs, 2); the
     metric at position m is s^m, of the slow law s to the logarithm of 1 + m. sigmas: the widths of locality focusing in
     patches, (layers or 1, heads, 1 or placed tokens). precisions: the matrices A of its distance, (layers or 1, axes,
     axes). angles: how fast each of LieRE's generators rotates its planes, (layers or 1, heads or 1, blocks, axes,
-    width // 2), radians per patch, largest first. The size 1 means shared.
+    width // 2), radians per patch, largest first.
 
     Source: RF-6, RF-6a, RF-21, NT-1, NT-4.
     """
-    found = {}
-    for name, (kind, parameter, read) in _PARAMETERS.items():
-        layers = [layer_encodings(model.encoding, index) for index in range(len(model.blocks))]
-        owners = [next((each for each in layer if isinstance(each, kind)), None) for layer in layers]  # the outermost
+    readers: dict[str, tuple[type[Encoding], Callable[[Any], Tensor]]] = {
+        "scales": (RiemannFormer, lambda encoding: encoding.log_scale().exp()),
+        "sigmas": (LocalityFocusing, lambda focusing: focusing.sigma()),
+        "precisions": (LocalityFocusing, lambda focusing: focusing.precision()),
+    }
+    found, layers = {}, [[*layer_encodings(model.encoding, index)] for index in range(len(model.blocks))]
+    for name, (kind, read) in readers.items():
+        # The outermost of each layer, and a single one where the layers share it.
+        owners = dict.fromkeys(next((each for each in layer if isinstance(each, kind)), None) for layer in layers)
         if None not in owners:
-            shared = all(getattr(each, parameter) is getattr(owners[0], parameter) for each in owners)
-            found[name] = torch.stack([read(each).detach().float().cpu() for each in owners[: 1 if shared else None]])
+            found[name] = torch.stack([read(owner).detach().float().cpu() for owner in owners])
     if (skew := _generators(model)) is not None:
         found["angles"] = spectrum(skew).float()
     return found
-
-
-_PARAMETERS: dict[str, tuple[type[Encoding], str, Callable[[Any], Tensor]]] = {
-    "scales": (RiemannFormer, "raw_scale", lambda encoding: encoding.log_scale().exp()),
-    "sigmas": (LocalityFocusing, "log_sigma", lambda focusing: focusing.sigma()),
-    "precisions": (LocalityFocusing, "log_sigma", lambda focusing: focusing.precision()),
-}
 
 
 def layer_encodings(encoding: Encoding, index: int) -> Iterator[Encoding]:
@@ -143,7 +134,26 @@ def model_at_start(run: Run) -> ViT:
         return ViT(run.config, run.data.shape, len(run.data.classes))
 
 
-# Shuffled patches ---------------------------------------------------------------------------------------------------
+@torch.no_grad()
+def _accuracy(run: Run, batches: Iterable[Tensor], *values: Value) -> float:
+    """The share of test images, changed and in their order, classified rightly with these values ``replaced``."""
+    labels = run.task.y_test
+    with replaced(*values):
+        right = [(run.scores(x).argmax(1) == y).sum() for x, y in zip(batches, labels.split(BATCH))]
+    return int(torch.stack(right).sum()) / len(labels)
+
+
+@contextmanager
+def replaced(*values: Value) -> Iterator[None]:
+    """Replace tensors of modules inside the context."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in values]
+    try:
+        for each in values:
+            setattr(*each)
+        yield
+    finally:
+        for each in before:
+            setattr(*each)
 
 
 def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | None = None) -> Tensor:
@@ -170,54 +180,27 @@ def shuffled_accuracy(run: Run) -> float:
     return _accuracy(run, (shuffle_patches(x, run.model.patch, generator) for x in run.task.x_test.split(BATCH)))
 
 
-@torch.no_grad()
-def _accuracy(run: Run, batches: Iterable[Tensor]) -> float:
-    """The share of test images, changed and in their order, whose highest score is their label's."""
-    labels = run.task.y_test
-    right = [(run.scores(x).argmax(1) == y).sum() for x, y in zip(batches, labels.split(BATCH))]
-    return int(torch.stack(right).sum()) / len(labels)
-
-
-# Moved --------------------------------------------------------------------------------------------------------------
-
-
 def moved_accuracy(run: Run, shift: int) -> float:
-    """Compute the accuracy on the test images when every coordinate of every position grows by the shift.
+    """Compute the accuracy on the test images when every coordinate of every position grows by the shift, in patches.
 
-    The shift is in patches; the pixels stay. It changes nothing, up to rounding, where scores depend on differences of
-    positions alone. Learned vectors of cells beyond the trained grid are drawn as their start was: a larger table would
-    hold them untrained.
+    The pixels stay. It changes nothing, up to rounding, where scores depend on differences of positions alone. Learned
+    vectors of cells beyond the trained grid are drawn as their start was: a larger table would hold them untrained.
 
     Source: RF-13.
     """
-    return _accuracy_at(run, run.model.positions + shift, larger_tables(run, shift), run.task.x_test.split(BATCH))
+    return _accuracy(run, run.task.x_test.split(BATCH), *_placed_at(run, run.model.positions + shift))
 
 
-def _accuracy_at(run: Run, positions: Tensor, tables: dict[Learned, Tensor], batches: Iterable[Tensor]) -> float:
-    """``_accuracy`` with other positions of the tokens, and other tables of learned vectors."""
-    net = run.model
-    vectors = {table: nn.Parameter(values) for table, values in tables.items()}
-    with replaced("positions", {net: positions.to(net.positions)}), replaced("vectors", vectors):
-        return _accuracy(run, batches)
+def _placed_at(run: Run, positions: Tensor) -> list[Value]:
+    """Other positions of the tokens, for ``replaced``, and tables of learned vectors that are large enough for them."""
+    positions, std = positions.to(run.model.positions), run.config.method_options.get("std", 1.0)
+    cells = max(0, int((positions.amax(0) - run.model.positions.amax(0)).max()))
+    tables = [(each, "vectors", nn.Parameter(larger_table(each, cells, std))) for each in _tables(run.model)]
+    return [(run.model, "positions", positions), *tables]
 
 
-@contextmanager
-def replaced(name: str, values: Mapping[Any, Tensor]) -> Iterator[None]:
-    """Replace, inside the context, the tensor that modules have under a name."""
-    before = {module: getattr(module, name) for module in values}
-    for module, value in values.items():
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for module, value in before.items():
-            setattr(module, name, value)
-
-
-def larger_tables(run: Run, cells: int) -> dict[Learned, Tensor]:
-    """Make the ``larger_table`` of each in the run's model, drawn with the deviation of its configuration."""
-    std = run.config.method_options.get("std", 1.0)
-    return {table: larger_table(table, cells, std) for table in tables_of(run.model)}
+def _tables(model: ViT) -> list[Learned]:
+    return [module for module in model.modules() if isinstance(module, Learned)]
 
 
 def larger_table(table: Learned, cells: int, std: float) -> Tensor:
@@ -229,19 +212,8 @@ def larger_table(table: Learned, cells: int, std: float) -> Tensor:
     return vectors
 
 
-def tables_of(model: ViT) -> list[Learned]:
-    """List the model's tables of learned vectors."""
-    return [module for module in model.modules() if isinstance(module, Learned)]
-
-
 def room(images: Tensor, patch: Patch = 1) -> int:
-    """Count the patches by which all pictures, blank where 0, can move right and down within their field.
-
-    >>> field = torch.zeros(1, 1, 5, 6)
-    >>> field[0, 0, 2, 1] = 7
-    >>> room(field)
-    2
-    """
+    """Count the patches by which all pictures, blank where 0, can move right and down within their field."""
     used = images.flatten(0, 1).ne(0).any(0)  # (height, width)
     blank = [int(lit.flip(0).long().argmax()) if used.any() else len(lit) for lit in (used.any(1), used.any(0))]
     return min(pixels // side for pixels, side in zip(blank, patch_sides(patch, 2)))
@@ -258,55 +230,40 @@ def carried_accuracy(run: Run, shift: int) -> float:
     return _accuracy(run, images.roll([shift * side for side in patch_sides(patch, 2)], (2, 3)).split(BATCH))
 
 
-# Resized ------------------------------------------------------------------------------------------------------------
-
-
 def extended_accuracy(run: Run, pixels: int) -> float:
     """Compute the accuracy on resized test images when positions count on past the trained grid or stop before its end.
 
-    ``pixels`` is along each side of the resized images; ValueError when no whole number of patches fits.
-    Learned vectors of cells beyond the trained grid are drawn as their start was.
+    ``pixels`` is along each side of the resized images; ValueError when no whole number of patches fits. Learned
+    vectors are as for ``moved_accuracy``.
 
     Source: LR-F2.
     """
-    trained, grid = _grids(run, pixels)
-    tables = larger_tables(run, max(0, *(now - before for before, now in zip(trained, grid))))
-    return _accuracy_at(run, grid_positions(*grid), tables, resized(run.task.x_test, pixels))
+    return _accuracy(run, resized(run.task.x_test, pixels), *_placed_at(run, grid_positions(*_grid(run, pixels))))
 
 
 def rescaled_accuracy(run: Run, pixels: int) -> float:
     """Compute the accuracy on resized test images when positions are scaled into the trained range.
 
-    A table of learned vectors is interpolated linearly between its cells; ``pixels`` as of ``extended_accuracy``.
+    Tables of learned vectors are interpolated linearly instead; ``pixels`` is as for ``extended_accuracy``.
 
     Source: LR-F2.
     """
-    trained, grid = _grids(run, pixels)
-    tables = {}
-    for table in tables_of(run.model):
-        rows = table.vectors.detach().movedim(-1, 0)[None]
-        tables[table] = F.interpolate(rows, grid, mode=_LINEAR[len(grid)])[0].movedim(0, -1)
-    positions = grid_positions(*grid) if tables else rescale_positions(grid_positions(*grid), trained, grid)
-    return _accuracy_at(run, positions, tables, resized(run.task.x_test, pixels))
+    grid, values = _grid(run, pixels), list[Value]()
+    for table in _tables(run.model):
+        rows = F.interpolate(table.vectors.detach().movedim(-1, 0)[None], grid, mode=LINEAR[len(grid)])[0]
+        values.append((table, "vectors", nn.Parameter(rows.movedim(0, -1))))
+    trained = grid if values else patch_grid(run.data.shape, run.model.patch)
+    positions = rescale_positions(grid_positions(*grid), trained, grid).to(run.model.positions)
+    return _accuracy(run, resized(run.task.x_test, pixels), (run.model, "positions", positions), *values)
 
 
-_LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+def _grid(run: Run, pixels: int) -> tuple[int, ...]:
+    """Patches along each axis of a resized image."""
+    return patch_grid((1, *[pixels] * (len(run.data.shape) - 1)), run.model.patch)
 
 
 def resized(images: Tensor, pixels: int) -> Iterator[Tensor]:
-    """Resize images to so many pixels a side, linearly, float32, a batch at a time; smaller ones are antialiased.
-
-    >>> next(resized(torch.full((1, 1, 4, 4), 7, dtype=torch.uint8), 2)).tolist()
-    [[[[7.0, 7.0], [7.0, 7.0]]]]
-    """
+    """Resize images to so many pixels a side, linearly and in float32, a batch at a time; pictures are antialiased."""
     axes = images.dim() - 2
     for part in images.split(BATCH):
-        yield F.interpolate(part.float(), (pixels,) * axes, mode=_LINEAR[axes], antialias=axes == 2)
-
-
-def _grids(run: Run, pixels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Patches along each axis, as trained and of the resized images."""
-    channels, *sizes = run.data.shape
-    return patch_grid((channels, *sizes), run.model.patch), patch_grid(
-        (channels, *[pixels] * len(sizes)), run.model.patch
-    )
+        yield F.interpolate(part.float(), (pixels,) * axes, mode=LINEAR[axes], antialias=axes == 2)
