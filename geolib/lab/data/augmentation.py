@@ -43,7 +43,7 @@ def full_recipe(config: Any, shape: Sequence[int], mean: Tensor) -> Callable[[Te
 
     The order is crop, flip, AutoAugment (CIFAR-10's policy) or, as in LieRE's code, RandAugment, crop, flip; erasing
     comes last. Policies and erasing are torchvision's. In the papers each image has a draw of its own. Here four
-    neighbours in a batch, whose order is random, share the draw of a policy, which is three times as fast: a change is
+    neighbours in a batch, whose order is random, share the draw of a policy, over three times as fast: a change is
     as frequent as in the papers, and a batch has fewer different ones. Erasing draws for each image.
 
     ``shape`` is an image's. The recipe takes stored images, uint8 (batch, channels, height, width), to augmented ones,
