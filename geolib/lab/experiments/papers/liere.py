@@ -49,7 +49,7 @@ def of_widths(widths: Iterable[int]) -> dict[str, Row]:
     return {f"liere-{b}": Row(title, "liere", {"block": b} if b < 64 else {}) for b, title in titles.items()}
 
 
-_PRINTED = {  # the rows of the paper's tables
+PRINTED = {  # the rows of the paper's tables
     "learned": Row("absolute, learned"),
     "visionllama": Row("VisionLLaMA's RoPE"),
     "liere-2": Row("RoPE-Mixed (LieRE2)", "liere", {"block": 2}),
@@ -57,7 +57,7 @@ _PRINTED = {  # the rows of the paper's tables
     "liere-64": Row("LieRE64 (one block a head)", "liere"),
 }
 _LIERE = ("liere-2", "liere-8", "liere-64")
-ROWS = _PRINTED | {
+ROWS = PRINTED | {
     "rope-mixed": Row("RoPE-Mixed, its own start (ours)"),
     "rope-axial": Row("RoPE, axial (ours)"),
     "spherical": Row("Spherical RoPE (ours)"),
@@ -161,8 +161,8 @@ CIFAR100 = Experiment(
         "full": {**TINY, "resolutions": (24, 40, 48, 64)},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
-    parts=everywhere(ROWS) | {"laptop": [(row, WHOLE) for row in (*_PRINTED, *_AT_OWN_RATE, *_EQUAL)]},
-    paper={(row, WHOLE): x for row, x in zip(_PRINTED, (57.2, 58.2, 65.4, 65.6, 65.3))},  # Source: LR-T4.
+    parts=everywhere(ROWS) | {"laptop": [(row, WHOLE) for row in (*PRINTED, *_AT_OWN_RATE, *_EQUAL)]},
+    paper={(row, WHOLE): x for row, x in zip(PRINTED, (57.2, 58.2, 65.4, 65.6, 65.3))},  # Source: LR-T4.
     paper_setting={**STATED, "patch": 4, "train_size": None, "test_size": None},
     chosen=(
         "The paper gives no padding of its crops and no settings of RandAugment: crops are padded by 4 after "
@@ -183,12 +183,12 @@ SIZES = replace(
     about="LieRE's table on CIFAR-100 at the base size, 85M parameters",
     source="LR-T1, LR-T4",
     datasets=(WHOLE,),
-    rows=_PRINTED,
+    rows=PRINTED,
     against=_OF_PRINTED,
     settings={"full": BASE},
     seeds={"full": (0,)},
     parts={},
-    paper={(row, WHOLE): x for row, x in zip(_PRINTED, (63.9, 65.5, 68.8, 70.3, 70.0))},  # Source: LR-T1.
+    paper={(row, WHOLE): x for row, x in zip(PRINTED, (63.9, 65.5, 68.8, 70.3, 70.0))},  # Source: LR-T1.
     importance=5,
     columns={},
 )
@@ -197,7 +197,7 @@ SIZES = replace(
 # the laptop scale's images in all. No test image is looked at for it. The last rate was added when the one before it,
 # then the last, was best for four of five; no run of the laptop scale had been made.
 _RATES = (0.0015, 0.003, 0.006, 0.012)
-_RATED = {f"{row}@{r:g}": varied(row, f"rate {r:g}", settings={"lr": r}) for r in _RATES for row in _PRINTED}
+_RATED = {f"{row}@{r:g}": varied(row, f"rate {r:g}", settings={"lr": r}) for r in _RATES for row in PRINTED}
 
 RATES = Experiment(
     name="liere-rates",
@@ -207,10 +207,10 @@ RATES = Experiment(
     rows=_RATED,
     settings={"smoke": SMOKE, "laptop": {**LAPTOP, "epochs": 3, "train_size": 20_000, "eval_every": 3}},
     seeds={"smoke": (0,), "laptop": (0,)},
-    parts={"smoke": [(f"{row}@0.003", SMALL) for row in _PRINTED], "laptop": [(row, WHOLE) for row in _RATED]},
+    parts={"smoke": [(f"{row}@0.003", SMALL) for row in PRINTED], "laptop": [(row, WHOLE) for row in _RATED]},
     importance=2,
     shows="training loss over the last epoch and top-1 test accuracy in %, by learning rate",
-    lines={own.title: [f"{row}@{rate:g}" for rate in _RATES] for row, own in _PRINTED.items()},
+    lines={own.title: [f"{row}@{rate:g}" for rate in _RATES] for row, own in PRINTED.items()},
     columns={
         **{f"training, {rate:g}": column(lambda x: x.metrics[-1]["train_loss"], decimals, lr=rate) for rate in _RATES},
         **{f"tested, {rate:g}": column(accuracy, spread, lr=rate) for rate in _RATES},
@@ -348,7 +348,7 @@ _VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500
 # either side: the paper's steps on films, 1.3 and 2.0, could not be distinguished from 0, its 7 on images from RoPE to
 # RoPE-Mixed would be seen.
 _ALL_VOXELS = {**_VOXELS, "epochs": 12, "train_size": None, "test_size": None, "eval_every": 4}
-_FINE = {f"{row}@4": varied(row, "patches of 4 voxels", settings={"patch": 4}) for row in (*_PRINTED, "none")}
+_FINE = {f"{row}@4": varied(row, "patches of 4 voxels", settings={"patch": 4}) for row in (*PRINTED, "none")}
 
 
 def _voxels(*rows: str) -> list[tuple[str, str]]:
@@ -369,7 +369,7 @@ VOXELS = replace(
     parts={
         "smoke": _voxels(*_PLAIN, "learned@4", "liere-8@4"),
         "cpu": _voxels(*_PLAIN),
-        "laptop": _voxels(*_PRINTED),
+        "laptop": _voxels(*PRINTED),
         "full": _voxels(*_PLAIN, "liere-4", "liere-16", "liere-32", *_FINE),
     },
     chosen="The paper has no voxels: sizes and settings are those of its videos, 50 epochs of all azimuths.",
