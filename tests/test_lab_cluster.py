@@ -111,11 +111,11 @@ def test_a_killed_process_is_told_with_its_log_and_the_rest_goes_on(tmp_path, al
     told = capsys.readouterr().err
     assert told.startswith(f"geolib.lab: {tasks[seed].config.name}: its process was killed")
     assert told.endswith(f"log {tasks[seed].log}\n")
-    assert make_all([tasks[seed]], DATA, Processes(2, "cpu"), Times("none"))[1] == DONE
+    assert make_all([tasks[seed]], DATA, Here("cpu"), Times("none"))[1] == DONE
     check_all(tmp_path, alone)
 
 
-def test_after_a_signal_processes_leave_checkpoints_and_the_same_command_goes_on(tmp_path, alone, epochs, capsys):
+def test_after_a_signal_processes_leave_checkpoints_that_any_engine_goes_on_from(tmp_path, alone, epochs, capsys):
     tasks = three(tmp_path, epochs)
     at_the_first_checkpoint(tasks, lambda task: os.kill(os.getpid(), signal.SIGTERM))
     assert make_all(tasks, DATA, Processes(2, "cpu"), Times("none")) == ([], 128 + signal.SIGTERM)
@@ -123,7 +123,7 @@ def test_after_a_signal_processes_leave_checkpoints_and_the_same_command_goes_on
     assert {*(tmp_path / "runs").iterdir()} == {task.checkpoint for task in stopped} != set()
     assert capsys.readouterr().err.count("stopped by SIGTERM") == len(stopped) < 3
     started = {task.config.seed: begun(task) for task in stopped}
-    assert make_all(tasks, DATA, Processes(2, "cpu"), Times("none"))[1] == DONE
+    assert make_all(tasks, DATA, Here("cpu"), Times("none"))[1] == DONE
     made = check_all(tmp_path, alone)
     assert started.items() <= {record.config.seed: record.started for record in made}.items()  # they went on
 

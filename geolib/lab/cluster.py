@@ -64,7 +64,6 @@ class Processes(Here):
         self.slots = jobs
         self.threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // jobs)
         self.device_name = device_name(pick_device(device), self.threads)
-        self.others = set(multiprocessing.active_children())
         self.free: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
 
     def __enter__(self) -> Processes:
@@ -93,7 +92,7 @@ class Processes(Here):
 
     def stop(self) -> None:
         """Pass SIGTERM on."""
-        for process in set(multiprocessing.active_children()) - self.others:
+        for process in multiprocessing.active_children():
             process.terminate()
 
 
