@@ -21,11 +21,7 @@ PRECISIONS = {"float32": "float32", "bfloat16": "bf16"}
 
 
 def pick_device(name: str | None) -> torch.device:
-    """Find the named device, or a GPU where there is one; LabError when it is not there.
-
-    Of several processes on a machine each takes the GPU of its own number ($LOCAL_RANK, $SLURM_LOCALID) where the name
-    has none.
-    """
+    """Find the named device, or a GPU where there is one, of this process's number ($LOCAL_RANK, $SLURM_LOCALID)."""
     name = name or ("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
     if kind == "cpu" and not index:
@@ -43,9 +39,6 @@ def precision_of(configured: str | None, option: str | None, device: torch.devic
 
     Without either, float32 on a CPU, so that the records of a table agree, and bfloat16 on a GPU that has it. "auto"
     takes bfloat16 also on a CPU that multiplies in it (AMX, AVX-512 BF16), which trains up to twice as fast so.
-
-    >>> precision_of("bfloat16", "auto", torch.device("cpu")), precision_of(None, None, torch.device("cpu"))
-    ('bf16', 'float32')
     """
     if option not in (None, "auto", *PRECISIONS):
         raise LabError(f"precision: got {option!r}; it is one of auto, {', '.join(PRECISIONS)}")
@@ -83,13 +76,10 @@ def isolated(device: torch.device) -> Iterator[None]:
 
 
 def repeatably(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a step of training: from the first operation on that has no repeatable form, it does with what there is.
-
-    Asking for warnings from the beginning would not do: attention's backward pass then takes the form that adds in any
-    order, although it has another.
-    """
+    """Wrap a step of training: from the first operation on that has no repeatable form, it does with what there is."""
 
     def wrapped(*batch: Any) -> Any:
+        # Warnings from the start would not do: attention would take the form that adds in any order, and has another.
         try:
             return step(*batch)
         except RuntimeError as error:

@@ -144,7 +144,7 @@ def attend_after(
     Source: CS-rec, CS-chunk.
     """
     if kernel != "power":
-        return (softmax if kernel == "softmax" else linear)(q, k, v, gates, cache)
+        return {"softmax": softmax, "linear": linear}[kernel](q, k, v, gates, cache)
     form: Any = recurrence.recurrent_form if q.shape[2] == 1 else recurrence.chunked_form
     attended, state = form(q, k, v, power, gates, None, cache)
     return attended.output, state

@@ -259,35 +259,24 @@ def train(
 
     Parameters
     ----------
-    config : Config
-    data : Dataset, Documents or None
-        The set that the configuration names when None.
-    device : str or None
-        "cpu", "cuda", "cuda:1"; a GPU where there is one when None.
-    precision : str or None
-        Of products where the configuration names none: "float32", "bfloat16", or "auto", which is bfloat16 where the
-        device multiplies in it. When None: float32 on a CPU, so that the records of a table agree; on a GPU "auto".
-    checkpoint : Path or None
-        The run continues from this file when it is there, and keeps its state in it every ``save_every`` seconds. With
-        None nothing is written and signals are left alone.
-    time_budget : float or None
-        Seconds from now. A run that cannot end in them is given up as soon as its speed is known.
-    quiet : bool
-        No progress bar.
+    data : Dataset, Documents or None, which takes the set that the configuration names
+    device : "cpu", "cuda", "cuda:1", or None, which takes a GPU where there is one
+    precision : of products where the configuration names none: "float32", "bfloat16", or "auto", which is bfloat16
+        where the device multiplies in it. None: float32 on a CPU, so that the records of a table agree; on a GPU "auto"
+    checkpoint : file or None. The run continues from it when it is there, and keeps its state in it every
+        ``save_every`` seconds. With None nothing is written and signals are left alone
+    time_budget : seconds from now, or None. A run that cannot end in them is given up as soon as its speed is known
+    quiet : no progress bar
 
     Returns
     -------
-    Run
-        With ``model`` in evaluation mode and ``metrics``, one row for each epoch.
+    Run, with ``model`` in evaluation mode and ``metrics``, one row for each epoch
 
     Raises
     ------
-    LabError
-        When the data, the device or the checkpoint cannot be used, the disk is full or the memory does not suffice.
-    Stopped
-        After SIGINT or SIGTERM when there is a checkpoint, or for the time budget; the checkpoint is written.
-    Diverged
-        When the loss or a weight is no longer finite.
+    LabError : the data, the device or the checkpoint cannot be used, the disk is full, the memory does not suffice
+    Stopped : after SIGINT or SIGTERM when there is a checkpoint, or for the time budget; the checkpoint is written
+    Diverged : the loss or a weight is no longer finite
     """
     called, place = time.monotonic(), pick_device(device)
     data = load(config.dataset) if data is None else data

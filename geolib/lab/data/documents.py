@@ -1,7 +1,6 @@
 """Documents for language models: the bytes of text files, in parts for training and for testing.
 
-Windows are cut inside documents, never across their ends, and a document is whole in one part: files of one author (a
-folder of the directory) stay together.
+Windows are cut inside documents, never across their ends, and all files of an author are in one part.
 """
 
 from __future__ import annotations
@@ -118,11 +117,10 @@ def read_text(path: Path) -> bytes:
 
 
 def read_folder(folder: Path, name: str, source: str) -> Documents:
-    """The text files of a directory and of the folders in it; hidden ones are left out.
+    """The text files of a directory and of the folders in it but hidden ones, by authors: folders, or files in none.
 
-    An author is a folder of the directory, or a file that lies in none. Where the directory has the folders ``train``
-    and ``heldout``, those are the parts; elsewhere a tenth of the authors, and one at least, is held out. LabError when
-    there are no two authors, or no such directory, and when a file is no text.
+    Where the directory has the folders ``train`` and ``heldout``, those are the parts; elsewhere a tenth of the
+    authors, and one at least, is held out. LabError when there are no two authors, and when a file is no text.
     """
     inside = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
     authors = {folder / path: path.parts[0] for path in inside if not any(part[0] == "." for part in path.parts)}

@@ -8,20 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-FRAMES, SIDE, NOISE = 8, 16, 128
-"""Frames of a clip, pixels along a side of each, and the grey levels of the noise in every pixel of every frame."""
+FRAMES, SIDE, NOISE = 8, 16, 128  # of a clip, pixels along a side of a frame, grey levels of the noise in every pixel
+# A step of one pixel as (rows down, columns to the right), and every two at right angles.
 DIRECTIONS = {"right": (0, 1), "up": (-1, 0), "left": (0, -1), "down": (1, 0)}
-"""A step of one pixel as (rows down, columns to the right)."""
-CLASSES = tuple(
-    f"{one}, then {two}" for one in DIRECTIONS for two in DIRECTIONS if not np.dot(DIRECTIONS[one], DIRECTIONS[two])
-)
-
-
-def path(label: int, turn: int) -> np.ndarray:
-    """Positions of a digit, (frames, 2) rows below and columns right of the first; ``turn`` steps precede its turn."""
-    first, then = (np.array(DIRECTIONS[word]) for word in CLASSES[label].split(", then "))
-    steps = np.where(np.arange(FRAMES - 1)[:, None] < turn, first, then)
-    return np.concatenate([np.zeros((1, 2), dtype=int), steps.cumsum(0)])
+TURNS = [(one, two) for one in DIRECTIONS for two in DIRECTIONS if not np.dot(DIRECTIONS[one], DIRECTIONS[two])]
+CLASSES = tuple(f"{one}, then {two}" for one, two in TURNS)
 
 
 def clips(digits: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +25,9 @@ def clips(digits: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.nda
     labels = np.arange(count) % len(CLASSES)
     for clip, label in zip(video[:, 0], labels):
         digit, turn = digits[random.randint(len(digits))], random.randint(3, 5)
-        way = path(int(label), turn)
+        first, then = (np.array(DIRECTIONS[word]) for word in TURNS[label])
+        steps = np.where(np.arange(FRAMES - 1)[:, None] < turn, first, then)
+        way = np.concatenate([np.zeros((1, 2), dtype=int), steps.cumsum(0)])
         room = SIDE - np.array(digit.shape) - np.ptp(way, axis=0)
         corners = way - way.min(0) + [random.randint(free + 1) for free in room]
         for frame, (top, left) in zip(clip, corners):

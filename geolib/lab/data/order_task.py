@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import RandomState  # its stream is frozen by NumPy's promise; default_rng's is not
 
-SIDE, LONGEST, DENSITY = 6, 4, 0.7
-"""Cells along a side, the most steps in each direction, and the share of cells with a letter."""
+SIDE, LONGEST, DENSITY = 6, 4, 0.7  # cells along a side, most steps in each direction, share of cells with a letter
 CLASSES = ("clockwise", "counter-clockwise")
 _C = _S = np.sqrt(0.5)
 # Columns are where x (to the right), y (away from us) and z (up) go: tipped right, the top goes right; tipped down the
@@ -69,10 +68,7 @@ def stairs_way(random: RandomState) -> list[Cell]:
 def boards(
     count: int, way: Callable[[RandomState], list[Cell]], seed: int, asked: Callable[[Board], float] = Board.twist
 ) -> list[Board]:
-    """Boards drawn at random, as many of each class (one more of the first when odd), none without a twist.
-
-    The class is whether what is asked for is above 0; boards where it is 0 are left out.
-    """
+    """Boards drawn at random, as many whose answer is above 0 as below (or one more below), none without a twist."""
     random, room = RandomState(seed), [count - count // 2, count // 2]
     kept: list[Board] = []
     while len(kept) < count:

@@ -21,8 +21,7 @@ from geolib.lab.data.documents import FOLDER_VARIABLE, Documents, explained, in_
 from geolib.lab.data.varied import varied
 from geolib.lab.files import LabError, write_atomically
 
-Patch = int | tuple[int, ...]
-"""Pixels along a patch's sides, one number for all axes, or one for each."""
+Patch = int | tuple[int, ...]  # pixels along a patch's sides, one number for all axes, or one for each
 Parts = list[tuple[np.ndarray, np.ndarray]]  # images (images, channels, *sizes) and labels, to train on and to test on
 Raw = tuple[Parts, Sequence[str], str]  # what a set is made of: parts, classes and source
 
@@ -114,7 +113,7 @@ def _digits() -> Raw:
         from sklearn.datasets import load_digits
     pixels, labels = load_digits(return_X_y=True)
     images = pixels.astype(np.uint8).reshape(-1, 1, 8, 8)
-    random = np.random.RandomState(0)  # its stream is frozen by NumPy's promise; default_rng's is not
+    random = np.random.RandomState(0)
     shuffled = [random.permutation(np.flatnonzero(labels == digit)) for digit in range(10)]
     held_out = np.isin(np.arange(len(labels)), np.concatenate([rows[: round(len(rows) / 5)] for rows in shuffled]))
     parts = [(images[rows], labels[rows]) for rows in (~held_out, held_out)]
@@ -165,10 +164,7 @@ def _check(parts: Parts, shape: tuple[int, ...], classes: int) -> None:
 
 
 def read_voxels(path: Path) -> Raw:
-    """Read and check voxels of ModelNet10: every azimuth of an object is a volume, and an object is in one part alone.
-
-    LabError when there is no file, or it is cut off, damaged or holds something else; the message says what to do.
-    """
+    """Voxels of ModelNet10, each azimuth of an object a volume; LabError for a file missing, damaged or another."""
     layout = "voxels, bool (objects, azimuths, 32, 32, 32), label and is_test, (objects,), and classes"
     remedy = f"put modelnet10.npz into the folder that ${FOLDER_VARIABLE} names, with {layout}"
     with explained(f"{path}: missing, cut off, damaged or another file", remedy), np.load(path) as file:

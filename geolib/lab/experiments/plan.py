@@ -14,17 +14,17 @@ from geolib.lab.records import Record
 
 SCALES = ("smoke", "cpu", "laptop", "full")
 
-# Scales whose runs take the precision that is fast on their processor (``precision="auto"``), where their configuration
-# names none. At the others a CPU computes in float32: tables have runs of several computers, small models gain little.
+# Scales whose runs take the precision that is fast on their processor, where their configuration names none. At the
+# others a CPU computes in float32: tables have runs of several computers, and small models gain little.
 FAST_SCALES = ("laptop",)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of an experiment: its title and the method that it trains, perhaps with options and settings of its own.
+    """A row of an experiment: its title and the method that it trains, None where its name is the method's.
 
-    ``method`` is None where the row is named by its method. ``settings`` are fields of Config in which the row differs
-    from the others at every scale; ``at`` has those of each scale for a row that is of these scales alone.
+    ``settings`` are fields of Config in which the row differs from the others at every scale; ``at`` has those of each
+    scale for a row that is of these scales alone.
     """
 
     title: str
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Line:
-    """What a column reads of a table's line: its rows, their records, seeds ascending, and those of all cells."""
+    """What a column reads of a table's line: its rows, their records, and those of all rows and data sets."""
 
     rows: Sequence[str]
     records: Sequence[Record]
@@ -49,11 +49,9 @@ class Experiment:
 
     Parameters
     ----------
-    name, about : str
-    datasets : sequence of str
     rows : mapping from a row's name to the row
     settings : mapping from a scale to the fields of Config that all its runs share
-    seeds : mapping from a scale to its seeds; the scales of the experiment are those named here
+    seeds : mapping from a scale, one that the experiment has, to its seeds
     against : pairs of rows whose difference is taken seed by seed, first minus second
     source : the ledger's id of the paper's table, or None
     paper : mapping from (row, data set) to the paper's accuracy in percent; rows with a number run before the others
@@ -61,8 +59,8 @@ class Experiment:
     chosen : what the paper does not state and how we chose it, a note under the table
     parts : mapping from a scale to the (row, data set) pairs that it runs, most important first, if these are not all
     importance : lower comes first among the pending runs
-    columns : mapping from the title of a column to what it makes of a line of the table: a text, "" or "-" for nothing.
-        They follow the accuracies. ValueError where a scale has several data sets, which a line would mix.
+    columns : mapping from a title to what makes a text of a line, "" or "-" for nothing; they follow the accuracies.
+        ValueError where a scale has several data sets, which a line would mix.
     shows : what the columns show, where they take the place of the accuracies
     lines : mapping from the title of a line of the table to its rows; when it is empty, a line for each row
     """
@@ -106,10 +104,7 @@ class Experiment:
         return [scale for scale in SCALES if scale in self.seeds]
 
     def pairs(self, scale: str) -> list[tuple[str, str]]:
-        """Every (row, data set) of a scale; LabError for a scale that is not there.
-
-        The paper's own rows come first, unless ``parts`` gives the order.
-        """
+        """Every (row, data set) of a scale, the paper's rows first, or as in ``parts``; LabError for another scale."""
         if scale not in self.scales:
             raise LabError(f"{self.name} has no scale {scale!r}; it has {', '.join(self.scales)}")
         if scale in self.parts:
@@ -128,10 +123,9 @@ class Experiment:
         return Config(dataset=dataset, method=own.method or row, seed=seed, **settings)
 
     def configs(self, scale: str, seeds: Sequence[int] | None = None, words: Sequence[str] = ()) -> list[Config]:
-        """All runs of a scale, the first seed of every cell before the second of any; with words, those that one picks.
+        """All runs of a scale, by seeds, after the paper's own rows with all theirs; with words, those that one picks.
 
-        The paper's own rows come first with all their seeds, unless ``parts`` gives the order. A word is a row or a
-        data set, or both: "rope", "cifar10", "rope/cifar10"; LabError for another.
+        A word is a row or a data set, or both: "rope", "cifar10", "rope/cifar10"; LabError for another.
         """
         for part in (part for word in words for part in word.split("/")):
             if part not in self.rows and part not in self.datasets:

@@ -14,15 +14,7 @@ from geolib.lab.records import Record, bits_of
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The differences of two methods' accuracies, seed by seed.
-
-    Parameters
-    ----------
-    seeds : tuple of int
-        Those that both methods have.
-    differences : tuple of float
-        In percentage points, one a seed.
-    """
+    """The differences of two methods' accuracies in percentage points, one for each seed that both have."""
 
     seeds: tuple[int, ...]
     differences: tuple[float, ...]
@@ -34,7 +26,7 @@ class PairedDifference:
 
     @property
     def mean(self) -> float:
-        """Mean difference in percentage points; nan without a common seed."""
+        """Mean difference in points; nan without a common seed."""
         return statistics.mean(self.differences) if self.differences else math.nan
 
     @property
@@ -71,8 +63,8 @@ class PairedDifference:
 def paired_differences(records_a: Iterable[Record], records_b: Iterable[Record]) -> PairedDifference:
     """Accuracy of a minus accuracy of b for every seed that both have, in percentage points, seeds ascending.
 
-    Each side is of one method on one data set; ValueError where it has two records of one seed. A seed decides the
-    order of images and their augmentation for all methods alike, so differences at one seed vary less than accuracies.
+    ValueError where one side has two records of one seed. A seed decides the order of images and their augmentation for
+    all methods alike, so differences at one seed vary less than accuracies.
     """
     sides: list[dict[int, float]] = [{}, {}]
     for side, name, records in zip(sides, ("records_a", "records_b"), (records_a, records_b)):
@@ -86,11 +78,11 @@ def paired_differences(records_a: Iterable[Record], records_b: Iterable[Record])
 
 
 def verdict(low: float, high: float, named: float = 0.0) -> str:
-    """What may be said of the claim that something is above 0, by the ends of its 95 % interval.
+    """What may be said of the claim that something is above 0, by the ends of its 95 % interval and the size ``named``.
 
-    ``named`` is the size that the claim names, 0 or above; 0 where it names none. "seen": the interval excludes 0 and
-    does not end below the size named. "not seen": it ends below that size. "turned round": it ends below 0.
-    "undecided": it holds 0 and that size. ValueError for ends that are exchanged and for a size below 0.
+    "seen": the interval excludes 0 and does not end below the size that the claim names, 0 where it names none. "not
+    seen": it ends below that size. "turned round": it ends below 0. "undecided": it holds 0 and that size. ValueError
+    for ends that are exchanged and for a size below 0.
 
     >>> verdict(0.3, 1.2), verdict(0.3, 1.2, named=2.0), verdict(-0.4, 1.2)
     ('seen', 'not seen', 'undecided')
@@ -128,18 +120,17 @@ def difference_error(accuracy_a: float, accuracy_b: float, images: int, disagree
         require(0 <= accuracy <= 1, name, accuracy, "it must be in [0, 1]")
     require(images > 0, "images", images, "it must be above 0")
     u = a + b - 2 * a * b if disagreement is None else disagreement
-    least, most = abs(a - b), min(a + b, 2 - a - b)
-    rounding = 1e-9
-    came, allowed = f"{u:g}", f"between {least:g} and {most:g} for these accuracies"
-    require(least - rounding <= u <= most + rounding, "disagreement", came, allowed)
+    least, most, rounding = abs(a - b), min(a + b, 2 - a - b), 1e-9
+    allowed = f"between {least:g} and {most:g} for these accuracies"
+    require(least - rounding <= u <= most + rounding, "disagreement", f"{u:g}", allowed)
     return 100 * math.sqrt(max(0.0, u - (a - b) ** 2) / images)
 
 
 def disagreement(record_a: Record, record_b: Record) -> tuple[int, int]:
     """The counts of test images that only the first and only the second trained model classifies rightly.
 
-    They are what ``mcnemar`` takes. LabError where a record does not hold its answers, as older ones and those of text
-    do not, or where the two have different test images: another data set, or subsets of it that differ in size.
+    LabError where a record does not hold its answers, as older ones and those of text do not, or where the test images
+    differ: another data set, or subsets of it that differ in size.
     """
     for record in (record_a, record_b):
         if not record.answers:

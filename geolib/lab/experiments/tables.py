@@ -14,8 +14,8 @@ from geolib.lab.experiments.stats import PairedDifference, paired_differences, s
 from geolib.lab.files import LabError
 from geolib.lab.records import Record
 
-# The records of one row and data set, seeds ascending.
-Cells = Mapping[tuple[str, str], Sequence[Record]]
+Cells = Mapping[tuple[str, str], Sequence[Record]]  # the records of one row and data set, seeds ascending
+Columns = Mapping[str, Callable[[Any], str]]  # from a title to the text that it has in a line
 
 
 @dataclass(frozen=True)
@@ -41,30 +41,23 @@ class Table:
         return "\n".join([self.title, "", *lines, *self.notes]).rstrip()
 
 
-# Records by row and data set ------------------------------------------------------------------------------------------
-
-
 def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The records of each (row, data set) that has any, seeds ascending.
-
-    Those of other configurations are passed over. A configuration recorded by two experiments counts once.
-    """
-    places = experiment.cells(scale)
-    # One record for each configuration; the experiment's own stands before one that another experiment made.
+    """The records of each (row, data set) that has any, seeds ascending, each configuration once."""
+    pairs = experiment.cells(scale)
+    # One record for each configuration, the last of these: the experiment's own, before one that another made.
     ordered = sorted(records, key=lambda record: record.experiment == experiment.name)
-    once = {record.config.hash: record for record in ordered if record.config.cell in places}
+    once = {record.config.hash: record for record in ordered if record.config.cell in pairs}
     cells: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(once.values(), key=lambda record: record.config.seed):
-        cells.setdefault(places[record.config.cell], []).append(record)
+        cells.setdefault(pairs[record.config.cell], []).append(record)
     return cells
 
 
 def strongest(experiment: Experiment, records: Iterable[Record], *rows: str, seeds: int = 1) -> str:
     """The scale of the strongest records of a claim: "full" if it has them, else "laptop", else "cpu".
 
-    A claim compares some rows, all of the scale where none is named, on one data set. A scale has its records where
-    these rows have at least so many seeds in common: 3 for an interval. Smoke runs are no evidence. LabError where no
-    scale has them.
+    A claim compares some rows, or all, on one data set, where they have at least so many seeds in common: 3 for an
+    interval. Smoke runs are no evidence. LabError where no scale has the records.
 
     >>> from geolib.lab import read_all
     >>> from geolib.lab.experiments import find
@@ -107,10 +100,7 @@ def mean(values: Sequence[float]) -> str:
 def column(
     read: Callable[[Record], float | None], form: Callable[[Sequence[float]], str] = spread, **fields: Any
 ) -> Callable[[Line], str]:
-    """A column of numbers: what ``read`` takes from those records of a line whose configuration has these fields.
-
-    ``form`` makes one text of the numbers; "-" where no record has one.
-    """
+    """A column of what ``read`` takes from the records of a line whose configuration has these fields; "-" for none."""
 
     def text(line: Line) -> str:
         meant = [x for x in line.records if all(getattr(x.config, name) == value for name, value in fields.items())]
@@ -126,11 +116,8 @@ def accuracy(record: Record) -> float:
 
 
 def learned(key: str) -> Callable[[Record], float | None]:
-    """What was read from the trained model under this name; None where the record has no such number."""
+    """What was measured of the trained model under this name; None where the record has no such number."""
     return lambda record: record.learned.get(key)
-
-
-# Tables ---------------------------------------------------------------------------------------------------------------
 
 
 def tables_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> list[Table]:
@@ -141,10 +128,7 @@ def tables_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> 
 
 
 def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The experiment's table at one scale: a line for each row, or for the rows that its ``lines`` put together.
-
-    The columns are our accuracies, beside the paper's, and the experiment's own. Lines without a record and columns
-    without a number are left out; the first note says how many runs there are to come.
+    """The experiment's table at one scale, without lines that have no record and columns that have no number.
 
     Source: RF-T1.
     """
@@ -166,16 +150,14 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
     for title, rows in experiment.lines.items() or [(row.title, (name,)) for name, row in experiment.rows.items()]:
         if found := [record for (row, _), group in cells.items() if row in rows for record in group]:
             lines.append((title, Line(rows, found, cells)))
-    notes = _notes(experiment, scale, cells)
     title = f"{experiment.name} ({scale} scale): {shows}"
-    return _filled(title, "method", lines, {**columns, **experiment.columns}, notes)
+    return _filled(title, "method", lines, {**columns, **experiment.columns}, _notes(experiment, scale, cells))
 
 
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The experiment's paired differences: each pair of ``against``, on each data set, beside the paper's difference.
+    """The paired differences of ``against`` in points, beside the paper's: mean ± standard error, 95 % t interval.
 
-    In percentage points: mean ± standard error over the seeds that both rows have; from three seeds on the paired
-    95 % t interval. Pairs and data sets without a common seed are left out.
+    Pairs and data sets without a common seed are left out.
 
     Source: RF-T1.
     """
@@ -203,22 +185,17 @@ def _difference(cells: Cells, a: str, b: str, dataset: str) -> PairedDifference:
     return paired_differences(cells.get((a, dataset), ()), cells.get((b, dataset), ()))
 
 
-def _by_set(
-    experiment: Experiment, cells: Cells, theirs: Callable[..., str], ours: Callable[..., str]
-) -> dict[str, Any]:
+def _by_set(experiment: Experiment, cells: Cells, theirs: Callable[..., str], ours: Callable[..., str]) -> Columns:
     """Columns for each data set that has a record: the paper's number, where it has any of this set, and ours."""
     columns: dict[str, Any] = {}
-    recorded = {dataset for _, dataset in cells}
+    recorded, printed = ({dataset for _, dataset in pairs} for pairs in (cells, experiment.paper))
     for dataset in [dataset for dataset in experiment.datasets if dataset in recorded]:
-        by_paper = any(data == dataset for _, data in experiment.paper)
-        columns |= {f"{dataset}, paper": partial(theirs, dataset)} if by_paper else {}
-        columns[f"{dataset}, ours" if by_paper else dataset] = partial(ours, dataset)
+        columns |= {f"{dataset}, paper": partial(theirs, dataset)} if dataset in printed else {}
+        columns[f"{dataset}, ours" if dataset in printed else dataset] = partial(ours, dataset)
     return columns
 
 
-def _filled(
-    title: str, first: str, lines: Sequence[tuple[str, Any]], columns: Mapping[str, Any], notes: Sequence[str]
-) -> Table:
+def _filled(title: str, first: str, lines: Sequence[tuple[str, Any]], columns: Columns, notes: Sequence[str]) -> Table:
     """A table of lines, each a title and what columns read, without the columns in which no line has anything."""
     texts = {name: [text(line) for _, line in lines] for name, text in columns.items()}
     texts = {name: cells for name, cells in texts.items() if set(cells) - {"", "-"}}
@@ -239,11 +216,10 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     notes = [f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."]
     if experiment.paper:
         usual = experiment.config(scale, *experiment.pairs(scale)[0], 0).to_dict()
-        differ = {
-            name: (value, usual[name]) for name, value in experiment.paper_setting.items() if usual[name] != value
-        }
-        spelt = {name: ["all" if value is None else value for value in both] for name, both in differ.items()}
-        where = "; ".join(f"{name} {a}, ours {b}" for name, (a, b) in spelt.items()) or "nowhere it states one"
+        both = {name: (value, usual[name]) for name, value in experiment.paper_setting.items()}
+        spelt = {name: ["all" if x is None else x for x in values] for name, values in both.items()}
+        differ = [f"{name} {a}, ours {b}" for name, (a, b) in spelt.items() if a != b]
+        where = "; ".join(differ) or "nowhere it states one"
         notes.append(f"{experiment.source}. Where the settings differ, paper: {where}.")
     notes += [experiment.chosen] if experiment.chosen else []
     printed, recorded = [dataset for _, dataset in experiment.paper], {dataset for _, dataset in cells}
@@ -259,11 +235,7 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
 
 
 def _order(experiment: Experiment, dataset: str, cells: Cells) -> str:
-    """Whether our means are in the paper's order, as far as there are records, and which steps are within noise.
-
-    A step between neighbours of the paper's order is within the seeds' noise when the paired 95 % interval of our
-    difference holds 0.
-    """
+    """Whether our means are in the paper's order, and between which neighbours the paired 95 % interval holds 0."""
     both = [row for row in experiment.rows if (row, dataset) in cells and (row, dataset) in experiment.paper]
     if len(both) < 2:
         return f"{dataset}: too few records to compare the order of methods."

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from geolib._checks import require
 from geolib.lab.data.documents import pieces
 from geolib.lab.gpt import GPT
 from geolib.lab.probes.vit import replaced, significant
@@ -200,6 +201,7 @@ def gates_and_rates(run: Run, tokens: Tensor) -> dict[str, Any]:
 @torch.no_grad()
 def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, seed: int = 0) -> Tensor:
     """Sample tokens that continue a prompt (tokens,), one at a time, by a seed: (count,) of int64 on the CPU."""
+    require(temperature > 0, "temperature", temperature, "it must be above 0; a small one takes the likeliest token")
     generator = torch.Generator().manual_seed(seed)
     tokens, states, made = prompt, None, list[int]()
     for _ in range(count):

@@ -9,23 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from geolib.lab.experiments.papers.riemannformer import TABLE1
+from geolib.lab.experiments.papers.riemannformer import STATED, TABLE1
 from geolib.lab.experiments.plan import Experiment, Line, Row
 from geolib.lab.experiments.tables import accuracy, column, learned, mean
 from geolib.lab.records import Record
 
 SETTINGS = {"width": 48, "heads": 4, "layers": 3, "mlp_ratio": 2.0, "batch": 24, "lr": 3e-3, "warmup": 60}
-SEEDS = {"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)}
-AXIAL = {"rope-axial": Row("RoPE, axial")}
 
 
 def at_scales(settings: Mapping[str, Any], epochs: int = 12) -> dict[str, dict[str, Any]]:
     """Settings by scale: a glimpse, the epochs that a laptop has time for, and sixty."""
-    return {
-        "smoke": {**settings, "epochs": 1, "train_size": 128, "test_size": 64},
-        "cpu": {**settings, "epochs": epochs},
-        "full": {**settings, "epochs": 60},
-    }
+    glimpse = {**settings, "epochs": 1, "train_size": 128, "test_size": 64}
+    return {"smoke": glimpse, "cpu": {**settings, "epochs": epochs}, "full": {**settings, "epochs": 60}}
 
 
 SHUFFLED = column(learned("shuffled_accuracy"))
@@ -37,6 +32,7 @@ DEVIATIONS = {  # of rotations from what differences of positions alone would gi
 # What positions, powers and precisions are worth ----------------------------------------------------------------------
 
 _NAMED = {name: Row(name) for name in ("none", "sinusoidal", "learned")}
+AXIAL = {"rope-axial": Row("RoPE, axial")}
 
 ENCODINGS = Experiment(
     name="digits-encodings",
@@ -44,7 +40,7 @@ ENCODINGS = Experiment(
     datasets=("digits",),
     rows={**_NAMED, "rope": Row("RoPE, reading order"), **AXIAL},
     settings=at_scales(SETTINGS),
-    seeds=SEEDS,
+    seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2, 3, 4)},
 )
 DOORS = replace(
     ENCODINGS,
@@ -74,19 +70,16 @@ POWERS = replace(
 
 
 def _precision(name: str, about: str, methods: Mapping[str, Row], like: Experiment) -> Experiment:
-    """Each method with products in float32 and in bfloat16, at the small scales of another experiment's first data set.
+    """Each method in both precisions, at the small scales of another experiment's first data set.
 
     A seed gives both runs the same weights, order and augmentation; nothing but the rounding is between them.
     """
+    both = [(method, precision) for method in methods for precision in ("float32", "bfloat16")]
     return Experiment(
         name=name,
         about=f"products in float32 and in bfloat16: {about}",
         datasets=like.datasets[:1],
-        rows={
-            f"{method}.{precision}": Row(f"{row.title}, {precision}", method, settings={"precision": precision})
-            for method, row in methods.items()
-            for precision in ("float32", "bfloat16")
-        },
+        rows={f"{m}.{x}": Row(f"{methods[m].title}, {x}", m, settings={"precision": x}) for m, x in both},
         against=tuple((f"{method}.bfloat16", f"{method}.float32") for method in methods),
         settings=like.settings,
         seeds={"smoke": (0,), "cpu": (0, 1, 2)},
@@ -94,9 +87,8 @@ def _precision(name: str, about: str, methods: Mapping[str, Row], like: Experime
     )
 
 
-PRECISION_DIGITS = _precision(
-    "precision", "8x8 digits as 64 tokens", AXIAL | {"riemannformer": Row("RiemannFormer")}, ENCODINGS
-)
+_BOTH = AXIAL | {"riemannformer": Row("RiemannFormer")}
+PRECISION_DIGITS = _precision("precision", "8x8 digits as 64 tokens", _BOTH, ENCODINGS)
 PRECISION_CIFAR10 = _precision("precision-cifar10", "a fifth of CIFAR-10", AXIAL, TABLE1)
 
 # Trained in one place, tested in another ------------------------------------------------------------------------------
@@ -111,13 +103,8 @@ def accuracies(record: Record) -> dict[int, float]:
     return {0: record.accuracy} | dict(zip(record.config.shifts, found))
 
 
-def _at(*shifts: int) -> dict[str, Callable[[Line], str]]:
-    """A column for each shift."""
-
-    def at(shift: int) -> Callable[[Line], str]:
-        return column(lambda record: accuracies(record).get(shift))
-
-    return {str(shift): at(shift) for shift in shifts}
+def _at(shift: int) -> Callable[[Line], str]:
+    return column(lambda record: accuracies(record).get(shift))
 
 
 # The positions move and the pixels stay: c ... 7 + c along both axes, twice the grid at most.
@@ -132,7 +119,7 @@ SHIFT = replace(
     },
     settings=at_scales({**SETTINGS, "shifts": (1, 2, 3, 4, 6, 8, 12, 16)}),
     shows="test accuracy in % by how far the test stands from the training",
-    columns=_at(0, 1, 2, 4, 8, 16),
+    columns={str(shift): _at(shift) for shift in (0, 1, 2, 4, 8, 16)},
 )
 # The picture is carried across a blank field whose edges stay, as far as the field goes, in patches of 2x2 pixels.
 FIELD = replace(
@@ -142,11 +129,11 @@ FIELD = replace(
     datasets=("digits-field",),
     rows=_NAMED | AXIAL,
     settings=at_scales({**SETTINGS, "shifts": (1, 2, 3, 4)}),
-    columns=_at(0, 1, 2, 4),
+    columns={str(shift): _at(shift) for shift in (0, 1, 2, 4)},
 )
-# Small enough to be sent to a reader, who draws digits for them and moves the digits by hand.
+# Small enough for a web page, on which one draws digits for them and moves the digits by hand.
 HELD_OUT = 200
-_LIVE = {"width": 32, "heads": 2, "layers": 2, "mlp_ratio": 2.0, "batch": 48, "lr": 3e-3, "warmup": 100}
+_LIVE = {**SETTINGS, "width": 32, "heads": 2, "layers": 2, "batch": 48, "warmup": 100, "shifts": (1, 2, 3, 4)}
 LIVE = replace(
     FIELD,
     name="digits-live",
@@ -161,9 +148,9 @@ LIVE = replace(
         "riemannformer+lf": Row("RiemannFormer, locality focusing"),
     },
     settings={
-        "smoke": {**_LIVE, "epochs": 1, "train_size": 192, "test_size": 48, "shifts": (1, 2, 3, 4)},
-        "cpu": {**_LIVE, "epochs": 20, "test_size": HELD_OUT, "shifts": (1, 2, 3, 4)},
-        "full": {**_LIVE, "epochs": 60, "test_size": HELD_OUT, "shifts": (1, 2, 3, 4)},
+        "smoke": {**_LIVE, "epochs": 1, "train_size": 192, "test_size": 48},
+        "cpu": {**_LIVE, "epochs": 20, "test_size": HELD_OUT},
+        "full": {**_LIVE, "epochs": 60, "test_size": HELD_OUT},
     },
     seeds={"smoke": (0,), "cpu": (0,), "full": (0, 1, 2)},
 )
@@ -236,52 +223,35 @@ SCALE = replace(
 
 # LieRE's block width --------------------------------------------------------------------------------------------------
 
-
-def equal_start(width: int) -> float:
-    """The upper end of the uniform start for which the mean generator turns as fast as one of width 2 drawn to 2 pi.
-
-    Source: LR-INIT.
-
-    >>> equal_start(2), equal_start(12)
-    (6.2832, 0.8272)
-    """
-    # The mean generator's top angle is high / 2 cot(pi / 2b): pi at b = 2.
-    return round(2 * math.pi * math.tan(math.pi / (2 * width)), 4)
-
-
 _BLOCKS = {f"liere-{b}": Row(f"LieRE, width {b}", "liere", {"block": b}) for b in (2, 3, 4, 6, 12)}
+# The mean generator's top angle, high / 2 cot(pi / 2b), is pi as for width 2 drawn to 2 pi. Source: LR-INIT.
+_EQUAL = {b: round(2 * math.pi * math.tan(math.pi / (2 * b)), 4) for b in (3, 4, 6, 12)}
 _BLOCKS |= {
-    f"equal-{b}": Row(f"LieRE, width {b}, equal start", "liere", {"block": b, "scale": equal_start(b)})
-    for b in (3, 4, 6, 12)
+    f"equal-{b}": Row(f"LieRE, width {b}, equal start", "liere", {"block": b, "scale": high})
+    for b, high in _EQUAL.items()
 }
 
-# Settled before the runs that keep what moved and resized pictures (12 pixels a side) make of other generators.
-# Expected: generators that commute answer alike wherever they stand, so that moving them costs nothing but rounding; in
-# place, moved by 4 and at 12 pixels they are below the trained ones in every row. What a projection costs says
-# something of the order of turns only beside a random change as large: "resized, the order of turns is used" counts as
-# seen when at 12 pixels the commuting generators are below the shaken ones, with a paired 95 % interval over the three
-# seeds above zero, in at least five of the eight rows; as refuted when they are above in five; else it is undecided.
+# Settled before the runs that replace generators. Expected: moved, commuting ones lose nothing but by rounding; in
+# place, moved by 4 and at 12 pixels a side they are below the trained ones in every row. What a projection costs says
+# something of the order of turns only beside a random change as large: "resized, the order of turns is used" is seen
+# when at 12 pixels commuting generators are below shaken ones, with a paired 95 % interval over the three seeds above
+# zero, in at least five of the eight rows; refuted when they are above in five; else undecided.
 BLOCKS = replace(
     SHIFT,
     name="digits-blocks",
     about="LieRE's block width on digits, 2 to 12 of a head's 12 features, from two starts; moved as in digits-shift",
     source="LR-blk",
     rows={"none": Row("none"), **AXIAL, "rope-mixed": Row("RoPE-Mixed, its own start"), **_BLOCKS},
-    against=(
-        *((row, "liere-2") for row in _BLOCKS if row != "liere-2"),
-        ("rope-mixed", "liere-2"),
-        ("liere-2", "rope-axial"),
-    ),
+    against=(*((row, "liere-2") for row in (*_BLOCKS, "rope-mixed") if row != "liere-2"), ("liere-2", "rope-axial")),
     chosen=(
         "Rows named by their width alone start as LieRE does, entries uniform on [0, 2 pi) with the image on the unit "
-        "square. The equal start draws them from [0, 2 pi tan(pi / 2b)): then the mean generator's top angle is pi at "
-        "every width b, as it is at b = 2."
+        "square; an equal start is on [0, 2 pi tan(pi / 2b)): the mean generator's top angle is pi at every width b."
     ),
     shows="test accuracy in %, and how far the rotations are from relative",
     # The last two are accuracies with the nearest generators that commute, and with a random change as large.
     columns={
         "in place": column(accuracy),
-        "moved by 4": _at(4)["4"],
+        "moved by 4": _at(4),
         **DEVIATIONS,
         "commuting": column(learned("commuting_accuracy")),
         "shaken": column(learned("shaken_accuracy")),
@@ -291,7 +261,7 @@ BLOCKS = replace(
 # Looking nearby -------------------------------------------------------------------------------------------------------
 
 # The same kernels of the distance inside the softmax and after it. On digits, a token a pixel, a kernel of the distance
-# is all that tells where a token is; CIFAR's patches show edges. ALiBi and the Manhattan decay have the same slopes.
+# is all that shows where a token is; CIFAR's patches show edges. ALiBi and the Manhattan decay have the same slopes.
 _KERNELS = {
     "lf": Row("Gaussian after: locality focusing"),
     "gauss": Row("Gaussian inside: a gate"),
@@ -302,17 +272,18 @@ _ROTATED = {
     f"rope-axial+{name}": Row(f"RoPE, axial, and {row.title}", options={name: row.options} if row.options else {})
     for name, row in _KERNELS.items()
 }
+_LOCAL = {"none": Row("none"), **_KERNELS, **AXIAL, **_ROTATED}
 
 LOCALITY_DIGITS = replace(
     ENCODINGS,
     name="digits-locality",
     about="looking nearby: kernels of the distance inside and after the softmax, with and without rotations, on digits",
     rows={
-        **{"none": Row("none"), **_KERNELS, **AXIAL, **_ROTATED},
+        **_LOCAL,
         "rope-pair": Row("RoPE, one pair"),
         "rope-pair+lf": Row("RoPE, one pair, and Gaussian after: locality focusing"),
     },
-    # What the kernel's place is worth, what it is worth beside rotations, and what rotations are worth beside it.
+    # What inside or after is worth, what the kernel is worth beside rotations, and what rotations are worth beside it.
     against=(
         *(("lf", "gauss"), ("rmt", "alibi")),
         *(("rope-axial+lf", "rope-axial+gauss"), ("rope-axial+rmt", "rope-axial+alibi")),
@@ -321,8 +292,8 @@ LOCALITY_DIGITS = replace(
         *(("rope-pair+lf", "lf"), ("rope-pair+lf", "rope-pair")),
     ),
     chosen=(
-        "Widths begin at half an axis, one a head, and are learned with one matrix of the ellipse for all heads; "
-        "slopes are ALiBi's and fixed, inside and after alike; angles are axial with base 100."
+        "Widths begin at half an axis, one a head, and are learned, with one ellipse for all heads; slopes are ALiBi's "
+        "and fixed; angles are axial with base 100."
     ),
 )
 LOCALITY_CIFAR10 = replace(
@@ -330,19 +301,13 @@ LOCALITY_CIFAR10 = replace(
     name="cifar10-locality",
     about="looking nearby: kernels of the distance inside and after the softmax, with and without rotations, on CIFAR",
     datasets=("cifar10",),
-    rows={"none": Row("none"), **_KERNELS, **AXIAL, **_ROTATED},
+    rows=_LOCAL,
     against=LOCALITY_DIGITS.against[:-2],
     settings={
-        "smoke": {"width": 32, "heads": 4, "layers": 1, "epochs": 1, "train_size": 256, "test_size": 128},
-        # An eighth of the images and three layers: thirty runs in about half an hour of one core.
-        "cpu": {
-            **{"width": 48, "heads": 4, "layers": 3, "epochs": 6, "batch": 64, "augment": "crop-flip"},
-            **{"train_size": 6_000, "test_size": 2_000, "eval_every": 3},
-        },
-        "full": {
-            **{"width": 256, "heads": 4, "layers": 6, "mlp_ratio": 4.0, "epochs": 200, "augment": "crop-flip"},
-            "eval_every": 10,
-        },
+        "smoke": TABLE1.settings["smoke"],
+        # An eighth of the images and three layers.
+        "cpu": {**TABLE1.settings["cpu"], "width": 48, "layers": 3, "epochs": 6, "train_size": 6_000, "eval_every": 3},
+        "full": {**STATED, "width": 256, "mlp_ratio": 4.0, "augment": "crop-flip", "eval_every": 10},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
     importance=4,
@@ -350,7 +315,6 @@ LOCALITY_CIFAR10 = replace(
 
 # Where the order of steps decides: boards on which a ball is tipped ---------------------------------------------------
 
-_BOARDS = {"width": 32, "heads": 2, "layers": 1, "mlp_ratio": 2.0, "batch": 32, "lr": 5e-3, "warmup": 60}
 _CURVED = {
     "compass": Row("compass along both L-shaped paths (curved)"),
     "compass-commuting": Row("compass about one axis (curved, commuting)", "compass", {"transport": "commuting"}),
@@ -366,18 +330,16 @@ _TURNED = {
     **_CURVED,
     "compass-frames": Row("compass of frames (flat; no places)", "compass", {"transport": "frames"}),
 }
+_DRAWN = ("rope-axial", "compass", "compass-comb", "compass-frames")
 
 TURNS = Experiment(
     name="grid-turns",
     about="which way a ball twists that is tipped along a row and then a column, or along a drawn staircase",
     datasets=("turns", "turns-stairs"),
     rows=_TURNED,
-    settings=at_scales(_BOARDS, epochs=6),
+    settings=at_scales({**SETTINGS, "width": 32, "heads": 2, "layers": 1, "batch": 32, "lr": 5e-3}, epochs=6),
     seeds={"smoke": (0,), "cpu": tuple(range(10)), "full": (0, 1, 2, 3, 4)},
-    parts={
-        "cpu": [(row, "turns") for row in _TURNED]
-        + [(row, "turns-stairs") for row in ("rope-axial", "compass", "compass-comb", "compass-frames")]
-    },
+    parts={"cpu": [*((row, "turns") for row in _TURNED), *((row, "turns-stairs") for row in _DRAWN)]},
     against=(("compass", "compass-comb"), ("compass", "rope-axial")),
 )
 DIAL = replace(

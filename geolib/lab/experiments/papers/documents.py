@@ -17,18 +17,16 @@ from geolib.lab.experiments.plan import Experiment, Line, Row
 from geolib.lab.experiments.tables import column, decimals
 from geolib.lab.records import Record
 
-DATA = "books"
 TITLES = {name: name.replace("+", " and ") for name in ("softmax", "sympow", "sympow+gates", "conformal-sympow")}
 CONTEXTS = {"smoke": (16, 64), "cpu": (64, 256, 1024), "full": (256, 512, 1024, 2048, 4096, 8192)}
 FOURTH = (1024, 2048, 4096, 8192, 16384)  # contexts of p = 4, at full scale
-# Of p = 4 and of softmax beside it, where p = 2 takes ten: at 16,384 bytes no more fit into three minutes of an H100.
-FOURTH_EPOCHS = 6
+FOURTH_EPOCHS = 6  # of p = 4 and of softmax beside it, where p = 2 takes ten
 
 _FIXED: dict[str, Any] = {"weight_decay": 0.0, "schedule": "constant", "mlp_ratio": 4.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {**_FIXED, "width": 32, "heads": 2, "layers": 1, "lr": 3e-3, "epochs": 1},
-    # A thousand steps of Adam on 2,048 bytes each, a million parameters. The rate is that of 1e-3, 2e-3 and 3e-3 at
-    # which softmax lost least at context 256 with seed 0 (2.379, 2.356, 2.384 bits a byte held out).
+    # A million parameters. Of the rates 1e-3, 2e-3 and 3e-3 softmax lost least at this one at context 256 with seed 0
+    # (2.379, 2.356, 2.384 bits a byte held out).
     "cpu": {
         **{**_FIXED, "width": 176, "heads": 4, "layers": 3, "lr": 2e-3, "epochs": 20, "eval_every": 20},
         "precision": "bfloat16",
@@ -52,31 +50,20 @@ def at(
     **options: Any,
 ) -> Row:
     """A row: a method at a context at each scale, in windows that cut the scale's bytes; options, fields, steps."""
-    return Row(
-        title,
-        method,
-        at={
-            scale: {
-                "context": context,
-                "batch": max(1, step[scale] // context),
-                "train_size": max(1, EPOCH[scale] // context),
-                "test_size": max(1, TESTED[scale] // context),
-                "method_options": {**base.get(scale, {}), **options},
-                **(own or {}),
-            }
-            for scale, context in contexts.items()
-        },
-    )
+    settings = {}
+    for scale, context in contexts.items():
+        sizes = {"batch": step[scale], "train_size": EPOCH[scale], "test_size": TESTED[scale]}
+        windows = {name: max(1, count // context) for name, count in sizes.items()}
+        method_options = {**base.get(scale, {}), **options}
+        settings[scale] = {"context": context, **windows, "method_options": method_options, **(own or {})}
+    return Row(title, method, at=settings)
 
 
 # What columns read ----------------------------------------------------------------------------------------------------
 
 
 def train_bits(record: Record) -> float:
-    """The training loss over the last epoch in bits a byte: the paper's measure, for no byte is read twice.
-
-    Source: CS-F1.
-    """
+    """The training loss over the last epoch in bits a byte, the paper's measure. Source: CS-F1."""
     return record.metrics[-1]["train_loss"] / math.log(2)
 
 
@@ -102,20 +89,17 @@ def held_out(record: Record, times: int = 1) -> float | None:
 # Rows METHOD@CONTEXT; METHOD-4@CONTEXT are those at p = 4 and softmax beside them, which read as many bytes as one
 # another and fewer than the rest.
 _ALL = sorted({context for contexts in CONTEXTS.values() for context in contexts})
+_SCALES = {size: {scale: size for scale, sizes in CONTEXTS.items() if size in sizes} for size in _ALL}
 _GRID = {
-    f"{method}@{size}": at(
-        f"{title}, {size:,} bytes", method, {s: size for s, sizes in CONTEXTS.items() if size in sizes}
-    )
-    for size in _ALL
+    f"{method}@{size}": at(f"{title}, {size:,} bytes", method, scales)
+    for size, scales in _SCALES.items()
     for method, title in TITLES.items()
 }
-_FOURTH: dict[str, Any] = {"power": 4}
 _BESIDE = {method: f"{title}, {'beside ' * (method == 'softmax')}p = 4" for method, title in TITLES.items()}
 _SHORTER = {"epochs": FOURTH_EPOCHS, "eval_every": FOURTH_EPOCHS}
+_FOURTH: dict[str, dict[str, Any]] = {method: {} if method == "softmax" else {"power": 4} for method in TITLES}
 _GRID |= {
-    f"{method}-4@{size}": at(
-        f"{title}, {size:,} bytes", method, {"full": size}, own=_SHORTER, **({} if method == "softmax" else _FOURTH)
-    )
+    f"{method}-4@{size}": at(f"{title}, {size:,} bytes", method, {"full": size}, own=_SHORTER, **_FOURTH[method])
     for size in FOURTH
     for method, title in _BESIDE.items()
 }
@@ -124,7 +108,7 @@ CONTEXT = Experiment(
     name="sympow-context",
     about="loss against training context: softmax, sympow, gates, rotations; fixed bytes a step, Adam, constant rate",
     source="CS-F1",
-    datasets=(DATA,),
+    datasets=("books",),
     rows=_GRID,
     settings=SETTINGS,
     seeds=SEEDS,
@@ -140,14 +124,13 @@ CONTEXT = Experiment(
 )
 
 _READ = {"smoke": (64,), "cpu": (64, 1024), "full": (2048,)}
-_POWERS = [2**i for i in range(4, 19)]
 
 EXTRAPOLATION = replace(
     CONTEXT,
     name="sympow-extrapolation",
     about="loss by the context that is read, up to four times the training context, from the records of sympow-context",
     source="CS-F2",
-    parts={scale: [(f"{m}@{c}", DATA) for c in contexts for m in TITLES] for scale, contexts in _READ.items()},
+    parts={scale: [(f"{m}@{c}", "books") for c in contexts for m in TITLES] for scale, contexts in _READ.items()},
     chosen="",
     importance=2,
     shows="bits a byte on held-out books, by the context that is read, with N as trained or N as named",
@@ -155,22 +138,21 @@ EXTRAPOLATION = replace(
     columns={
         title.format(context): column(partial(at_context, context=context, key=key), decimals)
         for title, key in (("{}", "bits"), ("{0}, N = {0}", "bits_current_N"))
-        for context in _POWERS
+        for context in (2**i for i in range(4, 19))
     },
 )
 
 # Taken apart ----------------------------------------------------------------------------------------------------------
 
 _ONE = {"smoke": 16, "cpu": 256, "full": 2048}
-# N of the frequencies at context 256. With N = 256 and 16 features every frequency is 2 pi over a power of two, so all
-# pairs return to where they were after 128 tokens: two distances inside the window look alike. 300 has no such return.
-# Settled before the runs: a difference of two rows counts as seen when the paired 95 % interval over the three seeds
-# excludes 0; seeds of one row lie some 0.01 bits apart, so differences under 0.03 bits will mostly stay undecided.
+# N of the frequencies at context 256: with N = 256 and 16 features every pair returns after 128 tokens, so that two
+# distances inside the window look alike; 300 has no such return. Settled before the runs: a difference of two rows
+# counts as seen when the paired 95 % interval over the three seeds excludes 0; seeds of one row lie some 0.01 bits
+# apart, so differences under 0.03 bits will mostly stay undecided.
 _BASE = {"cpu": {"head_dim": 16, "longest": 300.0}}
 
 
 def _apart(title: str, method: str, *scales: str, **options: Any) -> Row:
-    """A row of the ablations, at all scales or these."""
     return at(title, method, {scale: _ONE[scale] for scale in scales or _ONE}, _BASE, **options)
 
 
@@ -209,11 +191,11 @@ ABLATIONS = Experiment(
     name="sympow-ablations",
     about="conformal-sympow taken apart: where gates start, gates or rotations alone, a dense rotation, p = 4, rivals",
     source="CS-GATE0",
-    datasets=(DATA,),
+    datasets=("books",),
     rows=_APART,
     settings=SETTINGS,
     seeds=SEEDS,
-    parts={scale: [(row, DATA) for row in _ORDER if scale in _APART[row].at] for scale in _ONE},
+    parts={scale: [(row, "books") for row in _ORDER if scale in _APART[row].at] for scale in _ONE},
     importance=2,
     shows="bits a byte, and the numbers that are carried from byte to byte",
     columns={
@@ -227,10 +209,9 @@ ABLATIONS = Experiment(
 
 # A rate for each ------------------------------------------------------------------------------------------------------
 
-# Settled before the runs: a method's rate is that of the least training loss in the last part, the mean over seeds. No
-# byte is read twice, so that is a loss on new text, and not on the books held out, where methods are then compared at
-# their rates, by the rule of verdicts, for 0.05 bits.
-_RATES = (1e-3, 2e-3, 4e-3)  # and 3e-3 at smoke scale
+# Settled before the runs: a method's rate is that of the least training loss in the last part, the mean over seeds: a
+# loss on new text, as no byte is read twice. On the books held out methods are then compared at their rates, by the
+# rule of verdicts, for 0.05 bits.
 _RATED = ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "sympow+gates", "conformal-sympow")
 _TO_RATE = _APART | {"linear": _apart("linear attention", "linear", "cpu")}
 
@@ -240,9 +221,8 @@ def _at_rate(row: str, scale: str, rate: float) -> Row:
     return Row(f"{own.title}, rate {rate:g}", own.method, at={scale: {**own.at[scale], "lr": rate}})
 
 
-_AT_RATES = {f"{row}@{rate:g}": _at_rate(row, "cpu", rate) for rate in _RATES for row in _RATED}  # METHOD@RATE
+_AT_RATES = {f"{row}@{r:g}": _at_rate(row, "cpu", r) for r in (1e-3, 2e-3, 4e-3) for row in _RATED}  # METHOD@RATE
 _AT_RATES |= {f"{row}@0.003": _at_rate(row, "smoke", 3e-3) for row in ("softmax", "sympow")}
-_ALL_RATES = (1e-3, 2e-3, 3e-3, 4e-3)
 
 RATES = replace(
     ABLATIONS,
@@ -254,32 +234,30 @@ RATES = replace(
     parts={},
     shows="bits a byte by learning rate, in the last part of training and held out",
     lines={_TO_RATE[row].title: [name for name in _AT_RATES if name.partition("@")[0] == row] for row in _RATED},
-    columns={f"training, {rate:g}": column(train_bits, decimals, lr=rate) for rate in _ALL_RATES}
-    | {f"held out, {rate:g}": column(held_out, decimals, lr=rate) for rate in _ALL_RATES},
+    columns={
+        f"{name}, {rate:g}": column(read, decimals, lr=rate)
+        for name, read in (("training", train_bits), ("held out", held_out))
+        for rate in (1e-3, 2e-3, 3e-3, 4e-3)
+    },
 )
 
 # Four times the bytes -------------------------------------------------------------------------------------------------
 
 # Settled before the first seed, then to be the only one: after eight megabytes a difference of two rows counts as seen
 # from 0.06 bits on, three times the most by which seeds of a row lay apart after two (standard deviation 0.02). After
-# two megabytes softmax is 0.04 behind sympow with gates at 256 bytes, and 0.1 at 1,024. Whether that is only how fast
-# each learns: it is if softmax is no longer behind after eight; it is not if the gap is seen; undecided in between.
-# Settled before the second and third: ``verdict`` of the 95 % interval of the differences at equal seeds. Where these
-# scatter by 0.03 bits it reaches 0.075 to either side, so a gap of 0.11 would be seen and one of 0.05 would not be.
-_TRAINED_ON = {
-    256: ("softmax", "sympow+gates", "conformal-sympow", "fox", "linear+gates", "sympow"),
-    1024: ("softmax", "sympow+gates", "fox"),
-}
+# two megabytes softmax is 0.04 behind sympow with gates at 256 bytes, and 0.1 at 1,024: that is only how fast each
+# learns if it is no longer behind after eight; it is not if the gap is seen; undecided in between. Settled before the
+# second and third: ``verdict`` of the 95 % interval of the differences at equal seeds. Where these scatter by 0.03 bits
+# it reaches 0.075 to either side, so a gap of 0.11 would be seen and one of 0.05 would not be.
+_TRAINED_ON = (
+    (256, _BASE, ("softmax", "sympow+gates", "conformal-sympow", "fox", "linear+gates", "sympow")),
+    (1024, OPTIONS, ("softmax", "sympow+gates", "fox")),
+)
+_EIGHTY = {"epochs": 80, "eval_every": 20}
 # METHOD@CONTEXT, at the rate that ``sympow-rates`` chose for all of them.
 _LONGER = {
-    f"{row}@{context}": at(
-        f"{_APART[row].title}, {context:,} bytes",
-        row,
-        {"cpu": context},
-        _BASE if context == _ONE["cpu"] else OPTIONS,
-        own={"epochs": 80, "eval_every": 20},
-    )
-    for context, rows in _TRAINED_ON.items()
+    f"{row}@{context}": at(f"{_APART[row].title}, {context:,} bytes", row, {"cpu": context}, base, own=_EIGHTY)
+    for context, base, rows in _TRAINED_ON
     for row in rows
 }
 _LONGER |= {f"{row}@16": at(f"{row}, 16 bytes", row, {"smoke": 16}) for row in ("softmax", "sympow")}
@@ -309,19 +287,17 @@ BUDGET = replace(
 # Long windows ---------------------------------------------------------------------------------------------------------
 
 _STEP = STEP | {"cpu": 8192}  # a step holds one window
-_WINDOWS = {
-    row: at(f"conformal-sympow, {title}", "conformal-sympow", contexts, step=_STEP)
-    for row, title, contexts in (
-        ("long", "long windows", {"smoke": 64, "cpu": 8192, "full": 65_536}),
-        ("short", "short windows, as many bytes", {"smoke": 16, "cpu": 1024, "full": 2048}),
-    )
-}
+_LONG, _SHORT = {"smoke": 64, "cpu": 8192, "full": 65_536}, {"smoke": 16, "cpu": 1024, "full": 2048}
+
 LONG = replace(
     EXTRAPOLATION,
     name="sympow-long",
     about="the chunked form trains where the matrix of all pairs would not fit: 8,192 bytes, 65,536 at full scale",
     source="CS-chunk",
-    rows=_WINDOWS,
+    rows={
+        "long": at("conformal-sympow, long windows", "conformal-sympow", _LONG, step=_STEP),
+        "short": at("conformal-sympow, short windows, as many bytes", "conformal-sympow", _SHORT, step=_STEP),
+    },
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
     parts={},
 )

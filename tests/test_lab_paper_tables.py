@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_experiments import SPREAD, record
+from test_lab_experiments import SPREAD, record
 
 from geolib.lab import Config, read_all
 from geolib.lab.data.sets import DATASETS
