@@ -190,7 +190,7 @@ def test_a_machine_that_does_not_share_the_folder_keeps_its_checkpoints_to_itsel
 
 
 def test_a_cluster_that_is_not_there_or_has_no_room_for_a_run_is_one_line(cluster):
-    with pytest.raises(LabError, match="it has no 1 GPU for a run"):
+    with pytest.raises(LabError, match="no machine has 1 GPU for a run"):
         RayCluster(cluster.address, "cuda")
     sys.modules["ray"].shutdown()
     with pytest.raises(LabError, match=r"^--ray 127\.0\.0\.1:1: .*Connection refused$"):

@@ -153,7 +153,7 @@ class RayCluster(Here):
         self.device = "cuda:0" if wanted == "cuda" else wanted  # Ray lets a run see its own GPU alone
         self.kind, self.amount = ("CPU", self.threads) if self.device == "cpu" else ("GPU", 1)
         if self.slots == 1:
-            raise LabError(f"--ray {where}: it has no {self.amount} {self.kind} for a run; see --device, OMP_NUM_THREADS")
+            raise LabError(f"--ray {where}: no machine has {self.amount} {self.kind} for a run; see --device")
         needs = {f"num_{self.kind.lower()}s": self.amount}
         self.make = self.ray.remote(**needs, max_retries=3)(make_on_a_machine)
         name = self.ray.remote(**needs)(name_on_a_machine).remote(self.device, self.threads)
