@@ -111,11 +111,11 @@ def test_a_killed_process_is_told_with_its_log_and_the_rest_goes_on(tmp_path, al
     told = capsys.readouterr().err
     assert told.startswith(f"geolib.lab: {tasks[seed].config.name}: its process was killed")
     assert told.endswith(f"log {tasks[seed].log}\n")
-    assert make_all([tasks[seed]], DATA, Processes(2, "cpu"), Times("none"))[1] == DONE
+    assert make_all([tasks[seed]], DATA, Here("cpu"), Times("none"))[1] == DONE
     check_all(tmp_path, alone)
 
 
-def test_after_a_signal_processes_leave_checkpoints_and_the_same_command_goes_on(tmp_path, alone, epochs, capsys):
+def test_after_a_signal_processes_leave_checkpoints_that_any_engine_goes_on_from(tmp_path, alone, epochs, capsys):
     tasks = three(tmp_path, epochs)
     at_the_first_checkpoint(tasks, lambda task: os.kill(os.getpid(), signal.SIGTERM))
     assert make_all(tasks, DATA, Processes(2, "cpu"), Times("none")) == ([], 128 + signal.SIGTERM)
@@ -123,7 +123,7 @@ def test_after_a_signal_processes_leave_checkpoints_and_the_same_command_goes_on
     assert {*(tmp_path / "runs").iterdir()} == {task.checkpoint for task in stopped} != set()
     assert capsys.readouterr().err.count("stopped by SIGTERM") == len(stopped) < 3
     started = {task.config.seed: begun(task) for task in stopped}
-    assert make_all(tasks, DATA, Processes(2, "cpu"), Times("none"))[1] == DONE
+    assert make_all(tasks, DATA, Here("cpu"), Times("none"))[1] == DONE
     made = check_all(tmp_path, alone)
     assert started.items() <= {record.config.seed: record.started for record in made}.items()  # they went on
 
@@ -189,7 +189,9 @@ def test_a_machine_that_does_not_share_the_folder_keeps_its_checkpoints_to_itsel
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_an_address_without_a_cluster_is_one_line():
-    pytest.importorskip("ray")
+def test_a_cluster_that_is_not_there_or_has_no_room_for_a_run_is_one_line(cluster):
+    with pytest.raises(LabError, match="no machine has 1 GPU for a run"):
+        RayCluster(cluster.address, "cuda")
+    sys.modules["ray"].shutdown()
     with pytest.raises(LabError, match=r"^--ray 127\.0\.0\.1:1: .*Connection refused$"):
         RayCluster("127.0.0.1:1")

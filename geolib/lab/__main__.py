@@ -18,7 +18,6 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
@@ -180,18 +179,12 @@ def prepare(options: Namespace) -> int:
     return DONE
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse, with its errors in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise LabError instead of printing the usage."""
-        raise LabError(f"{message}; see {self.prog} --help")
-
-
-def parser() -> Parser:
+def parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
-    whole = Parser(prog="python -m geolib.lab", description="Train small models on real data and keep records.")
-    commands = whole.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    whole = argparse.ArgumentParser(
+        prog="python -m geolib.lab", description="Train small models on real data and keep records."
+    )
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
     scales, here = "|".join(SCALES), "where the records are (default: those of the book)"
 
     commands.add_parser("list", help="the experiments and what each needs").set_defaults(act=list_all)

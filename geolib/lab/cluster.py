@@ -64,7 +64,6 @@ class Processes(Here):
         self.slots = jobs
         self.threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // jobs)
         self.device_name = device_name(pick_device(device), self.threads)
-        self.others = set(multiprocessing.active_children())
         self.free: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
 
     def __enter__(self) -> Processes:
@@ -93,7 +92,7 @@ class Processes(Here):
 
     def stop(self) -> None:
         """Pass SIGTERM on."""
-        for process in set(multiprocessing.active_children()) - self.others:
+        for process in multiprocessing.active_children():
             process.terminate()
 
 
@@ -150,8 +149,11 @@ class RayCluster(Here):
             raise LabError(f"--ray {where}: {str(error).strip().partition(chr(10))[0]}") from None
         self.data, self.refs = dict[str, Any](), list[Any]()
         self.threads = int(os.environ.get("OMP_NUM_THREADS", 1))
-        self.device = device or ("cuda" if self.ray.cluster_resources().get("GPU") else "cpu")
+        wanted = device or ("cuda" if self.ray.cluster_resources().get("GPU") else "cpu")
+        self.device = "cuda:0" if wanted == "cuda" else wanted  # Ray lets a run see its own GPU alone
         self.kind, self.amount = ("CPU", self.threads) if self.device == "cpu" else ("GPU", 1)
+        if self.slots == 1:
+            raise LabError(f"--ray {where}: no machine has {self.amount} {self.kind} for a run; see --device")
         needs = {f"num_{self.kind.lower()}s": self.amount}
         self.make = self.ray.remote(**needs, max_retries=3)(make_on_a_machine)
         name = self.ray.remote(**needs)(name_on_a_machine).remote(self.device, self.threads)
@@ -170,7 +172,7 @@ class RayCluster(Here):
         task.log.touch()  # where a machine sees this file, the folder is shared
         if task.config.dataset not in self.data:
             self.data[task.config.dataset] = self.ray.put(data)
-        task = replace(task, keywords={**task.keywords, "device": self.device})
+        task = replace(task, out=task.out.absolute(), keywords={**task.keywords, "device": self.device})
         self.refs.append(self.make.remote(task, self.data[task.config.dataset], self.threads))
         return self.refs[-1].future()
 

@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,17 @@ _SCHEMA = 1
 class Record:
     """A record of one finished run.
 
-    ``experiment`` and ``scale`` are what it was part of, or None. ``metrics`` has a row for each epoch: epoch,
+    ``experiment`` and ``scale``: what it was part of, or None. ``metrics``: a row for each epoch with epoch,
     train_loss, seconds since the start and, where it was evaluated, test_loss and test_accuracy in [0, 1], or for text
     test_bits per token. ``wall_seconds``: training and evaluation, over all starts; ``images_per_second`` (for text
     windows) of training alone. ``peak_memory``: bytes, and of what, "device" (its tensors) or "process". ``device``:
     the GPU's name, or the processor's with its number of threads. ``precision`` of products: "bf16" or "float32".
-    ``versions`` of python, torch, geolib. ``commit``: id, and dirty, whether the library differed from it; None without
-    git. ``data``: name, source, fingerprint, and how much was trained and tested on. ``started``: UTC, ISO 8601.
+    ``commit``: id, and dirty, whether the library differed from it; None without git. ``data``: name, source,
+    fingerprint, sizes. ``started``: UTC, ISO 8601.
 
-    Older records lack: ``engine``, with step (how a training step was taken), devices, and jobs (runs at a time);
-    ``learned``, what was read from the trained model; ``answers``, which test images it classified rightly, a bit each
-    (``bits_of``), empty for text.
+    Older records lack ``engine``: step (how a training step was taken), devices, jobs (runs at a time); ``learned``,
+    what was read from the trained model; ``answers``, which test images it classified rightly (``bits_of``), empty for
+    text.
     """
 
     config: Config
@@ -235,39 +235,34 @@ def run(
     if out is not None:
         keywords["checkpoint"] = checkpoint_of(config, Path(out))
         check_writable(Path(out), keywords["checkpoint"].parent)
-    finished = train(config, data, **keywords)
-    record = record_of(finished, experiment, scale, jobs)
-    learned = {} if after is None else dict(after(finished))
+    done = train(config, data, **keywords)
+    learned = {} if after is None else dict(after(done))
     try:
-        record = replace(record, learned=json.loads(json.dumps(learned, allow_nan=False)))
+        learned = json.loads(json.dumps(learned, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise LabError(f"after: it returned something that JSON cannot hold ({error})") from None
+    record = Record(
+        config=config,
+        experiment=experiment,
+        scale=scale,
+        metrics=tuple(done.metrics),
+        wall_seconds=done.seconds,
+        images_per_second=done.examples_per_second,
+        peak_memory={"bytes": done.peak_bytes, "of": "device" if done.device.type == "cuda" else "process"},
+        device=device_name(done.device),
+        precision=done.precision,
+        versions=versions(),
+        commit=commit(),
+        data={key: getattr(done.data, key) for key in ("name", "source", "fingerprint")} | done.task.sizes,
+        started=done.started,
+        engine={"step": done.step, "devices": [str(done.device)], "jobs": jobs},
+        learned=learned,
+        answers="" if done.answers is None else packed_bits(done.answers),
+    )
     if out is not None:
         write(record, Path(out))
         remove(keywords["checkpoint"])  # only now: killed before this line, the run is at worst finished twice
     return record
-
-
-def record_of(run: Run, experiment: str | None = None, scale: str | None = None, jobs: int = 1) -> Record:
-    """The record of a finished run."""
-    data = {"name": run.data.name, "source": run.data.source, "fingerprint": run.data.fingerprint, **run.task.sizes}
-    return Record(
-        config=run.config,
-        experiment=experiment,
-        scale=scale,
-        metrics=tuple(run.metrics),
-        wall_seconds=run.seconds,
-        images_per_second=run.examples_per_second,
-        peak_memory={"bytes": run.peak_bytes, "of": "device" if run.device.type == "cuda" else "process"},
-        device=device_name(run.device),
-        precision=run.precision,
-        versions=versions(),
-        commit=commit(),
-        data=data,
-        started=run.started,
-        engine={"step": run.step, "devices": [str(run.device)], "jobs": jobs},
-        answers="" if run.answers is None else packed_bits(run.answers),
-    )
 
 
 def device_name(device: torch.device, threads: int | None = None) -> str:

@@ -103,10 +103,8 @@ def make(task: Task, data: Any = None, patience: float = 0.0) -> Outcome:
     except Stopped as stop:
         code = OUT_OF_TIME if stop.signal is None else 128 + stop.signal
         return Outcome(None, code, f"{stop}; the same command goes on from there")
-    except LabError as error:
-        return Outcome(None, USER_ERROR, str(error))
-    except Diverged as error:
-        return Outcome(None, FAILED, str(error))
+    except (LabError, Diverged) as error:
+        return Outcome(None, USER_ERROR if isinstance(error, LabError) else FAILED, str(error))
     except Exception as error:  # nobody foresaw it: all of it is shown, on the terminal or in the log
         traceback.print_exc()
         return Outcome(None, FAILED, f"{type(error).__name__}: {error}")
@@ -192,8 +190,9 @@ def make_all(tasks: Sequence[Task], data: Mapping[str, Any], engine: Any, times:
                 break
             for future in wait(running, timeout=0.5, return_when=FIRST_COMPLETED).done:
                 task = running.pop(future)
-                if stopping and future.exception():
-                    continue  # it had not begun
+                if stopping and future.exception():  # it had not begun
+                    task.log.unlink(missing_ok=True)
+                    continue
                 outcome = settled(task, future)
                 codes.append(outcome.code)
                 if outcome.record is not None:
