@@ -100,7 +100,7 @@ def wall(browser: Any) -> bytes:
     script = f"{text('maps-scores.js')}\n{text('maps.js')}"
     items = "".join(f"<li><strong>{name}</strong></li>" for name in names)
     page = browser.new_page(viewport={"width": 1200, "height": 630})
-    page.set_content(WALL.format(style=text("house.css"), names=items, script=script))
+    page.set_content(WALL.format(style=text("house.css") + text("maps.css"), names=items, script=script))
     page.locator(".maps-ask").evaluate("(e) => { e.textContent = 'Which of these stand still?'; }")
     picture = Image.open(io.BytesIO(page.screenshot()))
     page.close()

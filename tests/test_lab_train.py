@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from vision import import_torchvision
 
 from geolib.encodings import METHODS
 from geolib.lab import Config, LabError, train
-from geolib.lab.capture import unchanged
+from geolib.lab.capture import compiled, unchanged
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.data.sets import Dataset
@@ -443,12 +444,31 @@ def test_steps_that_were_tried_leave_no_trace():
                 assert torch.equal(value, before.get(key, torch.zeros_like(value))), key
 
 
+@KINDS
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_compiled_model_has_the_models_loss_and_gradient(monkeypatch, config, data, precision):
+    # One graph without a break, without the minute that its kernels take to be compiled.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    run = loop.Run(replace(config, dropout=0.0), data, CPU, precision)
+    inputs, targets = next(run.task.batches(0, 0))
+    both = []
+    for model in (None, compiled(run.model)):
+        run.model.zero_grad()
+        loss = run.task.loss(run.forward(inputs, model), targets)
+        loss.backward()
+        both.append((loss.item(), torch.cat([p.grad.flatten() for p in run.model.parameters()])))
+    assert both[0][0] == pytest.approx(both[1][0], abs=1e-5 if precision == "float32" else 2e-2)
+    assert torch.cosine_similarity(both[0][1], both[1][1], dim=0) > (0.9999 if precision == "float32" else 0.99)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["images", "text"])
-def test_on_a_gpu_the_captured_step_trains_to_the_eager_losses_and_goes_on(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize("steps", [0, loop.COMPILE_STEPS])
+def test_on_a_gpu_the_captured_step_trains_to_the_eager_losses_and_goes_on(tmp_path, monkeypatch, kind, steps):
+    monkeypatch.setattr(loop, "COMPILE_STEPS", steps)
     config, data = (IMAGES, noise()) if kind == "images" else (TEXT, pages())
     captured = train(config, data, device="cuda", precision="float32", quiet=True)
-    assert captured.step == "captured"
+    assert captured.step == ("captured" if steps else "compiled and captured")
     with monkeypatch.context() as patched:
         interrupt_at(patched, 2)
         with pytest.raises(loop.Stopped):

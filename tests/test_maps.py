@@ -178,7 +178,9 @@ def landing(browser):
         page = context.new_page()
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        style, *script = ((STATIC / name).read_text("utf-8") for name in ("house.css", "maps-scores.js", "maps.js"))
+        names = ("house.css", "maps.css", "maps-scores.js", "maps.js")
+        house, wall, *script = ((STATIC / name).read_text("utf-8") for name in names)
+        style = house + wall
         told = [(name, re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"<a href=#>\1</a>", reason)) for name, reason in ITEMS]
         items = "".join(f"<li><p><strong>{name}</strong>: {reason}</p></li>" for name, reason in told)
         page.set_content(PAGE.format(theme=theme, style=style, items=items, script="\n".join(script)))

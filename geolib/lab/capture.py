@@ -10,6 +10,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +65,14 @@ class CapturedStep:
         with torch.cuda.graph(graph):
             self.loss = self.step(self.inputs, self.targets)
         self.graph = graph
+
+
+def compiled(model: nn.Module) -> Any:
+    """Compile a model, once in a process for all seeds of its method and shape; a graph that breaks is an error."""
+    settings: Any = torch._dynamo.config  # type: ignore[attr-defined]
+    settings.recompile_limit = max(settings.recompile_limit, 256)  # models; PyTorch gives up after eight
+    settings.accumulated_recompile_limit = max(settings.accumulated_recompile_limit, 256)
+    return torch.compile(model, dynamic=False, fullgraph=True)
 
 
 @contextmanager
