@@ -13,7 +13,7 @@ LAB = ROOT / "geolib" / "lab"
 
 # From the cellar up: a module imports from its own room and from those before it.
 ROOMS = (
-    "files", "data", "text_attention", "config", "device", "checkpoint", "capture", "vit", "gpt", "progress", "train",
+    "files", "data", "text_attention", "device", "config", "checkpoint", "capture", "vit", "gpt", "progress", "train",
     "records", "probes", "experiments", "runner", "cluster", "benches",
 )  # fmt: skip
 # Above all rooms, imported by none of them: the front and the command line.

@@ -14,8 +14,8 @@ from geolib.encodings import check_name
 from geolib.lab import text_attention
 from geolib.lab.data.augmentation import AUGMENTATIONS, MAGNITUDES
 from geolib.lab.data.sets import DATASETS, Patch
+from geolib.lab.device import PRECISIONS
 
-PRECISIONS = ("float32", "bfloat16")
 CONTEXT = 256  # tokens of a window of text where the configuration names none
 
 
