@@ -348,4 +348,6 @@ def test_every_link_of_a_page_moves_its_figure_there(browser, tmp_path, path, ca
         )
         assert {trait: shown[trait] for trait in move["asked"]} == move["asked"], link
         assert page.locator(f'a[href="{link}"] + [role=status]').count() == 0
+        page.keyboard.press("Escape")  # a figure that came to its sentence goes back, and frees the next link
+        page.wait_for_selector(".explorable[data-docked]", state="detached")
     page.context.close()
