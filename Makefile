@@ -4,8 +4,6 @@
 # make serve   show the built site on localhost
 # make test    every check: lint, types, unit tests, explorables in a browser, the book with warnings as errors, the site in
 #              a browser; make units, make explorables and so on make one of them
-# make mutants [MODULES="rotations lie"] [MINUTES=60]   change the library in small places and see that a test fails;
-#              outside make test; goes on where it stopped
 # make chapter NAME=15_topic [TITLE="A title"]     lay out a new chapter, its module, tests and pages
 # make stills  photograph the gallery's explorables anew, after a change to any of them
 # make pair PYTHON=python3.12 TORCH=2.6.0      the library's tests with another Python and another torch (or TORCH=newest)
@@ -24,7 +22,6 @@ ifeq ($(origin BIN), undefined)
 BIN := $(VENV)/bin
 BOOK_READY := $(VENV)/book.stamp
 TEST_READY := $(VENV)/test.stamp
-MUTANTS_READY := $(VENV)/mutants.stamp
 endif
 
 # As many workers as processors. A file's unit tests share a worker, so that what they share is made once; the site's are
@@ -45,7 +42,7 @@ PAIR := _build/pair
 TAG ?=
 TESTS ?= tests/test_rotations.py tests/test_release.py
 
-.PHONY: book pdf slides serve test lint types units explorables site mutants setup-cells chapter stills pair release-check workflows clean
+.PHONY: book pdf slides serve test lint types units explorables site setup-cells chapter stills pair release-check workflows clean
 
 book: $(BOOK_READY)
 	@$(BIN)/python book/build.py
@@ -71,18 +68,13 @@ types: $(TEST_READY)
 	$(BIN)/mypy
 
 units: $(TEST_READY)
-	@rm -rf _build/refusals
-	GEOLIB_REFUSALS=_build/refusals $(BIN)/python -m pytest -m "not site and not browser" $(A_FILE_TOGETHER)
-	$(BIN)/python tests/refusals.py _build/refusals
+	$(BIN)/python -m pytest -m "not site and not browser" $(A_FILE_TOGETHER)
 
 explorables: $(TEST_READY)
 	$(BIN)/python -m pytest -m "browser and not site" $(A_FILE_TOGETHER)
 
 site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)
-
-mutants: $(MUTANTS_READY)
-	nice -n 12 $(BIN)/python tests/mutation/run.py --minutes $(or $(MINUTES),60) $(MODULES)
 
 setup-cells: $(BOOK_READY)
 	@$(BIN)/python book/stamp_setup.py
@@ -119,11 +111,6 @@ $(VENV)/test.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
 	@echo "Installing what the book and its tests need into $(VENV) (once; a few minutes) ..."
 	@$(PIP_INSTALL) -e ".[test]"
 	@touch $(VENV)/book.stamp $(VENV)/test.stamp
-
-$(VENV)/mutants.stamp: $(VENV)/test.stamp
-	@echo "Installing mutmut into $(VENV) (once) ..."
-	@$(PIP_INSTALL) -e ".[mutants]"
-	@touch $@
 
 $(VENV)/book.stamp: pyproject.toml constraints.txt $(VENV)/bin/python
 	@echo "Installing what the book needs into $(VENV) (once; a few minutes) ..."

@@ -81,7 +81,7 @@ class HeldPositions(WideBuffers):
     def layer(self, index: int) -> Placed:
         """What layer ``index`` uses; the first layer of a pass has it placed anew."""
         if index == 0:
-            self.placed = self.encoding.place(self.positions).behind(self.unplaced)
+            self.placed = self.encoding.place(self.positions).with_prefix_tokens(self.unplaced)
         return self.placed.layer(index)
 
 

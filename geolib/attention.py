@@ -12,12 +12,13 @@ softmax (``log_gate``) and multiplies the weights after it (``attenuation``). Th
 own; one that is left out is missed by nothing.
 
 Positions have one row for each token, alike for all samples or not. Tokens in front that have no place (a CLS token,
-registers) are said, ``encoding.place(positions).behind(1)``, and are left as they are.
+registers) are said, ``encoding.place(positions).with_prefix_tokens(1)``, and are left as they are.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
@@ -82,21 +83,26 @@ class Placed:
     parts: Sequence[Placed] = ()
     """The encodings that it is made of."""
 
-    def behind(self, unplaced: int, keys: int | None = None) -> Self:
+    def with_prefix_tokens(self, unplaced: int, keys: int | None = None) -> Self:
         """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
 
         ``unplaced`` queries, and as many keys, or ``keys`` of them (a cache that holds a prefix, new queries that do
         not). ValueError where a number is below 0.
 
-        >>> Placed().behind(1).unplaced, Placed().behind(0, keys=4).unplaced
+        >>> Placed().with_prefix_tokens(1).unplaced, Placed().with_prefix_tokens(0, keys=4).unplaced
         ((1, 1), (0, 4))
         """
         both = unplaced, unplaced if keys is None else keys
         for argument, count in zip(("unplaced", "keys"), both):
             require(not isinstance(count, float) and count >= 0, argument, count, "a whole number, at least 0")
         other = copy.copy(self)
-        other.unplaced, other.parts = both, [part.behind(*both) for part in self.parts]
+        other.unplaced, other.parts = both, [part.with_prefix_tokens(*both) for part in self.parts]
         return other
+
+    def behind(self, unplaced: int, keys: int | None = None) -> Self:
+        """Do what ``with_prefix_tokens`` does: its name until version 2, which warns and goes with the next."""
+        warnings.warn("behind is now with_prefix_tokens", FutureWarning, stacklevel=2)
+        return self.with_prefix_tokens(unplaced, keys)
 
     def attention(
         self,
@@ -194,9 +200,9 @@ class Placed:
     def for_all(self, x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | None:
         """A gate or attenuation of the placed tokens for all of q and k: ``fill`` where one of a pair has no place.
 
-        ValueError where there are more tokens, or fewer, than positions and ``behind`` speak of.
+        ValueError where there are more tokens, or fewer, than positions and ``with_prefix_tokens`` speak of.
 
-        >>> Placed().behind(1).for_all(torch.zeros(1, 1), torch.ones(2, 4), torch.ones(2, 4), 1.0)
+        >>> Placed().with_prefix_tokens(1).for_all(torch.zeros(1, 1), torch.ones(2, 4), torch.ones(2, 4), 1.0)
         tensor([[1., 1.],
                 [1., 0.]])
         """
@@ -311,7 +317,7 @@ def check_count(rows: int, tokens: int, unplaced: int) -> None:
     elif rows < tokens:
         allowed = f"there are {tokens} tokens, and each needs a place: "
         if tokens - rows <= _IN_FRONT:
-            allowed += f"where the first {tokens - rows} have none, placed.behind({tokens - rows}); "
+            allowed += f"where the first {tokens - rows} have none, placed.with_prefix_tokens({tokens - rows}); "
         else:
             allowed += "positions are (tokens, axes), those of each sample (batch, tokens, axes); "
         allowed += f"queries and keys are {_HEADS}"

@@ -54,14 +54,14 @@ from geolib.lie import (
 from geolib.locality import MANHATTAN_SLOPES, alibi_slopes, precision_matrix, precision_root
 from geolib.placed import (
     Attenuated,
-    Biased,
     ByLayer,
     Carried,
+    Composite,
     FocusedByBlocks,
     Gaussian,
-    Reordered,
+    PlacedHalfSplit,
+    ScoreBias,
     Steps,
-    Together,
     at_both,
     cis,
     counts,
@@ -292,7 +292,7 @@ class ALiBi(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Biased(_steps(self.slopes, positions, keys, self.axes))
+        return ScoreBias(_steps(self.slopes, positions, keys, self.axes))
 
 
 class ManhattanDecay(Encoding):
@@ -637,7 +637,7 @@ class LocalityFocusing(Encoding):
     """
 
     raw_precision: Tensor
-    form: type[Attenuated] | type[Biased] = Attenuated
+    form: type[Attenuated] | type[ScoreBias] = Attenuated
     """Where the Gaussian goes."""
 
     def __init__(
@@ -694,7 +694,7 @@ class LocalityFocusing(Encoding):
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
         if self.form is Attenuated and FocusedByBlocks.pays(u[0], keys):
             return FocusedByBlocks(inner, u, rate)
-        return Together([inner, self.form(Gaussian(*u, rate))])
+        return Composite([inner, self.form(Gaussian(*u, rate))])
 
     def _whitened(self, positions: Tensor) -> Tensor:
         """u = L^T p with A = L L^T, so that |u_m - u_n| is the distance of A; (..., tokens, axes)."""
@@ -713,11 +713,11 @@ class GaussianGate(LocalityFocusing):
     (tensor([-0.0000, -0.5000, -2.0000]), True)
     """
 
-    form = Biased
+    form = ScoreBias
 
 
 class Composed(Encoding):
-    """Several encodings at once, as ``geolib.placed.Together``; embeddings by each in turn.
+    """Several encodings at once, as ``geolib.placed.Composite``; embeddings by each in turn.
 
     >>> both = Composed([RoPE(torch.ones(1, 1)), ALiBi(heads=2)]).place(torch.arange(3.0)[:, None])
     >>> both.log_gate(None).shape
@@ -737,7 +737,7 @@ class Composed(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Each of them, placed."""
-        return Together([part.place(positions, keys) for part in self._all()])
+        return Composite([part.place(positions, keys) for part in self._all()])
 
     def _all(self) -> list[Encoding]:
         return list(self.parts)  # type: ignore[arg-type]
@@ -775,7 +775,7 @@ class HalfSplit(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The inner encoding's, between two changes of order."""
-        return Reordered(self.encoding.place(positions, keys), self.turned)
+        return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned)
 
 
 def turned_features(encoding: Encoding) -> int | None:

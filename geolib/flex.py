@@ -19,10 +19,10 @@ from geolib._checks import require
 from geolib.attention import Placed, ScoreMod, check_count, check_input, is_grouped
 
 __all__ = [
-    "behind",
     "flex_attend",
     "flex_kernel",
     "unchanged",
+    "with_prefix_tokens",
 ]
 
 
@@ -50,7 +50,7 @@ def flex_attend(
     scale : float or None
         1 / sqrt(head_dim) when None.
     unplaced : int or None
-        How many queries, and as many keys, stand in front without a place; what ``placed.behind`` said when None.
+        How many queries, and as many keys, stand in front without a place; what ``with_prefix_tokens`` said when None.
 
     Notes
     -----
@@ -64,7 +64,7 @@ def flex_attend(
 
     Source: RF-FUSED, CS-FUSED.
     """
-    placed = placed if unplaced is None else placed.behind(unplaced)
+    placed = placed if unplaced is None else placed.with_prefix_tokens(unplaced)
     front = placed.unplaced
     if placed.counts is not None:  # a kernel would read past the ends of tables
         for rows, tokens, first in zip(placed.counts, (q.shape[-2], k.shape[-2]), front):
@@ -73,7 +73,7 @@ def flex_attend(
     for own, came, of in zip(placed.own, q.shape, ("samples", "heads")):
         require(own in (1, came), "q", f"{came} {of}", f"the encoding has {own}")
     kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
-    gate, far = (behind(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
+    gate, far = (with_prefix_tokens(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:
         return kernel(q, k, v, gate, block_mask)[0]
     usual = gate or unchanged
@@ -92,10 +92,10 @@ def unchanged(score: Tensor, *pair: Tensor) -> Tensor:
     return score
 
 
-def behind(mod: ScoreMod | None, queries: int, keys: int) -> ScoreMod | None:
+def with_prefix_tokens(mod: ScoreMod | None, queries: int, keys: int) -> ScoreMod | None:
     """A modification for placed tokens behind so many without a place, whose scores stay as they are.
 
-    >>> mod = behind(lambda score, batch, head, i, j: score + 10 * i + j, 1, 1)
+    >>> mod = with_prefix_tokens(lambda score, batch, head, i, j: score + 10 * i + j, 1, 1)
     >>> mod(torch.tensor(0.5), 0, 0, torch.tensor(3), torch.tensor(2))
     tensor(21.5000)
     """

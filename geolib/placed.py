@@ -20,17 +20,17 @@ from geolib.rotations import to_half_split, to_interleaved
 
 __all__ = [
     "Attenuated",
-    "Biased",
     "ByLayer",
     "Carried",
+    "Composite",
     "FocusedByBlocks",
     "Gaussian",
     "Map",
     "Matrix",
     "Pairwise",
-    "Reordered",
+    "PlacedHalfSplit",
+    "ScoreBias",
     "Steps",
-    "Together",
     "at_both",
     "by_axis",
     "chained",
@@ -364,11 +364,11 @@ class Matrix(Pairwise):
         return looked_up(self.log())
 
 
-class Biased(Placed):
+class ScoreBias(Placed):
     """A gate that depends on positions alone, not made for all pairs where it is asked for pair by pair.
 
     >>> x = torch.arange(2.0)[:, None]
-    >>> Biased(Steps(torch.tensor([0.5]), x, x)).log_gate(None)
+    >>> ScoreBias(Steps(torch.tensor([0.5]), x, x)).log_gate(None)
     tensor([[[-0.0000, -0.5000],
              [-0.5000, -0.0000]]])
     """
@@ -413,13 +413,13 @@ class Attenuated(Placed):
 # Around one another --------------------------------------------------------------------------------------------------
 
 
-class Together(Placed):
+class Composite(Placed):
     """Several encodings at once: vectors are carried by one after the other, gates add, attenuations multiply.
 
-    Classes made of it stand around one encoding, ``Together([inner])``, and change some of what it does.
+    Classes made of it stand around one encoding, ``Composite([inner])``, and change some of what it does.
 
-    >>> ones, near = Biased(Matrix(torch.ones(3, 3))), Attenuated(Matrix(torch.eye(3).log()))
-    >>> both = Together([ones, near, ones])
+    >>> ones, near = ScoreBias(Matrix(torch.ones(3, 3))), Attenuated(Matrix(torch.eye(3).log()))
+    >>> both = Composite([ones, near, ones])
     >>> both.log_gate(None)[0], both.attenuation()[0]
     (tensor([2., 2., 2.]), tensor([1., 0., 0.]))
     """
@@ -473,7 +473,7 @@ def _joined(join: Callable[[Tensor, Tensor], Tensor], made: Iterable[Tensor | No
     return functools.reduce(join, given) if given else None
 
 
-class Reordered(Together):
+class PlacedHalfSplit(Composite):
     """Queries and keys with half-split pairs, carried by a method that has them interleaved."""
 
     def __init__(self, inner: Placed, turned: int | None = None):
@@ -483,7 +483,7 @@ class Reordered(Together):
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Into the other order, to the reference space, and back.
 
-        >>> Reordered(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
+        >>> PlacedHalfSplit(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
         tensor([0., 1., 2., 3.])
         """
         inner, size = self.parts[0], self.turned or q.shape[-1]
@@ -519,11 +519,11 @@ def chained(mods: Iterable[ScoreMod | None]) -> ScoreMod | None:
     return modify if given else None
 
 
-class FocusedByBlocks(Together):
+class FocusedByBlocks(Composite):
     """What is placed inside and a Gaussian after the softmax, for a long sequence on a CPU: no matrix of weights.
 
-    The numbers are those of ``Together([inner, Attenuated(Gaussian(*u, rate))])``, whose matrix is made where something
-    else asks for one.
+    The numbers are those of ``Composite([inner, Attenuated(Gaussian(*u, rate))])``, whose matrix is made where
+    something else asks for one.
     It works through blocks of queries that stay in the cache: slower than the literal form at some hundreds of tokens,
     faster from a thousand on without gradients, and with them for larger batches. Compiled and on a GPU the literal
     form is a few large kernels. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal
@@ -580,7 +580,7 @@ class FocusedByBlocks(Together):
 class ByLayer(Placed):
     """What each layer uses, where layers have parameters of their own.
 
-    >>> ByLayer([Placed(), Biased(Matrix(torch.zeros(2, 2)))]).layer(1).log_gate(torch.zeros(1, 2, 8)).shape
+    >>> ByLayer([Placed(), ScoreBias(Matrix(torch.zeros(2, 2)))]).layer(1).log_gate(torch.zeros(1, 2, 8)).shape
     torch.Size([2, 2])
     """
 

@@ -20,7 +20,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
 import pytest
-import refusals
 import torch
 
 # What is imported and collected stays: to look through it for garbage again and again took a quarter of the time of the
@@ -29,10 +28,6 @@ gc.disable()
 
 if not torch.cuda.is_available():  # kernels then run in Triton's interpreter, which it looks for when it is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
-
-if "GEOLIB_REFUSALS" in os.environ:
-    refusals.record(Path(os.environ["GEOLIB_REFUSALS"]).resolve())
-refusals.watch()
 
 
 def stays_with(nodeid):

@@ -215,7 +215,7 @@ def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
             return torch.zeros(4, 4)
 
     layer, x = MultiHeadAttention(8, 2).double(), double(1, 5, 8)
-    got, plain = layer(x, Blind().behind(1)), layer(x, Placed())
+    got, plain = layer(x, Blind().with_prefix_tokens(1)), layer(x, Placed())
     assert_close(got[:, 0], plain[:, 0])  # the CLS token still sees everything
     weights_on_cls_only = got[:, 1:]
     assert not torch.allclose(weights_on_cls_only, plain[:, 1:])
@@ -256,7 +256,7 @@ def test_a_causal_query_without_a_key_is_refused(attend, options):
 @pytest.mark.parametrize("fill", [0.0, 1.0])
 def test_what_stands_before_queries_and_what_before_keys_are_filled_apart(fill):
     table, q, k = torch.randn(2, 3, 4), torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 9, 4)
-    found = Placed().behind(2, keys=5).for_all(table, q, k, fill)
+    found = Placed().with_prefix_tokens(2, keys=5).for_all(table, q, k, fill)
     wanted = torch.full((2, 5, 9), fill)
     wanted[:, 2:, 5:] = table
     assert torch.equal(found, wanted)

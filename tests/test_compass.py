@@ -189,6 +189,6 @@ def test_householder_steps_are_flat_reflections_at_two_and_projections_at_one():
 def test_a_compass_asked_by_the_last_cells_alone_reads_the_same_behind_keys_without_a_place():
     compass, x = build("compass", width=16, heads=2, grid=(3, 3)), torch.randn(2, 10, 16)
     places = torch.zeros(9, 2)
-    whole = compass.place(places).behind(1).log_gate(x)
-    late = compass.place(places[7:], places).behind(0, keys=1).log_gate(x)
+    whole = compass.place(places).with_prefix_tokens(1).log_gate(x)
+    late = compass.place(places[7:], places).with_prefix_tokens(0, keys=1).log_gate(x)
     assert_close(late, whole[..., -2:, -9:])

@@ -70,11 +70,11 @@ def test_tokens_without_a_place_get_the_identity(name, grid):
     positions, tokens = grid_positions(*grid), math.prod(grid)
     encoding = method(name, grid)
     x, q, k = torch.randn(2, tokens + 2, WIDTH), heads_of(tokens + 2), heads_of(tokens + 2)
-    at = encoding.place(positions).behind(2).layer(0)
+    at = encoding.place(positions).with_prefix_tokens(2).layer(0)
     q_ref, k_ref = at.to_reference(q, k)
     assert torch.equal(q_ref[:, :, :2], q[:, :, :2])
     assert torch.equal(k_ref[:, :, :2], k[:, :, :2])
-    placed, _ = at.behind(0).to_reference(q[:, :, 2:], k[:, :, 2:])
+    placed, _ = at.with_prefix_tokens(0).to_reference(q[:, :, 2:], k[:, :, 2:])
     assert_close(q_ref[:, :, 2:], placed)
     for hook, fill in ((at.log_gate(x), 0.0), (at.attenuation(), 1.0)):
         if hook is not None:
@@ -321,10 +321,10 @@ def test_half_split_pairs_are_carried_as_interleaved_ones(name, dtype):
     assert turned == (8 if "some" in name else 16)
     at = torch.rand(5, 2 if "two axes" in name else 1, dtype=torch.float64)
     q, k = torch.randn(2, 3, 7, 2, 16, dtype=torch.float64).transpose(2, 3).to(dtype)
-    got = half.place(at).layer(0).behind(2).to_reference(q, k)
+    got = half.place(at).layer(0).with_prefix_tokens(2).to_reference(q, k)
     wide = [to_interleaved(x.double(), turned) for x in (q, k)]
     near = 1e-12 if dtype == torch.float64 else 2 * torch.finfo(dtype).eps
-    for a, x in zip(got, inside.place(at).layer(0).behind(2).to_reference(*wide)):
+    for a, x in zip(got, inside.place(at).layer(0).with_prefix_tokens(2).to_reference(*wide)):
         assert a.dtype == dtype
         assert_close(a.double(), to_half_split(x, turned), atol=near, rtol=near)
 

@@ -55,7 +55,7 @@ def small(layers: int = 2, width: int = 4, heads: int = 2, axes: int = 2, seed: 
 
 
 def score(encoding, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
-    q, k = encoding.place(positions).behind(q.shape[-2] - len(positions)).to_reference(q, k)
+    q, k = encoding.place(positions).with_prefix_tokens(q.shape[-2] - len(positions)).to_reference(q, k)
     return q @ k.mT
 
 
@@ -79,7 +79,7 @@ def test_liere_turns_queries_and_keys_by_the_exponential_of_their_position(width
     q, k = queries(2, 2, extra + len(positions), 12, seed=seed, dtype=torch.float64)
     for layer in range(2):
         entries = lie.generators[min(layer, len(lie.generators) - 1)]
-        placed = lie.place(positions).behind(extra).layer(layer)
+        placed = lie.place(positions).with_prefix_tokens(extra).layer(layer)
         for x, turned in zip((q, k), placed.to_reference(q, k)):
             assert torch.equal(turned[:, :, :extra], x[:, :, :extra])  # tokens without a place
             expected = literal_turn(x[:, :, extra:], entries, positions / unit, width)

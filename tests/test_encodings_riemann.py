@@ -350,10 +350,10 @@ def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, 
     def gradients(y):
         return torch.autograd.grad((y * target).sum(), parameters)
 
-    y = layer(x, encoding.place(positions).behind(unplaced).layer(0))
+    y = layer(x, encoding.place(positions).with_prefix_tokens(unplaced).layer(0))
     assert taken == [1]
     v = layer.qkv(x)[..., 48:].unflatten(-1, (2, -1)).transpose(1, 2)
-    weights = layer.weights(x, encoding.place(positions).behind(unplaced))
+    weights = layer.weights(x, encoding.place(positions).with_prefix_tokens(unplaced))
     literal = layer.out((weights @ v).transpose(1, 2).flatten(2))
     assert_close(y, literal)
     assert_close(gradients(y), gradients(literal), rtol=1e-6, atol=1e-9)
@@ -421,7 +421,9 @@ def test_a_gaussian_gate_is_locality_focusing_with_its_rows_normalised():  # RF-
     after = _stir(_build("rope-axial+lf", lf={"per_position": True}))
     inside = _stir(_build("rope-axial+gauss", gauss={"per_position": True}))
     inside.load_state_dict(after.state_dict())
-    kept, gated = (attend.weights(x, encoding.place(positions.to(F64)).behind(1)) for encoding in (after, inside))
+    kept, gated = (
+        attend.weights(x, encoding.place(positions.to(F64)).with_prefix_tokens(1)) for encoding in (after, inside)
+    )
     assert_close(gated, kept / kept.sum(-1, keepdim=True))
     assert (kept.sum(-1)[..., 1:] < 0.999).all()
 

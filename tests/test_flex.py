@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from geolib import flex
 from geolib.encodings import ALiBi, ManhattanDecay, build
-from geolib.flex import _with_logarithm, behind, flex_attend, flex_kernel
-from geolib.placed import Attenuated, Biased, Gaussian, Matrix, Steps, Together
+from geolib.flex import _with_logarithm, flex_attend, flex_kernel, with_prefix_tokens
+from geolib.placed import Attenuated, Composite, Gaussian, Matrix, ScoreBias, Steps
 
 pytestmark = pytest.mark.usefixtures("forgotten_graphs")
 HEADS, DIM, TOKENS = 2, 16, 12
@@ -127,8 +127,8 @@ def test_what_is_learned_is_indexed_once_and_has_the_gradients_of_the_matrix(nam
 
 def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
     gate, omega, scores = torch.randn(HEADS, 1, 5), torch.rand(2, 1, 4, 5), torch.randn(2, HEADS, 4, 5)
-    inside, after = Biased(Matrix(gate)), Attenuated(Matrix(omega.log()))
-    placed = Together([inside, after])
+    inside, after = ScoreBias(Matrix(gate)), Attenuated(Matrix(omega.log()))
+    placed = Composite([inside, after])
     assert_close(placed.attenuation(), omega)
     assert_close(everywhere(placed.as_score_mod(), scores), scores + gate)
     assert_close(everywhere(placed.as_attenuation_mod(), scores), scores + omega.log())
@@ -167,7 +167,7 @@ def test_a_causal_block_mask_a_scale_and_shared_heads(method):
 def test_tokens_without_a_place_stay_as_they_are(name):
     encoding, q, k, v, x, positions = setting(name)
     placed = encoding.place(positions[:, 2:])
-    behind_two = placed.behind(2)
+    behind_two = placed.with_prefix_tokens(2)
     wanted = behind_two.attend(q, k, v, placed.log_gate(x))
     assert_close(flex_attend(placed, q, k, v, x, unplaced=2), wanted, atol=2e-5, rtol=1e-4)
     assert_close(flex_attend(behind_two, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
@@ -177,13 +177,13 @@ def test_none_without_a_place_is_another_thing_than_nothing_said():
     encoding, q, k, v, x, positions = setting("alibi")
     placed = encoding.place(positions)
     wanted = placed.attend(q, k, v, placed.log_gate(x))
-    assert_close(flex_attend(placed.behind(2), q, k, v, x, unplaced=0), wanted, atol=2e-5, rtol=1e-4)
+    assert_close(flex_attend(placed.with_prefix_tokens(2), q, k, v, x, unplaced=0), wanted, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["alibi", "rmt+lf"])
 def test_a_prefix_of_the_keys_alone_stays_as_it_is(name):
     encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions[:, 3:]).behind(1, keys=3)
+    placed = encoding.place(positions[:, 3:]).with_prefix_tokens(1, keys=3)
     q = q[:, :, 2:]
     wanted = placed.attend(q, k, v, placed.log_gate(x))
     assert_close(flex_attend(placed, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
@@ -221,12 +221,12 @@ def test_other_heads_or_samples_than_the_encoding_has_are_refused(name, samples)
 def test_a_table_of_fewer_tokens_is_refused():
     q = torch.randn(1, 1, 6, DIM)
     with pytest.raises(ValueError, match="positions: got 5 rows; there are 6 tokens"):
-        flex_attend(Biased(Matrix(torch.zeros(5, 5))), q, q, q)
+        flex_attend(ScoreBias(Matrix(torch.zeros(5, 5))), q, q, q)
 
 
 def test_one_placed_token_alone_is_looked_up_where_it_is():
     table = torch.tensor([[5.0]])
-    modify = behind(lambda score, batch, head, i, j: score + table[i, j], 2, 2)
+    modify = with_prefix_tokens(lambda score, batch, head, i, j: score + table[i, j], 2, 2)
     i, j = torch.arange(3)[:, None], torch.arange(3)
     wanted = torch.zeros(3, 3)
     wanted[2, 2] = 5

@@ -168,7 +168,7 @@ def test_weights_times_values_are_what_attend_returns(name):
     for extra in (0, 2):  # tokens in front that have no place
         Q, K, V = (torch.cat([torch.randn(2, HEADS, extra, y.shape[-1], dtype=F64), y], 2) for y in (q, k, v))
         X = torch.cat([torch.randn(2, extra, HEADS * DIM, dtype=F64), x], 1)
-        placed = encoding.place(positions).behind(extra).layer(0)
+        placed = encoding.place(positions).with_prefix_tokens(extra).layer(0)
         got = placed.attend(*placed.to_reference(Q, K), V, log_gate=placed.log_gate(X))
         assert_close(got, weights_of(placed, Q, K, X) @ V, atol=1e-12, rtol=1e-10)
         alone = encoding.place(positions).layer(0)  # placed tokens are told by their own rows

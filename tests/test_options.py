@@ -34,7 +34,17 @@ from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass, modules, rows
 from geolib.encodings import build
 from geolib.manifolds import charts
-from geolib.placed import Biased, ByLayer, Carried, FocusedByBlocks, Gaussian, Reordered, Together, cis, turn_pairs
+from geolib.placed import (
+    ByLayer,
+    Carried,
+    Composite,
+    FocusedByBlocks,
+    Gaussian,
+    PlacedHalfSplit,
+    ScoreBias,
+    cis,
+    turn_pairs,
+)
 from geolib.recurrence import chunks, fused, layers
 
 ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tests of their own kinds
@@ -42,7 +52,7 @@ ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tes
 # Parameters that are there so that all of a kind can be called alike.
 EXCUSED = {
     ("attention.Encoding.place", "keys"): "the encoding that ignores positions",
-    ("placed.Biased.as_score_mod", "x"): "a gate of positions alone",
+    ("placed.ScoreBias.as_score_mod", "x"): "a gate of positions alone",
     ("recurrence.layers.Powered.weights", "scale"): "a common factor of the scores cancels",
 }
 
@@ -312,8 +322,8 @@ def at_start(chart):
 
 POWERED, BY_BLOCKS = layers.Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
 OF_DATA = (
-    *(OfData(), Reordered(OfData()), Together([OfData()]), ByLayer([OfData()])),
-    *(Together([OfData(), Biased(Gaussian(CELLS, CELLS, WIDTHS))]), layers.Powered(OfData(), 2)),
+    *(OfData(), PlacedHalfSplit(OfData()), Composite([OfData()]), ByLayer([OfData()])),
+    *(Composite([OfData(), ScoreBias(Gaussian(CELLS, CELLS, WIDTHS))]), layers.Powered(OfData(), 2)),
 )
 WIDE = torch.randn(3, 1, 2, 5, 16)
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i >= j, None, None, 5, 5, device="cpu")
@@ -325,7 +335,7 @@ ROWS = [
     of(Placed().attend, Q, K, V, by=seeded, **ASKED, scale=0.9, dropout=0.5),
     of(Placed().weights, Q, K, **ASKED, scale=0.9),
     of(OfData().attention, Q, K, V, by=seeded, x=X, causal=True, mask=SEEN, scale=0.9, dropout=0.5),
-    *(of(placed.behind, 1, by=then(attrgetter("unplaced")), keys=3) for placed in OF_DATA[:4]),
+    *(of(placed.with_prefix_tokens, 1, by=then(attrgetter("unplaced")), keys=3) for placed in OF_DATA[:4]),
     of(BY_BLOCKS.attend, Q, K, V, by=seeded, log_gate=GATE, causal=True),
     of(POWERED.attend, Q, K, V, by=seeded, dropout=0.5),
     of(POWERED.weights, Q, K, **ASKED),
@@ -386,7 +396,7 @@ ROWS = [
     of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
     of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
     ("encodings.HalfSplit.place", placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))), {"keys": ELSEWHERE}),
-    of(Reordered, encodings.RoPE(TWO_AXES[:1]).place(CELLS), by=then(moved), turned=2),
+    of(PlacedHalfSplit, encodings.RoPE(TWO_AXES[:1]).place(CELLS), by=then(moved), turned=2),
     of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), heads=3),
     of(encodings.check_name, "ropes", by=or_refused, argument="y"),
     of(encodings.Setting, 16, 2, (4,), by=made(encodings.METHODS["liere"]), layers=2),

@@ -38,13 +38,13 @@ from geolib.lab.config import Config
 from geolib.lab.vit import ViT
 from geolib.placed import (
     Attenuated,
-    Biased,
     ByLayer,
+    Composite,
     FocusedByBlocks,
     Gaussian,
     Matrix,
-    Reordered,
-    Together,
+    PlacedHalfSplit,
+    ScoreBias,
     _complex,
     map_pairs,
     on_placed,
@@ -145,7 +145,7 @@ def test_texts_of_all_lengths_are_one_graph_or_two(name, told):
     def attend(q, k, v, x, positions, seen):
         x = encoding.embed(x, positions)
         whole = encoding.place(positions).layer(0).attention(q, k, v, x, causal=True)
-        new = encoding.place(positions[-2:], keys=positions[1:]).layer(0).behind(0, keys=1)
+        new = encoding.place(positions[-2:], keys=positions[1:]).layer(0).with_prefix_tokens(0, keys=1)
         return whole, new.attention(q[:, :, -2:], k, v, x, mask=seen)
 
     def kept(graph, _):
@@ -302,12 +302,17 @@ def test_tokens_that_have_no_place_are_said(name):
     """A picture of more patches than positions is no reason to shift them all."""
     encoding, x = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2), torch.randn(1, 16, WIDTH)
     placed, q = encoding.place(grid_positions(*GRID)).layer(0), heads_of(1, 16)
-    for wrong in (placed, placed.behind(1), placed.behind(4, keys=3), placed.behind(5)):
+    for wrong in (
+        placed,
+        placed.with_prefix_tokens(1),
+        placed.with_prefix_tokens(4, keys=3),
+        placed.with_prefix_tokens(5),
+    ):
         with pytest.raises(ValueError, match="positions: got 12 rows; there are 16 tokens"):
             wrong.attention(q, q, q, x)
-    with pytest.raises(ValueError, match=re.escape("where the first 4 have none, placed.behind(4)")):
+    with pytest.raises(ValueError, match=re.escape("where the first 4 have none, placed.with_prefix_tokens(4)")):
         placed.attention(q, q, q, x)
-    assert placed.behind(4).attention(q, q, q, x).shape == q.shape
+    assert placed.with_prefix_tokens(4).attention(q, q, q, x).shape == q.shape
 
 
 @every_case
@@ -379,13 +384,13 @@ def test_positions_may_differ_from_sample_to_sample(name, options):
     encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
     positions = torch.stack([grid_positions(*GRID), grid_positions(*GRID).flip(0)])
     q, k = heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
-    whole, embedded = encoding.place(positions).behind(1), encoding.embed(x[:, 1:], positions)
+    whole, embedded = encoding.place(positions).with_prefix_tokens(1), encoding.embed(x[:, 1:], positions)
     for i, own in enumerate(positions):
         one = slice(i, i + 1)
         assert_close(embedded[one], encoding.embed(x[one, 1:], own))
         for layer in range(2):
             got = scores(whole.layer(layer), q, k, x)
-            alone = scores(encoding.place(own).behind(1).layer(layer), q[one], k[one], x[one])
+            alone = scores(encoding.place(own).with_prefix_tokens(1).layer(layer), q[one], k[one], x[one])
             for a, b in zip(got, alone):
                 a = a[one] if a.dim() == 4 else a
                 assert_close(a.expand(1, HEADS, *a.shape[-2:]) if a.dim() else a, b.expand_as(a) if a.dim() else b,
@@ -398,13 +403,13 @@ def test_queries_and_keys_may_stand_at_different_positions(name, options):
     encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
     positions, q, k = grid_positions(*GRID), heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
     for layer in range(2):
-        score, omega = scores(encoding.place(positions).behind(1).layer(layer), q, k, x)
-        beside = encoding.place(positions[-3:], keys=positions).behind(0, keys=1).layer(layer)
+        score, omega = scores(encoding.place(positions).with_prefix_tokens(1).layer(layer), q, k, x)
+        beside = encoding.place(positions[-3:], keys=positions).with_prefix_tokens(0, keys=1).layer(layer)
         own = scores(beside, q[:, :, -3:], k, x)
         assert_close(own[0], score[:, :, -3:], atol=1e-4, rtol=1e-4)
         assert_close(own[1], omega[..., -3:, :] if omega.dim() else omega)
         samples = positions.expand(2, -1, -1)
-        apart = encoding.place(samples[:, -3:], keys=samples).behind(0, keys=1).layer(layer)
+        apart = encoding.place(samples[:, -3:], keys=samples).with_prefix_tokens(0, keys=1).layer(layer)
         for a, b in zip(own, scores(apart, q[:, :, -3:], k, x)):
             assert_close(b.expand(2, *b.shape[1:]) if b.dim() == 4 else b, a.expand_as(b) if b.dim() else a,
                          atol=1e-4, rtol=1e-4)  # fmt: skip
@@ -569,9 +574,9 @@ def test_gates_that_are_read_from_the_data_ask_for_them(name):
         placed.log_gate(torch.zeros(1, TOKENS + 1, WIDTH))
     x = torch.randn(1, TOKENS + 1, WIDTH)
     ahead = heads_of(1, TOKENS + 1)
-    gate = placed.behind(1).log_gate(x)  # the first row belongs to a token without a place
+    gate = placed.with_prefix_tokens(1).log_gate(x)  # the first row belongs to a token without a place
     assert torch.equal(gate, placed.log_gate(x[:, 1:]))
-    assert placed.behind(1).attention(ahead, ahead, ahead, x).shape == ahead.shape
+    assert placed.with_prefix_tokens(1).attention(ahead, ahead, ahead, x).shape == ahead.shape
 
 
 @pytest.mark.parametrize("name", ["none", "rope", "alibi", "lf", "rope+sympow"])
@@ -808,7 +813,7 @@ def test_attenuations_of_parts_multiply():
 
 def test_layers_inside_layers_are_those_of_the_same_index():
     gates = torch.randn(2, 3, 3)
-    inside = ByLayer([Biased(Matrix(gate)) for gate in gates])
+    inside = ByLayer([ScoreBias(Matrix(gate)) for gate in gates])
     for index, gate in enumerate(gates):
         assert torch.equal(ByLayer([inside, inside]).layer(index).log_gate(None), gate)
 
@@ -833,7 +838,7 @@ def test_half_split_heads_attend_as_those_inside():
     q, k, v = torch.randn(3, 1, HEADS, 5, 8)
     gate, mask = torch.randn(HEADS, 5, 5), torch.rand(5, 5) < 0.7
     inside = stirred("lf", {}).place(grid_positions(*GRID)[:5])
-    around = Reordered(inside)
+    around = PlacedHalfSplit(inside)
     assert_close(around.attend(q, k, v, gate, True, mask=mask), inside.attend(q, k, v, gate, True, mask=mask))
     assert_close(around.weights(q, k, gate, True, mask=mask), inside.weights(q, k, gate, True, mask=mask))
 
@@ -852,7 +857,7 @@ def test_a_method_of_ones_own_is_one_class():
             return Cut()
 
     weights = MultiHeadAttention(8, 2).weights(
-        torch.randn(1, 5, 8), Window().place(torch.arange(4.0)[:, None]).behind(1)
+        torch.randn(1, 5, 8), Window().place(torch.arange(4.0)[:, None]).with_prefix_tokens(1)
     )
     assert (weights[..., 1, 3:] == 0).all()
     assert (weights[..., 0, :] > 0).all()  # the token without a place sees all
@@ -935,8 +940,8 @@ def test_heads_may_come_without_samples():
 def test_a_gaussian_gate_is_added_to_the_gate_inside():  # RF-21
     u, x = torch.rand(6, 2), torch.randn(2, 6, 4)
     inside = build("sympow-gates", width=4, heads=2, grid=(6,)).place(torch.arange(6.0)[:, None])
-    alone = Biased(Gaussian(u, u, torch.tensor([[0.3], [0.7]])))
-    gate = Together([inside, alone])
+    alone = ScoreBias(Gaussian(u, u, torch.tensor([[0.3], [0.7]])))
+    gate = Composite([inside, alone])
     expected = inside.log_gate(x) - torch.tensor([0.3, 0.7])[:, None, None] * torch.cdist(u, u).square()
     assert_close(gate.log_gate(x), expected)
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(6), torch.arange(6), indexing="ij")
@@ -992,24 +997,24 @@ def test_a_decay_inside_a_focus_stays_however_long_the_sequence():
 def test_a_long_sequence_is_taken_by_blocks_where_its_keys_are_its_queries():  # RF-FUSED
     focus = LocalityFocusing(Encoding(), heads=2, axes=1, sigma=1.5)
     short, long, others = torch.rand(1023, 1), torch.rand(1024, 1), torch.rand(1024, 1)
-    assert type(focus.place(short)) is Together
+    assert type(focus.place(short)) is Composite
     assert type(focus.place(long)) is FocusedByBlocks
-    assert type(focus.place(long, others)) is Together
+    assert type(focus.place(long, others)) is Composite
     assert_close(
         focus.place(long, others).attenuation(), focus.place(torch.cat([long, others])).attenuation()[..., :1024, 1024:]
     )
 
 
 def focused(inner, u, rate):
-    return Together([inner, Attenuated(Gaussian(*u, rate))])
+    return Composite([inner, Attenuated(Gaussian(*u, rate))])
 
 
 def by_blocks(q, k, v, u, rate):
-    return FocusedByBlocks(Placed(), (u, u), rate).behind(1).attend(q, k, v)
+    return FocusedByBlocks(Placed(), (u, u), rate).with_prefix_tokens(1).attend(q, k, v)
 
 
 def literally(q, k, v, u, rate):
-    return focused(Placed(), (u, u), rate).behind(1).attend(q, k, v)
+    return focused(Placed(), (u, u), rate).with_prefix_tokens(1).attend(q, k, v)
 
 
 def focusing_numbers():
@@ -1071,7 +1076,7 @@ def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
 
 
 def test_several_encodings_are_for_the_samples_of_one_and_the_heads_of_another():
-    both = Together([ALiBi(1).place(torch.rand(3, 5, 1)), ALiBi(2).place(torch.rand(5, 1))])
+    both = Composite([ALiBi(1).place(torch.rand(3, 5, 1)), ALiBi(2).place(torch.rand(5, 1))])
     assert both.own == (3, 2)
 
 
@@ -1085,7 +1090,7 @@ def test_a_matrix_says_whose_own_it_is_and_one_row_is_for_every_query():
 
 def test_nothing_together_holds_for_everyone():
     q = torch.randn(1, 2, 3, 4)
-    nothing = Together([])
+    nothing = Composite([])
     assert nothing.own == (1, 1)
     assert torch.equal(nothing.attention(q, q, q), attention(q, q, q))
 
@@ -1093,7 +1098,7 @@ def test_nothing_together_holds_for_everyone():
 def test_pairs_of_some_features_are_half_split_in_the_whole_head():
     """As many tokens as turned features: no size may be taken for the other."""
     rope, cells, q = RoPE(torch.tensor([[1.0], [0.5]])), torch.arange(4.0), torch.randn(1, 1, 4, 8)
-    got = Reordered(rope.place(cells)).to_reference(q, q)[0]
+    got = PlacedHalfSplit(rope.place(cells)).to_reference(q, q)[0]
     a, b = q[..., :4], q[..., 4:]
     turned = rope.place(cells).to_reference(*(torch.stack([a, b], -1).flatten(-2),) * 2)[0].unflatten(-1, (4, 2))
     assert_close(got, torch.cat([turned[..., 0], turned[..., 1]], -1))

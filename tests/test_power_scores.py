@@ -37,7 +37,10 @@ def test_powers_go_around_every_method_of_the_registry(method):  # CS-att
     positions, x = grid_positions(2, 3), torch.randn(2, 8, 16)  # two tokens without a place
     assert torch.equal(powered.embed(x[:, 2:], positions), inside.embed(x[:, 2:], positions))
     for index in range(2):
-        plain, placed = inside.place(positions).layer(index), powered.place(positions).behind(2).layer(index)
+        plain, placed = (
+            inside.place(positions).layer(index),
+            powered.place(positions).with_prefix_tokens(2).layer(index),
+        )
         q, k = placed.to_reference(*torch.randn(2, 2, 2, 8, 8).unbind(0))
         gate, omega = torch.zeros(8, 8), torch.ones(2, 2, 8, 8)
         if (found := plain.log_gate(x[:, 2:])) is not None:

@@ -1292,7 +1292,7 @@ def test_encoding_gates_softmax_attention_by_the_data():  # CS-gate, CS-A1
     scores = wide.as_score_mod(own.double())(torch.zeros((), dtype=torch.float64), 0, head, i, j)
     assert_close(scores, wide.log_gate(own.double())[0], rtol=0, atol=1e-14)
     encoding.float()
-    layer, changed, placed = MultiHeadAttention(16, 2, causal=True), x.clone(), placed.behind(1)
+    layer, changed, placed = MultiHeadAttention(16, 2, causal=True), x.clone(), placed.with_prefix_tokens(1)
     changed[:, -1] += 1
     assert_close(layer(changed, placed)[:, :-1], layer(x, placed)[:, :-1])
 

@@ -229,7 +229,7 @@ REFUSED = {
         "frequencies: got inf or NaN; frequencies must be finite",
     ),
     "half of a token unplaced": (
-        lambda: ALiBi(heads=1).place(PLACES).behind(0.5),
+        lambda: ALiBi(heads=1).place(PLACES).with_prefix_tokens(0.5),
         "unplaced: got 0.5; a whole number, at least 0",
     ),
     "an encoding that is not placed": (

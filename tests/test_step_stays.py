@@ -228,7 +228,7 @@ def test_flex_attention_of_a_method_stays_on_the_device(method, unplaced, dtype)
     x = torch.randn(2, 16 + unplaced, 96, device=AWAY)
     made.clear()
     with Stays() as seen, FromTheHost():
-        placed = encoding.place(torch.zeros(16, 2, device=AWAY)).behind(unplaced)
+        placed = encoding.place(torch.zeros(16, 2, device=AWAY)).with_prefix_tokens(unplaced)
         out = flex.flex_attend(placed, *placed.to_reference(q, k), v, x)
         out.sum().backward()
     assert (out.shape, out.dtype, v.grad.shape) == (v.shape, dtype, v.shape)

@@ -145,7 +145,7 @@ def test_each_block_of_a_vision_model_attends_as_its_layer_does(prefix, given):
     model.num_prefix_tokens = prefix
     positions = 2.0 * grid_positions(2, 3) if given else None
     seen, x = torch.rand(7, 6 + prefix, 6 + prefix)[:2, None] < 0.7, torch.randn(2, 6 + prefix, 16)
-    placed = method.place(grid_positions(2, 3) if positions is None else positions).behind(prefix)
+    placed = method.place(grid_positions(2, 3) if positions is None else positions).with_prefix_tokens(prefix)
     parts = [block.attn for block in model.blocks]
     use_encoding(model.eval(), method, positions)
     for _ in range(2):  # a second pass is as the first

@@ -70,7 +70,7 @@ class ViT(WideBuffers):
         x = self.embedding(patches(images, self.patch)).to(self.norm.weight.dtype)
         x, placed = self.encoding.embed(x, self.positions), self.encoding.place(self.positions)
         if self.cls is not None:
-            x, placed = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], 1), placed.behind(1)
+            x, placed = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], 1), placed.with_prefix_tokens(1)
         x = self.dropout(x)
         for index, block in enumerate(self.blocks):
             x = block(x, placed.layer(index))

@@ -22,7 +22,7 @@ from geolib.attention import (
     repeat_heads,
     visible,
 )
-from geolib.placed import Carried, Together, at_both, cis, counts, described, for_heads, turn_pairs
+from geolib.placed import Carried, Composite, at_both, cis, counts, described, for_heads, turn_pairs
 from geolib.recurrence._shared import check_chunk, check_power, decay_of, gate_sums, in_parts, power_of, read_twice
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
@@ -299,7 +299,7 @@ class PowerScores(Encoding):
         return Powered(self.encoding.place(positions, keys), self.power)
 
 
-class Powered(Together):
+class Powered(Composite):
     """What is placed inside, its scores raised to an even power where softmax would take their exponential.
 
     Weights are (q . k)^p times the gate, divided by their sum over the keys, times the attenuation. A row whose scores
