@@ -8,7 +8,6 @@ import gc
 import os
 import re
 import shutil
-from pathlib import Path
 
 # Workers side by side leave no processor idle: threads of their own would wait for one another, up to a hundred times
 # as long. Before torch is imported, so that the processes that tests start inherit it.

@@ -1,6 +1,6 @@
 """Laws that every method of the registry obeys, by hypothesis and by an oracle of its own.
 
-Few examples run in ``make test``; ``HYPOTHESIS_PROFILE=mutants`` runs many.
+Few examples run in ``make test``; ``HYPOTHESIS_PROFILE=many`` runs many.
 """
 
 import inspect
