@@ -325,6 +325,16 @@ def test_a_shift_at_the_papers_initialisation(width, printed):  # LR-SHIFT
     assert float(mean) == pytest.approx(printed, abs=0.005)
 
 
+def test_the_row_with_both_ticks_is_the_unshared_model():  # LR-T2, LR-T1
+    said = next(entry["finds"] for entry in ENTRIES if entry["id"] == "LR-T2")
+    main = [68.8, float(quoted("LR-T4", "70.0 (69.1-70.9)").split()[0]), 70.3]
+    assert numbers(quoted("LR-T2", "5.684G"))[1:] == main != numbers(quoted("LR-T2", "5.613G"))[1:]
+    assert entry_count(64) == 2016
+    unshared = 12 * 12 * 2 * entry_count(64)
+    assert f"{unshared // 1000}k" in quoted("LR-T2", "580k") and "580k" in said
+    assert unshared // 12 // 12 < 5_000  # what sharing over both would leave
+
+
 def test_drops_after_shuffling():  # LR-T3
     table = {
         "Abs. Pos. E.": (numbers(quoted("LR-T3", "Abs.")), 0.0),
