@@ -10,11 +10,13 @@ import pytest
 from geolib.lab import Config, LabError, read_all
 from geolib.lab.experiments import (
     EXPERIMENTS,
+    PairedDifference,
     cells_of,
     difference_error,
     difference_table,
     disagreement,
     find,
+    holm,
     mcnemar,
     paired_differences,
     sampling_error,
@@ -55,12 +57,12 @@ digits-scale 198aa491,08ddbdf4,579ae427; digits-shift e4205bf4,d0b69129,51089ce4
 grid-dial 27751476,9d5f78c7,54df41a3; grid-turns f54b4663,2214748a,3a59a31c; liere-base f7537d1e;
 liere-blocks 070076d5,70dce2a2,fab3ccb5; liere-cifar100 f852c144,08f65b62,8c9bcba0,2923848b;
 liere-data a967f339,c52fc8f1,e7a0cc52; liere-digits 39da1439,c5445606,439fee07;
-liere-motion 9a352cb4,54b52441,d41dd261; liere-rates 55179519,e328a61e; liere-sharing b7436fd7,8b7f7663,29c0ac2b;
+liere-motion 9a352cb4,54b52441,d41dd261; liere-rates 55179519,2cb10418; liere-sharing b7436fd7,8b7f7663,29c0ac2b;
 liere-voxel-blocks 2fcd8292,a86a2ab9; liere-voxel-patches 7f1fa7f0,0c652b6b;
 liere-voxels 970a5f6d,7baad56d,b72a3254,2b48b3a7; precision 8dcb409e,fa80c6dc; precision-cifar10 269a20a1,f5394552;
 riemannformer-ablations 21da3821,a17b3b9e,a03f4db7; riemannformer-baselines 1b7b490e,4c9aac1d,4748abe7;
-riemannformer-table1 e9034b5f,c39274ae,172bdae5,c12cc9d3; sympow-ablations 9ff989d2,0ad87246,10b4cd44;
-sympow-budget 72d14575,54e15027; sympow-context df31276c,5f3152ab,622f3206;
+riemannformer-table1 50e3343f,af5ebc0f,8791a323,883d2e5a; sympow-ablations 9ff989d2,0ad87246,10b4cd44;
+sympow-budget 72d14575,d7702754; sympow-context df31276c,5f3152ab,622f3206;
 sympow-extrapolation cc048372,2a5d37b9,1b31726b; sympow-long 0de23808,2e4b24db,e62f5754;
 sympow-rates 72d14575,87865f69
 """
@@ -351,6 +353,16 @@ def test_disagreement_counts_the_images_that_one_model_alone_has_right():
 )
 def test_a_verdict_looks_at_zero_and_at_the_size_named(ends, named, expected):
     assert verdict(*ends, named) == expected
+    assert verdict(*ends, named, part=True) == expected.replace("turned round", "not seen")  # of some test images
+
+
+def test_holm_keeps_what_holds_against_the_tests_that_are_left():
+    assert holm([0.02, 0.01, 0.04, 0.03]) == [False, True, False, False]  # 0.01 <= 0.05 / 4, 0.02 > 0.05 / 3
+    assert holm([0.024, 0.001, 0.011, 0.5]) == [True, True, True, False]  # Bonferroni's 0.0125 leaves the first out
+    assert (holm([]), holm([0.0125] * 4), holm([0.06])) == ([], [True] * 4, [False])
+    few = PairedDifference((0, 1, 2), (1.0, 2.0, 3.0))  # t = 2 sqrt(3): P(|t| > f) = 1 - f / sqrt(2 + f^2)
+    assert few.p_value == pytest.approx(1 - 12**0.5 / 14**0.5)
+    assert PairedDifference((0, 1), (1.0, 2.0)).p_value is PairedDifference((0, 1, 2), (1.0, 1.0, 1.0)).p_value is None
 
 
 @pytest.mark.parametrize(

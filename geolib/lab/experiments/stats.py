@@ -45,6 +45,15 @@ class PairedDifference:
         return self.mean - half, self.mean + half
 
     @property
+    def p_value(self) -> float | None:
+        """Student's two-sided p-value of no difference, below 0.05 where the interval excludes 0; None without one."""
+        if self.count < 3 or not self.standard_error:
+            return None
+        from scipy.special import stdtr  # Student's distribution function
+
+        return 2 * float(stdtr(self.count - 1, -abs(self.mean) / self.standard_error))
+
+    @property
     def within_noise(self) -> bool | None:
         """Whether the interval holds 0; None where there is no interval."""
         return None if self.interval is None else self.interval[0] <= 0 <= self.interval[1]
@@ -77,12 +86,28 @@ def paired_differences(records_a: Iterable[Record], records_b: Iterable[Record])
     return PairedDifference(seeds, tuple(100 * (a[seed] - b[seed]) for seed in seeds))
 
 
-def verdict(low: float, high: float, named: float = 0.0) -> str:
+def holm(p_values: Iterable[float], level: float = 0.05) -> list[bool]:
+    """Which tests survive Holm's correction: with probability 1 - level none that does is of no difference in truth.
+
+    From the smallest up a p-value is held against the level over the number of tests that are left, until one fails.
+
+    >>> holm([0.02, 0.01, 0.04, 0.03]), holm([0.001, 0.024, 0.011])
+    ([False, True, False, False], [True, True, True])
+    """
+    values = list(p_values)
+    order = sorted(range(len(values)), key=values.__getitem__)
+    failing = (rank for rank, i in enumerate(order) if values[i] > level / (len(values) - rank))
+    lasting = set(order[: next(failing, len(order))])
+    return [i in lasting for i in range(len(values))]
+
+
+def verdict(low: float, high: float, named: float = 0.0, part: bool = False) -> str:
     """What may be said of the claim that something is above 0, by the ends of its 95 % interval and the size ``named``.
 
     "seen": the interval excludes 0 and does not end below the size that the claim names, 0 where it names none. "not
-    seen": it ends below that size. "turned round": it ends below 0. "undecided": it holds 0 and that size. ValueError
-    for ends that are exchanged and for a size below 0.
+    seen": it ends below that size. "turned round": it ends below 0, and the whole test set was read: with a ``part`` of
+    it that is "not seen". "undecided": it holds 0 and that size. ValueError for ends that are exchanged and for a size
+    below 0.
 
     >>> verdict(0.3, 1.2), verdict(0.3, 1.2, named=2.0), verdict(-0.4, 1.2)
     ('seen', 'not seen', 'undecided')
@@ -90,7 +115,7 @@ def verdict(low: float, high: float, named: float = 0.0) -> str:
     require(low <= high, "low", f"{low} above high {high}", "the ends of an interval, the lower first")
     require(named >= 0, "named", named, "it must be 0 or above")
     if high < 0:
-        return "turned round"
+        return "not seen" if part else "turned round"
     if high < named:
         return "not seen"
     return "seen" if low > 0 else "undecided"

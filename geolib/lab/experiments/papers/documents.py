@@ -243,12 +243,9 @@ RATES = replace(
 
 # Four times the bytes -------------------------------------------------------------------------------------------------
 
-# Settled before the first seed, then to be the only one: after eight megabytes a difference of two rows counts as seen
-# from 0.06 bits on, three times the most by which seeds of a row lay apart after two (standard deviation 0.02). After
-# two megabytes softmax is 0.04 behind sympow with gates at 256 bytes, and 0.1 at 1,024: that is only how fast each
-# learns if it is no longer behind after eight; it is not if the gap is seen; undecided in between. Settled before the
-# second and third: ``verdict`` of the 95 % interval of the differences at equal seeds. Where these scatter by 0.03 bits
-# it reaches 0.075 to either side, so a gap of 0.11 would be seen and one of 0.05 would not be.
+# After two megabytes softmax is 0.04 bits behind sympow with gates at 256 bytes, and 0.1 at 1,024: is that how fast each
+# learns? Settled before the second and third seed: ``verdict`` of the 95 % interval of the differences at equal
+# seeds, for 0.06 bits. Where these scatter by 0.03 bits a gap of 0.11 would be seen and one of 0.05 would not be.
 _TRAINED_ON = (
     (256, _BASE, ("softmax", "sympow+gates", "conformal-sympow", "fox", "linear+gates", "sympow")),
     (1024, OPTIONS, ("softmax", "sympow+gates", "fox")),
@@ -259,6 +256,10 @@ _LONGER = {
     f"{row}@{context}": at(f"{_APART[row].title}, {context:,} bytes", row, {"cpu": context}, base, own=_EIGHTY)
     for context, base, rows in _TRAINED_ON
     for row in rows
+}
+_LONGER |= {
+    f"softmax-11@{C}": at(f"softmax, eleven heads, {C:,} bytes", "softmax", {"cpu": C}, base, own=_EIGHTY, heads=11)
+    for C, base, _ in _TRAINED_ON
 }
 _LONGER |= {f"{row}@16": at(f"{row}, 16 bytes", row, {"smoke": 16}) for row in ("softmax", "sympow")}
 
