@@ -20,8 +20,9 @@ from geolib.lab.experiments.stats import (
 from geolib.lab.experiments.tables import Table, cells_of, difference_table, strongest, table
 from geolib.lab.files import LabError
 
-__all__ = ["EXPERIMENTS", "Experiment", "PairedDifference", "Table", "cells_of", "difference_error"]
-__all__ += ["difference_table", "disagreement", "find", "holm", "mcnemar", "paired_differences", "sampling_error", "strongest", "table", "verdict"]
+__all__ = ["EXPERIMENTS", "Experiment", "PairedDifference", "Table", "cells_of", "difference_error", "difference_table"]
+__all__ += ["disagreement", "find", "holm", "mcnemar", "paired_differences", "sampling_error", "strongest", "table"]
+__all__ += ["verdict"]
 
 
 def collected() -> dict[str, Experiment]:

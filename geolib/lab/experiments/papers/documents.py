@@ -243,8 +243,8 @@ RATES = replace(
 
 # Four times the bytes -------------------------------------------------------------------------------------------------
 
-# After two megabytes softmax is 0.04 bits behind sympow with gates at 256 bytes, and 0.1 at 1,024: is that how fast each
-# learns? Settled before the second and third seed: ``verdict`` of the 95 % interval of the differences at equal
+# After two megabytes softmax is 0.04 bits behind sympow with gates at 256 bytes, and 0.1 at 1,024: is that how fast
+# each learns? Settled before the second and third seed: ``verdict`` of the 95 % interval of the differences at equal
 # seeds, for 0.06 bits. Where these scatter by 0.03 bits a gap of 0.11 would be seen and one of 0.05 would not be.
 _TRAINED_ON = (
     (256, _BASE, ("softmax", "sympow+gates", "conformal-sympow", "fox", "linear+gates", "sympow")),
