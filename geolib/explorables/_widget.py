@@ -23,6 +23,7 @@ _HERE = Path(__file__).parent
 _SHARED = (
     "common.js",
     "moves.js",
+    "stage.js",
     "draw.js",
     "write.js",
     "guess.js",
@@ -227,13 +228,13 @@ def assemble(name: str) -> str:
     Raises
     ------
     ValueError
-        When the file imports anything but the shared files, or ``./common.js`` not at all.
+        When the file imports anything but the shared files, or ``./stage.js`` not at all.
     """
     text = (_HERE / name).read_text(encoding="utf-8")
     wanted, own = _IMPORT.findall(text), _IMPORT.sub("", text)
     others = re.findall(r"^import\b.*", own, re.MULTILINE) + [w for w in wanted if w not in _SHARED]
     came = f"imports of {', '.join(wanted) or 'nothing'}, others {others}"
-    require("common.js" in wanted and not others, name, came, "it must import ./common.js and only shared files")
-    wanted.append("moves.js")  # what common.js itself imports
+    require("stage.js" in wanted and not others, name, came, "it must import ./stage.js and only shared files")
+    wanted += ["common.js", "moves.js"]  # what stage.js imports
     shared = [(_HERE / each).read_text(encoding="utf-8") for each in _SHARED if each in wanted]
     return _lean("\n".join([*(_EXPORT.sub("", _IMPORT.sub("", each)) for each in shared), own]))

@@ -1,5 +1,6 @@
 // Attention on a circle: tokens are points, the query points somewhere, and the softmax fetches a mean of the points.
-import { ask, button, clamp, drag, html, path, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, clamp, drag, html, path, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { handle } from "./draw.js";
 import { dot, softmax } from "./algebra.js";
 

@@ -1,5 +1,6 @@
 // The clock of RoPE: every pair of features is a hand, and a position is a time of day.
-import { ask, clamp, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, clamp, drag, html, path, runner, say, set, show, slider, svg, wrap } from "./common.js";
+import { stage } from "./stage.js";
 import { wager } from "./guess.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------

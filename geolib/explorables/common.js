@@ -1,8 +1,6 @@
-// What every explorable shares: elements, controls, dragging, charts, maps, redrawing, themes. Its style is style.css.
+// What every explorable shares: numbers, elements, controls, dragging. Its style is style.css.
 // An explorable's text is joined to this one, and to the other shared files it imports, to make a single module (see
 // _widget.py). So every import and every `export` stands at the start of its line.
-
-import { answerText } from "./moves.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -195,105 +193,4 @@ export function drag(element, { start, move }) {
   element.addEventListener("pointercancel", () => { [held, waits] = [false, null]; });
   // Browsers heed touch-action on a whole svg, not on what it holds: without this, a finger's second move would scroll.
   element.addEventListener("touchmove", (event) => held && event.preventDefault(), { passive: false });
-}
-
-// The stage -----------------------------------------------------------------------------------------------------------
-
-function pageIsDark() {
-  const { documentElement: page, body } = document;
-  const named = page.dataset.theme ?? page.getAttribute("theme"); // the book; Colab
-  if (named === "dark" || named === "light") return named === "dark";
-  const lab = body.dataset.jpThemeLight; // JupyterLab
-  if (lab !== undefined) return lab === "false";
-  if (body.dataset.vscodeThemeKind) return body.dataset.vscodeThemeKind.includes("dark");
-  return matchMedia("(prefers-color-scheme: dark)").matches;
-}
-
-/**
- * The place an explorable draws in. `names` are the model's values it depends on; `draw(values)` runs at most once a
- * frame after any of them, the size or the theme has changed. `speak(text)` tells a screen reader once the hand rests;
- * `change(values)` sends values to the model; `close()` undoes everything. The model's `share` maps names of values to
- * names that the whole page knows: a value changes with all others of the same shared name.
- */
-export function stage({ model, el }, names, css) {
-  // A notebook takes the keys that move sliders for its own cells unless it is asked not to, and never sees them.
-  const root = html("div", { class: "geo", "data-lm-suppress-shortcuts": "true" }, el);
-  root.addEventListener("keydown", (event) => {
-    if (/^(Arrow|Home|End|Page|Enter| )/.test(event.key)) event.stopPropagation();
-  });
-  html("style", {}, root, css);
-  const spoken = html("div", { class: "geo-hidden", "aria-live": "polite" }, root);
-  const read = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-  let frame = 0, speech = 0, draw = () => {}, text = null;
-
-  const redraw = () => {
-    frame ||= requestAnimationFrame(() => {
-      frame = 0;
-      draw(read());
-      text?.refresh();
-    });
-  };
-  const change = (values) => {
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
-    model.save_changes();
-  };
-  const speak = (said) => {
-    clearTimeout(speech);
-    speech = setTimeout(() => { spoken.textContent = said; }, 600);
-  };
-  const theme = () => {
-    root.dataset.theme = pageIsDark() ? "dark" : "light";
-    redraw();
-  };
-  const tell = names.map((name) => () => {
-    const detail = { shared: model.get("share")?.[name], value: model.get(name), from: root };
-    if (detail.shared) window.dispatchEvent(new CustomEvent("geo-share", { detail }));
-  });
-  const hear = ({ detail: { shared, value, from } }) => {
-    for (const name of names) {
-      const other = from !== root && model.get("share")?.[name] === shared;
-      if (!other || JSON.stringify(model.get(name)) === JSON.stringify(value)) continue;
-      model.set(name, value);
-      model.save_changes();
-    }
-  };
-  const sizes = new ResizeObserver(redraw);
-  const themes = new MutationObserver(theme);
-  const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const watched = { attributeFilter: ["data-theme", "theme", "data-jp-theme-light", "data-vscode-theme-kind"] };
-  theme();
-  sizes.observe(root);
-  for (const part of [document.documentElement, document.body]) themes.observe(part, watched);
-  scheme.addEventListener("change", theme);
-  window.addEventListener("geo-share", hear);
-  names.forEach((name, i) => {
-    model.on(`change:${name}`, redraw);
-    model.on(`change:${name}`, tell[i]);
-  });
-
-  return {
-    root,
-    read,
-    change,
-    speak,
-    start(drawing) {
-      draw = drawing;
-      draw(read());
-      text = answerText({ model, root, names, change, speak });
-    },
-    close() {
-      cancelAnimationFrame(frame);
-      clearTimeout(speech);
-      text?.close();
-      sizes.disconnect();
-      themes.disconnect();
-      scheme.removeEventListener("change", theme);
-      window.removeEventListener("geo-share", hear);
-      names.forEach((name, i) => {
-        model.off(`change:${name}`, redraw);
-        model.off(`change:${name}`, tell[i]);
-      });
-      root.remove();
-    },
-  };
 }

@@ -1,5 +1,6 @@
 // Two turns in two orders: a die turned about two axes, first one then the other, and what half the bracket foretells.
-import { ask, clamp, html, more, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, html, more, path, runner, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { chart } from "./draw.js";
 import { sealed, wager } from "./guess.js";
 import { apply, combine, dot, expm, multiply, norm, skew, transpose } from "./algebra.js";

@@ -1,5 +1,6 @@
 // The conformal scale: one number s makes the same vector measure less, the later it stands, and shrinks its scores.
-import { ask, choice, clamp, drag, html, more, pick, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, more, pick, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, board, chart, handle } from "./draw.js";
 import { softmax } from "./algebra.js";
 

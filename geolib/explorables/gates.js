@@ -1,5 +1,6 @@
 // Gates and rates: the memory that the gates leave, and the clock that the rates wind.
-import { ask, clamp, choice, drag, html, path, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, clamp, choice, drag, html, path, runner, say, set, show, slider, svg, wrap } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, chart, raster } from "./draw.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // LieRE on a grid: two generators that commute or not, and whether scores survive a shift of both patches.
-import { ask, clamp, drag, html, more, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, more, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle, raster } from "./draw.js";
 import { combine, dot, multiply, norm, skew } from "./algebra.js";
 

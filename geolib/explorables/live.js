@@ -1,5 +1,6 @@
 // A trained model in the page: draw a digit, drag it about, ask a cell where it looks, turn what the model has learned.
-import { ask, button, choice, clamp, drag, html, more, pick, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, choice, clamp, drag, html, more, pick, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { engine } from "./network.js";
 import { C, METHODS, SIDE, TURNED, bars, carry, cells, counter, cover, keys, meanScale, needle, settings, shares,
   turnable } from "./sheet.js";

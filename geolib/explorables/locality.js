@@ -1,5 +1,6 @@
 // Locality focusing: a Gaussian of the distance multiplies the weights after the softmax, and what is far is lost.
-import { ask, choice, clamp, drag, html, more, path, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, more, path, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { board, handle } from "./draw.js";
 import { apply, dot, softmax } from "./algebra.js";
 

@@ -1,5 +1,6 @@
 // A memory to type into: pairs of words in a gated symmetric-power state, one key asked, and what comes back.
-import { ask, button, clamp, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, clamp, html, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { raster } from "./draw.js";
 import { field } from "./write.js";
 

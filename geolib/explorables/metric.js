@@ -1,5 +1,6 @@
 // The general metric: unit ellipses turn and stretch along the tokens, and transport keeps lengths and scores.
-import { ask, clamp, drag, html, more, path, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, clamp, drag, html, more, path, say, set, show, slider, svg, wrap } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, multiply, rotation, transpose } from "./algebra.js";
 

@@ -1,5 +1,6 @@
 // Two mirrors: a reflection at n and one at m are a rotation by twice the angle between them.
-import { ask, clamp, drag, html, more, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, more, pick, runner, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { handle } from "./draw.js";
 import { sealed, wager } from "./guess.js";
 import { apply, multiply, rotation } from "./algebra.js";

@@ -1,5 +1,6 @@
 // The lab notebook: recorded curves of every seed, their means, a table of final values, and where each run was made.
-import { ask, button, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, choice, clamp, drag, html, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { chart } from "./draw.js";
 import { beadsAt, broken, deviation, known, mean, spread, ticks } from "./series.js";
 

@@ -1,5 +1,6 @@
 // The letter that fades: a page in a state of fixed size, each byte as strong as its value can be read back.
-import { ask, button, clamp, html, more, path, pick, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, button, clamp, html, more, path, pick, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { field, savePicture } from "./write.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Links on a grid of three by three sites, the holonomy of the squares between them, and changes of gauge.
-import { ask, button, choice, drag, html, pick, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, button, choice, drag, html, pick, say, set, show, slider, svg, wrap } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle } from "./draw.js";
 import { identity, multiply, rotation, transpose } from "./algebra.js";
 

@@ -1,5 +1,6 @@
 // Even powers: (q.k)^p falls like exp to the front, rises again behind, and is an inner product of few features.
-import { ask, drag, html, more, path, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, drag, html, more, path, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle } from "./draw.js";
 import { dot } from "./algebra.js";
 

@@ -1,5 +1,6 @@
 // One scale s and one row of sixteen attention weights: on both sides, or up on one side and down on the other.
-import { ask, choice, clamp, drag, html, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { chart, handle } from "./draw.js";
 import { softmax } from "./algebra.js";
 

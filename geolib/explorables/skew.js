@@ -1,5 +1,6 @@
 // A skew matrix and its exponential: three numbers, an axis and a turning box; two of them, and a square left open.
-import { ask, clamp, html, more, path, pick, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, html, more, path, pick, runner, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { chart } from "./draw.js";
 import { apply, axisAngle, combine, dot, identity, multiply, norm, skew, transpose, turnAngle, turnAt,
 } from "./algebra.js";

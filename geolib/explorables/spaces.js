@@ -1,5 +1,6 @@
 // Three spaces: a key in its own tangent space, in the reference space, and carried to the query's.
-import { ask, clamp, drag, html, more, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, clamp, drag, html, more, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, identity, multiply, norm, rotation, transpose } from "./algebra.js";
 

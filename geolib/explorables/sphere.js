@@ -1,5 +1,6 @@
 // Parallel transport on the sphere: an arrow carried round a triangle returns turned by the area inside.
-import { ask, choice, clamp, drag, html, more, runner, say, set, show, slider, stage, svg, wrap } from "./common.js";
+import { ask, choice, clamp, drag, html, more, runner, say, set, show, slider, svg, wrap } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle } from "./draw.js";
 import { sealed, wager } from "./guess.js";
 import { cross, dot, norm, plus } from "./algebra.js";

@@ -1,5 +1,6 @@
 // The conformal state: one column of the state is a point that each token shrinks, turns and pushes.
-import { ask, choice, clamp, drag, html, path, runner, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, choice, clamp, drag, html, path, runner, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 import { arrow, handle } from "./draw.js";
 import { apply, dot, norm, rotation } from "./algebra.js";
 

@@ -1,5 +1,6 @@
 // Where the time goes: a recorded training step cut into its parts, and what a faster part would give.
-import { ask, html, pick, say, set, show, slider, stage, svg } from "./common.js";
+import { ask, html, pick, say, set, show, slider, svg } from "./common.js";
+import { stage } from "./stage.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
 
