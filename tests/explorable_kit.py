@@ -1,23 +1,29 @@
-"""What the tests of explorables share: functions called in Node, and pages with explorables in a browser."""
+"""What the tests of explorables share: functions called in Node, pages in a browser, the book's links."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import re
 import shutil
 import subprocess
+from functools import cache
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
 import torch
 
 import geolib.explorables
-from geolib.explorables._widget import assemble
+from geolib.explorables._widget import Explorable, assemble
 from geolib.lab import Config
 from geolib.lab.vit import ViT
 
-FOLDER = Path(__file__).parents[1] / "geolib" / "explorables"
+REPOSITORY = Path(__file__).resolve().parents[1]
+FOLDER = REPOSITORY / "geolib" / "explorables"
 HELPER = Path(__file__).with_name("explorables.mjs")
 NAMES = geolib.explorables.__all__
 
@@ -29,6 +35,8 @@ PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset=
 SETUP = """async ([text, css, states]) => {
   window.frames = [], window.due = 0, window.touched = false;
   window.addEventListener("pointerdown", () => { window.touched = true; }, true);
+  const later = window.setTimeout.bind(window); // what is spoken waits until a hand has rested; tests need not
+  window.setTimeout = (call, wait, ...rest) => later(call, wait === 600 ? 30 : wait, ...rest);
   const request = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (callback) => {
     window.due += 1;
@@ -61,18 +69,30 @@ SETUP = """async ([text, css, states]) => {
   };
   window.models = {}, window.closers = {};
   document.head.appendChild(document.createElement("style")).textContent = css;
-  for (const [id, state] of Object.entries(states)) {
-    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-    const module = await import(url);
-    window.models[id] = model(state);
+  window.begin = async (id) => {
+    const module = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+    window.models[id] = model(states[id]);
     window.closers[id] = module.default.render({ model: window.models[id], el: document.getElementById(id) });
-  }
-  document.querySelectorAll("details").forEach((each) => { each.open = true; });
+  };
+  for (const id of Object.keys(states)) await window.begin(id);
+  window.restore = () => {
+    document.activeElement.blur();
+    document.documentElement.dataset.theme = "light";
+    document.body.style.background = "";
+    delete document.body.dataset.jpThemeLight;
+    scrollTo(0, 0);
+    for (const [id, model] of Object.entries(window.models)) {
+      Object.entries(states[id]).forEach(([name, value]) => model.set(name, value));
+      model.saves = 0;
+    }
+    document.querySelectorAll("details").forEach((each) => { each.open = true; });
+    return window.settle();
+  };
   const frame = () => new Promise((done) => request(() => setTimeout(done)));
   window.settle = () => frame().then(() => (window.due ? frame() : null)); // a second where the first asked for one
   window.drawing = (id) => [...document.querySelectorAll(`#${id} svg, #${id} canvas, #${id} output, #${id} .geo-say`)]
     .map((part) => (part.toDataURL ? part.toDataURL() : part.outerHTML)).join();
-  await window.settle();
+  await window.restore();
 }"""
 
 
@@ -84,18 +104,61 @@ def find(*programs: str) -> str:
     pytest.fail(f"the explorables' tests need one of {', '.join(programs)} on the PATH")
 
 
+@contextlib.contextmanager
 def node_functions(file: str, folder: Path, more: str = ""):
     """call(name, [arguments, ...]): the results, in Node, of an explorable's exported function, for each arguments."""
-    program, module = find("node"), folder / file.replace(".js", ".mjs")
+    module = folder / file.replace(".js", ".mjs")
     module.write_text(assemble(file) + more, encoding="utf-8")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+    with subprocess.Popen([find("node"), str(HELPER), str(module)], **pipes) as node:
 
-    def call(name, calls):
-        command = [program, str(HELPER), str(module), name]
-        done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        def call(name, calls):
+            node.stdin.write(json.dumps([name, calls]) + "\n")
+            node.stdin.flush()
+            found = node.stdout.readline()
+            assert found, f"Node does not know what {name} of {file} is"
+            return json.loads(found)
+
+        yield call
+        node.stdin.close()
+
+
+def functions_of(file: str, more: str = ""):
+    """A fixture of a test file: ``call`` of that explorable's functions."""
+
+    @pytest.fixture(scope="module")
+    def call(tmp_path_factory):
+        with node_functions(file, tmp_path_factory.mktemp("modules"), more) as call:
+            yield call
 
     return call
+
+
+def place_of(name: str, **values):
+    """A fixture of a test file: a page with that explorable, which each test finds as it was made."""
+
+    @pytest.fixture(scope="module")
+    def opened(browser):
+        place = Place(browser, name, state_of(name, **values))
+        yield place
+        place.close()
+
+    @pytest.fixture
+    def place(opened):
+        yield opened
+        opened.restore()
+
+    return opened, place
+
+
+def float64(values):
+    """A tensor of what came from Node."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def numbers_in(text: str) -> list[float]:
+    """The numbers in a text, true minus signs and all."""
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text.replace("\u2212", "-").replace(",", ""))]
 
 
 def file_of(name: str) -> str:
@@ -130,8 +193,8 @@ class Place:
 
     def __init__(self, browser, name, one, two=None, viewport=None):
         """Open the page and wait until all is drawn."""
-        self.name, self.wrong = name, []
-        self.page = _fresh(browser, viewport or {"width": 760, "height": 1400})
+        self.name, self.wrong, self._size = name, [], viewport or {"width": 760, "height": 1400}
+        self.page = _fresh(browser, self._size)
         self.page.on("console", self._hear)
         self.page.on("pageerror", self._hear)
         self.page.set_content(PAGE)
@@ -152,6 +215,11 @@ class Place:
     def settle(self):
         """Wait until what is due has been drawn."""
         self.page.evaluate("settle()")
+
+    def text(self, selector):
+        """What the first part of this kind says, once it is drawn."""
+        self.settle()
+        return self.page.locator(f"#one {selector}").first.text_content()
 
     def drawing(self, which="one"):
         """All that an explorable shows, as one string."""
@@ -182,6 +250,13 @@ class Place:
             self.settle()  # moves between two frames are one
         touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
         self.settle()
+
+    def restore(self):
+        """Bring the page back to how it was made; whatever it complained of fails the test."""
+        self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+        self.page.set_viewport_size(self._size)
+        self.page.evaluate("restore()")
+        assert self.wrong == []
 
     def close(self):
         """Close the page; whatever it complained of fails the test."""
@@ -272,3 +347,45 @@ def restored(about: dict, numbers: bytes) -> ViT:
         values["encoding.vectors"] = values.pop("table")[:rows, :columns]
     model.load_state_dict(values)
     return model.eval()
+
+
+# The book's links that move figures ----------------------------------------------------------------------------------
+
+NOTEBOOKS = sorted([*REPOSITORY.glob("chapters/*.ipynb"), *REPOSITORY.glob("book/*.ipynb")])
+LINK = re.compile(r'<a\s+href="(#(?:move|drag)-[^"]*)"')
+
+
+@cache
+def text_of(path: Path) -> str:
+    """The text cells of a notebook."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def links_of(path: Path) -> list[str]:
+    """The links of a notebook that move a figure, each once."""
+    return list(dict.fromkeys(unescape(link) for link in LINK.findall(text_of(path))))
+
+
+def order_of(link: str) -> tuple[str, str, int, dict]:
+    """Kind, name, copy and values of a link, read as the page's script reads it."""
+    kind, name, copy, query = re.fullmatch(r"#(move|drag)-([a-z]+)(?:\.(\d+))?\?(.*)", link).groups()
+    values = {}
+    for trait, text in parse_qsl(query):
+        try:
+            values[trait] = json.loads(text)
+        except json.JSONDecodeError:
+            values[trait] = text
+    return kind, name, int(copy or 0), values
+
+
+@cache
+def explorables_of(path: Path) -> dict[str, list[Explorable]]:
+    """The explorables of a notebook as its cells make them, by the names that links call them."""
+    found: dict[str, list[Explorable]] = {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        last = "".join(cell["source"]).strip().split("\n\n")[-1]
+        if cell["cell_type"] == "code" and last.split("(")[0] in NAMES:
+            widget = eval(last, {last.split("(")[0]: getattr(geolib.explorables, last.split("(")[0])})
+            found.setdefault(type(widget).__module__.split(".")[-1], []).append(widget)
+    return found

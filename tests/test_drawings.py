@@ -12,13 +12,10 @@ import re
 
 import numpy as np
 import pytest
-import torch
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import Place, float64, state_of
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
-from test_explorable_notebook import made_up
 
-from geolib.explorables import notebook
 from geolib.transport import general_preset
 
 STATES = 4
@@ -349,9 +346,9 @@ def test_ellipses_and_frames_of_the_metric_are_its_unit_vectors(drawn):  # RF-A1
     for i in range(3):
         parts |= {f"{name} {i}": f".panels > :nth-child({i + 1}) svg .{kind}" for name, kind in kinds.items()}
     for state, found in drawn("GeneralMetric", states(make, 6), **parts):
-        logs = torch.tensor([state["s1"], state["s2"]], dtype=torch.float64).log()
-        preset = general_preset(logs, torch.tensor([math.radians(state["theta"])], dtype=torch.float64))
-        tokens = torch.tensor([*range(9), state["n"], 0, state["m"]], dtype=torch.float64)
+        logs = float64([state["s1"], state["s2"]]).log()
+        preset = general_preset(logs, float64([math.radians(state["theta"])]))
+        tokens = float64([*range(9), state["n"], 0, state["m"]])
         metrics, frames = preset.metrics(tokens).numpy(), preset.frames(tokens).numpy()
 
         middles = [np.mean(each["points"][:-1], 0) for each in found["line"]]
@@ -578,26 +575,6 @@ def test_legends_go_from_what_is_least_to_what_is_most(opened, name, values, bar
     assert opened(name, **values).page.evaluate(COLOURS, ".geo-note .bar") == bars
 
 
-def test_the_maps_axes_are_named_where_they_lie(opened):
-    """A row is a query's: its name stands beside the map, the keys' below."""
-    place = opened("ConformalScale", view="scores")
-    boxes = {
-        word: place.page.locator("#one .view.scores svg text", has_text=word).first.bounding_box()
-        for word in ("key n", "query m")
-    }
-    canvas = place.page.locator("#one .view.scores canvas").bounding_box()
-    assert boxes["key n"]["y"] >= canvas["y"] + canvas["height"] - 2
-    assert boxes["query m"]["x"] + boxes["query m"]["width"] <= canvas["x"] + 2
-
-
-@pytest.mark.parametrize(("token", "word"), [(4 + 1 / 6, "shrink"), (4.5, "turn"), (4 + 5 / 6, "push")])
-def test_a_stroke_at_work_has_the_colour_of_its_word(opened, token, word):
-    place = opened("ConformalState", example="wander", token=token)
-    tone = lambda element: re.search(r"geo-(soft|join|cool|warm)", element.get_attribute("class"))[1]  # noqa: E731
-    working = [each for each in place.page.locator("#one .plane .geo-vector").all() if each.get_attribute("d")]
-    assert tone(working[-1]) == tone(place.page.locator("#one .geo-say b", has_text=re.compile(f"^{word}$")))
-
-
 def test_the_number_of_the_turn_stands_inside_its_arc(drawn):
     def make(stream):
         n = stream.uniform(0, 60)
@@ -632,105 +609,3 @@ def test_the_ticks_before_are_the_tokens_before(drawn):
         sums = [sum(state["beta"][: i + 1]) * state["theta"] for i in range(state["token"] - 1)]
         for (_, end), angle in zip(SCREEN.strokes(found["past"][0]), sums, strict=True):
             close(end / 68, unit(angle), 0.03)
-
-
-def test_the_ways_between_the_spaces_carry_the_names_of_their_maps(opened):
-    """From the key's space, right, the key's inverse; to the query's, left, the query's own."""
-    place = opened("ThreeSpaces")
-    at = {
-        word: place.page.locator("#one svg text.geo-text.halo", has_text=word).bounding_box()["x"]
-        for word in ("Tn⁻¹", "Tm")
-    }
-    assert at["Tm"] < at["Tn⁻¹"]
-
-
-def test_what_is_at_home_has_its_own_name_and_what_is_carried_another(opened):
-    place = opened("GeneralMetric")
-    for i, home in ((0, "k"), (1, None), (2, "q")):
-        panel = place.page.locator("#one .panels > div").nth(i)
-        for name, tone in (("k", "cool"), ("q", "warm")):
-            carried = panel.locator(f"svg .carried.geo-{tone}").count() == 1
-            assert carried == (name != home)
-            text = panel.locator(f"svg text.geo-{tone}").text_content()
-            assert text.endswith(name)
-            assert (text != name) == carried
-
-
-def test_boxes_are_lit_from_above(tmp_path):
-    call = node_functions("commutator.js", tmp_path, "\nexport { facesSeen, gaze };")
-    still = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    for tilt in (40, -40):
-        view = call("gaze", [[30, tilt]])[0]
-        (faces,) = call("facesSeen", [[still, [1, 1, 1], view]])
-        dim = {(f["axis"], f["side"]): int(re.search(r"--dim: (\d+)", f["shade"])[1]) for f in faces}
-        level = dim.pop((2, 1 if tilt > 0 else -1))
-        assert (level < min(dim.values())) if tilt > 0 else (level > max(dim.values()))
-
-
-def test_beads_lie_on_the_line_of_the_mean(browser):
-    runs = [run | {"title": "rope+lf", "group": "g/d/s", "look": notebook.look("rope+lf")} for run in made_up(3)]
-    place = Place(
-        browser, "LabNotebook", state_of("LabNotebook", runs=runs, experiment="g/d/s", metric="train_loss", epoch=5)
-    )
-    line, beads = (
-        SCREEN.strokes({"d": place.page.locator(f"#one .plot path.{kind}").get_attribute("d")})
-        for kind in ("mean", "bead")
-    )
-    corners = [point for stroke in line for point in stroke]
-    assert len(beads) == len(corners)
-    for bead, corner in zip(beads, corners):
-        close(bead[0] + 3, corner, 0.2)
-    place.close()
-
-
-def test_the_cell_that_is_asked_is_outlined_on_the_sheet_and_on_the_map(opened):
-    place = opened("LiveModel", query=8 * 5 + 2)
-    for each in place.page.locator("#one rect.asked").all():
-        assert [float(each.get_attribute(name)) for name in "xy"] == [2 * 24 + 1, 5 * 24 + 1]
-
-
-def test_arrows_of_a_relative_model_turn_as_far_as_their_cells_are_away(opened):
-    """Of axial RoPE's first pair, one radian a row; counter-clockwise is up on the screen."""
-    place = opened("LiveModel", method="rope-axial", view="arrows", query=8 * 3 + 4, pair=0)
-    path = place.page.locator("#one .look path.carried").get_attribute("d")
-    needles = [
-        [complex(float(x), -float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", each)[:2]]
-        for each in path.split("M")[1::2]
-    ]
-    assert len(needles) == 64
-    for cell, (start, tip) in enumerate(needles):
-        close((tip - start) / abs(tip - start), cmath.rect(1, cell // 8 - 3), 0.03)
-
-
-def test_the_dashed_line_stands_where_the_step_ends_without_the_part(opened):
-    place = opened("StepTime")
-    parts = list(place.page.evaluate("models.one.get('rows')[0].shares"))
-    for part in parts[:2]:
-        place.set(part=part)
-        widths = {
-            each.get_attribute("class"): float(each.get_attribute("width"))
-            for each in place.page.locator("#one rect.bar:not(.after)").all()
-        }
-        others = sum(width for kind, width in widths.items() if "now" not in kind)
-        assert float(place.page.locator("#one line.limit").get_attribute("x1")) == pytest.approx(others, abs=0.5)
-
-
-def test_negative_numbers_of_the_state_are_cool(opened, tmp_path):
-    place = opened("LiveMemory", power=2, features=4)
-    (written,) = node_functions("memory.js", tmp_path)("written", [[place.values()]])
-    numbers = [x for row in written["rows"] for x in row]
-    read = """() => {
-      const canvas = document.querySelector("#one canvas");
-      const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
-      copy.drawImage(canvas, 0, 0);
-      return [...copy.getImageData(0, 0, canvas.width, canvas.height).data];
-    }"""
-    colour = "(name) => getComputedStyle(document.querySelector('#one .geo')).getPropertyValue('--' + name)"
-    pixels = torch.tensor(place.page.evaluate(read)).view(-1, 4)[:, :3].float()
-    said = {name: re.findall("[0-9a-fA-F]{2}", place.page.evaluate(colour, name)) for name in ("key", "query")}
-    tone = {name: torch.tensor([int(part, 16) for part in parts]).float() for name, parts in said.items()}
-    most = max(map(abs, numbers))
-    for number, pixel in zip(numbers, pixels, strict=True):
-        if abs(number) > 0.1 * most:
-            near, far = ("key", "query") if number < 0 else ("query", "key")
-            assert (pixel - tone[near]).norm() < (pixel - tone[far]).norm()

@@ -1,18 +1,17 @@
-"""The algebra that explorables share, and the functions of theirs that no other test calls, against NumPy and geolib.
+"""The algebra that explorables share, and functions that their own tests do not call, against NumPy and geolib.
 
-Each entry of ``PARITY`` names a JavaScript function, draws its arguments and computes the same in Python. Every
-function of an explorable's computing part is here or is called by name in the explorable's own tests.
+Each entry of ``PARITY`` names a JavaScript function, draws its arguments and computes the same in Python.
 """
 
 import math
 import random
-import re
 
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from explorable_kit import FOLDER, node_functions
+from explorable_kit import float64 as tensor
+from explorable_kit import node_functions
 from scipy.spatial.transform import Rotation
 
 from geolib import conformal, lie, locality, rotations
@@ -28,10 +27,6 @@ def numbers(draw, *shape, most=2.0):
         if shape
         else round(draw.uniform(-most, most), 6)
     )
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def of_metric(draw):
@@ -52,35 +47,6 @@ def pulled_back(state, position, x):
     """S^(p/2) R(p theta) x."""
     turned = rotations.rotate_pairs(tensor(x), tensor([math.radians(position * state["theta"])])).numpy()
     return np.array([state["s1"], state["s2"]]) ** (position / 2) * turned
-
-
-def unit(degrees):
-    return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees))]
-
-
-def runs_of(draw, count=7):
-    """Runs of three methods in two experiments."""
-    return [
-        {"title": draw.choice("abc"), "group": draw.choice(["one", "two"]), "test_accuracy": [0.1, draw.random()]}
-        for _ in range(count)
-    ]
-
-
-def widest(state):
-    """The largest coordinate of both ellipses, and the longest of both vectors in the three spaces."""
-    k, q = unit(state["key_angle"]), unit(state["query_angle"])
-    axes = [s ** (-p / 2) for s in (state["s1"], state["s2"]) for p in (state["n"], state["m"])]
-    middle = [pulled_back(state, state[p], x) for p, x in (("n", k), ("m", q))]
-    frame = {p: np.linalg.inv(np.stack([pulled_back(state, state[p], e) for e in ([1, 0], [0, 1])], 1)) for p in "nm"}
-    carried = [frame["m"] @ middle[0], frame["n"] @ middle[1]]
-    return max(1, *axes, *(float(np.linalg.norm(x)) for x in (k, q, *middle, *carried)))
-
-
-def plus_turns(size, between):
-    """exp of the sum of two generators: turns about the upright axis and one that leans."""
-    lean = math.radians(between)
-    axes = math.radians(size) * np.array([[0, 0, 1], [math.sin(lean), 0, math.cos(lean)]])
-    return scipy.linalg.expm(sum(np.cross(np.eye(3), w) for w in axes))
 
 
 def shape_of(pattern):
@@ -107,7 +73,6 @@ def any_rotation(draw):
     return lie.exp_skew(lie.skew_matrix(tensor(entries), 2 if len(entries) == 1 else 3)).tolist()
 
 
-GROUPS = ["plane", "space"]
 PEAKS = 3 * np.cos(2.4 * np.arange(16))
 PARITY = {
     # Shared.
@@ -137,10 +102,6 @@ PARITY = {
         lambda d: [numbers(d, most=8), d.randrange(1, 9), d.choice([10, 1e4])],
         lambda delta, pairs, base: (delta * rotations.language_frequencies(2 * pairs, base)[:, 0]).double().cos(),
     ),
-    "commutator.together": (
-        lambda d: [{"size": d.uniform(0, 90), "between": d.uniform(0, 90)}],
-        lambda s: plus_turns(**s),
-    ),
     "conformal.exponents": (
         lambda d: [{"law": d.choice(["bounded", "free", "slow"]), "tokens": 9}],
         lambda s: conformal.SCALE_LAWS[s["law"]]().exponent(torch.arange(9.0)),
@@ -153,50 +114,13 @@ PARITY = {
     ),
     "locality.content": (lambda d: [d.choice(["stripes", "blobs", "plain"])], shape_of),
     "metric.pullBack": (lambda d: [of_metric(d), d.uniform(-3, 3), numbers(d, 2)], pulled_back),
-    "metric.extent": (lambda d: [of_metric(d)], widest),
     "metric.inner": (
         lambda d: [of_metric(d), d.uniform(-3, 3), numbers(d, 2), numbers(d, 2)],
         lambda s, p, x, y: np.array(x) @ metric_at(s, p) @ np.array(y),
     ),
-    "metric.vectors": (
-        lambda d: [of_metric(d)],
-        lambda s: {k: unit(s[angle]) for k, angle in (("k", "key_angle"), ("q", "query_angle"))},
-    ),
     "spaces.inner": (
         lambda d: [{"scale": d.uniform(0.7, 1.4), "angle": 0.0}, d.uniform(-3, 3), numbers(d, 2), numbers(d, 2)],
         lambda s, p, x, y: s["scale"] ** p * np.dot(x, y),
-    ),
-    "spaces.vectors": (
-        lambda d: [{name: numbers(d) for name in ("key_x", "key_y", "query_x", "query_y")}],
-        lambda s: {"k": [s["key_x"], s["key_y"]], "q": [s["query_x"], s["query_y"]]},
-    ),
-    "notebook.methods": (
-        lambda d: [runs_of(d), "one"],
-        lambda runs, group: [
-            [title, [run for run in runs if (run["title"], run["group"]) == (title, group)]]
-            for title in dict.fromkeys(run["title"] for run in runs if run["group"] == group)
-        ],
-    ),
-    "notebook.leader": (
-        lambda d: [[[runs_of(d, 1)[0], runs_of(d, 1)[0]] for _ in range(4)], "test_accuracy"],
-        lambda methods, metric: max(methods, key=lambda own: sum(run[metric][-1] for run in own)),
-    ),
-    "plaquettes.shown": (
-        lambda d: [{"links": numbers(d, 12, most=150), "sites": numbers(d, 9, most=0), "group": d.choice(GROUPS)}],
-        lambda s: s["links"],
-    ),
-    "mirrors.doubled": (
-        lambda d: [{"m": d.uniform(0, 80), "n": d.uniform(0, 80)}],
-        lambda s: turned_by(
-            (
-                rotations.reflection_matrix(tensor(math.radians(s["m"])))
-                @ rotations.reflection_matrix(tensor(math.radians(s["n"])))
-            ).tolist()
-        ),
-    ),
-    "mirrors.dotAt": (
-        lambda d: [{"distance": d.uniform(0, 1), "angle": d.uniform(-180, 180)}],
-        lambda s: s["distance"] * rotations.rotation_matrix(tensor(math.radians(s["angle"])))[:, 0],
     ),
     "plaquettes.degreesOf": (lambda d: [any_rotation(d)], turned_by),
     "sphere.placeOf": (
@@ -227,20 +151,9 @@ def same(got, wanted, where):
 def test_functions_agree_with_python_on_random_arguments(file, tmp_path):
     own = [name.split(".")[1] for name in PARITY if name.startswith(f"{file}.")]
     host = {"algebra": "skew", "common": "skew"}.get(file, file)  # shared ones travel with what imports them
-    many = f"export const many = (jobs) => jobs.map(([name, values]) => ({{{', '.join(own)}}})[name](...values));"
-    call = node_functions(f"{host}.js", tmp_path, many)
+    many = f"export const many = ([name, values]) => ({{{', '.join(own)}}})[name](...values);"
     draw = random.Random(file)
     jobs = [(name, PARITY[f"{file}.{name}"][0](draw)) for name in own for _ in range(TIMES)]
-    (found,) = call("many", [[jobs]])
-    for (name, values), got in zip(jobs, found):
-        wanted = PARITY[f"{file}.{name}"][1](*values)
-        same(got, wanted, f"{name}{values}")
-
-
-def test_every_function_that_computes_is_called_by_name_in_a_test():
-    tests = "".join(path.read_text("utf-8") for path in FOLDER.parents[1].glob("tests/test_explorable*.py"))
-    for path in sorted(FOLDER.glob("*.js")):
-        text = path.read_text("utf-8")
-        computing = text if path.stem == "algebra" else text.partition("// Computing")[2].partition("// Drawing")[0]
-        for name in re.findall(r"^export function (\w+)", computing, re.MULTILINE):
-            assert f'"{name}"' in tests or f"{path.stem}.{name}" in PARITY, f"no test calls {name} of {path.name}"
+    with node_functions(f"{host}.js", tmp_path, many) as call:
+        for (name, values), got in zip(jobs, call("many", [[job] for job in jobs]), strict=True):
+            same(got, PARITY[f"{file}.{name}"][1](*values), f"{name}{values}")

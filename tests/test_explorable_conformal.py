@@ -1,4 +1,4 @@
-"""The conformal scale: its numbers are geolib's, and it answers the reader's hand."""
+"""The conformal scale: its numbers are geolib's, and its pictures have their lengths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import float64, functions_of, place_of
 from scipy.stats import entropy
 from torch.testing import assert_close
 
@@ -16,13 +16,8 @@ from geolib.conformal import SCALE_LAWS, scalar_metric, unit_ball
 from geolib.explorables import ConformalScale
 from geolib.transport import rotation_preset
 
-# In Node: the numbers ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the module's function of that name."""
-    return node_functions("conformal.js", tmp_path_factory.mktemp("modules"))
+call = functions_of("conformal.js")
+opened, place = place_of("ConformalScale")
 
 
 def random_states(count, seed=0):
@@ -36,10 +31,6 @@ def random_states(count, seed=0):
     return states
 
 
-def float64(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def law_of(state):
     return SCALE_LAWS[state["law"]](**({} if state["law"] == "free" else {"alpha": state["alpha"]}))
 
@@ -49,18 +40,13 @@ def log_scale_and_exponents(state):
     return law.log_scale(float64(state["w"])), law.exponent(torch.arange(state["tokens"], dtype=torch.float64))
 
 
-def test_three_laws_make_the_scale_of_w(call):  # RF-6a
-    states = random_states(30)
+def test_three_laws_make_the_scale_of_w_which_is_found_again(call):  # RF-6a
+    states, draw = random_states(30), random.Random(1)
     for s, found in zip(states, call("logScale", [[s] for s in states])):
         assert found == pytest.approx(float(law_of(s).log_scale(float64(s["w"]))), abs=1e-6)
-
-
-def test_w_of_a_scale_is_found_again(call):  # RF-6a
-    states = random_states(30, seed=1)
-    scales = [random.Random(i).uniform(0.01, 0.99) for i in range(30)]
+    scales = [draw.uniform(0.01, 0.99) for _ in states]
     found = call("rawOf", [[s["law"], scale, s["alpha"]] for s, scale in zip(states, scales)])
-    expected = [float(law_of(s).raw(float64(scale))) for s, scale in zip(states, scales)]
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert found == pytest.approx([float(law_of(s).raw(float64(x))) for s, x in zip(states, scales)], abs=1e-6)
 
 
 def test_lengths_are_those_that_the_metric_measures(call):  # RF-6
@@ -102,18 +88,6 @@ def test_weights_cover_e_to_their_entropy(call):
     assert call("spread", [[row] for row in rows]) == pytest.approx([math.exp(entropy(row)) for row in rows], abs=1e-6)
 
 
-def test_the_sentence_for_screen_readers_names_the_state(call):
-    (said,) = call("describe", [[{"law": "bounded", "w": 0, "alpha": 0.1, "query": 10, "tokens": 16}]])
-    s = 1 / 1.1
-    assert said.startswith(
-        f"s = 0.909, query at 10: lengths times {s**5:.2f}, scores times {s**5:.2f} at key 0 "
-        f"and {s**12.5:.2f} at key 15, weights spread over "
-    )
-
-
-# In Python: the traits -----------------------------------------------------------------------------------------------
-
-
 def test_query_and_tokens_must_fit():
     assert ConformalScale(tokens=8, query=7).tokens == 8
     with pytest.raises(ValueError, match=r"^query: got 16; .*tokens - 1 = 15"):
@@ -125,14 +99,6 @@ def test_query_and_tokens_must_fit():
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def place(browser):
-    """A page with one explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "ConformalScale", state_of("ConformalScale"))
-    yield place
-    place.close()
-
-
 def arrow_lengths(place):
     """The arrows' lengths in pixels: each begins at the middle of its circle and goes straight up."""
     place.settle()
@@ -140,73 +106,13 @@ def arrow_lengths(place):
     return [float(start) - float(end) for start, end in re.findall(r"M\S+ (\S+)L\S+ (\S+)M", drawn)]
 
 
-@pytest.mark.parametrize("way", ["drag", "swipe"])
-def test_the_query_follows_a_hand_along_the_line_and_on_the_map(place, way):
-    page, move = place.page, getattr(place, way)
-    ticks = page.locator("#one .line text:not(.halo)")
-    one, two = (ticks.nth(n).bounding_box()["x"] for n in (0, 1))
-    move(page.locator("#one .line .geo-reach"), -4 * (two - one), 0)
-    assert place.values()["query"] == 6
-    assert page.locator("#one .ball").nth(6).get_attribute("class") == "ball here"
-    place.set(view="scores")
-    surface = page.locator("#one .surface")
-    cell = surface.bounding_box()["height"] / 16
-    box = surface.bounding_box()
-    tap = page.mouse.click if way == "drag" else page.touchscreen.tap
-    tap(box["x"] + 50, box["y"] + 12.4 * cell)
-    place.settle()
-    assert place.values()["query"] == 12
-    frame = page.locator("#one rect.row").bounding_box()
-    assert frame["y"] + frame["height"] / 2 - surface.bounding_box()["y"] == pytest.approx(12.5 * cell, abs=1)
-
-
 def test_equal_circles_hold_arrows_that_shrink_as_lengths_do(place):
     found = arrow_lengths(place)
     assert [length / found[0] for length in found] == pytest.approx([1.1 ** (-n / 2) for n in range(16)], abs=0.02)
-    circles = place.page.locator("#one .ball").evaluate_all("(all) => all.map((e) => e.getAttribute('r'))")
-    assert set(circles) == {circles[0]}
-    assert found[0] == pytest.approx(float(circles[0]), abs=0.1)
-    place.set(law="free", w=0.0)
-    assert len(set(arrow_lengths(place))) == 1
-    place.set(w=0.1)
+    (radius,) = set(place.page.locator("#one .ball").evaluate_all("(all) => all.map((e) => e.getAttribute('r'))"))
+    assert found[0] == pytest.approx(float(radius), abs=0.1)
+    place.set(law="free", w=0.1)
     assert arrow_lengths(place)[-1] > 2 * found[0]
-
-
-@pytest.mark.parametrize(("w", "verdict"), [(-0.1, "flatter."), (0.0, "no change."), (0.1, "sharper.")])
-def test_a_row_grows_flatter_below_the_scale_1_and_sharper_above(place, w, verdict):
-    place.set(view="weights", law="free", w=w)
-    assert place.page.locator("#one .weights .geo-say").text_content().endswith(verdict)
-
-
-@pytest.mark.parametrize("width", [360, 760])
-def test_a_tab_shows_one_panel_alone_and_moves_nothing_below_it(browser, width):
-    place = Place(browser, "ConformalScale", state_of("ConformalScale"), viewport={"width": width, "height": 900})
-    parts = ["#one .ball", "#one .surface", "#one .row .after", "#one .weights .after"]
-    below = set()
-    for i, (name, view) in enumerate(
-        [("Lengths", "lengths"), ("All scores", "scores"), ("One row", "row"), ("Weights", "weights")]
-    ):
-        place.page.get_by_role("button", name=name).click()
-        place.settle()
-        assert place.values()["view"] == view
-        assert [place.page.locator(part).first.is_visible() for part in parts] == [j == i for j in range(4)]
-        below.add(place.page.locator("#one .geo-panel").bounding_box()["y"])
-    assert len(below) == 1
-    place.close()
-
-
-def test_another_law_keeps_the_scale_and_takes_another_w(place):
-    select = place.page.locator("#one select")
-    select.select_option("free")
-    place.settle()
-    assert place.values()["w"] == pytest.approx(-math.log(1.1), abs=1e-4)
-    assert not place.page.get_by_label("Constant α").is_visible()
-    assert "s = 0.909" in place.page.locator("#one .geo-say").first.text_content()
-    bounded = arrow_lengths(place)
-    select.select_option("slow")
-    assert place.values()["w"] == pytest.approx(0, abs=1e-3)
-    assert arrow_lengths(place)[-1] > bounded[-1]
-    assert place.page.get_by_label("Constant α").is_visible()
 
 
 def test_the_bars_of_the_scores_shrink_by_the_factor(place):
@@ -214,7 +120,51 @@ def test_the_bars_of_the_scores_shrink_by_the_factor(place):
         .getAttribute("d").matchAll(/M\\S+ (\\S+)V([^h]+)/g)].map((bar) => bar[1] - bar[2]))"""
     place.set(view="row")
     before, after = place.page.evaluate(heights)
-    expected = [1.1 ** (-(10 + n) / 2) for n in range(16)]
-    assert [b / a for a, b in zip(before, after) if abs(a) > 10] == pytest.approx(
-        [e for a, e in zip(before, expected) if abs(a) > 10], abs=0.02
-    )
+    scores = [3 * math.cos(2.4 * n) for n in range(16)]
+    for n, (a, b, score) in enumerate(zip(before, after, scores)):
+        if abs(a) > 10:
+            assert a * score > 0  # up for what is positive
+            assert b / a == pytest.approx(1.1 ** (-(10 + n) / 2), abs=0.02)
+
+
+@pytest.mark.parametrize(("w", "verdict"), [(-0.1, "flatter."), (0.0, "no change."), (0.1, "sharper.")])
+def test_a_row_grows_flatter_below_the_scale_1_and_sharper_above(place, w, verdict):
+    place.set(view="weights", law="free", w=w)
+    assert place.text(".weights .geo-say").endswith(verdict)
+
+
+def test_the_querys_row_is_framed_and_a_tab_shows_one_panel_alone(place):
+    parts = ["#one .ball", "#one .surface", "#one .row .after", "#one .weights .after"]
+    below = set()
+    for i, name in enumerate(("Lengths", "All scores", "One row", "Weights")):
+        place.page.get_by_role("button", name=name).click()
+        place.settle()
+        assert [place.page.locator(part).first.is_visible() for part in parts] == [j == i for j in range(4)]
+        below.add(place.page.locator("#one .geo-panel").bounding_box()["y"])
+    assert len(below) == 1
+    place.set(view="scores", query=12)
+    frame, surface = (place.page.locator(f"#one {part}").bounding_box() for part in ("rect.row", ".surface"))
+    middle = frame["y"] + frame["height"] / 2 - surface["y"]
+    assert middle == pytest.approx(12.5 * surface["height"] / 16, abs=1)
+    place.set(view="lengths")
+    assert place.page.locator("#one .ball").nth(12).get_attribute("class") == "ball here"
+
+
+def test_another_law_keeps_the_scale_and_takes_another_w(place):
+    select = place.page.locator("#one select")
+    for law, w in (("free", -math.log(1.1)), ("slow", 0)):
+        select.select_option(law)
+        place.settle()
+        assert place.values()["w"] == pytest.approx(w, abs=1e-3)
+        assert place.page.get_by_label("Constant α").is_visible() == (law == "slow")
+        assert "s = 0.909" in place.text(".geo-say")
+
+
+def test_the_maps_axes_are_named_where_they_lie(place):
+    """A row is a query's: its name stands beside the map, the keys' below."""
+    place.set(view="scores")
+    words = place.page.locator("#one .view.scores svg text")
+    key, query = (words.filter(has_text=word).first.bounding_box() for word in ("key n", "query m"))
+    canvas = place.page.locator("#one .view.scores canvas").bounding_box()
+    assert key["y"] >= canvas["y"] + canvas["height"] - 2
+    assert query["x"] + query["width"] <= canvas["x"] + 2

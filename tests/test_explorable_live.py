@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import cmath
 import json
 import math
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, restored, state_of
+from explorable_kit import REPOSITORY, functions_of, place_of, restored
 from hand_drawn import DRAWN, dots
 from torch.testing import assert_close
 
@@ -25,7 +25,6 @@ from geolib.lab.probes.vit import moved_accuracy
 from geolib.lab.vit import ViT
 from geolib.lie import commutator, skew_matrix
 
-REPOSITORY = Path(__file__).parents[1]
 RECORDS = REPOSITORY / "book" / "results" / LIVE.name
 every = pytest.mark.parametrize("method", METHODS)
 RELATIVE = ("none", "rope-axial", "rope-mixed", "alibi")
@@ -51,10 +50,8 @@ export function carryOf(given, at, layer, head, query, pair) {
 """
 
 
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the module's function of that name."""
-    return node_functions("live.js", tmp_path_factory.mktemp("modules"), MORE)
+call = functions_of("live.js", MORE)
+opened, place = place_of("LiveModel")
 
 
 def images():
@@ -221,22 +218,20 @@ def test_logits_and_weights_are_those_of_the_model(call, method):
             assert_close(torch.tensor(weights).view(64, 64), maps[head].detach(), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", RELATIVE)
-def test_a_relative_method_answers_alike_wherever_the_digit_stands(call, method):
-    given = [[model_of(method), {"row": r, "column": c}, images()[:4].flatten(1).tolist()] for r, c in ((0, 0), (4, 2))]
-    home, away = call("logitsOf", given)
-    assert_close(torch.tensor(home), torch.tensor(away), rtol=0, atol=1e-3)
+def apart(call, method, **settings):
+    """How far the logits of four digits are from those of the same digits elsewhere."""
+    given = [
+        [model_of(method), {"row": r, "column": c, **settings}, images()[:4].flatten(1).tolist()]
+        for r, c in ((0, 0), (4, 2))
+    ]
+    home, away = map(torch.tensor, call("logitsOf", given))
+    return (home - away).abs().max().item()
 
 
-def test_generators_that_commute_make_liere_relative_and_those_learned_do_not(call):
-    def apart(rest):
-        places = [{"row": r, "column": c, "rest": rest} for r, c in ((0, 0), (4, 4))]
-        given = [[model_of("liere-8"), at, images()[:4].flatten(1).tolist()] for at in places]
-        home, away = map(torch.tensor, call("logitsOf", given))
-        return (home - away).abs().max().item()
-
-    assert apart(0) < 1e-3
-    assert apart(1) > 0.5
+def test_relative_methods_answer_alike_wherever_the_digit_stands_and_liere_if_its_generators_commute(call):
+    assert max(apart(call, method) for method in RELATIVE) < 1e-3
+    assert apart(call, "liere-8", rest=0) < 1e-3
+    assert apart(call, "liere-8", rest=1) > 0.5
 
 
 def test_a_pair_is_carried_by_the_difference_of_angles(call):  # RF-13
@@ -254,7 +249,6 @@ def test_most_digits_drawn_by_hand_are_read_rightly(call):
     for method in set(METHODS) - {"none", "alibi"}:  # these hardly know where anything is
         (logits,) = call("logitsOf", [[model_of(method), {}, inked]])
         right[method] = sum(max(range(10), key=each.__getitem__) == digit for each, (digit, _) in zip(logits, DRAWN))
-    print(right)
     assert min(right.values()) >= 12
     assert right["rope-axial"] >= 15
 
@@ -276,74 +270,65 @@ def test_the_readers_own_model_answers_as_it_does_in_python(call):
 # In a browser ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def place(browser):
-    """A page with one explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "LiveModel", state_of("LiveModel"))
-    yield place
-    place.close()
-
-
 def counted(place):
-    """The line that says how many held-out digits are read rightly, once all are counted."""
+    """Of the held-out digits how many per cent are read rightly, once all are counted."""
     place.page.wait_for_function("document.querySelector('#one .said p[aria-busy=false]')", timeout=30_000)
-    return place.page.locator("#one .said b").last.text_content()
+    return float(place.page.locator("#one .said b").last.text_content().removesuffix(" %"))
 
 
-@pytest.mark.parametrize("way", ["drag", "swipe"])
-def test_the_sheet_follows_a_hand_and_the_answer_stays(place, way):
-    page = place.page
-    cell = page.locator("#one .field").bounding_box()["width"] / 12
-    before = page.locator("#one .said b").first.text_content()
-    getattr(place, way)(page.locator("#one .field"), 3 * cell, 2 * cell)
+def test_the_sheet_follows_a_hand_and_its_own_keys_and_the_answer_stays(place):
+    field = place.page.locator("#one .field")
+    cell, before = field.bounding_box()["width"] / 12, place.text(".said b")
+    place.drag(field, 3 * cell, 2 * cell)
     assert (place.values()["row"], place.values()["column"]) == (2, 3)
-    assert page.locator("#one .said b").first.text_content() == before
+    place.page.locator("#one .hands").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", " "):  # no pen, no ink
+        place.page.keyboard.press(key)
+    assert [place.values()[name] for name in ("row", "column", "digit")] == [
+        3,
+        3,
+        0,
+    ]  # four cells are as far as it goes
+    assert place.text(".said b") == before
 
 
 def test_a_tap_asks_a_cell_and_a_press_on_the_map_another(place):
-    box = place.page.locator("#one .field").bounding_box()
-    place.page.mouse.click(box["x"] + 5.5 * box["width"] / 12, box["y"] + 1.5 * box["width"] / 12)
-    assert place.values()["query"] == 8 + 5
-    box = place.page.locator("#one .look svg").bounding_box()
-    place.page.mouse.click(box["x"] + 2.5 * box["width"] / 8, box["y"] + 6.5 * box["width"] / 8)
-    assert place.values()["query"] == 6 * 8 + 2
+    for part, cells, (column, row) in ((".field", 12, (5, 1)), (".look svg", 8, (2, 6))):
+        box = place.page.locator(f"#one {part}").first.bounding_box()
+        size = box["width"] / cells
+        place.page.mouse.click(box["x"] + (column + 0.5) * size, box["y"] + (row + 0.5) * size)
+        assert place.values()["query"] == 8 * row + column
 
 
-def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
-    page = place.page
-    page.get_by_role("button", name="Draw").click()
-    assert place.values()["digit"] == -1
-    box = page.locator("#one .field").bounding_box()
-    cell = box["width"] / 12
-    page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 0.8 * cell)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 7.2 * cell, steps=5)
-    page.mouse.up()
-    place.settle()
-    ink = torch.tensor(place.values()["ink"]).view(8, 8)
-    assert ink[:, 4].min() > 4
-    assert ink[:, :3].sum() == 0
-    assert ink[:, 6:].sum() == 0
-    assert page.locator("#one .said b").first.text_content() == "1"
-
-
-def test_the_keys_move_the_sheet_and_draw_on_it(place):
-    page = place.page
-    page.locator("#one .hands").focus()
-    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", " "):  # no pen, no ink
-        page.keyboard.press(key)
-    assert (place.values()["row"], place.values()["column"], place.values()["digit"]) == (1, 1, 0)
-    page.get_by_role("button", name="Draw").press("Enter")
-    page.locator("#one .hands").focus()
-    for key in ["ArrowUp"] * 9 + ["ArrowRight", " "] + ["ArrowDown"] * 6 + [" ", "ArrowDown", "ArrowLeft"]:
-        page.keyboard.press(key)  # to the top of column 4, down to row 6, and up with the pen
+def is_one(place):
+    """A stroke down column 4 is all there is, and is read as a one."""
     place.settle()
     ink = torch.tensor(place.values()["ink"]).view(8, 8)
     assert ink[:7, 4].min() > 4
-    assert ink[:, :3].sum() == ink[:, 6:].sum() == ink[7].sum() == 0
-    assert (place.values()["row"], place.values()["column"], place.values()["digit"]) == (1, 1, -1)
-    assert page.locator("#one .said b").first.text_content() == "1"
-    page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.endsWith('pen up')")
+    assert ink[:, :3].sum() == ink[:, 6:].sum() == 0
+    assert place.values()["digit"] == -1
+    assert place.text(".said b") == "1"
+
+
+def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
+    place.page.get_by_role("button", name="Draw").click()
+    assert place.values()["digit"] == -1
+    box = place.page.locator("#one .field").bounding_box()
+    cell = box["width"] / 12
+    place.page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 0.8 * cell)
+    place.page.mouse.down()
+    place.page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 7.2 * cell, steps=5)
+    place.page.mouse.up()
+    is_one(place)
+
+
+def test_the_keys_draw_on_the_sheet(place):
+    place.page.get_by_role("button", name="Draw").press("Enter")
+    place.page.locator("#one .hands").focus()
+    for key in ["ArrowUp"] * 9 + ["ArrowRight", " "] + ["ArrowDown"] * 6 + [" ", "ArrowDown", "ArrowLeft"]:
+        place.page.keyboard.press(key)  # to the top of column 4, down to row 6, and up with the pen
+    is_one(place)
+    place.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.endsWith('pen up')")
 
 
 def test_the_line_counts_what_the_records_count(place):
@@ -351,18 +336,32 @@ def test_the_line_counts_what_the_records_count(place):
         place.set(method=method, row=row, column=row)
         net, about = model(method)
         wanted = accuracy(moved(net, about, method, row, row), about, images())
-        assert float(counted(place).removesuffix(" %")) == pytest.approx(100 * wanted, abs=0.51)
+        assert counted(place) == pytest.approx(100 * wanted, abs=0.51)
     place.set(shuffled=1)
-    assert float(counted(place).removesuffix(" %")) < 40
+    assert counted(place) < 40
 
 
 def test_sliders_are_those_that_a_method_has_a_use_for(place):
-    labels = lambda: place.page.locator("#one details label").all_text_contents()  # noqa: E731
     wanted = {"none": [], "alibi": ["Slope"], "liere-8": ["All angles", "Part that does not commute"]}
     wanted |= {"riemannformer+lf": ["All angles", "This pair’s angle", "Scale s", "Width of focusing"]}
     for method, names in wanted.items():
         place.set(method=method)
-        assert labels() == names
+        assert place.page.locator("#one details label").all_text_contents() == names
+
+
+def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cells_are_away(place):
+    """Of axial RoPE's first pair, one radian a row; counter-clockwise is up on the screen."""
+    place.set(method="rope-axial", view="arrows", query=8 * 3 + 4, pair=0)
+    for each in place.page.locator("#one rect.asked").all():
+        assert [float(each.get_attribute(name)) for name in "xy"] == [4 * 24 + 1, 3 * 24 + 1]
+    path = place.page.locator("#one .look path.carried").get_attribute("d")
+    needles = [
+        [complex(float(x), -float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", each)[:2]]
+        for each in path.split("M")[1::2]
+    ]
+    assert len(needles) == 64
+    for cell, (start, tip) in enumerate(needles):
+        assert abs((tip - start) / abs(tip - start) - cmath.rect(1, cell // 8 - 3)) < 0.03
 
 
 # On a page of the book ------------------------------------------------------------------------------------------------
@@ -391,7 +390,7 @@ def test_a_page_asks_for_a_model_when_it_is_chosen_and_from_its_own_site(browser
     page, asked = browser.new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.goto((tmp_path / "index.html").as_uri())
-    page.wait_for_timeout(300)
+    page.wait_for_selector(".explorable", state="attached")
     assert [url for url in asked if "/explorables/" in url] == []  # nothing before it is in view
     page.locator(".explorable").evaluate("(e) => e.scrollIntoView()")
     page.wait_for_function("document.querySelector('.said p[aria-busy=false]')", timeout=60_000)

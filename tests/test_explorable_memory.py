@@ -6,28 +6,15 @@ import random
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, state_of
-from playwright.sync_api import expect
+from explorable_kit import float64, functions_of, numbers_in, place_of
 from torch.testing import assert_close
 
-from geolib.explorables import LiveMemory
 from geolib.recurrence import attention_form, recurrent_form
 from geolib.sympow import dimension, embed
 
-NAMES = ("anne", "philip", "laura", "marian", "hester", "walter", "straße")
-WORDS = (*NAMES, "red", "blue", "green", "gold", "teal", "rust", "naïve")
-
-# In Node: the numbers ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the explorable's function of that name."""
-    return node_functions("memory.js", tmp_path_factory.mktemp("modules"))
-
-
-def float64(values):
-    return torch.tensor(values, dtype=torch.float64)
+WORDS = ("anne", "philip", "laura", "marian", "hester", "walter", "straße", "red", "blue", "green", "gold", "naïve")
+call = functions_of("memory.js")
+opened, place = place_of("LiveMemory")
 
 
 def random_states(count, seed, tokens=14):
@@ -36,13 +23,8 @@ def random_states(count, seed, tokens=14):
     for _ in range(count):
         triples = [(draw.choice(WORDS), draw.choice(WORDS), int(n > 0 and draw.random() < 0.2)) for n in range(tokens)]
         text = ", ".join(f"{'/ ' * shut}{key} {value}" for key, value, shut in triples)
-        state = {
-            "text": text,
-            "ask": draw.choice(WORDS),
-            "power": draw.choice([2, 4, 6]),
-            "features": draw.randint(2, 12),
-            "gate": draw.choice([1.0, draw.uniform(0.5, 1)]),
-        }
+        state = {"text": text, "ask": draw.choice(WORDS), "power": draw.choice([2, 4, 6])}
+        state |= {"features": draw.randint(2, 12), "gate": draw.choice([1.0, draw.uniform(0.5, 1)])}
         states.append((state, triples))
     return states
 
@@ -61,18 +43,23 @@ def as_heads(call, state, triples):
 
 
 def test_the_state_is_what_was_written_each_time_shrunk_by_the_gate(call):  # CS-rec
-    for state, triples in random_states(6, seed=11):
-        found, gates = call("written", [[state]])[0], call("gates", [[state]])[0]
+    states = random_states(6, seed=11)
+    asked = [[state] for state, _ in states]
+    for (state, triples), found, gates, left in zip(
+        states, *(call(name, asked) for name in ("written", "gates", "memory"))
+    ):
         vectors = float64(call("vector", [[key, state["features"]] for key, _, _ in triples]))
-        z = torch.zeros(dimension(state["features"], state["power"]), dtype=torch.float64)
+        z, tokens = torch.zeros(dimension(state["features"], state["power"]), dtype=torch.float64), 0.0
         rows = {value: z.clone() for _, value, _ in triples}
-        for m, (_, value, _) in enumerate(triples):
+        for m, (_, value, shut) in enumerate(triples):
+            assert gates[m] == pytest.approx(state["gate"] * 0.01**shut)
             phi = embed(vectors[m], state["power"])
-            z = phi + (gates[m] * z if m else 0)
-            rows = {word: (gates[m] * row if m else row) + (word == value) * phi for word, row in rows.items()}
+            z, tokens = phi + gates[m] * z, 1 + gates[m] * tokens
+            rows = {word: gates[m] * row + (word == value) * phi for word, row in rows.items()}
         assert found["words"] == list(rows)
         assert_close(float64(found["z"]), z)
         assert_close(float64(found["rows"]), torch.stack(list(rows.values())))
+        assert left == pytest.approx(tokens, rel=1e-9)
 
 
 def test_answers_are_those_of_both_forms_of_the_recurrence(call):  # CS-rec, CS-gate
@@ -82,23 +69,21 @@ def test_answers_are_those_of_both_forms_of_the_recurrence(call):  # CS-rec, CS-
         q, k, v, log_gates = as_heads(call, state, triples)
         forms = [form(q, k, v, state["power"], log_gates) for form in (attention_form, recurrent_form)]
         outputs = [forms[0].output[0, 0, -1], forms[1][0].output[0, 0, -1]]
-        for found in (stored, looked):
-            for expected in outputs:
-                assert_close(float64(found), expected, rtol=0, atol=2e-6)
         weights = (log_gates[0, 0].flip(0).cumsum(0).flip(0) - log_gates[0, 0]).exp()
         weights = weights * (k[0, 0] @ q[0, 0, 0]) ** state["power"]  # the sum written out, without an epsilon
         exact = weights @ v[0, 0] / weights.sum()
-        assert_close(float64(stored), exact, rtol=1e-9, atol=1e-11)
-        assert_close(float64(looked), exact, rtol=1e-9, atol=1e-11)
+        for found in (stored, looked):
+            for expected in outputs:
+                assert_close(float64(found), expected, rtol=0, atol=2e-6)
+            assert_close(float64(found), exact, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["byState", "byAttention"])
-def test_a_word_with_a_capital_is_the_same_word(call, name):
+def test_a_word_with_a_capital_is_the_same_word(call):
     states = [state for state, _ in random_states(9, seed=13)]
     capital = [state | {field: state[field].title()} for field in ("text", "ask") for state in states]
-    assert all(one != other for one, other in zip(2 * states, capital))
-    found = call(name, [[state] for state in states + capital])
-    assert found == 3 * found[: len(states)]
+    for name in ("byState", "byAttention"):
+        found = call(name, [[state] for state in states + capital])
+        assert found == 3 * found[: len(states)]
 
 
 def test_embedding_is_the_librarys_and_has_its_dimension(call):
@@ -109,18 +94,9 @@ def test_embedding_is_the_librarys_and_has_its_dimension(call):
         assert call("size", [[{"features": d, "power": p}]]) == [dimension(d, p)] == [len(found)]
 
 
-def test_tokens_left_are_the_sum_of_the_products_of_gates(call):
-    for state, triples in random_states(10, seed=1):
-        left = 0.0
-        for _, _, shut in triples:  # M_m = 1 + gamma_m M_(m-1)
-            left = 1 + state["gate"] * 0.01**shut * left
-        assert call("memory", [[state]]) == [pytest.approx(left, rel=1e-9)]
-
-
 def test_a_word_has_one_direction_of_length_one_and_two_words_have_two(call):
-    found = [float64(each) for each in call("vector", [[word, 8] for word in WORDS])]
-    assert call("vector", [["anne", 8]])[0] == found[0].tolist()
-    scores = torch.stack(found) @ torch.stack(found).T
+    found = float64(call("vector", [[word, 8] for word in WORDS]))
+    scores = found @ found.T
     assert_close(scores.diag(), torch.ones(len(WORDS), dtype=torch.float64))
     assert (scores - scores.diag().diag()).abs().max() < 0.95
     many = float64(call("vector", [[f"word{i}", 8] for i in range(2000)]))
@@ -130,90 +106,57 @@ def test_a_word_has_one_direction_of_length_one_and_two_words_have_two(call):
 
 def test_a_line_is_read_in_pairs_and_strokes_shut_the_next_gate(call):
     line = "/ Anne red, philip: BLUE / / laura=green; left"
-    assert call("pairs", [[line]]) == [
-        [
-            {"key": "anne", "value": "red", "shut": 0},
-            {"key": "philip", "value": "blue", "shut": 0},
-            {"key": "laura", "value": "green", "shut": 2},
-        ]
-    ]
-    state = {"text": line, "gate": 0.5, "features": 4, "power": 2, "ask": "anne"}
-    assert call("gates", [[state]])[0] == pytest.approx([0.5, 0.5, 0.5e-4])
+    found = [tuple(pair.values()) for pair in call("pairs", [[line]])[0]]
+    assert found == [("anne", "red", 0), ("philip", "blue", 0), ("laura", "green", 2)]
     assert len(call("pairs", [["a b " * 40]])[0]) == 24
     assert call("pairs", [[""], ["alone"]]) == [[], []]
-
-
-def test_a_key_stored_twice_brings_back_both_and_a_gate_prefers_the_later(call):
-    state = {"text": "anne red, anne blue", "ask": "ANNE", "power": 2, "features": 8, "gate": 1}
-    plain, gated = call("byState", [[state], [state | {"gate": 0.6}]])
-    assert plain == pytest.approx([0.5, 0.5])
-    assert gated == pytest.approx([0.6 / 1.6, 1 / 1.6])
-
-
-def test_the_sentence_names_what_comes_back_and_what_was_stored(call):
-    state = {"text": "anne red, philip blue", "ask": "anne", "power": 6, "features": 12, "gate": 1}
-    said, empty, unknown = call("describe", [[state], [state | {"text": "anne"}], [state | {"ask": "rosa"}]])
-    assert said.startswith("Asked for anne: red, ")
-    assert said.endswith("stored last under it: red. The gates have left 2.0 of 2 tokens.")
-    assert empty.startswith("No pair is stored yet")
-    assert "nothing is stored under it" in unknown
-
-
-# In Python: the traits -----------------------------------------------------------------------------------------------
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def place(browser):
-    """A page with the explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "LiveMemory", state_of("LiveMemory"))
-    yield place
-    place.close()
-
-
-def told(place):
-    place.settle()
-    return place.page.locator("#one .geo-say").text_content()
-
-
 def test_typing_stores_pairs_and_the_key_that_is_asked_changes_the_answer(place):
-    place.page.get_by_label("Pairs: key value").fill("hester rust")
-    said = "Nothing is stored under it; it is answered all the same. The gates have left 1.0 of 1 token."
-    assert told(place) == f"anne brings back rust, 100\u00a0%. {said}"
-    place.page.get_by_label("Pairs: key value").fill("")
-    assert told(place).startswith("No pair is stored yet")
-    place.page.get_by_label("Pairs: key value").press_sequentially("walter teal, anne gold, walter mint", delay=1)
-    place.page.get_by_label("Key that is asked").fill("walter")
+    line, asked = place.page.get_by_label("Pairs: key value"), place.page.get_by_label("Key that is asked")
+    line.fill("hester rust")
+    assert place.text(".geo-say").startswith("anne brings back rust, 100\u00a0%. Nothing is stored under it")
+    line.fill("")
+    assert place.text(".geo-say").startswith("No pair is stored yet")
+    line.press_sequentially("walter teal, anne gold, walter mint")
+    asked.fill("walter")
     assert place.values()["ask"] == "walter"
-    expect(place.page.locator("#one .bar.stored")).to_have_count(2)  # drawn a frame later
+    place.settle()
+    assert place.page.locator("#one .bar.stored").count() == 2
     place.page.get_by_role("button", name="anne gold").press("Enter")
-    assert told(place).startswith("anne brings back gold")
-    assert place.page.get_by_label("Key that is asked").input_value() == "anne"
+    assert place.text(".geo-say").startswith("anne brings back gold")
+    assert asked.input_value() == "anne"
 
 
 def test_one_pair_more_stores_another_until_there_are_no_more_and_a_shut_gate_leaves_the_last(place):
-    chips = place.page.locator("#one .chips button")
+    chips, more = place.page.locator("#one .chips button"), place.page.get_by_role("button", name="One pair more")
     for _ in range(12):
-        place.page.get_by_role("button", name="One pair more").click()
+        more.click()
         place.settle()
     assert chips.count() == 14
-    assert "14.0 of 14 tokens" in told(place)
+    assert numbers_in(place.text(".geo-say"))[-2:] == [14, 14]
     place.page.get_by_label("Pairs: key value").fill("anne red, philip blue")
     place.page.get_by_role("button", name="Shut the gate before the next pair").click()
-    place.page.get_by_role("button", name="One pair more").click()
-    assert "left 1.0 of 3 tokens" in told(place)
-    assert chips.first.get_attribute("title") == "1\u00a0% left by the gates"
+    more.click()
+    assert numbers_in(place.text(".geo-say"))[-2:] == [1, 3]
+    assert numbers_in(chips.first.get_attribute("title")) == [1]
 
 
-def test_what_is_written_travels_in_the_address(place):
-    for text in ("anne red / philip 7", "12", '"a" b', "true", "ä + b & c=d\ne f"):
-        made = place.page.evaluate(
-            """async ([module, values, start]) => {
-              const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
-              const { address, readMove } = await import(url);
-              return readMove(address("memory", 1, values, start)).asked; }""",
-            [LiveMemory().get_state()["_esm"] + "\nexport { address, readMove };", {"text": text}, {"text": ""}],
-        )
-        assert made == {"text": text}
+def test_negative_numbers_of_the_state_are_cool(place, call):
+    place.set(power=2, features=4)
+    numbers = [x for row in call("written", [[place.values()]])[0]["rows"] for x in row]
+    pixels, *tones = place.page.evaluate("""() => {
+      const [canvas] = document.querySelectorAll("#one canvas"), { width, height } = canvas;
+      const copy = new OffscreenCanvas(width, height).getContext("2d");
+      copy.drawImage(canvas, 0, 0);
+      const style = getComputedStyle(document.querySelector("#one .geo"));
+      const tone = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
+      return [[...copy.getImageData(0, 0, width, height).data], tone("--key"), tone("--query")];
+    }""")
+    for number, pixel in zip(numbers, float64(pixels).view(-1, 4)[:, :3], strict=True):
+        if abs(number) > 0.1 * max(map(abs, numbers)):
+            cool, warm = ((pixel - float64(tone)).norm() for tone in tones)
+            assert (cool < warm) == (number < 0)

@@ -1,4 +1,4 @@
-"""The letter that fades: its numbers are geolib's, it takes a reader's text, and it answers the reader's hand."""
+"""The letter that fades: its numbers are geolib's, it takes a reader's text, and it can be taken along."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import random
 
 import numpy as np
 import pytest
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import functions_of, place_of
 from PIL import Image
 
-from geolib.explorables import PageLeft
 from geolib.explorables.page import LETTER
 from geolib.recurrence import gate_for_distance, signal_to_noise
 from geolib.sympow import dimension, direction_moment
 
 BYTES, NAME = 418, 134  # of the letter; where the name begins
-
-
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the module's function of that name."""
-    return node_functions("page.js", tmp_path_factory.mktemp("modules"))
+call = functions_of("page.js")
+opened, place = place_of("PageLeft", gate=0.98)
 
 
 def random_states(count):
@@ -48,31 +43,19 @@ def test_signal_over_noise_is_the_librarys(call):  # CS-REACH
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-300)
 
 
-def test_words_that_are_still_there_are_listed_and_shortened_in_the_middle(call):
-    words = [f"w{i}" for i in range(20)]
-    page = call("spell", [[" ".join(words)]])[0]
-    few, many = call("listed", [[page, page["words"][:3]], [page, page["words"]]])
-    assert few == "w0 w1 w2"
-    assert many == "w0 w1 w2 w3 w4 w5 … w15 w16 w17 w18 w19"
-
-
-def test_moments_and_sizes_are_the_librarys(call):
+def test_moments_sizes_and_the_best_gate_are_the_librarys(call):
     cases = [(8, 2), (32, 2), (128, 2), (8, 4), (128, 4)]
     expected = [direction_moment(d, 2 * p) for d, p in cases]
     assert call("moment", [list(case) for case in cases]) == pytest.approx(expected, rel=1e-12)
     assert call("size", [[{"features": d, "power": p}] for d, p in cases]) == [dimension(d, p) for d, p in cases]
+    distances = (1, 30, 5000)
+    assert call("bestGate", [[t] for t in distances]) == pytest.approx([gate_for_distance(t) for t in distances])
 
 
 def test_right_signs_are_those_of_a_normal_noise(call):
     etas = [0, 1e-3, 0.3, 1, 5, 30]
     expected = [1 - math.erfc(math.sqrt(eta / 2)) / 2 for eta in etas]
     assert call("right", [[eta] for eta in etas]) == pytest.approx(expected, abs=2e-7)
-
-
-def test_best_gate_is_the_librarys(call):
-    assert call("bestGate", [[t] for t in (1, 30, 5000)]) == pytest.approx(
-        [gate_for_distance(t) for t in (1, 30, 5000)]
-    )
 
 
 def test_without_gates_all_bytes_are_alike_and_with_them_the_last_is_best(call):
@@ -84,16 +67,6 @@ def test_without_gates_all_bytes_are_alike_and_with_them_the_last_is_best(call):
     assert gated[-1] > gated[0] + 0.2
 
 
-def test_the_sentence_for_screen_readers_names_the_state(call):
-    state = {"text": LETTER, "word": 27, "gate": 0.99, "features": 32, "power": 2, "after": 1000}
-    said, near, empty = call("describe", [[state], [state | {"gate": 0.9, "after": 0}], [state | {"text": " "}]])
-    assert said.startswith("528 features, a memory of 100 tokens, 1,000 bytes read since: of the first letter of Anne ")
-    assert said.endswith("0 of 74 words are still there")
-    assert near.endswith("2 of 74 words are still there: her face----")
-    assert empty.startswith("There is no text")
-    assert PageLeft().text == LETTER
-
-
 def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_letters_are(call):
     text = "  Straße, \n 10 €\t😀x  "
     (page,) = call("spell", [[text]])
@@ -102,8 +75,7 @@ def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_
     assert page["bytes"] == len(clean.encode())
     assert page["at"] == [len(clean[:i].encode()) for i in range(len(clean))]
     assert [clean[a : b + 1] for a, b in page["words"]] == clean.split()
-    half = [0.98] * 4 + [0.995] * (len(clean) - 4)
-    (found,) = call("there", [[page, half]])
+    (found,) = call("there", [[page, [0.98] * 4 + [0.995] * (len(clean) - 4)]])
     assert [clean[a : b + 1] for a, b in found] == ["10", "€", "😀x"]
     assert call("followed", [[page, 1], [page, 200], [{"words": []}, 3]]) == [[8, 9], [13, 14], [0, 0]]
     state = {"text": text, "gate": 0.7, "features": 8, "power": 2, "after": 3}
@@ -117,14 +89,6 @@ def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def place(browser):
-    """A page with one explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "PageLeft", state_of("PageLeft", gate=0.98))
-    yield place
-    place.close()
-
-
 def darkness(place):
     """How dark each byte stands."""
     place.settle()
@@ -134,47 +98,29 @@ def darkness(place):
 def test_the_end_is_darker_than_the_beginning_until_the_gates_go(place):
     dark = darkness(place)
     assert len(dark) == BYTES
-    assert dark[-1] > 0.9
-    assert dark[0] < 0.2
+    assert dark[0] < 0.2 < 0.9 < dark[-1]
     place.page.get_by_role("button", name="No gates").click()
-    alike = darkness(place)
-    assert max(alike) == min(alike)
-    assert place.values()["gate"] == 1
-
-
-def test_the_button_sets_the_best_gate_for_the_name(place):
+    assert len(set(darkness(place))) == 1
     place.page.get_by_role("button", name="Best gate for the coloured word").click()
     place.settle()
     assert place.values()["gate"] == pytest.approx(gate_for_distance(BYTES - 1 - NAME))
 
 
-def test_sliders_move_by_every_key(place):
-    slider = place.page.locator("#one input[type=range]").first
-    slider.focus()
-    seen = []
-    for _ in range(3):
-        place.page.keyboard.press("ArrowRight")
-        place.settle()
-        seen.append(place.values()["after"])
-    assert seen == [10, 13, 16]
-
-
 def test_a_readers_own_text_takes_the_letters_place_and_a_tap_follows_a_word(place):
-    place.page.get_by_label("Text, at most 600 letters").fill("Dear Anne, the money lies\nunder the oak.")
-    place.settle()
+    field, word = place.page.get_by_label("Text, at most 600 letters"), place.page.get_by_label("Coloured word")
+    field.fill("Dear Anne, the money lies\nunder the oak.")
     assert len(darkness(place)) == len("Dear Anne, the money lies under the oak.")
     assert place.page.locator("#one .name").all_text_contents() == list("oak.")  # the last: there are fewer words
     place.page.locator("#one .letter span").nth(16).click()
     place.settle()
     assert place.values()["word"] == 3
-    assert "first letter of money" in place.page.locator("#one .geo-say").text_content()
-    place.page.get_by_label("Coloured word").focus()
+    assert "money" in place.text(".geo-say")
+    word.focus()
     place.page.keyboard.press("Home")
     place.settle()
-    assert place.page.get_by_label("Coloured word").get_attribute("aria-valuetext") == "Dear"
-    place.page.get_by_label("Text, at most 600 letters").fill("")
-    place.settle()
-    assert place.page.locator("#one .geo-say").text_content().startswith("There is no text")
+    assert word.get_attribute("aria-valuetext") == "Dear"
+    field.fill("")
+    assert place.text(".geo-say").startswith("There is no text")
 
 
 def test_a_picture_of_the_letter_can_be_kept(place):
@@ -187,19 +133,3 @@ def test_a_picture_of_the_letter_can_be_kept(place):
     rows = 255 - pixels[72 : 72 + 50 * 7].reshape(7, 50, -1).min((1, 2))  # seven lines: how dark each is
     assert rows[-1] > 200  # the last line is in full ink, the first ones are pale
     assert rows[0] < 100
-
-
-def test_an_address_holds_the_whole_text_and_stays_short(place):
-    made = place.page.evaluate(
-        """async ([module, values, start]) => {
-          const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
-          const { address, readMove } = await import(url), link = address("page", 1, values, start);
-          return [link, readMove(link).asked]; }""",
-        [
-            PageLeft().get_state()["_esm"] + "\nexport { address, readMove };",
-            {"text": "ß 1 & 2\n" * 75, "gate": 0.98},
-            {"text": LETTER, "gate": 1},
-        ],
-    )
-    assert made[1] == {"text": "ß 1 & 2\n" * 75, "gate": 0.98}
-    assert len(made[0]) < 2000

@@ -1,4 +1,4 @@
-"""Parallel transport on the sphere: two computations of one angle, both geolib's, and a globe that follows the hand."""
+"""Parallel transport on the sphere: two computations of one angle, both geolib's, and a globe that says it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,19 @@ import random
 
 import pytest
 import torch
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import float64, functions_of, numbers_in, place_of
 from torch.testing import assert_close
 
-from geolib.explorables import SphereTransport
 from geolib.manifolds import embed_spherical, holonomy_angle, parallel_transport, sphere_spherical, spherical_area
 
 OCTANT = [0.0, 0.0, 90.0, 0.0, 45.0, 90.0]
-
-# In Node: the numbers ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the sphere's function of that name."""
-    return node_functions("sphere.js", tmp_path_factory.mktemp("modules"))
+call = functions_of("sphere.js")
+opened, place = place_of("SphereTransport", progress=3)
 
 
-def random_corners(count, seed=0, latitude=90.0):
+def random_corners(count, seed=0, longitude=180, latitude=90):
     draw = random.Random(seed)
-    return [[draw.uniform(-most, most) for _ in range(3) for most in (180, latitude)] for _ in range(count)]
-
-
-def float64(values):
-    return torch.tensor(values, dtype=torch.float64)
+    return [[draw.uniform(-most, most) for _ in range(3) for most in (longitude, latitude)] for _ in range(count)]
 
 
 def coordinates(corners):
@@ -60,31 +49,25 @@ def sides(corners):
     return [side(a, b), side(b, c), side(c, a)]
 
 
-def test_the_area_is_that_of_the_spherical_triangle_with_its_sign(call):  # RF-PT
+def test_the_area_is_that_of_the_spherical_triangle_and_the_excess_of_its_angles(call):  # RF-PT
     triangles = random_corners(40)
     points = embed_spherical(torch.stack([coordinates(each) for each in triangles]))
     found = float64(call("area", [[each] for each in triangles]))
     assert_close(found, spherical_area(*points.unbind(1)), rtol=0, atol=1e-6)
     assert found.min() < -1
     assert found.max() > 1
-
-
-def test_the_area_is_the_excess_of_the_angles(call):  # RF-PT
-    triangles = random_corners(40, seed=1)
-    for found, each in zip(call("area", [[each] for each in triangles]), triangles):
-        corners = embed_spherical(coordinates(each))
+    for size, corners in zip(found.abs(), points):
         angles = []
         for i in range(3):
             a, b, c = corners.roll(-i, 0)
             u, v = b - (a @ b) * a, c - (a @ c) * a
             angles.append(torch.acos((u @ v) / (u.norm() * v.norm())))
-        assert abs(found) == pytest.approx(float(sum(angles) - math.pi), abs=1e-6)
+        assert float(size) == pytest.approx(float(sum(angles) - math.pi), abs=1e-6)
 
 
 def test_the_angle_the_arrow_returns_with_is_the_holonomy_of_the_metric(call):  # RF-PT, RF-FLAT
     # On one half of the globe and away from the poles, where the chart of colatitude and longitude ends.
-    draw = random.Random(2)
-    triangles = [[draw.uniform(-most, most) for _ in range(3) for most in (60, 50)] for _ in range(8)]
+    triangles = random_corners(8, seed=2, longitude=60, latitude=50)
     corners = torch.stack([coordinates(each) for each in triangles])
     expected = holonomy_angle(sphere_spherical().within(1e-7, 1e-8), sides(corners))
     found = float64(call("holonomy", [[each] for each in triangles]))
@@ -104,30 +87,24 @@ def test_the_arrow_on_its_way_is_the_parallel_transport_of_the_metric(call):  # 
 
 
 def test_transport_and_area_computed_apart_agree_modulo_a_full_turn(call):  # RF-PT
-    triangles = random_corners(60, seed=3)
-    for turned, inside in zip(call("holonomy", [[t] for t in triangles]), call("area", [[t] for t in triangles])):
+    triangles = [[corners] for corners in random_corners(60, seed=3)]
+    for turned, inside in zip(call("holonomy", triangles), call("area", triangles)):
         assert -math.pi <= turned <= math.pi
         assert abs(math.remainder(turned - inside, 2 * math.pi)) < 1e-6
+    degenerate = [[[0.0] * 6], [[0, 0, 180, 0, 90, 0]], [[0, 90, 45, 90, 10, -90]]]
+    assert all(map(math.isfinite, call("holonomy", degenerate) + call("area", degenerate)))
 
 
 def test_the_arrow_stays_a_unit_tangent_and_keeps_its_angle_along_each_side(call):  # RF-PT
     (corners,) = random_corners(1, seed=4)
     steps = [0.05 * i for i in range(1, 60) if i % 20]
     found = call("carry", [[corners, p] for p in steps])
-    for each in found:
-        point, vector = float64(each["point"]), float64(each["vector"])
-        assert float(point @ point) == pytest.approx(1)
-        assert float(vector @ vector) == pytest.approx(1)
-        assert float(point @ vector) == pytest.approx(0, abs=1e-9)
-    for leg in range(3):
-        angles = [each["angle"] for p, each in zip(steps, found) if leg < p < leg + 1]
-        assert len(angles) == 19
-        assert max(angles) - min(angles) < 1e-9
-
-
-def test_corners_that_meet_or_lie_opposite_give_finite_numbers(call):
-    for corners in ([0.0] * 6, [0, 0, 180, 0, 90, 0], [0, 90, 45, 90, 10, -90]):
-        assert all(math.isfinite(value) for value in call("holonomy", [[corners]]) + call("area", [[corners]]))
+    point, vector = (float64([each[name] for each in found]) for name in ("point", "vector"))
+    one = torch.ones(len(steps), dtype=torch.float64)
+    for a, b, expected in ((point, point, one), (vector, vector, one), (point, vector, 0 * one)):
+        assert_close((a * b).sum(-1), expected, rtol=0, atol=1e-9)
+    angles = float64([each["angle"] for each in found]).view(3, 19)
+    assert float((angles.amax(1) - angles.amin(1)).max()) < 1e-9
 
 
 def test_the_clipped_triangle_has_the_points_that_are_in_it_and_on_that_half(call):
@@ -135,8 +112,7 @@ def test_the_clipped_triangle_has_the_points_that_are_in_it_and_on_that_half(cal
     corners = float64([[0.9, 0.1, 0.3], [-0.5, 0.8, 0.2], [-0.4, -0.5, 0.8]])
     corners = corners / corners.norm(dim=-1, keepdim=True)
     toward = float64([0.6, 0.0, 0.8])
-    (kept,) = call("clipPolygon", [[corners.tolist(), toward.tolist()]])
-    kept = float64(kept)
+    kept = float64(call("clipPolygon", [[corners.tolist(), toward.tolist()]])[0])
     found = sum(spherical_area(kept[0], kept[i], kept[i + 1]) for i in range(1, len(kept) - 1))
     points = torch.randn(400000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     inside = points @ toward >= 0
@@ -156,81 +132,19 @@ def test_the_place_under_a_point_of_the_picture_is_seen_there(call):
         assert_close(float64(view) @ float64(point), expected, rtol=0, atol=1e-6)
 
 
-def test_the_sentence_for_screen_readers_names_the_state(call):
-    (said,) = call("describe", [[{"corners": OCTANT, "progress": 1.5}]])
-    assert said == (
-        "A at longitude 0°, latitude 0°; B at longitude 90°, latitude 0°; C at longitude 45°, latitude 90°. The arrow "
-        "has gone 1.5 of 3 sides; back at A it is turned by 90.0°, and the area inside is 90.0°, 12.5 % of the sphere"
-    )
-
-
 def test_opposite_corners_are_named_instead_of_a_turn_and_an_area_that_nothing_settles(call):  # RF-PT
     pairs = [[0, 0, 180, 0, 90, 0], [5, 5, 10, -90, 70, 90], [30, 20, 0, 0, -150, -20], OCTANT, [0.0] * 6]
     assert call("opposite", [[corners] for corners in pairs]) == ["A and B", "B and C", "C and A", "", ""]
     (said,) = call("describe", [[{"corners": pairs[0], "progress": 3}]])
-    assert said.endswith("A and B are opposite points, so neither turn nor area is settled")
+    assert "A and B are opposite points" in said
 
 
 def test_a_guess_is_right_where_the_turn_is_near_it(call):
-    corners = [OCTANT, [0, 0, 45, 0, 45, 90], [0, 0, 1, 0, 1, 1], [0, 0, 90, 0, 45, 90][::1]]
-    assert call("guessed", [[each] for each in corners]) == ["90", None, "0", "90"]
-    assert "how will it point" in call("describe", [[{"corners": OCTANT, "progress": 0}, False]])[0]
-
-
-# In Python: the traits -----------------------------------------------------------------------------------------------
-
-
-def test_latitudes_end_at_the_poles():
-    with pytest.raises(ValueError, match=r"^corners: got \[91\.0\].*-90 to 90"):
-        SphereTransport(corners=[0, 91, 10, 0, 0, 30])
+    corners = [OCTANT, [0, 0, 45, 0, 45, 90], [0, 0, 1, 0, 1, 1]]
+    assert call("guessed", [[each] for each in corners]) == ["90", None, "0"]
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def place(browser):
-    """A page with one sphere."""
-    opened = Place(browser, "SphereTransport", state_of("SphereTransport", progress=3))
-    yield opened
-    opened.close()
-
-
-def middle(place, locator):
-    box = locator.bounding_box()
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-
-
-def seen_at(place, call, longitude, latitude):
-    """Where the picture shows a place of the sphere, in pixels of the page."""
-    ball = place.page.locator("#one .ball").bounding_box()
-    values = place.values()
-    (view,) = call("viewFrom", [[values["turn"], values["tilt"]]])
-    (point,) = call("pointAt", [[longitude, latitude]])
-    x, y, _ = (float64(view) @ float64(point)).tolist()
-    radius = ball["width"] / 2
-    return ball["x"] + radius * (1 + x), ball["y"] + radius * (1 - y)
-
-
-@pytest.mark.parametrize("hand", ["drag", "swipe"])
-def test_a_dragged_corner_goes_where_the_hand_goes(place, call, hand):
-    reach = place.page.locator("#one .geo-reach").nth(1)
-    x, y = middle(place, reach)
-    to_x, to_y = seen_at(place, call, 60, -20)
-    getattr(place, hand)(reach, to_x - x, to_y - y)
-    assert place.values()["corners"][2:4] == pytest.approx([60, -20], abs=1.5)
-    assert place.values()["corners"][:2] + place.values()["corners"][4:] == OCTANT[:2] + OCTANT[4:]
-    assert place.values()["corner"] == "B"
-
-
-@pytest.mark.parametrize("hand", ["drag", "swipe"])
-def test_dragging_the_sphere_turns_it_and_leaves_the_triangle(place, hand):
-    ball = place.page.locator("#one .ball")
-    getattr(place, hand)(ball, 40, 10)
-    values, radius = place.values(), ball.bounding_box()["width"] / 2
-    assert values["turn"] == pytest.approx(35 - math.degrees(40 / radius), abs=1)
-    assert values["tilt"] == pytest.approx(28 + math.degrees(10 / radius), abs=1)
-    assert values["corners"] == OCTANT
 
 
 def test_a_corner_on_the_far_side_is_moved_there(place):
@@ -241,70 +155,24 @@ def test_a_corner_on_the_far_side_is_moved_there(place):
     assert abs(latitude) < 6
 
 
-def test_the_statement_in_the_picture_is_true_of_an_octant_and_of_its_half(place, call):
-    sentence = place.page.locator("#one .geo-say")
-    assert sentence.text_content() == "The arrow returns turned by 90.0° = area inside 90.0° (12.5 % of the sphere)"
-    place.set(corners=[0, 0, 45, 0, 45, 90])
-    assert sentence.text_content() == "The arrow returns turned by 45.0° = area inside 45.0° (6.3 % of the sphere)"
-    place.set(corners=[45, 0, 0, 0, 45, 90])
-    assert sentence.text_content() == "The arrow returns turned by −45.0° = area inside −45.0° (6.3 % of the sphere)"
-    assert "Clockwise" in place.page.locator("#one .geo-note").text_content()
-    big = [-70.0, 10.0, 70.0, -20.0, 150.0, 50.0]
-    (inside,) = call("area", [[big]])
-    assert inside > math.pi
-    place.set(corners=big)
-    turned, shown = (float(b.replace("−", "-").rstrip("°")) for b in sentence.locator("b").all_text_contents())
-    assert shown == pytest.approx(math.degrees(inside), abs=0.05)
-    assert turned == pytest.approx(shown - 360, abs=0.11)
-    assert "− 360°" in sentence.text_content()
-    place.set(corners=[0, 0, 180, 0, 90, 0])
-    assert sentence.text_content().startswith("A and B are opposite points")
-    assert place.page.locator("#one text.geo-warm").text_content() == ""
+@pytest.mark.parametrize(
+    "corners", [OCTANT, [45, 0, 0, 0, 45, 90], [-70.0, 10.0, 70.0, -20.0, 150.0, 50.0], [10, -20, 80, 15, 30, 55]]
+)
+def test_the_sentence_says_the_turn_and_the_area_which_may_be_a_full_turn_apart(place, call, corners):
+    (inside,), (turned,) = call("area", [[corners]]), call("holonomy", [[corners]])
+    place.set(corners=corners)
+    said = numbers_in(place.text(".geo-say"))
+    degrees = [math.degrees(turned), math.degrees(inside)]
+    assert said[:2] == pytest.approx(degrees, abs=0.051)
+    assert said[-1] == pytest.approx(100 * abs(inside) / (4 * math.pi), abs=0.051)
+    assert (360 in map(abs, said)) == (abs(inside) > math.pi)
+    assert ("Clockwise" in place.text(".geo-note")) == (inside < 0)
 
 
-def test_the_choice_gives_the_sliders_another_corner(place):
+def test_a_list_chooses_the_corner_that_the_sliders_move(place):
     place.page.get_by_label("Corner").select_option("C")
     place.settle()
     latitude = place.page.get_by_label("Its latitude β")
     assert latitude.input_value() == "90"
     latitude.press("ArrowLeft")
     assert place.values()["corners"] == [*OCTANT[:5], 89.0]
-
-
-def test_run_carries_the_arrow_once_round_and_stops(place):
-    button = place.page.get_by_role("button", name="Run")
-    button.click()
-    place.page.wait_for_function("models.one.values.progress > 0.05 && models.one.values.progress < 2")
-    place.page.get_by_role("button", name="Pause").click()
-    stopped = place.values()["progress"]
-    place.page.wait_for_timeout(100)
-    assert place.values()["progress"] == stopped
-    assert "the arrow keeps its angle to the side" in place.page.locator("#one .geo-note").text_content()
-    place.set(progress=2.95)
-    button.click()
-    place.page.wait_for_function("models.one.values.progress === 3")
-    assert button.text_content() == "Run"
-
-
-def test_the_answer_waits_until_the_arrow_has_been_home_and_the_guess_stays_beside_it(browser):
-    place = Place(browser, "SphereTransport", state_of("SphereTransport", progress=0))
-    sentence, right = place.page.locator("#one .geo-say"), place.page.locator("#one button.right")
-    assert sentence.text_content() == "The arrow returns turned by ? = area inside ?"
-    assert "90" not in place.page.locator("#one svg").get_attribute("aria-label").split("The arrow")[1]
-    guess = place.page.get_by_role("button", name="As before")
-    guess.click()
-    place.page.wait_for_function("models.one.values.progress > 0.05")
-    assert "?" in sentence.text_content()
-    assert right.count() == 0
-    place.page.wait_for_function("models.one.values.progress === 3")
-    place.settle()
-    assert sentence.text_content().startswith("The arrow returns turned by 90.0°")
-    assert right.text_content() == "90° off"
-    assert guess.get_attribute("aria-pressed") == "true"
-    spoken = place.page.locator("#one [aria-live=polite]")
-    place.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.includes('guessed')")
-    assert spoken.text_content().endswith("You guessed: As before.")
-    place.set(corners=[0, 0, 45, 0, 45, 90], progress=1)
-    assert "45.0°" in sentence.text_content()  # answered once, answered for all triangles
-    assert right.count() == 0
-    place.close()

@@ -1,4 +1,4 @@
-"""Where the time goes: its numbers are the record's and Amdahl's, and it answers the reader's hand."""
+"""Where the time goes: its numbers are the record's and Amdahl's, and its bars show them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import random
 from itertools import pairwise
 
 import pytest
-from explorable_kit import Place, node_functions, state_of
+from explorable_kit import functions_of, numbers_in, place_of
 
 from geolib.explorables import StepTime
 from geolib.lab.benches import saved
 
 ROWS = saved.read("parts")["rows"]
 SIZES = ("batch", "width", "tokens", "precision")
+call = functions_of("time.js")
+opened, place = place_of("StepTime", part="attention", gain=10)
 
 
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): the results of the module's function of that name."""
-    return node_functions("time.js", tmp_path_factory.mktemp("modules"))
+def sizes_of(row):
+    return {key: row[key] for key in SIZES}
 
 
 def test_the_rows_are_the_records_and_the_machine_is_named():
@@ -27,76 +27,52 @@ def test_the_rows_are_the_records_and_the_machine_is_named():
     assert saved.read("parts")["device"] in widget.made
 
 
-def test_sizes_are_those_of_the_rows_in_order(call):
-    rows = [{"batch": 32}, {"batch": 2}, {"batch": 8}, {"batch": 2}]
-    assert call("sizes", [[rows, "batch"]]) == [[2, 8, 32]]
-
-
 def test_each_recorded_step_is_found_by_its_sizes_and_one_between_two_by_the_nearest(call):
-    found = call("rowOf", [[ROWS, {key: row[key] for key in SIZES}] for row in ROWS])
-    assert found == ROWS
+    assert call("rowOf", [[ROWS, sizes_of(row)] for row in ROWS]) == ROWS
     between = {"batch": 9.0, "width": 360.0, "tokens": 20.0, "precision": "bf16"}
-    (near,) = call("rowOf", [[ROWS, between]])
-    assert [near[key] for key in SIZES] == [8, 384, 16, "bf16"]
+    assert list(sizes_of(call("rowOf", [[ROWS, between]])[0]).values()) == [8, 384, 16, "bf16"]
 
 
 def test_the_gain_is_amdahls(call):
     draw = random.Random(0)
     tasks = [[draw.uniform(0.01, 9) for _ in range(6)] for _ in range(20)]
     gains = [draw.uniform(1, 100) for _ in tasks]
-    before = [sum(task) for task in tasks]
     after = [sum(task[1:]) + task[0] / g for task, g in zip(tasks, gains)]
-    found = call("law", [[task[0] / whole, g] for task, whole, g in zip(tasks, before, gains)])
-    assert found == pytest.approx([whole / faster for whole, faster in zip(before, after)], rel=1e-12)
+    found = call("law", [[task[0] / sum(task), g] for task, g in zip(tasks, gains)])
+    assert found == pytest.approx([sum(task) / faster for task, faster in zip(tasks, after)], rel=1e-12)
 
 
-def test_the_bars_end_where_the_time_does(call):
-    row = ROWS[0]
-    for part, share in row["shares"].items():
-        cuts = call("cuts", [[row["shares"], part, g] for g in (1, 4, 1e9)])
-        lengths = [cut[-1][1] for cut in cuts]
-        assert lengths == pytest.approx([1, 1 - 0.75 * share, 1 - share], abs=1e-3)
+def test_the_bars_end_where_the_time_does_the_longest_part_first(call):
+    for row, order in zip(ROWS, call("longest", [[row["shares"]] for row in ROWS])):
+        assert [row["shares"][part] for part in order] == sorted(row["shares"].values(), reverse=True)
+    for part, share in ROWS[0]["shares"].items():
+        cuts = call("cuts", [[ROWS[0]["shares"], part, g] for g in (1, 4, 1e9)])
+        assert [cut[-1][1] for cut in cuts] == pytest.approx([1, 1 - 0.75 * share, 1 - share], abs=1e-3)
         assert all(a[1] == b[0] for cut in cuts for a, b in pairwise(cut))
 
 
-def test_the_longest_part_comes_first(call):
-    for row, order in zip(ROWS, call("longest", [[row["shares"]] for row in ROWS])):
-        shares = [row["shares"][part] for part in order]
-        assert shares == sorted(shares, reverse=True)
-
-
-def test_a_size_that_was_not_recorded_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"^batch: got 3; it is one of 2, 8, 32"):
-        StepTime(batch=3)
-    with pytest.raises(ValueError, match=r"^part: got 'lunch'"):
-        StepTime(part="lunch")
-    with pytest.raises(ValueError, match=r"^rows: got "):
-        StepTime(rows=[])
-
-
-# In a browser --------------------------------------------------------------------------------------------------------
+def test_a_size_or_part_that_was_not_recorded_is_refused_by_name():
+    for values, message in (
+        ({"batch": 3}, "batch: got 3; it is one of 2, 8, 32"),
+        ({"part": "lunch"}, "part: got 'lunch'"),
+        ({"rows": []}, "rows: got "),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            StepTime(**values)
 
 
 def test_those_who_hear_the_picture_are_told_the_bound(call):
     row = {"batch": 8, "width": 192, "tokens": 64, "precision": "float32", "cpu_seconds": 0.5}
     row["shares"] = {"attention": 0.75, "optimiser": 0.25}
-    state = {key: row[key] for key in ("batch", "width", "tokens", "precision")}
-    state |= {"rows": [row], "part": "attention", "gain": 3}
-    (said,) = call("describe", [[state]])
-    assert "most of it attention, 75\u00a0%" in said
-    assert "attention take 75\u00a0%; 3 times as fast, the step is 2 times as fast, and never more than 4 times" in said
+    state = sizes_of(row) | {"rows": [row], "part": "attention", "gain": 3}
+    assert numbers_in(call("describe", [[state]])[0])[-4:] == [75, 3, 2, 4]  # never more than 4 times as fast
 
 
-@pytest.fixture
-def place(browser):
-    """A page with one explorable; what goes wrong in it fails the test."""
-    place = Place(browser, "StepTime", state_of("StepTime", part="attention", gain=10))
-    yield place
-    place.close()
+# In a browser --------------------------------------------------------------------------------------------------------
 
 
 def widths(place):
-    """How wide each segment of the two bars is."""
+    """How wide the two bars are."""
     place.settle()
     sizes = "(r) => [+r.getAttribute('y'), +r.getAttribute('width')]"
     rows = place.page.evaluate(f"() => [...document.querySelectorAll('#one rect.bar')].map({sizes})")
@@ -104,25 +80,21 @@ def widths(place):
 
 
 def test_the_second_bar_is_as_much_shorter_as_the_law_says(place):
-    share = next(row for row in ROWS if [row[key] for key in SIZES] == [8, 192, 64, "float32"])["shares"]["attention"]
+    row = next(row for row in ROWS if list(sizes_of(row).values()) == [8, 192, 64, "float32"])
     whole, faster = widths(place)
-    assert faster / whole == pytest.approx(1 - 0.9 * share, abs=0.005)
-    place.set(gain=1)
-    assert widths(place)[0] == pytest.approx(widths(place)[1], abs=1)
+    assert faster / whole == pytest.approx(1 - 0.9 * row["shares"]["attention"], abs=0.005)
 
 
 def test_a_part_is_chosen_by_its_button_and_by_its_segment(place):
     place.page.get_by_role("button", name="optimiser").click()
-    place.settle()
     assert place.values()["part"] == "optimiser"
-    place.page.locator("#one rect.cool").first.click()
     place.settle()
+    place.page.locator("#one rect.cool").first.click()
     assert place.values()["part"] == "products with weights"
 
 
 def test_sliders_stop_at_recorded_sizes_only(place):
-    slider = place.page.get_by_label("Pictures in a batch")
-    seen = []
+    slider, seen = place.page.get_by_label("Pictures in a batch"), []
     for key in ("Home", "ArrowRight", "End"):
         slider.press(key)
         place.settle()
@@ -130,28 +102,25 @@ def test_sliders_stop_at_recorded_sizes_only(place):
     assert seen == [2, 8, 32]
 
 
-def test_the_longest_part_is_named(place):
-    for row in ROWS[:4]:
-        place.set(**{key: row[key] for key in SIZES})
-        first = max(row["shares"], key=row["shares"].get)
-        assert f"Longest: {first}, " in place.page.locator("#one .geo-say").text_content()
-
-
-def test_nothing_tells_which_part_is_longest_until_one_is_pressed(place):
-    place.set(part="")
-    said = place.page.locator("#one .geo-say")
-    assert said.text_content() == "Longest: ? Press the part that you think it is."
-    assert not any("%" in chip for chip in place.page.locator("#one .parts button").all_text_contents())
-    colours = "() => [...document.querySelectorAll('#one rect.bar')].map((r) => getComputedStyle(r).fill)"
-    assert len(set(place.page.evaluate(colours))) == 1
-    place.page.get_by_role("button", name="attention").click()
-    place.settle()
-    assert len(set(place.page.evaluate(colours))) == 5
-    assert "With attention " in said.text_content()
-
-
-def test_no_gain_is_offered_before_there_is_a_part_to_make_faster(place):
+def test_the_longest_part_is_named_once_one_has_been_pressed(place):
+    for row in ROWS[:3]:
+        place.set(**sizes_of(row))
+        assert f"Longest: {max(row['shares'], key=row['shares'].get)}, " in place.text(".geo-say")
     gain = place.page.get_by_label("The chosen part becomes faster")
-    assert gain.is_visible()
-    place.set(part="")
-    assert not gain.is_visible()
+    colours = "() => new Set([...document.querySelectorAll('#one rect.bar')].map((r) => getComputedStyle(r).fill)).size"
+    for part, shown in (("", False), ("attention", True)):
+        place.set(part=part)
+        assert (place.page.evaluate(colours) == 5) == shown
+        assert gain.is_visible() == shown
+        assert any("%" in chip for chip in place.page.locator("#one .parts button").all_text_contents()) == shown
+
+
+def test_the_dashed_line_stands_where_the_step_ends_without_the_part(place):
+    for part in list(place.page.evaluate("models.one.get('rows')[0].shares"))[:2]:
+        place.set(part=part)
+        bars = [
+            (each.get_attribute("class"), float(each.get_attribute("width")))
+            for each in place.page.locator("#one rect.bar:not(.after)").all()
+        ]
+        others = sum(width for kind, width in bars if "now" not in kind)
+        assert float(place.page.locator("#one line.limit").get_attribute("x1")) == pytest.approx(others, abs=0.5)

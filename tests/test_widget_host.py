@@ -7,13 +7,12 @@ import importlib.util
 import json
 import re
 import types
-from pathlib import Path
 
 import pytest
+from explorable_kit import NAMES, REPOSITORY
 
 from geolib.explorables import RopeClock
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 HOST = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
 
 # Shows its number, adds one at each press, and says what it heard.
@@ -27,24 +26,31 @@ COUNTER = """export default { render({ model, el }) {
 } };"""
 
 
-def page_with(browser, states, views):
-    """A page with these widgets' states and one view for each name of ``views``; all requests are refused."""
-    text = json.dumps({"state": {name: {"state": state} for name, state in states.items()}}).replace("</", "<\\/")
-    scripts = "".join(
-        f'<div class="cell_output"><script '
-        f'type="application/vnd.jupyter.widget-view+json">{{"model_id": "{name}"}}</script></div>'
-        for name in views
-    )
-    page = browser.new_page()
-    page.route("**/*", lambda route: route.abort())
-    page.set_content(
-        f'<html lang="en"><body>{scripts}<script type="application/vnd.jupyter.widget-state+json">{text}</script>'
-        f"<script>{HOST}</script></body></html>"
-    )
-    page.wait_for_function(
-        "(n) => [...document.querySelectorAll('.explorable')].filter((e) => e.textContent).length === n", arg=len(views)
-    )
-    return page
+VIEW = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "%s"}</script>'
+STATE = '<script type="application/vnd.jupyter.widget-state+json">%s</script>'
+
+
+@pytest.fixture
+def shown(browser):
+    """shown(states, views): a page with these widgets' states and a view for each name; all requests are refused."""
+    pages = []
+
+    def go(states, views, **more):
+        whole = {name: {"state": state} | more for name, state in states.items()}
+        text = json.dumps({"state": whole}).replace("</", "<\\/")
+        pages.append(page := browser.new_page())
+        page.route("**/*", lambda route: route.abort())
+        views = "".join(f"<div>{VIEW % name}</div>" for name in views)
+        page.set_content(f'<html lang="en"><body>{views}{STATE % text}<script>{HOST}</script></body></html>')
+        page.wait_for_function(
+            "(n) => [...document.querySelectorAll('.explorable')].filter((e) => e.textContent).length === n",
+            arg=views.count("model_id"),
+        )
+        return page
+
+    yield go
+    for page in pages:
+        page.close()
 
 
 def texts(page):
@@ -52,13 +58,12 @@ def texts(page):
     return page.evaluate("[...document.querySelectorAll('.explorable')].map((e) => e.textContent)")
 
 
-def test_two_widgets_with_the_same_code_are_apart_and_two_views_of_one_are_together(browser):
+def test_two_widgets_with_the_same_code_are_apart_and_two_views_of_one_are_together(shown):
     states = {name: {"_esm": COUNTER, "label": name, "count": 0} for name in ("a", "b")}
-    page = page_with(browser, states, ["a", "b", "a"])
+    page = shown(states, ["a", "b", "a"])
     page.get_by_role("button", name="a 0").first.click()
     assert texts(page) == ["a 1", "b 0", "a 1"]
     assert page.locator(".explorable[data-alive=yes]").count() == 3
-    page.close()
 
 
 @pytest.mark.parametrize(
@@ -72,24 +77,18 @@ def test_two_widgets_with_the_same_code_are_apart_and_two_views_of_one_are_toget
     ],
     ids=["throws", "does-not-parse", "exports-nothing", "imports-what-is-not-there", "no-code"],
 )
-def test_a_broken_module_says_so_in_its_own_box_and_leaves_the_rest_alive(browser, code, complaint):
+def test_a_broken_module_says_so_in_its_own_box_and_leaves_the_rest_alive(shown, code, complaint):
     states = {"sound": {"_esm": COUNTER, "label": "sound", "count": 0}, "broken": {"_esm": code}}
-    page = page_with(browser, states, ["sound", "broken", "sound"])
-    first, broken, last = texts(page)
+    page = shown(states, ["sound", "broken", "sound", "gone"])
+    first, broken, last, gone = texts(page)
     assert (first, last) == ("sound 0", "sound 0")
+    assert "this page holds no code" in gone
     assert "could not start" in broken
     assert complaint in broken
-    assert page.locator(".explorable-broken").count() == 1
-    page.close()
+    assert page.locator(".explorable-broken").count() == 2
 
 
-def test_a_view_of_a_widget_that_the_page_does_not_hold_says_so(browser):
-    page = page_with(browser, {}, ["gone"])
-    assert "this page holds no code" in texts(page)[0]
-    page.close()
-
-
-def test_the_model_hears_what_it_subscribed_to_and_nothing_after_off(browser):
+def test_the_model_hears_what_it_subscribed_to_and_nothing_after_off(shown):
     code = """export default { render({ model, el }) {
       const heard = [], note = (name) => () => heard.push(name);
       const x = note("x");
@@ -104,72 +103,44 @@ def test_the_model_hears_what_it_subscribed_to_and_nothing_after_off(browser):
       model.save_changes();
       el.textContent = heard.join(" ") + ` ${model.get("x")}${model.get("y")}`;
     } };"""
-    page = page_with(browser, {"m": {"_esm": code, "x": 0, "y": 0}}, ["m"])
+    page = shown({"m": {"_esm": code, "x": 0, "y": 0}}, ["m"])
     assert texts(page) == ["x any x any y any any 36"]
-    page.close()
 
 
-def test_a_module_may_be_a_function_prepare_its_model_and_get_bytes(browser):
+def test_a_module_may_be_a_function_prepare_its_model_and_get_bytes(shown):
     code = """export default async () => ({
       async initialize({ model }) { model.set("ready", "ready"); },
       async render({ model, el }) { el.textContent = model.get("ready") + model.get("data").getUint8(1); },
     });"""
-    states = {"m": {"_esm": code, "data": None}}
-    text = json.dumps(
-        {
-            "state": {
-                "m": {
-                    "state": states["m"],
-                    "buffers": [
-                        {"path": ["data"], "data": base64.b64encode(bytes([7, 42])).decode(), "encoding": "base64"}
-                    ],
-                }
-            }
-        }
-    )
-    page = browser.new_page()
-    page.set_content(
-        '<body><script type="application/vnd.jupyter.widget-view+json">{"model_id": "m"}</script>'
-        f'<script type="application/vnd.jupyter.widget-state+json">{text}</script><script>{HOST}</script>'
-    )
-    page.wait_for_selector(".explorable[data-alive]")
-    assert texts(page) == ["ready42"]
-    page.close()
+    numbers = base64.b64encode(bytes([7, 42])).decode()
+    buffers = [{"path": ["data"], "data": numbers, "encoding": "base64"}]
+    assert texts(shown({"m": {"_esm": code, "data": None}}, ["m"], buffers=buffers)) == ["ready42"]
 
 
-def test_style_that_two_widgets_wear_is_put_on_the_page_once(browser):
-    states = {name: {"_esm": COUNTER, "_css": "b { top: 0 }", "label": name, "count": 0} for name in ("a", "b")}
-    page = page_with(browser, states, ["a", "b"])
-    styles = page.evaluate(
-        "[...document.querySelectorAll('style')].filter((s) => s.textContent === 'b { top: 0 }').length"
-    )
-    assert styles == 1
-    page.close()
-
-
-def test_a_page_may_name_the_widget_that_holds_the_style(browser):
-    states = {name: {"_esm": COUNTER, "label": name, "count": 0} for name in ("a", "b")}
-    states["a"]["_css"], states["b"]["_css"] = {"of": "b"}, "button { padding: 7px }"
-    page = page_with(browser, states, ["a", "b"])
+def test_style_that_two_widgets_wear_is_put_on_the_page_once_and_one_may_hold_it_for_all(shown):
+    states = {name: {"_esm": COUNTER, "label": name, "count": 0} for name in ("a", "b", "c")}
+    for name, css in (("a", {"of": "b"}), ("b", "button { padding: 7px }"), ("c", "button { padding: 7px }")):
+        states[name]["_css"] = css
+    page = shown(states, ["a", "b", "c"])
     paddings = page.evaluate("[...document.querySelectorAll('button')].map((b) => getComputedStyle(b).paddingLeft)")
-    assert paddings == ["7px", "7px"]
-    page.close()
+    assert paddings == ["7px"] * 3
+    styles = "[...document.querySelectorAll('style')].filter((s) => s.textContent.includes('padding: 7px')).length"
+    assert page.evaluate(styles) == 1
 
 
-def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(browser):
+def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(shown):
     def state(**values):
         clock = RopeClock(**values)
         return clock.get_state([*clock.parameters(), "share", "_esm", "_css"])
 
     states = {"a": state(share={"base": "b"}), "b": state(share={"base": "b"}), "alone": state()}
-    page = page_with(browser, states, ["a", "b", "alone"])
+    page = shown(states, ["a", "b", "alone"])
     page.get_by_label("Base b").first.focus()
     page.keyboard.press("End")
     page.wait_for_function(
         "() => [...document.querySelectorAll('.explorable')].map((e) => e.querySelectorAll('output')[3].textContent)"
         ".join() === '1000000,1000000,100'"
     )
-    page.close()
 
 
 # Pieces of a page in scripts of their own ----------------------------------------------------------------------------
@@ -190,8 +161,7 @@ def test_a_page_made_anew_alone_shares_what_all_pages_shared(ext, tmp_path):
 
     def page(name, head):
         state = {name: {"state": {"_esm": f"{head}// {name}\n"}}}
-        script = f'<script type="application/vnd.jupyter.widget-state+json">{json.dumps({"state": state})}</script>'
-        (tmp_path / f"{name}.html").write_text(script, "utf-8")
+        (tmp_path / f"{name}.html").write_text(STATE % json.dumps({"state": state}), "utf-8")
 
     def pieces():
         text = (tmp_path / "a.html").read_text("utf-8")
@@ -229,10 +199,8 @@ def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_need
     for name, script in pieces.items():
         (tmp_path / "explorables" / f"{name}.js").write_text(script, "utf-8")
     (tmp_path / "widget-host.js").write_text(HOST, "utf-8")
-    view = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "%s"}</script>'
     (tmp_path / "page.html").write_text(
-        f'<body>{view % "a"}<div style="height: 4000px"></div>{view % "b"}<script '
-        f'type="application/vnd.jupyter.widget-state+json">{light}</script>'
+        f'<body>{VIEW % "a"}<div style="height: 4000px"></div>{VIEW % "b"}{STATE % light}'
         '<script src="widget-host.js"></script></body>'
     )
     page, asked = browser.new_page(), []
@@ -245,7 +213,6 @@ def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_need
     page.wait_for_function("document.querySelectorAll('.explorable[data-alive]').length === 2")
     assert texts(page) == ["a 0", "b 0"]
     assert len([each for each in asked if "." in each]) == 6
-    page.close()
 
 
 # The stills ----------------------------------------------------------------------------------------------------------
@@ -269,16 +236,9 @@ def test_every_explorable_of_the_gallery_has_a_still_of_its_present_state():
         assert len(data) < 200_000
 
 
-def test_every_explorable_stands_in_the_gallery():
-    import geolib.explorables
-
+def test_every_explorable_stands_in_the_gallery_and_on_a_page_of_the_library():
     shown = [type(widget).__name__ for widget in stills().explorables().values()]
-    assert sorted(shown) == sorted(geolib.explorables.__all__)
-
-
-def test_every_explorable_stands_on_a_page_of_the_library():
-    import geolib.explorables
-
+    assert sorted(shown) == sorted(NAMES)
     page = (REPOSITORY / "book" / "api" / "companions.md").read_text("utf-8")
     named = re.findall(r"autoclass:: geolib\.explorables\.\w+\.(\w+)", page)
-    assert sorted(named) == sorted(geolib.explorables.__all__)
+    assert sorted(named) == sorted(NAMES)
