@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -154,6 +155,22 @@ def place_of(name: str, **values):
 def float64(values):
     """A tensor of what came from Node."""
     return torch.tensor(values, dtype=torch.float64)
+
+
+def states(count: int, seed: int = 0, **kinds) -> list[dict]:
+    """States at random. Of (low, high) a number, of (low, high, n) a list of n; of a list or range one of its entries;
+    what a function makes of the stream of random numbers; all else as it is."""
+    stream = random.Random(seed)
+
+    def one(kind):
+        if isinstance(kind, tuple):
+            low, high, *size = kind
+            return [stream.uniform(low, high) for _ in range(*size)] if size else stream.uniform(low, high)
+        if isinstance(kind, list | range):
+            return stream.choice(kind)
+        return kind(stream) if callable(kind) else kind
+
+    return [{name: one(kind) for name, kind in kinds.items()} for _ in range(count)]
 
 
 def numbers_in(text: str) -> list[float]:

@@ -7,19 +7,16 @@ what it should say, computed here, over states drawn at random. Rounding to a te
 import cmath
 import itertools
 import math
-import random
 import re
 
 import numpy as np
 import pytest
-from explorable_kit import Place, float64, state_of
+from explorable_kit import Place, float64, state_of, states
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
 from geolib.transport import general_preset
 
-STATES = 4
-TURN = 2 * math.pi
 READ = """async ([states, parts]) => {
   const told = (node) => {
     const about = Object.fromEntries([...node.attributes].map(({ name, value }) => [name, value]));
@@ -52,12 +49,6 @@ def drawn(browser):
     yield read
     for place in opened:
         place.close()
-
-
-def states(make, seed):
-    """Some states, drawn by a function of a stream of random numbers."""
-    stream = random.Random(seed)
-    return [make(stream) for _ in range(STATES)]
 
 
 def unit(degrees):
@@ -135,12 +126,12 @@ def is_arc(points, radius, start, turn):
 
 
 def test_hands_and_openings_of_the_clock_are_its_angles(drawn):  # LR-A2
-    def make(stream):
-        places = {name: stream.uniform(0, 60) for name in ("query", "key", "shift")}
-        return places | {"base": 10 ** stream.uniform(1, 4), "pairs": stream.randint(2, 7)}
-
     parts = {"queries": ".hand.q", "keys": ".hand.k", "openings": ".opening"}
-    for state, found in drawn("RopeClock", states(make, 1), **parts):
+    for state, found in drawn(
+        "RopeClock",
+        states(4, 1, **dict.fromkeys(("query", "key", "shift"), (0, 60)), base=[10, 77, 1e3, 1e4], pairs=range(2, 8)),
+        **parts,
+    ):
         thetas = [math.degrees(state["base"] ** (-i / state["pairs"])) for i in range(state["pairs"])]
         for theta, query, key, opening in zip(thetas, *(found[name] for name in parts), strict=True):
             a, b = ((state[name] + state["shift"]) * theta for name in ("query", "key"))
@@ -151,37 +142,44 @@ def test_hands_and_openings_of_the_clock_are_its_angles(drawn):  # LR-A2
 
 
 def test_the_arc_of_the_wound_clock_leads_from_ropes_hand_to_the_other(drawn):  # CS-beta
-    def make(stream):
-        beta = [stream.uniform(0, 2) for _ in range(32)]
-        return {"beta": beta, "theta": stream.uniform(3, 90), "token": stream.randint(2, 32)}
-
-    parts = {"arc": "svg.clock .between", "rope": "svg.clock .line", "hand": "svg.clock .geo-vector"}
-    for state, found in drawn("GateCurves", states(make, 2), **parts):
+    parts = {
+        "arc": "svg.clock .between",
+        "past": "svg.clock .past",
+        "rope": "svg.clock .line",
+        "hand": "svg.clock .geo-vector",
+    }
+    for state, found in drawn("GateCurves", states(4, 2, beta=(0, 2, 32), theta=(3, 30), token=range(2, 13)), **parts):
         rope, wound = state["token"] * state["theta"], sum(state["beta"][: state["token"]]) * state["theta"]
         (_, end), ((_, tip),) = SCREEN.strokes(found["rope"][0])[0], SCREEN.arrows(found["hand"][0])
         close(end / 68, unit(rope))
         close(tip / 68, unit(wound))
         is_arc(SCREEN.samples(found["arc"][0]), 40, rope, wrapped(wound - rope))
+        before = [sum(state["beta"][: i + 1]) * state["theta"] for i in range(state["token"] - 1)]
+        for (_, end), angle in zip(SCREEN.strokes(found["past"][0]), before, strict=True):
+            close(end / 68, unit(angle), 0.03)
 
 
 def test_alibis_line_ends_where_the_row_of_the_gates_does(drawn):  # CS-A1
-    def make(stream):
-        return {"gamma": [stream.uniform(0.3, 1) for _ in range(32)], "token": stream.randint(3, 32)}
-
     chart = ".effect svg:not(.clock)"
-    for _, found in drawn("GateCurves", states(make, 3), line=f"{chart} .line", row=f"{chart} .geo-line.geo-warm"):
+    for _, found in drawn(
+        "GateCurves",
+        states(4, 3, gamma=(0.3, 1, 32), token=range(3, 33)),
+        line=f"{chart} .line",
+        row=f"{chart} .geo-line.geo-warm",
+    ):
         (line,), (row,) = (SCREEN.strokes(found[name][0]) for name in ("line", "row"))
         close(line[0], row[0], 0.3)
         close(line[-1], row[-1], 0.3)
 
 
 def test_mirrors_stand_at_their_angles_and_the_figure_turns_as_it_is_swept(drawn):  # RF-15, RF-REFL
-    def make(stream):
-        angles = {name: stream.uniform(0, 180) for name in ("m", "n", "shift")}
-        return angles | {"mirrors": 2, "distance": stream.uniform(0.3, 0.8), "angle": stream.uniform(-180, 180)}
-
     kinds = ("ring", "mirror", "sweep", "start", "once", "twice", "turned")
-    for state, found in drawn("TwoMirrors", states(make, 4), **{kind: f".{kind}" for kind in kinds}):
+    parts = {kind: f".{kind}" for kind in kinds} | {"word": "svg text.geo-join.second"}
+    for state, found in drawn(
+        "TwoMirrors",
+        states(4, 4, n=(0, 60), m=(70, 140), shift=(0, 180), mirrors=2, distance=(0.3, 0.8), angle=(-180, 180)),
+        **parts,
+    ):
         plane = Plane.of_ring(found["ring"][0], state["distance"])
         ats = [state[name] + state["shift"] for name in ("n", "m")]
         for at, mirror in zip(ats, found["mirror"], strict=True):
@@ -197,6 +195,9 @@ def test_mirrors_stand_at_their_angles_and_the_figure_turns_as_it_is_swept(drawn
         if abs(turn) > 6:  # the head takes four degrees
             arc, _ = plane.strokes(found["sweep"][0])
             is_arc(arc, state["distance"], state["angle"], turn - math.copysign(4, turn))
+        (word,) = found["word"]  # the number stands inside its arc
+        inside = (state["distance"] - 0.17) * unit(state["angle"] + turn / 2)
+        close(plane.at((word["x"], float(word["y"]) - 5)), inside, 0.03)
 
 
 def on_sphere(longitude, latitude):
@@ -206,14 +207,13 @@ def on_sphere(longitude, latitude):
 
 
 def test_the_globe_is_seen_from_outside_and_the_opening_lies_between_the_two_arrows(drawn):  # RF-PT
-    def make(stream):
-        turn, tilt = stream.uniform(-180, 180), stream.uniform(-50, 50)
-        corners = [x for _ in range(3) for x in (turn + stream.uniform(-60, 60), tilt + stream.uniform(-38, 38))]
-        return {"corners": [wrapped(x) for x in corners], "turn": turn, "tilt": tilt, "progress": 3}
-
     now = ".geo-vector.now"
     parts = {"ball": ".ball", "dots": ".geo-dot", "opening": ".opening", "first": f"{now}.geo-text", "last": now}
-    for state, found in drawn("SphereTransport", states(make, 5), **parts):
+    seen = states(4, 5, turn=(-180, 180), tilt=(-50, 50), progress=3, corners=(-1, 1, 6))
+    for state in seen:  # in front
+        middle, wide = [state["turn"], state["tilt"]] * 3, [60, 38] * 3
+        state["corners"] = [wrapped(a + b * share) for a, b, share in zip(middle, wide, state["corners"])]
+    for state, found in drawn("SphereTransport", seen, **parts):
         plane = Plane.of_ring(found["ball"][0])
         toward = on_sphere(state["turn"], state["tilt"])
         east, north = on_sphere(state["turn"] + 90, 0), on_sphere(state["turn"], state["tilt"] + 90)
@@ -238,9 +238,7 @@ def eye(state):
     return lambda p: complex(p @ east, p @ north)
 
 
-def look(stream):
-    """Where one stands."""
-    return {"turn": stream.uniform(-180, 180), "tilt": stream.uniform(-60, 60)}
+LOOK = {"turn": (-180, 180), "tilt": (-60, 60)}  # where one stands
 
 
 def generator(x, y, z):
@@ -262,13 +260,10 @@ def box_corners(R, half):
 
 
 def test_the_box_its_corners_way_and_its_axis_are_those_of_the_exponentials(drawn):  # LR-A1, LR-1
-    def make(stream):
-        entries = {name: [stream.uniform(-1.5, 1.5) for _ in range(3)] for name in ("first", "second")}
-        return entries | look(stream) | {"t": stream.uniform(0.3, 1), "e": stream.uniform(0.4, 1)}
-
     half = np.array([0.72, 0.45, 0.26])
     motions = "A", "A", "B", "orders", "square"
-    shown = [state | {"motion": motion} for state, motion in zip(states(make, 13) + states(make, 14), motions)]
+    shown = states(5, 13, first=(-1.5, 1.5, 3), second=(-1.5, 1.5, 3), t=(0.3, 1), e=(0.4, 1), **LOOK)
+    shown = [state | {"motion": motion} for state, motion in zip(shown, motions)]
     parts = {"scene": "", "face": ".face", "start": ".geo-dot.geo-soft", "mark": ".geo-dot.geo-text"}
     parts |= {"legs": "path.geo-line:not(.geo-text, .gap)", "axis": "path.geo-line.geo-text", "word": ".name.geo-text"}
     for state, found in drawn("SkewExponential", shown, **{key: f".scene {of}".strip() for key, of in parts.items()}):
@@ -305,12 +300,10 @@ def test_the_box_its_corners_way_and_its_axis_are_those_of_the_exponentials(draw
 
 
 def test_both_dice_are_turned_in_their_orders_and_show_the_right_dots(drawn):  # LR-1
-    def make(stream):
-        angles = {"size": stream.uniform(20, 120), "between": stream.uniform(10, 90)}
-        return angles | look(stream) | {"t": stream.uniform(0.1, 1)}
-
     parts = {"faces": ".dice svg .face", "dots": ".dice svg .dots"}
-    for state, found in drawn("TwoOrders", states(make, 14), **parts):
+    for state, found in drawn(
+        "TwoOrders", states(4, 14, size=(20, 120), between=(10, 90), t=(0.1, 1), **LOOK), **parts
+    ):
         lean, see, plane = math.radians(state["between"]), eye(state), Plane(0, -8, 92)
         axes = math.radians(state["size"]) * np.array([[0, 0, 1], [math.sin(lean), 0, math.cos(lean)]])
         steps = [np.cross(np.eye(3), -axis).T for axis in axes]
@@ -334,18 +327,18 @@ def lengths_squared(points, metric):
     return np.einsum("pi,ij,pj->p", x, metric, x)
 
 
-def test_ellipses_and_frames_of_the_metric_are_its_unit_vectors(drawn):  # RF-A1, RF-A2, RF-A5
-    def make(stream):
-        scales = {name: stream.uniform(0.85, 1.18) for name in ("s1", "s2")}
-        angles = {name: stream.uniform(-180, 180) for name in ("key_angle", "query_angle")}
-        places = {"n": stream.uniform(1, 7), "m": stream.uniform(1, 7)}
-        return scales | angles | places | {"theta": stream.uniform(-45, 45)}
+METRIC = {"s1": (0.85, 1.18), "s2": (0.85, 1.18), "key_angle": (-180, 180), "query_angle": (-180, 180)}
+METRIC |= {"n": (1, 7), "m": (1, 7), "theta": (-45, 45)}
+FOCUS = {"along": (0.7, 2), "across": (0.7, 2), "row": range(2, 6), "column": range(2, 6), "angle": (-80, 80)}
+FOCUS |= {"sigma": (1, 2)}
 
+
+def test_ellipses_and_frames_of_the_metric_are_its_unit_vectors(drawn):  # RF-A1, RF-A2, RF-A5
     kinds = {"ring": "euclid", "shape": "shape", "axes": "axes", "k": "geo-vector.geo-cool", "q": "geo-vector.geo-warm"}
     parts = {"line": ".line .shape:not(.here)"}
     for i in range(3):
         parts |= {f"{name} {i}": f".panels > :nth-child({i + 1}) svg .{kind}" for name, kind in kinds.items()}
-    for state, found in drawn("GeneralMetric", states(make, 6), **parts):
+    for state, found in drawn("GeneralMetric", states(4, 6, **METRIC), **parts):
         logs = float64([state["s1"], state["s2"]]).log()
         preset = general_preset(logs, float64([math.radians(state["theta"])]))
         tokens = float64([*range(9), state["n"], 0, state["m"]])
@@ -370,12 +363,7 @@ def test_ellipses_and_frames_of_the_metric_are_its_unit_vectors(drawn):  # RF-A1
 
 
 def test_the_ellipse_of_the_focus_is_where_the_gaussian_is_e_to_minus_one_half(drawn):  # RF-21
-    def make(stream):
-        axes = {name: stream.uniform(0.7, 2) for name in ("along", "across")}
-        where = {"row": stream.randint(2, 5), "column": stream.randint(2, 5), "angle": stream.uniform(-80, 80)}
-        return axes | where | {"sigma": stream.uniform(1, 2)}
-
-    for state, found in drawn("LocalityFocus", states(make, 7), gauss=".gauss", here="rect.here", arms=".arm"):
+    for state, found in drawn("LocalityFocus", states(4, 7, **FOCUS), gauss=".gauss", here="rect.here", arms=".arm"):
         here = found["here"][0]
         cell = float(here["width"]) + 2
         x, y = (float(here[axis]) - 1 + cell / 2 for axis in "xy")
@@ -392,12 +380,11 @@ def test_the_ellipse_of_the_focus_is_where_the_gaussian_is_e_to_minus_one_half(d
 
 
 def test_kernels_are_drawn_at_their_distance_in_every_direction(drawn):  # CS-k
-    def make(stream):
-        return {"power": 2 * stream.randint(1, 4), "beta": stream.uniform(0, 6), "angle": stream.uniform(-180, 180)}
-
     parts = {"rim": "circle.rim", "power": ".geo-line.geo-warm", "exp": ".geo-line.exp", "key": ".geo-vector.geo-cool"}
     dots = {"full": "circle.geo-warm.geo-dot", "ring": "circle.ring"}
-    for state, found in drawn("EvenPowers", states(make, 8), **parts, **dots):
+    for state, found in drawn(
+        "EvenPowers", states(4, 8, power=range(2, 9, 2), beta=(0, 6), angle=(-180, 180)), **parts, **dots
+    ):
         plane = Plane.of_ring(found["rim"][0])
         kernels = {
             "power": lambda cos, state=state: cos ** state["power"],
@@ -414,12 +401,11 @@ def test_kernels_are_drawn_at_their_distance_in_every_direction(drawn):  # CS-k
 
 
 def test_strokes_of_the_state_join_and_its_turns_go_back(drawn):  # CS-1
-    def make(stream):
-        return {"example": "same", "gamma": stream.uniform(0.7, 1), "turn": stream.uniform(-90, 90), "token": 6.0}
-
     strokes = {tone: f".past.geo-{tone}" for tone in ("soft", "join", "cool")}
     parts = {"axes": ".plane .geo-axis", "dot": ".plane circle.geo-text", "powers": ".power"}
-    for state, found in drawn("ConformalState", states(make, 9), **strokes, **parts):
+    for state, found in drawn(
+        "ConformalState", states(4, 9, example="same", gamma=(0.7, 1), turn=(-90, 90), token=6.0), **strokes, **parts
+    ):
         height, across = map(float, re.match(r"M0 ([\d.]+)H([\d.]+)", found["axes"][0]["d"]).groups())
         plane, step = Plane(across / 2, height, 1), state["gamma"] * unit(-state["turn"])
         shrinks, turns, pushes = (plane.strokes(found[tone][0]) for tone in strokes)
@@ -444,12 +430,11 @@ def test_strokes_of_the_state_join_and_its_turns_go_back(drawn):  # CS-1
 
 
 def test_hands_of_links_show_their_turns_and_squares_what_goes_round_them(drawn):  # RF-FLAT
-    def make(stream):
-        return {"links": [stream.uniform(-170, 170) for _ in range(12)], "sites": [stream.uniform(-170, 170)] * 9}
-
     parts = {"links": ".hand.geo-cool", "sites": ".hand.geo-warm", "arrows": ".link"}
     parts |= {"squares": "rect.square", "words": "svg text"}
-    for state, found in drawn("Plaquettes", states(make, 10), **parts):
+    for state, found in drawn(
+        "Plaquettes", states(4, 10, links=(-170, 170, 12), sites=lambda s: [s.uniform(-170, 170)] * 9), **parts
+    ):
         corner, step = SCREEN.line(found["sites"][0])[0], 0  # the site at (0, 0)
         step = abs(SCREEN.line(found["sites"][1])[0] - corner)
         plane = Plane(corner.real, -corner.imag, step)
@@ -471,13 +456,11 @@ def test_hands_of_links_show_their_turns_and_squares_what_goes_round_them(drawn)
 
 
 def test_tokens_on_the_circle_pull_the_mean_with_their_weights(drawn):  # RF-20
-    def make(stream):
-        tokens = [stream.uniform(-180, 180) for _ in range(stream.randint(3, 7))]
-        return {"tokens": tokens, "query": stream.uniform(-180, 180), "temperature": stream.uniform(0.2, 1)}
-
     parts = {"ring": "circle.ring", "dots": "circle.geo-dot.geo-cool", "pulls": "line.pull"}
     parts |= {"mean": "circle.geo-dot.geo-value", "query": "path.geo-vector"}
-    for state, found in drawn("AttentionCircle", states(make, 11), **parts):
+    for state, found in drawn(
+        "AttentionCircle", states(4, 11, tokens=(-180, 180, 5), query=(-180, 180), temperature=(0.2, 1)), **parts
+    ):
         plane = Plane.of_ring(found["ring"][0])
         points = [unit(token) for token in state["tokens"]]
         shares = [math.exp((point / unit(state["query"])).real / state["temperature"]) for point in points]
@@ -494,11 +477,8 @@ def test_tokens_on_the_circle_pull_the_mean_with_their_weights(drawn):  # RF-20
 
 
 def test_the_patch_is_marked_on_every_map_and_the_shift_leads_down_and_to_the_right(drawn):
-    def make(stream):
-        return {"row": stream.randint(0, 14), "column": stream.randint(0, 14), "shift": float(stream.randint(0, 9))}
-
     parts = {"maps": ".map svg", "dot": ".map circle.geo-dot", "rings": "circle.spot", "ways": ".way"}
-    for state, found in drawn("LiereGrid", states(make, 12), **parts):
+    for state, found in drawn("LiereGrid", states(4, 12, row=range(15), column=range(15), shift=range(10)), **parts):
         cell, here = float(found["maps"][0]["viewBox"].split()[2]) / 15, [state["column"] + 0.5, state["row"] + 0.5]
         for mark in (*found["dot"], *found["rings"]):
             close(SCREEN.spot(mark) / cell, complex(here[0], -here[1]))
@@ -543,19 +523,6 @@ COLOURS = """(where) => {
 }"""
 
 
-@pytest.fixture
-def opened(browser):
-    places = []
-
-    def place(name, **values):
-        places.append(Place(browser, name, state_of(name, **values)))
-        return places[-1]
-
-    yield place
-    for each in places:
-        each.close()
-
-
 def test_the_words_on_the_clocks_face_stand_at_their_angles(drawn):
     ((_, found),) = drawn("RopeClock", [{"query": 3}], words=".face svg text")
     said = {word["text"]: complex(float(word["x"]), 5 - float(word["y"])) for word in found["words"]}
@@ -570,42 +537,8 @@ def test_the_words_on_the_clocks_face_stand_at_their_angles(drawn):
         ("LiereGrid", {}, [["key", "ground", "query"]]),
     ],
 )
-def test_legends_go_from_what_is_least_to_what_is_most(opened, name, values, bars):
+def test_legends_go_from_what_is_least_to_what_is_most(browser, name, values, bars):
     """In maps the key's colour is less, the query's more (see the test of maps)."""
-    assert opened(name, **values).page.evaluate(COLOURS, ".geo-note .bar") == bars
-
-
-def test_the_number_of_the_turn_stands_inside_its_arc(drawn):
-    def make(stream):
-        n = stream.uniform(0, 60)
-        return {
-            "mirrors": 2,
-            "n": n,
-            "m": n + stream.uniform(10, 80),
-            "shift": 0,
-            "distance": 0.7,
-            "angle": stream.uniform(-180, 180),
-        }
-
-    for state, found in drawn("TwoMirrors", states(make, 3), ring=".ring", word="svg text.geo-join.second"):
-        plane, turn = Plane.of_ring(found["ring"][0], state["distance"]), 2 * (state["m"] - state["n"])
-        (word,) = found["word"]
-        close(
-            plane.at((word["x"], float(word["y"]) - 5)),
-            (state["distance"] - 0.17) * unit(state["angle"] + turn / 2),
-            0.03,
-        )
-
-
-def test_the_ticks_before_are_the_tokens_before(drawn):
-    def make(stream):
-        return {
-            "beta": [stream.uniform(0, 2) for _ in range(32)],
-            "theta": stream.uniform(3, 30),
-            "token": stream.randint(2, 12),
-        }
-
-    for state, found in drawn("GateCurves", states(make, 5), past="svg.clock .past"):
-        sums = [sum(state["beta"][: i + 1]) * state["theta"] for i in range(state["token"] - 1)]
-        for (_, end), angle in zip(SCREEN.strokes(found["past"][0]), sums, strict=True):
-            close(end / 68, unit(angle), 0.03)
+    place = Place(browser, name, state_of(name, **values))
+    assert place.page.evaluate(COLOURS, ".geo-note .bar") == bars
+    place.close()

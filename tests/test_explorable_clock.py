@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, place_of
+from explorable_kit import float64, functions_of, place_of, states
 from torch.testing import assert_close
 
 from geolib.explorables import RopeClock
@@ -14,15 +15,9 @@ from geolib.rotations import language_frequencies, pair_angles, rope
 
 call = functions_of("clock.js")
 opened, place = place_of("RopeClock")
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    return [
-        {name: draw.uniform(0, 64) for name in ("query", "key", "shift")}
-        | {"base": 10 ** draw.uniform(0, 6), "pairs": draw.randint(1, 32)}
-        for _ in range(count)
-    ]
+random_states = partial(
+    states, query=(0, 64), key=(0, 64), shift=(0, 64), base=lambda draw: 10 ** draw.uniform(0, 6), pairs=range(1, 33)
+)
 
 
 def test_frequencies_are_those_of_rope(call):  # LR-A2

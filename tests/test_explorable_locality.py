@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
+from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, place_of
+from explorable_kit import float64, functions_of, place_of, states
 from torch.testing import assert_close
 
 from geolib.locality import focused_attention, focused_attention_by_lse, fused_focused_attention, log_attenuation
@@ -15,16 +15,8 @@ from geolib.locality import focused_attention, focused_attention_by_lse, fused_f
 POSITIONS = torch.cartesian_prod(torch.arange(8), torch.arange(8)).double()  # (row, column)
 call = functions_of("locality.js")
 opened, place = place_of("LocalityFocus", row=3, column=3, angle=0, along=1.6, across=1)
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    return [
-        {"row": draw.randrange(8), "column": draw.randrange(8), "sigma": draw.uniform(0.25, 8)}
-        | {"along": draw.uniform(0.25, 4), "across": draw.uniform(0.25, 4), "angle": draw.uniform(-90, 90)}
-        | {"pattern": ("blobs", "stripes", "flat")[i % 3]}
-        for i in range(count)
-    ]
+KINDS = {"row": range(8), "column": range(8), "sigma": (0.25, 8), "pattern": ["blobs", "stripes", "flat"]}
+random_states = partial(states, **KINDS, along=(0.25, 4), across=(0.25, 4), angle=(-90, 90))
 
 
 def precision_of(s):

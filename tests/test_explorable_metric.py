@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
+from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, numbers_in, place_of
+from explorable_kit import float64, functions_of, numbers_in, place_of, states
 from torch.testing import assert_close
 
 from geolib.conformal import general_metric, unit_ball
@@ -15,13 +15,8 @@ from geolib.transport import general_preset, squared_length, transports
 
 call = functions_of("metric.js")
 opened, place = place_of("GeneralMetric")
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    ranges = {"s1": (0.8, 1.2), "s2": (0.8, 1.2), "theta": (-45, 45), "n": (0, 8), "m": (0, 8)}
-    ranges |= {"key_angle": (-180, 180), "query_angle": (-180, 180)}
-    return [{name: draw.uniform(*between) for name, between in ranges.items()} for _ in range(count)]
+KINDS = {"s1": (0.8, 1.2), "s2": (0.8, 1.2), "theta": (-45, 45), "n": (0, 8), "m": (0, 8)}
+random_states = partial(states, **KINDS, key_angle=(-180, 180), query_angle=(-180, 180))
 
 
 def log_scales_and_frequency(s):

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import math
-import random
 import re
+from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, numbers_in, place_of
+from explorable_kit import float64, functions_of, numbers_in, place_of, states
 from torch.testing import assert_close
 
 from geolib.rotations import reflect_pairs, reflection_matrix, rotate_pairs, rotation_matrix
 
 call = functions_of("mirrors.js")
 opened, place = place_of("TwoMirrors", mirrors=2)
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    return [
-        {name: draw.uniform(0, 180) for name in ("m", "n", "shift")}
-        | {"distance": draw.uniform(0.2, 0.8), "angle": draw.uniform(-180, 180)}
-        for _ in range(count)
-    ]
+KINDS = dict.fromkeys(("m", "n", "shift"), (0, 180))
+random_states = partial(states, **KINDS, distance=(0.2, 0.8), angle=(-180, 180))
 
 
 def test_a_reflection_is_that_of_the_library(call):  # RF-15

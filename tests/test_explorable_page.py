@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from functools import partial
 
 import numpy as np
 import pytest
-from explorable_kit import functions_of, place_of
+from explorable_kit import functions_of, place_of, states
 from PIL import Image
 
 from geolib.explorables.page import LETTER
@@ -17,19 +18,8 @@ from geolib.sympow import dimension, direction_moment
 BYTES, NAME = 418, 134  # of the letter; where the name begins
 call = functions_of("page.js")
 opened, place = place_of("PageLeft", gate=0.98)
-
-
-def random_states(count):
-    draw = random.Random(0)
-    return [
-        {
-            "gate": draw.choice([1.0, 1 - 0.5 * 10 ** -draw.uniform(0, 4)]),
-            "features": draw.randrange(8, 129, 8),
-            "power": draw.choice([2, 4]),
-            "after": draw.choice([0, draw.randrange(100_000)]),
-        }
-        for _ in range(count)
-    ]
+KINDS = {"gate": [1.0, 0.9, 0.98, 0.999, 0.99995], "features": range(8, 129, 8), "power": [2, 4]}
+random_states = partial(states, **KINDS, after=lambda draw: draw.choice([0, draw.randrange(100_000)]))
 
 
 def test_signal_over_noise_is_the_librarys(call):  # CS-REACH

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 import re
+from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, place_of
+from explorable_kit import float64, functions_of, place_of, states
 from torch.testing import assert_close
 
 from geolib.conformal import free_law
@@ -17,15 +17,8 @@ from geolib.encodings import RiemannFormer, RiemannFormerRelative
 METHODS = {"both": RiemannFormer, "apart": RiemannFormerRelative}
 call = functions_of("scale.js")
 opened, place = place_of("ScaleSlider")
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    return [
-        {"scale": draw.uniform(0.7, 1.3), "query": draw.randint(0, 15), "shift": draw.randint(0, 20)}
-        | {"sides": ("both", "apart")[i % 2]}
-        for i in range(count)
-    ]
+KINDS = {"scale": (0.7, 1.3), "query": range(16), "shift": range(21), "sides": ["both", "apart"]}
+random_states = partial(states, **KINDS)
 
 
 def scores_of(state):

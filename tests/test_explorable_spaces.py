@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
 import re
+from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, numbers_in, place_of
+from explorable_kit import float64, functions_of, numbers_in, place_of, states
 from torch.testing import assert_close
 
 from geolib.transport import literal_scores, rotation_preset, squared_length, transports
 
 call = functions_of("spaces.js")
 opened, place = place_of("ThreeSpaces")
-
-
-def random_states(count, seed=0):
-    draw = random.Random(seed)
-    ranges = {"query": (0, 8), "key": (0, 8), "scale": (0.7, 1.3), "angle": (-1.5, 1.5)}
-    ranges |= dict.fromkeys(("key_x", "key_y", "query_x", "query_y"), (-1.25, 1.25))
-    return [{name: draw.uniform(*between) for name, between in ranges.items()} for _ in range(count)]
+KINDS = {"query": (0, 8), "key": (0, 8), "scale": (0.7, 1.3), "angle": (-1.5, 1.5)}
+KINDS |= dict.fromkeys(("key_x", "key_y", "query_x", "query_y"), (-1.25, 1.25))
+random_states = partial(states, **KINDS)
 
 
 def preset_of(s):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-import random
 import re
+from functools import partial
 
 import numpy as np
 import pytest
-from explorable_kit import functions_of, numbers_in, place_of
+from explorable_kit import functions_of, numbers_in, place_of, states
 
 call = functions_of("state.js")
 opened, place = place_of("ConformalState", example="wander", token=8)
+KINDS = {"example": ["wander", "same", "once"], "gamma": (0.3, 1), "turn": (-180, 180), "token": (0, 12)}
+random_states = partial(states, **KINDS)
 
 
 def tokens_of(example):
@@ -20,15 +22,6 @@ def tokens_of(example):
     angle = 2 * np.sin(1.7 * place) if example == "wander" else 0.0 * place
     value = {"wander": 1 + np.cos(2 * place) / 2, "same": np.ones(12), "once": (place == 1).astype(float)}[example]
     return np.exp(1j * angle), value
-
-
-def random_states(count, seed):
-    draw = random.Random(seed)
-    return [
-        {"example": draw.choice(["wander", "same", "once"]), "gamma": draw.uniform(0.3, 1)}
-        | {"turn": draw.uniform(-180, 180), "token": draw.uniform(0, 12)}
-        for _ in range(count)
-    ]
 
 
 def test_tokens_follow_their_written_formula(call):
