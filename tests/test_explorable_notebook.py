@@ -169,7 +169,9 @@ def test_the_runs_are_those_of_the_records_to_five_digits(runs):
     for key, run in zip(keys, runs):
         record = records[key]
         assert run["date"] == record.started[:10]
-        assert record.commit is None or run["commit"][:7] == record.commit["id"][:7]
+        if record.commit is not None:
+            assert run["commit"][:7] == record.commit["id"][:7]
+            assert ("changes" in run["commit"]) == bool(record.commit.get("dirty"))
         assert run["device"].startswith(record.device)
         style = method_style(record.config.method)
         assert run["look"] == [style["color"], style["linestyle"], bool(style["marker"])]

@@ -14,7 +14,7 @@ import geolib.explorables
 
 STATIC = REPOSITORY / "book" / "_static"
 HOST = (STATIC / "widget-host.js").read_text("utf-8")
-call = functions_of("clock.js", "export { address, between, readMove, sift };")
+call = functions_of("clock.js", "export { address, readMove, sift };")
 
 # The book's links ----------------------------------------------------------------------------------------------------
 
@@ -59,13 +59,6 @@ def test_an_address_is_read(call):
         {"kind": "drag", "name": "circle", "copy": 0, "asked": {"query": 5, "min": 0}},
     ]
     assert call("readMove", [["#section"], [""], ["#move-"], ["#movemirrors?m=1"]]) == [None] * 4
-
-
-def test_what_is_between_two_values(call):
-    whole, steps = {"step": 1}, {"step": 2}
-    calls = [[{}, 0, 10, 0.25], [whole, 0, 10, 0.26], [steps, 2, 6, 0.5], [{}, "a", "b", 0.1]]
-    assert call("between", calls) == [2.5, 3, 6, "b"]
-    assert call("between", [[{}, [0, 4], [4, 0], 0.5], [{}, [0], [4, 0], 0.5], [{}, 1, 2, 1]]) == [[2, 2], [4, 0], 2]
 
 
 def test_an_address_says_what_differs_from_the_start_and_leads_back_to_it(call):
