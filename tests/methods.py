@@ -31,8 +31,6 @@ class Method:
     options : mapping from each of its options to a value away from the default
     makers : functions whose parameters are these options
         Where the registry's line passes them on; else they are those of the line itself.
-    rows : sequence of (name, what is learned), or None
-        Its rows in the table that joins the methods, perhaps with one of a wrapper after it; None: it has no row yet.
     turns : bool
         Whether queries and keys are changed on their way to the reference space.
     added : function of (encoding, width, position) that returns what is added to the embeddings, or None
@@ -50,7 +48,6 @@ class Method:
     keys: Mapping[str, Sequence[int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     makers: Sequence[Callable[..., Any]] = ()
-    rows: Sequence[tuple[str, str]] | None = None
     turns: bool = False
     added: Callable[..., Any] | None = None
     any_axes: bool = False
@@ -91,19 +88,17 @@ METRIC = {"base": 7.0, "law": "free", "law_options": {"alpha": 0.5}, "far": 0.5}
 METRIC |= {"learn_angles": True, "per_head": False, "per_layer": True}
 
 
-def riemannian(oracle, row, learned, scales=(2, 2)):
+def riemannian(oracle, scales=(2, 2)):
     """An entry of RiemannFormer's kind."""
-    rows, makers = ((row, learned),), (encodings._riemannian,)
-    return Method(oracle, {"raw_scale": scales}, METRIC, makers, rows, turns=True)
+    return Method(oracle, {"raw_scale": scales}, METRIC, (encodings._riemannian,), turns=True)
 
 
 METHODS = {
-    "none": Method(oracles.Oracle, rows=[("none", "nothing")]),
+    "none": Method(oracles.Oracle),
     "sinusoidal": Method(
         oracles.Oracle,
         options={"base": 7.0},
         makers=[encodings.Sinusoidal],
-        rows=[("sinusoidal", "nothing")],
         added=sines,
     ),
     "learned": Method(
@@ -111,32 +106,28 @@ METHODS = {
         keys={"vectors": (3, 4, 48)},
         options={"std": 0.2},
         makers=[encodings.Learned],
-        rows=[("learned", "a vector for each cell")],
         added=own_vector,
         of_cells=True,
     ),
-    "rope": Method(oracles.Rope, options={"base": 7.0}, rows=[("rope", "nothing")], turns=True),
+    "rope": Method(oracles.Rope, options={"base": 7.0}, turns=True),
     "rope-axial": Method(
         oracles.Axial,
         options={"base": 7.0},
         makers=[encodings.axial_frequencies],
-        rows=[("rope", "nothing")],
         turns=True,
     ),
-    "visionllama": Method(oracles.Visionllama, options={"base": 7.0}, rows=[("rope", "nothing")], turns=True),
-    "rope-pair": Method(oracles.RopePair, options={"turn": 0.9}, rows=[("rope", "nothing")], turns=True),
-    "spherical": Method(oracles.Spherical, options={"base": 7.0}, rows=[("spherical", "nothing")], turns=True),
+    "visionllama": Method(oracles.Visionllama, options={"base": 7.0}, turns=True),
+    "rope-pair": Method(oracles.RopePair, options={"turn": 0.9}, turns=True),
+    "spherical": Method(oracles.Spherical, options={"base": 7.0}, turns=True),
     "alibi": Method(
         oracles.Alibi,
         options={"slopes": (0.5, 0.1)},
-        rows=[("alibi", "nothing")],
         any_axes=True,
         smooth=False,
     ),
     "rmt": Method(
         oracles.Rmt,
         options={"slopes": "alibi"},
-        rows=[("rmt", "nothing")],
         any_axes=True,
         smooth=False,
     ),
@@ -144,29 +135,23 @@ METHODS = {
         oracles.LieRE,
         keys={"generators": (2, 2, 1, 2, 276)},
         options={"block": 4, "share": "all", "scale": 0.5},
-        rows=[("liere", "generators")],
         turns=True,
     ),
     "rope-mixed": Method(
         oracles.RopeMixed,
         keys={"generators": (2, 2, 12, 2, 1)},
         options={"base": 7.0, "share": "all"},
-        rows=[("rope-mixed", "frequencies")],
         turns=True,
     ),
-    "riemannformer": riemannian(oracles.Riemannian, "riemannformer", "s, perhaps theta or X"),
-    "riemannformer-general": riemannian(oracles.RiemannianGeneral, "riemannformer-general", "S and theta", (2, 12, 2)),
-    "riemannformer-diagonal": riemannian(
-        oracles.RiemannianDiagonal, "riemannformer-diagonal", "S and theta", (2, 12, 2)
-    ),
-    # Mirrors have the row of rotations.
-    "riemannformer-reflection": riemannian(oracles.RiemannianReflection, "riemannformer", "s, perhaps theta or X"),
-    "riemannformer-relative": riemannian(oracles.RiemannianRelative, "riemannformer-relative", "s, perhaps theta or X"),
+    "riemannformer": riemannian(oracles.Riemannian),
+    "riemannformer-general": riemannian(oracles.RiemannianGeneral, (2, 12, 2)),
+    "riemannformer-diagonal": riemannian(oracles.RiemannianDiagonal, (2, 12, 2)),
+    "riemannformer-reflection": riemannian(oracles.RiemannianReflection),
+    "riemannformer-relative": riemannian(oracles.RiemannianRelative),
     "sympow-gates": Method(
         oracles.SympowGates,
         keys={"W_gamma.weight": (2, 48)},
         options={"longest": 50.0, "gate_bias": 0.0},
-        rows=[("sympow-gates", "gates, from the data on the path")],
         turns=True,
         of_data=True,
     ),
@@ -175,7 +160,6 @@ METHODS = {
         oracles.CompassPaths,
         keys={"W_u.weight": (18, 48), "W_w.weight": (18, 48), "W_turn.weight": (12, 48), "W_turn.bias": (12,)},
         options={"transport": "frames", "vectors": 2},
-        rows=[("compass", "vectors and turns, from the data along the path")],
         of_data=True,
         smooth=False,
     ),
@@ -184,14 +168,12 @@ METHODS = {
         keys=FOCUSED_KEYS,
         options=FOCUSED,
         makers=[encodings._focused],
-        rows=[("none", "nothing"), ("locality", "sigma, A")],
     ),
     "gauss": Method(
         alone(oracles.Gauss),
         keys=FOCUSED_KEYS,
         options=FOCUSED,
         makers=[encodings._focused],
-        rows=[("none", "nothing"), ("gauss", "sigma, A")],
     ),
 }
 
@@ -208,9 +190,6 @@ WRAPPERS = {
     "alibi": Wrapper(oracles.WithAlibi, first_part, {"slopes": (0.5, 0.1)}, smooth=False),
     "rmt": Wrapper(oracles.WithRmt, first_part, {"slopes": "alibi"}, smooth=False),
 }
-
-# The methods that have rows in the table.
-WITH_ROWS = [name for name in METHODS if METHODS[name].rows is not None]
 
 
 def oracle(name, encoding, grid, dim, layer=0, head=0):

@@ -1,5 +1,6 @@
 """Transport along named paths against products multiplied out, the compass and its relatives, what curvature costs."""
 
+import functools
 import itertools
 import math
 
@@ -82,16 +83,44 @@ def compass(transport, grid, heads=3):
     return build("compass", width=12, heads=heads, grid=grid, transport=transport).double()
 
 
+def carried(encoding, transport, x, head):
+    """P_{n->m} (3, 3) of one head as a function of two cells, products multiplied out."""
+    axes, cells, way = len(encoding.grid), cells_of(encoding.grid), (-1) ** head
+    v = (x @ encoding.W_turn.weight.T + encoding.W_turn.bias).reshape(*encoding.grid, 3, axes, 3).detach()
+    v = v[..., head, :, :].movedim(-2, 0)
+    turns = cn.cayley_rotation(v * torch.tensor([0.0, 0, 1]) if transport == "commuting" else v)
+    steps = connection_of(turns)
+
+    def along(n, m):
+        return cn.transport_along(steps, [c[::way] for c in cn.straight_path(n[::way], m[::way])])
+
+    if transport in ("paths", "commuting"):
+        return along
+    if transport == "comb":
+        return lambda n, m: along(cells[0], m) @ along(cells[0], n).T
+    own = [functools.reduce(lambda done, turn: turn @ done, turns[(slice(None), *cell)]) for cell in cells]
+    if transport == "order":
+        own = list(itertools.accumulate(own[1:], lambda done, turn: turn @ done, initial=torch.eye(3).double()))
+    return lambda n, m: own[cells.index(m)] @ own[cells.index(n)].T
+
+
 @every_grid
 @pytest.mark.parametrize("transport", cn.TRANSPORTS)
-def test_every_compass_computes_its_row(transport, grid):  # CS-beta, RF-FLAT
+def test_every_compass_carries_its_vectors_from_key_to_query(transport, grid):  # CS-beta, RF-FLAT
     encoding, positions = compass(transport, grid), grid_positions(*grid).double()
-    x = double(2, len(positions), 12)
+    x, cells = double(2, len(positions), 12), cells_of(grid)
     gates = encoding.place(positions).log_gate(x).detach()
+    u, w = (linear(x[1]).detach().unflatten(-1, (3, 3, 3)) for linear in (encoding.W_u, encoding.W_w))
     for head in range(3):
-        (row,) = cn.rows_of(encoding, 4, head, x[1], positions)
-        for i, j in itertools.product(range(len(positions)), repeat=2):
-            close(gates[1, head, i, j], row.log_gate(positions[i], positions[j]))
+        P = carried(encoding, transport, x[1], head)
+        for (i, m), (j, n) in itertools.product(enumerate(cells), repeat=2):
+            close(gates[1, head, i, j], (u[i, head] * (w[j, head] @ P(n, m).T)).sum())
+    if transport in ("paths", "commuting"):
+        read, far = cn.read_compass(encoding, x[1], 2), cells[-1]
+        close(
+            cn.transport_along(read, cn.straight_path(cells[0], far)),
+            carried(encoding, transport, x[1], 2)(cells[0], far),
+        )
 
 
 @pytest.mark.parametrize("transport", cn.TRANSPORTS)

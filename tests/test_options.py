@@ -31,7 +31,7 @@ from geolib import (
     sympow,
 )
 from geolib.attention import Encoding, MultiHeadAttention, Placed
-from geolib.connection import compass, modules, rows
+from geolib.connection import compass
 from geolib.encodings import build
 from geolib.manifolds import charts
 from geolib.placed import (
@@ -194,11 +194,6 @@ def of_law(law):
     return law.log_scale(m), law.exponent(m)
 
 
-def of_row(row):
-    m, n = torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.0])
-    return row.bilinear_form(m, n), row.log_gate(m, n), row.log_attenuation(m, n)
-
-
 def weighed(encoding, layer=0):
     """What a method with these options holds, and its weights for given vectors."""
     torch.manual_seed(6)
@@ -288,11 +283,6 @@ def refused_or_fitted(make):
     return or_refused(fitted(make))
 
 
-def rows_of(name, layers=1, **given):
-    encoding = seeded(build)(name=name, width=16, heads=2, grid=(2, 2), layers=layers)
-    return lambda **o: [of_row(row) for row in modules.rows_of(encoding, 8, **given, **o)]
-
-
 class OfData(Placed):
     """A gate made of the layer's input, where there is one."""
 
@@ -363,15 +353,6 @@ ROWS = [
     ("connection.compass.Compass.place", or_refused(placing("compass", queries=2)), {"keys": GRID}),
     of(connection.plaquettes, SQUARE, first=2),
     of(connection.plaquettes, SQUARE, second=2),
-    ("connection.modules.rows_of", rows_of("liere", 2), {"head": 1, "layer": 1}),
-    ("connection.modules.rows_of", or_refused(rows_of("sympow-gates", positions=GRID)), {"x": X[0, :4]}),
-    ("connection.modules.rows_of", or_refused(rows_of("sympow-gates", x=X[0, :4])), {"positions": GRID}),
-    of(modules.Reading, 8, 0, x=X, positions=GRID, layer=1),
-    *(
-        of(row, TWO_AXES[:1], TWO_AXES, by=then(of_row), exponent=torch.log1p)
-        for row in (rows.riemannformer_general_row, rows.riemannformer_diagonal_row)
-    ),
-    of(rows.locality_row, 2, 0.7, by=then(of_row), shape=SHAPE),
     of(encodings.Sinusoidal, 16, by=refused_or_fitted, axes=2),
     *(
         of(getattr(encodings, f"RiemannFormer{kind}"), FREQUENCIES, 2, by=fitted, **SPECIAL)

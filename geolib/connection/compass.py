@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable
@@ -12,10 +13,19 @@ from torch import Tensor, nn
 from geolib._checks import angle_dtype, as_places, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed, input_of
+from geolib.connection.lattice import Connection
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
 from geolib.placed import counts
 
-__all__ = ["TRANSPORTS", "CombCompass", "CommutingCompass", "Compass", "FrameCompass", "OrderCompass"]
+__all__ = [
+    "TRANSPORTS",
+    "CombCompass",
+    "CommutingCompass",
+    "Compass",
+    "FrameCompass",
+    "OrderCompass",
+    "read_compass",
+]
 
 
 class Compass(Encoding):
@@ -205,6 +215,25 @@ TRANSPORTS: dict[str, type[Compass]] = {
     "comb": CombCompass,
 }
 """The ways a compass can travel; only the first two are curved."""
+
+
+def read_compass(compass: Compass, x: Tensor, head: int) -> Connection:
+    """The steps of one head of a ``Compass`` for the cells' features x (cells, width), in float64.
+
+    With ``CommutingCompass`` as well; the flat compasses have frames in place of steps: a ValueError.
+
+    >>> from geolib.connection import plaquettes
+    >>> steps = read_compass(Compass(8, heads=1, grid=(3, 4)), torch.randn(12, 8), head=0)
+    >>> steps.shape, plaquettes(steps).shape
+    ((3, 4), torch.Size([2, 3, 3, 3]))
+
+    Source: RF-FLAT, CS-beta.
+    """
+    curved = isinstance(compass, Compass) and not isinstance(compass, FrameCompass)
+    require(curved, "compass", type(compass).__name__, "one whose steps stand on a grid: Compass, CommutingCompass")
+    v = copy.deepcopy(compass).double().turns(x.detach().double()[None])[0, head].detach()
+    entering = cayley_rotation(v.unflatten(1, compass.grid))
+    return Connection(tuple(turn.narrow(a, 1, n - 1) for a, (turn, n) in enumerate(zip(entering, compass.grid))))
 
 
 class _Read(Placed):

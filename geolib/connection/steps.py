@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from geolib._checks import require
-from geolib.connection._shared import exp
 from geolib.connection.lattice import Connection, Node
 from geolib.manifolds import Chart, orthonormal_frame, segment, transport_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
@@ -44,8 +43,9 @@ def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Co
     """Steps read from the data at the node they enter: gamma_m R(beta_m theta)^T for every step forward to node m.
 
     Log gates and rates are (*nodes), frequencies theta (pairs,); a step backwards divides by the gate. On a line, the
-    transport and scale of ``conformal_row``: flat. On a grid the unit square at p, with corners e = p + e_0 and n = p +
-    e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): curved wherever the data at e and n differ.
+    transport and scale of conformal symmetric-power attention: flat. On a grid the unit square at p, with corners
+    e = p + e_0 and n = p + e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): curved wherever the data
+    at e and n differ.
 
     >>> conformal_steps(torch.tensor([0.0, 0.5]).log(), torch.tensor([7.0, 0.0]), torch.ones(1)).steps[0][0]
     tensor([[0.5000, 0.0000],
@@ -79,14 +79,14 @@ def householder_steps(w: Tensor, strength: Tensor) -> Connection:
 def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: Tensor) -> Connection:
     """The transport that scores q_m^T B(m, n) k_n imply on a grid: P_{n->m} = M_m^-1 B(m, n), with M_m = B(m, m).
 
-    B is a function of two positions (axes,), such as ``Row.bilinear_form``; coordinates give the grid's values along
-    each axis. Flat when B comes from frames, B(m, n) = T_m^-T T_n^-1.
+    B is a function of two positions (axes,); coordinates give the grid's values along each axis. Flat when B comes from
+    frames, B(m, n) = T_m^-T T_n^-1.
 
-    >>> row = rope_row(torch.tensor([[1.0]]))
-    >>> line = implied_connection(row.bilinear_form, torch.tensor([0.0, math.pi]))
+    >>> from geolib.rotations import rotation_matrix
+    >>> line = implied_connection(lambda m, n: rotation_matrix(n - m)[0], torch.tensor([0.0, math.pi]))
     >>> line.steps[0][0].round(decimals=4)  # half a turn
     tensor([[-1.0000,  0.0000],
-            [-0.0000, -1.0000]], dtype=torch.float64)
+            [-0.0000, -1.0000]])
 
     Source: RF-1, RF-2, RF-9, RF-FLAT.
     """
@@ -115,7 +115,8 @@ def generator_steps(generators: Tensor, shape: Node) -> Connection:
     """
     axes = generators.shape[0]
     require(len(shape) == axes, "shape", shape, f"one number of nodes for each of {axes} axes")
-    turns = exp(generators)
+    # Never of one alone: PyTorch 2.13 gives a single matrix of norm 0.01 to 0.05 as few as ten digits.
+    turns = torch.linalg.matrix_exp(torch.cat([generators, generators]))[:axes]
     cells = [tuple(n - (i == a) for i, n in enumerate(shape)) for a in range(axes)]
     return Connection(tuple(turns[a].expand(*cells[a], -1, -1) for a in range(axes)))
 
