@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, hessian, vmap
 
-from geolib.manifolds._points import over_batch
-from geolib.manifolds.charts import Chart
+from geolib.manifolds.charts import Chart, over_batch
 
 PIECES = 24  # of the polygon that finds the shortest way
 DEGREES = (12, 20, 32, 48, 72, 96)  # of the polynomials, until two agree

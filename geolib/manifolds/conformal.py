@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 from torch.func import grad, hessian
 
-from geolib._checks import check_last, require
-from geolib.manifolds._points import coordinates, over_batch
-from geolib.manifolds.charts import Chart
+from geolib._checks import check_last
+from geolib.manifolds.charts import Chart, coordinates, over_batch
 
 __all__ = [
     "Scalar",
     "conformal_christoffel",
     "conformal_curvature",
-    "conformal_sectional_curvature",
     "conformally_flat",
     "power_metric",
 ]
@@ -52,32 +50,6 @@ def conformal_christoffel(f: Scalar, points: Tensor) -> Tensor:
     one = torch.eye(slope.shape[-1], dtype=torch.float64)
     spread = [torch.einsum(f"ab,...c->...{order}", one, slope) for order in ("abc", "acb", "cab")]
     return spread[0] + spread[1] - spread[2]
-
-
-def conformal_sectional_curvature(f: Scalar, points: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """The curvature of the plane of u and v, (..., n) each, under e^{2f} |dx|^2, in closed form.
-
-    For the Euclidean-orthonormal a and b that span it: e^{-2f} ((a.f)^2 + (b.f)^2 - |df|^2 - a.a.f - b.b.f), where a.f
-    is the derivative along a. ValueError when u and v lie on one line.
-
-    >>> half = lambda x: -x[2].log()  # hyperbolic space: every plane has curvature -1
-    >>> at, u, v = torch.tensor([0.0, 0.0, 2.0]), torch.tensor([1.0, 0.0, 3.0]), torch.tensor([1.0, 1.0, 0.0])
-    >>> round(float(conformal_sectional_curvature(half, at, u, v)), 6)
-    -1.0
-
-    Source: RF-FLAT.
-    """
-    points = coordinates(points, points.shape[-1], "points")
-    u, v = (coordinates(x, points.shape[-1], name) for x, name in ((u, "u"), (v, "v")))
-    a = u / u.norm(dim=-1, keepdim=True)
-    across = v - (a * v).sum(-1, keepdim=True) * a
-    length = across.norm(dim=-1, keepdim=True)
-    require(bool((length > 1e-7 * v.norm(dim=-1, keepdim=True)).all()), "v", "a multiple of u", "they span a plane")
-    plane = torch.stack(torch.broadcast_tensors(a, across / length), -2)
-    slope, bend = over_batch(grad(f))(points), over_batch(hessian(f))(points)
-    within = torch.einsum("...ai,...i->...a", plane, slope).square().sum(-1) - slope.square().sum(-1)
-    second = torch.einsum("...ai,...ij,...aj->...", plane, bend, plane)
-    return (-2 * over_batch(f)(points)).exp() * (within - second)
 
 
 def conformal_curvature(f: Scalar, points: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.func import jacrev
 
 from geolib._checks import require
-from geolib.manifolds._points import check_metric, coordinates, inside, over_batch
-from geolib.manifolds.charts import Chart
+from geolib.manifolds.charts import Chart, check_metric, coordinates, inside, over_batch
 
 __all__ = ["christoffel", "gaussian_curvature", "riemann", "sectional_curvature"]
 

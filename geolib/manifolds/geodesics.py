@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from geolib._checks import check_tensor, require
-from geolib.manifolds._points import coordinates, difference, inside
 from geolib.manifolds._shortest import exact_velocity, first_velocity, shortened
 from geolib.manifolds._solver import basis_rows, left_chart, pull, solve
-from geolib.manifolds.charts import Chart, norm
+from geolib.manifolds.charts import Chart, coordinates, difference, inside, norm
 
 __all__ = ["distance", "exponential", "geodesic", "geodesic_holonomy", "geodesic_transport", "logarithm"]
 

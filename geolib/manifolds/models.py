@@ -1,7 +1,6 @@
 """Sphere, hyperbolic plane and torus in closed form: what the computations must agree with.
 
-Points of the unit sphere are (..., 3) with X.X = 1; points of the hyperboloid (X, Y, Z) have X^2 + Y^2 - Z^2 = -1 and
-Z > 0, and their inner product is ``minkowski``.
+Points of the unit sphere are (..., 3) with X.X = 1.
 """
 
 from __future__ import annotations
@@ -10,15 +9,10 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "embed_disk",
     "embed_spherical",
     "embed_stereographic",
-    "great_circle",
     "half_plane_to_disk",
-    "hyperbola",
-    "hyperbolic_area",
     "latitude_transport",
-    "minkowski",
     "spherical_area",
     "torus_curvature",
 ]
@@ -75,16 +69,6 @@ def embed_stereographic(points: Tensor) -> Tensor:
     return torch.cat([2 * points, 1 - square], -1) / (1 + square)
 
 
-def embed_disk(points: Tensor) -> Tensor:
-    """The hyperboloid's point over a point (..., 2) of the Poincare disk: (2x, 1 + |x|^2) / (1 - |x|^2).
-
-    >>> embed_disk(torch.tensor([0.5, 0.0])).round(decimals=4)
-    tensor([1.3333, 0.0000, 1.6667])
-    """
-    square = points.square().sum(-1, keepdim=True)
-    return torch.cat([2 * points, 1 + square], -1) / (1 - square)
-
-
 def half_plane_to_disk(points: Tensor) -> Tensor:
     """Cayley's isometry from the half-plane to the Poincare disk: w = (z - i) / (z + i), (0, 1) to the centre.
 
@@ -93,44 +77,6 @@ def half_plane_to_disk(points: Tensor) -> Tensor:
     """
     x, y = points.unbind(-1)
     return torch.stack([x**2 + y**2 - 1, 0 - 2 * x], -1) / (x**2 + (y + 1) ** 2)[..., None]
-
-
-# Geodesics and areas --------------------------------------------------------------------------------------------------
-
-
-def great_circle(point: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
-    """The unit sphere's geodesic: cos(|v|t) X + sin(|v|t) v/|v|, for v orthogonal to X; t broadcasts to (..., 1).
-
-    >>> pole, east = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([math.pi, 0.0, 0.0])
-    >>> great_circle(pole, east, torch.tensor([0.5])).abs().round(decimals=6).tolist()
-    [1.0, 0.0, 0.0]
-
-    Source: RF-PT.
-    """
-    speed = velocity.norm(dim=-1, keepdim=True)
-    return (speed * t).cos() * point + (speed * t).sin() * velocity / speed
-
-
-def minkowski(a: Tensor, b: Tensor) -> Tensor:
-    """The inner product of the space in which the hyperboloid lies: a_1 b_1 + a_2 b_2 - a_3 b_3.
-
-    >>> minkowski(torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])).tolist()
-    -1.0
-    """
-    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] - a[..., 2] * b[..., 2]
-
-
-def hyperbola(point: Tensor, velocity: Tensor, t: Tensor) -> Tensor:
-    """The hyperboloid's geodesic: cosh(|v|t) X + sinh(|v|t) v/|v|, for v orthogonal to X; t broadcasts to (..., 1).
-
-    >>> top, east = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([1.0, 0.0, 0.0])
-    >>> hyperbola(top, east, torch.tensor([1.0])).round(decimals=4)
-    tensor([1.1752, 0.0000, 1.5431])
-
-    Source: RF-PT.
-    """
-    speed = minkowski(velocity, velocity).sqrt()[..., None]
-    return (speed * t).cosh() * point + (speed * t).sinh() * velocity / speed
 
 
 def spherical_area(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -145,18 +91,3 @@ def spherical_area(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """
     volume = torch.linalg.det(torch.stack([a, b, c], -1))
     return 2 * torch.atan2(volume, 1 + (a * b).sum(-1) + (b * c).sum(-1) + (c * a).sum(-1))
-
-
-def hyperbolic_area(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The area of a hyperbolic triangle: tan(area/2) = det(a, b, c) / (1 - <a,b> - <b,c> - <c,a>).
-
-    Positive when the corners (..., 3), on the hyperboloid, run counter-clockwise in the disk.
-
-    >>> corners = embed_disk(torch.tensor([[0.0, 0.0], [0.999, 0.0], [0.0, 0.999]]))
-    >>> round(float(hyperbolic_area(*corners)), 2)  # a right angle and two of nearly 0: near pi/2
-    1.57
-
-    Source: RF-PT.
-    """
-    volume = torch.linalg.det(torch.stack([a, b, c], -1))
-    return 2 * torch.atan2(volume, 1 - minkowski(a, b) - minkowski(b, c) - minkowski(c, a))

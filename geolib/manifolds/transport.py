@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.func import jvp
 
 from geolib._checks import check_last, check_positive, check_tensor, require
-from geolib.manifolds._points import coordinates, difference
 from geolib.manifolds._solver import basis_rows, left_chart, pull, solve
-from geolib.manifolds.charts import Chart, orthonormal_frame
+from geolib.manifolds.charts import Chart, coordinates, difference, orthonormal_frame
 
 __all__ = [
     "Curve",
