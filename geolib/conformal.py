@@ -20,18 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_positive, require
-from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
+from geolib.rotations import block_diagonal, rotation_matrix
 
 __all__ = [
     "SCALE_LAWS",
     "ScaleLaw",
-    "balance",
     "bounded_law",
     "bounded_log_scale",
     "bounded_raw",
     "conformal_deviation",
     "conformal_factor",
-    "conformal_map",
     "conformal_matrix",
     "diagonal_metric",
     "free_law",
@@ -40,7 +38,6 @@ __all__ = [
     "metric_root",
     "reach",
     "scalar_metric",
-    "scaled_scores",
     "slow_exponent",
     "slow_law",
     "unit_ball",
@@ -303,22 +300,6 @@ def metric_root(metric: Tensor) -> Tensor:
 # Conformal maps -----------------------------------------------------------------------------------------------------
 
 
-def conformal_map(x: Tensor, log_scale: Tensor, angles: Tensor) -> Tensor:
-    """T(x) = s R x: each pair of features of x (..., d) turns by its angle (..., d/2), and all are scaled by s.
-
-    ``log_scale`` is log s, broadcastable to (...); the angles are radians, counter-clockwise. The result has x's dtype.
-
-    >>> quarter = torch.tensor([math.pi / 2])
-    >>> conformal_map(torch.tensor([1.0, 0.0]), torch.tensor(math.log(2)), quarter).round(decimals=4).tolist()
-    [0.0, 2.0]
-
-    Source: CS-1.
-    """
-    check_floating(x, "x")
-    dtype = angle_dtype(x, log_scale, angles)
-    return (rotate_pairs(x.to(dtype), angles) * log_scale.to(dtype).exp().unsqueeze(-1)).to(x.dtype)
-
-
 def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
     """The matrix s R (..., d, d) of a conformal map, from log s (...) and an orthogonal R.
 
@@ -359,7 +340,7 @@ def conformal_deviation(matrix: Tensor) -> Tensor:
     return (gram - torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)).abs().amax((-1, -2))
 
 
-# Scores with scales, far from the origin ----------------------------------------------------------------------------
+# Far from the origin ------------------------------------------------------------------------------------------------
 
 
 def reach(log_scale: Tensor, dtype: torch.dtype) -> Tensor:
@@ -376,43 +357,3 @@ def reach(log_scale: Tensor, dtype: torch.dtype) -> Tensor:
     check_floating(torch.empty(0, dtype=dtype), "dtype")
     limits = torch.finfo(dtype)
     return 2 * min(math.log(limits.max), -math.log(limits.tiny)) / log_scale.abs()
-
-
-def balance(log_q: Tensor, log_k: Tensor) -> tuple[Tensor, Tensor]:
-    """Move a common factor from the queries' scales to the keys', so that both stay near 1 where their product is.
-
-    A score carries e^(a_m + b_n), with logarithms a (..., queries, d or 1) and b (..., keys, d or 1). For queries far
-    on one side of the origin and keys far on the other, e^a overflows and e^b underflows although the product is
-    harmless. The results, a - c and b + c with equal midpoints, change no score. Queries and keys at the same positions
-    need no balancing: the product at (m, m) is then the square of the factor.
-
-    >>> [x.flatten().tolist() for x in balance(torch.tensor([[100.0], [102.0]]), torch.tensor([[-100.0]]))]
-    [[-0.5, 1.5], [0.5]]
-
-    Source: RF-14, RF-A5.
-    """
-    if 0 in (log_q.shape[-2], log_k.shape[-2]):  # without a score there is nothing to balance
-        return log_q, log_k
-    log_q, log_k = as_widest(log_q, log_k)
-    # No gradient through c: the score does not depend on it.
-    middles = [(x.amax(-2, keepdim=True) + x.amin(-2, keepdim=True)).detach() / 2 for x in (log_q, log_k)]
-    shift = (middles[0] - middles[1]) / 2
-    return log_q - shift, log_k + shift
-
-
-def scaled_scores(q: Tensor, k: Tensor, log_q: Tensor, log_k: Tensor) -> Tensor:
-    """e^(a_m + b_n) <q_m, k_n> with the logarithms added first: right wherever the score itself is a number.
-
-    q is (..., queries, d), k (..., keys, d), a (..., queries) is half of m log s in RF-13 and b (..., keys) half of n
-    log s. One matrix of exponentials more than the fast form, for positions whose spread ``balance`` cannot bring into
-    range.
-
-    >>> scaled_scores(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([1000.0]), torch.tensor([-1000.0])).item()
-    2.0
-
-    Source: RF-13.
-    """
-    q, k, log_q, log_k = as_widest(q, k, log_q, log_k)
-    # In two halves: their product with a small inner product can be a number where the whole exponential is not.
-    half = ((log_q[..., :, None] + log_k[..., None, :]) / 2).exp()
-    return (q @ k.mT) * half * half

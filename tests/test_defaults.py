@@ -183,10 +183,6 @@ CASES = {name: case for name, case in test_batches.CASES.items() if name != "tur
     "large products, their derivative": (derivative(in_large_products), texts),
     "chunked_form, its derivative": (derivative(in_chunks), texts),
     "large products, a state": (attended(in_large_products), lambda: texts(*earlier())),
-    "read_state": (
-        lambda q, *state: recurrence.read_state(recurrence.State(*state), q, 4),
-        lambda: [plain(1, 2, 7, 4), *earlier()],
-    ),
     "cayley_rotation": (connection.cayley_rotation, lambda: [plain(5, 3)]),
     "line_frames": (lambda steps: connection.line_frames(steps, 1), lambda: [plain(2, 4, 3, 3)]),
     "carried_scores": (

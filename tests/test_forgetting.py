@@ -1,12 +1,31 @@
-"""How far back a gated state can be read."""
+"""Gates, rates and decays, and how far back a gated state can be read."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sequences import inputs
+from torch.testing import assert_close
 
-from geolib.recurrence import gate_for_distance, memory_length, recurrent_form, signal_to_noise
+from geolib.attention import attention_weights
+from geolib.recurrence import (
+    GATE_BIAS,
+    SympowAttention,
+    alibi_log_gates,
+    chunked_form,
+    cumulative_angles,
+    gate_for_distance,
+    log_decay,
+    log_gates,
+    memory_length,
+    recurrent_form,
+    rotation_rates,
+    signal_to_noise,
+    turns_of,
+)
+from geolib.rotations import document_frequencies
 from geolib.sympow import direction_moment, embed
 
 ENDLESS = 10**7
@@ -71,3 +90,60 @@ def test_what_cannot_be_is_refused(argument, values):
 def test_a_distance_is_above_zero_and_finite(distance):
     with pytest.raises(ValueError, match=f"^distance: got {distance}"):
         gate_for_distance(distance)
+
+
+def test_log_gates_are_the_logarithm_of_the_sigmoid_even_far_out():  # CS-gate
+    logits = torch.tensor([-200.0, -3.0, 0.0, 4.0, 200.0])
+    exact = -torch.log1p(torch.exp(-logits.double()))
+    assert_close(log_gates(logits).double(), exact, rtol=1e-6, atol=1e-30)
+    assert log_gates(logits.bfloat16()).dtype == torch.float32
+    assert (log_gates(logits, bias=3.0) <= 0).all()
+
+
+def test_gate_products_are_the_exponentials_of_log_decay():  # CS-gate
+    log_g = inputs(batch=1, heads=1)[3]
+    g = log_g[0, 0].exp()
+    ours = log_decay(log_g)[0, 0].exp()
+    for i, j in np.ndindex(9, 9):
+        expected = torch.prod(g[j + 1 : i + 1]) if j <= i else torch.tensor(0.0).double()
+        assert_close(ours[i, j], expected)
+
+
+def test_gates_start_at_a_memory_of_two_tokens_without_a_bias_and_of_a_thousand_with_it():  # CS-GATE0
+    x = 0.01 * torch.randn(1, 4000, 32)
+    for bias, tokens in ((0.0, 2.0), (GATE_BIAS, 1000.0)):
+        layer = SympowAttention(32, 2, gate_bias=bias)
+        torch.nn.init.normal_(layer.W_gamma.weight, std=0.02)
+        g = layer.log_gates(x)
+        # With equal scores the normaliser counts the keys that a query still sees.
+        ones = torch.ones(1, 2, 4000, 2)
+        seen = chunked_form(ones / 2**0.5, ones / 2**0.5, ones, 2, g)[0].log_normaliser.exp()[..., -1]
+        assert_close(seen, torch.full_like(seen, tokens), rtol=0.03, atol=0)
+        gate = torch.sigmoid(torch.tensor(bias)).item()
+        assert memory_length(gate) == pytest.approx(tokens, rel=1e-3)
+
+
+def test_rotation_rates_lie_between_0_and_2_and_angles_add_up():  # CS-beta
+    logits = torch.tensor([[[-50.0, -1.0, 0.0, 0.5, 50.0]]]).double()
+    beta = rotation_rates(logits)
+    assert_close(beta, 2 * torch.sigmoid(2 * logits))
+    theta = document_frequencies(4, 50.0)
+    mu, start = torch.tensor([0.3, -1.0]).double(), torch.tensor([[[0.3, -1.0]]]).double()
+    ours = cumulative_angles(turns_of(beta, theta), start)[0, 0]
+    for i in range(5):
+        mu = mu + beta[0, 0, i] * theta[:, 0].double()
+        assert_close(ours[i], mu)
+
+
+def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1
+    q, k, _, _, _ = inputs(batch=1, heads=2, tokens=6)
+    assert (alibi_log_gates(torch.tensor([0.0, 1.0]), 3)[0, 0] == 0).all()  # a slope of 0 forgets nothing
+    slopes = torch.tensor([0.5, 0.125]).double()
+    gates = alibi_log_gates(slopes, 6)
+    assert gates.shape == (1, 2, 6)
+    weights = attention_weights(q, k, log_gate=log_decay(gates), scale=1.0)
+    for h, i in np.ndindex(2, 6):
+        B = [torch.exp(q[0, h, i] @ k[0, h, j] + slopes[h] * (j - i)) for j in range(i + 1)]
+        gated = [torch.exp(-slopes[h]) ** (i - j) * torch.exp(q[0, h, i] @ k[0, h, j]) for j in range(i + 1)]
+        assert_close(torch.stack(B), torch.stack(gated))
+        assert_close(weights[0, h, i, : i + 1], torch.stack(B) / sum(B))

@@ -1,11 +1,14 @@
 """The attention form by a fused softmax kernel: uncompiled on the CPU, and on a GPU where there is one."""
 
+import numpy as np
 import pytest
+import sequences
 import torch
+from sequences import by_pairs
 from torch.nn.attention import flex_attention as flex
 from torch.testing import assert_close
 
-from geolib.recurrence import attention_form, forms, fused, fused_form, kernel_takes, score_modifier, softmax_form
+from geolib.recurrence import attention_form, fused, fused_form, kernel_takes, score_modifier, softmax_form
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 pytestmark = [
@@ -66,21 +69,6 @@ def test_the_fused_kernel_keeps_the_precision_of_its_inputs(differentiable, dtyp
         assert (a.double() - b).norm() <= 3 * error * b.norm()
 
 
-@pytest.mark.parametrize("tokens", [1, 127, 128, 129, 300, 512])
-def test_the_causal_mask_is_that_of_all_pairs_without_making_them(tokens):
-    ours = fused._causal(tokens, torch.device("cpu"))
-    wanted = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, tokens, tokens, device="cpu")
-    assert ours.shape == wanted.shape
-    assert torch.equal(ours.to_dense(), wanted.to_dense())
-    for part in ("kv", "full_kv", "q", "full_q"):
-        counts = getattr(wanted, f"{part}_num_blocks")
-        assert torch.equal(getattr(ours, f"{part}_num_blocks"), counts)
-        for row in range(counts.shape[-1]):
-            first = slice(0, int(counts[0, 0, row]))
-            found, expected = (getattr(mask, f"{part}_indices")[0, 0, row, first] for mask in (ours, wanted))
-            assert torch.equal(found.sort().values, expected.sort().values)
-
-
 @pytest.mark.parametrize("wide", [0, 1, 2, 3])
 def test_the_fused_form_computes_in_the_widest_of_its_arguments(wide):
     args = [t.double() if i == wide else t.float() for i, t in enumerate(detached(inputs(tokens=20))[:4])]
@@ -92,31 +80,12 @@ def test_the_fused_form_computes_in_the_widest_of_its_arguments(wide):
             assert_close(ours.log_normaliser, exact.log_normaliser, rtol=error, atol=error)
 
 
-@pytest.mark.parametrize("shared", [torch.bfloat16, torch.float64])
-def test_the_kernel_multiplies_in_the_dtype_that_queries_keys_and_values_share(monkeypatch, shared):
-    q, k, v = (t.to(shared) for t in detached(inputs(tokens=20))[:3])
-    kernel, seen = fused.flex_kernel("cpu", 1.0, False), []
-    spying = lambda *args: (seen.extend(t.dtype for t in args[:3]), kernel(*args))[1]  # noqa: E731
-    made, where = [], fused._causal
-    monkeypatch.setattr(fused, "flex_kernel", lambda *args: made.append(args[:2]) or spying)
-    monkeypatch.setattr(fused, "_causal", lambda tokens, device: where(tokens, torch.device(device)))
-    fused_form(q, k, v, 2)
-    fused_form(q, k.float(), v, 2)
-    assert made == [("cpu", 1.0), ("cpu", 1.0)]
-    assert seen == 3 * [shared] + 3 * [torch.promote_types(shared, torch.float32)]
-
-
 def test_queries_in_half_are_turned_in_float32():  # CS-conf
     q, k, v, log_gates, turns = (t.float() for t in detached(inputs(tokens=20)))
     ours = fused_form(q.half(), k, v, 2, log_gates, turns)
     exact = attention_form(q.half().double(), k.double(), v.double(), 2, log_gates.double(), turns.double())
     assert_close(ours.output.double(), exact.output, rtol=1e-4, atol=1e-4)
     assert_close(ours.log_normaliser.double(), exact.log_normaliser, rtol=1e-4, atol=1e-4)
-
-
-def test_the_modification_keeps_the_dtype_of_the_scores():
-    modify = score_modifier(2, -torch.rand(1, 1, 5).double())
-    assert modify(torch.ones(()), *torch.tensor([0, 0, 4, 2])).dtype == torch.float32
 
 
 def test_a_zero_score_has_weight_0_and_derivative_0(differentiable):  # CS-FUSED
@@ -147,15 +116,6 @@ def test_float32_gates_keep_small_differences_of_large_sums():  # CS-gate
         assert i < 2000 or (rounded.double() - ours).abs() > 1e-3  # what one part alone would give
 
 
-def test_a_mask_made_in_inference_serves_training(differentiable):
-    fused._causal.cache_clear()
-    with torch.inference_mode():
-        fused_form(*detached(inputs(tokens=20))[:3], 2)
-    args = inputs(tokens=20)[:3]
-    fused_form(*args, 2).output.square().sum().backward()
-    assert all(t.grad.any() for t in args)
-
-
 @pytest.mark.parametrize("form", [fused_form, attention_form])
 def test_a_nan_among_the_values_reaches_no_earlier_token(form):
     q, k, v, log_gates, turns = detached(inputs(tokens=10))
@@ -167,24 +127,9 @@ def test_a_nan_among_the_values_reaches_no_earlier_token(form):
     assert output[1].isfinite().all()
 
 
-def test_an_infinite_value_is_infinite_in_the_output_of_the_fused_form():
-    k = torch.ones(1, 1, 3, 16)
-    assert fused_form(k, k, float("inf") * k, 2).output.isposinf().all()
-
-
 def test_the_fused_form_is_the_softmax_that_it_stands_for():  # CS-FUSED
     q, k, v, log_gates, _ = detached(inputs(tokens=40))
     assert_close(fused_form(q, k, v, 4, log_gates).output, softmax_form(q, k, v, 4, log_gates))
-
-
-def test_the_attention_form_chooses_by_device(monkeypatch):
-    q, k, v, log_gates, turns = detached(inputs(tokens=128, dtype=torch.float32))
-    assert not kernel_takes(q, k, v)
-    wanted, seen = attention_form(q, k, v, 2, log_gates, turns), []
-    monkeypatch.setattr(forms, "kernel_takes", lambda *tensors: all(a is b for a, b in zip(tensors, (q, k, v))))
-    monkeypatch.setattr(forms, "fused_form", lambda *args: seen.append(args) or fused_form(*args))
-    assert_close(attention_form(q, k, v, 2, log_gates, turns), wanted, rtol=1e-4, atol=1e-5)
-    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,3 +199,33 @@ def test_memory_of_the_kernel_grows_with_the_tokens_and_not_with_their_square():
         return torch.cuda.max_memory_allocated() - held
 
     assert grown(16384) < 5 * grown(4096)
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_attention_form_is_a_softmax_of_logarithms(power):  # CS-FUSED
+    args = sequences.inputs()
+    for gates in (None, args[3]):
+        assert_close(softmax_form(*args[:3], power, gates), attention_form(*args[:3], power, gates).output)
+    flat = [t[0, 0].numpy() for t in args]
+    wanted = by_pairs(*flat[:3], power, flat[3], 0 * flat[4])[0]
+    assert_close(softmax_form(*args[:3], power, args[3])[0, 0], torch.tensor(wanted))
+
+
+def test_modified_score_is_p_log_score_plus_log_decay():  # CS-FUSED
+    log_g = sequences.inputs(batch=1, heads=2)[3]
+    modify = score_modifier(4, log_g)
+    for h, i, j in np.ndindex(2, 9, 9):
+        if j <= i:
+            score = torch.tensor(-1.7).double()
+            expected = torch.log(score**4 * torch.prod(log_g[0, h, j + 1 : i + 1].exp()))
+            assert_close(modify(score, *(torch.tensor(index) for index in (0, h, i, j))), expected)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_fused_kernel_with_a_modified_score_computes_the_attention_form():  # CS-FUSED
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    q, k, v, log_g, _ = sequences.inputs(tokens=12, dim=16, value_dim=16, dtype=torch.float32)
+    mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 12, 12, device="cpu")
+    modify = score_modifier(2, log_g)
+    ours = flex.flex_attention(q, k, v, score_mod=modify, block_mask=mask, scale=1.0)
+    assert_close(ours, attention_form(q, k, v, 2, log_g).output, rtol=1e-4, atol=1e-5)

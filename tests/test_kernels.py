@@ -116,11 +116,6 @@ def test_narrow_factors_add_up_in_float32():
     assert away(by_kernels if DEVICE == "cuda" else in_half) < 1.5 * away(by_large_products) < 0.02
 
 
-def test_products_add_up_in_float32_unless_their_factors_are_wider():
-    dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    assert [_kernels._wide(dtype) for dtype in dtypes] == [torch.float32] * 3 + [torch.float64]
-
-
 def test_what_the_kernels_do_not_take_goes_by_large_products(monkeypatch):
     q = torch.randn(1, 1, 9, 4)
     with Counting() as counting:

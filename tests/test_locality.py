@@ -131,14 +131,6 @@ def test_fused_equals_literal_in_values_and_all_gradients(unplaced, widths, metr
         assert_close(got, right, rtol=1e-9, atol=1e-11)
 
 
-def test_one_feature_and_one_width_with_a_dimension_for_heads_are_enough():  # RF-FUSED
-    q, v, positions, sigma = _random(1, 3, 5, 1), _random(1, 3, 5, 2), _random(5, 2), torch.ones(1, 1, dtype=F64)
-    fused = locality.fused_focused_attention(q, q, v, positions, sigma)
-    assert_close(fused, locality.focused_attention(q, q, v, positions, sigma))
-    narrow = locality.focused_attention(q.float(), q.float(), v.float(), positions, sigma)
-    assert_close(narrow, fused.float())
-
-
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("metrics", [(), (3,)], ids=["one for all", "one for each head"])
 def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
@@ -149,17 +141,6 @@ def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
         return locality.fused_focused_attention(q, k, v, positions, sigma, locality.precision_matrix(raw))
 
     assert torch.autograd.gradcheck(call, inputs)
-
-
-def test_gradients_of_a_metric_for_each_head_in_one_block_are_those_of_the_literal_form():  # RF-FUSED
-    inputs = [_random(1, 2, 5, 4), _random(1, 2, 5, 4), _random(1, 2, 5, 3), _random(5, 3), 1 + _random(2, 1) / 9]
-    inputs = [x.requires_grad_() for x in [*inputs, _random(2, 3, 3)]]
-
-    def gradients(form):
-        y = form(*inputs[:5], locality.precision_matrix(inputs[5]))
-        return torch.autograd.grad(y.square().sum(), inputs)
-
-    assert_close(gradients(locality.fused_focused_attention), gradients(locality.focused_attention))
 
 
 @given(batch=st.integers(1, 3), heads=st.integers(1, 3), tokens=st.integers(1, 37), axes=st.integers(1, 3))
@@ -273,13 +254,6 @@ def test_rounded_features_err_by_a_power_of_the_unit_times_the_half_squares(dtyp
     assert ((a @ b.T - there).abs() <= unit**parts * (half[:, None] + half) + 1e-12).all()
     centred = positions - (positions.amin(0) + positions.amax(0)) / 2
     assert ((u - centred).abs() <= unit * centred.abs()).all()
-
-
-def test_features_make_no_matrix_of_tokens_by_tokens():  # RF-FUSED
-    q, positions = torch.randn(1, 512, 8), torch.arange(512.0)[:, None]
-    with Largest() as largest:
-        locality.focused_by_features(q, q, q, positions, torch.ones(1))
-    assert 0 < largest.entries <= 2 * 512 * 16
 
 
 @pytest.mark.parametrize(

@@ -429,11 +429,10 @@ ROWS = [
         log_gate=GATES[..., 0],
         turn=TURNS[..., 0, :],
     ),
-    of(recurrence.read_state, BEFORE, Q, 2, log_gates=GATES, turns=TURNS),
     of(
         recurrence.State,
         *(BEFORE.S, BEFORE.Z, BEFORE.mu),
-        by=then(lambda state: recurrence.read_state(state, Q, 2)),
+        by=then(lambda state: recurrence.recurrent_form(Q, K, V, 2, state=state)),
         exponent=torch.full((1, 2), 3.0, dtype=DOUBLE),
     ),
     of(fused.score_modifier, 2, by=scored, log_gates=GATES),

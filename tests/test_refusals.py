@@ -41,7 +41,7 @@ from geolib.locality import log_attenuation
 from geolib.manifolds import conformal_curvature, sphere_stereographic, torus
 from geolib.masks import document_mask, padding_mask, starts_of
 from geolib.placed import Carried, cis, turn_pairs
-from geolib.recurrence import attention_form, empty_state, read_state, recurrent_form, score_modifier, softmax_form
+from geolib.recurrence import attention_form, empty_state, recurrent_form, score_modifier, softmax_form
 from geolib.recurrence.chunks import by_chunks, chunked_with, one_chunk_form
 from geolib.recurrence.layers import PowerScores, SympowAttention, SympowEncoding
 from geolib.rotations import (
@@ -113,7 +113,6 @@ REFUSED = {
     "softmax_form": (lambda: softmax_form(Q, Q, Q, 3), "power: got 3"),
     "score_modifier": (lambda: score_modifier(1), "power: got 1"),
     "empty_state": (lambda: empty_state(Q, Q, 3), "power: got 3"),
-    "read_state": (lambda: read_state(STATE, Q, 2, log_gates=torch.zeros(1, 1, 2)), "log_gates: got"),
     "attention_form": (lambda: attention_form(Q, Q, Q, 0), "power: got 0"),
     "axial_frequencies": (lambda: axial_frequencies(7, 2), "dim: got 7; it must be a positive even number"),
     "alternating_frequencies": (lambda: alternating_frequencies(7, 2), "dim: got 7; it must be a positive even number"),

@@ -20,9 +20,7 @@ from geolib.recurrence import (
     empty_state,
     fused_form,
     log_decay,
-    merge,
     one_chunk_form,
-    read_state,
     recurrent_form,
     softmax_form,
 )
@@ -64,8 +62,8 @@ FORMS = {
     "fused": lambda *args: fused_form(*args).output,
     "recurrent": lambda *args: recurrent_form(*args)[0].output,
     "one chunk": one_chunk_form,
-    **{f"chunks of {n}": by_chunks_of(n) for n in (1, 4, 7, 64)},
-    **{f"large products of {n}": by_products_in(n) for n in (1, 4, 7, 64)},
+    **{f"chunks of {n}": by_chunks_of(n) for n in (4, 64)},
+    **{f"large products of {n}": by_products_in(n) for n in (4, 64)},
 }
 
 
@@ -145,25 +143,10 @@ def test_a_nan_ends_with_its_document(name, at, end):
     assert output[0, 0, end:].isfinite().all()
 
 
-@pytest.mark.parametrize("at", [0, 3])
-def test_a_state_is_not_read_from_where_a_document_begins(at):  # CS-rec
-    q, k, v, gates, turns = (t.detach() for t in inputs(tokens=8))
-    state = recurrent_form(k, k, v, 2)[1]
-    found = read_state(state, q, 2, gates.index_fill(-1, torch.tensor(at), float("-inf")), turns)
-    assert (found.log_normaliser[..., at:] == float("-inf")).all()
-    assert not found.output[:, :, at:].any()
-    assert_close(found.output[:, :, :at], read_state(state, q, 2, gates, turns).output[:, :, :at])
-
-
-def test_parts_and_steps_know_resets():  # CS-rec, CS-3
+def test_steps_know_resets():  # CS-rec, CS-3
     q, k, v, gates, turns = (t.detach() for t in inputs(tokens=8))
     gates[..., 5] = float("-inf")
     whole = attention_form(q, k, v, 2, gates, turns).output
-    early, late = ([t[:, :, part] for t in (q, k, v, gates, turns)] for part in (slice(0, 3), slice(3, 8)))
-    state = recurrent_form(*early[:3], 2, *early[3:])[1]
-    parts = [read_state(state, late[0], 2, *late[3:]), attention_form(*late[:3], 2, *late[3:])]
-    assert (parts[0].log_normaliser[..., 2:] == float("-inf")).all()
-    assert_close(merge(parts).output, whole[:, :, 3:])
     state = empty_state(k, v, 2)
     for i in range(8):
         output, state = conformal_step(state, *(t[:, :, i] for t in (q, k, v)), 2, gates[..., i], turns[:, :, i])

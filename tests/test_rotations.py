@@ -240,12 +240,6 @@ def test_rope_score_is_the_rotation_by_the_difference():  # RF-13 with s = 1, CS
             assert float(got[m, n]) == pytest.approx(expected, abs=1e-12)
 
 
-def test_an_offset_continues_a_cached_sequence():
-    x, frequencies = double(10, 8), rot.language_frequencies(8)
-    whole = rot.rope(x, torch.arange(10.0)[:, None], frequencies)
-    assert_close(whole[6:], rot.rope(x[6:], torch.arange(4.0)[:, None] + 6, frequencies))
-
-
 def test_frequencies_of_each_head_turn_that_head():
     x, positions, frequencies = double(2, 3, 5, 8), double(5, 2), double(3, 4, 2)
     got = rot.rope(x, positions, frequencies)
@@ -291,26 +285,12 @@ def test_low_precision_inputs_are_turned_by_exact_angles(dtype):
     assert_close(got.double(), exact, atol=0.02, rtol=0.02)
 
 
-def test_autocast_does_not_touch_the_angles():
-    positions, frequencies = torch.tensor([[4001.0]]), rot.axial_frequencies(8, 1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = rot.pair_angles(positions, frequencies)
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, rot.pair_angles(positions, frequencies))
-
-
 def test_gradients():
     x, angles = double(3, 6).requires_grad_(), double(3, 3).requires_grad_()
     assert torch.autograd.gradcheck(rot.rotate_pairs, (x, angles))
     assert torch.autograd.gradcheck(rot.reflect_pairs, (x, angles))
     positions, frequencies = double(3, 2).requires_grad_(), double(3, 2).requires_grad_()
     assert torch.autograd.gradcheck(rot.rope, (x, positions, frequencies))
-
-
-def test_every_output_value_is_written(poisoned_memory):
-    assert rot.rope(torch.randn(5, 12), torch.randn(5, 2), rot.axial_frequencies(8, 2)).isfinite().all()
-    assert rot.mixed_matrix(torch.randn(4)).isfinite().all()
-    assert rot.block_diagonal(torch.randn(3, 4, 4)).isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -348,29 +328,6 @@ def test_whole_numbers_are_refused_where_they_would_truncate(dtype):
     for turn in (rot.rotate_pairs, rot.reflect_pairs):
         with pytest.raises(ValueError, match=r"x: got torch.* floating point"):
             turn(x, angles)
-
-
-@pytest.mark.parametrize(
-    ("x", "frequencies"), [((1, 8), (4, 1)), ((1, 3, 8), (2, 4, 1)), ((3, 8), (2, 4, 1)), ((2, 1, 8), (2, 4, 1))]
-)
-def test_rope_adds_no_tokens_and_no_heads(x, frequencies):
-    with pytest.raises(ValueError, match=r"x: got shape"):
-        rot.rope(torch.ones(x), torch.arange(3.0)[:, None], torch.ones(frequencies))
-    assert rot.rope(torch.ones(2, 3, 8), torch.arange(3.0)[:, None], torch.ones(frequencies)).shape == (2, 3, 8)
-
-
-@pytest.mark.parametrize("size", [2.5, 2.0, 0, -1, "2"])
-def test_a_grid_has_whole_numbers_of_cells(size):
-    with pytest.raises(ValueError, match="sizes: got"):
-        rot.grid_positions(3, size)
-    assert len(rot.grid_positions(3, np.int64(2))) == 6
-
-
-def test_whole_positions_keep_all_their_digits():
-    at = torch.tensor([[2**24], [2**24 + 1]])
-    theta = torch.tensor([[0.1]])
-    apart = rot.pair_angles(at, theta).diff(dim=0)
-    assert_close(apart.item(), 0.1, rtol=1e-6, atol=0)
 
 
 def test_far_positions_hold_as_far_as_the_docstring_says():
@@ -441,25 +398,6 @@ def test_yarn_is_linear_between_two_indices(dim, base, trained):
         assert math.isclose(scaled, (1 - share) * theta + share * theta / factor, rel_tol=7e-8), i  # rounded once
 
 
-def test_yarn_with_one_step_between_keeps_or_slows_in_full():
-    share = rot.language_frequencies(64) / rot.yarn_frequencies(64, 4.0, 2048, slow=1.0, fast=1.01)
-    assert_close(share.unique(), torch.tensor([1.0, 4.0]), rtol=1e-6, atol=0)
-
-
-def test_yarn_goes_on_to_the_last_index_where_no_pair_is_slow_enough():
-    share = torch.arange(4) / 7  # from the first pair to index 7 of 8, beyond the last of the four pairs
-    got = rot.yarn_frequencies(8, 4.0, 1_000_000, base=100.0, fast=1e5) / rot.language_frequencies(8, 100.0)
-    assert_close(got.flatten(), 1 - share + share / 4)
-
-
-def test_two_pairs_are_enough_for_ntk_aware_scaling():
-    assert_close(rot.ntk_aware(torch.tensor([[1.0], [0.1]]), 4.0), torch.tensor([[1.0], [0.025]]))
-
-
-def test_an_axis_may_have_one_cell():
-    assert rot.grid_positions(1, 2).tolist() == [[0.0, 0.0], [0.0, 1.0]]
-
-
 def test_yarn_lengthens_queries_and_keys():
     assert math.isclose(rot.yarn_length(16.0), 0.1 * math.log(16) + 1)
     assert rot.yarn_length(0.5) == 1
@@ -481,11 +419,6 @@ def test_yarn_lengthens_queries_and_keys():
 def test_bad_scalings_and_layouts_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_scalings_and_layouts_take_what_is_just_allowed():
-    assert rot.yarn_frequencies(8, 2.0, 8, base=1.5).shape == (4, 1)
-    assert torch.equal(rot.half_split_rows(torch.arange(4.0), 1), torch.tensor([0.0, 2.0, 1.0, 3.0]))
 
 
 # Checkpoints ---------------------------------------------------------------------------------------------------------

@@ -85,38 +85,6 @@ def test_embedding_is_differentiable_at_zero_too():  # CS-k
         assert torch.autograd.gradcheck(lambda x, p=power: embed(x, p), v.clone().requires_grad_())
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda x: embed(x[0], 3),
-        lambda x: sympow.lift(x, 2),
-        lambda x: sympow.act(x, torch.ones(28), 2),
-        lambda x: sympow.to_tensor(x.flatten()[:28], 7, 2),
-        lambda x: sympow.from_tensor(x, 2),
-    ],
-    ids=["embed", "lift", "act", "to_tensor", "from_tensor"],
-)
-def test_tables_made_in_inference_serve_training(use):
-    for table in (sympow.monomials, sympow.variables, sympow._root_weights, sympow._raised, sympow._entries):
-        table.cache_clear()
-    with torch.inference_mode():
-        use(torch.randn(7, 7))
-    x = torch.randn(7, 7, requires_grad=True)
-    use(x).square().sum().backward()
-    assert x.grad.any()
-
-
-def test_the_table_of_single_variables_follows_that_of_nothing():  # one monomial of degree 0, which ends every list
-    table = sympow.monomials(3, 1)
-    assert (table.rest.dtype, table.rest.tolist(), table.starts) == (torch.int64, [0, 0, 0], (0, 0, 0))
-
-
-def test_tables_are_kept_for_the_last_pairs_only():
-    for dim in range(1, 100):
-        sympow.monomials(dim, 2)
-    assert sympow.monomials.cache_info().currsize <= 32
-
-
 @pytest.mark.parametrize(("dim", "power"), [(1, 2), (2, 2), (3, 4), (4, 4), (3, 6)])
 def test_norm_is_linear_in_the_embedding(dim, power):  # CS-k
     v = normal(5, dim)
@@ -257,30 +225,6 @@ def test_the_wider_of_two_float_dtypes_decides():  # CS-P3
     assert_close(act(P, s, 2), act(P, s.double(), 2))
     assert_close(act(P, torch.arange(6), 2), act(P, torch.arange(6.0).double(), 2))
     assert_close(act(P.float(), s.double(), 2), act(P.float().double(), s.double(), 2))
-
-
-def made_on_meta():
-    """Everything that looks into a table, on the meta device."""
-    v, A, s = (torch.empty(*shape, device="meta") for shape in [(5, 3), (3, 3), (5, 6)])
-    made = [embed(v, 2), sympow.turned_embedding(v[..., :2], v[..., :1], 2), lift(A, 2), act(A, s, 2)]
-    return [*made, sympow.to_tensor(s, 3, 2), sympow.from_tensor(v[..., None] * v[:, None], 2)]
-
-
-def test_tables_are_made_on_the_device_of_the_arguments(monkeypatch):  # CS-k, CS-P3
-    made = made_on_meta()
-    assert [tuple(x.shape) for x in made] == [(5, 6), (5, 3), (6, 6), (5, 6), (5, 3, 3), (5, 6)]
-    assert all(x.is_meta for x in made)
-
-    # A table from elsewhere does as well, but a GPU waits for it each time. They are kept, so nothing is made below.
-    def watched(make):
-        return lambda *given: devices.append(given[2]) or make(*given)
-
-    devices = []
-    for name in ("monomials", "_entries", "_root_weights"):
-        monkeypatch.setattr(sympow, name, watched(getattr(sympow, name)))
-    made_on_meta()
-    assert len(devices) > 4
-    assert set(devices) == {torch.device("meta")}
 
 
 @pytest.mark.parametrize(("dim", "degree"), [(1, 2), (2, 2), (2, 4), (3, 6), (5, 4), (16, 8)])

@@ -70,13 +70,10 @@ def one_step(q, k, v, before):
 
 # Functions whose arguments may differ in precision, with arguments drawn in float64: any of them may be the widest.
 MIXED = {
-    "conformal_map": (conformal.conformal_map, lambda: [plain(5, 6), plain(5), plain(5, 3)]),
     "conformal_matrix": (conformal.conformal_matrix, lambda: [plain(5), turns(5)]),
     "scalar_metric": (lambda p, s: conformal.scalar_metric(p, s, 3), lambda: [plain(5), plain(1)[0]]),
     "diagonal_metric": (conformal.diagonal_metric, lambda: [plain(5), plain(6)]),
     "general_metric": (conformal.general_metric, lambda: [plain(5), plain(6), plain(3)]),
-    "balance": (lambda a, b: torch.cat(conformal.balance(a, b)), lambda: [plain(5, 1), plain(4, 1)]),
-    "scaled_scores": (conformal.scaled_scores, lambda: [plain(5, 4), plain(6, 4), plain(5), plain(6)]),
     "scale_features": (transport.scale_features, lambda: [plain(5, 6), plain(5, 1)]),
     "scale_features, one factor": (transport.scale_features, lambda: [plain(5, 6), plain(1)[0]]),
     "squared_length": (transport.squared_length, lambda: [plain(5, 3), spd(5, 3)]),
@@ -136,7 +133,7 @@ MIXED = {
 }
 # Those that compute angles, exponentials or weights, whose arguments may be half as wide as float32, and others.
 ANGLES = {
-    *("conformal_map", "scale_features", "rotate_pairs", "rope", "whiten", "log_attenuation", "attenuation"),
+    *("scale_features", "rotate_pairs", "rope", "whiten", "log_attenuation", "attenuation"),
     *("focused_attention", "fused_focused_attention", "position_rotations", "attention_weights", "add_up"),
 }
 HALVES = {name: MIXED[name] for name in MIXED if name.partition(",")[0] in ANGLES} | {

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, as_widest, check_floating, require
+from geolib._checks import angle_dtype, as_widest, require
 from geolib._compile import uncompiled
 from geolib._precision import full_precision
-from geolib.recurrence._prepared import carried, check_state, prepared, turned
+from geolib.recurrence._prepared import carried, prepared, turned
 from geolib.recurrence._shared import (
     above_rounding,
     check_forms,
-    check_gates,
-    check_power,
-    check_turns,
     decay_of,
     finite_part,
     gate_sums,
     normalised,
     power_of,
-    unit,
 )
 from geolib.recurrence.fused import fused_form, kernel_takes, score_modifier
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State, nothing
-from geolib.rotations import block_diagonal, rotate_pairs, rotation_matrix
+from geolib.rotations import block_diagonal, rotation_matrix
 from geolib.sympow import act, embed, norm_functional
 
 __all__ = [
     "attention_form",
     "conformal_step",
     "merge",
-    "read_state",
     "recurrent_form",
     "recurrent_step",
     "softmax_form",
@@ -228,49 +222,6 @@ def conformal_step(
 
 
 # Parts that belong together -----------------------------------------------------------------------------------------
-
-
-def read_state(
-    state: State, q: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
-) -> Attended:
-    """What queries read of a carried state alone: the part of the sum that lies before the first of them.
-
-    Gates and turns are those of the queries' tokens. ``merge`` joins it with ``attention_form`` over those tokens.
-
-    >>> q, v = torch.randn(1, 1, 6, 4), torch.randn(1, 1, 6, 4)
-    >>> late = q[:, :, 4:]
-    >>> state = recurrent_form(q[:, :, :4], q[:, :, :4], v[:, :, :4], 2)[1]
-    >>> both = merge([read_state(state, late, 2), attention_form(late, late, v[:, :, 4:], 2)])
-    >>> torch.allclose(both.output, attention_form(q, q, v, 2).output[:, :, 4:], atol=1e-4)
-    True
-
-    Source: CS-rec, CS-2.
-    """
-    check_power(power)
-    check_floating(q, "q")
-    require(q.dim() == 4, "q", q.shape, "it must be (batch, heads, tokens, d)")
-    check_state(state, q, power)
-    if log_gates is not None:
-        check_gates(log_gates, tuple(q.shape[:3]))
-    if turns is not None:
-        check_turns(turns, q)
-    with full_precision(q.device):
-        dtype = angle_dtype(q, state.S)
-        S, Z, vectors = state.S.to(dtype), state.Z.to(dtype), q.to(dtype)
-        if turns is not None:
-            vectors = rotate_pairs(vectors, cumulative_angles(turns, state.mu))
-        vectors, log_scale = unit(vectors, power)
-        phi = embed(vectors, power)
-        bound = (Z @ norm_functional(q.shape[-1], power, q.device).to(dtype)).detach()[..., None]
-        normaliser = above_rounding((phi @ Z[..., None]).squeeze(-1), torch.finfo(dtype).eps * bound)
-        if log_gates is not None:
-            sums, first = gate_sums(log_gates)
-            log_scale = log_scale + sums.to(dtype)
-            normaliser = normaliser.masked_fill(first >= 0, 0.0)
-        if state.exponent is not None:
-            log_scale = log_scale + math.log(2) * state.exponent[..., None]
-        value, logarithm = normalised(phi @ S.mT, normaliser, log_scale)
-        return Attended(value.to(q.dtype), logarithm)
 
 
 def merge(parts: Sequence[Attended]) -> Attended:
