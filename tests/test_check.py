@@ -140,12 +140,15 @@ def test_wrong_answers_fail_with_a_reason(exercise, capsys):
 
 # Answers that are right in most cases: what a checker looks at must leave each of them out.
 NEARLY = {
-    "lie: another logarithm": {"none other": lambda X: X},
+    "lie: another logarithm": {"none other": lambda X: X, "transposed": lambda X: (X - 4 * math.pi * QUARTER).mT},
     "lie: axis and angle": {
         "from the skew part alone": lambda R: from_the_skew_part(R),
         "a turn by a right angle at most": lambda R: rotation_vector(R).clamp(-math.pi / 2, math.pi / 2),
     },
-    "lie: Cayley": {"right for one plane": lambda X: X * math.tan(X.norm() / 8**0.5) / (X.norm() / 8**0.5)},
+    "lie: Cayley": {
+        "right for one plane": lambda X: X * math.tan(X.norm() / 8**0.5) / (X.norm() / 8**0.5),
+        "transposed": lambda X: cayley_back(X).mT,
+    },
     "attention: temperature": {"a weight of 0.6": lambda lead, weight: lead / math.log(1.5)},
     "attention: count": {"scores of 0": lambda weight, score: 1 / weight - 1},
     "attention: gate": {"relative by the first token alone": lambda q, k, p, c: with_gate(q, k, p.clamp(max=1), c)},
@@ -161,7 +164,11 @@ NEARLY = {
         "hours without a sign": lambda latitude: 23.934 / abs(math.sin(math.radians(latitude))),
         "a day of the sun": lambda latitude: 24 / math.sin(math.radians(latitude)),
     },
-    "transport: metrics": {"orthogonal frames": lambda P, metric: metric.expand(len(P), -1, -1)},
+    "transport: metrics": {
+        "orthogonal frames": lambda P, metric: metric.expand(len(P), -1, -1),
+        "the transpose forgotten": lambda P, metric: P[0] @ metric @ P[0],
+        "the transpose on the other side": lambda P, metric: P[0] @ metric @ P[0].mT,
+    },
     "conformal: start of the slow law": {"base 2": lambda share, tokens, beta: share ** (1 / math.log2(tokens))},
     "conformal: take a factor apart": {
         "c = 1": lambda a, c: (a, a),
@@ -208,6 +215,7 @@ NEARLY = {
     "connection: comb": {
         "the teeth alone": lambda steps: teeth_alone(steps),
         "orthogonal links": lambda steps: to_frames(steps).mT,
+        "transposed": lambda steps: torch.linalg.inv(to_frames(steps)).mT,
         "the other comb": lambda steps: the_other_comb(steps),
     },
     "liere: blind direction": {

@@ -68,13 +68,6 @@ def test_carried_scores_are_transport_along_straight_paths(grid):  # RF-FLAT
         close(got[i, j], (u[m] * (w[n] @ P.T)).sum())
 
 
-def test_as_many_as_eight_axes_have_paths_and_one_vector_is_enough():
-    one = torch.ones(*[1] * 8, 1, 3)
-    assert cn.carried_scores(one, one, [torch.eye(3).expand(*[1] * 8, 3, 3)] * 8).item() == 3
-    assert cn.Compass(8, 1, (2, 2), vectors=1).scores(torch.ones(1, 4, 8)).shape == (1, 1, 4, 4)
-    assert cn.Compass(8, 1, (2, 2)).vectors == 3
-
-
 # The compass ----------------------------------------------------------------------------------------------------
 
 

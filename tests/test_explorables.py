@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
-from afresh import Started
 from explorable_kit import (
     FOLDER,
     NAMES,
@@ -64,8 +65,8 @@ try:
 except ImportError as error:
     print(error)
 """
-    process = Started(tmp_path, program)
-    assert process.wait() == 0, process.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     assert "pip install anywidget" in process.stdout
 
 

@@ -80,14 +80,6 @@ def test_the_fused_form_computes_in_the_widest_of_its_arguments(wide):
             assert_close(ours.log_normaliser, exact.log_normaliser, rtol=error, atol=error)
 
 
-def test_queries_in_half_are_turned_in_float32():  # CS-conf
-    q, k, v, log_gates, turns = (t.float() for t in detached(inputs(tokens=20)))
-    ours = fused_form(q.half(), k, v, 2, log_gates, turns)
-    exact = attention_form(q.half().double(), k.double(), v.double(), 2, log_gates.double(), turns.double())
-    assert_close(ours.output.double(), exact.output, rtol=1e-4, atol=1e-4)
-    assert_close(ours.log_normaliser.double(), exact.log_normaliser, rtol=1e-4, atol=1e-4)
-
-
 def test_a_zero_score_has_weight_0_and_derivative_0(differentiable):  # CS-FUSED
     args = inputs(tokens=20)
     keys = args[1].detach().clone()

@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton")
 
-import triton.language as tl
 
 from geolib.recurrence import (
     _kernels,
@@ -50,14 +49,6 @@ def test_states_are_written_and_read_by_embeddings(heads, tokens, dim, values): 
         by = torch.randn_like(expected)
         for slope, same in zip(torch.autograd.grad(ours, args, by), torch.autograd.grad(expected, args, by)):
             assert_close(slope, same, rtol=NEAR, atol=NEAR)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_every_chunk_of_every_head_and_every_tile_of_its_tokens_has_a_program(dtype):
-    x, wide = torch.empty(3, 2, 19, 4, dtype=dtype), tl.float64 if dtype == torch.float64 else tl.float32
-    tiles = {"T": 32, "F": 16, "V": 64, "wide": wide, "num_warps": 8}
-    assert _kernels._sizes(x, 41) == {"dim": 4, "values": 40, **tiles}
-    assert _kernels._blocks(x, 16) == (6, 2)
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -331,15 +331,6 @@ def test_the_first_order_defect_is_the_derivative_and_the_series_of_ad():  # LR-
         assert_close(first_order_defect(far, change), (plus - minus) / (2 * step), atol=1e-7, rtol=0)
 
 
-@pytest.mark.parametrize("exponential", [exp_skew, exp_isoclinic, exp_pade, cayley])
-def test_rotations_come_in_the_generators_dtype_and_for_none_there_are_none(exponential):
-    A = random_skew(4, 2, seed=37)
-    for dtype in (torch.bfloat16, torch.half, torch.float32, torch.float64):
-        assert exponential(A.to(dtype)).dtype == dtype
-        assert log_rotation(torch.eye(4, dtype=dtype)).dtype == dtype
-    assert exponential(A[:0]).shape == (0, 4, 4)
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -441,15 +432,6 @@ def test_an_8x8_grid_lies_on_37_rays_and_the_origin():  # LR-A1
     assert len(find_rays(grid_positions(1000)).primitives) == 2
     assert len(find_rays(off_grid(5, 2)).primitives) == 5
     assert len(find_rays(torch.tensor([[1000.0], [7000.0]])).primitives) == 2  # powers would cost more than they save
-
-
-@pytest.mark.parametrize("width", [2, 3, 4, 8])
-def test_gradients_of_rotations_at_positions_are_right(width):  # LR-A1
-    entries = upper_entries(random_skew(width, 2, seed=14, size=2.0)).requires_grad_()
-    positions = grid_positions(2, 3).double()
-    assert torch.autograd.gradcheck(
-        lambda e: position_rotations(positions, skew_matrix(e, width)), entries, fast_mode=width > 3
-    )
 
 
 def test_autocast_does_not_touch_exponentials():  # LR-B5

@@ -429,22 +429,6 @@ def test_a_state_of_keys_of_any_size_is_carried_on(size):  # CS-rec, CS-3
         assert_close(output.double(), whole.output[:, :, i], rtol=1e-4, atol=1e-5)
 
 
-def test_a_float64_state_makes_the_computation_float64():
-    args = inputs(tokens=8)
-    whole = attention_form(*args[:3], 2, *args[3:])
-    state = recurrent_form(*(t[:, :, :5] for t in args[:3]), 2, *(t[:, :, :5] for t in args[3:]))[1]
-    late = [t[:, :, 5:].float() for t in args]
-    for form in (recurrent_form, chunked_form):
-        attended, last = form(*late[:3], 2, *late[3:], state=state)
-        assert attended.output.dtype == torch.float32
-        assert last.S.dtype == attended.log_normaliser.dtype == torch.float64
-        assert_close(attended.output, whole.output[:, :, 5:].float(), rtol=1e-5, atol=1e-5)
-    one = [t[:, :, 0] for t in late]
-    output, turned = conformal_step(state, *one[:3], 2, *one[3:])
-    assert output.dtype == torch.float32
-    assert turned.S.dtype == torch.float64
-
-
 @pytest.mark.parametrize("wide", [0, 1, 2])
 def test_every_form_computes_in_the_widest_of_queries_keys_and_values(wide):
     args = [t.double() if i == wide else t.float() for i, t in enumerate(inputs()[:3])]

@@ -1,7 +1,6 @@
 """Resets: a log gate of -inf, packed documents and padding, against each document alone; transforms of the forms."""
 
 import itertools
-import math
 from functools import partial
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 from torch.testing import assert_close
 
-from geolib.masks import document_starts, padding_mask, starts_of
+from geolib.masks import document_starts, starts_of
 from geolib.recurrence import (
     SympowAttention,
     attention_form,
@@ -24,7 +23,7 @@ from geolib.recurrence import (
     recurrent_form,
     softmax_form,
 )
-from geolib.recurrence._shared import RESET, fewest_keys
+from geolib.recurrence._shared import RESET
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 
@@ -100,15 +99,6 @@ def test_what_is_forgotten_has_no_derivative(name):  # CS-gate
             assert gradient[:, :, :14].abs().max() <= (0, 0, 0, 1e-12, 1e-5)[which]  # sums of turns are rounded
 
 
-@pytest.mark.parametrize("name", ["recurrent", "one chunk", "chunks of 4", "large products of 4"])
-def test_a_single_reset_may_stand_at_any_token_among_gentle_gates(name):  # CS-gate
-    q, k, v, gates, turns = (t.detach() for t in inputs(tokens=9))
-    for at in range(9):
-        once = (0.1 * gates).index_fill(2, torch.tensor(at), float("-inf"))
-        wanted = attention_form(q, k, v, 2, once, turns).output
-        assert_close(FORMS[name](q, k, v, 2, once, turns), wanted, rtol=1e-9, atol=1e-10)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", FORMS)
 def test_the_most_negative_number_of_a_dtype_is_a_reset(name, dtype):  # CS-gate
@@ -154,19 +144,6 @@ def test_steps_know_resets():  # CS-rec, CS-3
     assert_close(log_decay(gates)[..., 7, :5].exp(), torch.zeros(2, 2, 5).double())
 
 
-def test_a_forgotten_state_has_no_say_in_the_unit():  # CS-rec
-    q, k, v, gates, _ = (t.detach().float() for t in inputs(tokens=2))
-    state = recurrent_form(q, 1e12 * k, v, 4, gates)[1]
-    gates = torch.full_like(gates, float("-inf"))
-    ours, last = recurrent_form(q[:, :, :1], 1e-3 * k[:, :, :1], v[:, :, :1], 4, gates[..., :1], state=state)
-    assert_close(ours.output, v[:, :, :1])
-    assert (last.exponent < state.exponent).all()
-    q, k, v, gates = (t[:, :, 0] for t in (q, 1e-3 * k, v, torch.full_like(gates, RESET)))
-    output, last = conformal_step(state, q, k, v, 4, gates, torch.zeros_like(q[..., :2]))
-    assert_close(output, v)
-    assert (last.exponent < state.exponent).all()
-
-
 # The layer ----------------------------------------------------------------------------------------------------------
 
 
@@ -207,13 +184,6 @@ def test_padding_is_neither_read_nor_written(where, key_heads):
     assert all(torch.equal(a, b) for a, b in zip(still, state))
 
 
-def test_a_mask_of_lengths_is_taken_as_it_comes():
-    layer, x, lengths = SympowAttention(16, 4), torch.randn(2, 6, 16), torch.tensor([3, 6])
-    mask = padding_mask(lengths, 6)
-    assert_close(layer(x, mask=mask), layer(x, mask=mask[:, 0, 0]), rtol=0, atol=0)
-    assert_close(layer(x, mask=mask[:1]), layer(x, mask=mask[:1, 0, 0].expand(2, -1)), rtol=0, atol=0)  # one for all
-
-
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_the_state_of_shared_heads_is_carried_once(key_heads):
     layer, x = SympowAttention(16, 4, chunk=3, key_heads=key_heads).double(), torch.randn(2, 8, 16).double()
@@ -246,36 +216,6 @@ def test_no_token_and_no_sample_are_taken(shape):
     before = layer(torch.randn(shape[0], 3, 16))[1]
     if shape[1] == 0:
         assert all(torch.equal(a, b) for a, b in zip(layer(x, before)[1], before))
-
-
-@pytest.mark.parametrize("name", [name for name in FORMS if name != "fused"])
-@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
-def test_forms_of_nothing_are_of_their_shape(name, shape):
-    q, k, v, gates, turns = inputs(batch=shape[0], tokens=shape[1])
-    assert FORMS[name](q, k, v, 2, gates, turns).shape == v.shape
-
-
-@pytest.mark.parametrize("wide", [0, 1, 2])
-@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
-def test_nothing_is_attended_to_in_the_widest_dtype_and_passes_the_state(shape, wide):
-    args = [t.detach() for t in inputs(torch.float32, shape[0], tokens=shape[1])[:3]]
-    args = [(t.double() if i == wide else t).requires_grad_() for i, t in enumerate(args)]
-    before = recurrent_form(*(t.detach() for t in inputs(batch=shape[0])[:3]), 2)[1]
-    attended = [attention_form(*args, 2), fused_form(*args, 2)]
-    for form in (recurrent_form, chunked_form):
-        found, after = form(*args, 2, state=before)
-        attended.append(found)
-        assert all(torch.equal(a, b) for a, b in zip(after, before))
-    for output, logarithm in attended:
-        assert (output.shape, output.dtype) == (args[2].shape, args[2].dtype)
-        assert (logarithm.shape, logarithm.dtype) == (args[0].shape[:3], torch.float64)
-        assert len(torch.autograd.grad(output.sum() + logarithm.sum(), args)) == 3
-
-
-@pytest.mark.parametrize("name", [name for name in FORMS if name != "fused"])
-def test_what_a_form_makes_stands_where_its_arguments_are(name):
-    q, k, v, gates, turns = (t.detach().to("meta") for t in inputs())
-    assert FORMS[name](q, k, v, 2, gates, turns).device == q.device
 
 
 def test_starts_are_those_of_documents_and_of_boundaries():
@@ -329,40 +269,7 @@ def test_few_keys_of_the_fourth_power_keep_their_digits_in_longer_texts(case):  
     assert state.S.dtype == torch.float64
 
 
-@pytest.mark.parametrize(("tokens", "chunk", "wide"), [(64, 64, True), (65, 16, False), (65, 15, True), (65, 1, True)])
-def test_few_keys_of_the_fourth_power_are_up_to_64_tokens_or_less_than_16_in_a_chunk(tokens, chunk, wide):
-    q = torch.randn(1, 1, tokens, 4)
-    for power, gates in itertools.product((2, 4), (None, torch.zeros(1, 1, tokens))):
-        state = chunked_form(q, q, q, power, gates, chunk=chunk)[1]
-        assert state.S.dtype == (torch.float64 if wide and power == 4 else torch.float32)
-    assert chunked_form(q, q, q, 4, torch.full((1, 1, tokens), -3.0), chunk=chunk)[1].S.dtype == torch.float64
-
-
-def test_many_keys_of_the_fourth_power_stay_in_the_precision_they_came_in():
-    q, k, v = (torch.randn(1, 2, 200, 8) for _ in range(3))
-    gates = torch.full((1, 2, 200), -0.01)
-    assert chunked_form(q, k, v, 4, gates, chunk=64)[1].S.dtype == torch.float32
-    assert chunked_form(q, k, v, 4, None, chunk=64)[1].S.dtype == torch.float32
-    assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(64)))
-    gates[:, 1, 120] = float("-inf")  # eight tokens before the end of a chunk
-    gates[:, 0, 127] = RESET  # the last token of a chunk
-    assert fewest_keys(200, 64, gates) == 1
-    gates[:, 0, 127] = 0
-    first = torch.zeros(1, 1, 200).index_fill(-1, torch.tensor(192), RESET)  # of the last chunk, which has eight tokens
-    assert fewest_keys(200, 64, first) == 8
-    with torch.device("meta"):  # where new tensors stand by themselves
-        assert fewest_keys(200, 64, gates) == pytest.approx(sum(math.exp(-0.01 * i) for i in range(8)))
-
-
 # Functions of functions ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["attention", "recurrent", "chunks of 4", "large products of 4", "one chunk"])
-def test_forms_may_be_mapped_over(name, dtype):
-    args = [torch.stack([t.detach().to(dtype), t.detach().flip(0).to(dtype)]) for t in inputs()]
-    run = lambda q, k, v, g, a: FORMS[name](q, k, v, 2, g, a)  # noqa: E731
-    assert_close(torch.vmap(run)(*args), torch.stack([run(*one) for one in zip(*args)]))
 
 
 @pytest.mark.parametrize("which", range(5))
@@ -382,25 +289,6 @@ def test_forms_and_their_derivatives_may_be_mapped_over_one_argument(name, which
         return
     for ours, wanted in zip(torch.vmap(slopes, mapped)(*given), zip(*(slopes(*one) for one in each))):
         assert_close(ours, torch.stack(wanted))
-
-
-@pytest.mark.parametrize("name", ["recurrent", "chunks of 4", "one chunk"])
-def test_a_derivative_goes_through_a_map(name):
-    args = [torch.stack([t.detach(), t.detach().flip(1)]) for t in inputs(batch=1, tokens=9)]
-    loss = lambda *args: FORMS[name](*args[:3], 2, *args[3:]).sin().sum()  # noqa: E731
-    of_all = lambda *args: torch.vmap(loss)(*args).sum()  # noqa: E731
-    places = (0, 1, 2, 3, 4)
-    each = [torch.func.grad(loss, argnums=places)(*one) for one in zip(*args)]
-    wanted = [torch.stack(found) for found in zip(*each)]
-    assert_close(list(torch.func.grad(of_all, argnums=places)(*args)), wanted)
-    there = [t.requires_grad_() for t in args]
-    assert_close(list(torch.autograd.grad(of_all(*there), there)), wanted)
-
-
-def test_gates_that_may_not_be_read_leave_the_dtype_to_the_lengths():
-    q, k, v, gates, _ = (torch.stack([t.detach(), t.detach().flip(1)]) for t in inputs(tokens=70))
-    run = lambda *args: chunked_form(*args[:3], 4, args[3], chunk=16)[0].output  # noqa: E731
-    assert_close(torch.vmap(run)(q, k, v, gates), torch.stack([run(*one) for one in zip(q, k, v, gates)]))
 
 
 def test_the_layer_has_a_gradient_for_every_sample():
