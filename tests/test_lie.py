@@ -84,6 +84,7 @@ def test_a_generator_is_the_upper_triangle_minus_its_transpose(width, lead, seed
 
 def test_entries_start_uniform_on_zero_to_two_pi():  # LR-B5
     entries = uniform_entries(200_000, generator=torch.Generator().manual_seed(0)).double()
+    assert torch.equal(entries, uniform_entries(200_000, generator=torch.Generator().manual_seed(0)).double())
     assert 0 <= entries.min() < 1e-3
     assert 2 * math.pi - 1e-3 < entries.max() < 2 * math.pi
     # Mean pi, variance (2 pi)^2 / 12; six standard errors.
@@ -499,6 +500,14 @@ def test_mixed_frequencies_are_axial_ones_along_one_random_direction_a_head(axes
         assert len({tuple(d) for d in directions[:, :, 0].flatten(0, 1).tolist()}) == 10
 
 
+@pytest.mark.parametrize("axes", [2, 3])
+def test_all_directions_of_mixed_frequencies_are_drawn_alike(axes):  # LR-blk
+    turns = mixed_frequencies(torch.eye(axes), 4000, generator=torch.Generator().manual_seed(0))
+    signs = (turns[:, 0] > 0).long() @ (2 ** torch.arange(axes))
+    share = torch.bincount(signs, minlength=2**axes) / 4000
+    assert (share - 2.0**-axes).abs().max() < 5 * (2.0**-axes / 4000) ** 0.5  # five deviations
+
+
 # Bad input
 
 
@@ -576,3 +585,9 @@ def test_what_commutes_already_is_left_and_what_comes_back_commutes(width):  # L
     assert_close(near.mT, -near, atol=0, rtol=0)
     assert_close(nearest_commuting(near), near, atol=1e-6, rtol=0)
     assert near.norm() < A.norm() or width == 2
+
+
+def test_more_steps_and_directions_lose_less():  # LR-SHIFT
+    A = skew_matrix(torch.randn(20, 2, 28, dtype=torch.float64), 8)
+    lost = [float((nearest_commuting(A, *few) - A).norm()) for few in ((1, 1), (1, 100), (16, 100))]
+    assert lost[0] > 1.001 * lost[1] > 1.001 * lost[2]
