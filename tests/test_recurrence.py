@@ -479,6 +479,14 @@ def test_chunked_form_stores_memory_linear_in_the_tokens():  # CS-chunk
     assert large - middle == pytest.approx(2 * (middle - small), rel=1e-3)
 
 
+def test_a_normaliser_of_rounding_errors_has_no_derivative():  # CS-rec
+    k = torch.tensor([1.0, 0.0]).repeat(1, 1, 70, 1).requires_grad_()  # q is all but orthogonal to every key
+    q = torch.tensor([1e-5, 1.0]).expand(1, 1, 70, 2)
+    attended, _ = recurrent_form(q, k, torch.ones(1, 1, 70, 1), 2)
+    (slope,) = torch.autograd.grad(attended.log_normaliser[:, :, 40:].sum(), k)
+    assert slope.abs().max() < 1e-6
+
+
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 
