@@ -90,28 +90,6 @@ def check_positions(positions: Tensor, axes: int) -> None:
     require(holds, "positions", positions.shape, f"it must be (tokens, axes) with axes = {axes}")
 
 
-def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> tuple[Tensor, Tensor | None]:
-    """Positions that are placed and those of keys that stand elsewhere, (tokens, axes) or (batch, tokens, axes).
-
-    One axis may come as a vector, (tokens,).
-
-    >>> as_places(torch.arange(3.0), None)[0].shape
-    torch.Size([3, 1])
-    """
-    positions = _column(positions, "positions", axes)
-    axes = positions.shape[-1] if axes is None and positions.dim() else axes
-    keys = None if keys is None else _column(keys, "keys", axes)
-    for argument, x in (("positions", positions), ("keys", keys)):
-        if x is not None:
-            holds = x.dim() in (2, 3) and x.shape[-1] == axes
-            allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
-            hint = f"; for one axis and positions of each sample write {argument}[..., None]" if axes == 1 else ""
-            require(holds, argument, x.shape, allowed + hint)
-            if not torch.compiler.is_compiling():
-                _look_at(x, argument)
-    return positions, keys
-
-
 def readable(x: Tensor) -> bool:
     """Whether the numbers of x may be read at no one's cost: on a CPU, outside graphs, traces and batches of calls.
 
@@ -134,30 +112,14 @@ def is_transformed(x: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(x) or forward_ad.unpack_dual(x).tangent is not None
 
 
-def _look_at(positions: Tensor, argument: str) -> None:
-    """ValueError for positions that are no numbers; a warning for a dtype in which neighbours become one."""
-    real = positions.dtype != torch.bool and not positions.is_complex()
-    require(real, argument, positions.dtype, "positions are real numbers")
-    if not positions.is_floating_point():
-        return
-    read = readable(positions) and positions.numel() > 0
-    if read:
-        require(bool(positions.isfinite().all()), argument, "inf or NaN", "positions must be finite")
-    if torch.finfo(positions.dtype).bits < 32:
-        whole = round(2 / torch.finfo(positions.dtype).eps)
-        far = positions.shape[-1] == 1 and positions.shape[-2] > whole + 1
-        if far or (read and float(positions.abs().max()) > whole):
-            kind = str(positions.dtype).removeprefix("torch.")
-            text = (
-                f"{argument} in {kind} go beyond {whole}, from where on whole numbers are rounded: hand over integers"
-            )
-            warnings.warn(text, stacklevel=4)
-
-
-def _column(x: Any, argument: str, axes: int | None) -> Tensor:
-    """A vector of positions along the only axis as a column; anything else as it came."""
-    check_tensor(x, argument)
-    return x[:, None] if x.dim() == 1 and axes in (None, 1) else x
+def warn_of_rounding(x: Tensor, argument: str) -> None:
+    """Positions in a dtype that does not have all whole numbers up to them."""
+    whole = round(2 / torch.finfo(x.dtype).eps)
+    far = x.shape[-1] == 1 and x.shape[-2] > whole + 1
+    if far or (readable(x) and x.numel() > 0 and float(x.abs().max()) > whole):
+        kind = str(x.dtype).removeprefix("torch.")
+        text = f"{argument} in {kind} go beyond {whole}, from where on whole numbers are rounded: hand over integers"
+        warnings.warn(text, stacklevel=4)
 
 
 def angle_dtype(*tensors: Tensor | None) -> torch.dtype:
@@ -195,3 +157,48 @@ def check_skew(A: Tensor, argument: str) -> None:
 def check_finite(x: Tensor, argument: str) -> None:
     """Numbers that are all finite."""
     require(bool(x.isfinite().all()), argument, "numbers that are not finite", "all must be finite")
+
+
+# What layers are given ------------------------------------------------------------------------------------------------
+
+_HEADS = "(batch, heads, tokens, head_dim)"
+_IN_FRONT = 16  # tokens that a message takes for a CLS token and registers
+
+
+def check_input(x: Tensor | None, q: Tensor, k: Tensor) -> None:
+    """The layer's input has a row for each key, and no mask stands in its place.
+
+    >>> q = torch.zeros(1, 2, 3, 4)
+    >>> check_input(torch.zeros(3, 3), q, q)
+    Traceback (most recent call last):
+    ValueError: x: got shape (3, 3); the layer's input is (batch, tokens, width), here (1, 3, width); a mask ...
+    """
+    check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
+    if x is not None:
+        samples, tokens = q.shape[0] if q.dim() == 4 else 1, k.shape[-2]
+        holds = x.dim() == 3 and x.shape[1] == tokens and (q.dim() < 4 or x.shape[0] == samples)
+        meant = "the layer's input is (batch, tokens, width), here"
+        require(holds, "x", x.shape, lambda: f"{meant} ({samples}, {tokens}, width); a mask is handed over by name")
+
+
+def check_count(rows: int, tokens: int, unplaced: int) -> None:
+    """A position for each token but those in front that are said to have none.
+
+    >>> check_count(196, 197, 0)
+    Traceback (most recent call last):
+    ValueError: positions: got 196 rows; there are 197 tokens, and each needs a place: where the first 1 have none, ...
+    """
+    if rows + unplaced == tokens:
+        return
+    if unplaced:
+        allowed = f"there are {tokens} tokens, the first {unplaced} without a place"
+    elif rows < tokens:
+        allowed = f"there are {tokens} tokens, and each needs a place: "
+        if tokens - rows <= _IN_FRONT:
+            allowed += f"where the first {tokens - rows} have none, placed.with_prefix_tokens({tokens - rows}); "
+        else:
+            allowed += "positions are (tokens, axes), those of each sample (batch, tokens, axes); "
+        allowed += f"queries and keys are {_HEADS}"
+    else:
+        allowed = f"there are {tokens} tokens, so at most {tokens}; queries and keys are {_HEADS}"
+    require(False, "positions", f"{rows} rows", allowed)

@@ -31,14 +31,18 @@ from geolib import _written
 from geolib._checks import (
     angle_dtype,
     as_widest,
+    check_count,
     check_floating,
+    check_input,
     check_last,
     check_no_mask,
     check_tensor,
     is_transformed,
     require,
+    warn_of_rounding,
 )
 from geolib._precision import WideBuffers, without_autocast
+from geolib.masks import hidden, visible
 
 __all__ = [
     "Encoding",
@@ -46,20 +50,14 @@ __all__ = [
     "Placed",
     "ScoreMod",
     "add_up",
+    "as_places",
     "attention",
     "attention_weights",
-    "check_causal",
-    "check_count",
-    "check_encoding",
-    "check_input",
-    "extended",
-    "future",
-    "hidden",
     "input_of",
     "is_grouped",
     "looked_up",
     "repeat_heads",
-    "visible",
+    "sound",
 ]
 
 # A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
@@ -129,7 +127,8 @@ class Placed:
 
         Source: RF-9, RF-19, RF-20.
         """
-        check_input(x, q, k)
+        if x is not None:
+            check_input(x, q, k)
         gate = self.log_gate(x)
         return self.attend(*self.to_reference(q, k), v, gate, causal, mask=mask, dropout=dropout, scale=scale)
 
@@ -214,7 +213,8 @@ class Placed:
         require(q.dim() < 3 or own in (1, heads), "q", f"{heads} heads", f"the encoding has {own}")
         samples, own = (t.shape[-4] if t.dim() > 3 else 1 for t in (q, x))
         require(own in (1, samples), "q", f"{samples} samples", f"the encoding has {own}")
-        return extended(x, q, k, fill)
+        queries, keys = self.unplaced
+        return F.pad(x, (keys, 0, queries, 0), value=fill) if queries or keys else x
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
         """``log_gate`` as FlexAttention takes it: a function of (score, batch, head, query index, key index).
@@ -242,6 +242,14 @@ class Encoding(WideBuffers):
     torch.Size([1, 9, 8])
     """
 
+    outermost = False
+    """Whether it goes around everything else, and nothing around it: what puts another function in softmax's place."""
+
+    @property
+    def paired(self) -> int | None:
+        """How many features of a head, the first ones, it turns in pairs; None where it turns none."""
+        return None
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Token embeddings, (batch, tokens, width), with their positions added; once, before the layers.
 
@@ -258,35 +266,47 @@ class Encoding(WideBuffers):
         return Placed()
 
 
-def check_encoding(encoding: Any, argument: str) -> None:
-    """ValueError for what is no encoding, such as its name or its class.
+def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> tuple[Tensor, Tensor | None]:
+    """Positions that are placed and those of keys that stand elsewhere, (tokens, axes) or (batch, tokens, axes).
 
-    >>> check_encoding(Encoding, "encoding")
-    Traceback (most recent call last):
-    ValueError: encoding: got Encoding; it must be an encoding, as build or a class makes one
+    The door of every ``place``: ValueError for other shapes, for what is not finite (on a CPU) and no real number; a
+    warning for a dtype in which neighbours become one. One axis may come as a vector, (tokens,).
+
+    >>> as_places(torch.arange(3.0), None)[0].shape
+    torch.Size([3, 1])
     """
-    came = encoding.__name__ if isinstance(encoding, type) else type(encoding).__name__
-    require(isinstance(encoding, Encoding), argument, came, "it must be an encoding, as build or a class makes one")
+    places: list[Any] = [positions, keys]
+    for i, argument in enumerate(("positions", "keys") if keys is not None else ("positions",)):
+        x = places[i]
+        if not isinstance(x, Tensor):
+            check_tensor(x, argument)
+        if x.dim() == 1 and axes in (None, 1):
+            x = places[i] = x[:, None]
+        axes = x.shape[-1] if axes is None and x.dim() else axes
+        if x.dim() not in (2, 3) or x.shape[-1] != axes:
+            hint = f"; for one axis and positions of each sample write {argument}[..., None]" if axes == 1 else ""
+            allowed = f"it must be (tokens, axes) or (batch, tokens, axes) with axes = {axes}"
+            require(False, argument, x.shape, allowed + hint)
+        if x.dtype == torch.bool or x.is_complex():
+            require(False, argument, x.dtype, "positions are real numbers")
+        if x.is_floating_point() and not torch.compiler.is_compiling():
+            if not sound(x):
+                require(False, argument, "inf or NaN", "positions must be finite")
+            if torch.finfo(x.dtype).bits < 32:
+                warn_of_rounding(x, argument)
+    return places[0], places[1]
 
 
-_HEADS = "(batch, heads, tokens, head_dim)"
-_IN_FRONT = 16  # tokens that a message takes for a CLS token and registers
+def sound(x: Tensor) -> bool:
+    """Whether all numbers are finite, as far as they may be read at no one's cost: on a CPU, outside graphs and vmap.
 
-
-def check_input(x: Tensor | None, q: Tensor, k: Tensor) -> None:
-    """The layer's input has a row for each key, and no mask stands in its place.
-
-    >>> q = torch.zeros(1, 2, 3, 4)
-    >>> check_input(torch.zeros(3, 3), q, q)
-    Traceback (most recent call last):
-    ValueError: x: got shape (3, 3); the layer's input is (batch, tokens, width), here (1, 3, width); a mask ...
+    >>> sound(torch.tensor([1.0, math.inf])), sound(torch.zeros(1, device="meta"))
+    (False, True)
     """
-    check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
-    if x is not None:
-        samples, tokens = q.shape[0] if q.dim() == 4 else 1, k.shape[-2]
-        holds = x.dim() == 3 and x.shape[1] == tokens and (q.dim() < 4 or x.shape[0] == samples)
-        meant = "the layer's input is (batch, tokens, width), here"
-        require(holds, "x", x.shape, lambda: f"{meant} ({samples}, {tokens}, width); a mask is handed over by name")
+    own = type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu" and not torch.jit.is_tracing()
+    if not own or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return True
+    return bool(x.isfinite().all())
 
 
 def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:
@@ -301,48 +321,6 @@ def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:
         raise ValueError(f"x: got {came}; {needed}")
     check_count(rows, x.shape[1], unplaced)
     return x[:, unplaced:]
-
-
-def check_count(rows: int, tokens: int, unplaced: int) -> None:
-    """A position for each token but those in front that are said to have none.
-
-    >>> check_count(196, 197, 0)
-    Traceback (most recent call last):
-    ValueError: positions: got 196 rows; there are 197 tokens, and each needs a place: where the first 1 have none, ...
-    """
-    if rows + unplaced == tokens:
-        return
-    if unplaced:
-        allowed = f"there are {tokens} tokens, the first {unplaced} without a place"
-    elif rows < tokens:
-        allowed = f"there are {tokens} tokens, and each needs a place: "
-        if tokens - rows <= _IN_FRONT:
-            allowed += f"where the first {tokens - rows} have none, placed.with_prefix_tokens({tokens - rows}); "
-        else:
-            allowed += "positions are (tokens, axes), those of each sample (batch, tokens, axes); "
-        allowed += f"queries and keys are {_HEADS}"
-    else:
-        allowed = f"there are {tokens} tokens, so at most {tokens}; queries and keys are {_HEADS}"
-    require(False, "positions", f"{rows} rows", allowed)
-
-
-def extended(x: Tensor | None, q: Tensor, k: Tensor, fill: float) -> Tensor | None:
-    """A gate or attenuation of placed tokens, filled up for the tokens in front that have no place.
-
-    >>> q = torch.zeros(3, 4)  # three tokens, one of them without a place
-    >>> extended(torch.zeros(2, 2), q, q, fill=1.0)
-    tensor([[1., 1., 1.],
-            [1., 0., 0.],
-            [1., 0., 0.]])
-    """
-    if x is None:
-        return None
-    unplaced = [q.shape[-2] - x.shape[-2], k.shape[-2] - x.shape[-1]]
-    # A dimension of size 1 that is broadcast stays as it is where all tokens are placed.
-    for rows, front in zip(x.shape[-2:], unplaced):
-        if front < 0:
-            check_count(rows, rows + front, 0)
-    return x if not any(unplaced) else F.pad(x, (unplaced[1], 0, unplaced[0], 0), value=fill)
 
 
 def looked_up(table: Tensor) -> ScoreMod:
@@ -421,10 +399,30 @@ def attention_weights(
     tensor([[1.0000, 0.0000],
             [0.5000, 0.5000]])
     """
-    check_last(k, q.shape[-1], "k")
-    check_no_mask(log_gate, "log_gate", "it is added to the scores")
-    check_no_mask(attenuation, "attenuation", "it multiplies the weights")
-    seen = visible(q, k, causal, mask)
+    _check_alike(q, k, log_gate, attenuation)
+    return _weights(q, k, log_gate, attenuation, visible(q, k, causal, mask), scale, mask is not None)
+
+
+def _check_alike(q: Tensor, k: Tensor, log_gate: Tensor | None, attenuation: Tensor | None) -> None:
+    """Keys with as many features as queries; a gate and an attenuation in floating point."""
+    if not isinstance(k, Tensor) or k.dim() < 1 or k.shape[-1] != q.shape[-1]:
+        check_last(k, q.shape[-1], "k")
+    if log_gate is not None:
+        check_no_mask(log_gate, "log_gate", "it is added to the scores")
+    if attenuation is not None:
+        check_no_mask(attenuation, "attenuation", "it multiplies the weights")
+
+
+def _weights(
+    q: Tensor,
+    k: Tensor,
+    log_gate: Tensor | None,
+    attenuation: Tensor | None,
+    seen: Tensor | None,
+    scale: float | None,
+    masked: bool,
+) -> Tensor:
+    """``attention_weights``, ``seen`` as ``visible`` makes it; ``masked``: a query may see nothing."""
     if is_grouped(q, k):
         k = repeat_heads(k, q.shape[1])
     dtype = angle_dtype(q, k, log_gate, attenuation)
@@ -438,7 +436,7 @@ def attention_weights(
     else:  # gates and mask together may close a row that neither closes alone
         closed = (scores == float("-inf")).all(-1, keepdim=True)
         weights = scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)
-    if mask is not None:
+    if masked:
         weights = weights.masked_fill(~seen, 0.0)  # type: ignore[operator]
     return weights if attenuation is None else weights * attenuation
 
@@ -472,41 +470,26 @@ def attention(
     >>> attention(q, q, v, attenuation=torch.eye(3)).flatten()  # each token keeps a third of its own value
     tensor([0., 1., 2.])
     """
+    _check_attended(q, k, v, log_gate, attenuation, dropout)
     if log_gate is not None and log_gate.dim() < q.dim():
         log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
-    for argument, x in (("q", q), ("k", k), ("v", v)):
-        check_floating(x, argument)
-    _check_heads(q, k, v)
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         options: dict[str, Any] = {"log_gate": log_gate, "attenuation": attenuation, "scale": scale, "mask": mask}
         return attention(*as_widest(q, k, v), causal=causal, dropout=dropout, **options).to(v.dtype)
-    check_no_mask(log_gate, "log_gate", "it is added to the scores")
-    check_no_mask(attenuation, "attenuation", "it multiplies the weights")
-    check_last(k, q.shape[-1], "k")
-    own, others = v.shape[-2], k.shape[-2]
-    require(own == others, "v", lambda: f"{own} tokens", lambda: f"k has {others}; they must be equal")
-    require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
-    grouped = is_grouped(q, k)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
-    rounded = log_gate is not None and q.dtype != angle_dtype(q)
-    mapped = log_gate is not None and any(is_transformed(x) for x in (q, k, v, log_gate))
-    literal = attenuation is not None or rounded or mapped
+    literal = attenuation is not None
+    if log_gate is not None and not literal:
+        literal = q.dtype != angle_dtype(q) or any(is_transformed(x) for x in (q, k, v, log_gate))
     plain = not causal and mask is None and dropout == 0
-    if plain and _written.pays(q, k, v, fused=not literal):
+    if plain and q.dtype == torch.bfloat16 and _written.pays(q, k, v, fused=not literal):
         factor = q.shape[-1] ** -0.5 if scale is None else scale
         with torch.autocast("cpu", enabled=False):
             return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
     if literal:
-        weights = attention_weights(
-            q.to(angle_dtype(q, v)),
-            k,
-            log_gate=log_gate,
-            attenuation=attenuation,
-            causal=causal,
-            scale=scale,
-            mask=mask,
-        )
+        seen, wide = visible(q, k, causal, mask), q.to(angle_dtype(q, v))
+        weights = _weights(wide, k, log_gate, attenuation, seen, scale, mask is not None)
         return add_up(F.dropout(weights, dropout) if dropout else weights, v)
+    grouped = q.dim() == k.dim() == 4 and 1 < k.shape[1] < q.shape[1]
     fused = partial(F.scaled_dot_product_attention, q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped)
     if mask is None and (not causal or (log_gate is None and q.shape[-2] == k.shape[-2])):
         gate = None if log_gate is None else log_gate.to(q.dtype)
@@ -517,13 +500,24 @@ def attention(
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
 
 
-def _check_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """As many heads of keys and of values, and a whole number of query heads for each; one alone is for all."""
+def _check_attended(
+    q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None, attenuation: Tensor | None, dropout: float
+) -> None:
+    """Real numbers; as many heads of keys and of values, and a whole number of query heads for each; a probability."""
+    for argument, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            check_floating(x, argument)
     if q.dim() == k.dim() == v.dim() == 4:
-        heads, own, of_values = (x.shape[1] for x in (q, k, v))
-        shared = heads in (1, own) or (own > 0 and heads % own == 0)
-        require(shared, "k", f"{own} heads", f"they must divide the {heads} of q")
-        require(own == of_values or 1 in (own, of_values), "v", f"{of_values} heads", f"k has {own}")
+        heads, own, of_values = q.shape[1], k.shape[1], v.shape[1]
+        if heads not in (1, own) and (own == 0 or heads % own):
+            require(False, "k", f"{own} heads", f"they must divide the {heads} of q")
+        if own != of_values and own != 1 and of_values != 1:
+            require(False, "v", f"{of_values} heads", f"k has {own}")
+    _check_alike(q, k, log_gate, attenuation)
+    if v.shape[-2] != k.shape[-2]:
+        require(False, "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
+    if not 0 <= dropout < 1:
+        require(False, "dropout", dropout, "a probability, at least 0 and below 1")
 
 
 def add_up(weights: Tensor, v: Tensor) -> Tensor:
@@ -537,68 +531,6 @@ def add_up(weights: Tensor, v: Tensor) -> Tensor:
     with without_autocast(v.device):  # as the fused kernel does: rounded at the end alone
         dtype = angle_dtype(weights, v)
         return (weights.to(dtype) @ v.to(dtype)).to(v.dtype)
-
-
-def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
-    """True where a query sees a key, broadcastable to (..., queries, keys); None where all see all.
-
-    ValueError for a mask that is not of bool or has another shape, and where causal with more queries than keys.
-
-    >>> visible(torch.zeros(2, 4), torch.zeros(2, 4), True, torch.tensor([False, True]))
-    tensor([[False, False],
-            [False,  True]])
-    """
-    if mask is not None:
-        check_tensor(mask, "mask")
-        allowed = "it must be of bool, True where a query sees a key; numbers are a gate, to be added to log_gate"
-        require(mask.dtype == torch.bool, "mask", mask.dtype, allowed)
-        _check_mask(mask, (*q.shape[:-1], k.shape[-2]))
-    if not causal:
-        return mask
-    check_causal(q, k)
-    past = ~future(q, k)
-    return past if mask is None else mask & past
-
-
-def _check_mask(mask: Tensor, pairs: tuple[int, ...]) -> None:
-    """ValueError for a mask that cannot be broadcast to (..., queries, keys)."""
-    sizes = list(zip(reversed(mask.shape), reversed(pairs)))
-    fits = all(m in (1, n) for m, n in sizes[:2]) and all(1 in (m, n) or m == n for m, n in sizes[2:])
-    hint = "of (batch, keys) make mask[:, None, None]"
-    require(fits, "mask", mask.shape, lambda: f"it must be broadcastable to {pairs}: {hint}")
-
-
-def hidden(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """Scores with -inf at keys that are not seen; a row that sees none stays, so that its softmax is finite.
-
-    >>> hidden(torch.zeros(2, 2), torch.tensor([[True, False], [False, False]]))
-    tensor([[0., -inf],
-            [0., 0.]])
-    """
-    return scores if seen is None else scores.masked_fill(~seen & seen.any(-1, keepdim=True), float("-inf"))
-
-
-def check_causal(q: Tensor, k: Tensor) -> None:
-    """Each query sees a key: the last query stands beside the last key, so there are no more queries than keys.
-
-    >>> check_causal(torch.zeros(2, 4), torch.zeros(1, 4))
-    Traceback (most recent call last):
-    ValueError: q: got 2 queries for 1 keys; where causal, the first would see no key
-    """
-    queries, keys = q.shape[-2], k.shape[-2]
-    allowed = "where causal, the first would see no key"
-    require(queries <= keys, "q", lambda: f"{queries} queries for {keys} keys", allowed)
-
-
-def future(q: Tensor, k: Tensor) -> Tensor:
-    """True where a key comes after the query, the last query standing beside the last key; (queries, keys).
-
-    >>> future(torch.zeros(2, 4), torch.zeros(2, 4))
-    tensor([[False,  True],
-            [False, False]])
-    """
-    queries, keys = q.shape[-2], k.shape[-2]
-    return torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(1 + keys - queries)
 
 
 class MultiHeadAttention(nn.Module):

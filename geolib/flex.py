@@ -15,15 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geolib._checks import require
-from geolib.attention import Placed, ScoreMod, check_count, check_input, is_grouped
+from geolib._checks import check_count, check_input, require
+from geolib.attention import Placed, ScoreMod, is_grouped
 
-__all__ = [
-    "flex_attend",
-    "flex_kernel",
-    "unchanged",
-    "with_prefix_tokens",
-]
+__all__ = ["flex_attend", "flex_kernel", "with_prefix_tokens"]
 
 
 def flex_attend(
@@ -35,7 +30,6 @@ def flex_attend(
     *,
     block_mask: Any = None,
     scale: float | None = None,
-    unplaced: int | None = None,
 ) -> Tensor:
     """What ``placed.attend`` computes of queries and keys in the reference space, (batch, heads, tokens, value_dim).
 
@@ -49,8 +43,6 @@ def flex_attend(
         From ``torch.nn.attention.flex_attention.create_block_mask``: which pairs are seen.
     scale : float or None
         1 / sqrt(head_dim) when None.
-    unplaced : int or None
-        How many queries, and as many keys, stand in front without a place; what ``with_prefix_tokens`` said when None.
 
     Notes
     -----
@@ -64,7 +56,6 @@ def flex_attend(
 
     Source: RF-FUSED, CS-FUSED.
     """
-    placed = placed if unplaced is None else placed.with_prefix_tokens(unplaced)
     front = placed.unplaced
     if placed.counts is not None:  # a kernel would read past the ends of tables
         for rows, tokens, first in zip(placed.counts, (q.shape[-2], k.shape[-2]), front):
@@ -76,20 +67,11 @@ def flex_attend(
     gate, far = (with_prefix_tokens(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:
         return kernel(q, k, v, gate, block_mask)[0]
-    usual = gate or unchanged
-    near, log_near = kernel(q, k, v, lambda score, *pair: far(usual(score, *pair), *pair), block_mask)
+    both = far if gate is None else lambda score, *pair: far(gate(score, *pair), *pair)
+    near, log_near = kernel(q, k, v, both, block_mask)
     _, log_all = kernel(q, k, v, gate, block_mask)
     kept = (log_near - log_all).exp().nan_to_num(0.0)  # a query that sees nothing: -inf less -inf
     return (near * kept[..., None]).to(v.dtype)
-
-
-def unchanged(score: Tensor, *pair: Tensor) -> Tensor:
-    """The modification that modifies nothing.
-
-    >>> unchanged(torch.tensor(2.0), 0, 0, 0, 0)
-    tensor(2.)
-    """
-    return score
 
 
 def with_prefix_tokens(mod: ScoreMod | None, queries: int, keys: int) -> ScoreMod | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from geolib._checks import check_tensor, require
 
-__all__ = ["document_mask", "document_positions", "document_starts", "padding_mask", "starts_of"]
+__all__ = ["document_mask", "document_positions", "document_starts", "hidden", "padding_mask", "starts_of", "visible"]
 
 
 def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
@@ -107,3 +107,43 @@ def _rows(documents: Tensor) -> Tensor:
     holds = documents.dim() in (1, 2)
     require(holds, "documents", documents.shape, "it must be (tokens,) or (batch, tokens)")
     return documents if documents.dim() == 2 else documents[None]
+
+
+# What attention makes of them --------------------------------------------------------------------------------------
+
+
+def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
+    """True where a query sees a key, broadcastable to (..., queries, keys); None where all see all.
+
+    ValueError for a mask that is not of bool or has another shape, and where causal with more queries than keys.
+
+    >>> visible(torch.zeros(2, 4), torch.zeros(2, 4), True, torch.tensor([False, True]))
+    tensor([[False, False],
+            [False,  True]])
+    """
+    if mask is not None:
+        check_tensor(mask, "mask")
+        allowed = "it must be of bool, True where a query sees a key; numbers are a gate, to be added to log_gate"
+        require(mask.dtype == torch.bool, "mask", mask.dtype, allowed)
+        pairs = (*q.shape[:-1], k.shape[-2])
+        sizes = list(zip(reversed(mask.shape), reversed(pairs)))
+        fits = all(m in (1, n) for m, n in sizes[:2]) and all(1 in (m, n) or m == n for m, n in sizes[2:])
+        hint = "of (batch, keys) make mask[:, None, None]"
+        require(fits, "mask", mask.shape, lambda: f"it must be broadcastable to {pairs}: {hint}")
+    if not causal:
+        return mask
+    queries, keys = q.shape[-2], k.shape[-2]  # the last query stands beside the last key
+    allowed = "where causal, the first would see no key"
+    require(queries <= keys, "q", lambda: f"{queries} queries for {keys} keys", allowed)
+    past = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
+    return past if mask is None else mask & past
+
+
+def hidden(scores: Tensor, seen: Tensor | None) -> Tensor:
+    """Scores with -inf at keys that are not seen; a row that sees none stays, so that its softmax is finite.
+
+    >>> hidden(torch.zeros(2, 2), torch.tensor([[True, False], [False, False]]))
+    tensor([[0., -inf],
+            [0., 0.]])
+    """
+    return scores if seen is None else scores.masked_fill(~seen & seen.any(-1, keepdim=True), float("-inf"))

@@ -193,7 +193,8 @@ def reflect_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
 def _geometric(count: int, base: float) -> Tensor:
     """base^(-i/count), i = 0 ... count-1, in float64."""
-    check_positive(base, "base")
+    if not 0 < base < math.inf:
+        check_positive(base, "base")
     return base ** (-torch.arange(count, dtype=torch.float64) / count)
 
 
@@ -207,7 +208,8 @@ def language_frequencies(dim: int, base: float = 10000.0) -> Tensor:
 
     Source: LR-A2.
     """
-    check_even(dim, "dim")
+    if dim <= 0 or dim % 2:
+        check_even(dim, "dim")
     return _geometric(dim // 2, base)[:, None].float()
 
 
@@ -238,8 +240,10 @@ def axial_frequencies(dim: int, axes: int, base: float = 100.0) -> Tensor:
 
     Source: RF-S.
     """
-    check_even(dim, "dim")
-    require(1 <= axes <= dim // 2, "axes", axes, f"dim {dim} has {dim // 2} pairs, so 1 to {dim // 2} axes")
+    if dim <= 0 or dim % 2:
+        check_even(dim, "dim")
+    if not 1 <= axes <= dim // 2:
+        require(False, "axes", axes, f"dim {dim} has {dim // 2} pairs, so 1 to {dim // 2} axes")
     frequencies = torch.zeros(dim // 2, axes, dtype=torch.float64)
     for axis, pairs in enumerate(torch.arange(dim // 2).tensor_split(axes)):
         frequencies[pairs, axis] = _geometric(len(pairs), base)
@@ -410,10 +414,11 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
     Source: RF-S, LR-A1 (block width 2).
     """
     axes = frequencies.shape[-1]
-    holds = positions.dim() >= 2 and positions.shape[-1] == axes
-    require(holds, "positions", positions.shape, f"it must be (..., tokens, axes) with axes = {axes}")
+    if positions.dim() < 2 or positions.shape[-1] != axes:
+        require(False, "positions", positions.shape, f"it must be (..., tokens, axes) with axes = {axes}")
     # Whole numbers beyond 2^24 have no place in float32.
-    dtype = angle_dtype(positions, frequencies) if positions.is_floating_point() else torch.float64
+    narrow = positions.is_floating_point() and torch.float64 not in (positions.dtype, frequencies.dtype)
+    dtype = torch.float32 if narrow else torch.float64
     # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
     return (positions.to(dtype)[..., :, None, :] * frequencies.to(dtype)[..., None, :, :]).sum(-1)
 

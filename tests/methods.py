@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import oracles
 
-from geolib import encodings
-
 # The model whose saved keys the entries hold.
 SAVED = {"width": 48, "heads": 2, "grid": (3, 4), "layers": 2}
 
@@ -29,8 +27,6 @@ class Method:
     keys : mapping from a saved key to its shape, for the model ``SAVED``
         None of them may be renamed or dropped: a saved model would not load.
     options : mapping from each of its options to a value away from the default
-    makers : functions whose parameters are these options
-        Where the registry's line passes them on; else they are those of the line itself.
     turns : bool
         Whether queries and keys are changed on their way to the reference space.
     added : function of (encoding, width, position) that returns what is added to the embeddings, or None
@@ -47,7 +43,6 @@ class Method:
     oracle: Callable[..., oracles.Oracle]
     keys: Mapping[str, Sequence[int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    makers: Sequence[Callable[..., Any]] = ()
     turns: bool = False
     added: Callable[..., Any] | None = None
     any_axes: bool = False
@@ -90,7 +85,7 @@ METRIC |= {"learn_angles": True, "per_head": False, "per_layer": True}
 
 def riemannian(oracle, scales=(2, 2)):
     """An entry of RiemannFormer's kind."""
-    return Method(oracle, {"raw_scale": scales}, METRIC, (encodings._riemannian,), turns=True)
+    return Method(oracle, {"raw_scale": scales}, METRIC, turns=True)
 
 
 METHODS = {
@@ -98,14 +93,12 @@ METHODS = {
     "sinusoidal": Method(
         oracles.Oracle,
         options={"base": 7.0},
-        makers=[encodings.Sinusoidal],
         added=sines,
     ),
     "learned": Method(
         oracles.Oracle,
         keys={"vectors": (3, 4, 48)},
         options={"std": 0.2},
-        makers=[encodings.Learned],
         added=own_vector,
         of_cells=True,
     ),
@@ -113,7 +106,6 @@ METHODS = {
     "rope-axial": Method(
         oracles.Axial,
         options={"base": 7.0},
-        makers=[encodings.axial_frequencies],
         turns=True,
     ),
     "visionllama": Method(oracles.Visionllama, options={"base": 7.0}, turns=True),
@@ -167,13 +159,11 @@ METHODS = {
         alone(oracles.Focused),
         keys=FOCUSED_KEYS,
         options=FOCUSED,
-        makers=[encodings._focused],
     ),
     "gauss": Method(
         alone(oracles.Gauss),
         keys=FOCUSED_KEYS,
         options=FOCUSED,
-        makers=[encodings._focused],
     ),
 }
 

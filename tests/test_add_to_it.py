@@ -35,9 +35,8 @@ def run(block, names):
 @pytest.fixture
 def added(monkeypatch):
     """The page's method, added to the registry and to the tests' entries."""
-    names = run("geolib/encodings.py", dict(vars(encodings)))
-    lines = eval("{" + BLOCKS["geolib/encodings.py, in METHODS"].partition("\n")[2] + "}", names)
-    monkeypatch.setattr(encodings, "LogDistance", names["LogDistance"], raising=False)
+    names = run("geolib/encodings/bias.py", dict(vars(encodings.bias)))
+    lines = eval("{" + BLOCKS["geolib/encodings/registry.py, in METHODS"].partition("\n")[2] + "}", names)
     for name, make in lines.items():
         monkeypatch.setitem(encodings.METHODS, name, make)
     monkeypatch.setattr(methods, "METHODS", dict(methods.METHODS))

@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 from geolib._written import LONGEST, pays
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, is_grouped
-from geolib.placed import on_placed
 from geolib.rotations import grid_positions
 
 
@@ -121,17 +120,6 @@ def test_a_gate_may_have_fewer_or_more_digits_than_the_queries(causal, wide, nar
         assert_close(attention(q, k, v, log_gate=gate.to(wide), causal=causal), wanted.to(narrow))
 
 
-def test_what_is_added_up_has_the_dtype_of_the_values():
-    q, v = torch.randn(2, 4, 6)
-    for dtype in (torch.bfloat16, torch.float32, torch.float64):
-        assert attention(q, q, v.to(dtype), attenuation=torch.ones(4, 4)).dtype == dtype
-
-
-def test_a_layer_of_nothing_gives_its_last_bias():
-    layer = MultiHeadAttention(16, 2)
-    assert torch.equal(layer(torch.zeros(1, 3, 16), Placed()), layer.out.bias.expand(1, 3, 16))
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_weights_of_a_layer_are_those_it_adds_values_up_by(causal):
     class Reading(Placed):
@@ -151,22 +139,6 @@ def test_a_layer_drops_weights_in_training_alone():
     plain.load_state_dict(layer.state_dict())
     assert not torch.allclose(layer(x, Placed()), plain(x, Placed()))
     assert_close(layer.eval()(x, Placed()), plain(x, Placed()))
-
-
-def test_weights_are_what_attention_applies():
-    q, k, v = double(2, 3, 5, 4), double(2, 3, 5, 4), double(2, 3, 5, 4)
-    options = {"log_gate": double(3, 5, 5), "attenuation": double(5, 5).abs(), "causal": True}
-    assert_close(attention_weights(q, k, **options) @ v, attention(q, k, v, **options))
-
-
-def test_rows_sum_to_one_without_attenuation():
-    weights = attention_weights(double(4, 6), double(7, 6), log_gate=double(4, 7))
-    assert_close(weights.sum(-1), torch.ones(4).double())
-
-
-def test_a_scale_replaces_the_default():
-    q, k, v = double(4, 6), double(4, 6), double(4, 6)
-    assert_close(attention(q, k, v, scale=1.0), attention(q * math.sqrt(6), k, v))
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -221,16 +193,9 @@ def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
     assert not torch.allclose(weights_on_cls_only, plain[:, 1:])
 
 
-def test_on_placed_acts_behind_the_tokens_without_a_place():
-    x = double(2, 7, 3)
-    got = on_placed(lambda placed: -placed, x, 5)
-    assert_close(got, torch.cat([x[:, :2], -x[:, 2:]], 1))
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: on_placed(torch.neg, torch.ones(1, 3, 4), 5), "positions: got 5 rows"),
         (lambda: attention(torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 5)), "k: got shape"),
         (lambda: attention(torch.ones(3, 4), torch.ones(3, 4), torch.ones(2, 4)), "v: got 2 tokens"),
         (lambda: MultiHeadAttention(10, 3), "heads: got 3"),
@@ -260,19 +225,6 @@ def test_what_stands_before_queries_and_what_before_keys_are_filled_apart(fill):
     wanted = torch.full((2, 5, 9), fill)
     wanted[:, 2:, 5:] = table
     assert torch.equal(found, wanted)
-
-
-@pytest.mark.parametrize("option", ["causal", "mask", "dropout", "scale"])
-def test_one_call_passes_on_each_of_its_options(option):
-    q, k, v = torch.randn(3, 2, 2, 5, 4)
-    away = {"causal": True, "mask": torch.rand(5, 5) < 0.7, "dropout": 0.5, "scale": 0.1}[option]
-    found = []
-    for options in ({}, {option: away}):
-        torch.manual_seed(1)
-        found.append(Placed().attention(q, k, v, **options))
-        torch.manual_seed(1)
-        assert torch.equal(found[-1], Placed().attend(q, k, v, **options))
-    assert not torch.equal(*found)
 
 
 @pytest.mark.parametrize("attenuated", [False, True])

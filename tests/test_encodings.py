@@ -1,14 +1,12 @@
 """Every method of the registry keeps the contract of the hooks; the first methods against their definitions."""
 
 import math
-import re
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib import placed as placed_module
-from geolib.attention import Encoding, MultiHeadAttention, extended
+from geolib.attention import Encoding, MultiHeadAttention
 from geolib.encodings import (
     METHODS,
     WRAPPERS,
@@ -18,6 +16,7 @@ from geolib.encodings import (
     LieRE,
     LocalityFocusing,
     PerLayer,
+    PerLayerFocusing,
     RiemannFormer,
     RiemannFormerGeneral,
     RoPE,
@@ -78,7 +77,7 @@ def test_tokens_without_a_place_get_the_identity(name, grid):
     assert_close(q_ref[:, :, 2:], placed)
     for hook, fill in ((at.log_gate(x), 0.0), (at.attenuation(), 1.0)):
         if hook is not None:
-            whole = extended(hook, q, k, fill)
+            whole = at.for_all(hook, q, k, fill)
             assert whole.shape[-2:] == (tokens + 2, tokens + 2)
             assert (whole[..., :2, :] == fill).all()
             assert (whole[..., :, :2] == fill).all()
@@ -99,16 +98,6 @@ def test_parameters_get_gradients(name, grid):
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
         assert parameter.grad.abs().sum() > 0, parameter_name
-
-
-@every_method
-@every_grid
-def test_state_survives_a_round_trip(name, grid):
-    first, second = method(name, grid), build(name, width=WIDTH, heads=HEADS, grid=grid, layers=2)
-    second.load_state_dict(first.state_dict())
-    positions, tokens = grid_positions(*grid), math.prod(grid)
-    x, layer = torch.randn(1, tokens, WIDTH), MultiHeadAttention(WIDTH, HEADS)
-    assert_close(run(second, x, positions, layer), run(first, x, positions, layer))
 
 
 def test_only_a_method_with_positions_breaks_permutation_equivariance():  # RF-PE
@@ -184,46 +173,11 @@ def test_a_learned_position_off_the_grid_is_refused(cell):
     assert table.embed(torch.zeros(1, 1, 4), torch.tensor([[0.0, -inside if cell < 0 else inside]])).isfinite().all()
 
 
-def test_a_sample_that_is_off_the_grid_names_its_cell():
-    table, cells = Learned(width=4, grid=(3, 3)), torch.zeros(2, 5, 2)
-    cells[1, 3] = torch.tensor([1.0, 7.0])
-    with pytest.raises(IndexError, match=re.escape("got the cell (1, 7); the grid has (3, 3)")):
-        table.embed(torch.zeros(2, 5, 4), cells)
-
-
-@every_method
-@pytest.mark.parametrize("axes", [1, 3])
-def test_places_with_another_number_of_axes_than_the_grid_are_refused(name, axes):
-    encoding, x, places = method(name, (3, 4)), torch.zeros(1, 12, WIDTH), torch.zeros(12, axes)
-    if name == "none":
-        encoding.place(places)  # it asks for no place
-        return
-    with pytest.raises(ValueError, match=rf"positions: got shape \(12, {axes}\)"):
-        encoding.embed(x, places), encoding.place(places)
-
-
 @pytest.mark.parametrize("name", ["rope", "rope-axial", "riemannformer", "spherical", "learned", "lf"])
 def test_a_grid_may_be_one_cell_wide_and_a_head_hold_one_triple(name):
     encoding, cells = build(name, width=12, heads=3, grid=(1, 5)), grid_positions(1, 5)
     q = torch.randn(1, 3, 5, 4)
     assert torch.isfinite(encoding.place(cells).attention(q, q, q, encoding.embed(torch.randn(1, 5, 12), cells))).all()
-
-
-def test_on_the_shortest_grid_the_metric_at_its_end_is_what_was_asked_for():  # RF-6a
-    encoding = build("riemannformer", width=8, heads=1, grid=(2, 2), far=0.25)
-    # The score of two equal vectors at the end of every axis, by that at the origin.
-    q = torch.randn(1, 1, 4, 8)
-    q = q[:, :, :1].expand_as(q)
-    a, b = encoding.place(grid_positions(2, 2)).to_reference(q, q)
-    lengths = (a * b).sum(-1).flatten()
-    assert_close(lengths[3] / lengths[0], torch.tensor(0.25))
-
-
-def test_scales_start_where_they_are_told_whatever_device_is_the_default():
-    """On the meta device, where models are built before they are loaded, no number can be read."""
-    with torch.device("meta"):
-        made = RiemannFormer(torch.ones(2, 1), heads=1)
-    assert made.raw_scale.is_meta
 
 
 def test_scales_and_places_of_many_calls_at_once_are_those_of_one_after_another():
@@ -260,44 +214,10 @@ def test_a_gaussian_of_wide_positions_keeps_their_digits():  # RF-19
     assert_close(far.log_gate(torch.zeros(1, 4, 8)), near.log_gate(torch.zeros(1, 4, 8)))
 
 
-def test_parts_of_a_composed_method_embed_at_the_positions_given():
-    x, at = torch.zeros(1, 3, 8), torch.tensor([[2.0], [0.0], [1.0]])
-    together, alone = (build(name, width=8, heads=2, grid=(4,)) for name in ("sinusoidal+alibi", "sinusoidal"))
-    assert_close(together.embed(x, at), alone.embed(x, at))
-    assert not torch.equal(together.embed(x, at), x)
-
-
-def test_layers_of_their_own_embed_as_the_first():
-    x, at = torch.zeros(1, 3, 8), torch.arange(3.0)[:, None]
-    first, second = Sinusoidal(8), Sinusoidal(8, base=10.0)
-    assert torch.equal(PerLayer([first, second]).embed(x, at), first.embed(x, at))
-
-
 def test_a_precision_that_is_not_learned_is_not_saved():
     kept = LocalityFocusing(Encoding(), heads=1, axes=2, sigma=1.0, learn_precision=False)
     assert "raw_precision" not in kept.state_dict()
     assert "raw_precision" in LocalityFocusing(Encoding(), heads=1, axes=2, sigma=1.0).state_dict()
-
-
-def test_a_half_split_method_says_how_much_of_a_head_turns():
-    rope = RoPE(torch.ones(2, 1))
-    assert HalfSplit(rope, turned=8).extra_repr() == "turned=8"
-    assert HalfSplit(rope).extra_repr() == "turned=4"
-    assert HalfSplit(Encoding()).extra_repr() == ""
-
-
-def test_a_focusing_method_says_what_it_learns():
-    for learned in (True, False):
-        method = LocalityFocusing(Encoding(), heads=3, axes=2, sigma=1.0, tokens=5, learn_precision=learned)
-        assert method.extra_repr() == f"heads=3, axes=2, widths=5, learn_precision={learned}"
-
-
-def test_half_split_heads_are_reordered_as_far_as_they_turn():
-    rope, at, order = RoPE(torch.tensor([[1.0], [0.3]])), torch.arange(5.0), [0, 2, 1, 3, 4, 5, 6, 7]
-    q, k = torch.randn(2, 1, 1, 5, 8)
-    got = HalfSplit(rope, turned=4).place(at).to_reference(q, k)
-    for a, b in zip(got, rope.place(at).to_reference(q[..., order], k[..., order])):
-        assert_close(a[..., order], b)
 
 
 HALF_SPLIT = {
@@ -338,18 +258,6 @@ def test_half_split_heads_have_pairs_that_stand_still_and_as_many_as_the_widest_
         assert turned_features(Composed([RoPE(torch.ones(n, 1)) for n in pairs])) == 16
 
 
-@pytest.mark.parametrize("name", ["all pairs", "some pairs", "scales"])
-def test_half_split_pairs_that_turn_are_not_put_into_another_order(name, monkeypatch):
-    monkeypatch.setattr(placed_module, "to_interleaved", None)
-    q = torch.randn(1, 2, 5, 16)
-    assert HalfSplit(HALF_SPLIT[name]()).place(torch.arange(5.0)).to_reference(q, q)[0].shape == q.shape
-
-
-def test_half_split_methods_embed_as_those_inside():
-    x, at, inside = torch.randn(1, 3, 8), torch.arange(3.0)[:, None], Sinusoidal(8)
-    assert torch.equal(HalfSplit(inside).embed(x, at), inside.embed(x, at))
-
-
 def test_powers_of_scores_go_around_the_others_wherever_they_stand_in_the_name():
     first, last = (method(f"rope+{after}", (9,)) for after in ("sympow+alibi", "alibi+sympow"))
     assert repr(first) == repr(last)
@@ -368,20 +276,19 @@ def test_one_focus_a_layer_stands_around_what_the_encoding_has_for_that_layer():
         assert_close(both.place(at).layer(index).attenuation(), focus)
 
 
-def test_one_focus_a_layer_embeds_as_the_encoding_inside():
-    encoding = build("sinusoidal+lf", width=16, heads=2, grid=(4, 4), layers=2, lf={"per_layer": True})
-    x, places = torch.zeros(1, 3, 16), torch.tensor([[3.0, 1.0], [0.0, 2.0], [1.0, 1.0]])
-    alone = build("sinusoidal", width=16, heads=2, grid=(4, 4)).embed(x, places)
-    assert alone.abs().sum() > 1
-    assert_close(encoding.embed(x, places), alone)
+AROUND = {
+    "composed": lambda inside, _: Composed([Encoding(), inside]),
+    "half-split": lambda inside, _: HalfSplit(inside),
+    "focused": lambda inside, _: LocalityFocusing(inside, 2, 2, 1.0),
+    "by layer": lambda inside, other: PerLayer([inside, other]),
+    "focused by layer": lambda inside, other: PerLayerFocusing(inside, [LocalityFocusing(other, 2, 2, 1.0)]),
+}
 
 
-def test_which_axis_a_pair_follows_is_a_number_of_the_frequencies_precision():
-    assert build("riemannformer", width=16, heads=2, grid=(4, 4)).follows.dtype == torch.float32
-
-
-def test_all_parts_that_add_to_the_embeddings_do():
-    parts = [Sinusoidal(8, axes=2), Learned(8, grid=(3, 2))]
-    x, positions = torch.randn(1, 6, 8), grid_positions(3, 2)
-    each = [part.embed(x, positions) - x for part in parts]
-    assert_close(Composed(parts).embed(x, positions), x + each[0] + each[1])
+@pytest.mark.parametrize("name", AROUND)
+def test_what_stands_around_embeds_as_what_is_inside(name):
+    x, places = torch.zeros(1, 3, 8), torch.tensor([[2.0, 1.0], [0.0, 2.0], [1.0, 1.0]])
+    inside, other = Sinusoidal(8, axes=2), Sinusoidal(8, axes=2, base=10.0)
+    assert torch.equal(AROUND[name](inside, other).embed(x, places), inside.embed(x, places))
+    both = Composed([inside, other]).embed(x, places)
+    assert torch.equal(both, inside.embed(x, places) + other.embed(x, places))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
 import math
 
 import numpy as np
@@ -14,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
-from torch.utils.checkpoint import checkpoint
 
 import geolib.encodings
 from geolib.encodings import LieRE, SphericalRoPE, build
-from geolib.lie import entry_count, turn_blocks, uniform_entries
-from geolib.placed import Carried
+from geolib.lie import entry_count, uniform_entries
 from geolib.rotations import grid_positions, rescale_positions, rope, rotation_matrix
 
 modest = settings(deadline=None, max_examples=20)
@@ -106,15 +102,6 @@ def test_narrow_inputs_keep_their_dtype_and_the_exponential_its_digits(width):  
     turned = lie.place(grid_positions(3, 3)).to_reference(q.bfloat16(), k.bfloat16())[0]
     assert turned.dtype == torch.bfloat16
     assert_close(turned.float(), exact, atol=0.05, rtol=0)
-
-
-def test_units_are_no_wider_than_positions_whatever_the_default():
-    torch.set_default_dtype(torch.float64)
-    try:
-        lie = LieRE(torch.zeros(1, 1, 1, 1, 1, dtype=torch.float32), 2, unit=[3.0])
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert lie.unit.dtype == torch.float32
 
 
 @pytest.mark.parametrize("default", [torch.float32, torch.float64])
@@ -285,13 +272,13 @@ def test_gradients_of_the_encoding_are_right(width):  # LR-A1
 def exponentials(monkeypatch):
     """Counts the batched exponentials."""
     calls = []
-    real = geolib.encodings.placed_rotations
+    real = geolib.encodings.liere.placed_rotations
 
     def counted(*args):
         calls.append(args)
         return real(*args)
 
-    monkeypatch.setattr(geolib.encodings, "placed_rotations", counted)
+    monkeypatch.setattr(geolib.encodings.liere, "placed_rotations", counted)
     return calls
 
 
@@ -333,40 +320,6 @@ def test_two_passes_may_be_differentiated_one_after_the_other():  # LR-A1
     ours, lie.generators.grad = lie.generators.grad, None
     (afresh(lie, q, k, positions) + afresh(lie, k, q, positions)).backward()
     assert_close(ours, lie.generators.grad, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputed_activations_meet_the_same_rotations(reentrant):
-    lie, positions = small(layers=3), grid_positions(3, 3)
-    q, k = queries(2, 2, 9, 8)
-    tables = lie.rotations(positions) if reentrant else None  # the older form passes gradients to arguments alone
-
-    def step(q, k, i, table):
-        at = placed.layer(i) if table is None else Carried(turn_blocks, (table, table), (9, 9))
-        a, b = at.to_reference(q, k)
-        return a + 0.1 * b.flip(-2), b
-
-    x, y, placed = q.clone().requires_grad_(), k, lie.place(positions)
-    for i in range(3):
-        x, y = checkpoint(step, x, y, i, None if tables is None else tables[i], use_reentrant=reentrant)
-    (x * y.flip(-2)).sum().backward()
-    ours, lie.generators.grad = lie.generators.grad, None
-    afresh(lie, q, k, positions).backward()
-    assert_close(ours, lie.generators.grad, atol=1e-4, rtol=1e-4)
-
-
-def test_copies_and_pickles_turn_by_their_own_generators():
-    lie, positions = small(layers=2), grid_positions(3, 3)
-    q, k = queries(2, 2, 9, 8)
-    loss = forward(lie, q, k, positions)
-    file = io.BytesIO()
-    torch.save(lie, file)
-    file.seek(0)
-    for other in (copy.deepcopy(lie), torch.load(file, weights_only=False)):
-        with torch.no_grad():
-            other.generators.add_(0.1)
-            assert (forward(other, q, k, positions) - loss).abs() > 1e-3
-    loss.backward()
 
 
 # Bad input
@@ -422,26 +375,6 @@ def test_spherical_rope_turns_about_the_first_axis_again_for_the_fourth():
     assert not torch.allclose(fourth, x)
 
 
-@pytest.mark.parametrize("default", [torch.float32, torch.float64])
-def test_spherical_rotations_have_the_precision_of_their_numbers(default):
-    torch.set_default_dtype(default)
-    try:
-        narrow, wide = (SphericalRoPE(torch.ones(2, dtype=dtype), axes=2) for dtype in (torch.float32, torch.float64))
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert narrow.generators().dtype == torch.float32
-    assert wide.generators().dtype == torch.float64
-    places = torch.rand(3, 2)
-    assert narrow.rotations(places).dtype == torch.float32
-    assert narrow.rotations(places.double()).dtype == wide.rotations(places).dtype == torch.float64
-    assert narrow.rotations(places.long()).dtype == torch.float64  # whole positions may be large
-
-
-def test_spherical_rope_needs_three_features_a_head():
-    with pytest.raises(ValueError, match="heads: got 4; a head has 2 features"):
-        build("spherical", width=8, heads=4, grid=(3, 3))
-
-
 def test_two_encodings_made_of_one_tensor_learn_apart():
     entries = uniform_entries(1, 1, 1, 1, 1)
     first, second = LieRE(entries, 2), LieRE(entries, 2)
@@ -449,12 +382,3 @@ def test_two_encodings_made_of_one_tensor_learn_apart():
         first.generators.add_(1)
     assert_close(second.generators.detach(), entries)
     assert_close(first.generators.detach(), entries + 1)
-
-
-@pytest.mark.parametrize(("share", "own"), [("none", (3, 2)), ("layers", (1, 2)), ("heads", (3, 1)), ("all", (1, 1))])
-def test_what_is_shared_is_there_once(share, own):  # LR-T2; layers and heads of unlike number
-    assert build("liere", width=16, heads=2, grid=(3, 3), layers=3, share=share).generators.shape[:2] == own
-
-
-def test_each_axis_of_liere_is_measured_by_its_own_cells():
-    assert build("liere", width=16, heads=2, grid=(3, 9)).unit.tolist() == [2.0, 8.0]

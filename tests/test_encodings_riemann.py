@@ -1,6 +1,5 @@
 import itertools
 import math
-import pickle
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from geolib.encodings import (
     ALiBi,
     LocalityFocusing,
     ManhattanDecay,
-    PerLayer,
     RiemannFormer,
     RiemannFormerDiagonal,
     RiemannFormerGeneral,
@@ -43,12 +41,6 @@ def _stir(encoding):
     return encoding.double()
 
 
-def test_scales_start_a_little_below_1():  # RF-S
-    for method in (RiemannFormer, RiemannFormerGeneral, RiemannFormerReflection):
-        scales = method(language_frequencies(8), 2).log_scale().exp()
-        assert_close(scales, torch.full_like(scales, 0.99))
-
-
 # All new methods ----------------------------------------------------------------------------------------------------
 
 
@@ -62,14 +54,6 @@ def test_autocast_leaves_scales_and_distances_in_float32(name):
     for a, b in zip(cast[0], plain[0]):
         assert torch.equal(a, b)
     assert plain[1] is None or torch.equal(cast[1], plain[1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_method_can_be_saved_and_loaded(name):
-    encoding, positions = _build(name), grid_positions(3, 4)
-    copy = pickle.loads(pickle.dumps(encoding))
-    q = torch.randn(1, 2, 12, 12)
-    assert torch.equal(copy.place(positions).to_reference(q, q)[0], encoding.place(positions).to_reference(q, q)[0])
 
 
 # ALiBi --------------------------------------------------------------------------------------------------------------
@@ -186,19 +170,6 @@ def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
         assert bool((q @ k.mT - 2).abs() < 1e-2) == fine
 
 
-@pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "riemannformer-diagonal"])
-def test_heads_may_share_their_scales(name):  # RF-6
-    shared, positions = _build(name, per_head=False), grid_positions(3, 4)
-    assert shared.log_scale().shape[0] == 1
-    with torch.no_grad():
-        shared.raw_scale += torch.randn_like(shared.raw_scale)
-    own = _build(name)
-    own.raw_scale.data = shared.raw_scale.detach().expand(2, *shared.raw_scale.shape[1:]).clone()
-    q, k = torch.randn(2, 1, 2, 12, 12)
-    for a, b in zip(shared.place(positions).to_reference(q, k), own.place(positions).to_reference(q, k)):
-        assert_close(a, b)
-
-
 def test_the_diagonal_metric_with_one_scale_a_plane_is_the_scalar_one():  # RF-6
     diagonal, scalar = _build("riemannformer-diagonal"), _build("riemannformer")
     w = torch.randn(2, 2)  # (heads, axes)
@@ -208,15 +179,6 @@ def test_the_diagonal_metric_with_one_scale_a_plane_is_the_scalar_one():  # RF-6
     positions = grid_positions(3, 4)
     for a, b in zip(diagonal.place(positions).to_reference(q, k), scalar.place(positions).to_reference(q, k)):
         assert_close(a, b)
-
-
-def test_slow_law_makes_the_metric_a_power_of_one_plus_the_position():  # RF-6a
-    encoding = _stir(RiemannFormer(torch.zeros(2, 1) + 0.3, 1, law=conformal.slow_law(beta=3.0), start=0.5))
-    positions = torch.tensor([0.0, 2.0, 8.0], dtype=F64)
-    x = torch.randn(1, 1, 3, 4, dtype=F64)
-    ratio = encoding.place(positions[:, None]).to_reference(x, x)[0].norm(dim=-1) / x.norm(dim=-1)
-    s = encoding.log_scale().exp().item()
-    assert_close(ratio.flatten(), torch.tensor([1, math.sqrt(s), s], dtype=F64))
 
 
 def test_axes_are_treated_separately():  # RF-S
@@ -252,13 +214,6 @@ def test_general_metric_with_s_one_does_not_see_a_common_shift():  # RF-A5
     a, b = encoding.place(positions).to_reference(q, k)
     c, d = encoding.place(positions + 3.0).to_reference(q, k)
     assert_close(c @ d.mT, a @ b.mT)
-
-
-def test_alpha_and_beta_reach_the_law():  # RF-6a
-    encoding = _build("riemannformer", law="slow", law_options={"alpha": 0.5, "beta": 2.0})
-    w = encoding.raw_scale.detach()
-    assert_close(encoding.log_scale(), (w.exp() / (w.exp() + 0.5)).log(), rtol=1e-4, atol=1e-6)
-    assert encoding.law.exponent(torch.tensor(7.0)).item() == pytest.approx(3.0)
 
 
 def test_angles_are_learned_along_their_axes_only_when_asked_for():  # RF-S
@@ -342,8 +297,10 @@ def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, 
     positions, layer = grid_positions(*grid).double(), MultiHeadAttention(24, 2).double()
     encoding = _stir(_build("riemannformer+lf", grid, lf=options))
     fused = locality.fused_focused_attention
-    monkeypatch.setattr("geolib.placed.FocusedByBlocks.least", 256)
-    monkeypatch.setattr("geolib.placed.fused_focused_attention", lambda *given: taken.append(1) or fused(*given))
+    monkeypatch.setattr("geolib.encodings.FocusedByBlocks.least", 256)
+    monkeypatch.setattr(
+        "geolib.encodings.bias.fused_focused_attention", lambda *given: taken.append(1) or fused(*given)
+    )
     x, target = torch.randn(2, 256 + unplaced, 24, dtype=F64), torch.randn(2, 256 + unplaced, 24, dtype=F64)
     parameters = [*encoding.parameters(), *layer.parameters()]
 
@@ -357,23 +314,6 @@ def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, 
     literal = layer.out((weights @ v).transpose(1, 2).flatten(2))
     assert_close(y, literal)
     assert_close(gradients(y), gradients(literal), rtol=1e-6, atol=1e-9)
-
-
-def test_short_sequences_and_other_attenuations_take_the_literal_form(monkeypatch):  # RF-22
-    monkeypatch.setattr("geolib.placed.fused_focused_attention", None)
-    layer = MultiHeadAttention(24, 2)
-    layer(torch.randn(1, 64, 24), _build("lf", (8, 8)).place(grid_positions(8, 8)))
-    for name in ("lf+lf", "alibi+lf"):
-        layer(torch.randn(1, 256, 24), _build(name, (16, 16)).place(grid_positions(16, 16)))
-
-
-def test_a_fixed_shape_is_the_identity_and_no_parameter():  # RF-21
-    fixed = _build("lf", learn_precision=False)
-    assert [name for name, _ in fixed.named_parameters()] == ["log_sigma"]
-    assert_close(fixed.precision(), torch.eye(2))
-    assert_close(
-        fixed.place(grid_positions(3, 4)).attenuation(), _build("lf").place(grid_positions(3, 4)).attenuation()
-    )
 
 
 def test_focusing_starts_at_half_the_longest_axis_with_the_identity():  # RF-21
@@ -414,18 +354,6 @@ def test_focusing_does_not_see_a_common_shift():  # RF-21
 
 
 # Inside the softmax, and RMT's decay -------------------------------------------------------------------------------
-
-
-def test_a_gaussian_gate_is_locality_focusing_with_its_rows_normalised():  # RF-21, RF-FUSED
-    attend, x, positions = MultiHeadAttention(24, 2).double(), torch.randn(2, 13, 24, dtype=F64), grid_positions(3, 4)
-    after = _stir(_build("rope-axial+lf", lf={"per_position": True}))
-    inside = _stir(_build("rope-axial+gauss", gauss={"per_position": True}))
-    inside.load_state_dict(after.state_dict())
-    kept, gated = (
-        attend.weights(x, encoding.place(positions.to(F64)).with_prefix_tokens(1)) for encoding in (after, inside)
-    )
-    assert_close(gated, kept / kept.sum(-1, keepdim=True))
-    assert (kept.sum(-1)[..., 1:] < 0.999).all()
 
 
 def test_rmts_decay_is_alibis_gate_after_the_softmax():  # CS-A1
@@ -491,15 +419,6 @@ def test_every_layer_has_its_own_parameters_when_asked_for():
     assert placed.layer(2) is placed
 
 
-def test_shared_focusing_around_layers_of_their_own_shares_its_width():
-    encoding = _build("riemannformer+lf", layers=2, per_layer=True)
-    placed = encoding.place(grid_positions(3, 4))
-    first, second = placed.layer(0), placed.layer(1)
-    assert first.attenuation() is second.attenuation()
-    assert first.parts[0] is not second.parts[0]
-    assert isinstance(encoding.encoding, PerLayer)
-
-
 def test_hooks_without_a_layer_are_refused_where_layers_differ():
     encoding, q = _build("riemannformer", layers=2, per_layer=True), torch.randn(1, 2, 12, 12)
     for call in (
@@ -534,12 +453,6 @@ def test_hooks_without_a_layer_are_refused_where_layers_differ():
 def test_bad_input_names_the_argument(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_scores_of_all_kinds_turn_alike_at_first():  # a mirror's score turns by twice the angle of its line
-    theta = axial_frequencies(12, 2)
-    for name, share in {"": 1.0, "-general": 1.0, "-diagonal": 1.0, "-relative": 1.0, "-reflection": 0.5}.items():
-        assert_close(_build(f"riemannformer{name}").frequencies, share * theta)
 
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general"])

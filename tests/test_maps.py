@@ -17,8 +17,16 @@ from test_notebooks import REPOSITORY
 
 from geolib.attention import Encoding
 from geolib.conformal import free_law
-from geolib.encodings import ALiBi, Learned, LieRE, RiemannFormer, RiemannFormerRelative, RoPE, Sinusoidal
-from geolib.recurrence import SympowEncoding
+from geolib.encodings import (
+    ALiBi,
+    Learned,
+    LieRE,
+    RiemannFormer,
+    RiemannFormerRelative,
+    RoPE,
+    Sinusoidal,
+    SympowEncoding,
+)
 
 sys.path.insert(0, str(REPOSITORY / "book"))
 import stills

@@ -1,16 +1,14 @@
 """Masks, dropout and shared heads: attention with them is the loop over the pairs that are left."""
 
-import cmath
 import math
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import Placed, attention, attention_weights, hidden, repeat_heads
-from geolib.encodings import ALiBi, Encoding, LocalityFocusing, RoPE, build
+from geolib.attention import Encoding, Placed, attention, attention_weights, repeat_heads
+from geolib.encodings import ALiBi, LocalityFocusing, build
 from geolib.masks import document_mask, document_positions, padding_mask
-from geolib.rotations import language_frequencies
 
 F64 = torch.float64
 BATCH, HEADS, GROUPS, QUERIES, KEYS, DIM = 2, 4, 2, 5, 7, 6
@@ -77,20 +75,6 @@ def test_gradients_of_shared_heads_and_masks_are_those_of_the_loop():
     q, k, v, gate, omega, mask = case()
     parts = [x.requires_grad_() for x in (q, k, v, gate, omega)]
     assert torch.autograd.gradcheck(lambda *x: attention(*x[:3], log_gate=x[3], attenuation=x[4], mask=mask), parts)
-
-
-def test_where_all_keys_are_seen_none_is_hidden():
-    scores = torch.randn(3, 4)
-    assert hidden(scores, None) is scores
-    assert torch.equal(hidden(scores, torch.ones(3, 4, dtype=torch.bool)), scores)
-
-
-def test_a_mask_of_numbers_is_refused():
-    q, k, v, gate, _, _ = case()
-    with pytest.raises(ValueError, match=r"mask: got torch.float64; it must be of bool"):
-        attention(q, k, v, mask=gate)
-    with pytest.raises(ValueError, match="heads: got 4; it must be a multiple of the 3"):
-        attention_weights(q, k[:, :1].expand(-1, 3, -1, -1))
 
 
 # Through a placed encoding -------------------------------------------------------------------------------------------
@@ -183,13 +167,6 @@ def test_one_axis_may_come_as_a_vector(name):
     assert torch.equal(*results)
 
 
-def test_position_ids_of_samples_are_refused_with_what_to_write():
-    with pytest.raises(ValueError, match=r"positions: got shape \(2, 7\).*write positions\[..., None\]"):
-        RoPE(language_frequencies(8)).place(torch.zeros(2, 7))
-    with pytest.raises(ValueError, match=r"keys: got shape \(2, 7\).*write keys\[..., None\]"):
-        RoPE(language_frequencies(8)).place(torch.zeros(7), keys=torch.zeros(2, 7))
-
-
 @pytest.mark.parametrize("name", ["rope", "alibi", "rope+lf", "sympow-gates"])
 def test_a_cache_gives_token_by_token_what_a_pass_gives(name):
     """Keys are carried once, when they come, and stay in the cache so; gates and Gaussians look at all of them."""
@@ -208,12 +185,6 @@ def test_a_cache_gives_token_by_token_what_a_pass_gives(name):
         assert_close(y, whole[:, :, here])
 
 
-def test_frequencies_of_each_head_are_not_shared_by_accident():
-    q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8)
-    with pytest.raises(ValueError, match=r"k: got shape \(1, 2, 5, 8\); the encoding has 4 heads of its own"):
-        RoPE(torch.randn(4, 4, 1)).place(torch.arange(5.0)).to_reference(q, k)
-
-
 @pytest.mark.parametrize("name", ["liere", "riemannformer", "rope-mixed", "riemannformer-relative"])
 def test_heads_of_an_encodings_own_are_not_shared_by_accident(name):
     q, k, v = torch.randn(1, 4, 5, 8), *torch.randn(2, 1, 2, 5, 8)
@@ -227,31 +198,6 @@ def test_heads_of_an_encodings_own_are_not_shared_by_accident(name):
     a, b = placed.to_reference(q, k)
     wide = placed.to_reference(q, repeat_heads(k, 4))
     assert_close(placed.attend(a, b, v), placed.attend(*wide, repeat_heads(v, 4)))
-
-
-def test_cross_attention_is_the_loop_over_two_texts():
-    """RoPE and ALiBi at real positions of queries and keys, turned and scored pair by pair as complex numbers."""
-    q, k, v = (torch.randn(1, 2, n, 4, dtype=F64) for n in (3, 5, 5))
-    p, n = torch.tensor([0.5, 7.0, 2.25], dtype=F64), torch.tensor([4.0, 0.0, 11.5, 3.0, 8.0], dtype=F64)
-    placed = build("rope+alibi", width=8, heads=2, grid=(12,)).double().place(p, keys=n)
-    got = placed.attend(*placed.to_reference(q, k), v, placed.log_gate(None))
-    for h in range(2):
-        for i in range(3):
-            scores = []
-            for j in range(5):
-                score = 0.0
-                for pair, theta in enumerate((1.0, 0.01)):
-                    a, b = (complex(*x[2 * pair : 2 * pair + 2]) for x in (q[0, h, i].tolist(), k[0, h, j].tolist()))
-                    score += (a.conjugate() * b * cmath.exp(1j * theta * (n[j] - p[i]).item())).real
-                scores.append(score / 2 - 2.0 ** (-4 * (h + 1)) * abs(p[i] - n[j]).item())
-            weights = torch.tensor(scores, dtype=F64).softmax(0)
-            assert_close(got[0, h, i], weights @ v[0, h], atol=1e-7, rtol=1e-7)
-
-
-def test_a_scale_reaches_the_scores():
-    q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=F64)
-    assert_close(Placed().attend(q, k, v, scale=0.3), (0.3 * q @ k.mT).softmax(-1) @ v)
-    assert_close(Placed().weights(q, k, scale=0.3), (0.3 * q @ k.mT).softmax(-1))
 
 
 def test_a_document_whose_number_comes_again_is_another_one():

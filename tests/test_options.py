@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 from functools import partial
 from operator import attrgetter
+from typing import is_typeddict
 
 import methods
 import pytest
@@ -32,28 +33,20 @@ from geolib import (
 )
 from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass
-from geolib.encodings import build
+from geolib.encodings import ByLayer, Carried, Composite, FocusedByBlocks, Gaussian, ScoreBias, build, cis, turn_pairs
+from geolib.encodings.composite import PlacedHalfSplit
+from geolib.encodings.sympow import Powered
 from geolib.manifolds import charts
-from geolib.placed import (
-    ByLayer,
-    Carried,
-    Composite,
-    FocusedByBlocks,
-    Gaussian,
-    PlacedHalfSplit,
-    ScoreBias,
-    cis,
-    turn_pairs,
-)
-from geolib.recurrence import chunks, fused, layers
+from geolib.recurrence import chunks, fused
 
 ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tests of their own kinds
 
 # Parameters that are there so that all of a kind can be called alike.
 EXCUSED = {
     ("attention.Encoding.place", "keys"): "the encoding that ignores positions",
-    ("placed.ScoreBias.as_score_mod", "x"): "a gate of positions alone",
-    ("recurrence.layers.Powered.weights", "scale"): "a common factor of the scores cancels",
+    ("attention.Placed.behind", "keys"): "an older name",
+    ("encodings.bias.ScoreBias.as_score_mod", "x"): "a gate of positions alone",
+    ("encodings.sympow.Powered.weights", "scale"): "a common factor of the scores cancels",
 }
 
 
@@ -65,7 +58,8 @@ def public(kept):
             continue
         module = importlib.import_module(info.name)
         for name, thing in vars(module).items():
-            if name.startswith("_") or getattr(thing, "__module__", None) != info.name or not callable(thing):
+            own = getattr(thing, "__module__", None) == info.name and callable(thing) and not is_typeddict(thing)
+            if name.startswith("_") or not own:
                 continue
             yield f"{'.'.join(inside)}.{name}", thing
             for method, function in vars(thing).items() if inspect.isclass(thing) else ():
@@ -310,10 +304,10 @@ def at_start(chart):
     return chart.metric_at(START)
 
 
-POWERED, BY_BLOCKS = layers.Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
+POWERED, BY_BLOCKS = Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
 OF_DATA = (
     *(OfData(), PlacedHalfSplit(OfData()), Composite([OfData()]), ByLayer([OfData()])),
-    *(Composite([OfData(), ScoreBias(Gaussian(CELLS, CELLS, WIDTHS))]), layers.Powered(OfData(), 2)),
+    *(Composite([OfData(), ScoreBias(Gaussian(CELLS, CELLS, WIDTHS))]), Powered(OfData(), 2)),
 )
 WIDE = torch.randn(3, 1, 2, 5, 16)
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i >= j, None, None, 5, 5, device="cpu")
@@ -331,11 +325,11 @@ ROWS = [
     of(POWERED.weights, Q, K, **ASKED),
     *(of(placed.as_score_mod, by=scored, x=X) for placed in (*OF_DATA[:3], *OF_DATA[4:])),
     of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK),
-    of(flex.flex_attend, OfData(), *WIDE, X, unplaced=1),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer(X, Placed())), causal=True, dropout=0.5),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer.weights(X, Placed())), causal=True),
     of(MultiHeadAttention(16, 2).forward, X, Placed(), mask=SEEN),
     of(MultiHeadAttention(16, 2).weights, X, Placed(), mask=SEEN),
+    of(attention.as_places, torch.zeros(4), None, by=or_refused, axes=2),
     of(conformal.bounded_log_scale, K, alpha=0.5),
     of(conformal.bounded_raw, OMEGA, alpha=0.5),
     of(conformal.slow_exponent, OMEGA, beta=2.0),
@@ -364,10 +358,10 @@ ROWS = [
     ),
     of(encodings.LieRE, OMEGA[0, 0] * torch.ones(1, 1, 1, 2, 28), 8, by=fitted, unit=(3.0, 1.0)),
     of(encodings.LieRE, torch.rand(2, 1, 1, 2, 28), 8, by=refused_or_fitted, layers=2),
-    ("encodings.Composed.place", placing("rope+alibi"), {"keys": ELSEWHERE}),
+    ("encodings.composite.Composed.place", placing("rope+alibi"), {"keys": ELSEWHERE}),
     *(
         (f"encodings.{kind}.place", placing(name, per_layer=True), {"keys": ELSEWHERE})
-        for kind, name in {"PerLayer": "riemannformer", "PerLayerFocusing": "lf"}.items()
+        for kind, name in {"composite.PerLayer": "riemannformer", "bias.PerLayerFocusing": "lf"}.items()
     ),
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
@@ -376,12 +370,16 @@ ROWS = [
     of(encodings.ALiBi, 2, by=then(attrgetter("axes")), axes=1),
     of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
     of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
-    ("encodings.HalfSplit.place", placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))), {"keys": ELSEWHERE}),
+    (
+        "encodings.composite.HalfSplit.place",
+        placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
+        {"keys": ELSEWHERE},
+    ),
     of(PlacedHalfSplit, encodings.RoPE(TWO_AXES[:1]).place(CELLS), by=then(moved), turned=2),
     of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), heads=3),
     of(encodings.check_name, "ropes", by=or_refused, argument="y"),
     of(encodings.Setting, 16, 2, (4,), by=made(encodings.METHODS["liere"]), layers=2),
-    ("encodings.build", seeded(partial(build, "liere", width=16, heads=2, grid=(4,))), {"layers": 2}),
+    ("encodings.registry.build", seeded(partial(build, "liere", width=16, heads=2, grid=(4,))), {"layers": 2}),
     of(lie.bch, *GENERATORS, order=1),
     of(lie.bch, *GENERATORS, order=2),
     of(lie.exp_pade, GENERATORS, degree=1, squarings=1),
@@ -448,10 +446,10 @@ ROWS = [
         *(recurrence.SympowAttention(16, 2).forward, X),
         **{"state": LAYER_STATE, "mask": torch.arange(5)[None] != 2, "starts": torch.arange(5) == 3},
     ),
-    of(recurrence.SympowEncoding, 16, 2, FREQUENCIES, by=fitted, gate_bias=0.0),
-    ("recurrence.layers.SympowEncoding.place", or_refused(placing("sympow-gates")), {"keys": ELSEWHERE}),
-    of(recurrence.PowerScores, Encoding(), by=fitted, power=4),
-    ("recurrence.layers.PowerScores.place", placing("rope+sympow"), {"keys": ELSEWHERE}),
+    of(encodings.SympowEncoding, 16, 2, FREQUENCIES, by=fitted, gate_bias=0.0),
+    ("encodings.sympow.SympowEncoding.place", or_refused(placing("sympow-gates")), {"keys": ELSEWHERE}),
+    of(encodings.PowerScores, Encoding(), by=fitted, power=4),
+    ("encodings.sympow.PowerScores.place", placing("rope+sympow"), {"keys": ELSEWHERE}),
     of(rotations.language_frequencies, 8, base=7.0),
     of(rotations.axial_frequencies, 8, 2, base=7.0),
     of(rotations.alternating_frequencies, 8, 2, base=7.0),

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import Encoding, MultiHeadAttention, Placed, attention_weights
-from geolib.encodings import METHODS, ALiBi, Composed, HalfSplit, LocalityFocusing, PerLayerFocusing, build
-from geolib.recurrence import PowerScores, attention_form
+from geolib.attention import Encoding
+from geolib.encodings import METHODS, ALiBi, Composed, HalfSplit, LocalityFocusing, PerLayerFocusing, PowerScores, build
+from geolib.recurrence import attention_form
 from geolib.rotations import grid_positions
 
 
@@ -52,18 +52,6 @@ def test_powers_go_around_every_method_of_the_registry(method):  # CS-att
         assert_close(placed.weights(q, k, placed.log_gate(x)).double(), expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("wrapper", ["lf", "gauss", "alibi", "rmt"])
-def test_powers_go_around_what_is_named_after_them(wrapper):  # CS-att
-    options = {"width": 16, "heads": 2, "grid": (2, 3), "sympow": {"power": 4}}
-    powers, inner = (build(f"rope-axial+{names}", **options) for names in (f"sympow+{wrapper}", f"{wrapper}+sympow"))
-    softmax = build(f"rope-axial+{wrapper}", width=16, heads=2, grid=(2, 3))
-    q, k = torch.randn(2, 1, 2, 6, 8).unbind(0)
-    placed = [encoding.place(grid_positions(2, 3)) for encoding in (powers, inner, softmax)]
-    found, expected, others = (each.weights(q, k, each.log_gate(torch.zeros(1, 6, 16))) for each in placed)
-    assert_close(found, expected)
-    assert not torch.allclose(found, others, atol=1e-2)
-
-
 def test_powers_inside_something_that_would_take_softmax_are_refused():  # CS-att
     inside = HalfSplit(PowerScores(Encoding()))
     with pytest.raises(ValueError, match="encoding: got PowerScores inside"):
@@ -80,15 +68,6 @@ def test_query_heads_share_the_keys_of_fewer_heads():  # CS-att
     assert_close(placed.weights(q, k), literal(q, k[:, [0, 0, 1, 1]], 2))
 
 
-def test_a_layers_weights_are_those_it_adds_values_by():  # CS-att, RF-19
-    layer, x = MultiHeadAttention(16, 2).double(), normal(2, 6, 16)
-    for name in ("rope-axial+sympow", "lf+sympow", "rope-axial+lf", "none"):
-        placed = build(name, width=16, heads=2, grid=(2, 3)).double().place(grid_positions(2, 3).double())
-        v = layer.qkv(x)[..., 32:].unflatten(-1, (2, 8)).transpose(1, 2)
-        by_hand = layer.out((layer.weights(x, placed) @ v).transpose(1, 2).flatten(2))
-        assert_close(layer(x, placed), by_hand)
-
-
 def test_all_that_weights_are_asked_for_values_are_added_up_by():  # CS-att
     q, k, v = normal(3, 1, 2, 4, 6).unbind(0)
     placed, mask = PowerScores(Encoding(), 2).place(torch.zeros(4, 1)), torch.ones(4, 4, dtype=torch.bool).triu(-1)
@@ -98,11 +77,6 @@ def test_all_that_weights_are_asked_for_values_are_added_up_by():  # CS-att
     assert_close(placed.attend(q, k, v, scale=0.3), placed.attend(q, k, v))
     gate = normal(4, 4)
     assert_close(placed.attend(q, k, v, gate, True), placed.attend(q, k, v, log_gate=gate, causal=True))
-
-
-def test_the_base_classs_weights_are_softmaxs():  # RF-19
-    q, k = normal(2, 1, 1, 4, 6).unbind(0)
-    assert torch.equal(Placed().weights(q, k, causal=True), attention_weights(q, k, causal=True))
 
 
 def test_power_weights_ignore_the_scale_of_queries_and_keys_and_neither_overflow_nor_underflow():  # CS-att
@@ -149,20 +123,6 @@ def test_a_query_of_zeros_gets_zeros_and_nan_stays_nan():  # CS-att
     assert placed.attend(q, broken, v).isnan().all()
 
 
-def test_gradients_of_power_scores():  # CS-att
-    placed = build("rope-axial+sympow", width=8, heads=1, grid=(2, 2), sympow={"power": 4}).place(grid_positions(2, 2))
-    parts = [part.requires_grad_() for part in normal(3, 1, 1, 4, 8).unbind(0)]
-    assert torch.autograd.gradcheck(lambda q, k, v: placed.attend(*placed.to_reference(q, k), v), parts)
-
-
-def test_weights_are_as_precise_as_the_finer_of_queries_and_keys():  # CS-att
-    q, k = normal(2, 1, 1, 4, 8).float().unbind(0)
-    placed = PowerScores(Encoding(), 2).place(torch.zeros(4, 1))
-    expected = literal(q.double(), k.double(), 2)
-    for pair in ((q.double(), k), (q, k.double())):
-        assert_close(placed.weights(*pair), expected, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_outputs_have_the_values_dtype(dtype):  # CS-att
     q, k, v = torch.randn(3, 1, 1, 4, 8).to(dtype).unbind(0)
@@ -177,21 +137,10 @@ def test_odd_powers_are_refused(power):
         PowerScores(Encoding(), power)
 
 
-def test_whole_numbers_as_values_are_refused():
-    q = torch.randn(1, 1, 3, 4)
-    with pytest.raises(ValueError, match=r"^v: got "):
-        PowerScores(Encoding(), 2).place(torch.zeros(3, 1)).attend(q, q, q.long())
-
-
 def test_causal_queries_without_keys_are_refused():
     q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
     with pytest.raises(ValueError, match=r"^q: got 5 queries for 3 keys"):
         PowerScores(Encoding(), 2).place(torch.zeros(5, 1)).weights(q, k, causal=True)
-
-
-def test_options_that_the_wrapper_does_not_have_are_named():
-    with pytest.raises(ValueError, match=r"^options: got "):
-        build("none+sympow", width=8, heads=1, grid=(4,), sympow={"degree": 2})
 
 
 def test_no_keys_and_no_tokens_give_nothing():

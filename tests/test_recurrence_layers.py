@@ -9,7 +9,8 @@ from sequences import by_pairs, inputs
 from torch.testing import assert_close
 
 from geolib.attention import MultiHeadAttention
-from geolib.recurrence import SympowAttention, SympowEncoding, chunked_form, turns_of
+from geolib.encodings import SympowEncoding
+from geolib.recurrence import SympowAttention, chunked_form, turns_of
 from geolib.rotations import document_frequencies
 
 GATED = SympowEncoding(8, 1, document_frequencies(8, 64))

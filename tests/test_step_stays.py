@@ -138,36 +138,16 @@ def test_a_step_on_documents_stays_on_the_device(method, options, context, dtype
     assert strays(GPT(config), tokens, tokens, dtype) == []
 
 
-class Leaves(torch.nn.Module):
-    """A model with something behind it that leaves the device."""
-
-    def __init__(self, fault):
-        super().__init__()
-        self.fault = fault
-        self.vit = ViT(Config("cifar10", "rope", width=32, heads=2, layers=1, patch=4), (3, 16, 16), 10)
-
-    def forward(self, x):
-        return self.fault(self.vit(x))
-
-    def undecayed(self):
-        return []
-
-
 def written(x):
     x[0, 0] = 1.0
     return x
 
 
-IMAGES = torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long)
-
-
 FAULTS = {
     "copied there": (lambda x: x + torch.ones(10).to(x.device), "aten::_to_copy"),
-    "of a Python number": (lambda x: x * torch.tensor(2.0, device=x.device), "tensor"),
     "of a Python list": (lambda x: x + x.new_tensor([1.0] * 10), "new_tensor"),
     "a number at a place": (lambda x: x + written(torch.zeros_like(x)), "number"),
     "a list of rows": (lambda x: x + x[[3, 2, 1, 0]], "list"),
-    "of NumPy": (lambda x: x + torch.as_tensor(np.ones(10, np.float32), device=x.device), "as_tensor"),
     "own generator": (lambda x: x + torch.rand(10, generator=torch.Generator("cpu"), device="cpu").sum(), "aten::rand"),
 }
 
@@ -175,23 +155,10 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_step_that_makes_something_on_the_host_is_seen(name):
     fault, operation = FAULTS[name]
-    assert any(strayed.startswith(operation) for strayed in strays(Leaves(fault), *IMAGES))
-
-
-NUMBERS_READ = {
-    "item": lambda x: x * x.sum().item(),
-    "if": lambda x: x if x.sum() > 0 else -x,
-    "copied": lambda x: x.cpu().to(AWAY),
-    "nonzero": lambda x: x + x.nonzero().sum(),
-    "mask": lambda x: x + x[x > 0].sum(),
-    "repeats": lambda x: x + x.repeat_interleave(x[0].long(), dim=1).sum(),
-}
-
-
-@pytest.mark.parametrize("name", NUMBERS_READ)
-def test_a_step_that_reads_numbers_back_is_refused(name):
-    with pytest.raises((RuntimeError, NotImplementedError), match=r"meta|repeat_interleave"):
-        strays(Leaves(NUMBERS_READ[name]), *IMAGES)
+    model = ViT(Config("cifar10", "rope", width=32, heads=2, layers=1, patch=4), (3, 16, 16), 10)
+    model.register_forward_hook(lambda _module, _given, out: fault(out))
+    images = torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long)
+    assert any(strayed.startswith(operation) for strayed in strays(model, *images))
 
 
 def all_pairs(q, k, v, modify, mask):

@@ -3,10 +3,8 @@
 import copy
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import ClassVar
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -166,98 +164,6 @@ def test_a_model_that_has_learned_can_be_copied_and_saved():
 
 
 # As much of transformers as is looked at: where attention is registered, and a model that asks for it.
-
-
-class Attention(torch.nn.Module):
-    """Llama's, in its own words: half-split pairs turned by what the rotation gives, then the registered function."""
-
-    def __init__(self, index, width=32, heads=4, own=2):
-        super().__init__()
-        self.layer_idx, self.is_causal, self.scaling, self.attention_dropout = index, True, 0.3, 0.0
-        self.sizes = [width, width // heads * own, width // heads * own]
-        self.per, self.qkv = width // heads, torch.nn.Linear(width, sum(self.sizes))
-
-    def forward(self, x, turns, attend, mask):
-        q, k, v = (t.unflatten(-1, (-1, self.per)).transpose(1, 2) for t in self.qkv(x).split(self.sizes, -1))
-        cos, sin = (t[:, None] for t in turns)
-        q, k = (t * cos + torch.cat([-t[..., self.per // 2 :], t[..., : self.per // 2]], -1) * sin for t in (q, k))
-        assert q.dtype == k.dtype == v.dtype
-        dropout = self.attention_dropout if self.training else 0.0
-        return attend(self, q, k, v, mask, scaling=self.scaling, dropout=dropout, sliding_window=None)[0].flatten(2)
-
-
-class Language(torch.nn.Module):
-    """A model of two layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.config, self.attend = SimpleNamespace(hidden_size=32), None
-        self.rotary_emb = SimpleNamespace(inv_freq=torch.ones(4))
-        self.layers = torch.nn.ModuleList(torch.nn.ModuleDict({"self_attn": Attention(i)}) for i in range(2))
-        for layer in self.layers:
-            layer.self_attn = layer["self_attn"]
-
-    def set_attn_implementation(self, name):
-        self.attend = sys.modules["transformers"].AttentionInterface.known[name]
-
-    def forward(self, x, position_ids, mask=None):
-        turns = self.rotary_emb(x, position_ids)
-        for layer in self.layers:
-            x = x + layer.self_attn(x, turns, self.attend, mask)
-        return x
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    """transformers, as far as it is asked."""
-
-    class Interface:
-        known: ClassVar[dict] = {}
-
-        @classmethod
-        def register(cls, name, function):
-            cls.known[name] = function
-
-    theirs, masks = ModuleType("transformers"), ModuleType("transformers.masking_utils")
-    theirs.AttentionInterface = Interface
-    masks.AttentionMaskInterface, masks.sdpa_mask = type("Masks", (Interface,), {"known": {}}), object()
-    monkeypatch.setitem(sys.modules, "transformers", theirs)
-    monkeypatch.setitem(sys.modules, "transformers.masking_utils", masks)
-    return theirs
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("causal", [True, False])
-def test_each_layer_of_a_language_model_attends_as_its_own(stand_in, dtype, causal):
-    """In its scale, its direction and its precision, at the places of each batch, with and without a mask."""
-    torch.manual_seed(4)
-    model, method = Language(), build("liere+alibi", width=32, heads=4, grid=(9,), layers=2)
-    for layer in model.layers:
-        layer.self_attn.is_causal = causal
-    model = use_encoding(model, method).to(dtype)
-    x = torch.randn(2, 5, 32).to(dtype)
-    for places in (torch.arange(5).expand(2, 5), torch.tensor([[0, 1, 2, 0, 1], [3, 4, 5, 6, 7]])):
-        for mask in (None, torch.rand(2, 1, 5, 5) < 0.8):
-            wanted = x
-            for index, layer in enumerate(model.layers):
-                own = layer.self_attn
-                q, k, v = (t.unflatten(-1, (-1, 8)).transpose(1, 2) for t in own.qkv(wanted).split(own.sizes, -1))
-                k, v = (t.repeat_interleave(2, 1) for t in (k, v))
-                placed = method.place(places[..., None]).layer(index)
-                y = placed.attention(q, k, v, None, causal and mask is None, mask=mask, scale=0.3)
-                wanted = wanted + y.transpose(1, 2).flatten(2)
-            got = model(x, places, mask)
-            assert got.dtype == dtype
-            torch.testing.assert_close(got, wanted)
-
-
-def test_a_language_model_in_training_keeps_its_dropout(stand_in):
-    model, places = use_encoding(Language(), RoPE.text(8)), torch.arange(5)[None]
-    for layer in model.layers:
-        layer.self_attn.attention_dropout = 0.5
-    x = torch.randn(1, 5, 32)
-    assert not torch.allclose(model(x, places), model(x, places))
-    assert torch.equal(model.eval()(x, places), model(x, places))
 
 
 def llama():

@@ -10,12 +10,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, as_places, require
+from geolib._checks import angle_dtype, require
 from geolib._precision import without_autocast
-from geolib.attention import Encoding, Placed, input_of
+from geolib.attention import Encoding, Placed, as_places, input_of
 from geolib.connection.lattice import Connection
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
-from geolib.placed import counts
 
 __all__ = [
     "TRANSPORTS",
@@ -69,7 +68,8 @@ class Compass(Encoding):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The compass; all that it adds comes with each layer's input."""
         positions, keys = as_places(positions, keys, len(self.grid))
-        sizes, cells = counts(positions, keys), math.prod(self.grid)
+        sizes = positions.shape[-2], (positions if keys is None else keys).shape[-2]
+        cells = math.prod(self.grid)
         require(sizes[1] == cells, "keys", lambda: f"{sizes[1]} rows", f"the grid {self.grid} has {cells} cells")
         return _Read(self, sizes)
 

@@ -22,8 +22,8 @@ from geolib import recurrence
 from geolib._checks import angle_dtype, check_even, require
 from geolib._precision import WideBuffers, full_precision, numbered
 from geolib.attention import attention
+from geolib.encodings import cis, turn_pairs
 from geolib.lie import exp_skew
-from geolib.placed import cis, turn_pairs
 from geolib.rotations import document_frequencies
 
 # Rotations ----------------------------------------------------------------------------------------------------------

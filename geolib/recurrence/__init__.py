@@ -83,7 +83,7 @@ from geolib.recurrence.gates import (
     signal_to_noise,
     turns_of,
 )
-from geolib.recurrence.layers import PowerScores, SympowAttention, SympowEncoding
+from geolib.recurrence.layers import SympowAttention
 from geolib.recurrence.state import Attended, State, empty_state
 
 # In the order in which they are told; the API page follows it.
@@ -126,6 +126,4 @@ __all__ = [  # noqa: RUF022
     "best_chunk",
     "crossing_length",
     "SympowAttention",
-    "SympowEncoding",
-    "PowerScores",
 ]
