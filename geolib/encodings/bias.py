@@ -7,7 +7,7 @@ number for each head, query and key, made of a few numbers a token.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -307,7 +307,11 @@ class Pairwise:
     """How many queries and keys there are, where that is known."""
     own: tuple[int, int]
     """For how many samples and heads numbers differ."""
-    measure: Callable[[Tensor], Tensor]
+
+    @staticmethod
+    def measure(apart: Tensor) -> Tensor:
+        """What of the differences along each axis is added up."""
+        raise NotImplementedError
 
     def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
         self.query, self.key, self.rate, self.counts = query, key, rate, (query.shape[-2], key.shape[-2])
@@ -366,7 +370,10 @@ class Steps(Pairwise):
     (tensor([-0.0000, -0.5000, -1.0000]), tensor(-1.))
     """
 
-    measure = staticmethod(torch.abs)
+    @staticmethod
+    def measure(apart: Tensor) -> Tensor:
+        """Steps along each axis."""
+        return apart.abs()
 
     def __init__(self, slopes: Tensor, query: Tensor, key: Tensor):
         super().__init__(query, key, slopes[:, None])
@@ -383,7 +390,10 @@ class Gaussian(Pairwise):
              [-2., -0.]]])
     """
 
-    measure = staticmethod(torch.square)
+    @staticmethod
+    def measure(apart: Tensor) -> Tensor:
+        """Squares along each axis."""
+        return apart.square()
 
 
 class Matrix(Pairwise):
