@@ -31,7 +31,7 @@ class Method:
         Whether queries and keys are changed on their way to the reference space.
     added : function of (encoding, width, position) that returns what is added to the embeddings, or None
     any_axes : bool
-        Whether positions may have any number of axes, and so be a vector too.
+        Whether it takes positions with any number of axes, whatever its grid has.
     of_cells : bool
         Whether positions can only be whole numbers on the grid.
     of_data : bool
@@ -114,13 +114,11 @@ METHODS = {
     "alibi": Method(
         oracles.Alibi,
         options={"slopes": (0.5, 0.1)},
-        any_axes=True,
         smooth=False,
     ),
     "rmt": Method(
         oracles.Rmt,
         options={"slopes": "alibi"},
-        any_axes=True,
         smooth=False,
     ),
     "liere": Method(
