@@ -193,20 +193,6 @@ def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19
     assert not torch.allclose(weights_on_cls_only, plain[:, 1:])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: attention(torch.ones(3, 4), torch.ones(3, 5), torch.ones(3, 5)), "k: got shape"),
-        (lambda: attention(torch.ones(3, 4), torch.ones(3, 4), torch.ones(2, 4)), "v: got 2 tokens"),
-        (lambda: MultiHeadAttention(10, 3), "heads: got 3"),
-        (lambda: MultiHeadAttention(10, 0), "heads: got 0"),
-    ],
-)
-def test_bad_input_names_the_argument_and_what_came(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.mark.parametrize("attend", [lambda q, k, **o: attention(q, k, k, **o), attention_weights])
 @pytest.mark.parametrize("options", [{}, {"attenuation": torch.ones(3, 2)}, {"log_gate": torch.zeros(3, 2)}])
 def test_a_causal_query_without_a_key_is_refused(attend, options):

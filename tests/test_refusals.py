@@ -70,6 +70,9 @@ STATE = empty_state(Q, Q, 2)
 FOCUSED = build("lf", width=4, heads=1, grid=(32, 32))
 
 REFUSED = [
+    (lambda: attention(Q, Q, Q[..., :2, :]), "v: got 2 tokens; k has 3; they must be equal"),
+    (lambda: MultiHeadAttention(10, 3), "heads: got 3; it must divide the width 10"),
+    (lambda: MultiHeadAttention(10, 0), "heads: got 0; it must divide the width 10"),
     (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),
     (lambda: bounded_raw(torch.tensor(0.5), alpha=0.0), f"alpha: got 0.0; {ABOVE_0}"),
     (lambda: slow_law(alpha=-0.1), f"alpha: got -0.1; {ABOVE_0}"),

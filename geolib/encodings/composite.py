@@ -97,13 +97,21 @@ class Composite(Placed):
 
 
 def widest(*own: tuple[int, int]) -> tuple[int, int]:
-    """The most samples and the most heads for which any of them differs."""
+    """The most samples and the most heads for which any of them differs.
+
+    >>> widest((1, 4), (2, 1))
+    (2, 4)
+    """
     samples, heads = zip((1, 1), *own)
     return max(samples), max(heads)
 
 
 def joined(join: Callable[[Tensor, Tensor], Tensor], made: Iterable[Tensor | None]) -> Tensor | None:
-    """Those that are there, joined; None where none is."""
+    """Those that are there, joined; None where none is.
+
+    >>> joined(torch.add, [None, torch.ones(1), torch.ones(1)])
+    tensor([2.])
+    """
     given = [x for x in made if x is not None]
     return functools.reduce(join, given) if given else None
 
@@ -259,7 +267,10 @@ def _encodings(parts: Any, argument: str) -> list[Encoding]:
 
 
 def check_inside(encoding: nn.Module, argument: str) -> None:
-    """ValueError for what is no encoding, and for powers inside something that would put softmax in their place."""
+    """ValueError for what is no encoding, and for powers inside something that would put softmax in their place.
+
+    >>> check_inside(Encoding(), "encoding")
+    """
     check_encoding(encoding, argument)
     for part in encoding.modules():
         if isinstance(part, Encoding) and part.outermost:

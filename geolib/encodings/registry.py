@@ -211,7 +211,7 @@ METHODS: dict[str, Callable[..., Encoding]] = {
 }
 """The registry of methods, each a name and what builds it from a ``Setting`` and the options that ``build`` hands on.
 
-:meta hide-value:
+
 """
 
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.
