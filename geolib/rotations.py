@@ -378,8 +378,8 @@ def grid_positions(*sizes: int) -> Tensor:
     >>> grid_positions(2, 2).tolist()
     [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
-    whole = all(isinstance(s, Integral) and s > 0 for s in sizes)
-    require(len(sizes) > 0 and whole, "sizes", sizes, "one positive whole number of cells for each axis")
+    if not sizes or not all(isinstance(s, Integral) and s > 0 for s in sizes):
+        require(False, "sizes", sizes, "one positive whole number of cells for each axis")
     axes = [torch.arange(s, dtype=torch.float32) for s in sizes]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
 

