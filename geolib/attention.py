@@ -489,7 +489,7 @@ def attention(
         seen, wide = visible(q, k, causal, mask), q.to(angle_dtype(q, v))
         weights = _weights(wide, k, log_gate, attenuation, seen, scale, mask is not None)
         return add_up(F.dropout(weights, dropout) if dropout else weights, v)
-    grouped = q.dim() == k.dim() == 4 and 1 < k.shape[1] < q.shape[1]
+    grouped = is_grouped(q, k)
     fused = partial(F.scaled_dot_product_attention, q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped)
     if mask is None and (not causal or (log_gate is None and q.shape[-2] == k.shape[-2])):
         gate = None if log_gate is None else log_gate.to(q.dtype)
