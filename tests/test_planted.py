@@ -1,198 +1,83 @@
-"""The errors planted in the library, statement by statement, and the checks of the chapters that see them.
+"""Each numbered statement and each finding of a chapter has a check that sees an error planted in a function."""
 
-``python tests/planted/plant.py`` runs them all and writes the records; these tests hold the records to the chapters and
-to the library as they are now.
-"""
-
-import importlib.util
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-SPEC = importlib.util.spec_from_file_location("plant", HERE / "planted" / "plant.py")
-plant = importlib.util.module_from_spec(SPEC)
-sys.modules["plant"] = plant  # dataclasses look their module up
-SPEC.loader.exec_module(plant)
-
-CHAPTERS = sorted(path.stem for path in (HERE / "planted").glob("*.yml") if path.stem != plant.LIBRARY)
-PAGES = {"how-to-compare"}  # beside the chapters
-
-
-def chapter(name):
-    """A chapter's notebook."""
-    return json.loads(plant.chapter_path(name).read_text("utf-8"))
-
-
-def record(name):
-    """What the last run of a chapter's planted errors found."""
-    return json.loads((HERE / "planted" / f"{name}.json").read_text("utf-8"))
-
-
-def test_every_chapter_has_its_list():
-    chapters = {path.stem for path in (HERE.parent / "chapters").glob("*.ipynb")}
-    assert set(CHAPTERS) == chapters | PAGES
-
-
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_each_statement_has_a_check_and_a_planted_error(name):
-    notebook = chapter(name)
-    labels = plant.statements(notebook)
-    assert len(labels) == len(set(labels))
-    checked = {label for cell in plant.code_cells(notebook) for label in cell.checks}
-    assert set(labels) == checked
-    assert set(labels) == {each["statement"] for each in plant.read_list(name)}
-
-
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_each_planted_error_still_applies(name):
-    cells = plant.code_cells(chapter(name))
-    for each in plant.read_list(name):
-        assert ("module" in each) != ("cell" in each)
-        assert {each["statement"]} <= set().union(*(cell.checks for cell in cells))
-        plant.planted(cells, each)
-        if "module" in each:
-            text = (HERE.parent / each["module"]).read_text("utf-8")
-            assert plant.replaced(text, each["old"], each["new"], each["module"]) != text
-
-
-@pytest.mark.parametrize("name", CHAPTERS)
-def test_the_record_is_of_these_planted_errors_and_these_cells(name):
-    found = record(name)
-    assert [{key: value for key, value in each.items() if key != "caught"} for each in found] == plant.read_list(name)
-    cells = {cell.name: cell for cell in plant.code_cells(chapter(name))}
-    for each in found:
-        caught = each["caught"]
-        assert caught, f"no check sees {each['statement']}, {each['breaks']}"
-        assert each["statement"] in cells[caught["cell"]].checks
-        assert caught["line"] in cells[caught["cell"]].text or each.get("cell") == caught["cell"]
-
-
-# The library's own list -----------------------------------------------------------------------------------------------
-
-
-def test_each_error_planted_in_the_library_still_applies_and_names_tests_that_are_there():
-    plants = plant.read_list(plant.LIBRARY)
-    assert len(plants) == len({plant.told(each) for each in plants})
-    for each in plants:
-        assert set(each) - {"only"} == {"room", "breaks", "module", "old", "new", "tests"}
-        text = (HERE.parent / each["module"]).read_text("utf-8")
-        assert plant.replaced(text, each["old"], each["new"], each["module"]) != text
-        assert all((HERE / f"{test}.py").is_file() for test in each["tests"])
-
-
-def test_the_librarys_record_is_of_these_errors_and_all_are_found_now():
-    found = record(plant.LIBRARY)
-    kept = [{key: value for key, value in each.items() if key not in ("first", "now")} for each in found]
-    assert kept == plant.read_list(plant.LIBRARY)
-    assert [each["breaks"] for each in found if not each["now"]] == []
-    assert [each["now"] for each in found if not plant.stands(each["now"])] == []
-
-
-def test_the_first_test_that_fails_is_told(tmp_path):
-    (tmp_path / "tests").mkdir()
-    text = "def test_one():\n    pass\n\ndef test_two():\n    assert not 1\n\ndef test_three():\n    assert not 1\n"
-    (tmp_path / "tests" / "test_made.py").write_text(text, "utf-8")
-    assert plant.first_failure(tmp_path, ["tests"]) == "tests/test_made.py::test_two"
-    assert plant.first_failure(tmp_path, ["tests/test_made.py"], "three") == "tests/test_made.py::test_three"
-    assert plant.first_failure(tmp_path, ["tests/test_made.py"], "one") is None
-    assert plant.first_failure(tmp_path, ["tests/test_made.py"], "four") is None  # no test is none that fails
-
-
-# The script itself, on cells made up for it ---------------------------------------------------------------------------
+sys.path.insert(0, str(Path(__file__).resolve().parent / "planted"))
+import errors
+import plant
 
 NOTEBOOK = {
     "cells": [
         {"cell_type": "code", "id": "setup", "metadata": {}, "source": ["%pip install nothing"]},
-        {
-            "cell_type": "code",
-            "id": "imports",
-            "metadata": {},
-            "source": ["import torch\n", "from geolib import rotations"],
-        },
+        {"cell_type": "code", "id": "imports", "metadata": {}, "source": ["from geolib.lie import commutator"]},
         {
             "cell_type": "markdown",
-            "id": "one",
+            "id": "a",
             "metadata": {},
-            "source": [":::{prf:lemma} One\n", ":label: lem-one\n", ":::"],
+            "source": [":::{prf:lemma} One\n", ":label: lem-one\n:::"],
         },
         {
             "cell_type": "code",
             "id": "first",
             "metadata": {"tags": ["check"]},
-            "source": ["one = 1\n", "assert one == 2"],
+            "source": ["one, many = 1, []\n", "many.append(one)\n", "unused = 1 / 0\n", "assert one == 2"],
         },
-        {"cell_type": "code", "id": "unused", "metadata": {}, "source": ["raise SystemError"]},
-        {
-            "cell_type": "markdown",
-            "id": "two",
-            "metadata": {},
-            "source": [":::{prf:theorem} Two\n", ":label: thm-two\n", ":::"],
-        },
+        {"cell_type": "markdown", "id": "b", "metadata": {}, "source": [":::{prf:theorem}\n", ":label: thm-two\n:::"]},
         {
             "cell_type": "code",
             "id": "second",
             "metadata": {"tags": ["check"]},
-            "source": [
-                "turn = lambda a: rotations.rotation_matrix(torch.tensor(a))[1, 0]\n",
-                "assert abs(turn(1.0) - 0.8415) < one / 1000",
-            ],
+            "source": ["total = sum(x for x in many)\n", "assert total == 1"],
         },
         {"cell_type": "markdown", "id": "end", "metadata": {}, "source": ["## Another matter"]},
         {"cell_type": "code", "id": "third", "metadata": {"tags": ["check"]}, "source": ["assert False"]},
     ]
 }
-SIGN = {
-    "statement": "thm-two",
-    "breaks": "the sign",
-    "module": "geolib/rotations.py",
-    "old": "torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)",
-    "new": "torch.stack([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)], -2)",
-}
+CELLS = plant.code_cells(NOTEBOOK)
 
 
-def test_a_check_belongs_to_the_statement_before_it():
+def test_a_check_belongs_to_the_statement_before_it_and_to_itself():
     assert plant.statements(NOTEBOOK) == ["lem-one", "thm-two"]
-    checks = {cell.name: cell.checks for cell in plant.code_cells(NOTEBOOK)}
-    assert checks == {
-        **dict.fromkeys(["setup", "imports", "unused", "third"], ()),
-        "first": ("lem-one",),
-        "second": ("thm-two",),
+    checks = {cell.name: cell.checks for cell in CELLS if cell.checks}
+    assert checks == {"first": ("lem-one", "first"), "second": ("thm-two", "second"), "third": ("third",)}
+
+
+def test_only_what_a_check_needs_is_run_and_only_its_own_assertions_count():
+    kept = {cell.name: len(body) for cell, body in plant.needed(CELLS, {"thm-two"})}
+    assert kept == {"setup": 1, "imports": 1, "first": 2, "second": 2}
+    assert plant.failures(CELLS, {"thm-two"}) == {}
+    assert plant.failures(CELLS, {"thm-two", "third"}) == {"third": "third"}
+    assert plant.caught(CELLS, {"thm-two"}, "one", errors.twice) == {"thm-two": "second"}
+    with pytest.raises(ValueError, match="lem-none"):
+        plant.needed(CELLS, {"lem-none"})
+    with pytest.raises(ValueError, match="binds 'nothing'"):
+        plant.caught(CELLS, {"thm-two"}, "nothing", errors.twice)
+
+
+def test_a_planted_function_is_taken_out_again():
+    from geolib import lie
+
+    right = lie.commutator
+    with plant.broken("geolib.lie.commutator", errors.times(-1)):
+        assert lie.commutator is not right
+    assert lie.commutator is right
+
+
+def test_every_chapter_has_its_errors():
+    assert {*errors.STATEMENTS} == {path.stem for path in plant.chapter_path("01").parent.glob("*.ipynb")} | {
+        "how-to-compare"
     }
 
 
-def test_only_cells_that_a_check_needs_are_run():
-    cells = plant.code_cells(NOTEBOOK)
-    assert [cell.name for cell in plant.needed(cells, "thm-two")] == ["setup", "imports", "first", "second"]
-
-
-def test_a_planted_error_is_seen_by_the_statements_own_check():
-    cells = plant.code_cells(NOTEBOOK)
-    assert plant.in_copy(cells, "lem-one", None) == {
-        "cell": "first",
-        "line": "assert one == 2",
-        "error": "AssertionError",
-    }
-    assert plant.in_copy(cells, "thm-two", None) is None
-    caught = plant.in_copy(cells, "thm-two", SIGN)
-    assert caught == {
-        "cell": "second",
-        "line": "assert abs(turn(1.0) - 0.8415) < one / 1000",
-        "error": "AssertionError",
-    }
-
-
-def test_an_error_in_a_cell_before_the_check_is_told_apart():
-    broken = {"statement": "thm-two", "breaks": "all", "cell": "first", "old": "one = 1", "new": "one = 1 / 0"}
-    assert plant.in_copy(plant.code_cells(NOTEBOOK), "thm-two", broken)["too early"] == "yes"
-
-
-def test_a_planted_error_must_occur_once():
-    with pytest.raises(ValueError, match="occurs 2 times"):
-        plant.replaced("a + a", "a", "b", "there")
-    with pytest.raises(ValueError, match="occurs 0 times"):
-        plant.replaced("a + a", "c", "b", "there")
-    with pytest.raises(ValueError, match="change"):
-        plant.replaced("a + b", "a", "a", "there")
+@pytest.mark.parametrize("chapter", errors.STATEMENTS)
+def test_the_checks_of_each_statement_and_finding_see_its_error(chapter):
+    notebook = plant.read(chapter)
+    labels = plant.statements(notebook)
+    assert len(labels) == len(set(labels))
+    assert {*labels} == errors.STATEMENTS[chapter].keys()
+    checked = {label for cell in plant.code_cells(notebook) for label in cell.checks}
+    assert {*labels} <= checked
+    assert [(label, path) for label, path, cell in plant.seen(chapter) if not cell] == []

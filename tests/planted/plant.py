@@ -1,54 +1,40 @@
-"""Plant an error for each numbered statement of a chapter and see a check of that statement fail.
+"""Plant an error for each numbered statement and each finding of a chapter, and see a check of it fail.
 
-``python tests/planted/plant.py [CHAPTER ...]`` reads ``tests/planted/CHAPTER.yml`` (all chapters with one when none is
-named) and writes what it found to ``tests/planted/CHAPTER.json``; it exits 1 when an error goes unseen. A list holds
-one entry for each planted error::
+``python tests/planted/plant.py [CHAPTER ...]`` plants the errors of ``errors.py``, all or those of the chapters named,
+says what each check made of it, and exits 1 when an error goes unseen.
 
-    - statement: prop-mirrors       # the label of a theorem, proposition, lemma or corollary
-      breaks: rule 3                # what is wrong with the error in place, in words
-      module: geolib/rotations.py   # where it is planted; or ``cell: the-id`` where the library has no part in a check
-      old: cos, sin = (2 * angle).cos(), (2 * angle).sin()    # occurs once
-      new: cos, sin = angle.cos(), angle.sin()
-
-A statement's checks are the cells tagged ``check`` between the text cell that holds the statement and the next text
-cell that holds another statement or a heading. Only the set-up, the cells whose names these checks use, and the checks
-themselves are executed, in a copy of the library; earlier cells lose their assertions, so that what fails is a check of
-this statement. Without an error all of them must pass.
-
-``python tests/planted/plant.py library`` plants the errors of ``library.yml``, one at a time, and runs tests until one
-fails. Its entries have a ``room`` in place of a statement, ``breaks`` says what a user would meet, ``tests`` are the
-files that should notice, in order, and ``only``, where it is there, chooses among their tests as pytest's ``-k``. The
-record keeps for each error the test that found it at ``first``, None for none, and the one that finds it ``now``; what
-has been found is not tried again until its entry changes or that test is gone, so that a run may be broken off. With
-``--again`` all are tried, each first against the test that found it: for when code around the errors has changed.
+A statement's checks are the cells tagged ``check`` between the text cell that holds it and the next text cell with
+another statement or a heading; a finding names its check itself. Only the set-up, the cells that bind what the checks
+read, and the checks are run, in this process, and the cells before the checks lose their assertions: what fails is a
+check of this very statement. Without the error all of them must pass.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
+import copy
+import inspect
 import json
-import multiprocessing
 import os
+import pkgutil
 import re
-import shutil
-import signal
 import symtable
 import sys
-import tempfile
-import traceback
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import yaml
-
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parent.parent
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
 STATEMENT = re.compile(r"(?m)^:{3,}\{prf:(?:theorem|proposition|lemma|corollary)\}[^\n]*\n:label: ([\w-]+)")
 HEADING = re.compile(r"(?m)^#{1,4} ")
+SETUP = 2  # the first cells of a chapter: what it installs and what it imports
+
+Notebook = dict[str, Any]
+Wrong = Callable[[Any], Any]  # makes of what is right what is wrong
 
 
 # Reading a chapter --------------------------------------------------------------------------------------------------
@@ -56,46 +42,30 @@ HEADING = re.compile(r"(?m)^#{1,4} ")
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its id, its Python, and the labels of the statements that it checks."""
+    """A code cell: its id, its Python, and the labels of what it checks: statements, and itself where it is a check."""
 
     name: str
     text: str
     checks: tuple[str, ...]
 
-    @property
-    def stores(self) -> set[str]:
-        """The global names that it binds."""
-        return {s.get_name() for s in self._table.get_symbols() if s.is_assigned() or s.is_imported()}
-
-    @property
-    def loads(self) -> set[str]:
-        """The global names that it, or a function in it, reads."""
-        tables, names = [self._table], set()
-        while tables:
-            table = tables.pop()
-            tables += table.get_children()
-            top = table is self._table
-            names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
-        return names
-
-    @property
-    def _table(self) -> symtable.SymbolTable:
-        return symtable.symtable(self.text, self.name, "exec")
-
 
 def chapter_path(chapter: str) -> Path:
     """The notebook of a chapter, or of a page beside them."""
-    folder = "chapters" if chapter[:2].isdigit() else "book"
-    return REPOSITORY / folder / f"{chapter}.ipynb"
+    return REPOSITORY / ("chapters" if chapter[:2].isdigit() else "book") / f"{chapter}.ipynb"
 
 
-def statements(notebook: dict[str, Any]) -> list[str]:
+def read(chapter: str) -> Notebook:
+    """The notebook of a chapter."""
+    return json.loads(chapter_path(chapter).read_text("utf-8"))
+
+
+def statements(notebook: Notebook) -> list[str]:
     """The labels of a chapter's numbered statements, definitions left out."""
     texts = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
     return [label for text in texts for label in STATEMENT.findall(text)]
 
 
-def code_cells(notebook: dict[str, Any]) -> list[Cell]:
+def code_cells(notebook: Notebook) -> list[Cell]:
     """The code cells of a notebook in order, magics left out."""
     cells, current = [], ()
     for cell in notebook["cells"]:
@@ -103,7 +73,7 @@ def code_cells(notebook: dict[str, Any]) -> list[Cell]:
         if cell["cell_type"] == "code":
             python = re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", text)
             tagged = "check" in cell["metadata"].get("tags", [])
-            cells.append(Cell(cell["id"], python, current if tagged else ()))
+            cells.append(Cell(cell["id"], python, (*current, cell["id"]) if tagged else ()))
         elif found := STATEMENT.findall(text):
             current = tuple(found)
         elif HEADING.search(text):
@@ -111,269 +81,180 @@ def code_cells(notebook: dict[str, Any]) -> list[Cell]:
     return cells
 
 
-def needed(cells: list[Cell], label: str) -> list[Cell]:
-    """The checks of a statement, every earlier cell that binds a name they use, and the first two cells."""
-    keep = {i for i, cell in enumerate(cells) if label in cell.checks}
-    if not keep:
-        raise ValueError(f"{label}: no cell tagged check follows this statement")
-    last, open_ = max(keep), sorted(keep)
+def names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """The global names that a statement binds, and those that it, or a function in it, reads."""
+    top = symtable.symtable(ast.unparse(tree), "", "exec")
+    tables, read = [top], set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        read |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (table is top or s.is_global())}
+    added = [each.target for each in ast.walk(tree) if isinstance(each, ast.AugAssign)]
+    read |= {each.id for each in added if isinstance(each, ast.Name)}
+    binds = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+    first = {name: isinstance(ctx, ast.Load) for name, ctx in reversed([*in_turn(tree)])}
+    return binds, {name for name in read if name not in binds or first.get(name, True)}
+
+
+def in_turn(tree: ast.AST) -> Iterator[tuple[str, ast.expr_context]]:
+    """The names of a statement in the order in which they are read and bound."""
+    if isinstance(tree, ast.Name):
+        yield tree.id, tree.ctx
+    elif isinstance(tree, ast.AugAssign) and isinstance(tree.target, ast.Name):
+        yield tree.target.id, ast.Load()
+    late = [name for name in ("target", "targets") if hasattr(tree, name)]
+    for field in [name for name in tree._fields if name not in (*late, "body", "orelse")] + late + ["body", "orelse"]:
+        inner = getattr(tree, field, [])
+        for each in inner if isinstance(inner, list) else [inner]:
+            if isinstance(each, ast.AST):
+                yield from in_turn(each)
+
+
+def changes(tree: ast.AST, name: str) -> bool:
+    """Whether a statement writes into what a name holds, or calls a method of it for no other end."""
+    if isinstance(tree, ast.FunctionDef | ast.ClassDef):
+        return False
+    written = [
+        x for x in ast.walk(tree) if isinstance(getattr(x, "ctx", None), ast.Store) and not isinstance(x, ast.Name)
+    ]
+    written += [x.value.func for x in ast.walk(tree) if isinstance(x, ast.Expr) and isinstance(x.value, ast.Call)]
+    return any(isinstance(x, ast.Name) and x.id == name for each in written for x in ast.walk(each))
+
+
+Line = tuple[int, int, ast.stmt]  # the place of a cell and of a statement in it
+
+
+def needed(cells: list[Cell], labels: set[str]) -> list[tuple[Cell, list[ast.stmt]]]:
+    """The set-up, the checks of labels, and of cells before them what binds, and fills, the names that these read."""
+    asked = [i for i, cell in enumerate(cells) if labels & {*cell.checks}]
+    if missing := labels - {label for i in asked for label in cells[i].checks}:
+        raise ValueError(f"{sorted(missing)}: no such cell tagged check, nor one that follows such a statement")
+    lines = [(i, j, line) for i, cell in enumerate(cells) for j, line in enumerate(ast.parse(cell.text).body)]
+    binds, reads = ({at[:2]: names(at[2])[which] for at in lines} for which in (0, 1))
+    open_ = [at for at in lines if at[0] in asked or at[0] < SETUP]
+    keep = {at[:2] for at in open_}
     while open_:
-        at = open_.pop()
-        uses = cells[at].loads
-        makers = {i for i in range(last) if i not in keep and cells[i].stores & uses}
-        keep |= makers
-        open_ += makers
-    return [cells[i] for i in sorted(keep | {0, 1})]
+        here = open_.pop()[:2]
+        for name in reads[here]:
+            makers = [at for at in lines if at[:2] < here and name in binds[at[:2]]][-1:]
+            fillers = [at for at in lines if makers and makers[0][:2] < at[:2] < here and at[0] == makers[0][0]]
+            more = [*makers, *(at for at in fillers if changes(at[2], name))]
+            open_ += [at for at in more if at[:2] not in keep]
+            keep |= {at[:2] for at in more}
+    kept = [(cell, [line for k, j, line in lines if k == i and (i, j) in keep]) for i, cell in enumerate(cells)]
+    return [(cell, body) for cell, body in kept if body]
 
 
 # Running with an error in place -------------------------------------------------------------------------------------
 
 
-def without_assertions(text: str) -> ast.Module:
-    """The cell, its assertions replaced by nothing."""
+class Drop(ast.NodeTransformer):
+    """Takes the assertions out of a program."""
 
-    class Drop(ast.NodeTransformer):
-        def visit_Assert(self, node: ast.Assert) -> ast.Pass:
-            return ast.Pass()
-
-    return ast.fix_missing_locations(Drop().visit(ast.parse(text)))
+    def visit_Assert(self, node: ast.Assert) -> ast.Pass:
+        """Nothing in an assertion's place."""
+        return ast.copy_location(ast.Pass(), node)
 
 
-def execute(cells: list[Cell], label: str) -> dict[str, str] | None:
-    """Run cells in one namespace: None when all of them pass, else the cell, its line and the error that stopped it."""
-    space: dict[str, Any] = {"__name__": "__main__"}
-    for cell in cells:
-        checks = label in cell.checks
-        try:
-            program = ast.parse(cell.text) if checks else without_assertions(cell.text)
-            exec(compile(program, cell.name, "exec"), space)
-        except Exception as error:
-            frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == cell.name]
-            line = cell.text.splitlines()[frames[-1].lineno - 1].strip() if frames else ""
-            caught = {"cell": cell.name, "line": line, "error": type(error).__name__}
-            return caught if checks else caught | {"too early": "yes"}
-    return None
+def run(cell: Cell, body: list[ast.stmt], space: dict[str, Any], name: str | None, checking: bool) -> None:
+    """Run statements of a cell, with assertions or without; where one binds the name, what is wrong is bound."""
+    wrong = ast.parse(f"{name} = __wrong__({name})").body if name else []
+    body = [x for line in body for x in ([line, *wrong] if name in names(line)[0] else [line])]
+    tree = ast.Module(copy.deepcopy(body), [])
+    tree = ast.fix_missing_locations(tree if checking else Drop().visit(tree))
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        exec(compile(tree, cell.name, "exec"), space)
 
 
-def replaced(text: str, old: str, new: str, where: str) -> str:
-    """The text with the one occurrence of old replaced; ValueError when there is none or more than one."""
-    count = text.count(old)
-    if count != 1 or old == new:
-        raise ValueError(
-            f"{where}: {old!r} occurs {count} times and is to become {new!r}; it must occur once and change"
-        )
-    return text.replace(old, new)
-
-
-def planted(cells: list[Cell], plant: dict[str, str]) -> list[Cell]:
-    """The cells, with an error that is planted in one of them."""
-    if "cell" not in plant:
-        return cells
-    if plant["cell"] not in {cell.name for cell in cells}:
-        raise ValueError(f"{plant['statement']}: there is no cell {plant['cell']!r}")
-    return [
-        Cell(c.name, replaced(c.text, plant["old"], plant["new"], c.name), c.checks) if c.name == plant["cell"] else c
-        for c in cells
-    ]
-
-
-def break_library(copy: Path, plant: dict[str, str]) -> None:
-    """Plant an error in a copy of the library."""
-    if "module" in plant:
-        path = copy / plant["module"]
-        path.write_text(replaced(path.read_text("utf-8"), plant["old"], plant["new"], plant["module"]), "utf-8")
-
-
-def in_copy(cells: list[Cell], label: str, plant: dict[str, str] | None) -> dict[str, str] | None:
-    """What ``execute`` finds in a process of its own, which imports a copy of the library with the error in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / "geolib", copy / "geolib", ignore=ignored)
-        (copy / "geolib" / "lab" / "results").symlink_to(REPOSITORY / "book" / "results")
-        if plant:
-            break_library(copy, plant)
-            cells = planted(cells, plant)
-        fork = multiprocessing.get_context("fork")  # torch is imported once, in the parent
-        mine, theirs = fork.Pipe()
-        child = fork.Process(target=_child, args=(theirs, copy, needed(cells, label), label))
-        child.start()
-        theirs.close()
-        try:
-            return mine.recv()
-        except EOFError:
-            raise RuntimeError(f"{label}: the process that ran its cells died") from None
-        finally:
-            child.join()
-
-
-def _child(pipe: Any, copy: Path, cells: list[Cell], label: str) -> None:
+def failures(cells: list[Cell], labels: set[str], name: str | None = None, wrong: Wrong = print) -> dict[str, str]:
+    """The first cell to fail of each label, in one namespace; another error than an assertion's passes through."""
+    import matplotlib.pyplot as plt
     import torch
 
-    torch.set_num_threads(1)
-    for name in [name for name in sys.modules if name.split(".")[0] == "geolib"]:
-        del sys.modules[name]  # the parent may have imported the library itself
-    sys.path.insert(0, str(copy))
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        pipe.send(execute(cells, label))
-
-
-def run(chapter: str) -> Iterator[dict[str, Any]]:
-    """Each planted error of a chapter with what caught it; ``caught`` is None where nothing did."""
-    cells = code_cells(json.loads(chapter_path(chapter).read_text("utf-8")))
-    plants = read_list(chapter)
-    for label in dict.fromkeys(plant["statement"] for plant in plants):
-        if found := in_copy(cells, label, None):
-            raise RuntimeError(f"{chapter}, {label}: fails without any planted error: {found}")
-        for plant in [plant for plant in plants if plant["statement"] == label]:
-            caught = in_copy(cells, label, plant)
-            if caught and "too early" in caught:
-                raise RuntimeError(f"{chapter}, {label}, {plant['breaks']}: stopped before its own check: {caught}")
-            yield plant | {"caught": caught}
-
-
-# The library and its own tests --------------------------------------------------------------------------------------
-
-LIBRARY = "library"
-LINKED = ("book", "chapters", "README.md", "pyproject.toml", "_config.yml", "_toc.yml", "Makefile")
-PATIENCE = 240  # seconds of the clock: a test that goes on for longer has noticed something
+    space: dict[str, Any] = {"__name__": "__main__", "__wrong__": wrong}
+    found: dict[str, str] = {}
+    with plt.rc_context(), torch.random.fork_rng(devices=[]):
+        for cell, body in needed(cells, labels):
+            checked = labels & {*cell.checks} - found.keys()
+            try:
+                run(cell, body, space, name, bool(checked))
+            except AssertionError:
+                found |= dict.fromkeys(checked, cell.name)
+                if found.keys() == labels:
+                    break
+                run(cell, body, space, name, False)  # for what it binds
+            finally:
+                plt.close("all")
+    return found
 
 
 @contextlib.contextmanager
-def working_copy() -> Iterator[Path]:
-    """A copy of the library and of its tests; the rest of the checkout is linked."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for name in ("geolib", "tests"):
-            shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in LINKED:
-            (copy / name).symlink_to(REPOSITORY / name)
-        yield copy
-
-
-def first_failure(copy: Path, tests: list[str], only: str = "") -> str | None:
-    """The first that fails of these tests, paths or names in the copy, in a process of its own; None if all pass."""
-    fork = multiprocessing.get_context("fork")  # torch is imported once, in the parent
-    mine, theirs = fork.Pipe()
-    child = fork.Process(target=_tests, args=(theirs, copy, tests, only))
-    child.start()
-    theirs.close()
+def broken(path: str, wrong: Wrong) -> Iterator[None]:
+    """The library with what is wrong for a function, wherever its modules hold it, or for a method or property."""
+    module, _, name = path.rpartition(".")
+    owner: Any = pkgutil.resolve_name(module)
+    right = inspect.getattr_static(owner, name)
+    new = property(wrong(right.fget)) if isinstance(right, property) else wrong(right)
+    if inspect.isclass(owner):
+        with mock.patch.object(owner, name, new):
+            yield
+        return
+    put(new, right)
     try:
-        return mine.recv() if mine.poll(PATIENCE) else "no end"
-    except EOFError:
-        return "the process died"
+        yield
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid or 0, signal.SIGKILL)  # with the programs that its tests have started
-        child.join()
+        put(right, new)  # also where a module was imported meanwhile
 
 
-class FirstFailure:
-    """Keeps the name of the first test that fails."""
-
-    name: str | None = None
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        """A test, or its preparation."""
-        self.name = self.name or (report.nodeid if report.failed else None)
-
-    pytest_collectreport = pytest_runtest_logreport  # a file that cannot be imported
+def put(new: Any, old: Any) -> None:
+    """One function for another, wherever the library's modules hold it; the library's caches are emptied."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "geolib"]
+    for module, at, held in [(each, *item) for each in modules for item in vars(each).items()]:
+        getattr(held, "cache_clear", lambda: None)()
+        if held is old:
+            setattr(module, at, new)
 
 
-def _tests(pipe: Any, copy: Path, tests: list[str], only: str) -> None:
-    import hypothesis
-    import pytest
-    import torch
-
-    os.setsid()
-    torch.set_num_threads(1)
-    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)  # the first example that fails is enough
-    hypothesis.settings.register_profile("planted", phases=phases, derandomize=True, database=None, deadline=None)
-    hypothesis.settings.load_profile("planted")
-    os.chdir(copy)
-    sys.path[:0] = [str(copy), str(copy / "tests")]
-    found = FirstFailure()
-    quiet = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not site", "-k", only]
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        code = pytest.main([*quiet, *tests], plugins=[found])
-    told = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)  # none sees nothing
-    pipe.send(found.name if code in told else found.name or str(code))
+def caught(cells: list[Cell], labels: set[str], path: str, wrong: Wrong) -> dict[str, str]:
+    """The first cell of each label that sees an error; the path is the library's, or a name that a cell binds."""
+    if path.startswith("geolib."):
+        with broken(path, wrong):
+            return failures(cells, labels)
+    if not any(path in names(line)[0] for _, body in needed(cells, labels) for line in body):
+        raise ValueError(f"{sorted(labels)}: no cell that their checks need binds {path!r}")
+    return failures(cells, labels, path, wrong)
 
 
-def noticed(copy: Path, plant: dict[str, Any], before: str | None = None) -> str | None:
-    """The test that notices an error planted in the copy, None where none does; the one that did before comes first."""
-    path = copy / plant["module"]
-    text = path.read_text("utf-8")
-    path.write_text(replaced(text, plant["old"], plant["new"], plant["module"]), "utf-8")
-    try:
-        if before and "::" in (found := first_failure(copy, [before]) or ""):  # it may be gone
-            return found
-        return first_failure(copy, [f"tests/{test}.py" for test in plant["tests"]], plant.get("only", ""))
-    finally:
-        path.write_text(text, "utf-8")
+def seen(chapter: str) -> Iterator[tuple[str, str, str | None]]:
+    """Each statement and finding of a chapter, the function that is wrong, and the check that sees it, or None."""
+    from errors import FINDINGS, STATEMENTS
 
-
-def run_library(again: bool = False) -> int:
-    """Plant those of the library's errors that no test is known to notice, or all; 1 where one goes unseen."""
-    path = HERE / f"{LIBRARY}.json"
-    known = {told(each): each for each in json.loads(path.read_text("utf-8"))} if path.exists() else {}
-    plants = read_list(LIBRARY)
-    with working_copy() as copy:
-        for plant in plants:
-            before = known.get(told(plant), {})
-            if again or not stands(before.get("now")):
-                caught = noticed(copy, plant, before.get("now"))
-                print(f"{plant['room']}, {plant['breaks']}:", caught or "NOT SEEN", flush=True)
-                known[told(plant)] = {"first": before.get("first", caught), "now": caught}
-            found = [each | _found(known[told(each)]) for each in plants if told(each) in known]
-            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        names = dict.fromkeys(each["now"] for each in found if "::" in (each["now"] or ""))
-        if wrong := first_failure(copy, list(names)):
-            raise RuntimeError(f"{wrong} fails without any planted error")
-    return int(any(not each["now"] for each in found))
-
-
-def stands(test: str | None) -> bool:
-    """Whether a test is still there; what found an error by never ending has no name, and stands."""
-    path, _, name = (test or "").partition("::")
-    text = (REPOSITORY / path).read_text("utf-8") if name else ""
-    return f"def {name.partition('[')[0]}(" in text if name else bool(test)
-
-
-def told(plant: dict[str, Any]) -> tuple[str, str, str]:
-    """What makes an error another one."""
-    return plant["module"], plant["old"], plant["new"]
-
-
-def _found(known: dict[str, Any]) -> dict[str, Any]:
-    return {key: known[key] for key in ("first", "now")}
-
-
-def read_list(chapter: str) -> list[dict[str, Any]]:
-    """The planted errors of a chapter, or of the library."""
-    return yaml.safe_load((HERE / f"{chapter}.yml").read_text("utf-8"))
+    cells = code_cells(read(chapter))
+    plants = [({label}, *rest) for label, rest in STATEMENTS[chapter].items()]
+    plants += [({*checks.split()}, path, wrong) for path, wrong, checks in FINDINGS.get(chapter, [])]
+    for labels, path, wrong, *at in plants:
+        asked = {*at} or labels
+        found = caught(cells, asked, path, wrong)
+        if flawed := failures(cells, {*found.values()}):
+            raise RuntimeError(f"{chapter}, {sorted(flawed)}: fails without any planted error")
+        for label in labels:
+            yield label, path, found.get(at[0] if at else label)
 
 
 def main(chapters: list[str]) -> int:
-    """Run the chapters named, or all that have a list, and write their records."""
+    """Plant the errors of the chapters named, or of all; 1 where one goes unseen."""
     import matplotlib
+    from errors import STATEMENTS
 
     matplotlib.use("Agg")
-    for name in ("torch", "matplotlib.pyplot", "scipy.linalg"):  # once, before the processes part
-        importlib.import_module(name)
-    if chapters[:1] == [LIBRARY]:
-        return run_library(again=chapters[1:] == ["--again"])
-
     unseen = 0
-    for chapter in chapters or sorted(path.stem for path in HERE.glob("*.yml") if path.stem != LIBRARY):
-        found = []
-        for each in run(chapter):
-            caught = each["caught"]
-            print(f"{chapter} {each['statement']}, {each['breaks']}:", caught or "NOT SEEN", flush=True)
-            found.append(each)
-        (HERE / f"{chapter}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        unseen += sum(not each["caught"] for each in found)
-    return 1 if unseen else 0
+    for chapter in chapters or STATEMENTS:
+        before = time.process_time()
+        for label, path, cell in seen(chapter):
+            unseen += not cell
+            print(f"{chapter}, {label}, {path}: {cell or 'NOT SEEN'}", flush=True)
+        print(f"{chapter}: {time.process_time() - before:.0f} s", flush=True)
+    return int(bool(unseen))
 
 
 if __name__ == "__main__":
