@@ -298,3 +298,49 @@ def test_an_answer_of_the_wrong_shape_is_reported(capsys):
 def test_an_unknown_exercise_is_an_error():
     with pytest.raises(ValueError, match=r"exercise: got 'rotations: nothing'; one of '.*'rotations: three mirrors'"):
         check("rotations: nothing", 1)
+
+
+# A transpose that was forgotten ---------------------------------------------------------------------------------------
+
+
+def flipped(given):
+    """Square matrices the other way round, in a tuple too, and whether that makes a difference."""
+    if isinstance(given, tuple):
+        parts = [flipped(each) for each in given]
+        return tuple(each for each, _ in parts), any(other for _, other in parts)
+    if isinstance(given, Connection):
+        turned, other = flipped(given.steps)
+        return Connection(turned), other
+    if not isinstance(given, torch.Tensor) or given.dim() < 2 or given.shape[-1] != given.shape[-2]:
+        return given, False
+    return given.mT, not torch.allclose(given.mT, given)
+
+
+MATRICES = {
+    "answered": {"lie: another logarithm", "lie: Cayley", "connection: comb"},
+    "read": {"lie: another logarithm", "lie: axis and angle", "lie: Cayley", "transport: metrics", "connection: comb"},
+}
+EVEN = {"liere: blind direction"}  # both generators with the other sign: the same direction
+
+
+@pytest.mark.parametrize("exercise", RIGHT)
+def test_a_matrix_without_its_transpose_is_turned_away(exercise):
+    """Wherever a checker deals in matrices, in an answer or in what the answer reads."""
+    answered, read = [], []
+
+    def answer(*given):
+        turned, other = flipped(RIGHT[exercise](*given))
+        answered.append(other)
+        return turned
+
+    def misread(*given):
+        turned, other = flipped(given)
+        read.append(other and exercise not in EVEN)
+        return RIGHT[exercise](*turned)
+
+    for said, others, kind in (
+        (check(exercise, answer), answered, "answered"),
+        (check(exercise, misread), read, "read"),
+    ):
+        assert any(others) == (exercise in MATRICES[kind])
+        assert not (said and any(others))
