@@ -325,7 +325,7 @@ def test_spoilt_arrays_are_one_line_that_names_the_file_and_prepare_leaves_them(
         assert (error_of(sets.prepare, name), path.read_bytes()) == (line, before)
 
 
-def test_windows_have_every_token_as_a_target_once_and_never_cross_a_documents_end():
+def test_windows_have_every_token_as_a_target_once_and_never_cross_a_documents_end():  # CS-F4
     part = Bytes(["a", "b", "c"], [bytes(range(100)), bytes(range(100, 140)), bytes(range(200, 224))])
     cut = read_windows(part, windows(part, 12), 12)
     assert (cut.shape, cut.dtype) == ((12, 13), torch.int64)

@@ -315,7 +315,7 @@ def test_bits_are_those_of_windows_that_see_nothing_before():
     assert not torch.allclose(lm.bits_of(run, tokens, 64)[1, 32:64], expected, atol=1e-3)
 
 
-def test_other_frequencies_last_as_long_as_asked():  # CS-N
+def test_other_frequencies_last_as_long_as_asked():  # CS-N, CS-F2
     run = reader_of()
     tokens, rotation = pieces(run.data.test, 128, 1), run.model.attentions[0].turning
     before, own = lm.bits_of(run, tokens, 128), rotation.frequencies

@@ -82,7 +82,7 @@ def by_pairs(layer, x, power=2):
 
 
 @pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in METHODS), ("sympow+gates", {"power": 4})])
-def test_every_method_is_its_sum_over_pairs(method, options):  # CS-att, CS-conf, CS-rot, LR-lin
+def test_every_method_is_its_sum_over_pairs(method, options):  # CS-att, CS-conf, CS-rot, LR-lin, CS-F3
     layer = wild(CausalAttention(method, 8, 2, longest=32.0, gate_bias=1.0, head_dim=6, **options).double())
     x = numbers(2, 9, 8)
     assert_close(layer(x), torch.stack([by_pairs(layer, row, **options) for row in x]), rtol=1e-8, atol=1e-10)

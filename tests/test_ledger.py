@@ -100,6 +100,50 @@ def test_tests_that_the_ledger_names_exist():
     assert [f"{ledger_id}: {name}" for ledger_id, name in named("tests") if name not in known] == []
 
 
+def words_of(node):
+    """The names in a piece of code: variables, attributes, arguments, and strings that may be a method's."""
+    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    found |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    found |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    return found | {str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant)}
+
+
+def definitions(paths):
+    """The names in each function, class and constant of some files, by what it is called."""
+    found = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            called = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+            called += [each.id for each in getattr(node, "targets", []) if isinstance(each, ast.Name)]
+            called += [node.asname] if isinstance(node, ast.alias) and node.asname else []
+            words = {node.name} if isinstance(node, ast.alias) else words_of(node) if called else set()
+            for name in called:
+                found.setdefault(name, set()).update(words)
+    return found
+
+
+LIBRARY = definitions((REPOSITORY / "geolib").rglob("*.py"))
+HELPERS = definitions(path for path in (REPOSITORY / "tests").glob("*.py") if not path.name.startswith("test_"))
+
+
+@pytest.mark.parametrize("path", sorted({name.partition("::")[0] for _, name in named("tests")}))
+def test_a_test_exercises_what_its_rows_are_about(path):
+    """It names a row's function, itself or in what it calls first; or the row beside its own name."""
+    text, own, astray = (REPOSITORY / path).read_text("utf-8"), definitions([REPOSITORY / path]), []
+    for ledger_id, name in [(row, name.partition("::")[2]) for row, name in named("tests") if name.startswith(path)]:
+        wanted = {each.rpartition(".")[2] for each in ledger.named(ROWS[ledger_id], "functions")}
+        reached, open_ = set(), {name}
+        while open_:  # among the file's own helpers
+            reached |= open_
+            open_ = set().union(*(own.get(each, ()) for each in open_)) - reached
+        for more in (HELPERS, LIBRARY):
+            reached |= set().union(*(more.get(each, ()) for each in reached))
+        beside = re.search(rf"def {name}\([^\n]*#[^\n]*\b{ledger_id}\b", text)
+        if wanted and not wanted & reached and not beside:
+            astray.append(f"{ledger_id}: {name}")
+    assert astray == []
+
+
 def test_sections_that_the_ledger_names_stand_in_their_chapters():
     for row in ROWS.values():
         section = row.get("section", "planned")

@@ -138,7 +138,8 @@ def needed(cells: list[Cell], labels: set[str]) -> list[tuple[Cell, list[ast.stm
         for name in reads[here]:
             makers = [at for at in lines if at[:2] < here and name in binds[at[:2]]][-1:]
             fillers = [at for at in lines if makers and makers[0][:2] < at[:2] < here and at[0] == makers[0][0]]
-            more = [*makers, *(at for at in fillers if changes(at[2], name))]
+            late = [at for at in lines if at[:2] > here and at[0] == here[0] and name in binds[at[:2]]]  # a function's
+            more = [*makers, *(at for at in fillers if changes(at[2], name)), *late]
             open_ += [at for at in more if at[:2] not in keep]
             keep |= {at[:2] for at in more}
     kept = [(cell, [line for k, j, line in lines if k == i and (i, j) in keep]) for i, cell in enumerate(cells)]
@@ -210,7 +211,8 @@ def put(new: Any, old: Any) -> None:
     """One function for another, wherever the library's modules hold it; the library's caches are emptied."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "geolib"]
     for module, at, held in [(each, *item) for each in modules for item in vars(each).items()]:
-        getattr(held, "cache_clear", lambda: None)()
+        for each in (held, new):
+            getattr(each, "cache_clear", lambda: None)()
         if held is old:
             setattr(module, at, new)
 
