@@ -264,7 +264,7 @@ STATEMENTS = {
         "cor-rf-mirrors": ("geolib.encodings.RiemannFormerReflection.place", into(twice, 1)),
     },
     "12_liere": {
-        "prop-liere-ray": (POSITIONS, into(torch.abs)),
+        "prop-liere-ray": (POSITIONS, into(half)),
         "thm-liere-blind": ("pfaffian", out(torch.abs)),
         "prop-liere-round": ("geolib.lie.isoclinic_parts", out(lambda parts: (parts[0] + parts[1], parts[1]))),
         "thm-liere-area": (COMMUTATOR, times(-1)),
