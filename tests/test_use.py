@@ -191,13 +191,22 @@ def test_a_language_model_reads_padded_texts_and_goes_on_from_its_cache():
     assert theirs.state_dict().keys() == ours.state_dict().keys()
 
 
-def test_a_language_model_with_a_gate_goes_on_from_its_cache():
-    model = use_encoding(llama(), build("rope+alibi", width=64, heads=4, grid=(12,)))
-    tokens = torch.randint(3, 256, (2, 12))
-    first = model(tokens[:, :7], use_cache=True)
-    rest = model(tokens[:, 7:], past_key_values=first.past_key_values, use_cache=True)
-    got = torch.cat([first.logits, rest.logits], 1)
-    torch.testing.assert_close(got, model(tokens).logits, atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize("name", ["rope", "rope+alibi", "liere+lf"])
+@pytest.mark.parametrize("padded", [0, 3])
+def test_a_language_model_reads_on_from_its_cache_several_tokens_at_a_time(name, padded):
+    """As in one pass, behind padding too."""
+    model = use_encoding(llama(), build(name, width=64, heads=4, grid=(12,)))
+    tokens, mask = torch.randint(3, 256, (2, 12)), torch.ones(2, 12, dtype=torch.long)
+    mask[1, :padded] = 0
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    cache, got = None, []
+    for here in (slice(0, 5), slice(5, 9), slice(9, 10), slice(10, 12)):
+        more = {"attention_mask": mask[:, : here.stop], "position_ids": places[:, here]}
+        told = model(tokens[:, here], past_key_values=cache, use_cache=True, **more)
+        cache, got = told.past_key_values, [*got, told.logits]
+    whole = model(tokens, attention_mask=mask, position_ids=places).logits
+    seen = mask.bool()
+    torch.testing.assert_close(torch.cat(got, 1)[seen], whole[seen], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
