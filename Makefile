@@ -1,10 +1,8 @@
 # make book    set up what the book needs, run every chapter, build the site into _build/html
 # make pdf     print the built book into one file, linked from the landing page (needs a Chromium)
-# make slides  make the decks of slides anew from the built site (make book makes them too)
 # make serve   show the built site on localhost
 # make test    every check: lint, types, unit tests, explorables in a browser, the book with warnings as errors, the site in
 #              a browser; make units, make explorables and so on make one of them
-# make chapter NAME=15_topic [TITLE="A title"]     lay out a new chapter, its module, tests and pages
 # make stills  photograph the gallery's explorables anew, after a change to any of them
 # make pair PYTHON=python3.12 TORCH=2.6.0      the library's tests with another Python and another torch (or TORCH=newest)
 # make release-check   build wheel and source distribution, look them over, install and use both away from this folder
@@ -42,16 +40,13 @@ PAIR := _build/pair
 TAG ?=
 TESTS ?= tests/test_rotations.py tests/test_release.py
 
-.PHONY: book pdf slides serve test lint types units explorables site setup-cells chapter stills pair release-check workflows clean
+.PHONY: book pdf serve test lint types units explorables site setup-cells stills pair release-check workflows clean
 
 book: $(BOOK_READY)
-	@$(BIN)/python book/build.py
+	@PYTHONHASHSEED=0 $(BIN)/python book/build.py
 
 pdf: book
 	@$(BIN)/python book/pdf.py
-
-slides: $(BOOK_READY)
-	@$(BIN)/python book/slides.py
 
 serve:
 	@test -f _build/html/index.html || { echo "There is no site yet: run make book first."; exit 2; }
@@ -77,10 +72,7 @@ site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)
 
 setup-cells: $(BOOK_READY)
-	@$(BIN)/python book/stamp_setup.py
-
-chapter: $(TEST_READY)
-	@$(BIN)/python book/chapter.py $(if $(TITLE),--title "$(TITLE)") $(NAME)
+	@$(BIN)/python book/setup_cell.py
 
 stills: $(TEST_READY)
 	@$(BIN)/python book/stills.py

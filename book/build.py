@@ -3,8 +3,9 @@
 ``python book/build.py [ROOT]`` builds the book at ROOT (this repository when left out) into ROOT/_build/html with
 Jupyter Book, every warning an error. Around it stand four rules that Jupyter Book does not have:
 
-- chapters run side by side, as many as there are processors, before the pages are made, and slides are made after;
-- outputs of chapters are kept only as long as the library, the records and the packages that made them are the same;
+- notebooks run side by side, as many as there are processors, before the pages are made; each has one thread, so what a
+  page prints does not depend on which others ran beside it;
+- their outputs are kept only as long as the library, the records and the packages that made them are the same;
 - pages are read afresh unless the last build ended well, so what failed once fails again until it is mended; where the
   last build ended well and nothing has changed since, nothing is done;
 - chapters run on the CPU, with this Python, whatever kernels the machine has.
@@ -17,30 +18,35 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import slides
 import yaml
 from packaging.requirements import Requirement
+
+if TYPE_CHECKING:
+    from jupyter_cache.executors.utils import ExecutionResult
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 EVIDENCE = HERE / "evidence.py"  # runs in each chapter's kernel and tells what the checks found
 PHONE = HERE / "phone.py"  # runs there too and draws each plot a second time, for a phone
 
+# What has changed since -----------------------------------------------------------------------------------------------
+
 
 def digest(files: Iterable[Path], *more: str) -> str:
-    """A hash of the files' names and contents and of further strings."""
+    """A hash of the files' paths and contents, of Python's and the packages' versions, and of further strings."""
     total = hashlib.sha256()
     for path in sorted(files):
-        total.update(f"{path.name}\0".encode() + path.read_bytes())
-    for text in more:
+        total.update(f"{path}\0".encode() + path.read_bytes())
+    for text in (platform.python_version(), *needed_packages(), *more):
         total.update(text.encode() + b"\0")
     return total.hexdigest()
 
@@ -53,9 +59,9 @@ def needed_packages(wanted: str = "geometry-of-attention[book]") -> list[str]:
     tests' packages have come.
     """
     versions: dict[str, str] = {}
-    open_, seen = [Requirement(wanted)], set()
-    while open_:
-        requirement = open_.pop()
+    waiting, seen = [Requirement(wanted)], set()
+    while waiting:
+        requirement = waiting.pop()
         asked = (requirement.name, *sorted(requirement.extras))
         if asked in seen:
             continue
@@ -66,23 +72,18 @@ def needed_packages(wanted: str = "geometry-of-attention[book]") -> list[str]:
             versions[requirement.name] = "missing"
             continue
         versions[requirement.name] = package.version
-        further = [Requirement(line) for line in package.requires or []]
-        open_ += [each for each in further if applies(each, requirement.extras)]
+        extras = (*requirement.extras, "")
+        for further in map(Requirement, package.requires or []):
+            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(further)
     return sorted(f"{name}=={version}" for name, version in versions.items())
-
-
-def applies(requirement: Requirement, extras: Iterable[str]) -> bool:
-    """Whether a package asked for with these extras has this requirement here."""
-    marker = requirement.marker
-    return marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, ""))
 
 
 def library_stamp() -> str:
     """Changes when a chapter's outputs could: geolib's sources, the records, Python, the packages."""
     library = REPOSITORY / "geolib"
     sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
-    sources += [*(REPOSITORY / "book" / "results").rglob("*.json"), EVIDENCE, PHONE]
-    return digest(sources, platform.python_version(), *needed_packages())
+    return digest([*sources, *(REPOSITORY / "book" / "results").rglob("*.json"), EVIDENCE, PHONE])
 
 
 def pages_stamp(root: Path) -> str:
@@ -92,41 +93,27 @@ def pages_stamp(root: Path) -> str:
 
 
 def whole_stamp(root: Path) -> str:
-    """Changes when anything changes that a page could show: the book, its chapters, the library, what tests found."""
+    """Changes when anything changes that a page could show: the book, its chapters, the library, its tests."""
     folders = [root / name for name in ("book", "chapters")] + [REPOSITORY / name for name in ("geolib", "tests")]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     files = [path for path in files if not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)]
-    total = hashlib.sha256()
-    for path in [*sorted(files), root / "_toc.yml", root / "_config.yml"]:
-        total.update(f"{path}\0".encode() + path.read_bytes())
-    return digest([], total.hexdigest(), platform.python_version(), *needed_packages())
+    return digest([*files, root / "_toc.yml", root / "_config.yml"])
 
 
-def forget_stale_outputs(build: Path) -> None:
-    """Drop the outputs of chapters that another library or other packages made."""
-    stamp, now = build / "library.stamp", library_stamp()
-    if not stamp.exists() or stamp.read_text() != now:
-        shutil.rmtree(build / ".jupyter_cache", ignore_errors=True)
-        stamp.write_text(now)
+def holds(stamp: Path, now: str) -> bool:
+    """Whether a stamp was written for what is there now."""
+    return stamp.is_file() and stamp.read_text() == now
 
 
-def forget_stale_pages(build: Path, good: Path, now: str) -> None:
-    """Drop what Sphinx remembers of the pages, unless the last build ended well and nothing they stand on changed."""
-    if not good.exists() or good.read_text() != now:
-        shutil.rmtree(build / ".doctrees", ignore_errors=True)
-        shutil.rmtree(build / "html", ignore_errors=True)
-    good.unlink(missing_ok=True)
+# The notebooks --------------------------------------------------------------------------------------------------------
 
 
-def surroundings(root: Path) -> dict[str, str]:
-    """The environment in which chapters run and pages are made."""
-    return os.environ | {
-        "CUDA_VISIBLE_DEVICES": "",  # chapters must run without a GPU
-        "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel before the user's own
-        "IPYTHONDIR": str(root / "_build" / "ipython"),  # none of the user's start-up files
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        "PYTHONHASHSEED": "0",
-    }
+def notebooks(root: Path) -> list[Path]:
+    """The notebooks of the table of contents, those with most to run first."""
+    contents = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
+    parts = contents.get("parts", [contents])
+    paths = [root / f"{chapter['file']}.ipynb" for part in parts for chapter in part["chapters"]]
+    return sorted((path for path in paths if path.is_file()), key=lambda path: -path.read_text("utf-8").count('"code"'))
 
 
 def apart(script: Path) -> str:
@@ -135,50 +122,79 @@ def apart(script: Path) -> str:
     return f"exec(compile({text}, {script.name!r}, 'exec'), {{'__name__': {script.stem!r}}})\n"
 
 
-# A package that nbformat and Jupyter Book load, to tell whether an address follows RFC 3987. Nothing here asks that,
-# and to load it takes seconds.
-WITHOUT = "import sys; sys.modules['rfc3987_syntax'] = None"
-RUN = f"""{WITHOUT}
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import side_by_side
-sys.exit(side_by_side.main(Path(sys.argv[2]).resolve()))"""
+def execute(path: Path, timeout: int) -> ExecutionResult:
+    """Run a notebook in its own folder, as Jupyter Book would."""
+    import nbformat
+    from jupyter_cache.executors.utils import single_nb_execution
+
+    quiet = ["--log-level=40"]  # a kernel's warnings about its own sockets are no news for readers
+    options = {"cwd": str(path.parent), "timeout": timeout, "allow_errors": False, "extra_arguments": quiet}
+    return single_nb_execution(nbformat.read(path, 4), **options)
 
 
-def run_notebooks(root: Path) -> int:
-    """Run the notebooks without outputs, side by side; the exit status is 1 when a cell failed."""
+def run_notebooks(root: Path) -> bool:
+    """Run the notebooks whose outputs are not in the build's cache; whether all their cells ran.
+
+    Jupyter Book finds the outputs in the cache. Of a notebook with a failing cell nothing is kept. (jupyter-cache's own
+    parallel executor deals notebooks out in packs, at whose end processors wait for one another.)
+    """
+    import nbformat
+    from jupyter_cache import get_cache
+    from jupyter_cache.base import CacheBundleIn
+
     startup = root / "_build" / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True, exist_ok=True)
     for script in (EVIDENCE, PHONE):
         (startup / script.name).write_text(apart(script), "utf-8")
-    command = [sys.executable, "-c", RUN, str(HERE), str(root)]
-    return subprocess.run(command, env=surroundings(root), check=False).returncode
+    kept, stale, sound = get_cache(root / "_build" / ".jupyter_cache"), [], True
+    for path in notebooks(root):
+        try:
+            kept.match_cache_notebook(nbformat.read(path, 4))
+        except KeyError:
+            stale.append(path)
+    timeout = yaml.safe_load((root / "_config.yml").read_text("utf-8"))["execute"]["timeout"]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        runs = [pool.submit(execute, path, timeout) for path in stale]
+        for path, result in zip(stale, (run.result() for run in runs), strict=True):
+            if result.err is not None:
+                sound = False
+                print(f"{path.relative_to(root)} failed:\n{result.exc_string}", file=sys.stderr, flush=True)
+                continue
+            bundle = CacheBundleIn(result.nb, str(path), data={"execution_seconds": result.time})
+            kept.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+            print(f"ran {path.relative_to(root)} in {result.time:.0f} s", flush=True)
+    return sound
 
 
-# Jupyter Book has no option for its number of processes.
-CALL = f"""{WITHOUT}
-from functools import partial
-import jupyter_book.sphinx
-jupyter_book.sphinx.build_sphinx = partial(jupyter_book.sphinx.build_sphinx, jobs={{jobs}})
-from jupyter_book.cli.main import main
-main()"""
+# The site -------------------------------------------------------------------------------------------------------------
 
-
-def jupyter_book(root: Path) -> int:
-    """Run Jupyter Book with every warning an error, pages written side by side; its exit status."""
-    call = CALL.format(jobs=os.cpu_count() or 1)
-    command = [sys.executable, "-c", call, "build", str(root), "-W", "-n", "--keep-going", "-q"]
-    return subprocess.run(command, env=surroundings(root), check=False).returncode
-
-
+SURROUNDINGS = {  # of the chapters that run, and of the making of pages
+    "CUDA_VISIBLE_DEVICES": "",  # chapters must run without a GPU
+    "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel before the user's own
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "KINETO_LOG_LEVEL": "99",  # PyTorch's profiler tells when it starts
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+}
 DOOR = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 {metas}
 <link rel="icon" href="favicon.ico"><meta http-equiv="refresh" content="0; url={landing}"></head>
 <body style="font-family: Georgia, serif; max-width: 38rem; margin: 4rem auto; padding: 0 1rem">
-<h1>{title}</h1><p>{description}</p><p><a href="{landing}">Open the book</a></p></body></html>
+<h1>{title}</h1><p><a href="{landing}">Open the book</a></p></body></html>
 """
+
+
+def make_pages(root: Path) -> bool:
+    """Make the site with every warning an error, side by side; whether there was none."""
+    # To load this tells nbformat whether an address follows RFC 3987; nothing here asks that, and it takes seconds.
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+    from jupyter_book.sphinx import build_sphinx
+
+    options = {"warningiserror": True, "keep_going": True, "quiet": True, "jobs": os.cpu_count()}
+    overrides = {"external_toc_path": str(root / "_toc.yml"), "nitpicky": True, "latex_individualpages": False}
+    config = {"noconfig": True, "path_config": root / "_config.yml", "confoverrides": overrides}
+    return build_sphinx(root, root / "_build" / "html", **config, **options) == 0
 
 
 def open_the_front_door(root: Path) -> None:
@@ -186,39 +202,38 @@ def open_the_front_door(root: Path) -> None:
     site = root / "_build" / "html"
     landing = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))["root"] + ".html"
     page = (site / landing).read_text("utf-8")
-    metas = re.findall(r'<meta (?:name="description"|property="og:\w+"|name="twitter:card")[^>]*>', page)
-    described = next((found[1] for each in metas if (found := re.search(r'"description" content="([^"]*)"', each))), "")
+    metas = re.findall(r'<meta (?:name="(?:description|twitter:card)"|property="og:[\w:]+")[^>]*>', page)
     title = yaml.safe_load((root / "_config.yml").read_text("utf-8"))["title"]
-    metas = [each.replace('content="../', 'content="') for each in metas]
-    door = DOOR.format(title=title, metas="\n".join(metas), description=described, landing=landing)
-    (site / "index.html").write_text(door, "utf-8")
+    (site / "index.html").write_text(DOOR.format(title=title, metas="\n".join(metas), landing=landing), "utf-8")
 
 
 def main(arguments: list[str]) -> int:
     """Build and say where the site is."""
     root = Path(arguments[0]).resolve() if arguments else REPOSITORY
-    build = root / "_build"
+    build, start = root / "_build", time.monotonic()
     build.mkdir(exist_ok=True)
-    start, site = time.monotonic(), build / "html" / "index.html"
-    finished, whole = build / "whole.stamp", whole_stamp(root)
-    if site.is_file() and finished.exists() and finished.read_text() == whole:
-        print(f"\nThe book is as it was built last: nothing has changed. Open {site} or run: make serve")
+    site, (library, good, finished) = build / "html", (build / f"{n}.stamp" for n in ("library", "good", "whole"))
+    whole, outputs, pages = whole_stamp(root), library_stamp(), pages_stamp(root)
+    if (site / "index.html").is_file() and holds(finished, whole):
+        print(f"\nThe book is as it was built last: nothing has changed. Open {site}/index.html or run: make serve")
         return 0
+    if not holds(library, outputs):
+        shutil.rmtree(build / ".jupyter_cache", ignore_errors=True)
+        library.write_text(outputs)
+    if not holds(good, pages):
+        shutil.rmtree(build / ".doctrees", ignore_errors=True)
+        shutil.rmtree(site, ignore_errors=True)
     finished.unlink(missing_ok=True)
-    good, now = build / "good.stamp", pages_stamp(root)
-    forget_stale_outputs(build)
-    forget_stale_pages(build, good, now)
-    if run_notebooks(root) != 0:
-        print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): the cells above failed.")
-        return 1
-    if jupyter_book(root) != 0:
-        print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): the warnings above are errors.")
-        return 1
+    good.unlink(missing_ok=True)
+    os.environ |= SURROUNDINGS | {"IPYTHONDIR": str(build / "ipython")}  # none of the user's start-up files
+    for step, what in ((run_notebooks, "the cells above failed"), (make_pages, "the warnings above are errors")):
+        if not step(root):
+            print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): {what}.")
+            return 1
     open_the_front_door(root)
-    slides.main([str(root)])
-    good.write_text(now)
+    good.write_text(pages)
     finished.write_text(whole)
-    print(f"\nThe book is built ({time.monotonic() - start:.0f} s). Open {site} or run: make serve")
+    print(f"\nThe book is built ({time.monotonic() - start:.0f} s). Open {site}/index.html or run: make serve")
     return 0
 
 

@@ -21,22 +21,14 @@ from bs4 import BeautifulSoup, Tag
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAME = "the-geometry-of-attention.pdf"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=60000"]
 PATIENCE = 1800  # seconds
 LINK = f'<p class="whole-book"><a href="../{NAME}">The whole book as one file to print</a> (PDF).</p>'
-
-
-def browser() -> str:
-    """The browser to print with."""
-    for name in (os.environ.get("CHROMIUM"), *BROWSERS):
-        if name and (found := shutil.which(name)):
-            return found
-    sys.exit("make pdf needs a Chromium or Chrome. Install one (Debian: apt install chromium) or name it in $CHROMIUM.")
-
-
-def pages(contents: dict) -> list[str]:
-    """The pages of the table of contents, in order."""
-    parts = contents.get("parts", [contents])
-    return [contents["root"], *(chapter["file"] for part in parts for chapter in part["chapters"])]
+PAGE = """<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8">
+<title>The Geometry of Attention</title>{links}
+<style>@page {{ size: A4; margin: 18mm 20mm; }} article {{ break-before: page; }} body {{ background: #fff; }}</style>
+</head>
+<body><div class="bd-content">{text}</div></body></html>"""
 
 
 def slug(page: str) -> str:
@@ -44,20 +36,16 @@ def slug(page: str) -> str:
     return re.sub(r"\W+", "-", page.removesuffix(".html"))
 
 
-def article(site: Path, page: str, known: set[str]) -> Tag:
+def article(soup: BeautifulSoup, page: str, known: set[str]) -> Tag:
     """A page's text, with ids and links made those of the one file, and pictures found from the site's root."""
-    soup = BeautifulSoup((site / f"{page}.html").read_text("utf-8"), "html.parser")
     text = soup.select_one("article.bd-article")
     assert text is not None, f"{page} has no text"
-    for extra in text.select("script, button, .headerlink, .whole-book"):
+    for extra in text.select("script, button, .headerlink, .whole-book, picture > source"):
         extra.decompose()
-    for source in text.select("picture > source"):
-        source.decompose()
     for node in text.select("[id]"):
         node["id"] = f"{slug(page)}--{node['id']}"
     for image in text.select("img"):
-        image["src"] = urljoin(f"{page}.html", str(image["src"]))
-        image["loading"] = "eager"
+        image["src"], image["loading"] = urljoin(f"{page}.html", str(image["src"])), "eager"
     for link in text.select("a[href]"):
         address, anchor = urldefrag(urljoin(f"{page}.html", str(link["href"])))
         if address.removesuffix(".html") in known:
@@ -77,65 +65,51 @@ def solutions(articles: list[Tag]) -> str:
     return f'<article class="bd-article"><h1>Solutions</h1>{"".join(parts)}</article>' if parts else ""
 
 
-def styles(site: Path, names: list[str]) -> list[str]:
-    """The style sheets of the pages, each once, in their order."""
-    found: dict[str, None] = {}
-    for name in names:
-        head = (site / f"{name}.html").read_text("utf-8").partition("</head>")[0]
-        for link in BeautifulSoup(head, "html.parser").select("link[rel=stylesheet]"):
-            found[urljoin(f"{name}.html", str(link["href"]))] = None
-    return list(found)
-
-
 def one_page(site: Path, names: list[str]) -> str:
-    """The page that is printed."""
-    links = "\n".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in styles(site, names))
-    articles = [article(site, name, set(names)) for name in names]
+    """The page that is printed, with the style sheets of all pages, each once."""
+    soups = {name: BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser") for name in names}
+    sheets = {
+        urljoin(f"{name}.html", str(link["href"])): None
+        for name, soup in soups.items()
+        for link in soup.select("head link[rel=stylesheet]")
+    }
+    links = "\n".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
+    articles = [article(soup, name, set(names)) for name, soup in soups.items()]
     end = solutions(articles)
-    text = "\n".join([*map(str, articles), end])
-    return f"""<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8">
-<title>The Geometry of Attention</title>{links}
-<style>@page {{ size: A4; margin: 18mm 20mm; }} article {{ break-before: page; }} body {{ background: #fff; }}</style>
-</head>
-<body><div class="bd-content">{text}</div></body></html>"""
+    return PAGE.format(links=links, text="\n".join([*map(str, articles), end]))
 
 
-def link_from_landing_page(site: Path, landing: str) -> None:
-    """Put the link under the landing page's title, once."""
-    path = site / f"{landing}.html"
-    page = path.read_text("utf-8")
-    if "whole-book" not in page:
-        path.write_text(page.replace("</h1>", f"</h1>\n{LINK}", 1), "utf-8")
-
-
-def main(arguments: list[str]) -> int:
-    """Print the site; 1 where it is not built."""
-    root = Path(arguments[0]).resolve() if arguments else REPOSITORY
-    site = root / "_build" / "html"
-    names = pages(yaml.safe_load((root / "_toc.yml").read_text("utf-8")))
-    if not (site / f"{names[0]}.html").is_file():
-        print("There is no site yet: run make book first.", file=sys.stderr)
-        return 1
-    whole = site / "whole-book.html"
+def main() -> int:
+    """Print the site; 1 where it is not built, or nothing was printed."""
+    site = REPOSITORY / "_build" / "html"
+    contents = yaml.safe_load((REPOSITORY / "_toc.yml").read_text("utf-8"))
+    files = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
+    names = [contents["root"], *(name for name in files if name != "genindex")]
+    browsers = [found for name in (os.environ.get("CHROMIUM"), *BROWSERS) if name and (found := shutil.which(name))]
+    if not browsers:
+        sys.exit(
+            "make pdf needs a Chromium or Chrome. Install one (Debian: apt install chromium) or name it: $CHROMIUM."
+        )
+    landing, whole, made = site / f"{names[0]}.html", site / "whole-book.html", site / NAME
+    if not landing.is_file():
+        sys.exit("There is no site yet: run make book first.")
     whole.write_text(one_page(site, names), "utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=60000"]
-    made = site / NAME
     made.unlink(missing_ok=True)
-    command = [browser(), *options, f"--print-to-pdf={made}", whole.as_uri()]
+    command = [browsers[0], *OPTIONS, f"--print-to-pdf={made}", whole.as_uri()]
     try:
         subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        print(f"The browser has not ended after {PATIENCE // 60} minutes: is the machine busy?", file=sys.stderr)
-        return 1
+        sys.exit(f"The browser has not ended after {PATIENCE // 60} minutes: is the machine busy?")
     finally:
         whole.unlink()
     if not made.is_file():
-        print("The browser printed nothing.", file=sys.stderr)
-        return 1
-    link_from_landing_page(site, names[0])
+        sys.exit("The browser printed nothing.")
+    page = landing.read_text("utf-8")
+    if "whole-book" not in page:
+        landing.write_text(page.replace("</h1>", f"</h1>\n{LINK}", 1), "utf-8")
     print(f"The book is one file: {made} ({made.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

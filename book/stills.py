@@ -29,19 +29,6 @@ PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset=
 <script type="application/vnd.jupyter.widget-view+json">{{"model_id": "it"}}</script><script>{host}</script>
 </body></html>"""
 
-# The landing page's wall of maps as a picture: what the page shows without scripts, and where others link to it.
-WALL = """<!doctype html><html lang="en" data-theme="light" data-scripts="on"><head><meta charset="utf-8"><style>{style}
-body.bd-article {{ margin: 0; padding: 0; background: #fffefb; }}
-.maps > * {{ position: absolute !important; left: 44px; }}
-body::after, .maps :is(.maps-said, .maps-foot, .maps-key, .maps-ruler) {{ display: none !important; }}
-.bd-article .maps .maps-ask {{ top: 40px; width: 500px; font-size: 96px; line-height: 1.08; }}
-.maps .maps-strip {{ --step: 54px; top: 502px; width: 520px; }} .maps .maps-track {{ height: 90px; }}
-.maps .maps-sled {{ transform: none !important; height: 72px; border-radius: 38px; margin-left: -4px; }}
-.maps .maps-sled span {{ top: 10px; font-size: 25px; line-height: 30px; }} .maps .maps-sled .maps-grip {{ top: 40px; }}
-.bd-article .maps .maps-wall {{ left: 584px; top: 6px; grid-template-columns: repeat(3, 170px); gap: 2px 36px; }}
-.bd-article .maps .maps-name {{ font-size: 21px; line-height: 34px; }}</style></head><body class="bd-article">
-<main class="maps-figure"></main><ul class="maps-why">{names}</ul><script>{script}</script></body></html>"""
-
 
 def explorables() -> dict[str, Any]:
     """The gallery's explorables by the name of their still, as its cells make them."""
@@ -91,24 +78,6 @@ def photograph(browser: Any, widget: Any) -> bytes:
     return small.getvalue()
 
 
-def wall(browser: Any) -> bytes:
-    """A PNG of the wall, 1200 x 630."""
-    from PIL import Image
-
-    text = lambda name: (HERE / "_static" / name).read_text("utf-8")  # noqa: E731
-    names = re.findall(r"(?m)^- \*\*(.*?)\*\*: ", (HERE / "index.md").read_text("utf-8"))
-    script = f"{text('maps-scores.js')}\n{text('maps.js')}"
-    items = "".join(f"<li><strong>{name}</strong></li>" for name in names)
-    page = browser.new_page(viewport={"width": 1200, "height": 630})
-    page.set_content(WALL.format(style=text("house.css") + text("maps.css"), names=items, script=script))
-    page.locator(".maps-ask").evaluate("(e) => { e.textContent = 'Which of these stand still?'; }")
-    picture = Image.open(io.BytesIO(page.screenshot()))
-    page.close()
-    small = io.BytesIO()
-    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
-    return small.getvalue()
-
-
 def main() -> None:
     """Photograph what has changed and write the manifest."""
     sys.path.insert(0, str(HERE.parent / "tests"))
@@ -127,7 +96,6 @@ def main() -> None:
                 continue
             path.write_bytes(photograph(browser, widget))
             print(f"{path.name}: drawn, {path.stat().st_size // 1024} kB")
-        (HERE / "images" / "maps.png").write_bytes(wall(browser))
         browser.close()
     marks = {name: mark for name, (_, mark) in sorted(now.items())}
     MANIFEST.write_text(json.dumps(marks, indent=1) + "\n", "utf-8")

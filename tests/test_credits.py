@@ -15,7 +15,7 @@ from pybtex.database import parse_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-house = importlib.import_module("house")
+postprocess = importlib.import_module("postprocess")
 
 WORKS = parse_file(str(REPOSITORY / "book" / "references.bib")).entries
 CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
@@ -39,7 +39,7 @@ def texts():
 def paragraphs(markdown):
     """The paragraphs of a page, marked as the site marks them."""
     document = publish_doctree(markdown, parser=Parser(), settings_overrides={"report_level": 5})
-    house.mark_credits(None, document)
+    postprocess.tidy(None, document)
     return list(document.findall(nodes.paragraph))
 
 

@@ -34,11 +34,11 @@ from geolib.recurrence import attention_work, cumulative_angles, recurrent_work
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-ledger, errata = importlib.import_module("ledger"), importlib.import_module("errata")
+ledger = importlib.import_module("ledger")
 
 PATH = REPOSITORY / "book" / "errata.yml"
-SOURCES = {source["key"]: source for source in errata.contents(PATH)["sources"]}
-ENTRIES = errata.contents(PATH)["entries"]
+SOURCES = {source["key"]: source for source in ledger.contents(PATH)["sources"]}
+ENTRIES = ledger.contents(PATH)["entries"]
 QUOTATIONS = [(entry, each) for entry in ENTRIES for each in entry["words"]]
 PAPERS = os.environ.get("GEOLIB_PAPERS")
 GAP = 260  # characters that a text may put between the pieces of a quotation: formulas come in several renderings

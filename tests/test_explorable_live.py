@@ -340,12 +340,13 @@ def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cell
 
 def test_a_page_asks_for_a_model_when_it_is_chosen_and_from_its_own_site(browser, tmp_path):
     sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-    from explorables import lighter
+    from explorables import without_pieces
 
     widget = LiveModel(method="alibi")
     keys = [*widget.parameters(), *(key for key in widget.keys if key.startswith("_later"))]
     state = widget.get_state([*keys, "share", "_rules", "_anywidget_id", "_esm", "_css"])
-    states, pieces = lighter(json.dumps({"state": {"it": {"state": state}}}), "")
+    pieces = {}
+    states = without_pieces(json.dumps({"state": {"it": {"state": state}}}), "// shared", pieces)
     (tmp_path / "_static" / "explorables").mkdir(parents=True)
     for name, script in pieces.items():
         (tmp_path / "_static" / "explorables" / f"{name}.js").write_text(script, "utf-8")

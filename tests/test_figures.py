@@ -187,7 +187,6 @@ def test_a_plot_has_a_transparent_copy_for_the_dark_page(tmp_path):
     figure.savefig(tmp_path / "plot.svg")
     plt.close(figure)
     drawn = (tmp_path / "plot.svg").read_text()
-    assert palettes.is_plot(drawn)
     clear = palettes.transparent(drawn)
     night = palettes.darkened(clear)
     assert PAPER in drawn

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -28,11 +26,7 @@ from geolib.encodings import (
     SympowEncoding,
 )
 
-sys.path.insert(0, str(REPOSITORY / "book"))
-import stills
-
 STATIC = REPOSITORY / "book" / "_static"
-STILL = REPOSITORY / "book" / "images" / "maps.png"
 INDEX = (REPOSITORY / "book" / "index.md").read_text("utf-8")
 ITEMS = re.findall(r"(?m)^- \*\*(.*?)\*\*: (.*)$", INDEX[INDEX.index("maps-why") :].partition("```")[0])
 METHODS = ["none", "sines", "learned", "rope", "alibi", "xpos", "riemannformer", "liere", "gates", "liere-grid"]
@@ -342,14 +336,3 @@ def test_without_scripts_there_is_the_still_and_all_it_would_say(landing):
     assert page.get_by_alt_text("A still").is_visible()
     assert page.locator(".maps-why li").count() == 10
     assert page.locator(".maps-why").is_visible()
-
-
-def test_the_still_is_what_the_wall_shows(browser):
-    from PIL import Image
-
-    assert len(STILL.read_bytes()) < 100_000
-    there, now = (
-        np.asarray(Image.open(each).convert("RGB"), dtype=float) for each in (STILL, io.BytesIO(stills.wall(browser)))
-    )
-    assert there.shape == now.shape == (630, 1200, 3)
-    assert np.abs(there - now)[:, 580:].mean() < 4, "run: make stills"

@@ -6,7 +6,6 @@ import base64
 import importlib.util
 import json
 import re
-import types
 
 import pytest
 from explorable_kit import NAMES, REPOSITORY
@@ -156,31 +155,6 @@ def ext(monkeypatch):
     return found
 
 
-def test_a_page_made_anew_alone_shares_what_all_pages_shared(ext, tmp_path):
-    app = types.SimpleNamespace(builder=types.SimpleNamespace(format="html"), outdir=str(tmp_path))
-
-    def page(name, head):
-        state = {name: {"state": {"_esm": f"{head}// {name}\n"}}}
-        (tmp_path / f"{name}.html").write_text(STATE % json.dumps({"state": state}), "utf-8")
-
-    def pieces():
-        text = (tmp_path / "a.html").read_text("utf-8")
-        return json.loads(ext.WIDGETS.search(text)[2])["state"]["a"]["state"]["_esm"]["pieces"]
-
-    head = "// shared by all\n" * 3
-    for name in "ab":
-        page(name, head)
-    ext.lighten_pages(app, None)
-    before = pieces()
-    assert [name.split("-")[0] for name in before] == ["shared", "widget"]
-    page("a", head)
-    ext.lighten_pages(app, None)
-    assert pieces() == before
-    page("a", "// another\n")
-    ext.lighten_pages(app, None)
-    assert [name.split("-")[0] for name in pieces()] == ["widget"]
-
-
 def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_needed(ext, browser, tmp_path):
     head = "// shared\n" + COUNTER.replace("export default", "const widget =") + "\n"
     states = {
@@ -189,12 +163,11 @@ def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_need
     }
     states["b"]["state"]["long"] = list(range(3000))
     text = json.dumps({"state": states})
-    shared = ext.common_start(ext.codes(text))
-    assert shared == head
-    light, pieces = ext.lighter(text, shared)
+    pieces = {}
+    light = ext.without_pieces(text, head, pieces)
     assert len(light) < 700 < len(text)
     assert len(pieces) == 4  # what is shared, two rests, one list
-    assert ext.lighter(light, "")[0] == light  # a page that is built again stays
+    assert ext.without_pieces(light, head, {}) == light  # a page that is built again stays
     (tmp_path / "explorables").mkdir()
     for name, script in pieces.items():
         (tmp_path / "explorables" / f"{name}.js").write_text(script, "utf-8")

@@ -5,10 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from bs4 import BeautifulSoup
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SITE = REPOSITORY / "_build" / "html"
 CHAPTERS = sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb"))
 NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 MARK = re.compile(r"\{index\}`([^`<]+?)(?: <([^>]+)>)?`")
@@ -60,46 +58,6 @@ def test_a_term_is_explained_in_two_sentences_at_most():
     for said in re.findall(r"(?m)^  (\S.*)$", page):
         assert said.endswith(".")
         assert len(re.findall(r"\.(?: |$)", said)) <= 2, said
-
-
-# The built site -------------------------------------------------------------------------------------------------------
-
-
-def page(name):
-    """A page's text, as a tree."""
-    return BeautifulSoup((SITE / name).read_text("utf-8"), "html.parser").select_one("article.bd-article")
-
-
-@pytest.mark.site
-def test_the_index_has_every_mark_and_every_term_and_leads_to_their_places():
-    listed = {}
-    for item in page("book/subject-index.html").select("ul.subject-index > li"):
-        listed[item.p.get_text().split(", ")[0]] = [str(link["href"]) for link in item.select("a")]
-    wanted = {entry.split(";")[0].strip() for path in NOTEBOOKS for entry in entries(path)} | set(terms())
-    assert set(listed) == wanted
-    ids = {}
-    for address in (address for found in listed.values() for address in found):
-        name, anchor = address.split("#")
-        source = (SITE / "book" / name).resolve()
-        ids[source] = ids.get(source) or set(re.findall(r'\bid="([^"]+)"', source.read_text("utf-8")))
-        assert anchor in ids[source], address
-    assert all(listed.values())
-
-
-@pytest.mark.site
-def test_every_term_of_the_glossary_leads_to_a_section():
-    found = page("book/glossary.html").select("dl.glossary > dt")
-    assert len(found) == len(terms())
-    for term in found:
-        links = [str(link["href"]) for link in term.find_next_sibling("dd").select("a")]
-        assert [link for link in links if "#index-" in link], term.get_text()
-
-
-@pytest.mark.site
-def test_the_index_is_in_the_menu():
-    menu = BeautifulSoup((SITE / "chapters" / "01_attention.html").read_text("utf-8"), "html.parser")
-    addresses = {str(link["href"]) for link in menu.select("nav a[href]")}
-    assert {"../book/subject-index.html", "../book/glossary.html", "../book/for-teachers.html"} <= addresses
 
 
 RULE = re.compile(r"\s*\|?[\s:|-]*-{2,}[\s:|-]*\|[\s:|-]*$")  # under a table's head

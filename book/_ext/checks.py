@@ -1,59 +1,54 @@
-"""Each check of a chapter in one line, which opens; how long a chapter takes.
+"""What folds on a page under one line: it opens by a click, also without scripts; the search in a page opens it too.
 
 A check's line says what it found, as the kernel told it (book/evidence.py). Under the line fold the code, the clauses,
 the numbered statement that stands before the check in its section and, by the ledger, the tests of the ids that the
-statement names.
+statement names. Code of cells that follow each other and only prepare what the last of them shows folds under one line.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from pathlib import Path
 
-import folds
-import times
 from docutils import nodes
-from house import chapter_number
-from ledger import ids_in, ledger_path, link_to_test, named, reference, rows
+from ledger import folded, ids_in, ledger_path, link_to_test, named, reference, rows
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.writers.html import HTMLTranslator
+
+EVIDENCE = re.compile(r'<p class="evidence">(.*?)( Clauses: .*)?</p>', re.DOTALL)
 
 
-def is_check(node: nodes.Node) -> bool:
-    """Whether it is a cell with the tag ``check``."""
-    return isinstance(node, nodes.container) and {"cell", "tag_check"} <= set(node["classes"])
+def begin(translator: HTMLTranslator, node: folded) -> None:
+    """The fold and its line."""
+    line = f'<span class="{node["line_class"]}">{html.escape(node["line"])}</span>'
+    translator.body.append(f'<details class="{" ".join(node["classes"])}"><summary>{line}</summary>')
 
 
-def label_of(node: nodes.Node) -> str | None:
-    """The label of a numbered statement."""
-    return node.get("label") if isinstance(node, nodes.Element) and "proof" in node.get("classes", []) else None
+def end(translator: HTMLTranslator, node: folded) -> None:
+    """Its end."""
+    translator.body.append("</details>\n")
 
 
 def fold_checks(app: Sphinx, document: nodes.document) -> None:
     """Fold each check under its line; one that follows a statement in its section names it."""
-    env = app.env
     label, text = None, ""
     for node in list(document.findall(nodes.Element)):
+        classes = node.get("classes", [])
         if isinstance(node, nodes.section):
             label, text = None, ""
-        elif label_of(node):
-            label, text = label_of(node), node.astext()
-        elif is_check(node):
-            of = line_of_evidence(env, label, text) if label else None
-            fold(node, of)
-
-
-EVIDENCE = re.compile(r'<p class="evidence">(.*?)( Clauses: .*)?</p>', re.DOTALL)
+        elif "proof" in classes and node.get("label"):
+            label, text = node["label"], node.astext()
+        elif isinstance(node, nodes.container) and {"cell", "tag_check"} <= set(classes):
+            fold(node, line_of_evidence(app.env, label, text) if label else None)
 
 
 def fold(cell: nodes.container, of: nodes.paragraph | None) -> None:
     """Put a check's code and all that belongs to it under its line; what else it put out stays."""
     cell.attributes.pop("hide_mode", None)  # one fold is enough
-    found = take_evidence(cell)
+    line, clauses = take_evidence(cell) or ("This check held.", None)
     code = [part for part in cell.children if "cell_input" in part["classes"]]
-    line, clauses = (found[1], found[2]) if found else ("This check held.", None)
-    inside = folds.folded("", *code, line=html.unescape(line), line_class="evidence", classes=["check"])
+    inside = folded("", *code, line=html.unescape(line), line_class="evidence", classes=["check"])
     if clauses:
         told = re.sub(r"\bclause (?=\d)", "", html.unescape(clauses.strip()))  # chapters name them either way
         inside += nodes.paragraph("", told, classes=["evidence-of"])
@@ -63,8 +58,8 @@ def fold(cell: nodes.container, of: nodes.paragraph | None) -> None:
     cell.insert(0, inside)
 
 
-def take_evidence(cell: nodes.container) -> re.Match[str] | None:
-    """Take the line that the kernel told out of a cell's outputs."""
+def take_evidence(cell: nodes.container) -> tuple[str, str | None] | None:
+    """Take the line that the kernel told out of a cell's outputs: what held, and the clauses."""
     for raw in cell.findall(nodes.raw):
         if found := EVIDENCE.fullmatch(raw.astext().strip()):
             bundle = raw.parent
@@ -74,39 +69,37 @@ def take_evidence(cell: nodes.container) -> re.Match[str] | None:
             outputs.remove(bundle)
             if not outputs.children:
                 outputs.parent.remove(outputs)
-            return found
+            return found[1], found[2]
     return None
 
 
 def line_of_evidence(env: BuildEnvironment, label: str, text: str) -> nodes.paragraph:
     """The statement, and the tests."""
-    line = nodes.paragraph("", "Belongs to ", classes=["evidence-of"])
-    statement = reference("prf", "ref", label, label, env.docname)
-    statement["refexplicit"] = False
-    line += statement
+    statement = reference("prf", "ref", label, label, env.docname, refexplicit=False)
+    line = nodes.paragraph("", "Belongs to ", statement, classes=["evidence-of"])
     known = rows(ledger_path(env))
     tests = [test for each in dict.fromkeys(ids_in(text)) if each in known for test in named(known[each], "tests")]
     for i, test in enumerate(dict.fromkeys(tests[:3])):
-        line += nodes.Text("; in the library: " if i == 0 else ", ")
-        line += link_to_test(env.config, test)
+        line += [nodes.Text(", " if i else "; in the library: "), link_to_test(env.config, test)]
     line += nodes.Text(".")
     return line
 
 
-def tell_reading_time(app: Sphinx, document: nodes.document) -> None:
-    """Under a chapter's title: how long it takes (times.py says how that is counted), and how many checks it has."""
-    title = next(document.findall(nodes.title), None)
-    if chapter_number(app.env.docname) is None or title is None:
-        return
-    checks = sum(map(is_check, document.findall(nodes.container)))
-    held = f" {checks} checks held when this page was built." if checks else ""
-    spent = times.said(times.times(times.cells_of(Path(app.env.doc2path(app.env.docname)))))
-    line = nodes.paragraph("", f"{spent}{held}", classes=["reading"])
-    title.parent.insert(title.parent.index(title) + 1, line)
+def join_code(app: Sphinx, document: nodes.document) -> None:
+    """Put the folded code of a cell that shows nothing else into the next cell's, where that one's is folded too."""
+    hidden = lambda node: isinstance(node, nodes.container) and node.get("hide_mode") == "input"  # noqa: E731
+    for cell in [node for node in document.findall(nodes.container) if hidden(node) and len(node.children) == 1]:
+        after = cell.next_node(descend=False, siblings=True)
+        if hidden(after):
+            for block in cell.children[0].children:
+                block["classes"] += [name for name in cell["classes"] if name.startswith("tag_")]  # print hides set-ups
+            after.children[0][:0] = cell.children[0].children
+            cell.parent.remove(cell)
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Register the lines."""
+    """Register the folds."""
+    app.add_node(folded, html=(begin, end))
     app.connect("doctree-read", fold_checks)
-    app.connect("doctree-read", tell_reading_time)
+    app.connect("doctree-read", join_code, priority=600)  # after checks have taken what folds otherwise
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

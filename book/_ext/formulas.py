@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from functools import cache
@@ -42,44 +41,28 @@ class Typesetter:
     def __init__(self, store: Path) -> None:
         """Read the store, unless other code filled it."""
         self.store, self.fresh = store, False
-        self.engine, self.home = None, os.getpid()
         glue = typesetting.GLUE.read_text("utf-8")
         versions = [metadata.version(name) for name in ("sphinx-mathjax-offline", "mini-racer")]
         self.stamp = hashlib.sha256("\0".join([glue, typesetting.START, *versions]).encode()).hexdigest()
         saved = json.loads(store.read_text("utf-8")) if store.is_file() else {}
         self.known: dict[str, typesetting.Made] = saved["formulas"] if saved.get("stamp") == self.stamp else {}
         self.css: str = saved["css"] if self.known else ""  # MathJax's style, every glyph in it
-        self.awaited: dict[str, typesetting.Formula] = {}
 
-    def await_formulas(self, document: nodes.document) -> None:
-        """Note what a page has that is not in the store."""
-        inline = [(node.astext(), False) for node in document.findall(nodes.math)]
-        displayed = [(block(node), True) for node in document.findall(nodes.math_block)]
-        self.awaited |= {key(*each): each for each in [*inline, *displayed] if key(*each) not in self.known}
-
-    def typeset(self, processes: int) -> None:
-        """Typeset what was noted."""
-        if self.awaited:
-            made, self.css = typesetting.all_of([*self.awaited.values()], processes)
-            self.known |= dict(zip(self.awaited, made, strict=True))
-            self.awaited, self.fresh = {}, True
+    def typeset(self, formulas: dict[str, typesetting.Formula], processes: int) -> None:
+        """Typeset what is not in the store."""
+        new = {name: each for name, each in formulas.items() if name not in self.known}
+        if new:
+            made, self.css = typesetting.all_of([*new.values()], processes)
+            self.known |= dict(zip(new, made, strict=True))
+            self.fresh = True
 
     def __call__(self, tex: str, display: bool) -> typesetting.Made:
         """The formula's html, mathml, and error; one that came up after the pages were read is typeset alone."""
-        name = key(tex, display)
-        if name not in self.known and os.getpid() != self.home:  # a process that writes pages keeps no engine
-            (self.known[name],), _ = typesetting.some([(tex, display)])
-        elif name not in self.known:
-            self.engine = self.engine or typesetting.start()
-            self.css, self.fresh = typesetting.style(self.engine), True
-            (self.known[name],) = typesetting.typeset(self.engine, [(tex, display)])
-        return self.known[name]
+        self.typeset({key(tex, display): (tex, display)}, 1)
+        return self.known[key(tex, display)]
 
-    def close(self) -> None:
-        """Write the store if it has grown, and stop the engine, whose thread would outlive the program."""
-        if self.engine:
-            self.engine.close()
-            self.engine = None
+    def save(self) -> None:
+        """Write the store if it has grown."""
         if self.fresh:
             self.store.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps({"stamp": self.stamp, "css": self.css, "formulas": self.known})
@@ -360,7 +343,7 @@ def style(css: str, used: set[tuple[str, str]]) -> str:
 
 def write_style(app: Sphinx, problem: Exception | None) -> None:
     """Keep what was typeset, and write the style that the site's pages use and the fonts that it names."""
-    app.typeset.close()
+    app.typeset.save()
     if problem or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
@@ -386,17 +369,19 @@ def feed_text(self: IndexBuilder, docname: str, filename: str, title: str, doctr
 
 def begin(app: Sphinx) -> None:
     """Open the store beside the site."""
-    app.typeset = Typesetter(Path(app.outdir).parent / "formulas.json")
+    app.typeset, app.noted = Typesetter(Path(app.outdir).parent / "formulas.json"), {}
 
 
 def note_formulas(app: Sphinx, document: nodes.document) -> None:
     """Note a page's formulas when it is read."""
-    app.typeset.await_formulas(document)
+    asked = [(node.astext(), False) for node in document.findall(nodes.math)]
+    asked += [(block(node), True) for node in document.findall(nodes.math_block)]
+    app.noted |= {key(*each): each for each in asked}
 
 
 def typeset_all(app: Sphinx, env: object) -> list[str]:
     """Typeset what was noted, before pages are written; no further page is to be written for it."""
-    app.typeset.typeset(app.parallel)
+    app.typeset.typeset(app.noted, app.parallel)
     return []
 
 

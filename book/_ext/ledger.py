@@ -1,10 +1,12 @@
-"""The ledger in the site: its tables, and a link wherever one of its ids is written.
+"""The ledger and the errata in the site: their tables, and a link wherever an id of the ledger is written.
 
-- ``ledger-table`` renders one group of book/ledger.yml: each statement, and a line that says what stands behind it
+- ``ledger-table RF`` renders one group of book/ledger.yml: each statement, and a line that says what stands behind it
   and opens to the places. Beside the section that a row names it links the numbered statements of the chapters that
   name the row, found by reading the chapters: what is written cannot be missed.
 - ``proved`` is what a chapter proved: a folded table of the rows that its statements name or that belong to it. A line
   of its body, ``RF-13 prop-flip prop-slope``, adds statements that bear on a row and do not name it.
+- ``errata RF slip`` renders the entries of book/errata.yml of one paper and one kind, each with the paper's words above
+  what we find; ``version-read RF`` the version of the paper that we read.
 - An id such as RF-9 in the text of any page, notebook or docstring becomes a link to its row; an id of a known kind
   that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
 """
@@ -19,11 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import folds
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from house import chapter_number
+from postprocess import chapter_number
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -35,53 +36,55 @@ from sphinx.util.docutils import SphinxDirective
 log = logging.getLogger(__name__)
 
 ID = re.compile(r"(?<![\w-])(?:RF|CS|LR|NT|BK)-\w+")
+STATEMENT = re.compile(r"(?ms)^(:{3,})\{prf:(\w+)\}.*?\n:label: ([\w-]+)\n(.*?)^\1$")  # fence, kind, label, text
 PLANNED = "planned"
 HEAD = ("id", "statement; under it, what stands behind it")
 LEFT_ALONE = (
-    addnodes.desc_signature,
-    addnodes.pending_xref,
-    nodes.comment,
-    nodes.FixedTextElement,
-    nodes.literal,
-    nodes.math,
-    nodes.raw,
-    nodes.reference,
-    nodes.system_message,
+    *(addnodes.desc_signature, addnodes.pending_xref, nodes.comment, nodes.FixedTextElement, nodes.literal, nodes.math),
+    *(nodes.raw, nodes.reference, nodes.system_message),
 )
+Row = dict[str, Any]
+
+
+class folded(nodes.container):
+    """A part of a page that folds; ``line`` is what shows, ``line_class`` how. checks.py writes it."""
+
 
 # The data -----------------------------------------------------------------------------------------------------------
 
 
 @cache
-def _read(path: Path, changed: int) -> list[dict[str, Any]]:
+def contents(path: Path) -> Any:
+    """What a file holds: the ledger's groups, each with its key, title and rows; the errata's sources and entries."""
     return yaml.safe_load(path.read_text("utf-8"))
 
 
-def groups(path: Path) -> list[dict[str, Any]]:
-    """The ledger's groups, each with its key, title and rows."""
-    return _read(path, path.stat().st_mtime_ns)
+def rows(path: Path) -> dict[str, Row]:
+    """All rows of the ledger by id."""
+    return {row["id"]: row for group in contents(path) for row in group["rows"]}
 
 
-def rows(path: Path) -> dict[str, dict[str, Any]]:
-    """All rows by id."""
-    return {row["id"]: row for group in groups(path) for row in group["rows"]}
+def named(row: Row, field: str) -> list[str]:
+    """The names in a field that may be planned, null or missing."""
+    value = row.get(field, PLANNED)
+    return [] if value in (PLANNED, None) else value
 
 
-# A numbered statement of a chapter: its kind, its label, its text.
-STATEMENT = re.compile(r"(?ms)^(:{3,})\{prf:(\w+)\}.*?\n:label: ([\w-]+)\n(.*?)^\1$")
+def section_of(row: Row) -> str | None:
+    """The label of the section that derives a row."""
+    section = row.get("section", PLANNED)
+    return None if section == PLANNED else section
 
 
-def statements(chapters: Path) -> dict[str, list[str]]:
-    """The labels of the numbered statements that name an id, by id, in the order of the chapters."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(chapters.glob("*.ipynb")):
-        for ledger_id, labels in statements_of(path).items():
-            found.setdefault(ledger_id, []).extend(labels)
-    return found
+def ids_in(text: str) -> Iterator[str]:
+    """The ids in a text; "RF-16 to RF-18" are three."""
+    for kind, first, last in re.findall(r"\b(RF|CS|LR|NT)-(\d+) to \1-(\d+)", text):
+        yield from (f"{kind}-{number}" for number in range(int(first), int(last) + 1))
+    yield from (found.group() for found in ID.finditer(text))
 
 
 def statements_of(chapter: Path) -> dict[str, list[str]]:
-    """The same for one chapter's notebook."""
+    """The labels of the numbered statements of a chapter's notebook that name an id, by id."""
     cells = json.loads(chapter.read_text("utf-8"))["cells"]
     text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     found: dict[str, list[str]] = {}
@@ -91,9 +94,16 @@ def statements_of(chapter: Path) -> dict[str, list[str]]:
     return found
 
 
-def proved(
-    ledger: dict[str, dict[str, Any]], number: int, stated: dict[str, list[str]], more: Iterable[str]
-) -> dict[str, list[str]]:
+def statements(chapters: Path) -> dict[str, list[str]]:
+    """The same for all chapters, in their order."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(chapters.glob("*.ipynb")):
+        for ledger_id, labels in statements_of(path).items():
+            found.setdefault(ledger_id, []).extend(labels)
+    return found
+
+
+def proved(ledger: dict[str, Row], number: int, stated: dict[str, list[str]], more: Iterable[str]) -> dict[str, list]:
     """The rows of what a chapter proved, in the ledger's order, each with the labels of its statements.
 
     Parameters
@@ -113,15 +123,31 @@ def proved(
         if ledger_id not in ledger:
             raise ValueError(f"{ledger_id} is no row of the ledger")
         found[ledger_id] = [*found.get(ledger_id, []), *labels]
-    own = [name for name, row in ledger.items() if row["chapter"] == number and row.get("section", PLANNED) != PLANNED]
+    own = [name for name, row in ledger.items() if row["chapter"] == number and section_of(row)]
     return {name: found.get(name, []) for name in ledger if name in found or name in own}
 
 
-def ids_in(text: str) -> Iterator[str]:
-    """The ids in a text; "RF-16 to RF-18" are three."""
-    for kind, first, last in re.findall(r"\b(RF|CS|LR|NT)-(\d+) to \1-(\d+)", text):
-        yield from (f"{kind}-{number}" for number in range(int(first), int(last) + 1))
-    yield from (found.group() for found in ID.finditer(text))
+def counted_runs(results: Path, record: str | list[str]) -> dict[str, int]:
+    """From each folder of records to how many of its records are named, as ``folder/file.json`` or all, ``folder``."""
+    runs: set[Path] = set()
+    for name in [record] if isinstance(record, str) else record:
+        runs.update([results / name] if name.endswith(".json") else (results / name).glob("*.json"))
+    return Counter(path.parent.name for path in sorted(runs))
+
+
+def standing(row: Row, stated: list[str]) -> str:
+    """What stands behind a row, in a few words: proved in chapter 3, implemented, 7 tests."""
+    tests, record = len(named(row, "tests")), row.get("record")
+    shown = any(label.startswith(("thm-", "prop-", "lem-", "cor-")) for label in stated)
+    written = f"{'proved' if shown else 'derived'} in chapter {row['chapter']}"
+    parts = [written if stated or section_of(row) else "planned"]
+    parts += ["implemented"] * bool(named(row, "functions"))
+    parts += [f"{tests} {'test' if tests == 1 else 'tests'}"] * bool(tests)
+    parts += ["recorded"] * bool(isinstance(record, list) or (record and record.endswith(".json")))
+    return ", ".join(parts)
+
+
+# Links --------------------------------------------------------------------------------------------------------------
 
 
 def ledger_path(env: BuildEnvironment) -> Path:
@@ -134,22 +160,31 @@ def anchor(ledger_id: str) -> str:
     return f"ledger-{ledger_id.lower()}"
 
 
-# Links --------------------------------------------------------------------------------------------------------------
-
-
 def reference(domain: str, kind: str, target: str, text: str, docname: str, **more: Any) -> addnodes.pending_xref:
     """A link that Sphinx resolves, and reports when it cannot."""
-    return addnodes.pending_xref(
-        "",
-        nodes.inline(text=text),
-        refdomain=domain,
-        reftype=kind,
-        reftarget=target,
-        refexplicit=True,
-        refwarn=True,
-        refdoc=docname,
-        **more,
-    )
+    options = {"refexplicit": True, "refwarn": True, "refdoc": docname, **more}
+    inner = (nodes.literal if domain == "py" else nodes.inline)(text=text)
+    return addnodes.pending_xref("", inner, refdomain=domain, reftype=kind, reftarget=target, **options)
+
+
+def in_repository(config: Config, kind: str, path: str, shown: str) -> nodes.reference:
+    """A link to a file (``blob``) or folder (``tree``) of the repository."""
+    options = config.html_theme_options
+    address = f"{options['repository_url']}/{kind}/{options['repository_branch']}/{path}"
+    return nodes.reference("", shown, refuri=address, internal=False)
+
+
+def link_to_test(config: Config, name: str) -> nodes.reference:
+    """The file that holds a test, in the repository."""
+    file, _, function = name.partition("::")
+    return in_repository(config, "blob", file, f"{Path(file).name}: {function.replace('_', ' ')}")
+
+
+def joined(parts: Iterable[nodes.Node], mark: str) -> Iterator[nodes.Node]:
+    """Parts with a mark between them."""
+    for i, part in enumerate(parts):
+        yield from [nodes.Text(mark)] * bool(i)
+        yield part
 
 
 class LinkLedgerIds(SphinxTransform):
@@ -160,107 +195,103 @@ class LinkLedgerIds(SphinxTransform):
     def apply(self, **kwargs: Any) -> None:
         """Visit every text node of the page."""
         texts = [text for text in self.document.findall(nodes.Text) if ID.search(text)]
-        if not texts:
-            return
-        path = ledger_path(self.env)
-        self.env.note_dependency(str(path))
+        if texts:
+            self.env.note_dependency(str(ledger_path(self.env)))
         for text in texts:
             if not in_left_alone(text):
-                text.parent.replace(text, list(self.linked(text, rows(path))))
+                text.parent.replace(text, list(self.linked(text, rows(ledger_path(self.env)))))
 
-    def linked(self, text: nodes.Text, known: dict[str, Any]) -> Iterator[nodes.Node]:
+    def linked(self, text: nodes.Text, known: dict[str, Row]) -> Iterator[nodes.Node]:
         """The pieces of a text node, ids as links."""
         plain, end = str(text), 0
         for found in ID.finditer(plain):
-            ledger_id = found.group()
-            if ledger_id not in known:
-                log.warning("unknown ledger id %s", ledger_id, location=text.parent, type="ledger", subtype="unknown")
+            name = found.group()
+            if name not in known:
+                log.warning("unknown ledger id %s", name, location=text.parent, type="ledger", subtype="unknown")
                 continue
             yield nodes.Text(plain[end : found.start()])
-            yield reference("std", "ref", anchor(ledger_id), ledger_id, self.env.docname, classes=["ledger-link"])
+            yield reference("std", "ref", anchor(name), name, self.env.docname, classes=["ledger-link"])
             end = found.end()
         yield nodes.Text(plain[end:])
 
 
-def in_left_alone(text: nodes.Node) -> bool:
+def in_left_alone(node: nodes.Node) -> bool:
     """Whether a text stands in code, a formula, a link or the ledger's own id column."""
-    node = text.parent
-    while node is not None:
+    while (node := node.parent) is not None:
         if isinstance(node, LEFT_ALONE) or "ledger-id" in node.get("classes", []):
             return True
-        node = node.parent
     return False
 
 
-# The table ----------------------------------------------------------------------------------------------------------
+# The directives -------------------------------------------------------------------------------------------------------
 
 
-class LedgerTable(SphinxDirective):
+class FromData(SphinxDirective):
+    """A directive that reads book/ledger.yml or book/errata.yml."""
+
+    has_content = True
+
+    def read(self, name: str) -> Any:
+        """What the file holds, noted as what the page depends on."""
+        path = Path(self.env.srcdir) / "book" / name
+        self.env.note_dependency(str(path))
+        return contents(path)
+
+    def inline(self, text: str) -> list[nodes.Node]:
+        """The nodes of a line of text."""
+        return self.state.inline_text(text.strip(), self.lineno)[0]
+
+
+class LedgerTable(FromData):
     """The rows of one group: id, statement, and where it is derived, implemented, tested and recorded."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """The table's nodes."""
-        path = ledger_path(self.env)
         chapters = Path(self.env.srcdir) / "chapters"
-        for source in (path, *chapters.glob("*.ipynb")):
+        for source in chapters.glob("*.ipynb"):
             self.env.note_dependency(str(source))
         self.stated = statements(chapters)
-        wanted = [group for group in groups(path) if group["key"] == self.arguments[0]]
+        wanted = [group for group in self.read("ledger.yml") if group["key"] == self.arguments[0]]
         if not wanted:
-            raise self.error(f"no group {self.arguments[0]} in {path.name}")
-        body = nodes.tbody("", *(self.table_row(row) for row in wanted[0]["rows"]))
+            raise self.error(f"the ledger has no group {self.arguments[0]}")
         group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (14, 86)), cols=2)
         group += nodes.thead("", nodes.row("", *(nodes.entry("", nodes.paragraph(text=text)) for text in HEAD)))
-        group += body
+        group += nodes.tbody("", *map(self.table_row, wanted[0]["rows"]))
         return [nodes.table("", group, classes=["ledger"])]
 
-    def table_row(self, row: dict[str, Any]) -> nodes.row:
+    def table_row(self, row: Row) -> nodes.row:
         """One row, with the target that ids link to."""
         name = anchor(row["id"])
         label = nodes.paragraph("", "", nodes.strong(text=row["id"]), classes=["ledger-id"], ids=[name], names=[name])
         self.state.document.note_explicit_target(label)
-        statement, _ = self.state.inline_text(row["statement"].strip(), self.lineno)
-        places = nodes.paragraph("", "", *joined(list(self.places(row)), "  ·  "), classes=["ledger-where"])
+        statement = nodes.paragraph("", "", *self.inline(row["statement"]))
+        places = nodes.paragraph("", "", *joined(self.places(row), "  ·  "), classes=["ledger-where"])
         line = standing(row, self.stated.get(row["id"], []))
-        where = folds.folded("", places, line=line, line_class="ledger-where", classes=["ledger-fold"])
-        return nodes.row("", nodes.entry("", label), nodes.entry("", nodes.paragraph("", "", *statement), where))
+        where = folded("", places, line=line, line_class="ledger-where", classes=["ledger-fold"])
+        return nodes.row("", nodes.entry("", label), nodes.entry("", statement, where))
 
-    def places(self, row: dict[str, Any]) -> Iterator[nodes.Node]:
-        """Chapter, numbered statements, functions, tests, record."""
-        yield self.chapter(row)
-        for label in self.stated.get(row["id"], []):
-            yield from self.state.inline_text(f"{{prf:ref}}`{label}`", self.lineno)[0]
+    def places(self, row: Row) -> Iterator[nodes.Node]:
+        """Chapter, numbered statements, functions, tests, and the folders of records; or why there is none."""
+        docname, chapter, stated = self.env.docname, f"Chapter {row['chapter']}", self.stated.get(row["id"], [])
+        if section := section_of(row):
+            yield reference("std", "ref", section, chapter, docname)
+        else:
+            yield nodes.Text(chapter if stated else f"{chapter} (planned)")
+        for label in stated:
+            yield from self.inline(f"{{prf:ref}}`{label}`")
         for name in named(row, "functions"):
-            yield self.function(name)
+            yield reference("py", "obj", name, name.removeprefix("geolib."), docname)
         for name in named(row, "tests"):
             yield link_to_test(self.config, name)
-        if "record" in row:
-            yield from self.records(row["record"])
-
-    def records(self, record: str | list[str]) -> Iterator[nodes.Node]:
-        """Each folder of records, with how many of its runs are named; or why there is none."""
+        record = row.get("record", [])
         if isinstance(record, str) and not record.endswith(".json"):
             yield nodes.Text("record planned" if record == PLANNED else f"record: {record}")
             return
-        runs = counted_runs(ledger_path(self.env).parent / "results", [record] if isinstance(record, str) else record)
-        for folder, count in runs.items():
-            yield link_to_records(self.config, folder, count)
-
-    def chapter(self, row: dict[str, Any]) -> nodes.Node:
-        """The section that derives the statement, or its chapter alone."""
-        text, section = f"Chapter {row['chapter']}", row.get("section", PLANNED)
-        if section == PLANNED:
-            stated = row["id"] in self.stated  # the statements that follow lead to it
-            return nodes.Text(text if stated else f"{text} (planned)")
-        return reference("std", "ref", section, text, self.env.docname)
-
-    def function(self, name: str) -> nodes.Node:
-        """A function's entry in the API pages."""
-        link = reference("py", "obj", name, name.removeprefix("geolib."), self.env.docname)
-        link.children = [nodes.literal(text=name.removeprefix("geolib."))]
-        return link
+        for folder, count in counted_runs(ledger_path(self.env).parent / "results", record).items():
+            shown = f"{folder}: {count} {'record' if count == 1 else 'records'}"
+            yield in_repository(self.config, "tree", f"book/results/{folder}", shown)
 
 
 BOX = """\
@@ -274,33 +305,28 @@ All rows: {{doc}}`/book/ledger`.
 :::"""
 
 
-class Proved(SphinxDirective):
+class Proved(FromData):
     """``proved``: a chapter's rows of the ledger, folded."""
-
-    has_content = True
 
     def run(self) -> list[nodes.Node]:
         """The folded table."""
-        path, page = ledger_path(self.env), Path(self.env.doc2path(self.env.docname))
-        self.env.note_dependency(str(path))
         number = chapter_number(self.env.docname)
         if number is None:
             raise self.error("proved: this page is no chapter")
-        ledger = rows(path)
+        ledger = {row["id"]: row for group in self.read("ledger.yml") for row in group["rows"]}
         try:
-            found = proved(ledger, number, statements_of(page), self.content)
+            found = proved(ledger, number, statements_of(Path(self.env.doc2path(self.env.docname))), self.content)
         except ValueError as problem:
             raise self.error(f"proved: {problem}") from problem
-        lines = [self.line(ledger[ledger_id], labels) for ledger_id, labels in found.items()]
+        lines = "\n".join(self.line(ledger[ledger_id], labels) for ledger_id, labels in found.items())
         box = nodes.container()
-        self.state.nested_parse(StringList(BOX.format("\n".join(lines)).splitlines(), path.name), 0, box)
+        self.state.nested_parse(StringList(BOX.format(lines).splitlines(), "ledger.yml"), 0, box)
         return box.children
 
-    def line(self, row: dict[str, Any], labels: list[str]) -> str:
+    def line(self, row: Row, labels: list[str]) -> str:
         """A row's line of the table."""
-        section = row.get("section", PLANNED)
         derived = [f"{{prf:ref}}`{label}`" for label in labels]
-        derived = derived or [f"{{ref}}`{section}`"] * (section != PLANNED)
+        derived = derived or [f"{{ref}}`{section}`" for section in [section_of(row)] if section]
         functions = [f"`{name.split('.')[-1]}`" for name in named(row, "functions")]
         tests = [name.partition("::test_")[2].replace("_", " ") for name in named(row, "tests")]
         statement = row["statement"].strip().replace("|", r"\|")
@@ -308,69 +334,49 @@ class Proved(SphinxDirective):
         return f"| {' | '.join(cells)} |"
 
 
-def standing(row: dict[str, Any], stated: list[str]) -> str:
-    """What stands behind a row, in a few words: proved in chapter 3, implemented, 7 tests."""
-    tests, record = len(named(row, "tests")), row.get("record")
-    proved = any(label.startswith(("thm-", "prop-", "lem-", "cor-")) for label in stated)
-    written = stated or row.get("section", PLANNED) != PLANNED
-    parts = [f"{'proved' if proved else 'derived'} in chapter {row['chapter']}" if written else "planned"]
-    parts += ["implemented"] * bool(named(row, "functions"))
-    parts += [f"{tests} {'test' if tests == 1 else 'tests'}"] * bool(tests)
-    parts += ["recorded"] * bool(isinstance(record, list) or (record and record.endswith(".json")))
-    return ", ".join(parts)
+class Errata(FromData):
+    """The entries of one paper and one kind: id and place, quotation, finding, tests."""
+
+    required_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        """A definition list."""
+        paper, kind = self.arguments
+        entries = self.read("errata.yml")["entries"]
+        chosen = [each for each in entries if each["id"].split("-")[0] == paper and each["kind"] == kind]
+        if not chosen:
+            raise self.error(f"no entries of {paper} {kind}")
+        return [nodes.definition_list("", *map(self.entry, chosen), classes=["errata"])]
+
+    def entry(self, entry: dict[str, Any]) -> nodes.definition_list_item:
+        """One entry; the finding of one that is a matter of record, and not computed, cites it."""
+        term = nodes.term("", "", *self.inline(f"{entry['id']}, {entry['place']}"))
+        words = [nodes.paragraph("", "", *self.inline(each["quote"])) for each in entry["words"]]
+        parts = [nodes.block_quote("", each, classes=["quotation"]) for each in words]
+        parts.append(nodes.paragraph("", "", *self.inline(entry["finds"])))
+        if entry["shown"]:
+            tests = joined((link_to_test(self.config, name) for name in named(entry, "shown")), "  ·  ")
+            parts.append(nodes.paragraph("", "Shown by: ", *tests, classes=["ledger-where"]))
+        return nodes.definition_list_item("", term, nodes.definition("", *parts))
 
 
-def counted_runs(results: Path, names: list[str]) -> dict[str, int]:
-    """From each folder among the records' names to how many of its records these are; a folder's name means them all.
+class Version(FromData):
+    """Which version of a paper the book reads."""
 
-    Parameters
-    ----------
-    results : Path
-    names : list of str
-        ``folder/file.json`` or ``folder``.
-    """
-    runs: set[Path] = set()
-    for name in names:
-        runs.update([results / name] if name.endswith(".json") else (results / name).glob("*.json"))
-    return Counter(path.parent.name for path in sorted(runs))
+    required_arguments = 1
 
-
-def link_to_records(config: Config, folder: str, count: int) -> nodes.Node:
-    """The folder that holds records, in the repository."""
-    shown = f"{folder}: {count} {'record' if count == 1 else 'records'}"
-    return nodes.reference("", shown, refuri=in_repository(config, "tree", f"book/results/{folder}"), internal=False)
-
-
-def link_to_test(config: Config, name: str) -> nodes.Node:
-    """The file that holds a test, in the repository."""
-    file, _, function = name.partition("::")
-    shown = f"{Path(file).name}: {function.replace('_', ' ')}"
-    return nodes.reference("", shown, refuri=in_repository(config, "blob", file), internal=False)
-
-
-def in_repository(config: Config, kind: str, path: str) -> str:
-    """The address of a file (``blob``) or folder (``tree``) of the repository."""
-    options = config.html_theme_options
-    return f"{options['repository_url']}/{kind}/{options['repository_branch']}/{path}"
-
-
-def named(row: dict[str, Any], field: str) -> list[str]:
-    """The names in a field that may be planned, null or missing."""
-    value = row.get(field, PLANNED)
-    return [] if value in (PLANNED, None) else value
-
-
-def joined(parts: list[nodes.Node], mark: str) -> Iterator[nodes.Node]:
-    """Parts with a mark between them."""
-    for i, part in enumerate(parts):
-        if i:
-            yield nodes.Text(mark)
-        yield part
+    def run(self) -> list[nodes.Node]:
+        """One paragraph."""
+        versions = {source["key"]: source["version"] for source in self.read("errata.yml")["sources"]}
+        if self.arguments[0] not in versions:
+            raise self.error(f"no source {self.arguments[0]}")
+        return [nodes.paragraph("", "", *self.inline(f"We read: {versions[self.arguments[0]]}"))]
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Register the directive and the transform."""
-    app.add_directive("ledger-table", LedgerTable)
-    app.add_directive("proved", Proved)
+    """Register the directives and the transform."""
+    directives = {"ledger-table": LedgerTable, "proved": Proved, "errata": Errata, "version-read": Version}
+    for name, directive in directives.items():
+        app.add_directive(name, directive)
     app.add_transform(LinkLedgerIds)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -46,17 +46,11 @@ def rows_of(text: str) -> Iterator[tuple[str, str]]:
             in_table = False
         elif in_table and not re.fullmatch(r"[|\-: ]+", line):
             symbols, meanings = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:3])
-            symbols, meanings = symbols.split(";"), outside_formulas(meanings)
-            if len(symbols) != len(meanings):
+            # Semicolons outside formulas are between meanings.
+            each = [part.strip() for part in re.findall(r"(?:\$[^$]*\$|[^;$])+", meanings)]
+            if len(symbols.split(";")) != len(each):
                 raise ValueError(f"as many meanings as symbols, with semicolons between: {line}")
-            yield from zip(map(bare, symbols), meanings)
-
-
-def outside_formulas(text: str, mark: str = ";") -> list[str]:
-    """A text split at marks that stand in no formula."""
-    formulas = iter(re.findall(r"\$[^$]*\$", text))
-    parts = re.sub(r"\$[^$]*\$", "\0", text).split(mark)
-    return [re.sub("\0", lambda _: next(formulas), part).strip() for part in parts]
+            yield from zip(map(bare, symbols.split(";")), each)
 
 
 def bare(symbol: str) -> str:
@@ -80,23 +74,18 @@ class Symbols(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The folded table."""
+        """The folded table; a letter that the page does not have is told."""
         path = Path(self.env.doc2path(PAGE))
         self.env.note_dependency(str(path))
-        page = dict(rows_of(path.read_text("utf-8")))
-        rows = [f"| {name} | {page[bare(name)]} |" for name in self.named(page)]
+        page, rows = dict(rows_of(path.read_text("utf-8"))), []
+        for name in names_of(" ".join(self.arguments)):
+            if bare(name) not in page:
+                raise self.error(f"symbols: {name} is not on the notation page; give it a row below")
+            rows.append(f"| {name} | {page[bare(name)]} |")
         rows += [line for line in self.content if line.startswith("| $")]
         box = nodes.container()
         self.state.nested_parse(StringList(BOX.format("\n".join(rows)).splitlines(), path.name), 0, box)
         return box.children
-
-    def named(self, page: dict[str, str]) -> list[str]:
-        """The letters named; one that the page does not have is told."""
-        names = names_of(" ".join(self.arguments))
-        for name in names:
-            if bare(name) not in page:
-                raise self.error(f"symbols: {name} is not on the notation page; give it a row below")
-        return names
 
 
 def setup(app: Sphinx) -> dict[str, object]:

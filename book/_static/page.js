@@ -119,12 +119,15 @@
     const words = () => (shown ? "Fold all checks" : "Open all checks");
     const turn = () => checks.forEach((check) => { check.open = shown; });
     if (shown) turn();
-    document.querySelector(".bd-article .reading")?.append(" ", button(words(), (pressed) => {
+    const line = document.createElement("p");
+    line.className = "reading";
+    line.append(`${checks.length} checks held when this page was built. `, button(words(), (pressed) => {
       shown = !shown;
       turn();
       remember("checks", shown ? "shown" : "folded");
       pressed.textContent = words();
     }));
+    document.querySelector(".bd-article h1")?.after(line);
   }
 
   // The ledger is filtered by words: of a statement, an id, a chapter, a function.

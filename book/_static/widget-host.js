@@ -90,7 +90,6 @@
 
   // A still's caption, with its number, stays on the screen below the explorable that takes its place.
   function caption(still, el) {
-    if (el.nextElementSibling?.matches(".explorable-caption")) return;
     const words = still?.querySelector("figcaption");
     if (!words) return;
     const copy = document.createElement("div");
@@ -101,30 +100,8 @@
     el.after(copy);
   }
 
-  // How high an explorable is at some widths was measured (book/heights.py) and stands beside its view. Its place is kept
-  // from the start, so that nothing moves when it wakes; it is given up when a hand changes the figure or the window.
-  function reserve(el, measured, still) {
-    const points = measured.split(" ").map((pair) => pair.split(":").map(Number));
-    const keep = () => {
-      const width = el.offsetWidth, right = points.findIndex(([at]) => at >= width);
-      const [b, c] = [points[right < 0 ? points.length - 1 : right], points[Math.max(0, (right < 0 ? points.length : right) - 1)]];
-      const share = b[0] === c[0] ? 0 : Math.min(1, (width - c[0]) / (b[0] - c[0]));
-      if (width) el.style.minHeight = `${Math.round(c[1] + share * (b[1] - c[1]))}px`;
-    };
-    el.classList.add("explorable-reserved");
-    keep();
-    const resized = new ResizeObserver(() => el.dataset.docked ?? keep());
-    resized.observe(el.parentElement);
-    const free = () => {
-      resized.disconnect();
-      el.style.minHeight = "";
-    };
-    for (const type of ["input", "pointerdown", "keydown"]) el.addEventListener(type, free, { once: true });
-    caption(still, el);
-    still?.classList.add("explorable-replaced");
-  }
-
-  // An empty box for each view; it is filled when it comes near the window, or when a link or the address calls it.
+  // An empty box for each view, with its still before it, which keeps its place. It is filled when it comes near the
+  // window, or when a link or the address calls it; then the still goes.
   const near = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting) target.wake();
   }, { rootMargin: "600px 0px" });
@@ -136,7 +113,6 @@
     if (name) el.dataset.explorable = name;
     script.after(el);
     const still = el.still = stillOf(el);
-    if (script.dataset.heights && state?._esm) reserve(el, script.dataset.heights, still);
     let woken = null;
     el.wake = () => (woken ??= show(el, id, state, still));
     near.observe(el);
@@ -158,8 +134,6 @@
       still?.classList.add("explorable-replaced");
     } catch (error) {
       el.classList.add("explorable-broken");
-      el.style.minHeight = "";
-      still?.classList.remove("explorable-replaced");
       el.textContent = `This explorable could not start: ${error.message}`;
     }
   }
@@ -181,8 +155,8 @@
   };
 
   // A sentence that sets a figure, or a number of it, shows the figure where one reads: beside the text where there is
-  // room, otherwise below or above it, where there is more. It is the figure itself; its place is kept, by its still. It goes back by its button, by Escape, by the
-  // browser's Back, and when one scrolls to its place.
+  // room, otherwise below or above it, where there is more. It is the figure itself; its place is kept, by its still. It
+  // goes back by its button, by Escape, by the browser's Back, and when one scrolls to its place.
   let docked = null;
   const picture = (box) => box.querySelector("[data-picture]")
     ?? [...box.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60) ?? box;
@@ -207,7 +181,7 @@
       history.scrollRestoration = "manual";
     }
     const place = document.createElement("div"), back = document.createElement("button");
-    const { minHeight } = box.style, { height } = box.getBoundingClientRect(), { marginTop, marginBottom } = getComputedStyle(box);
+    const { height } = box.getBoundingClientRect(), { marginTop, marginBottom } = getComputedStyle(box);
     const article = document.querySelector(".bd-article")?.getBoundingClientRect();
     const text = document.querySelector(".bd-article section > p")?.getBoundingClientRect();
     const left = (text?.right ?? innerWidth) + 24, room = Math.min(520, innerWidth - left - 16), beside = room >= 360;
@@ -226,7 +200,7 @@
     if (still) place.append(still);
     // Nothing is measured until all of this is done: the page must not see the figure in both places.
     Object.assign(place.style, { height: `${height}px`, marginTop, marginBottom });
-    Object.assign(box.style, { left: `${from}px`, width: `${width}px`, minHeight: "" });
+    Object.assign(box.style, { left: `${from}px`, width: `${width}px` });
     box.dataset.docked = beside ? "beside" : over > under ? "above" : "below";
     box.style.setProperty("--room", `${Math.max(over, under)}px`);
     box.before(place);
@@ -234,15 +208,15 @@
     const shown = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && undock(),
       { rootMargin: "-48px 0px 0px 0px", threshold: 0.5 });
     shown.observe(place);
-    docked = { box, link, place, back, shown, minHeight };
+    docked = { box, link, place, back, shown };
   }
 
   function undock() {
-    const { box, link, place, back, shown, minHeight } = docked;
+    const { box, link, place, back, shown } = docked;
     shown.disconnect();
     if (box.contains(document.activeElement)) link.focus({ preventScroll: true });
     delete box.dataset.docked;
-    Object.assign(box.style, { left: "", width: "", minHeight });
+    Object.assign(box.style, { left: "", width: "" });
     place.remove();
     back.remove();
     docked = null;
