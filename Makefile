@@ -53,7 +53,7 @@ serve:
 	@echo "The book is at http://localhost:$(PORT)/ (stop with Ctrl-C)."
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
-test: lint types units explorables book site
+test: lint types units book explorables site
 
 lint: $(TEST_READY)
 	$(BIN)/ruff check .

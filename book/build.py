@@ -52,38 +52,29 @@ def digest(files: Iterable[Path], *more: str) -> str:
 
 
 @cache
-def needed_packages(wanted: str = "geometry-of-attention[book]") -> list[str]:
-    """The installed versions of all that a requirement leads to, by default this book.
+def needed_packages() -> list[str]:
+    """The installed versions of what the book asks for.
 
     Not of all that is installed: ``make book`` followed by ``make test`` must not run every chapter again because the
     tests' packages have come.
     """
-    versions: dict[str, str] = {}
-    waiting, seen = [Requirement(wanted)], set()
-    while waiting:
-        requirement = waiting.pop()
-        asked = (requirement.name, *sorted(requirement.extras))
-        if asked in seen:
-            continue
-        seen.add(asked)
-        try:
-            package = metadata.distribution(requirement.name)
-        except metadata.PackageNotFoundError:
-            versions[requirement.name] = "missing"
-            continue
-        versions[requirement.name] = package.version
-        extras = (*requirement.extras, "")
-        for further in map(Requirement, package.requires or []):
-            if further.marker is None or any(further.marker.evaluate({"extra": extra}) for extra in extras):
-                waiting.append(further)
-    return sorted(f"{name}=={version}" for name, version in versions.items())
+    asked = map(Requirement, metadata.requires("geometry-of-attention") or [])
+    wanted = {each.name for each in asked if any(in_extra(each, extra) for extra in ("", "chapters", "book"))}
+    installed = {each.name.lower(): each.version for each in metadata.distributions()}
+    return sorted(f"{name}=={installed.get(name.lower())}" for name in wanted)
+
+
+def in_extra(requirement: Requirement, extra: str) -> bool:
+    """Whether a package is asked for with this extra."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def library_stamp() -> str:
     """Changes when a chapter's outputs could: geolib's sources, the records, Python, the packages."""
     library = REPOSITORY / "geolib"
     sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
-    return digest([*sources, *(REPOSITORY / "book" / "results").rglob("*.json"), EVIDENCE, PHONE])
+    records = (REPOSITORY / "book" / "results").rglob("*.json")
+    return digest([*sources, *records, REPOSITORY / "constraints.txt", EVIDENCE, PHONE])
 
 
 def pages_stamp(root: Path) -> str:

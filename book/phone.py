@@ -23,7 +23,6 @@ from matplotlib.ticker import FixedLocator
 
 WIDTH = 3.3  # inches: what a phone 360 pixels wide has between its margins
 LEAST, MOST = 8.8, 9.4  # points, 4/3 of a pixel each; the page shows 308 of the 328 pixels that are drawn
-PARTS = 2  # columns of the new grid: a panel takes all of them or half
 COMMENT = "<!--phone:{}-->"
 
 
@@ -46,8 +45,7 @@ def rows_of(panels: list[Axes]) -> list[list[Axes]]:
     """The panels in rows of one or two."""
     rows: list[list[Axes]] = []
     for axes in panels:
-        beside = rows and len(rows[-1]) == 1 and paired(axes, panels) and paired(rows[-1][0], panels)
-        if beside:
+        if rows and len(rows[-1]) == 1 and paired(axes, panels) and paired(rows[-1][0], panels):
             rows[-1].append(axes)
         else:
             rows.append([axes])
@@ -61,11 +59,10 @@ def stack(figure: Figure, panels: list[Axes]) -> None:
     shape = min(max(height / (width / len(panels)), 0.5), 0.72)
     heights = [WIDTH * (0.5 if row[0].get_aspect() != "auto" else shape) for row in rows]
     figure.set_size_inches(WIDTH, sum(heights) + 0.25 * len(rows))
-    grid = GridSpec(len(rows), PARTS, figure=figure, height_ratios=heights)
+    grid = GridSpec(len(rows), 2, figure=figure, height_ratios=heights)
     for i, row in enumerate(rows):
-        half = PARTS // 2
-        for axes, start in zip(row, (0, half), strict=False):
-            axes.set_subplotspec(grid[i, start : start + (half if paired(axes, panels) else PARTS)])
+        for j, axes in enumerate(row):
+            axes.set_subplotspec(grid[i, j] if paired(axes, panels) else grid[i, :])
         row[0].tick_params(labelleft=True)
 
 
@@ -109,27 +106,20 @@ def thin_ticks(figure: Figure) -> None:
 
 
 def move_legends(figure: Figure) -> None:
-    """A legend stands above its panel, or below one with a title: inside there is no room."""
-    for axes in figure.axes:
-        legend = axes.get_legend()
-        if legend is None:
-            continue
-        handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-        titled = any(axes.get_title(place) for place in ("left", "center", "right"))
-        where = (
-            {"loc": "upper left", "bbox_to_anchor": (0, -0.28)}
-            if titled
-            else {"loc": "lower left", "bbox_to_anchor": (0, 1)}
-        )
-        axes.legend(handles, names, fontsize=LEAST, borderaxespad=0.2, handlelength=1.6, **where)
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.18 * len(names))
-    for legend in list(figure.legends):  # of all panels: in one column it is no wider than the phone
-        handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-        legend.remove()
-        figure.legend(handles, names, fontsize=LEAST, loc="outside lower center", handlelength=1.6)
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.18 * len(names))
+    """A legend stands above its panel, below one with a title, or below all panels: inside there is no room."""
+    style = {"fontsize": LEAST, "handlelength": 1.6}
+    for place in [figure, *figure.axes]:
+        for legend in list(figure.legends) if place is figure else filter(None, [place.get_legend()]):
+            handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+            if place is figure:  # of all panels: in one column it is no wider than the phone
+                legend.remove()
+                figure.legend(handles, names, loc="outside lower center", **style)
+            elif any(place.get_title(side) for side in ("left", "center", "right")):
+                place.legend(handles, names, loc="upper left", bbox_to_anchor=(0, -0.28), borderaxespad=0.2, **style)
+            else:
+                place.legend(handles, names, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, **style)
+            width, height = figure.get_size_inches()
+            figure.set_size_inches(width, height + 0.18 * len(names))
 
 
 def lay_out(figure: Figure) -> None:

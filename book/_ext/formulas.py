@@ -310,11 +310,9 @@ def part_of(node: nodes.Node) -> nodes.Element | None:
 
 def role_colours() -> str:
     """The style of the letters that have a role."""
-    rows = []
-    for theme, colours in ROLES.items():
-        for role in sorted(set(ROLE_OF_A_LETTER.values())):
-            rows.append(f'html[data-theme="{theme}"] .role-{role} {{ color: {colours[role]}; }}\n')
-    return "".join(rows)
+    roles = sorted(set(ROLE_OF_A_LETTER.values()))
+    rule = 'html[data-theme="{}"] .role-{} {{ color: {}; }}\n'
+    return "".join(rule.format(theme, role, colours[role]) for theme, colours in ROLES.items() for role in roles)
 
 
 # Style and fonts ----------------------------------------------------------------------------------------------------

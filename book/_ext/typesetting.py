@@ -49,22 +49,13 @@ def start() -> MiniRacer:
     return engine
 
 
-def typeset(engine: MiniRacer, formulas: list[Formula]) -> list[Made]:
-    """The formulas, typeset."""
-    call = f"JSON.stringify({json.dumps(formulas)}.map(([tex, display]) => JSON.parse(typeset(tex, display))))"
-    return json.loads(engine.eval(call))
-
-
-def style(engine: MiniRacer) -> str:
-    """MathJax's style, every glyph in it."""
-    return engine.eval("MathJax.startup.adaptor.textContent(MathJax.chtmlStylesheet())")
-
-
 def some(formulas: list[Formula]) -> tuple[list[Made], str]:
-    """The formulas, typeset, and MathJax's style."""
+    """The formulas, typeset, and MathJax's style, every glyph in it."""
     engine = start()
     try:
-        return typeset(engine, formulas), style(engine)
+        call = f"JSON.stringify({json.dumps(formulas)}.map(([tex, display]) => JSON.parse(typeset(tex, display))))"
+        made = json.loads(engine.eval(call))
+        return made, engine.eval("MathJax.startup.adaptor.textContent(MathJax.chtmlStylesheet())")
     finally:
         engine.close()  # its thread would outlive the program
 
