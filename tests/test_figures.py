@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import re
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import matplotlib.pyplot as plt
 import pytest
 
 from geolib.encodings import METHODS
-from geolib.explorables.clock import RopeClock
 from geolib.figures import (
     COLOURS,
     DARK_COLOURS,
@@ -28,7 +26,6 @@ from geolib.figures import (
     forest,
     label_lines,
     method_style,
-    roles_css,
     use_house_style,
 )
 from geolib.lab.experiments import PairedDifference
@@ -72,43 +69,12 @@ def apart(a, b):
     return min(float(np.linalg.norm(lab(m @ linear(a)) - lab(m @ linear(b)))) for m in map(np.array, SIGHT.values()))
 
 
-def test_the_distance_of_colours_knows_red_and_green():
-    assert apart("#ffffff", "#000000") > 99
-    assert apart("#c25e00", "#9a7400") < 5  # our orange and gold are one colour to some eyes
-
-
 def test_roles_are_read_and_told_apart_by_all_eyes():
     for theme, ground in (("light", "#ffffff"), ("dark", "#14181e")):
         assert list(ROLES[theme]) == ["query", "key", "value", "score"]
         assert all(contrast(colour, ground) >= 4.5 for colour in ROLES[theme].values())
         for a, b in itertools.combinations(ROLES[theme].values(), 2):
             assert apart(a, b) >= 10, (theme, a, b)
-
-
-def test_the_explorables_wear_the_roles_and_no_colour_of_their_own_for_them():
-    assert roles_css() in RopeClock._css
-    rest = RopeClock._css.replace(roles_css(), "")
-    assert all(colour not in rest for theme in ROLES.values() for colour in theme.values())
-    for alias, role in (("warm", "query"), ("cool", "key"), ("join", "score")):
-        assert f"--{alias}: var(--{role});" in rest
-
-
-LITERAL = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl|oklch|lab)a?\(")
-NAMED = re.compile(
-    r"""(?:fill|stroke|color|background)["']?: ?["']?(?!none|var|current|transparent|inherit)[a-z]+["';]"""
-)
-
-
-def test_no_explorable_types_a_colour():
-    """Each takes its colours from ROLES and GREYS, which stand before its style, or from the methods' styles."""
-    folder = REPOSITORY / "geolib" / "explorables"
-    files = [*folder.glob("*.js"), *folder.glob("*.css")]
-    assert len(files) > 20
-    for file in files:
-        text = re.sub(r"//.*|/\*.*?\*/", "", file.read_text("utf-8"), flags=re.DOTALL if file.suffix == ".css" else 0)
-        assert LITERAL.findall(text) == NAMED.findall(text) == [], file.name
-    assert LITERAL.findall("fill: #fff")
-    assert NAMED.findall('fill: "red"')
 
 
 def test_greys_are_read():

@@ -47,11 +47,6 @@ def test_a_displayed_formula_may_break_before_its_signs_and_nowhere_else(typeset
     assert texts(typeset(r"\big(a+b\big)\sqrt{c-d}", True)) == []
 
 
-def test_statements_beside_one_another_stay_whole(typeset):
-    html = typeset(r"a=b,\qquad c=d", True)["html"]
-    assert html.count("<mjx-run><mjx-run>") == 2
-
-
 def test_a_long_list_and_a_long_product_break_inside(typeset):
     assert len(texts(typeset(r"u=(" + r"\sin m\theta_1,\ " * 6 + "0)", True))) >= 6
     factor = r"\big(T_m^{-1}W_q(x_m+u_m)\big)"

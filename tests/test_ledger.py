@@ -224,13 +224,6 @@ def test_records_that_the_ledger_names_exist():
             assert path.is_file() or any(path.glob("*.json")), f"{row['id']}: no record {name}"
 
 
-def test_records_are_counted_by_folder(tmp_path):
-    for name in ("a/1.json", "a/2.json", "b/1.json", "b/2.json", "c/1.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert ledger.counted_runs(tmp_path, ["a", "a/1.json", "b/2.json"]) == {"a": 2, "b": 1}
-
-
 def test_ids_in_the_library_and_its_tests_are_in_the_ledger():
     files = [*(REPOSITORY / "geolib").rglob("*.py"), *(REPOSITORY / "tests").glob("*.py")]
     files.remove(Path(__file__).resolve())
@@ -243,9 +236,3 @@ def test_ids_in_the_library_and_its_tests_are_in_the_ledger():
     # The tiny book of test_site_build.py holds one unknown id on purpose.
     of_tests = {"test_site_build.py: RF-99"}
     assert unknown <= of_tests
-
-
-def test_every_source_line_names_an_id():
-    for path in (REPOSITORY / "geolib").rglob("*.py"):
-        for line in re.findall(r"(?m)^ *Source: (.*)$", path.read_text("utf-8")):
-            assert ledger.ID.search(line), f"{path.name}: Source: {line}"

@@ -129,15 +129,6 @@ def test_each_map_is_the_library_s(call, given, method):
         np.testing.assert_allclose(there, library(method, at, given), atol=1e-5)
 
 
-def test_it_knows_which_maps_move(call, given):
-    assert given["METHODS"] == METHODS
-    assert dict(zip(METHODS, call("moves", [[each] for each in METHODS]))) == {each: each in MOVING for each in METHODS}
-    here, there = call("placed", [[0, 1], [1.3, 1]])
-    for method in METHODS:
-        before, after = (library(method, places, given) for places in (here, there))
-        assert np.allclose(before, after, atol=1e-9, equal_nan=True) == (method not in MOVING)
-
-
 def test_what_training_never_saw_is_marked(call):
     """Past the last place where places count; past the longest distance where only distances do."""
     slid, wide = call("placed", [[5, 1], [0, 1.7]])  # places 6 to 13; places 1 to 12.9
@@ -314,20 +305,6 @@ def test_it_fits_its_words_are_read_and_axe_finds_nothing(landing, theme, width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert axe_violations(page) == []
         slide(page, 60)
-
-
-def test_it_redraws_within_a_frame(landing):
-    page = landing(width=390)
-    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
-    spent = page.evaluate("""() => { const sled = document.querySelector(".maps-sled"), spent = [];
-      for (let i = 0; i < 60; i++) {
-        const begun = performance.now();
-        sled.dispatchEvent(new KeyboardEvent("keydown", { key: i % 12 < 6 ? "ArrowRight" : "ArrowLeft" }));
-        document.body.getBoundingClientRect();
-        spent.push(performance.now() - begun);
-      }
-      return spent; }""")
-    assert sorted(spent)[len(spent) // 4] < 16  # on a processor a quarter as fast; others may be at work on this one
 
 
 def test_without_scripts_there_is_the_still_and_all_it_would_say(landing):

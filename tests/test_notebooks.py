@@ -90,11 +90,6 @@ def wrong(path, holds):
 every = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def test_there_are_chapters():
-    assert CHAPTERS
-    assert all(re.fullmatch(r"\d\d_[a-z_]+", path.stem) for path in CHAPTERS)
-
-
 @every
 def test_a_notebook_is_committed_without_outputs(path):
     for cell in load(path)["cells"]:
@@ -124,13 +119,6 @@ def test_a_notebook_starts_with_its_title_and_names_python3(path):
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
 
 
-def test_the_set_up_touches_neither_torch_nor_numpy():
-    text = setup_cell().setup_cell()
-    assert not re.search(r"\b(torch|numpy)\b *[=<>]", text)
-    assert "--upgrade" not in text
-    assert "-U" not in text
-
-
 @every
 def test_a_cell_imports_only_what_readers_have(path):
     assert wrong(path, lambda cell: imports(source(cell)) <= ALLOWED) == []
@@ -151,14 +139,6 @@ def test_a_cell_fits_a_screen(path):
         return len(lines) <= most and max(map(len, lines)) <= WIDEST
 
     assert wrong(path, fits) == []
-
-
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_set_up_and_imports_fold_on_the_page(path):
-    first, second, *_ = (cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
-    assert tags(first) == ["setup", "hide-input"]
-    assert second["id"] == "imports"
-    assert "hide-input" in tags(second)
 
 
 @every

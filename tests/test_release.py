@@ -5,11 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from geolib.lab.__main__ import main
 from geolib.lab.files import RECORDED, checkout
@@ -61,42 +59,6 @@ def test_a_release_needs_its_tag_a_day_and_the_same_day_in_the_citation(versions
         citation.write("date-released: 2026-12-31\n")
     assert versions.problems(f"v{version}") == []
     assert f"the tag is {version}" in versions.problems(version)[0]  # a tag starts with v
-
-
-def test_the_citation_has_what_the_format_asks_for():
-    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    assert citation["repository-code"] == address()
-
-
-def address():
-    return yaml.safe_load((REPOSITORY / "_config.yml").read_text("utf-8"))["repository"]["url"]
-
-
-def test_the_package_page_links_to_the_book_s_repository():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["urls"]["Source"] == address()
-    owner, name = address().removeprefix("https://github.com/").split("/")
-    assert project["urls"].pop("Documentation") == f"https://{owner}.github.io/{name}/"  # where GitHub Pages puts it
-    assert all(url.startswith(address()) for url in project["urls"].values())
-
-
-def test_the_classifiers_name_the_pythons_that_are_tried():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    named = [line.removeprefix("Programming Language :: Python :: ") for line in project["classifiers"]]
-    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "tests.yml").read_text("utf-8"))
-    assert [line for line in named if line[:2] == "3." and line[2:].isdigit()] == (
-        workflow["jobs"]["pair"]["strategy"]["matrix"]["python"]
-    )
-    assert (
-        f"torch>={workflow['jobs']['pair']['strategy']['matrix']['torch'][0].removesuffix('.0')}"
-        in (project["dependencies"])
-    )
-
-
-def test_the_library_has_no_links():
-    """A link is a line of text in a zip on Windows."""
-    assert [path for path in (REPOSITORY / "geolib").rglob("*") if path.is_symlink()] == []
 
 
 def test_in_a_checkout_the_records_are_the_book_s():

@@ -38,23 +38,12 @@ def targets():
     return set(re.findall(r"(?m)^([a-z][\w-]*):", text)), set(re.findall(r"(?m)^([A-Z]+) \?=", text))
 
 
-def test_there_is_a_workflow_for_tests_the_site_a_release_and_the_newest_torch():
-    assert [path.name for path in WORKFLOWS] == ["newest.yml", "release.yml", "site.yml", "tests.yml"]
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_action_is_pinned_to_a_commit_and_says_its_version(path):
     uses = [line for line in path.read_text("utf-8").splitlines() if re.match(r"\s*-?\s*uses:", line)]
     assert uses
     for line in uses:
         assert PINNED.fullmatch(line.split("uses:", 1)[1].strip()), line
-
-
-def test_an_action_has_one_commit_everywhere():
-    found = {
-        (match["action"], match["commit"]) for path in WORKFLOWS for match in PINNED.finditer(path.read_text("utf-8"))
-    }
-    assert len({action for action, _ in found}) == len(found)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -82,13 +71,6 @@ def test_a_job_runs_targets_of_the_makefile_and_nothing_else(workflow, name, job
         assert {setting.partition("=")[0] for setting in settings} <= variables, line
 
 
-def test_the_tests_on_a_push_are_those_of_the_readme():
-    readme = (REPOSITORY / "README.md").read_text("utf-8")
-    (said,) = re.findall(r"(?ms)^## Check it\n.*?^```sh\n(make \S+)", readme)
-    assert said in lines_run(load("tests.yml")["jobs"]["book"])
-    assert load("tests.yml")[True] == {"push": {"branches": ["main"]}, "pull_request": None}
-
-
 def test_what_is_published_was_built_by_the_job_before():
     release, site = load("release.yml"), load("site.yml")
     assert release[True] == {"push": {"tags": ["v*"]}}
@@ -98,18 +80,3 @@ def test_what_is_published_was_built_by_the_job_before():
     assert kept["name"] == taken["name"]
     assert 'TAG="$TAG"' in " ".join(lines_run(release["jobs"]["build"]))
     assert [step for step in release["jobs"]["publish"]["steps"] if "run" in step] == []  # nothing of ours runs there
-
-
-def test_the_newest_torch_is_tried_every_week():
-    newest = load("newest.yml")
-    ((schedule,),) = [newest[True]["schedule"]]
-    assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", schedule["cron"])
-    assert "TORCH=newest OTHERS=newest" in " ".join(lines_run(newest["jobs"]["pair"]))
-
-
-def test_the_distributions_lie_where_the_release_looks_for_them():
-    source = (REPOSITORY / "release" / "check.py").read_text("utf-8")
-    kept = next(
-        s["with"]["path"] for s in load("release.yml")["jobs"]["build"]["steps"] if "upload" in s.get("uses", "")
-    )
-    assert f'DIST = REPOSITORY / "{kept.replace("/", chr(34) + " / " + chr(34))}"' in source
