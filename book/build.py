@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import re
 import shutil
 import sys
 import time
@@ -166,14 +165,6 @@ SURROUNDINGS = {  # of the chapters that run, and of the making of pages
     "KINETO_LOG_LEVEL": "99",  # PyTorch's profiler tells when it starts
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }
-DOOR = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-{metas}
-<link rel="icon" href="favicon.ico"><meta http-equiv="refresh" content="0; url={landing}"></head>
-<body style="font-family: Georgia, serif; max-width: 38rem; margin: 4rem auto; padding: 0 1rem">
-<h1>{title}</h1><p><a href="{landing}">Open the book</a></p></body></html>
-"""
 
 
 def make_pages(root: Path) -> bool:
@@ -186,16 +177,6 @@ def make_pages(root: Path) -> bool:
     overrides = {"external_toc_path": str(root / "_toc.yml"), "nitpicky": True, "latex_individualpages": False}
     config = {"noconfig": True, "path_config": root / "_config.yml", "confoverrides": overrides}
     return build_sphinx(root, root / "_build" / "html", **config, **options) == 0
-
-
-def open_the_front_door(root: Path) -> None:
-    """The page at the site's root: with the landing page's description, for links to the root, and a way in."""
-    site = root / "_build" / "html"
-    landing = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))["root"] + ".html"
-    page = (site / landing).read_text("utf-8")
-    metas = re.findall(r'<meta (?:name="(?:description|twitter:card)"|property="og:[\w:]+")[^>]*>', page)
-    title = yaml.safe_load((root / "_config.yml").read_text("utf-8"))["title"]
-    (site / "index.html").write_text(DOOR.format(title=title, metas="\n".join(metas), landing=landing), "utf-8")
 
 
 def main(arguments: list[str]) -> int:
@@ -221,7 +202,6 @@ def main(arguments: list[str]) -> int:
         if not step(root):
             print(f"\nThe book did not build ({time.monotonic() - start:.0f} s): {what}.")
             return 1
-    open_the_front_door(root)
     good.write_text(pages)
     finished.write_text(whole)
     print(f"\nThe book is built ({time.monotonic() - start:.0f} s). Open {site}/index.html or run: make serve")

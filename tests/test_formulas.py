@@ -37,10 +37,6 @@ def test_a_formula_is_there_for_eye_and_ear(typeset):
     assert made["mathml"].startswith("<math><msubsup><mi>q</mi><mi>m</mi>")
 
 
-def test_what_cannot_be_read_is_said(typeset):
-    assert typeset(r"\frac{a", False)["error"] == "Missing close brace"
-
-
 def test_a_displayed_formula_may_break_before_its_signs_and_nowhere_else(typeset):
     assert len(texts(typeset(r"a=(b+c)^2-\frac{d+e}{f-g}", True))) == 3
     assert texts(typeset("a=-b", True)) in (["𝑎", "=−𝑏"], ["a", "=−b"])
@@ -84,14 +80,6 @@ def test_the_store_is_read_again_and_forgotten_with_its_code(tmp_path, monkeypat
     assert formulas.Typesetter(store).known == {}
 
 
-def test_several_processes_typeset_what_one_does_in_the_same_order(typeset, monkeypatch):
-    monkeypatch.setattr(formulas.typesetting, "MANY", 1)
-    asked = [("a+b", False), (r"\sqrt x", True), ("c", False), (r"\frac12", True), ("q_m", False)]
-    made, css = formulas.typesetting.all_of(asked, 2)
-    assert made == [typeset(*each) for each in asked]
-    assert css == typeset.css
-
-
 def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
     typeset("q", False)
     style = formulas.style(typeset.css, {("mjx-c1D45E", "TEX-I"), ("mjx-c7B", "")})
@@ -114,16 +102,6 @@ def test_glyphs_of_a_font_side_by_side_are_one_element_as_wide_as_all_of_them(ty
     assert (above, below) == (max(part[1] for part in parts), max(part[3] for part in parts))
     assert 'class="TEX-I" row="ab"' in html
     assert formulas.slim(html, known) == html
-
-
-def test_a_script_has_its_size_and_its_lift_in_one_element(typeset):
-    made = typeset("x_i^2+x^{n+1}", False)["html"]
-    lift = float(re.search(r'<mjx-script style="vertical-align: ([\d.]+)em;"><mjx-TeXAtom', made)[1])
-    html = formulas.slim(made, formulas.boxes(typeset.css))
-    assert "TeXAtom" not in html
-    assert "2061" not in html
-    found = re.search(r'<mjx-script size="s" style="vertical-align: ([\d.]+)em;">', html)
-    assert 0.707 * float(found[1]) == pytest.approx(lift, abs=1e-3)
 
 
 # Colours ------------------------------------------------------------------------------------------------------------

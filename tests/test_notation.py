@@ -105,17 +105,7 @@ def test_a_clash_is_seen(table, complaint):
     assert complaint in found[0]
 
 
-def test_what_agrees_is_no_clash():
-    table = "| symbol | meaning |\n|---|---|\n| $q$; $k$ | query; key (12 numbers) |\n| $\\kappa$ | steepness |\n"
-    assert clashes(settled(), {"one": list(rows_of(table)), "two": list(rows_of(table))}) == []
-
-
 @pytest.mark.parametrize("row", [r"| $m,\;n$ | position of the query; position of the key |", "| $q$; $k$ | vectors |"])
 def test_a_row_that_hides_a_symbol_is_refused(row):
     with pytest.raises(ValueError, match="semicolons between"):
         list(rows_of(f"| symbol | meaning |\n|---|---|\n{row}"))
-
-
-@pytest.mark.parametrize(("said", "names"), [("$q$; $\\bar R_m$", ["$q$", "$\\bar R_m$"]), ("", []), ("$k$;", ["$k$"])])
-def test_the_letters_that_a_chapter_names(said, names):
-    assert names_of(said) == names

@@ -97,19 +97,6 @@ def test_a_legend_leaves_the_panel():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"line {i}" for i in range(4)]
 
 
-def test_a_legend_of_all_panels_is_no_wider_than_the_phone():
-    figure, panels = in_a_row(2)
-    for i in range(6):
-        panels[0].plot([0, 1], [i, 1], label=f"a method with a long name, {i}")
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=3)
-    phone.lay_out(figure)
-    figure.canvas.draw()
-    (legend,) = figure.legends
-    assert legend.get_window_extent().width <= phone.WIDTH * figure.dpi
-    assert [text.get_text() for text in legend.get_texts()] == names
-
-
 def test_the_second_drawing_travels_behind_the_first_which_stays_as_it_was():
     figure, _ = in_a_row(2)
     both = phone.with_phone(print_figure)

@@ -451,7 +451,7 @@ def test_checks_are_folded_to_a_line_that_opens_and_one_switch_that_is_remembere
 def test_a_proof_folds_and_a_link_into_what_is_folded_opens_it(fresh, address):
     page = fresh(viewport=DESK)
     page.goto(address + "chapters/03_rotations.html", wait_until="load")
-    for kind in (".admonition.solution.dropdown [id]", ".proof-body [id]", ".admonition.dropdown.tip"):
+    for kind in (".admonition.solution.dropdown [id]", ".proof-body.folded > *", ".admonition.dropdown.tip"):
         page.evaluate("document.querySelectorAll('.proof-word[aria-expanded=true]').forEach((word) => word.click())")
         assert page.locator(".proof-body.folded").count() == page.locator(".proof-word").count() > 0
         anchor = page.locator(kind).last.evaluate("(e) => (e.id ||= 'here')")

@@ -27,11 +27,6 @@ A statement: RF-10.
 
 ```{ledger-table} RF
 ```
-
-```{chapter-map}
-01_tiny | Another name | What is small?
-99_planned | To come | When?
-```
 """
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([0, 1])\nplt.show()"
 
@@ -168,14 +163,10 @@ def sound(tmp_path_factory):
 
 
 def test_a_sound_tiny_book_builds_and_builds_again(sound):
-    folder, first, again = sound
+    _, first, again = sound
     assert first[0] == 0, first[1]
     assert again[0] == 0, again[1]
     assert "nothing has changed" in again[1]
-    rows = re.findall(r"(?s)<tr.*?</tr>", (folder / "_build" / "html" / "book" / "index.html").read_text("utf-8"))
-    told = [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in rows]
-    assert "1 Tiny What is small?" in told
-    assert "99 To come (planned) When?" in told
 
 
 @pytest.mark.skipif(not TOGETHER, reason="with one processor chapters run one after another")

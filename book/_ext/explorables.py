@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from lists import link_to
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 from geolib import explorables
@@ -83,7 +83,9 @@ def name_chapters(app: Sphinx, document: nodes.document) -> None:
         homes = [page for page, source in chapters.items() if f"{name}(" in source]
         line = nodes.paragraph("", "In the book: " if homes else "", classes=["explorable-home"])
         for i, page in enumerate(homes):
-            line += [nodes.Text(" and " if i else ""), link_to(page, GALLERY)]
+            options = {"refdomain": "std", "reftype": "doc", "reftarget": f"/{page}", "refdoc": GALLERY}
+            link = addnodes.pending_xref("", nodes.inline("", ""), refexplicit=False, refwarn=True, **options)
+            line += [nodes.Text(" and " if i else ""), link]
         figure.parent.insert(figure.parent.index(figure), line)
 
 
