@@ -89,18 +89,8 @@
     if (!arriveFromSearch() && location.hash) arrive();
   });
 
-  // On paper all pictures are there and all checks are open.
-  addEventListener("beforeprint", () => {
-    document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; });
-    document.querySelectorAll("details.check:not([open])").forEach((check) => {
-      check.open = true;
-      check.dataset.printed = "";
-    });
-  });
-  addEventListener("afterprint", () => document.querySelectorAll("[data-printed]").forEach((check) => {
-    check.open = false;
-    delete check.dataset.printed;
-  }));
+  // On paper all pictures are there; the style opens all checks.
+  addEventListener("beforeprint", () => document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; }));
 
   // Each check opens by itself; one switch opens and folds all of them, in the whole book, and is remembered.
   const remembered = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
