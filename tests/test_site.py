@@ -594,12 +594,6 @@ def test_a_search_shows_the_word_and_leads_to_its_section(fresh, address):
         assert word in section.text_content().lower()
 
 
-def test_the_search_index_holds_no_tex():
-    index = (SITE / "searchindex.js").read_text("utf-8")
-    assert '"commut"' in index or "commut:" in index
-    assert re.findall(r"[\"{,](mathcal|operatornam|pmatrix|qquad)[\":]", index) == []
-
-
 def test_the_index_leads_every_mark_of_the_text_to_its_place_and_has_no_name_of_the_library():
     index = (SITE / "genindex.html").read_text("utf-8")
     words = {path.stem: re.findall(r"\{index\}`([^`<]+?)`", path.read_text("utf-8")) for path in CHAPTERS}

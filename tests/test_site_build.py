@@ -194,3 +194,9 @@ def test_takeaways_are_open_and_tables_and_asides_fold_but_on_paper_and_without_
     bare = browser.new_context(java_script_enabled=False).new_page()
     bare.goto(made.as_uri())
     assert all(bare.locator(place).is_visible() for place in kinds.values())
+
+
+def test_the_search_index_holds_no_tex():
+    index = (REPOSITORY / "_build" / "html" / "searchindex.js").read_text("utf-8")
+    assert '"commut"' in index or "commut:" in index
+    assert re.findall(r"[\"{,](mathcal|operatornam|pmatrix|qquad)[\":]", index) == []
