@@ -572,16 +572,6 @@ def test_a_keyboard_reaches_the_text_soon(fresh, address):
     assert page.locator("#pst-primary-sidebar").bounding_box()["x"] < page.locator("main").bounding_box()["x"]
 
 
-@pytest.mark.parametrize("name", ["book/index.html", "chapters/03_rotations.html", "index.html"])
-def test_a_link_to_a_page_shows_what_it_is(name):
-    page = (SITE / name).read_text("utf-8")
-    metas = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', page))
-    assert 30 < len(metas["description"]) < 400
-    assert metas["og:image"].startswith("https://")
-    assert (SITE / "_images" / metas["og:image"].partition("/_images/")[2]).is_file()
-    assert (SITE / "favicon.ico").is_file()
-
-
 def test_a_search_shows_the_word_and_leads_to_its_section(fresh, address):
     page = fresh(viewport=DESK)
     for word in ("holonomy", "symmetric power"):  # the index has a stem that is no word, and no pair of words

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+SITE = REPOSITORY / "_build" / "html"
 
 pytestmark = pytest.mark.site
 
@@ -197,6 +198,16 @@ def test_takeaways_are_open_and_tables_and_asides_fold_but_on_paper_and_without_
 
 
 def test_the_search_index_holds_no_tex():
-    index = (REPOSITORY / "_build" / "html" / "searchindex.js").read_text("utf-8")
+    index = (SITE / "searchindex.js").read_text("utf-8")
     assert '"commut"' in index or "commut:" in index
     assert re.findall(r"[\"{,](mathcal|operatornam|pmatrix|qquad)[\":]", index) == []
+
+
+@pytest.mark.parametrize("name", ["book/index.html", "chapters/03_rotations.html", "index.html"])
+def test_a_link_to_a_page_shows_what_it_is(name):
+    page = (SITE / name).read_text("utf-8")
+    metas = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', page))
+    assert 30 < len(metas["description"]) < 400
+    assert metas["og:image"].startswith("https://")
+    assert (SITE / "_images" / metas["og:image"].partition("/_images/")[2]).is_file()
+    assert (SITE / "favicon.ico").is_file()
