@@ -243,7 +243,7 @@ class Encoding(WideBuffers):
     """
 
     outermost = False
-    """Whether it goes around everything else, and nothing around it: what puts another function in softmax's place."""
+    """Whether it goes around all else and nothing around it, as what replaces softmax does."""
 
     @property
     def paired(self) -> int | None:

@@ -209,7 +209,7 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "sympow-gates": _sympow_gates,
     "compass": _compass,
 }
-"""The registry of methods: each a name and what builds it from a ``Setting`` and the options of ``build``."""
+"""The registry of methods, each a name and what builds it from a ``Setting`` and the options of ``build``."""
 
 # What may follow a method's name after a plus sign; its options are passed as a dictionary under the same name.
 WRAPPERS: dict[str, Callable[..., Encoding]] = {

@@ -15,9 +15,14 @@ from geolib._checks import check_last, check_positive, require
 
 __all__ = [
     "Chart",
+    "check_metric",
+    "coordinates",
+    "difference",
     "half_plane",
+    "inside",
     "norm",
     "orthonormal_frame",
+    "over_batch",
     "poincare_disk",
     "sphere_spherical",
     "sphere_stereographic",

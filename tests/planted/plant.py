@@ -137,7 +137,7 @@ def needed(cells: list[Cell], labels: set[str]) -> list[tuple[Cell, list[ast.stm
         here = open_.pop()[:2]
         for name in reads[here]:
             makers = [at for at in lines if at[:2] < here and name in binds[at[:2]]][-1:]
-            fillers = [at for at in lines if makers and makers[0][:2] < at[:2] < here and at[0] == makers[0][0]]
+            fillers = [at for at in lines if makers and makers[0][:2] < at[:2] < here]
             late = [at for at in lines if at[:2] > here and at[0] == here[0] and name in binds[at[:2]]]  # a function's
             more = [*makers, *(at for at in fillers if changes(at[2], name)), *late]
             open_ += [at for at in more if at[:2] not in keep]
