@@ -222,3 +222,13 @@ def test_queries_keys_and_values_of_several_precisions_go_by_the_widest(attenuat
     found = attention(q, k, v, **options)
     assert found.dtype == torch.bfloat16
     assert_close(found, attention(q.float(), k, v.float(), **options).bfloat16(), rtol=0.02, atol=0.02)
+
+
+def test_flex_attention_gets_the_logarithm_of_an_attenuation_of_ones_own():
+    class Half(Placed):
+        def attenuation(self):
+            return torch.full((1, 2, 2), 0.5)
+
+    at = torch.tensor(0)
+    found = Half().as_attenuation_mod()(torch.tensor(1.0), at, at, at, at)
+    assert found.item() == pytest.approx(1 + math.log(0.5))
