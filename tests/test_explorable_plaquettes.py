@@ -112,3 +112,10 @@ def test_keys_move_what_is_chosen_and_buttons_draw_links_and_gauges(place):
         place.page.get_by_role("button", name=name).click()
         seen.append(words(place))
     assert seen[0] == seen[1] != seen[2] == ["0°"] * 4
+
+
+def test_half_a_turn_has_no_sign_whatever_the_gauge(call):  # rounded, it comes out as -180 or as 180 degrees
+    turns = [[90.0] + [0.0] * 5 + [-90.0] + [0.0] * 5, [-90.0] + [0.0] * 5 + [90.0] + [0.0] * 5]
+    states = [state | {"links": turn} for state in random_states(40, "plane") for turn in turns]
+    for found in call("holonomies", [[state] for state in states]):
+        assert found["squares"][0] == pytest.approx(180)

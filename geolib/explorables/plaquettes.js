@@ -38,9 +38,12 @@ function along(matrices, way) {
     identity(matrices[0].length));
 }
 
-/** The degrees a matrix turns by: with a sign in the plane, 0 to 180 in space. */
+/** The degrees a matrix turns by: above -180 to 180 in the plane (half a turn has no sign), 0 to 180 in space. */
 export function degreesOf(a) {
-  if (a.length === 2) return Math.atan2(a[1][0], a[0][0]) / DEGREE;
+  if (a.length === 2) {
+    const degrees = Math.atan2(a[1][0], a[0][0]) / DEGREE;
+    return degrees < 1e-9 - 180 ? degrees + 360 : degrees;
+  }
   const sine = Math.hypot(a[2][1] - a[1][2], a[0][2] - a[2][0], a[1][0] - a[0][1]);
   return Math.atan2(sine, a[0][0] + a[1][1] + a[2][2] - 1) / DEGREE;
 }
