@@ -135,11 +135,15 @@ def counted_runs(results: Path, record: str | list[str]) -> dict[str, int]:
     return Counter(path.parent.name for path in sorted(runs))
 
 
+def is_proved(label: str) -> bool:
+    """Whether a label is that of a statement with a proof; definitions and algorithms have none."""
+    return label.startswith(("thm-", "prop-", "lem-", "cor-"))
+
+
 def standing(row: Row, stated: list[str]) -> str:
     """What stands behind a row, in a few words: proved in chapter 3, implemented, 7 tests."""
     tests, record = len(named(row, "tests")), row.get("record")
-    shown = any(label.startswith(("thm-", "prop-", "lem-", "cor-")) for label in stated)
-    written = f"{'proved' if shown else 'derived'} in chapter {row['chapter']}"
+    written = f"{'proved' if any(map(is_proved, stated)) else 'derived'} in chapter {row['chapter']}"
     parts = [written if stated or section_of(row) else "planned"]
     parts += ["implemented"] * bool(named(row, "functions"))
     parts += [f"{tests} {'test' if tests == 1 else 'tests'}"] * bool(tests)
@@ -297,12 +301,15 @@ class LedgerTable(FromData):
 BOX = """\
 :::{{admonition}} What was proved
 :class: proved dropdown
-| ledger | statement | derived in | function | test |
-|---|---|---|---|---|
 {}
 
 All rows: {{doc}}`/book/ledger`.
 :::"""
+ROWS = """\
+| ledger | statement | derived in | function | test |
+|---|---|---|---|---|
+"""
+COMPUTED = "\n\nNo theorem stands behind these rows: a computation, a definition or a record does.\n\n"
 
 
 class Proved(FromData):
@@ -318,9 +325,13 @@ class Proved(FromData):
             found = proved(ledger, number, statements_of(Path(self.env.doc2path(self.env.docname))), self.content)
         except ValueError as problem:
             raise self.error(f"proved: {problem}") from problem
-        lines = "\n".join(self.line(ledger[ledger_id], labels) for ledger_id, labels in found.items())
+        proofs, others = [], []
+        for ledger_id, labels in found.items():
+            (proofs if any(map(is_proved, labels)) else others).append(self.line(ledger[ledger_id], labels))
+        tables = [ROWS + "\n".join(lines) if lines else "" for lines in (proofs, others)]
         box = nodes.container()
-        self.state.nested_parse(StringList(BOX.format(lines).splitlines(), "ledger.yml"), 0, box)
+        text = BOX.format(tables[0] + (COMPUTED + tables[1] if others else ""))
+        self.state.nested_parse(StringList(text.splitlines(), "ledger.yml"), 0, box)
         return box.children
 
     def line(self, row: Row, labels: list[str]) -> str:
