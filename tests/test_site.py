@@ -434,11 +434,16 @@ def test_checks_are_folded_to_a_line_that_opens_and_one_switch_that_is_remembere
     lines = page.locator("details.check > summary")
     code = page.locator("details.check:not(.admonition *) .cell_input")  # not those of folded solutions
     assert re.match(r"\d+ assertions held|One assertion held", lines.first.locator(".evidence").text_content())
-    assert lines.first.is_visible()
     assert not any(code.nth(i).is_visible() for i in range(code.count()))
-    lines.first.click()
-    assert code.first.is_visible()
-    assert not code.nth(1).is_visible()
+    line = page.locator("p.count").first  # one line for a section's checks, until each is asked for
+    hidden, said = page.locator("details.check.counted").count(), int(line.text_content().split()[0])
+    assert not page.locator("details.check.counted").first.is_visible()
+    line.get_by_role("button", name="Show each").click()
+    assert page.locator("details.check.counted").count() == hidden - said < hidden - 1
+    own = page.locator("details.check:visible")
+    own.first.locator("summary").click()
+    assert own.first.locator(".cell_input").is_visible()
+    assert not own.nth(1).locator(".cell_input").is_visible()
     page.get_by_role("button", name="Open all checks").click()
     assert all(code.nth(i).is_visible() for i in range(code.count()))
     page.goto(address + second)
@@ -451,13 +456,18 @@ def test_checks_are_folded_to_a_line_that_opens_and_one_switch_that_is_remembere
 def test_a_proof_folds_and_a_link_into_what_is_folded_opens_it(fresh, address):
     page = fresh(viewport=DESK)
     page.goto(address + "chapters/03_rotations.html", wait_until="load")
-    for kind in (".admonition.solution.dropdown [id]", ".proof-body.folded > *", ".admonition.dropdown.tip"):
-        page.evaluate("document.querySelectorAll('.proof-word[aria-expanded=true]').forEach((word) => word.click())")
-        assert page.locator(".proof-body.folded").count() == page.locator(".proof-word").count() > 0
+    proofs, opened = page.locator("details.proof-body"), page.locator("details.proof-body[open]")
+    assert proofs.count() > opened.count() == 0
+    page.get_by_role("button", name="Open all proofs").click()
+    assert opened.count() == proofs.count()
+    page.reload(wait_until="load")
+    assert opened.count() == proofs.count()
+    for kind in (".admonition.solution.dropdown [id]", "details.proof-body > p", ".admonition.dropdown.tip"):
+        page.evaluate("document.querySelectorAll('details.proof-body').forEach((proof) => { proof.open = false; })")
         anchor = page.locator(kind).last.evaluate("(e) => (e.id ||= 'here')")
         page.evaluate("(id) => { location.hash = id; }", anchor)
         page.wait_for_function(
-            "(id) => !document.getElementById(id).closest('.toggle-hidden, .proof-body.folded, details:not([open])')",
+            "(id) => !document.getElementById(id).closest('.toggle-hidden, details:not([open])')",
             arg=anchor,
         )
 

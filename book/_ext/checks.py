@@ -2,7 +2,8 @@
 
 A check's line says what it found, as the kernel told it (book/evidence.py). Under the line fold the code, the clauses,
 the numbered statement that stands before the check in its section and, by the ledger, the tests of the ids that the
-statement names. Code of cells that follow each other and only prepare what the last of them shows folds under one line.
+statement names. A proof folds under its first word. Code of cells that follow each other and only prepare what the
+last of them shows folds under one line.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ def fold_checks(app: Sphinx, document: nodes.document) -> None:
             label, text = node["label"], node.astext()
         elif isinstance(node, nodes.container) and {"cell", "tag_check"} <= set(classes):
             fold(node, line_of_evidence(app.env, label, text) if label else None)
+
+
+def fold_proofs(app: Sphinx, document: nodes.document) -> None:
+    """Fold each proof under the word; sphinx-proof gives a proof no class of its own, and writes the word into it."""
+    for proof in [node for node in document.findall(nodes.admonition) if node["ids"] == ["proof"]]:
+        opening = proof[0][0]
+        if isinstance(opening, nodes.Text) and opening.startswith("Proof. "):
+            proof[0][0] = nodes.Text(opening.removeprefix("Proof. "))
+        body = folded("", *proof.children, line="Proof.", line_class="proof-word", classes=["proof-body"])
+        proof.parent.replace(proof, body)
 
 
 def fold(cell: nodes.container, of: nodes.paragraph | None) -> None:
@@ -101,5 +112,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Register the folds."""
     app.add_node(folded, html=(begin, end))
     app.connect("doctree-read", fold_checks)
+    app.connect("doctree-read", fold_proofs)
     app.connect("doctree-read", join_code, priority=600)  # after checks have taken what folds otherwise
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -115,7 +115,7 @@ def tidy(app: Sphinx, document: nodes.document) -> None:
 
 
 def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
-    """Drop the ids that sphinx-proof and sphinx-exercise repeat; mark proofs, which have no class of their own.
+    """Drop the ids that sphinx-proof and sphinx-exercise repeat.
 
     A solution names its exercise by the number alone, and an exercise's title stands in no brackets: it has its own.
     """
@@ -127,11 +127,6 @@ def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None
                 del link[1:]
         elif "exercise" in classes and title.children and title[0].astext() == " (":
             title[0], title[-1] = nodes.Text(""), nodes.Text("")
-        if isinstance(node, nodes.admonition) and ids == ["proof"]:
-            classes.append("proof-body")
-            opening = node[0][0] if node.children and node[0].children else None
-            if isinstance(opening, nodes.Text) and opening.startswith("Proof. "):
-                node[0][0:1] = [nodes.emphasis(text="Proof."), nodes.Text(opening[len("Proof.") :])]
         if SHARED_IDS.intersection(ids):
             node["ids"] = [each for each in ids if each not in SHARED_IDS]
 

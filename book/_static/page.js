@@ -37,8 +37,8 @@
   function reveal(target) {
     for (let part = target; part && part !== document.body; part = part.parentElement) {
       if (part.matches("details")) part.open = true;
+      part.classList.remove("counted");
       if (part.matches(".toggle-hidden")) part.querySelector(".admonition-title .toggle-button")?.click();
-      if (part.matches(".proof-body.folded")) part.querySelector(".proof-word").click();
     }
     return target;
   }
@@ -79,7 +79,7 @@
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
       const box = text.parentElement;
       if (!text.data.toLowerCase().includes(word.toLowerCase()) || box.closest("script, style, button")) continue;
-      const folds = box.closest("details:not([open]), .toggle-hidden, .proof-body.folded");
+      const folds = box.closest("details:not([open]), .toggle-hidden");
       if (folds && !box.closest("summary, .admonition-title")) reveal(box).scrollIntoView({ block: "center" });
       return Boolean(folds);
     }
@@ -92,7 +92,7 @@
   // On paper all pictures are there; the style opens all checks.
   addEventListener("beforeprint", () => document.querySelectorAll("img").forEach((img) => { img.loading = "eager"; }));
 
-  // Each check opens by itself; one switch opens and folds all of them, in the whole book, and is remembered.
+  // Each check and each proof opens by itself; a switch for each kind opens all, in the whole book, and is remembered.
   const remembered = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
   const remember = (key, value) => { try { localStorage.setItem(key, value); } catch { /* private browsing */ } };
   function button(text, press) {
@@ -103,21 +103,50 @@
     made.addEventListener("click", () => press(made));
     return made;
   }
-  const checks = [...document.querySelectorAll("details.check")];
-  if (checks.length) {
-    let shown = remembered("checks") === "shown";
-    const words = () => (shown ? "Fold all checks" : "Open all checks");
-    const turn = () => checks.forEach((check) => { check.open = shown; });
+  function turnAll(kind, parts) {
+    let shown = remembered(kind) === "shown";
+    const words = () => `${shown ? "Fold" : "Open"} all ${kind}`;
+    const turn = () => parts.forEach((part) => { shown ? reveal(part) : (part.open = false); });
     if (shown) turn();
-    const line = document.createElement("p");
-    line.className = "reading";
-    line.append(`${checks.length} checks held when this page was built. `, button(words(), (pressed) => {
+    return button(words(), (pressed) => {
       shown = !shown;
       turn();
-      remember("checks", shown ? "shown" : "folded");
+      remember(kind, shown ? "shown" : "folded");
       pressed.textContent = words();
+    });
+  }
+  const checks = [...document.querySelectorAll("details.check")];
+  const proofs = [...document.querySelectorAll("details.proof-body")];
+  // A section with several checks counts them, where its last stands.
+  for (const section of document.querySelectorAll(".bd-article section")) {
+    const own = checks.filter((check) => check.closest("section, .admonition") === section);
+    if (own.length < 2) continue;
+    own.forEach((check) => check.classList.add("counted"));
+    const line = document.createElement("p");
+    line.className = "evidence count";
+    line.append(`${own.length} checks of this section held. `, button("Show each", () => {
+      own.forEach((check) => check.classList.remove("counted"));
+      line.remove();
     }));
+    own.at(-1).after(line);
+  }
+  if (checks.length || proofs.length) {
+    const line = document.createElement("p");
+    line.className = "reading";
+    if (checks.length) line.append(`${checks.length} checks held when this page was built. `, turnAll("checks", checks), " ");
+    if (proofs.length) line.append(turnAll("proofs", proofs));
     document.querySelector(".bd-article h1")?.after(line);
+  }
+
+  // A verdict that stands alone in a cell of a table, or in bold, is a word in a colour.
+  for (const place of document.querySelectorAll(".bd-article :is(td, td strong, td em)")) {
+    const word = place.childElementCount ? "" : place.textContent.trim();
+    if (/^(seen|not seen|undecided|one seed|turned round)$/.test(word)) {
+      const chip = document.createElement("span");
+      chip.className = `verdict ${word.replace(" ", "-")}`;
+      chip.textContent = word;
+      place.replaceChildren(chip);
+    }
   }
 
   // The ledger is filtered by words: of a statement, an id, a chapter, a function.
@@ -142,16 +171,6 @@
     box.addEventListener("input", filter);
     const first = tables[0].closest("section");
     first.parentElement.insertBefore(label, first);
-  }
-
-  // Proofs fold, and are open at first.
-  for (const proof of document.querySelectorAll(".bd-article .proof-body")) {
-    const title = proof.querySelector("p > em:first-child");
-    if (!title || title.textContent !== "Proof.") continue;
-    const word = button("Proof.", () => word.setAttribute("aria-expanded", String(!proof.classList.toggle("folded"))));
-    word.classList.add("proof-word");
-    word.setAttribute("aria-expanded", "true");
-    title.replaceWith(word);
   }
 
   // What a link points to, shown where the link is: a statement, formula, figure, work, or row of the ledger.
