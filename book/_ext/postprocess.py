@@ -30,6 +30,8 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as Collector
 
+from geolib.explorables import embed
+
 log = logging.getLogger(__name__)
 
 # Chapter numbers ----------------------------------------------------------------------------------------------------
@@ -331,6 +333,7 @@ def rewrite(app: Sphinx, problem: Exception | None) -> None:
     plots = palettes.paint(site / "_images")
     pages = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
     better = explorables.lightened(pages, site / "_static" / "explorables")
+    embed.write(site / "explorables")
     for path, page in better.items():
         page = palettes.choose(page, site / "_images", plots)
         page = fitting(heard(lean(page, path, site / COLLECTION)))

@@ -23,6 +23,7 @@ _HERE = Path(__file__).parent
 _SHARED = (
     "common.js",
     "moves.js",
+    "goal.js",
     "stage.js",
     "draw.js",
     "write.js",
@@ -235,6 +236,6 @@ def assemble(name: str) -> str:
     others = re.findall(r"^import\b.*", own, re.MULTILINE) + [w for w in wanted if w not in _SHARED]
     came = f"imports of {', '.join(wanted) or 'nothing'}, others {others}"
     require("stage.js" in wanted and not others, name, came, "it must import ./stage.js and only shared files")
-    wanted += ["common.js", "moves.js"]  # what stage.js imports
+    wanted += ["common.js", "moves.js", "goal.js"]  # what stage.js imports
     shared = [(_HERE / each).read_text(encoding="utf-8") for each in _SHARED if each in wanted]
     return _lean("\n".join([*(_EXPORT.sub("", _IMPORT.sub("", each)) for each in shared), own]))

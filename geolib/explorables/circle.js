@@ -189,7 +189,7 @@ function render({ model, el }) {
     list(found);
     draw(state, found);
     place.speak(describe(state));
-  });
+  }, { largest_weight: (state) => winners(attend(state).weights).top });
   return place.close;
 }
 

@@ -290,7 +290,7 @@ function render({ model, el }) {
     dial.draw(state);
     drawCurve(state);
     place.speak(describe(state) + bet.said("stay"));
-  });
+  }, { score: ({ key, query, pairs, base }) => score(key - query, pairs, base) });
   return () => {
     stop();
     place.close();

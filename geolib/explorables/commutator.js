@@ -213,7 +213,7 @@ function render({ model, el }) {
       turning: half < 0 ? -1 : (i ? 1 - half : half) }));
     drawCurves(state, spoken, bet.open);
     place.speak(spoken);
-  });
+  }, { apart: (state) => gaps(state).orders / DEGREE });
   return () => {
     stop();
     place.close();

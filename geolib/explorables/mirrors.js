@@ -238,7 +238,7 @@ function render({ model, el }) {
     }
     draw(state, bet.open || single);
     place.speak(describe(state, bet.open) + bet.said(RIGHT[asked]));
-  });
+  }, { turn: doubled });
   return () => {
     stop();
     place.close();

@@ -63,6 +63,17 @@ export function address(name, copy, values, start) {
   return `#move-${name}${copy > 1 ? `.${copy}` : ""}?${pieces.join("&")}`;
 }
 
+/** Plain HTML that shows a figure in any page, with the values that differ from the start. */
+export function embedding(name, module, values, start) {
+  const state = Object.fromEntries(Object.entries(values).filter(([trait, value]) => (
+    JSON.stringify(value) !== JSON.stringify(start[trait]))));
+  return `<div id="geo-${name}"></div>
+<script type="module">
+  import figure from ${JSON.stringify(module)};
+  figure.render({ el: document.getElementById("geo-${name}"), state: ${JSON.stringify(state)} });
+</script>`;
+}
+
 // A heading may begin with the same word; what asks a figure for something has a question mark.
 const MOVES = 'a[href^="#move-"][href*="?"]', DRAGS = "[data-geo-drag]", ASIDE = "geo-aside";
 
@@ -208,7 +219,17 @@ function footer({ root, box, name, start, read, glide, tell }) {
     glide(start);
     tell("Back at the start.");
   });
-  if (root.closest(".explorable")) button(foot, "Copy link", async () => {
+  const book = document.querySelector("script[src*='_static/widget-host.js']")?.src;
+  if (book) button(foot, "Copy to embed", async () => {
+    const code = embedding(name, new URL(`../explorables/${name}.mjs`, book).href, read(), start);
+    try {
+      await navigator.clipboard.writeText(code);
+      tell("The lines for your page are copied.", true);
+    } catch {
+      tell("This browser lets no page copy.", true);
+    }
+  });
+  if (root.closest(".explorable:not(.embedded)")) button(foot, "Copy link", async () => {
     const named = [...document.querySelectorAll(`[data-explorable="${name}"]`)];
     try {
       history.replaceState(history.state, "", address(name, named.indexOf(box) + 1, read(), start));

@@ -185,7 +185,7 @@ function render({ model, el }) {
       state.group === "plane" ? ", the same up to whole turns" : ", which in space says nothing");
     draw(state);
     place.speak(describe(state));
-  });
+  }, { rim: (state) => holonomies(state).rim });
   return () => place.close();
 }
 

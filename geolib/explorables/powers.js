@@ -156,7 +156,7 @@ function render({ model, el }) {
       + show(featureKernel(state.angle, state.power), 3);
     drawCircle(state);
     place.speak(describe(state));
-  });
+  }, { kernel: ({ angle, power }) => powerKernel(angle, power) });
   return () => place.close();
 }
 

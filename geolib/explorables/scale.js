@@ -149,7 +149,7 @@ function render({ model, el }) {
     drawScores(state, [-top, top], top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled, 0);
     drawWeights(state, [0, ceiling], [0, ceiling], before, after, 1 / TOKENS);
     place.speak(describe(state));
-  });
+  }, { covered: (state) => cover(row(state).after) });
   return place.close;
 }
 

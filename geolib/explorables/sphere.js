@@ -291,7 +291,7 @@ function render({ model, el }) {
     const spoken = describe(state, bet.open) + bet.said(right);
     draw(state, spoken);
     place.speak(spoken);
-  });
+  }, { turned: ({ corners }) => holonomy(corners) / DEGREE });
   return () => [stop, place.close].forEach((end) => end());
 }
 

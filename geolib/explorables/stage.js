@@ -1,5 +1,6 @@
 // The stage of an explorable: redrawing, themes, speech, values that figures of a page share, the text that moves it.
 import { html } from "./common.js";
+import { goalLine } from "./goal.js";
 import { answerText } from "./moves.js";
 
 function pageIsDark() {
@@ -15,7 +16,8 @@ function pageIsDark() {
 /**
  * The place an explorable draws in. `names` are the model's values it depends on; `draw(values)` runs at most once a
  * frame after any of them, the size or the theme has changed. `speak(text)` tells a screen reader once the hand rests;
- * `change(values)` sends values to the model; `close()` undoes everything. The model's `share` maps names of values to
+ * `change(values)` sends values to the model; `close()` undoes everything. A page's address may set a goal: for a number
+ * of the model, or for one of `measures`, functions of the values by name. The model's `share` maps names of values to
  * names that the whole page knows: a value changes with all others of the same shared name.
  */
 export function stage({ model, el }, names, css) {
@@ -27,12 +29,13 @@ export function stage({ model, el }, names, css) {
   html("style", {}, root, css);
   const spoken = html("div", { class: "geo-hidden", "aria-live": "polite" }, root);
   const read = () => Object.fromEntries(names.map((name) => [name, model.get(name)]));
-  let frame = 0, speech = 0, draw = () => {}, text = null;
+  let frame = 0, speech = 0, draw = () => {}, text = null, judge = null;
 
   const redraw = () => {
     frame ||= requestAnimationFrame(() => {
       frame = 0;
       draw(read());
+      judge?.();
       text?.refresh();
     });
   };
@@ -79,9 +82,13 @@ export function stage({ model, el }, names, css) {
     read,
     change,
     speak,
-    start(drawing) {
+    start(drawing, measures = {}) {
       draw = drawing;
       draw(read());
+      const name = (model.get("_anywidget_id") ?? "").split(".").at(-2) ?? "";
+      const numbers = names.filter((each) => typeof model.get(each) === "number");
+      const goal = goalLine(root, name, [...numbers, ...Object.keys(measures)]);
+      judge = goal && (() => goal(read(), measures));
       text = answerText({ model, root, names, change, speak });
     },
     close() {
