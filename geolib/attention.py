@@ -129,7 +129,7 @@ class Placed:
         """
         if x is not None:
             check_input(x, q, k)
-        gate = self.log_gate(x)
+        gate = self.masked_log_gate(x, mask)
         return self.attend(*self.to_reference(q, k), v, gate, causal, mask=mask, dropout=dropout, scale=scale)
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,6 +147,13 @@ class Placed:
         has a row for each key.
         """
         return None
+
+    def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """``log_gate``, without what tokens that a query must not see put into gates made of several tokens.
+
+        The mask is that of ``attention``, for all tokens, placed or not.
+        """
+        return self.log_gate(x)
 
     def attenuation(self) -> Tensor | None:
         """What multiplies the weights of placed tokens after the softmax, broadcastable as ``log_gate``.
@@ -495,7 +502,7 @@ def attention(
         gate = None if log_gate is None else log_gate.to(q.dtype)
         return fused(attn_mask=gate, is_causal=causal)
     seen = visible(q, k, causal, mask)
-    gate = torch.zeros((), dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
+    gate = torch.zeros(1, 1, dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
     y = fused(attn_mask=hidden(gate, seen))
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
 
@@ -579,7 +586,9 @@ class MultiHeadAttention(nn.Module):
         Source: RF-19, RF-20.
         """
         q, k, _ = self._heads(x)
-        return placed.weights(*placed.to_reference(q, k), log_gate=placed.log_gate(x), causal=self.causal, mask=mask)
+        return placed.weights(
+            *placed.to_reference(q, k), log_gate=placed.masked_log_gate(x, mask), causal=self.causal, mask=mask
+        )
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, tokens, head_dim) each."""

@@ -160,6 +160,19 @@ def test_a_batch_is_its_samples_and_a_call_leaves_no_trace(name, grid):
     assert_close(placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(x)), whole, atol=0, rtol=0)
 
 
+@every_grid
+@every_name
+def test_a_token_that_no_query_may_see_reaches_none(name, grid):  # NaN in the layer's input, anything in q, k and v
+    encoding, (q, k, v, x, positions) = stirred(name, grid), drawn(grid)
+    others = torch.arange(q.shape[-2]) != q.shape[-2] // 2
+    placed, kept = encoding.place(positions).layer(1), []
+    for inside in (0.0, 3.0):
+        q, k, v = (y + inside * ~others[:, None] for y in (q, k, v))
+        X = x.masked_fill(~others[:, None], math.nan) if inside else x
+        kept.append(placed.attention(q, k, v, X, mask=others)[..., others, :])
+    assert_close(*kept, atol=0, rtol=0)
+
+
 @every_name
 def test_weights_times_values_are_what_attend_returns(name):
     encoding, (q, k, v, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])

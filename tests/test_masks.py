@@ -230,3 +230,21 @@ def test_a_gate_that_closes_a_row_gives_zeros(dtype, omega):
     assert_close(y[..., [0, 2], :], attention(q, k, v)[..., [0, 2], :], atol=1e-2, rtol=1e-2)
     assert not y[..., 1, :].any()
     assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (q, k, v)))
+
+
+def test_a_gate_leaves_out_what_its_query_must_not_see():  # siblings of a tree, and padding between
+    encoding = build("sympow-gates", width=HEADS * DIM, heads=HEADS, grid=(9,)).double()
+    q, k, v = torch.randn(3, 2, HEADS, 4, DIM, dtype=F64)
+    x, positions = torch.randn(2, 4, HEADS * DIM, dtype=F64), torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=F64)
+    branch = torch.tensor([0, 2, 3])  # the tokens that the last one sees; token 1 is a sibling of token 2
+    tree = torch.ones(4, 4, dtype=torch.bool).tril()
+    tree[2:, 1] = False
+    got = encoding.place(positions).attention(q, k, v, x, causal=True, mask=tree)
+    alone = encoding.place(positions[branch])
+    own = alone.attention(q[:, :, branch], k[:, :, branch], v[:, :, branch], x[:, branch], causal=True)
+    assert_close(got[:, :, branch], own, atol=1e-12, rtol=0)
+    prefixed = encoding.place(positions[1:]).with_prefix_tokens(1)  # the mask is for all tokens, placed or not
+    placed = encoding.place(positions[branch][1:]).with_prefix_tokens(1)
+    got = prefixed.attention(q, k, v, x, causal=True, mask=tree)
+    own = placed.attention(q[:, :, branch], k[:, :, branch], v[:, :, branch], x[:, branch], causal=True)
+    assert_close(got[:, :, branch], own, atol=1e-12, rtol=0)

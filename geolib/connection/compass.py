@@ -248,3 +248,11 @@ class _Read(Placed):
         """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""
         queries, keys = self.counts
         return self.source.scores(input_of(x, keys, self.unplaced[1]))[..., keys - queries :, :]
+
+    def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor:
+        """The same; a token that no query may see counts as one that turns nothing."""
+        if x is not None and mask is not None and mask.dtype == torch.bool and mask.shape[-1] == x.shape[1]:
+            seen = mask if mask.dim() == 1 else mask.any(-2)
+            seen = seen.any(1) if seen.dim() == 3 else seen
+            x = x.masked_fill(~seen[..., None], 0.0)
+        return self.log_gate(x)

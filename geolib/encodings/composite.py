@@ -74,6 +74,10 @@ class Composite(Placed):
         """The sum of the gates, where there is one."""
         return joined(torch.add, [part.log_gate(x) for part in self.parts])
 
+    def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """The same under a mask."""
+        return joined(torch.add, [part.masked_log_gate(x, mask) for part in self.parts])
+
     def attenuation(self) -> Tensor | None:
         """The product of the attenuations, where there is one."""
         return joined(torch.mul, [part.attenuation() for part in self.parts])

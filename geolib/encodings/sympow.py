@@ -95,6 +95,22 @@ class _Gated(Carried):
         gates = self._gates(x)
         return decay_of(gate_sums(gates)).to(gates.dtype)[..., keys - queries :, :]
 
+    def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor:
+        """The same, the gates of tokens that a query must not see left out: padding, other branches of a tree.
+
+        What stands in such a token, NaN too, changes no gate. A mask that does not fit is ``attend``'s to refuse.
+        """
+        queries, keys = self.counts
+        rows, columns = queries + self.unplaced[0], keys + self.unplaced[1]
+        fits = mask is not None and mask.dtype == torch.bool and mask.shape[-1] in (1, columns)
+        if mask is None or not fits or (mask.dim() > 1 and mask.shape[-2] not in (1, rows)):
+            return self.log_gate(x)
+        gates = self._gates(x)[..., None, :]
+        seen = mask.expand(*mask.shape[:-2], rows, columns)[..., self.unplaced[0] :, self.unplaced[1] :]
+        past = torch.ones(queries, keys, dtype=torch.bool, device=gates.device).tril(keys - queries)
+        faded = torch.where(seen & past, gates, 0.0)[..., 1:].flip(-1).cumsum(-1).flip(-1)
+        return nn.functional.pad(faded, (0, 1)).masked_fill(~past, float("-inf"))
+
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
         """The same from sums of log gates, one number for each head and token."""
         gates, later = self._gates(x), self.counts[1] - self.counts[0]
