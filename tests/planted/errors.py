@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import cycle
 from math import log
 
-import numpy as np
 import torch
 from torch import Tensor
 
