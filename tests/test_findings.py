@@ -99,7 +99,7 @@ def only(row):
 FIGURES = {
     "11_riemannformer": ["laptop-figure", "cpu-forest"],
     "12_liere": ["curves", "resolutions", "data-table"],
-    "13_documents": ["figure-one-picture", "curves-picture", "figure-two-picture"],
+    "13_documents": ["glance-picture", "figure-one-picture", "curves-picture", "figure-two-picture"],
 }
 
 

@@ -117,7 +117,8 @@ def changes(tree: ast.AST, name: str) -> bool:
     written = [
         x for x in ast.walk(tree) if isinstance(getattr(x, "ctx", None), ast.Store) and not isinstance(x, ast.Name)
     ]
-    written += [x.value.func for x in ast.walk(tree) if isinstance(x, ast.Expr) and isinstance(x.value, ast.Call)]
+    calls = [x.value.func for x in ast.walk(tree) if isinstance(x, ast.Expr) and isinstance(x.value, ast.Call)]
+    written += [x for x in calls if isinstance(x, ast.Attribute)]  # a method; to call a function changes no function
     return any(isinstance(x, ast.Name) and x.id == name for each in written for x in ast.walk(each))
 
 
