@@ -283,7 +283,6 @@ STATEMENTS = {
         "prop-step-work": ("geolib.lab.vit.ViT.__init__", into(lambda config: replace(config, mlp_ratio=1.0), 1)),
         "prop-placing": ("once_and_anew", out(lambda pair: pair[:1] * 2)),
         "lem-bf16": ("eps", half, "bf16-check-two"),
-        "prop-queue": ("played", lambda f: lambda a, t: max(len(t) * a, sum(t))),
         "thm-pieces": ("merged", out(lambda triple: (triple[0], 2 * triple[1], triple[2]))),
         "prop-squaring": ("geolib.lie.exp_skew", into(Tensor.float), "squaring-check-library"),
         "prop-chunk": ("geolib.recurrence.ideal_chunk", times(2)),
@@ -305,11 +304,9 @@ FINDINGS = {
         (
             RECORDS,
             records_by(0.8, 1.0, 1.25),
-            """cpu-told-check cpu-told-check-rest cpu-told-check-focus cpu-told-check-digits
-            laptop-found-check laptop-found-check-two laptop-rule-check laptop-found-check-seeds
-            cpu-blur-check cpu-scales-check full-cold-check full-found-check full-scales-check""",
+            """glance-check found-check-told found-check-verdicts holm-check cpu-blur-check
+            found-fades cpu-scales-check full-cold-check full-found-check""",
         ),
-        (RECORDS, records_by(1.25), "found-on-gpu"),
         (BENCH, shaken_by(1e6), "full-card-check"),
     ],
     "12_liere": [
