@@ -37,6 +37,7 @@ def needed(step):
     if step not in FIRST:
         return set()
     told = re.search(r"(?s)\*\*Builds on\*\*(.*?)(?=\n\n|\Z)", FIRST[step])[1]
+    told = re.sub(r"(`[\w-]+`) of \[chapter \d+\]\([^)]*\)", r"\1", told)  # one statement of it
     found = set(re.findall(r"\((?:\.\./book/)?([\w-]+)\.ipynb\)", told))
     for numbers in re.findall(r"[Cc]hapters? (\d+(?:(?:, | and |, and )\d+)*)", told):
         found |= {each for each in FIRST if each[:2] in {f"{int(n):02}" for n in re.findall(r"\d+", numbers)}}
