@@ -34,7 +34,7 @@ from geolib import (
 from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass
 from geolib.encodings import ByLayer, Carried, Composite, FocusedByBlocks, Gaussian, ScoreBias, build, cis, turn_pairs
-from geolib.encodings.composite import PlacedHalfSplit
+from geolib.encodings.rotary import PlacedHalfSplit
 from geolib.encodings.sympow import Powered
 from geolib.manifolds import charts
 from geolib.recurrence import chunks, fused
@@ -371,7 +371,7 @@ ROWS = [
     of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
     of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
     (
-        "encodings.composite.HalfSplit.place",
+        "encodings.rotary.HalfSplit.place",
         placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
         {"keys": ELSEWHERE},
     ),

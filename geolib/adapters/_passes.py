@@ -1,0 +1,46 @@
+"""One pass of another library's model, and what an encoding must do to take part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from geolib._checks import require
+from geolib.attention import Encoding, Placed
+
+
+class OnePass:
+    """An encoding, placed once for a pass of a model, outside of what activation checkpointing runs twice."""
+
+    def __init__(self, place: Callable[[], Placed]):
+        self.place, self.placed = place, place()
+        self.with_gradients, self.twice = torch.is_grad_enabled(), False
+        self.again = False  # whether a backward pass has run a layer again
+
+    def here(self) -> Placed:
+        """What a layer uses.
+
+        A layer that runs without gradients inside a pass with them runs again for them (reentrant checkpointing), in a
+        backward pass of its own. That cannot go through what all layers share, so it is placed anew there.
+        """
+        self.twice |= self.with_gradients and not torch.is_grad_enabled()
+        return self.place() if self.twice and torch.is_grad_enabled() else self.placed
+
+
+def check_acts(
+    encoding: Encoding, positions: Tensor, x: Tensor, heads: list[tuple[int, int, int]], reads: bool = True
+) -> None:
+    """ValueError for an encoding that adds to embeddings, x, or fails in a layer of (index, heads, features)."""
+    kind = type(encoding).__name__
+    allowed = "one that acts in attention: it would not be asked for what it adds to embeddings"
+    require(encoding.embed(x, positions) is x, "encoding", kind, allowed)
+    try:
+        placed = encoding.place(positions)
+        for index, own, features in heads:
+            q = torch.zeros(1, own, len(positions), features, device=x.device)
+            placed.layer(index).attention(q, q, q, x if reads else None)
+    except ValueError as error:
+        lacks = "" if reads else ", which has text of any length and does not hand on its layers' input"
+        raise ValueError(f"encoding: got {kind}; it does not fit the model{lacks} ({error})") from None
