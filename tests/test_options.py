@@ -364,6 +364,16 @@ ROWS = [
         for kind, name in {"composite.PerLayer": "riemannformer", "bias.PerLayerFocusing": "lf"}.items()
     ),
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
+    *(
+        of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, **more)
+        for more in ({"longer": FREQUENCIES / 3, "length": 2.0}, {"factor": 3.0})
+    ),
+    (
+        "encodings.rotary.LengthRoPE.place",
+        placing_of(encodings.LengthRoPE(FREQUENCIES, 3)),
+        {"keys": ELSEWHERE},
+    ),
+    of(encodings.text_config, 3, by=or_refused, argument="y"),
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
     of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),

@@ -48,8 +48,7 @@ class HeldTokens(nn.Module):
 
     def forward(self, x: Tensor, position_ids: Tensor, *given: Any, **named: Any) -> OnTheWay:
         """The encoding at position_ids, (batch, tokens) or with axes before; ValueError for another batch than x's."""
-        samples = position_ids.shape[-2]
-        batch = x.shape[-3]
+        samples, batch = position_ids.shape[-2], x.shape[-3]
         require(samples in (1, batch), "position_ids", f"{samples} samples", f"the input has {batch} samples")
         with torch.no_grad():
             cosines, sines = self.own(x, position_ids, *given, **named)
@@ -151,13 +150,9 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
     config, device = text_config(part.config, "model"), next(part.parameters()).device
     cap = getattr(config, "attn_logit_softcapping", None)
     require(cap is None, "model", f"attn_logit_softcapping {cap}", "a model that does not cap its scores")
-    cut = getattr(config, "num_kv_shared_layers", 0)
-    require(
-        not cut or not hasattr(part, "_maybe_slice_kv_shared_inputs"),
-        "model",
-        f"num_kv_shared_layers {cut}",
-        "0: such layers are handed some of the queries alone",
-    )
+    shares = hasattr(part, "_maybe_slice_kv_shared_inputs")
+    cut = getattr(config, "num_kv_shared_layers", 0) if shares else 0
+    require(not cut, "model", f"num_kv_shared_layers {cut}", "0: such layers are handed some of the queries alone")
     layers = [x for x in part.layers.modules() if hasattr(x, "layer_idx") and hasattr(x, "head_dim")]
     heads = [(x.layer_idx, config.num_attention_heads, x.head_dim) for x in layers]
     axes = 3 if {"chunks", "rounds"} & {*KINDS[config.model_type].split()} else 1
@@ -184,10 +179,8 @@ def _compare(encoding: Encoding, own: Encoding, places: Tensor, heads: list[tupl
             q, k, v = torch.randn(3, 1, count, 4, features, generator=chance).to(places.device)
             ours, theirs = (placed.layer(index).attention(q, k, v).detach() for placed in both)
             if (ours - theirs).abs().max() > 1e-4:
-                text = (
-                    f"in layer {index} this encoding gives other numbers than RoPE.from_config(model.config), by which "
-                )
+                text = f"in layer {index} this encoding gives other numbers than RoPE.from_config(model.config), by "
                 warnings.warn(
-                    text + "the model has learned to read: a slip, or is it to be trained anew?", stacklevel=4
+                    text + "which the model has learned to read: a slip, or to be trained anew?", stacklevel=4
                 )
                 return

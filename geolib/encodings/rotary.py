@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Self
 
 import torch
@@ -108,9 +107,9 @@ class RoPE(Encoding):
         own = f", heads={self.frequencies.shape[0]}" if self.frequencies.dim() == 3 else ""
         return described(self.frequencies) + own + (f", length={self.length:g}" if self.length != 1 else "")
 
-    def turns(self, positions: Tensor, frequencies: Tensor | None = None) -> Tensor:
-        """The turn of each pair as a complex number, (..., tokens, pairs, 2); by other frequencies where given."""
-        turns = cis(pair_angles(for_heads(positions), self.frequencies if frequencies is None else frequencies))
+    def turns(self, positions: Tensor) -> Tensor:
+        """The turn of each pair as a complex number, (..., tokens, pairs, 2)."""
+        turns = cis(pair_angles(for_heads(positions), self.frequencies))
         return turns if self.length == 1 else self.length * turns
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
@@ -160,8 +159,9 @@ class LengthRoPE(RoPE):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Cosines and sines, for all layers, by the same frequencies for queries and keys."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
-        turns = partial(self.turns, frequencies=self.at(positions, keys))
-        return Carried(turn_pairs, at_both(turns, positions, keys), counts(positions, keys))
+        frequencies = self.at(positions, keys)
+        tables = at_both(lambda p: self.length * cis(pair_angles(for_heads(p), frequencies)), positions, keys)
+        return Carried(turn_pairs, tables, counts(positions, keys))
 
 
 class HalfSplit(Encoding):
