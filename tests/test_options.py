@@ -373,7 +373,6 @@ ROWS = [
         placing_of(encodings.LengthRoPE(FREQUENCIES, 3)),
         {"keys": ELSEWHERE},
     ),
-    of(encodings.text_config, 3, by=or_refused, argument="y"),
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
     of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),

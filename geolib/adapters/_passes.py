@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,19 +14,28 @@ from geolib.attention import Encoding, Placed
 class OnePass:
     """An encoding, placed once for a pass of a model, outside of what activation checkpointing runs twice."""
 
-    def __init__(self, place: Callable[[], Placed]):
-        self.place, self.placed = place, place()
+    def __init__(self, encoding: Encoding, positions: Tensor, unplaced: int = 0):
+        self.encoding, self.positions, self.unplaced = encoding, positions, unplaced
+        self.placed = self._place()
+        self.elsewhere: dict[Any, Placed] = {}
         self.with_gradients, self.twice = torch.is_grad_enabled(), False
         self.again = False  # whether a backward pass has run a layer again
 
-    def here(self) -> Placed:
-        """What a layer uses.
+    def _place(self) -> Placed:
+        return self.encoding.place(self.positions).with_prefix_tokens(self.unplaced)
+
+    def here(self, keys: Tensor | None = None, kind: Any = None) -> Placed:
+        """What a layer uses; with keys of a cache, that stand at these positions, alike for layers of one kind.
 
         A layer that runs without gradients inside a pass with them runs again for them (reentrant checkpointing), in a
         backward pass of its own. That cannot go through what all layers share, so it is placed anew there.
         """
+        if keys is not None and kind not in self.elsewhere:
+            self.elsewhere[kind] = self.encoding.place(self.positions, keys=keys)
+        if kind in self.elsewhere:
+            return self.elsewhere[kind]
         self.twice |= self.with_gradients and not torch.is_grad_enabled()
-        return self.place() if self.twice and torch.is_grad_enabled() else self.placed
+        return self._place() if self.twice and torch.is_grad_enabled() else self.placed
 
 
 def check_acts(

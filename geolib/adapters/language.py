@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from geolib._checks import require
 from geolib.adapters._passes import OnePass, check_acts
-from geolib.attention import Encoding, Placed, repeat_heads
-from geolib.encodings import KINDS, RoPE, text_config
+from geolib.attention import Encoding, repeat_heads
+from geolib.encodings import KINDS, RoPE
 
 __all__ = ["HeldTokens", "OnTheWay", "in_language_model", "language_part"]
 
@@ -25,18 +25,9 @@ _SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys
 
 
 class OnTheWay(tuple[Tensor, Tensor]):
-    """Cosines and sines that change nothing and, to the layers, the encoding as it is placed in this pass."""
+    """Cosines and sines that change nothing and, on the way to the layers, the encoding in this pass."""
 
-    positions: Tensor
-    encoding: Encoding
     one: OnePass
-    elsewhere: dict[Any, Placed]
-
-    def among(self, keys: Tensor | None, kind: Any) -> Placed:
-        """What layers use whose keys are those of the pass, or stand at these positions, alike for layers of a kind."""
-        if keys is not None and kind not in self.elsewhere:
-            self.elsewhere[kind] = self.encoding.place(self.positions, keys=keys)
-        return self.elsewhere[kind] if kind in self.elsewhere else self.one.here()
 
 
 class HeldTokens(nn.Module):
@@ -53,16 +44,16 @@ class HeldTokens(nn.Module):
         with torch.no_grad():
             cosines, sines = self.own(x, position_ids, *given, **named)
         way = OnTheWay((torch.ones_like(cosines), torch.zeros_like(sines)))
-        way.positions = places = position_ids[..., None] if position_ids.dim() == 2 else position_ids.movedim(0, -1)
-        way.encoding, way.one, way.elsewhere = self.encoding, OnePass(lambda: self.encoding.place(places)), {}
+        places = position_ids[..., None] if position_ids.dim() == 2 else position_ids.movedim(0, -1)
+        way.one = OnePass(self.encoding, places)
         return way
 
 
 class _Layer:
     """What an attention layer is handed beside its own: what is on the way, and a cache that keeps positions."""
 
-    def __init__(self, way: OnTheWay, cache: Any):
-        self._cache, self.way = cache, way
+    def __init__(self, one: OnePass, cache: Any):
+        self._cache, self.one = cache, one
         self.keys: Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -70,7 +61,7 @@ class _Layer:
 
     def update(self, k: Tensor, v: Tensor, index: int, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """As the cache's: all keys and values; where keys stand is kept here. ValueError for caches that round keys."""
-        places, shifts = self.way.positions, torch.tensor(_SHIFTS, device=k.device)
+        places, shifts = self.one.positions, torch.tensor(_SHIFTS, device=k.device)
         require(not places.is_floating_point(), "position_ids", places.dtype, "whole numbers, where there is a cache")
         digits = ((places[..., None] >> shifts) & 255).flatten(-2)[:, None].expand(*k.shape[:3], -1).to(k.dtype)
         layer = self._cache.layers[index] if index < len(self._cache.layers) else None
@@ -91,7 +82,7 @@ def _hand_on(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -
     way = next((x for x in (*given, *named.values()) if isinstance(x, OnTheWay)), None)
     if way is None:
         return None
-    layer = _Layer(way, named.get("past_key_values"))
+    layer = _Layer(way.one, named.get("past_key_values"))
     more = {"past_key_values": layer} if named.get("past_key_values") is not None else {}
     return given, {**named, **more, _NAME: layer}
 
@@ -117,7 +108,7 @@ def _attend(
             require(False, argument, getattr(came, "shape", came), "a model without it: scores would lack it here")
     require(geolib is not None, "model", type(module).__name__, "layers that take position_embeddings")
     kind = k.shape[2], sliding_window, getattr(module, "is_sliding", None)
-    placed = geolib.way.among(geolib.keys, kind).layer(module.layer_idx)
+    placed = geolib.one.here(geolib.keys, kind).layer(module.layer_idx)
     k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
     causal = attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
     gate = placed.log_gate(None)
@@ -147,7 +138,9 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    config, device = text_config(part.config, "model"), next(part.parameters()).device
+    config, device = part.config, next(part.parameters()).device
+    with torch.device("cpu"):
+        own = RoPE.from_config(config)
     cap = getattr(config, "attn_logit_softcapping", None)
     require(cap is None, "model", f"attn_logit_softcapping {cap}", "a model that does not cap its scores")
     shares = hasattr(part, "_maybe_slice_kv_shared_inputs")
@@ -159,7 +152,7 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
     places = torch.arange(2, device=device)[:, None].expand(-1, axes)
     check_acts(encoding.to(device), places, torch.zeros(1, 2, config.hidden_size, device=device), heads, reads=False)
     if device.type != "meta":
-        _compare(encoding, RoPE.from_config(config).to(device), places, heads, config)
+        _compare(encoding, own.to(device), places, heads, config)
     held = isinstance(part.rotary_emb, HeldTokens)
     part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb)
     for layer in () if held else layers:

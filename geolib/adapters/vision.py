@@ -79,8 +79,7 @@ class HeldPositions(WideBuffers):
         return here.here().layer(index)
 
     def _pass(self, rows: int, columns: int, device: torch.device) -> OnePass:
-        positions = self.at(rows, columns, device)
-        return OnePass(lambda: self.encoding.place(positions).with_prefix_tokens(self.unplaced))
+        return OnePass(self.encoding, self.at(rows, columns, device), self.unplaced)
 
 
 class HeldAttention(nn.Module):

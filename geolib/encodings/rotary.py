@@ -24,7 +24,7 @@ from geolib.rotations import axial_frequencies, language_frequencies, pair_angle
 
 __all__ = [
     "KINDS", "Carried", "HalfSplit", "LengthRoPE", "PlacedHalfSplit", "RoPE", "at_both", "check_frequencies", "cis",
-    "counts", "described", "for_heads", "text_config", "turn_halves", "turn_pairs",
+    "counts", "described", "for_heads", "turn_halves", "turn_pairs",
 ]  # fmt: skip
 
 
@@ -92,7 +92,10 @@ class RoPE(Encoding):
         >>> RoPE.from_config(SimpleNamespace(model_type="llama", **sizes)).encoding
         RoPE(pairs=4, axes=1)
         """
-        config = text_config(config)
+        require(hasattr(config, "model_type"), "config", type(config).__name__, "a configuration of transformers")
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        kinds = f"its rotations, or its positions, are of its own; served are {', '.join(sorted(KINDS))}"
+        require(config.model_type in KINDS, "config", f"model_type {config.model_type!r}", kinds)
         read = [_layer(config, index) for index in range(config.num_hidden_layers)]
         made = {repr(layer): _encoding(config, *layer) if layer else Encoding() for layer in read}
         return PerLayer(made[repr(layer)] for layer in read) if len(made) > 1 else made[repr(read[0])]
@@ -142,10 +145,6 @@ class LengthRoPE(RoPE):
         require(shape in (None, frequencies.shape), "longer", shape, f"{tuple(frequencies.shape)}, as frequencies")
         self.trained, self.factor = trained, factor
         self.register_buffer("longer", longer, persistent=False)
-
-    def extra_repr(self) -> str:
-        """What it is."""
-        return f"{super().extra_repr()}, trained={self.trained}, factor={self.factor:g}"
 
     def at(self, *positions: Tensor | None) -> Tensor:
         """The frequencies for texts that reach as far as these positions."""
@@ -283,12 +282,17 @@ class Carried(Placed):
             if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
                 own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
                 require(False, argument, x.shape, own + "repeat_heads(k, heads)")
-            y = self.act(x[..., front:, :] if front else x, table)
+            needed = "the encoding has heads, or positions of samples, for"
+            try:
+                y = self.act(x[..., front:, :] if front else x, table)
+            except RuntimeError as error:
+                if "match the size" in str(error) or "not broadcast" in str(error):
+                    raise ValueError(f"{argument}: got shape {tuple(x.shape)}; {needed} another number") from error
+                raise
             if front:
                 y = torch.cat([x[..., :front, :], y], -2)
             if y.shape != x.shape:
-                needed = f"the encoding has heads, or positions of samples, for {tuple(y.shape)}"
-                require(False, argument, x.shape, needed)
+                require(False, argument, x.shape, f"{needed} {tuple(y.shape)}")
             carried.append(y)
         return carried[0], carried[1]
 
@@ -410,20 +414,6 @@ KINDS: dict[str, str] = {
 """Kinds of language models that are served, by a configuration's ``model_type``, and what is their own."""
 
 _TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
-
-
-def text_config(config: Any, argument: str = "config") -> Any:
-    """The part of a configuration that is about text; ValueError for what is none, and kinds that are not served.
-
-    >>> text_config(3)
-    Traceback (most recent call last):
-    ValueError: config: got int; a configuration of transformers
-    """
-    require(hasattr(config, "model_type"), argument, type(config).__name__, "a configuration of transformers")
-    part = config.get_text_config() if hasattr(config, "get_text_config") else config
-    served = f"its rotations, or its positions, are of its own; served are {', '.join(sorted(KINDS))}"
-    require(part.model_type in KINDS, argument, f"model_type {part.model_type!r}", served)
-    return part
 
 
 def _layer(config: Any, index: int) -> tuple[dict[str, Any], int] | None:
