@@ -94,28 +94,24 @@ def _attend(
     v: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
-    geolib: Any = None,
-    is_causal: bool | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    **_: Any,
+    **more: Any,
 ) -> tuple[Tensor, None]:
     """What the attention interface asks for: the result as (batch, tokens, heads, features), and no weights."""
-    for argument, came in (("softcap", softcap), ("s_aux", s_aux)):
+    for argument in ("softcap", "s_aux"):
+        came = more.get(argument)
         if came is not None:
             require(False, argument, getattr(came, "shape", came), "a model without it: scores would lack it here")
-    require(geolib is not None, "model", type(module).__name__, "layers that take position_embeddings")
-    kind = k.shape[2], sliding_window, getattr(module, "is_sliding", None)
-    placed = geolib.one.here(geolib.keys, kind).layer(module.layer_idx)
+    layer, is_causal = more.get(_NAME), more.get("is_causal")
+    require(layer is not None, "model", type(module).__name__, "layers that take position_embeddings")
+    kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None)
+    placed = layer.one.here(layer.keys, kind).layer(module.layer_idx)  # type: ignore[union-attr]
     k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
     causal = attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
     gate = placed.log_gate(None)
     if attention_mask is not None and attention_mask.is_floating_point():  # of one's own: numbers are added to scores
         gate, attention_mask = attention_mask if gate is None else gate + attention_mask, None
     q, k = placed.to_reference(q, k)
-    y = placed.attend(q, k, v, gate, causal, mask=attention_mask, dropout=dropout, scale=scaling)
+    y = placed.attend(q, k, v, gate, causal, mask=attention_mask, dropout=more.get("dropout", 0.0), scale=scaling)
     return y.transpose(1, 2).contiguous(), None
 
 
