@@ -185,7 +185,7 @@ STATEMENTS = {
         "prop-logarithm": ("geolib.lie.log_rotation", times(-1)),
         "thm-bch": ("geolib.lie.bch", swapped),
         "thm-defect": ("geolib.lie.relativity_defect", times(-1)),
-        "thm-lie-shift": ("bounds", out(lambda both: [b / 1.5 for b in both])),
+        "thm-lie-shift": ("bound", times(1 / 1.5)),
         "thm-isoclinic": ("geolib.lie.isoclinic_parts", out(lambda parts: (parts[0], -parts[1]))),
         "prop-pade": ("geolib.lie.exp_pade", transposed),
         "prop-generators": (POSITIONS, into(minus)),
