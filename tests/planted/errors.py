@@ -202,7 +202,6 @@ STATEMENTS = {
         "cor-local-fused": ("geolib.locality.fused_focused_attention", into(twice, 4)),
         "prop-local-features": ("geolib.locality.gaussian_features", out(lambda pair: (pair[0], 2 * pair[1]))),
         "prop-local-ceiling": ("row_weights", renormalised),
-        "prop-local-gradients": ("inside", into(twice, 1)),
         "prop-local-steps": ("gauss", into(twice)),
         "prop-local-blind": (CELLS, out(lambda p: p * torch.tensor([1.0, 2.0]))),
         "prop-local-pair": (CELLS, out(lambda p: p * torch.tensor([1.0, 2.0]))),
