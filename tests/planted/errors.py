@@ -220,12 +220,7 @@ STATEMENTS = {
         "prop-turning": ("geolib.sympow.lift", transposed),
     },
     "09_recurrences": {
-        "prop-rec-look": ("geolib.sympow.embed", first_twice),
         "thm-rec-forms": ("geolib.recurrence.attention_form", into(lambda p: p + 2, 3)),
-        "prop-rec-rotary": (
-            ALONG,
-            lambda f: lambda *a, turns=None, **k: f(*a, turns=None if turns is None else -turns, **k),
-        ),
         "prop-rec-pinned": (DOCUMENTS, into(lambda longest: 48.0, 1)),
         "thm-rec-gates": (CHUNKED, into(half, 4)),
         "prop-rec-alibi": ("geolib.recurrence.alibi_log_gates", into(half)),
