@@ -241,7 +241,7 @@ STATEMENTS = {
         "prop-links-gauge": ("geolib.connection.gauge_transform", into(torch.linalg.inv, 1)),
         "prop-stokes": ("geolib.connection.holonomy", out(torch.linalg.inv)),
         "prop-line": ("geolib.connection.householder_steps", into(half, 1)),
-        "prop-words": ("geolib.connection.householder_steps", into(lambda beta: beta / 4, 1), "follow-check-two"),
+        "prop-words": (ROTATION, into(half), "follow-check"),
         "thm-rank": ("geolib.connection.straight_path", lambda f: lambda start, end: f(end, start)[::-1]),
         "thm-rank-error": ("by_strips", times(1.1)),
         "prop-reversal": ("geolib.lab.data.order_task.Board.twist", out(abs)),
