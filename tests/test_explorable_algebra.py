@@ -108,10 +108,7 @@ PARITY = {
     ),
     "conformal.exampleScores": (lambda d: [16], lambda n: PEAKS),
     "scale.plainScores": (lambda d: [], lambda: PEAKS),
-    "gates.cumulativeLogs": (
-        lambda d: [[d.uniform(0.01, 1) for _ in range(7)]],
-        lambda g: [0, *np.log(np.cumprod(g))],
-    ),
+    "gates.cumulativeLogs": (lambda d: [[d.uniform(0.01, 1) for _ in range(7)]], lambda g: [0, *np.log(np.cumprod(g))]),
     "locality.content": (lambda d: [d.choice(["stripes", "blobs", "plain"])], shape_of),
     "metric.pullBack": (lambda d: [of_metric(d), d.uniform(-3, 3), numbers(d, 2)], pulled_back),
     "metric.inner": (
