@@ -102,6 +102,18 @@ def test_the_mean_curve_and_the_best_method_are_those_of_the_seeds_evaluated(cal
         assert first["title"] == best(last, key=last.get)
 
 
+def test_ticks_are_round_and_reach_around_the_values(call):
+    draw = random.Random(6)
+    ranges = [sorted((draw.uniform(0, 3), draw.uniform(0, 3))) for _ in range(50)] + [[0.5, 0.5], [0.103, 0.966]]
+    for (low, high), found in zip(ranges, call("ticks", ranges)):
+        values = found["values"]
+        step = values[1] - values[0]
+        assert values[0] <= low + 1e-6 * step
+        assert values[-1] >= high - 1e-6 * step
+        assert 2 <= len(values) <= 8
+        assert all(round(v, found["digits"]) == pytest.approx(v, abs=1e-9 + 1e-6 * step) for v in values)
+
+
 # The runs it carries -------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,12 @@ def test_wide_lines_are_marked_and_narrow_ones_are_not(typeset):
     assert 'lines="narrow"' in typeset(narrow, True)["html"]
 
 
+def test_the_rows_of_a_matrix_are_no_lines():
+    assert formulas.has_lines(r"a\\b")
+    assert formulas.has_lines(r"\begin{pmatrix}a\\b\end{pmatrix}\\c")
+    assert not formulas.has_lines(r"J=\begin{pmatrix}\begin{matrix}a\\b\end{matrix}\\c\end{pmatrix}")
+
+
 def test_the_store_is_read_again_and_forgotten_with_its_code(tmp_path, monkeypatch):
     store = tmp_path / "formulas.json"
     first = formulas.Typesetter(store)
