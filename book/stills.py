@@ -78,6 +78,16 @@ def photograph(browser: Any, widget: Any) -> bytes:
     return small.getvalue()
 
 
+def small(path: Path) -> None:
+    """Beside a still its thumbnail for the gallery: the upper left of it, four by three."""
+    from PIL import Image
+
+    with Image.open(path) as still:
+        width = min(still.width, 4 * still.height // 3)
+        upper = still.convert("RGB").crop((0, 0, width, 3 * width // 4)).resize((224, 168), Image.Resampling.LANCZOS)
+    upper.save(path.with_name(f"small-{path.stem}.webp"), "WEBP", quality=45, method=6)
+
+
 def main() -> None:
     """Photograph what has changed and write the manifest."""
     sys.path.insert(0, str(HERE.parent / "tests"))
@@ -95,6 +105,7 @@ def main() -> None:
                 print(f"{path.name}: as it should be")
                 continue
             path.write_bytes(photograph(browser, widget))
+            small(path)
             print(f"{path.name}: drawn, {path.stat().st_size // 1024} kB")
         browser.close()
     marks = {name: mark for name, (_, mark) in sorted(now.items())}

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import reduce
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -36,6 +37,11 @@ def require(holds: bool, argument: str, came: Any, allowed: str | Callable[[], s
 def check_even(value: int, argument: str) -> None:
     """A dimension that splits into pairs."""
     require(value > 0 and value % 2 == 0, argument, value, "it must be a positive even number: features come in pairs")
+
+
+def check_heads(heads: Any) -> None:
+    """A whole number, as a constructor is given it."""
+    require(isinstance(heads, Integral), "heads", heads, "it must be a whole number")
 
 
 def check_positive(value: float, argument: str) -> None:

@@ -33,6 +33,7 @@ from geolib._checks import (
     as_widest,
     check_count,
     check_floating,
+    check_heads,
     check_input,
     check_last,
     check_no_mask,
@@ -555,6 +556,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool = False, dropout: float = 0.0):
         super().__init__()
+        check_heads(heads)
         require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
         require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
         self.heads, self.causal, self.dropout = heads, causal, dropout

@@ -57,7 +57,7 @@ def test_a_verdicts_word_is_that_of_its_interval(page, claim, word, told):
 
 def test_there_are_findings_of_each_kind():
     assert {word for *_, word, _ in FINDINGS} == {"seen", "not seen", "undecided", "turned round", "one seed"}
-    assert sum(bool(told) for *_, told in FINDINGS) > 30
+    assert sum(bool(told) for *_, told in FINDINGS) > 20  # chapter 11 computes its own
 
 
 # Figures --------------------------------------------------------------------------------------------------------------
@@ -81,9 +81,20 @@ def drawn(cells, name):
     return labels
 
 
+WORDS = {  # of a label, and the row that they mean
+    "no positions": "none",
+    "locality focusing alone": "lf",
+    "RoPE": "rope",
+    "axial RoPE": "rope-axial",
+    "RiemannFormer": "riemannformer",
+    "RiemannFormer with locality focusing": "riemannformer+lf",
+}
+
+
 def named(label):
     """The rows of an experiment that a label names."""
-    return {each.strip().replace(" ", "") for each in re.split("\N{MINUS SIGN}", label)}
+    words = [" ".join(each.split()).removesuffix(" (ours)") for each in re.split("\N{MINUS SIGN}", label)]
+    return {WORDS.get(each, each.replace(" ", "")) for each in words}
 
 
 def only(row):
@@ -97,7 +108,7 @@ def only(row):
 
 
 FIGURES = {
-    "11_riemannformer": ["laptop-figure", "cpu-forest"],
+    "11_riemannformer": ["glance-figure", "laptop-figure"],
     "12_liere": ["curves", "resolutions", "data-table"],
     "13_documents": ["glance-picture", "figure-one-picture", "curves-picture", "figure-two-picture"],
 }

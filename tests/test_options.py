@@ -34,7 +34,7 @@ from geolib import (
 from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass
 from geolib.encodings import ByLayer, Carried, Composite, FocusedByBlocks, Gaussian, ScoreBias, build, cis, turn_pairs
-from geolib.encodings.composite import PlacedHalfSplit
+from geolib.encodings.rotary import PlacedHalfSplit
 from geolib.encodings.sympow import Powered
 from geolib.manifolds import charts
 from geolib.recurrence import chunks, fused
@@ -364,6 +364,15 @@ ROWS = [
         for kind, name in {"composite.PerLayer": "riemannformer", "bias.PerLayerFocusing": "lf"}.items()
     ),
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
+    *(
+        of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, **more)
+        for more in ({"longer": FREQUENCIES / 3, "length": 2.0}, {"factor": 3.0})
+    ),
+    (
+        "encodings.rotary.LengthRoPE.place",
+        placing_of(encodings.LengthRoPE(FREQUENCIES, 3)),
+        {"keys": ELSEWHERE},
+    ),
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
     of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),
@@ -371,7 +380,7 @@ ROWS = [
     of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
     of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
     (
-        "encodings.composite.HalfSplit.place",
+        "encodings.rotary.HalfSplit.place",
         placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
         {"keys": ELSEWHERE},
     ),

@@ -32,8 +32,8 @@ from geolib.encodings import (
     options_of,
     turn_pairs,
 )
-from geolib.encodings.composite import PlacedHalfSplit
 from geolib.encodings.riemannformer import map_pairs
+from geolib.encodings.rotary import PlacedHalfSplit
 from geolib.flex import flex_attend
 from geolib.rotations import grid_positions, language_frequencies, reflect_pairs, rotate_pairs
 

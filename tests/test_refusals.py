@@ -71,6 +71,7 @@ FOCUSED = build("lf", width=4, heads=1, grid=(32, 32))
 
 REFUSED = [
     (lambda: attention(Q, Q, Q[..., :2, :]), "v: got 2 tokens; k has 3; they must be equal"),
+    (lambda: MultiHeadAttention(12, 3.0), "heads: got 3.0; it must be a whole number"),
     (lambda: MultiHeadAttention(10, 3), "heads: got 3; it must divide the width 10"),
     (lambda: MultiHeadAttention(10, 0), "heads: got 0; it must divide the width 10"),
     (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),

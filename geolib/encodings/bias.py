@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_count, check_positive, is_transformed, require
+from geolib._checks import angle_dtype, check_count, check_heads, check_positive, is_transformed, require
 from geolib._precision import numbered
 from geolib.attention import Encoding, Placed, ScoreMod, as_places, looked_up
 from geolib.encodings.composite import ByLayer, Composite, PerLayer, chained, check_inside, joined, widest
@@ -58,6 +58,7 @@ class ALiBi(Encoding):
     def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None, axes: int | None = None):
         super().__init__()
         self.axes = axes
+        check_heads(heads)
         given = alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32)
         _check_slopes(given)
         require(len(given) == heads, "slopes", f"{len(given)} numbers", f"one for each of {heads} heads")
@@ -150,6 +151,7 @@ class LocalityFocusing(Encoding):
         check_positive(sigma, "sigma")
         check_inside(encoding, "encoding")
         self.encoding = encoding
+        check_heads(heads)
         self.log_sigma = nn.Parameter(torch.full((heads, tokens), math.log(sigma)))
         if learn_precision:
             self.raw_precision = nn.Parameter(torch.zeros(axes, axes))

@@ -1,4 +1,4 @@
-"""Encodings made of encodings: several at once, one for each layer, one for half-split pairs."""
+"""Encodings made of encodings: several at once, one for each layer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import check_even, require
+from geolib._checks import require
 from geolib.attention import Encoding, Placed, ScoreMod
-from geolib.encodings.rotary import Carried, turn_halves, turn_pairs
-from geolib.rotations import to_half_split, to_interleaved
 
 __all__ = [
-    "ByLayer", "Composed", "Composite", "HalfSplit", "PerLayer", "PlacedHalfSplit", "chained", "check_encoding",
-    "check_inside", "joined", "turned_features", "widest",
+    "ByLayer", "Composed", "Composite", "PerLayer", "chained", "check_encoding", "check_inside", "joined",
+    "turned_features", "widest",
 ]  # fmt: skip
 
 
@@ -155,8 +153,9 @@ class PerLayer(Encoding):
         return self._all()[0].embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Each layer's encoding, placed."""
-        return ByLayer([encoding.place(positions, keys) for encoding in self._all()])
+        """Each layer's encoding, placed; one that several layers share is placed once."""
+        placed = {encoding: encoding.place(positions, keys) for encoding in dict.fromkeys(self._all())}
+        return ByLayer([placed[encoding] for encoding in self._all()])
 
     def _all(self) -> list[Encoding]:
         return list(self.layers)  # type: ignore[arg-type]
@@ -182,71 +181,6 @@ class ByLayer(Placed):
         raise RuntimeError("this encoding has its own parameters for each layer: use placed.layer(index)")
 
     log_gate = attenuation = to_reference
-
-
-class HalfSplit(Encoding):
-    """Any encoding for queries and keys whose pairs are half-split, (i, i + d/2), as "rotate_half" has them.
-
-    They are put in this library's order, carried, and put back. ``turned`` is how many features of a head hold pairs,
-    the others standing behind them (partial rotary); as many as the encoding turns when None. Where weights may change
-    instead, ``interleaved_rows`` converts a checkpoint once.
-
-    >>> placed = HalfSplit(RoPE(torch.tensor([[math.pi / 2], [0.0]]))).place(torch.tensor([1.0]))
-    >>> q = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
-    >>> placed.to_reference(q, q)[0].round()  # 1 and 3 make a pair
-    tensor([[[[-3., 2., 1., 4.]]]])
-    """
-
-    def __init__(self, encoding: Encoding, turned: int | None = None):
-        super().__init__()
-        check_encoding(encoding, "encoding")
-        least = turned_features(encoding)
-        if turned is not None:
-            check_even(turned, "turned")
-            require(turned >= (least or 0), "turned", turned, f"the encoding turns {least} features")
-        self.encoding, self.turned = encoding, least if turned is None else turned
-
-    def extra_repr(self) -> str:
-        """What it is, beside what it goes around."""
-        return "" if self.turned is None else f"turned={self.turned}"
-
-    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the inner encoding does."""
-        return self.encoding.embed(x, positions)
-
-    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The inner encoding's, between two changes of order."""
-        return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned)
-
-
-class PlacedHalfSplit(Composite):
-    """Queries and keys with half-split pairs, carried by a method that has them interleaved."""
-
-    def __init__(self, inner: Placed, turned: int | None = None):
-        super().__init__([inner])
-        self.turned = turned
-
-    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Into the other order, to the reference space, and back.
-
-        >>> PlacedHalfSplit(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
-        tensor([0., 1., 2., 3.])
-        """
-        inner, size = self.parts[0], self.turned or q.shape[-1]
-        if isinstance(inner, Carried) and inner.act is turn_pairs and 2 * inner.tables[0].shape[-2] == size:
-            direct = copy.copy(inner)
-            direct.act = turn_halves
-            return direct.to_reference(q, k)
-        a, b = inner.to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
-        return to_half_split(a, self.turned), to_half_split(b, self.turned)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
-        """As inside."""
-        return self.parts[0].attend(q, k, v, *given, **options)
-
-    def weights(self, q: Tensor, k: Tensor, *given: Any, **options: Any) -> Tensor:
-        """As inside."""
-        return self.parts[0].weights(q, k, *given, **options)
 
 
 def turned_features(encoding: Encoding) -> int | None:

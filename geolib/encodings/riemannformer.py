@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, readable, require
+from geolib._checks import angle_dtype, check_heads, readable, require
 from geolib.attention import Encoding, Placed, as_places
 from geolib.conformal import ScaleLaw, bounded_law
 from geolib.encodings.rotary import Carried, at_both, check_frequencies, cis, counts, described, for_heads, turn_pairs
@@ -77,6 +77,7 @@ class RiemannFormer(Encoding):
         self.register_buffer("follows", (frequencies != 0).to(frequencies.dtype), persistent=False)
         # In float64: 1 - s has few digits left in float32 when s is close to 1.
         raw = self.law.raw(torch.tensor(start, dtype=torch.float64, device="cpu"))
+        check_heads(heads)
         self.raw_scale = nn.Parameter(torch.full(self.scale_shape(heads, frequencies), float(raw)))
         if learn_angles:
             self.frequencies = nn.Parameter(frequencies.repeat(heads, 1, 1))

@@ -7,6 +7,7 @@ the same positions is one tensor.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any, Self
@@ -14,14 +15,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_count, check_floating, check_positive, require
+from geolib import rotations
+from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require
 from geolib._precision import numbered
 from geolib.attention import Encoding, Placed, as_places, sound
-from geolib.rotations import axial_frequencies, language_frequencies, pair_angles
+from geolib.encodings.composite import Composite, PerLayer, check_encoding, turned_features
+from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
 __all__ = [
-    "Carried", "RoPE", "at_both", "check_frequencies", "cis", "counts", "described", "for_heads", "turn_halves",
-    "turn_pairs",
+    "KINDS", "Carried", "HalfSplit", "LengthRoPE", "PlacedHalfSplit", "RoPE", "at_both", "check_frequencies", "cis",
+    "counts", "described", "for_heads", "turn_halves", "turn_pairs",
 ]  # fmt: skip
 
 
@@ -75,6 +78,28 @@ class RoPE(Encoding):
         frequencies = axial_frequencies(head_dim, axes, base)
         return numbered(cls.image)(head_dim, axes, base) if frequencies.is_meta else cls(frequencies)
 
+    @staticmethod
+    def from_config(config: Any) -> Encoding:
+        """What a language model of Hugging Face's library turns by, from its configuration.
+
+        For ``use_encoding``, or for its checkpoint elsewhere: base, scaling of every ``rope_type`` (default, linear,
+        dynamic, yarn, longrope, llama3, proportional), partial rotary, order of pairs, positions on three axes (MRoPE:
+        time, height, width). Where layers differ in base, or some do not turn, it is one encoding for each layer. Not
+        read: how scores are scaled beside. ValueError for kinds of models outside of ``KINDS``.
+
+        >>> from types import SimpleNamespace
+        >>> sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "rope_theta": 500.0}
+        >>> RoPE.from_config(SimpleNamespace(model_type="llama", **sizes)).encoding
+        RoPE(pairs=4, axes=1)
+        """
+        require(hasattr(config, "model_type"), "config", type(config).__name__, "a configuration of transformers")
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        kinds = f"its rotations, or its positions, are of its own; served are {', '.join(sorted(KINDS))}"
+        require(config.model_type in KINDS, "config", f"model_type {config.model_type!r}", kinds)
+        read = [_layer(config, index) for index in range(config.num_hidden_layers)]
+        made = {repr(layer): _encoding(config, *layer) if layer else Encoding() for layer in read}
+        return PerLayer(made[repr(layer)] for layer in read) if len(made) > 1 else made[repr(read[0])]
+
     @property
     def paired(self) -> int:
         """Features that turn."""
@@ -95,6 +120,112 @@ class RoPE(Encoding):
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         heads = self.frequencies.shape[0] if self.frequencies.dim() == 3 else 1
         return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys), heads)
+
+
+class LengthRoPE(RoPE):
+    """RoPE that turns long texts otherwise: the largest position of a pass decides how.
+
+    For texts of more than ``trained`` tokens, ``longer`` stand in place of the frequencies (LongRoPE); or, without
+    them, pairs are slowed as by ``ntk_aware``, by ``factor`` tokens / trained - (factor - 1) (dynamic NTK).
+
+    >>> rope = LengthRoPE(torch.tensor([[1.0], [0.1]]), trained=4, longer=torch.tensor([[0.5], [0.05]]))
+    >>> rope.at(torch.arange(4)).flatten(), rope.at(torch.arange(5)).flatten()
+    (tensor([1.0000, 0.1000]), tensor([0.5000, 0.0500]))
+    """
+
+    longer: Tensor | None
+
+    def __init__(
+        self, frequencies: Tensor, trained: int, longer: Tensor | None = None, factor: float = 1.0, length: float = 1.0
+    ):
+        super().__init__(frequencies, length)
+        for argument, x in (("trained", trained), ("factor", factor)):
+            check_positive(x, argument)
+        shape = None if longer is None else longer.shape
+        require(shape in (None, frequencies.shape), "longer", shape, f"{tuple(frequencies.shape)}, as frequencies")
+        self.trained, self.factor = trained, factor
+        self.register_buffer("longer", longer, persistent=False)
+
+    def at(self, *positions: Tensor | None) -> Tensor:
+        """The frequencies for texts that reach as far as these positions."""
+        reach = torch.stack([p.max() for p in positions if p is not None]).max() + 1
+        if self.longer is not None:
+            return torch.where(reach > self.trained, self.longer, self.frequencies)
+        grown = self.factor * (reach.double() / self.trained).clamp(min=1) - (self.factor - 1)
+        share = torch.linspace(0, 1, len(self.frequencies), dtype=torch.float64, device=reach.device)
+        return (self.frequencies.double() * grown ** -share[:, None]).to(self.frequencies.dtype)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """Cosines and sines, for all layers, by the same frequencies for queries and keys."""
+        positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
+        frequencies = self.at(positions, keys)
+        tables = at_both(lambda p: self.length * cis(pair_angles(for_heads(p), frequencies)), positions, keys)
+        return Carried(turn_pairs, tables, counts(positions, keys))
+
+
+class HalfSplit(Encoding):
+    """Any encoding for queries and keys whose pairs are half-split, (i, i + d/2), as "rotate_half" has them.
+
+    They are put in this library's order, carried, and put back. ``turned`` is how many features of a head hold pairs,
+    the others standing behind them (partial rotary); as many as the encoding turns when None. Where weights may change
+    instead, ``interleaved_rows`` converts a checkpoint once.
+
+    >>> placed = HalfSplit(RoPE(torch.tensor([[math.pi / 2], [0.0]]))).place(torch.tensor([1.0]))
+    >>> q = torch.tensor([[[[1.0, 2.0, 3.0, 4.0]]]])
+    >>> placed.to_reference(q, q)[0].round()  # 1 and 3 make a pair
+    tensor([[[[-3., 2., 1., 4.]]]])
+    """
+
+    def __init__(self, encoding: Encoding, turned: int | None = None):
+        super().__init__()
+        check_encoding(encoding, "encoding")
+        least = turned_features(encoding)
+        if turned is not None:
+            check_even(turned, "turned")
+            require(turned >= (least or 0), "turned", turned, f"the encoding turns {least} features")
+        self.encoding, self.turned = encoding, least if turned is None else turned
+
+    def extra_repr(self) -> str:
+        """What it is, beside what it goes around."""
+        return "" if self.turned is None else f"turned={self.turned}"
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the inner encoding does."""
+        return self.encoding.embed(x, positions)
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The inner encoding's, between two changes of order."""
+        return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned)
+
+
+class PlacedHalfSplit(Composite):
+    """Queries and keys with half-split pairs, carried by a method that has them interleaved."""
+
+    def __init__(self, inner: Placed, turned: int | None = None):
+        super().__init__([inner])
+        self.turned = turned
+
+    def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Into the other order, to the reference space, and back.
+
+        >>> PlacedHalfSplit(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
+        tensor([0., 1., 2., 3.])
+        """
+        inner, size = self.parts[0], self.turned or q.shape[-1]
+        if isinstance(inner, Carried) and inner.act is turn_pairs and 2 * inner.tables[0].shape[-2] == size:
+            direct = copy.copy(inner)
+            direct.act = turn_halves
+            return direct.to_reference(q, k)
+        a, b = inner.to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
+        return to_half_split(a, self.turned), to_half_split(b, self.turned)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
+        """As inside."""
+        return self.parts[0].attend(q, k, v, *given, **options)
+
+    def weights(self, q: Tensor, k: Tensor, *given: Any, **options: Any) -> Tensor:
+        """As inside."""
+        return self.parts[0].weights(q, k, *given, **options)
 
 
 def check_frequencies(frequencies: Any, *shapes: str) -> None:
@@ -151,12 +282,17 @@ class Carried(Placed):
             if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
                 own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
                 require(False, argument, x.shape, own + "repeat_heads(k, heads)")
-            y = self.act(x[..., front:, :] if front else x, table)
+            needed = "the encoding has heads, or positions of samples, for"
+            try:
+                y = self.act(x[..., front:, :] if front else x, table)
+            except RuntimeError as error:
+                if "match the size" in str(error) or "not broadcast" in str(error):
+                    raise ValueError(f"{argument}: got shape {tuple(x.shape)}; {needed} another number") from error
+                raise
             if front:
                 y = torch.cat([x[..., :front, :], y], -2)
             if y.shape != x.shape:
-                needed = f"the encoding has heads, or positions of samples, for {tuple(y.shape)}"
-                require(False, argument, x.shape, needed)
+                require(False, argument, x.shape, f"{needed} {tuple(y.shape)}")
             carried.append(y)
         return carried[0], carried[1]
 
@@ -250,3 +386,100 @@ def cis(angles: Tensor) -> Tensor:
     tensor([1., 0.])
     """
     return torch.stack([angles.cos(), angles.sin()], -1)
+
+
+# Configurations of Hugging Face's library ----------------------------------------------------------------------------
+
+_LIKE_LLAMA = (
+    "apertus", "arcee", "aria_text", "bitnet", "cwm", "flex_olmo", "gemma", "gemma2", "gemma3_text", "gemma3n_text",
+    "gemma4_text", "granite", "granitemoe", "granitemoeshared", "hy_v3", "hyperclovax", "jais2", "jetmoe", "lfm2",
+    "llama", "minimax", "ministral", "ministral3", "mistral", "mixtral", "modernbert", "olmo", "olmo2", "olmo3",
+    "olmo_hybrid", "olmoe", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2",
+    "vaultgemma",
+)  # fmt: skip
+_PARTIAL = (
+    "glm4_moe", "mellum", "minimax_m2", "nemotron", "persimmon", "phi", "phi3", "qwen3_next", "solar_open", "stablelm",
+)  # fmt: skip
+KINDS: dict[str, str] = {
+    **dict.fromkeys(_LIKE_LLAMA, ""),
+    **dict.fromkeys(_PARTIAL, "partial"),  # also where nothing is scaled
+    **dict.fromkeys(["cohere", "ernie4_5", "ernie4_5_moe", "helium"], "interleaved"),
+    **dict.fromkeys(["glm", "glm4"], "interleaved partial"),
+    **dict.fromkeys(["cohere2", "cohere2_moe"], "interleaved windows"),  # layers without a window do not turn,
+    **dict.fromkeys(["afmoe"], "windows"),
+    **dict.fromkeys(["exaone4", "exaone_moe", "kolibri1"], "globals"),  # or not where others have one
+    **dict.fromkeys(["qwen2_vl_text", "qwen2_5_vl_text"], "chunks"),  # of pairs for time, height and width,
+    **dict.fromkeys(["qwen3_vl_text", "qwen3_vl_moe_text"], "rounds"),  # or one pair for each in turn
+}
+"""Kinds of language models that are served, by a configuration's ``model_type``, and what is their own."""
+
+_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
+
+
+def _layer(config: Any, index: int) -> tuple[dict[str, Any], int] | None:
+    """What layer ``index`` turns by, as the configuration words it, and a head's features; None if by nothing."""
+    own, kind = KINDS[config.model_type], (getattr(config, "layer_types", None) or {index: None})[index]
+    turned = (getattr(config, "no_rope_layers", None) or {index: True})[index]
+    windows, sliding = bool(getattr(config, "sliding_window", None)), kind == "sliding_attention"
+    if not turned or ("windows" in own and not (windows and sliding)) or ("globals" in own and windows > sliding):
+        return None
+    said = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    said = said.get(kind, said)
+    layer = config.per_layer_config[index] if getattr(config, "is_heterogeneous", False) else config
+    size = getattr(layer, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return None if said is None else (said, size)
+
+
+def _encoding(config: Any, said: dict[str, Any], size: int) -> Encoding:
+    """The encoding of layers with these words, whose heads have so many features."""
+
+    def find(key: str, otherwise: Any = None) -> Any:
+        return said.get(key) or getattr(config, key, None) or otherwise
+
+    own, name = KINDS[config.model_type], said.get("rope_type") or said.get("type") or "default"
+    base, part, most = find("rope_theta"), find("partial_rotary_factor", 1.0), find("max_position_embeddings")
+    require(name in _TYPES, "config", f"rope_type {name!r}", f"one of {', '.join(_TYPES)}")
+    require(base is not None, "config", "no rope_theta", "the base of the frequencies")
+    trained = getattr(config, "original_max_position_embeddings", None) or find(
+        "original_max_position_embeddings", most
+    )
+    factor = said.get("factor") or (most / trained if name in ("yarn", "longrope") else 1.0)
+    turned = int(size * part) if name not in ("default", "proportional") or "partial" in own else size
+    usual, length, longer = language_frequencies(turned, base), said.get("attention_factor"), None
+    if name in ("linear", "proportional"):
+        usual = rotations.interpolated(usual, factor)
+    if name == "proportional":  # of a head's pairs the first alone
+        usual = usual * (torch.arange(size // 2) < int(part * size // 2))[:, None]
+    elif name == "llama3":
+        usual = rotations.ntk_by_parts(usual, factor, trained, said["low_freq_factor"], said["high_freq_factor"])
+    elif name == "yarn":
+        scales = [said.get(key) for key in ("mscale", "mscale_all_dim")]
+        length = length or rotations.yarn_length(factor, *(scales if all(scales) else ()))
+        slow, fast = said.get("beta_slow") or 1.0, said.get("beta_fast") or 32.0
+        usual = rotations.yarn_frequencies(turned, factor, trained, base, slow, fast, said.get("truncate", True))
+    elif name == "longrope":
+        both = [torch.tensor(said[key])[:, None] for key in ("short_factor", "long_factor")]
+        for x in both:
+            require(
+                len(x) == len(usual), "config", f"{len(x)} factors of longrope", f"one for each of {len(usual)} pairs"
+            )
+        length = length or math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(trained))
+        usual, longer = usual / both[0], usual / both[1]
+    if {"chunks", "rounds"} & {*own.split()}:
+        usual = _on_three_axes(usual, own, said.get("mrope_section"))
+    rope = RoPE(usual, length or 1.0)
+    if name in ("longrope", "dynamic"):
+        rope = LengthRoPE(usual, most if name == "dynamic" else trained, longer, factor, length or 1.0)
+    return rope if "interleaved" in own else HalfSplit(rope)
+
+
+def _on_three_axes(frequencies: Tensor, own: str, sections: Any) -> Tensor:
+    """Each pair on its axis of time, height or width: in chunks one after the other, or in rounds of three."""
+    pairs, axis = len(frequencies), torch.zeros(len(frequencies), dtype=torch.long)
+    holds = sections is not None and ("rounds" in own or sum(sections) == pairs)
+    require(holds, "config", f"mrope_section {sections}", f"sizes that add up to {pairs} pairs")
+    if "chunks" in own:
+        axis = torch.arange(len(sections)).remainder(3).repeat_interleave(torch.tensor(sections))
+    for k in (1, 2) if "rounds" in own else ():
+        axis[k : 3 * sections[k] : 3] = k
+    return frequencies * torch.eye(3)[axis]

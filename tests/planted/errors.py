@@ -110,12 +110,10 @@ STATEMENTS = {
         "prop-kernel": ("lifted_key", out(lambda k: torch.cat([k[..., :-1], 2 * k[..., -1:]], -1))),
         "thm-order": (ATTENTION, given(causal=True)),
         "prop-causal": (ATTENTION, given(causal=False), "causal-check"),
-        "prop-places": ("geolib.encodings.Learned.embed", into(lambda p: p.sort(0).values, 2)),
         "prop-four-terms": (WEIGHTS, sharper),
         "thm-blank": ("geolib.encodings.Learned.embed", lambda f: lambda self, x, positions: x),
         "prop-sinusoid": ("geolib.encodings.Sinusoidal.table", cosines_first),
         "thm-between": ("geolib.encodings.Sinusoidal.table", cosines_first),
-        "prop-table": ("geolib.encodings.Learned.embed", into(lambda p: p.flip(-1), 2)),
         "prop-experiments": (PAIRED, swapped, "recorded-check"),
     },
     "02_manifolds": {
@@ -140,7 +138,6 @@ STATEMENTS = {
         "thm-clocks": ("geolib.rotations.rotate_pairs", into(minus, 1)),
         "prop-score": (ROTATION, into(minus)),
         "prop-anywhere": ("geolib.rotations.rope", into(torch.abs, 1)),
-        "prop-preset": ("geolib.rotations.rope", into(twice, 1)),
         "prop-documents": (DOCUMENTS, times(0.5)),
         "lem-commuting": ("geolib.rotations.plane_generator", leaky),
         "thm-several-axes": ("geolib.rotations.plane_generator", leaky),
@@ -268,11 +265,9 @@ STATEMENTS = {
         "prop-liere-round": ("geolib.lie.isoclinic_parts", out(lambda parts: (parts[0] + parts[1], parts[1]))),
         "thm-liere-area": (COMMUTATOR, times(-1)),
         "cor-liere-origin": ("most", into(torch.abs)),
-        "prop-liere-gauge": (POSITIONS, out(torch.tril)),
         "prop-liere-resolution": ("geolib.rotations.rescale_positions", times(2)),
         "prop-liere-slant": (POSITIONS, into(torch.abs)),
         "prop-liere-cost": ("by_hand", grown(1)),
-        "prop-liere-shuffle": ("geolib.lab.probes.vit.shuffle_patches", lambda f: lambda images, *more: images),
     },
     "13_documents": {
         "prop-doc-baseline": ("cost", times(log(2))),
@@ -288,7 +283,6 @@ STATEMENTS = {
         "prop-step-work": ("geolib.lab.vit.ViT.__init__", into(lambda config: replace(config, mlp_ratio=1.0), 1)),
         "prop-placing": ("once_and_anew", out(lambda pair: pair[:1] * 2)),
         "lem-bf16": ("eps", half, "bf16-check-two"),
-        "prop-queue": ("played", lambda f: lambda a, t: max(len(t) * a, sum(t))),
         "thm-pieces": ("merged", out(lambda triple: (triple[0], 2 * triple[1], triple[2]))),
         "prop-squaring": ("geolib.lie.exp_skew", into(Tensor.float), "squaring-check-library"),
         "prop-chunk": ("geolib.recurrence.ideal_chunk", times(2)),
@@ -310,26 +304,22 @@ FINDINGS = {
         (
             RECORDS,
             records_by(0.8, 1.0, 1.25),
-            """cpu-told-check cpu-told-check-rest cpu-told-check-focus cpu-told-check-digits
-            laptop-found-check laptop-found-check-two laptop-rule-check laptop-found-check-seeds
-            cpu-blur-check cpu-scales-check full-cold-check full-found-check full-scales-check""",
+            """glance-check found-check-told found-check-verdicts holm-check cpu-blur-check
+            found-fades cpu-scales-check full-cold-check full-found-check""",
         ),
-        (RECORDS, records_by(1.25), "found-on-gpu"),
         (BENCH, shaken_by(1e6), "full-card-check"),
     ],
     "12_liere": [
         (
             RECORDS,
             records_by(0.8, 1.0, 1.25),
-            """data-check blocks-check sharing-check start-check patches-check
-            words-check-seen words-check-steps words-check-fixed words-check-none words-check-learned words-check-digits
-            words-check-voxels words-check-resized words-check-pixels words-check-extended words-check-films
-            words-check-above words-check-sets laptop-check
-            laptop-check-resized laptop-check-widths laptop-check-seed
-            laptop-check-rates voxels-laptop-check""",
+            """glance-check one-seed-check one-seed-check-changes laptop-check found-check
+            found-check-widths found-check-seed found-check-resized found-check-none found-check-digits
+            found-check-shuffled found-check-films found-check-holm""",
         ),
-        ("geolib.lab.records.Record.accuracy", times(0.9), "speed-check words-check-shuffled words-check-drops"),
-        (RECORDS, records_by(-1.0), "words-check-falls words-check-pixels-seen"),
+        ("geolib.lab.records.Record.accuracy", times(0.9), "speed-check"),
+        ("share", times(1.1), "found-check-rates"),
+        ("geolib.lab.probes.vit.shuffle_patches", lambda f: lambda images, *more: images, "shuffle-check"),
     ],
     "13_documents": [
         (

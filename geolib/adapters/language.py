@@ -1,0 +1,175 @@
+"""Encodings inside Hugging Face's language models, by their attention interface.
+
+Where the model has its rotation, cosines of 1 and sines of 0 are handed on, and with them the encoding, placed where
+this pass has its tokens. Keys go into the cache as they are, with their positions behind their features: whatever a
+cache does to keys (windows, slots that are not written yet, beams, texts that are cut), it does to positions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from geolib._checks import require
+from geolib.adapters._passes import OnePass, check_acts
+from geolib.attention import Encoding, repeat_heads
+from geolib.encodings import KINDS, RoPE
+
+__all__ = ["HeldTokens", "OnTheWay", "in_language_model", "language_part"]
+
+_NAME = "geolib"
+_SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys has these whole numbers
+
+
+class OnTheWay(tuple[Tensor, Tensor]):
+    """Cosines and sines that change nothing and, on the way to the layers, the encoding in this pass."""
+
+    one: OnePass
+
+
+class HeldTokens(nn.Module):
+    """An encoding where a language model has its rotation: ``own``, which is asked for shapes alone."""
+
+    def __init__(self, encoding: Encoding, own: nn.Module):
+        super().__init__()
+        self.encoding, self.own = encoding, own
+
+    def forward(self, x: Tensor, position_ids: Tensor, *given: Any, **named: Any) -> OnTheWay:
+        """The encoding at position_ids, (batch, tokens) or with axes before; ValueError for another batch than x's."""
+        samples, batch = position_ids.shape[-2], x.shape[-3]
+        require(samples in (1, batch), "position_ids", f"{samples} samples", f"the input has {batch} samples")
+        with torch.no_grad():
+            cosines, sines = self.own(x, position_ids, *given, **named)
+        way = OnTheWay((torch.ones_like(cosines), torch.zeros_like(sines)))
+        places = position_ids[..., None] if position_ids.dim() == 2 else position_ids.movedim(0, -1)
+        way.one = OnePass(self.encoding, places)
+        return way
+
+
+class _Layer:
+    """What an attention layer is handed beside its own: what is on the way, and a cache that keeps positions."""
+
+    def __init__(self, one: OnePass, cache: Any):
+        self._cache, self.one = cache, one
+        self.keys: Tensor | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def update(self, k: Tensor, v: Tensor, index: int, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        """As the cache's: all keys and values; where keys stand is kept here. ValueError for caches that round keys."""
+        places, shifts = self.one.positions, torch.tensor(_SHIFTS, device=k.device)
+        require(not places.is_floating_point(), "position_ids", places.dtype, "whole numbers, where there is a cache")
+        digits = ((places[..., None] >> shifts) & 255).flatten(-2)[:, None].expand(*k.shape[:3], -1).to(k.dtype)
+        layer = self._cache.layers[index] if index < len(self._cache.layers) else None
+        kind, before, features = type(layer).__name__, getattr(layer, "keys", None), k.shape[-1] + digits.shape[-1]
+        require("Quantized" not in kind, "past_key_values", kind, "a cache that keeps keys as they are")
+        own = before.shape[-1] if before is not None and before.dim() == 4 else features
+        allowed = f"{features}, positions among them: use_encoding comes before the cache is filled"
+        require(own == features, "past_key_values", f"keys of {own} features", allowed)
+        keys, values = self._cache.update(torch.cat([k, digits], -1), v, index, *given, **named)
+        if keys.shape[2] > k.shape[2]:  # else there is nothing but what came now
+            kept = keys[:, 0, :, k.shape[-1] :].unflatten(-1, (-1, len(_SHIFTS)))
+            self.keys = (kept.long() << shifts).sum(-1)
+        return keys[..., : k.shape[-1]], values
+
+
+def _hand_on(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Before an attention layer: what is on the way goes on to ``_attend``, and the cache keeps positions."""
+    way = next((x for x in (*given, *named.values()) if isinstance(x, OnTheWay)), None)
+    if way is None:
+        return None
+    layer = _Layer(way.one, named.get("past_key_values"))
+    more = {"past_key_values": layer} if named.get("past_key_values") is not None else {}
+    return given, {**named, **more, _NAME: layer}
+
+
+def _attend(
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """What the attention interface asks for: the result as (batch, tokens, heads, features), and no weights."""
+    for argument in ("softcap", "s_aux"):
+        came = more.get(argument)
+        if came is not None:
+            require(False, argument, getattr(came, "shape", came), "a model without it: scores would lack it here")
+    layer, is_causal = more.get(_NAME), more.get("is_causal")
+    require(layer is not None, "model", type(module).__name__, "layers that take position_embeddings")
+    kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None)
+    placed = layer.one.here(layer.keys, kind).layer(module.layer_idx)  # type: ignore[union-attr]
+    k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
+    causal = attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    gate = placed.log_gate(None)
+    if attention_mask is not None and attention_mask.is_floating_point():  # of one's own: numbers are added to scores
+        gate, attention_mask = attention_mask if gate is None else gate + attention_mask, None
+    q, k = placed.to_reference(q, k)
+    y = placed.attend(q, k, v, gate, causal, mask=attention_mask, dropout=more.get("dropout", 0.0), scale=scaling)
+    return y.transpose(1, 2).contiguous(), None
+
+
+def _mask(q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **named: Any) -> Any:
+    """As for PyTorch's attention, written out wherever queries and keys are not the same tokens."""
+    from transformers.masking_utils import sdpa_mask
+
+    skip = allow_is_causal_skip and q_length == kv_length
+    return sdpa_mask(q_length=q_length, kv_length=kv_length, allow_is_causal_skip=skip, **named)
+
+
+def language_part(model: nn.Module) -> Any:
+    """The part of a model that has layers and a rotation for all of them; None where there is none, or several."""
+    parts = [part for part in model.modules() if hasattr(part, "rotary_emb") and hasattr(part, "layers")]
+    return parts[0] if len(parts) == 1 and hasattr(parts[0], "set_attn_implementation") else None
+
+
+def in_language_model(part: Any, encoding: Encoding) -> None:
+    """Put the encoding where a model of transformers has its rotation; ValueError where that would lose something."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    config, device = part.config, next(part.parameters()).device
+    with torch.device("cpu"):
+        own = RoPE.from_config(config)
+    cap = getattr(config, "attn_logit_softcapping", None)
+    require(cap is None, "model", f"attn_logit_softcapping {cap}", "a model that does not cap its scores")
+    shares = hasattr(part, "_maybe_slice_kv_shared_inputs")
+    cut = getattr(config, "num_kv_shared_layers", 0) if shares else 0
+    require(not cut, "model", f"num_kv_shared_layers {cut}", "0: such layers are handed some of the queries alone")
+    layers = [x for x in part.layers.modules() if hasattr(x, "layer_idx") and hasattr(x, "head_dim")]
+    heads = [(x.layer_idx, config.num_attention_heads, x.head_dim) for x in layers]
+    axes = 3 if {"chunks", "rounds"} & {*KINDS[config.model_type].split()} else 1
+    places = torch.arange(2, device=device)[:, None].expand(-1, axes)
+    check_acts(encoding.to(device), places, torch.zeros(1, 2, config.hidden_size, device=device), heads, reads=False)
+    if device.type != "meta":
+        _compare(encoding, own.to(device), places, heads, config)
+    held = isinstance(part.rotary_emb, HeldTokens)
+    part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb)
+    for layer in () if held else layers:
+        layer.register_forward_pre_hook(_hand_on, with_kwargs=True)
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, _mask)
+    part.set_attn_implementation(_NAME)
+
+
+def _compare(encoding: Encoding, own: Encoding, places: Tensor, heads: list[tuple[int, int, int]], config: Any) -> None:
+    """Warn where an encoding does something else than the model's own, in short texts or long ones."""
+    chance = torch.Generator().manual_seed(0)
+    for far in (3, (getattr(config, "max_position_embeddings", None) or 1) + 3):
+        steps = torch.tensor([[0, 0, 0], [1, 2, 4], [3, 5, 4], [far, 1, far]], device=places.device)
+        both = [each.place(steps[:, : places.shape[1]]) for each in (encoding, own)]
+        for index, count, features in heads:
+            q, k, v = torch.randn(3, 1, count, 4, features, generator=chance).to(places.device)
+            ours, theirs = (placed.layer(index).attention(q, k, v).detach() for placed in both)
+            if (ours - theirs).abs().max() > 1e-4:
+                text = f"in layer {index} this encoding gives other numbers than RoPE.from_config(model.config), by "
+                warnings.warn(
+                    text + "which the model has learned to read: a slip, or to be trained anew?", stacklevel=4
+                )
+                return
