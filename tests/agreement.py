@@ -86,28 +86,21 @@ def _lucid(**options: Any) -> Any:
 _rotary = ("rotary_embedding_torch", "rotary-embedding-torch")
 
 
-@_with(*_rotary, "RoPE of queries")
-def rotary_queries() -> Pair:
-    """Its default module beside ours."""
-    q = _queries()
-    ours = _turned(RoPE(language_frequencies(DIM)), q, torch.arange(float(TOKENS)))
-    return ours, _lucid().rotate_queries_or_keys(q)
+def _rotated(frequencies: Tensor, **options: Any) -> Callable[[], Pair]:
+    """Queries turned by frequencies of ours and by its module with these options."""
+
+    def both() -> Pair:
+        q = _queries()
+        ours = _turned(RoPE(frequencies), q, torch.arange(float(TOKENS)))
+        return ours, _lucid(**options).rotate_queries_or_keys(q)
+
+    return both
 
 
-@_with(*_rotary, "position interpolation")
-def rotary_interpolation() -> Pair:
-    """Its ``interpolate_factor``."""
-    q, frequencies = _queries(), interpolated(language_frequencies(DIM), 4.0)
-    ours = _turned(RoPE(frequencies), q, torch.arange(float(TOKENS)))
-    return ours, _lucid(interpolate_factor=4.0).rotate_queries_or_keys(q)
-
-
-@_with(*_rotary, "NTK-aware scaling")
-def rotary_ntk() -> Pair:
-    """Its ``theta_rescale_factor``."""
-    q, frequencies = _queries(), ntk_aware(language_frequencies(DIM), 4.0)
-    ours = _turned(RoPE(frequencies), q, torch.arange(float(TOKENS)))
-    return ours, _lucid(theta_rescale_factor=4.0).rotate_queries_or_keys(q)
+_usual = language_frequencies(DIM)
+_with(*_rotary, "RoPE of queries")(_rotated(_usual))
+_with(*_rotary, "position interpolation")(_rotated(interpolated(_usual, 4.0), interpolate_factor=4.0))
+_with(*_rotary, "NTK-aware scaling")(_rotated(ntk_aware(_usual, 4.0), theta_rescale_factor=4.0))
 
 
 @_with(*_rotary, "queries beside a cache of keys")
@@ -115,7 +108,7 @@ def rotary_cache() -> Pair:
     """The last three queries, all keys: scores."""
     q, k = _queries(tokens=3), _queries(1)
     positions = torch.arange(float(TOKENS))
-    a, b = RoPE(language_frequencies(DIM)).place(positions[-3:], keys=positions).to_reference(q, k)
+    a, b = RoPE(_usual).place(positions[-3:], keys=positions).to_reference(q, k)
     c, d = _lucid().rotate_queries_with_cached_keys(q, k)
     return a @ b.mT, c @ d.mT
 
@@ -257,7 +250,7 @@ def _text(tokens: int = TOKENS) -> dict[str, Tensor]:
     return {"input_ids": torch.randint(256, (2, tokens), generator=torch.Generator().manual_seed(2))}
 
 
-_hub, _usual = ("transformers", "transformers"), language_frequencies(DIM)
+_hub = ("transformers", "transformers")
 _all = torch.ones(2, TOKENS, dtype=torch.bool)
 SCALINGS: dict[str, tuple[dict[str, Any], RoPE]] = {
     "Llama's logits, four query heads on two heads of keys": ({}, RoPE(_usual)),

@@ -90,37 +90,17 @@ def riemannian(oracle, scales=(2, 2)):
 
 METHODS = {
     "none": Method(oracles.Oracle),
-    "sinusoidal": Method(
-        oracles.Oracle,
-        options={"base": 7.0},
-        added=sines,
-    ),
+    "sinusoidal": Method(oracles.Oracle, options={"base": 7.0}, added=sines),
     "learned": Method(
-        oracles.Oracle,
-        keys={"vectors": (3, 4, 48)},
-        options={"std": 0.2},
-        added=own_vector,
-        of_cells=True,
+        oracles.Oracle, keys={"vectors": (3, 4, 48)}, options={"std": 0.2}, added=own_vector, of_cells=True
     ),
     "rope": Method(oracles.Rope, options={"base": 7.0}, turns=True),
-    "rope-axial": Method(
-        oracles.Axial,
-        options={"base": 7.0},
-        turns=True,
-    ),
+    "rope-axial": Method(oracles.Axial, options={"base": 7.0}, turns=True),
     "visionllama": Method(oracles.Visionllama, options={"base": 7.0}, turns=True),
     "rope-pair": Method(oracles.RopePair, options={"turn": 0.9}, turns=True),
     "spherical": Method(oracles.Spherical, options={"base": 7.0}, turns=True),
-    "alibi": Method(
-        oracles.Alibi,
-        options={"slopes": (0.5, 0.1)},
-        smooth=False,
-    ),
-    "rmt": Method(
-        oracles.Rmt,
-        options={"slopes": "alibi"},
-        smooth=False,
-    ),
+    "alibi": Method(oracles.Alibi, options={"slopes": (0.5, 0.1)}, smooth=False),
+    "rmt": Method(oracles.Rmt, options={"slopes": "alibi"}, smooth=False),
     "liere": Method(
         oracles.LieRE,
         keys={"generators": (2, 2, 1, 2, 276)},
@@ -128,10 +108,7 @@ METHODS = {
         turns=True,
     ),
     "rope-mixed": Method(
-        oracles.RopeMixed,
-        keys={"generators": (2, 2, 12, 2, 1)},
-        options={"base": 7.0, "share": "all"},
-        turns=True,
+        oracles.RopeMixed, keys={"generators": (2, 2, 12, 2, 1)}, options={"base": 7.0, "share": "all"}, turns=True
     ),
     "riemannformer": riemannian(oracles.Riemannian),
     "riemannformer-general": riemannian(oracles.RiemannianGeneral, (2, 12, 2)),
@@ -153,16 +130,8 @@ METHODS = {
         of_data=True,
         smooth=False,
     ),
-    "lf": Method(
-        alone(oracles.Focused),
-        keys=FOCUSED_KEYS,
-        options=FOCUSED,
-    ),
-    "gauss": Method(
-        alone(oracles.Gauss),
-        keys=FOCUSED_KEYS,
-        options=FOCUSED,
-    ),
+    "lf": Method(alone(oracles.Focused), keys=FOCUSED_KEYS, options=FOCUSED),
+    "gauss": Method(alone(oracles.Gauss), keys=FOCUSED_KEYS, options=FOCUSED),
 }
 
 

@@ -170,10 +170,7 @@ NEARLY = {
         "the transpose on the other side": lambda P, metric: P[0] @ metric @ P[0].mT,
     },
     "conformal: start of the slow law": {"base 2": lambda share, tokens, beta: share ** (1 / math.log2(tokens))},
-    "conformal: take a factor apart": {
-        "c = 1": lambda a, c: (a, a),
-        "a scale below 0": lambda a, c: (-a * c, -a / c),
-    },
+    "conformal: take a factor apart": {"c = 1": lambda a, c: (a, a), "a scale below 0": lambda a, c: (-a * c, -a / c)},
     "sympow: with a constant": {
         "more features than needed": lambda v, p: torch.cat([embed(torch.cat([torch.ones(1), v]), p), torch.zeros(1)]),
         "the second power": lambda v, p: embed(torch.cat([torch.ones(1), v]), 2),

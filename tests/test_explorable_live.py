@@ -22,7 +22,6 @@ from geolib.lab.experiments.papers.digits import HELD_OUT, LIVE
 from geolib.lab.probes.lm import layer_inputs
 from geolib.lab.probes.vit import moved_accuracy
 from geolib.lab.vit import ViT
-from geolib.lie import commutator, skew_matrix
 
 RECORDS = REPOSITORY / "book" / "results" / LIVE.name
 every = pytest.mark.parametrize("method", METHODS)
@@ -118,16 +117,6 @@ def test_held_out_digits_are_those_of_the_records():
     assert images().amax() == 16
     orders = torch.tensor([ord(letter) - 48 for letter in held_out()["orders"]]).view(-1, 64)
     assert torch.equal(orders.sort(1).values, torch.arange(64).expand(HELD_OUT, 64))
-
-
-def test_the_calm_part_commutes_and_is_all_of_what_commutes():
-    own = torch.randn(3, 2, 28, generator=torch.Generator().manual_seed(0))
-    calm = calm_part(own, 8)
-    first = skew_matrix(own[:, 0], 8)
-    assert commutator(first, skew_matrix(calm, 8)).abs().max() < 1e-5
-    assert commutator(first, skew_matrix(own[:, 1], 8)).abs().max() > 1
-    again = calm_part(torch.stack([own[:, 0], calm], 1), 8)
-    assert_close(again, calm, rtol=0, atol=1e-5)
 
 
 def test_a_model_that_the_page_does_not_hold_is_refused():
@@ -255,11 +244,8 @@ def test_the_sheet_follows_a_hand_and_its_own_keys_and_the_answer_stays(place):
     place.page.locator("#one .hands").focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", " "):  # no pen, no ink
         place.page.keyboard.press(key)
-    assert [place.values()[name] for name in ("row", "column", "digit")] == [
-        3,
-        3,
-        0,
-    ]  # four cells are as far as it goes
+    # Four cells are as far as it goes.
+    assert [place.values()[name] for name in ("row", "column", "digit")] == [3, 3, 0]
     assert place.text(".said b") == before
 
 

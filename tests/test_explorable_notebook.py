@@ -17,7 +17,7 @@ from explorable_kit import Place, functions_of, numbers_in, place_of, state_of
 from geolib.explorables import LabNotebook, notebook
 from geolib.explorables.notebook import METRICS
 from geolib.figures import COLOURS, METHOD_STYLES, method_style
-from geolib.lab.experiments import find, table
+from geolib.lab.experiments import find
 from geolib.lab.files import RECORDED, LabError
 from geolib.lab.records import read_all
 
@@ -67,18 +67,6 @@ def made_up(count, seed=0):
     ]
 
 
-def test_mean_and_deviation_are_those_of_the_sample_without_what_is_missing(call):
-    draw = random.Random(0)
-    samples = [[draw.gauss(0, 10) for _ in range(draw.randint(1, 9))] for _ in range(30)]
-    holes = [sorted([*sample, None], key=lambda _: draw.random()) for sample in samples]
-    for found in (call("mean", [[s] for s in samples]), call("mean", [[s] for s in holes])):
-        assert found == pytest.approx([statistics.mean(s) for s in samples], abs=1e-9)
-    for found in (call("deviation", [[s] for s in samples]), call("deviation", [[s] for s in holes])):
-        for sample, value in zip(samples, found):
-            assert value == (None if len(sample) == 1 else pytest.approx(statistics.stdev(sample), abs=1e-9))
-    assert call("mean", [[[]], [[None]]]) == [None, None]
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_final_values_are_the_mean_and_deviation_of_the_records(call, runs, metric):
     groups = list(dict.fromkeys(run["group"] for run in runs))
@@ -101,16 +89,6 @@ def test_final_values_are_the_mean_and_deviation_of_the_records(call, runs, metr
                 assert row["deviation"] is None
 
 
-def test_final_accuracies_are_those_of_the_experiments_table(call, runs):
-    (rows,) = call("finals", [[runs, DIGITS, "test_accuracy"]])
-    written = dict(table(find("digits-encodings"), "cpu", read_all()).rows)
-    assert [row["title"] for row in rows] == list(written)
-    for row in rows:
-        mean, spread = map(float, re.match(r"([\d.]+) ± ([\d.]+)", written[row["title"]]).groups())
-        assert 100 * row["mean"] == pytest.approx(mean, abs=0.006)
-        assert 100 * row["deviation"] == pytest.approx(spread, abs=0.006)
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_mean_curve_and_the_best_method_are_those_of_the_seeds_evaluated(call, metric):
     (curve,) = call("meanCurve", [[made_up(5), metric]])
@@ -122,29 +100,6 @@ def test_the_mean_curve_and_the_best_method_are_those_of_the_seeds_evaluated(cal
     for methods, (first, *_) in zip(offered, call("leader", [[methods, metric] for methods in offered])):
         last = {own[0]["title"]: statistics.mean(run[metric][-1] for run in own) for own in methods}
         assert first["title"] == best(last, key=last.get)
-
-
-def test_the_nearest_run_is_nearest_among_those_evaluated(call):
-    runs, draw = made_up(6), random.Random(4)
-    asked = [(draw.randint(1, 8), draw.random()) for _ in range(30)]
-    for (epoch, value), found in zip(asked, call("nearest", [[runs, "test_loss", e, v] for e, v in asked])):
-        there = [run for run in runs if run["test_loss"][epoch - 1] is not None]
-        best = min(there, key=lambda run: abs(run["test_loss"][epoch - 1] - value), default=None)
-        assert (found or {}).get("name") == (best or {}).get("name")
-    assert call("nearest", [[[], "test_loss", 1, 0.5]]) == [None]
-
-
-def test_labels_lie_apart_in_their_order_and_move_only_where_they_must(call):
-    draw = random.Random(5)
-    cases = [[draw.uniform(0, 250) for _ in range(draw.randint(1, 12))] for _ in range(40)] + [[9.0] * 12, [300.0] * 3]
-    for heights, placed in zip(cases, call("spread", [[heights, 15, 10, 262] for heights in cases])):
-        ordered = sorted(placed)
-        assert all(b - a >= 15 - 1e-9 for a, b in pairwise(ordered))
-        assert ordered[0] >= 10 - 1e-9
-        assert ordered[-1] <= 262 + 1e-9
-        if len(set(heights)) == len(heights):
-            assert [p for _, p in sorted(zip(heights, placed))] == ordered
-    assert call("spread", [[[100, 40, 200], 15, 10, 262], [[100, 100], 15, 10, 262]]) == [[100, 40, 200], [92.5, 107.5]]
 
 
 def test_ticks_are_round_and_reach_around_the_values(call):

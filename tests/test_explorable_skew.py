@@ -92,16 +92,6 @@ def test_what_the_square_leaves_is_its_logarithm_and_what_is_foretold_the_bracke
         assert_close(ratio, left / foretold)
 
 
-def test_quarter_turned_axes_leave_the_angle_of_the_closed_form_whose_ratio_tends_to_one(call):  # LR-1
-    # Two quaternions with orthogonal axes: sin(left / 2) = 2 sin^2(e/2) sqrt(1 - sin^4(e/2)).
-    for e in (0.1, 0.5, 1.0):
-        (turn,) = call("squareTurn", [[[0, 0, -1], [-1, 0, 0], e]])
-        s = math.sin(e / 2) ** 2
-        assert turn["left"] == pytest.approx(2 * math.asin(2 * s * math.sqrt(1 - s * s)), abs=1e-6)
-        assert turn["foretold"] == pytest.approx(e * e)
-        assert abs(turn["ratio"] - 1) < 0.25 * e
-
-
 def test_both_orders_are_the_products_of_the_two_exponentials(call):  # LR-1
     first, second = random_entries(10, seed=6), random_entries(10, seed=7)
     found = float64(call("ordersAt", [[a, b, 1] for a, b in zip(first, second)]))

@@ -1,8 +1,6 @@
 """The palette can be told apart and read; labels do not overlap."""
 
-import importlib
 import itertools
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -20,7 +18,6 @@ from geolib.figures import (
     GREYS,
     METHOD_STYLES,
     NIGHT,
-    PAPER,
     ROLES,
     dark,
     forest,
@@ -131,26 +128,6 @@ def test_every_colour_has_a_counterpart_that_is_seen_in_the_dark():
     for colour in ("#400000", "#001a33", "#123456"):  # of no palette
         assert contrast(dark(colour), NIGHT) >= 3
     assert luminance(dark("#e3e1da")) < 0.1 < luminance(dark("#444444"))  # a pale ground, a dark line
-
-
-def test_a_plot_has_a_transparent_copy_for_the_dark_page(tmp_path):
-    sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-    palettes = importlib.import_module("palettes")
-    use_house_style()
-    figure, axes = plt.subplots()
-    axes.plot([0, 1], [0, 1], color=COLOURS["blue"])
-    figure.savefig(tmp_path / "plot.svg")
-    plt.close(figure)
-    drawn = (tmp_path / "plot.svg").read_text()
-    clear = palettes.transparent(drawn)
-    night = palettes.darkened(clear)
-    assert PAPER in drawn
-    assert PAPER not in clear
-    assert "<dc:date>" not in clear
-    assert COLOURS["blue"] in clear
-    assert COLOURS["blue"] not in night
-    assert DARK_COLOURS["blue"] in night
-    assert DARK_INK in night
 
 
 def test_labels_stand_at_the_lines_ends_and_do_not_overlap():

@@ -110,11 +110,7 @@ def test_glyphs_of_a_font_side_by_side_are_one_element_as_wide_as_all_of_them(ty
 def test_q_and_k_have_their_roles_and_an_index_k_has_none(typeset):
     made = typeset(r"q_m^\top k_n+\sum_k\Gamma^k_{ij}+\mathbf q+v", True)["html"]
     html = formulas.in_colour(made, {"query", "key"})
-    assert re.findall(r"role-(\w+) mjx-c(\w+)", html) == [
-        ("query", "1D45E"),
-        ("key", "1D458"),
-        ("query", "1D42A"),
-    ]
+    assert re.findall(r"role-(\w+) mjx-c(\w+)", html) == [("query", "1D45E"), ("key", "1D458"), ("query", "1D42A")]
     assert html.count("1D458") == 3
     assert "role-value mjx-c1D463" in formulas.in_colour(made, {"value"})
     assert formulas.GLYPH.findall(html) == formulas.GLYPH.findall(re.sub(r"role-\w+ ", "", html))

@@ -1,6 +1,5 @@
 """Experiments: the runs they plan, the tables that come of records, and statistics over seeds and test images."""
 
-import hashlib
 import math
 from dataclasses import replace
 from itertools import product
@@ -45,36 +44,6 @@ def seeds_of(method, accuracies, first_seed=0):
 
 
 # The runs they plan ---------------------------------------------------------------------------------------------------
-
-# For each scale, the smallest first, a digest of the hashes of all planned runs, most important first. They name the
-# records: one that moves loses its runs.
-PLANNED = """
-cifar10-locality 31459fe9,4b134998,8c6ac5a6; digits-blocks 51e3ea2b,cfc18c46,9c08ff41;
-digits-doors 147d797e,39a70d68,94fcc936; digits-encodings 929bbd79,bc2586b9,f009b028;
-digits-field d07fdb1c,35f0266c,cbb52076; digits-live aba05ce0,17655a0c,b1957ca8;
-digits-locality 6f03e5eb,d538a531,26fe2d42; digits-powers 5f00aa39,b8316526,b745603b;
-digits-scale 198aa491,08ddbdf4,579ae427; digits-shift e4205bf4,d0b69129,51089ce4;
-grid-dial 27751476,9d5f78c7,54df41a3; grid-turns f54b4663,2214748a,3a59a31c; liere-base f7537d1e;
-liere-blocks 070076d5,70dce2a2,fab3ccb5; liere-cifar100 f852c144,08f65b62,8c9bcba0,2923848b;
-liere-data a967f339,c52fc8f1,e7a0cc52; liere-digits 39da1439,c5445606,439fee07;
-liere-motion 9a352cb4,54b52441,d41dd261; liere-rates 55179519,2cb10418; liere-sharing b7436fd7,8b7f7663,29c0ac2b;
-liere-voxel-blocks 2fcd8292,a86a2ab9; liere-voxel-patches 7f1fa7f0,0c652b6b;
-liere-voxels 970a5f6d,7baad56d,b72a3254,2b48b3a7; precision 8dcb409e,fa80c6dc; precision-cifar10 269a20a1,f5394552;
-riemannformer-ablations 21da3821,a17b3b9e,a03f4db7; riemannformer-baselines 1b7b490e,4c9aac1d,4748abe7;
-riemannformer-table1 50e3343f,af5ebc0f,8791a323,883d2e5a; sympow-ablations 9ff989d2,0ad87246,10b4cd44;
-sympow-budget 72d14575,d7702754; sympow-context df31276c,5f3152ab,622f3206;
-sympow-extrapolation cc048372,2a5d37b9,1b31726b; sympow-long 0de23808,2e4b24db,e62f5754;
-sympow-rates 72d14575,87865f69
-"""
-
-
-def test_planned_runs_keep_their_names_and_their_order():
-    def digest(configs):
-        return hashlib.sha256(" ".join(config.hash for config in configs).encode()).hexdigest()[:8]
-
-    planned = dict(line.split() for line in PLANNED.split(";"))
-    found = {name: ",".join(digest(each.configs(scale)) for scale in each.scales) for name, each in EXPERIMENTS.items()}
-    assert found == planned
 
 
 def test_every_recorded_run_is_one_of_its_experiments():

@@ -19,12 +19,7 @@ def small(method="none", shape=(1, 8, 8), **settings):
 
 @pytest.mark.parametrize(
     ("shape", "patch", "grid"),
-    [
-        ((3, 8, 12), 4, (2, 3)),
-        ((2, 6), 3, (2,)),
-        ((1, 4, 4, 6), (2, 4, 3), (2, 1, 2)),
-        ((2, 4, 4, 4), 2, (2, 2, 2)),
-    ],
+    [((3, 8, 12), 4, (2, 3)), ((2, 6), 3, (2,)), ((1, 4, 4, 6), (2, 4, 3), (2, 1, 2)), ((2, 4, 4, 4), 2, (2, 2, 2))],
 )
 def test_patches_are_the_blocks_of_the_image_in_reading_order(shape, patch, grid):
     images = torch.randn(2, *shape)

@@ -6,11 +6,14 @@ import importlib.util
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "book"))
+setup_cell = importlib.import_module("setup_cell")
 CHAPTERS = sorted((REPOSITORY / "chapters").glob("*.ipynb"))
 NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 
@@ -36,14 +39,6 @@ def source(cell):
 def tags(cell):
     """A cell's tags."""
     return cell["metadata"].get("tags", [])
-
-
-def setup_cell():
-    """The set-up cell as book/setup_cell.py writes it."""
-    spec = importlib.util.spec_from_file_location("setup_cell", REPOSITORY / "book" / "setup_cell.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def without_magics(text):
@@ -109,7 +104,7 @@ def test_cell_ids_are_words_and_unique(path):
 @every
 def test_the_first_code_cell_is_the_set_up(path):
     first = next(cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
-    assert source(first) == setup_cell().setup_cell(), "run: make setup-cells"
+    assert source(first) == setup_cell.setup_cell(), "run: make setup-cells"
 
 
 @every
@@ -160,7 +155,7 @@ def test_a_picture_has_a_text_alternative(path):
 
 
 def test_the_repositorys_address_is_one():
-    address = setup_cell().address().removeprefix("https://")
+    address = setup_cell.address().removeprefix("https://")
     listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         pytest.skip("not a git checkout, so there is no list of tracked files")

@@ -15,7 +15,7 @@ import pytest
 from IPython.core.pylabtools import print_figure
 from matplotlib.text import Text
 
-from geolib.figures import COLOURS, DARK_COLOURS, use_house_style
+from geolib.figures import COLOURS, DARK_COLOURS, DARK_INK, PAPER, use_house_style
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
@@ -128,7 +128,9 @@ def test_a_page_chooses_by_width_and_theme(tmp_path):
     names = sorted(path.name for path in (tmp_path / "_images").iterdir())
     assert names == ["abc-dark.svg", "abc-phone-dark.svg", "abc-phone.svg", "abc.svg"]
     texts = {name: (tmp_path / "_images" / name).read_text("utf-8") for name in names}
-    assert all("<!--phone" not in text for text in texts.values())
+    assert PAPER in drawn
+    assert [word for word in ("<!--phone", "<dc:date>", PAPER) for text in texts.values() if word in text] == []
+    assert all((DARK_INK in text) == ("dark" in name) for name, text in texts.items())
     assert all((DARK_COLOURS["blue"] in text) == ("dark" in name) for name, text in texts.items())
     sources = re.findall(r'<source media="([^"]*)"(?: data-dark="([^"]*)")? srcset="([^"]*)"', page)
     assert [(Path(name).name, "dark" in media, "max-width" in media) for media, _, name in sources] == [

@@ -80,16 +80,16 @@ def installed(tmp_path_factory):
     return folder
 
 
+def python(library, cwd, *words):
+    """What Python says in a folder, with the library that lies in another."""
+    environment = os.environ | {"PYTHONPATH": str(library), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
 @pytest.fixture
 def lab(installed, tmp_path):
     """lab(words...): the installed lab's command line in an empty folder."""
-
-    def call(*words):
-        environment = os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "geolib.lab", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    return call
+    return lambda *words: python(installed, tmp_path, "-m", "geolib.lab", *words)
 
 
 def test_an_installed_library_prints_the_tables_of_a_checkout(lab, capsys):
@@ -109,16 +109,7 @@ def test_a_folder_that_another_package_wrote_into_says_so(installed, tmp_path, l
         shutil.copy(installed / "geolib" / name, folder / name)
     if left == "another":
         (folder / "__init__.py").write_text('__version__ = "1.0.7"\n')
-    command = [sys.executable, "-c", "import geolib._checks"]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = done.stderr.splitlines()[-1]
+    said = python(tmp_path, tmp_path, "-c", "import geolib._checks").stderr.splitlines()[-1]
     assert said.startswith(f"ImportError: the folder {folder} mixes geometry-of-attention with another package")
     assert "pip install --force-reinstall --no-deps geometry-of-attention" in said
 

@@ -33,15 +33,9 @@ OTHERS = {
         built("lf", per_layer=True),
         {f"layers.{i}.{key}": shape for i in range(2) for key, shape in FOCUSED.items()},
     ),
-    "half-split learned scales": (
-        lambda: HalfSplit(build("riemannformer", **SETTING)),
-        {"encoding.raw_scale": (2, 2)},
-    ),
+    "half-split learned scales": (lambda: HalfSplit(build("riemannformer", **SETTING)), {"encoding.raw_scale": (2, 2)}),
     "MultiHeadAttention": (lambda: MultiHeadAttention(16, 2), LAYER),
-    "SympowAttention": (
-        lambda: SympowAttention(16, 2),
-        {**LAYER, "W_gamma.weight": (2, 16), "W_beta.weight": (2, 16)},
-    ),
+    "SympowAttention": (lambda: SympowAttention(16, 2), {**LAYER, "W_gamma.weight": (2, 16), "W_beta.weight": (2, 16)}),
 }
 MODULES = {name: (built(name), methods.METHODS[name].keys) for name in METHODS if name in methods.METHODS} | OTHERS
 

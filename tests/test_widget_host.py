@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
+import importlib
 import json
 import re
+import sys
 
 import pytest
 from explorable_kit import NAMES, REPOSITORY
 
 from geolib.explorables import RopeClock
 
+sys.path[:0] = [str(REPOSITORY / "book"), str(REPOSITORY / "book" / "_ext")]
+stills, without_pieces = importlib.import_module("stills"), importlib.import_module("explorables").without_pieces
 HOST = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
 
 # Shows its number, adds one at each press, and says what it heard.
@@ -145,17 +148,7 @@ def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(shown):
 # Pieces of a page in scripts of their own ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def ext(monkeypatch):
-    """The site's extension that takes pages apart."""
-    monkeypatch.syspath_prepend(str(REPOSITORY / "book" / "_ext"))
-    spec = importlib.util.spec_from_file_location("pieces", REPOSITORY / "book" / "_ext" / "explorables.py")
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_needed(ext, browser, tmp_path):
+def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_needed(browser, tmp_path):
     head = "// shared\n" + COUNTER.replace("export default", "const widget =") + "\n"
     states = {
         name: {"state": {"_esm": f"{head}// {name}\nexport default widget;", "_css": "b {}", "label": name, "count": 0}}
@@ -164,10 +157,10 @@ def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_need
     states["b"]["state"]["long"] = list(range(3000))
     text = json.dumps({"state": states})
     pieces = {}
-    light = ext.without_pieces(text, head, pieces)
+    light = without_pieces(text, head, pieces)
     assert len(light) < 700 < len(text)
     assert len(pieces) == 4  # what is shared, two rests, one list
-    assert ext.without_pieces(light, head, {}) == light  # a page that is built again stays
+    assert without_pieces(light, head, {}) == light  # a page that is built again stays
     (tmp_path / "explorables").mkdir()
     for name, script in pieces.items():
         (tmp_path / "explorables" / f"{name}.js").write_text(script, "utf-8")
@@ -191,26 +184,17 @@ def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_need
 # The stills ----------------------------------------------------------------------------------------------------------
 
 
-def stills():
-    """book/stills.py."""
-    spec = importlib.util.spec_from_file_location("stills", REPOSITORY / "book" / "stills.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_explorable_of_the_gallery_has_a_still_of_its_present_state():
-    module = stills()
-    marks = {name: module.stamp(widget) for name, widget in module.explorables().items()}
-    assert marks == json.loads(module.MANIFEST.read_text("utf-8")), "run: make stills"
+    marks = {name: stills.stamp(widget) for name, widget in stills.explorables().items()}
+    assert marks == json.loads(stills.MANIFEST.read_text("utf-8")), "run: make stills"
     for name in marks:
-        data = (module.STILLS / f"{name}.png").read_bytes()
+        data = (stills.STILLS / f"{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG")
         assert len(data) < 200_000
 
 
 def test_every_explorable_stands_in_the_gallery_and_on_a_page_of_the_library():
-    shown = [type(widget).__name__ for widget in stills().explorables().values()]
+    shown = [type(widget).__name__ for widget in stills.explorables().values()]
     assert sorted(shown) == sorted(NAMES)
     page = (REPOSITORY / "book" / "api" / "companions.md").read_text("utf-8")
     named = re.findall(r"autoclass:: geolib\.explorables\.\w+\.(\w+)", page)
