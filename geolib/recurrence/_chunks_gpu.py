@@ -11,7 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from geolib.recurrence._products import picked, product
-from geolib.recurrence._shared import GateSums, Sums, decay_of, following, gate_sums, in_parts, power_of, transformed
+from geolib.recurrence._shared import (
+    GateSums,
+    Sums,
+    cut,
+    decay_of,
+    following,
+    gate_sums,
+    in_parts,
+    power_of,
+    sides,
+    transformed,
+)  # fmt: skip
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29
@@ -31,12 +42,12 @@ def attend_on_gpu(
     """
     leading, dtype, chunk = q.shape[:3], q.dtype, min(chunk, q.shape[2])
     start = start.flatten(0, 1)
-    lengths = power_of(_cut(k.detach(), chunk).square().sum(-1), power // 2)
-    q, k, v = (_cut(t, chunk) for t in (q, k, v))
-    gates = None if log_gates is None else gate_sums(_cut(log_gates[..., None], chunk).squeeze(-1))
+    lengths = power_of(cut(k.detach(), chunk).square().sum(-1), power // 2)
+    q, k, v = (cut(t, chunk) for t in (q, k, v))
+    gates = None if log_gates is None else gate_sums(cut(log_gates[..., None], chunk).squeeze(-1))
     near_q, near_k = (t.to(products) for t in ((q, k) if gates is None else following(q, k, gates.sums, power)))
     q, k, v = (t.to(products) for t in (q, k, v))
-    from_start, to_end, ends = _sides(gates, q)
+    from_start, to_end, ends = sides(gates, q)
     from_start, to_end = from_start.to(dtype), to_end.to(dtype)
     written = (v * to_end[..., None]).to(products)
     decays = _between(ends, dtype)
@@ -58,23 +69,6 @@ def attend_on_gpu(
         return t.flatten(1, 2)[:, : leading[2]].unflatten(0, leading[:2])
 
     return Sums(whole(total), last.unflatten(0, leading[:2]), whole(floor))
-
-
-def _sides(gates: GateSums | None, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What gates keep from the chunk's start to a token and from there to its end; log of what a whole chunk keeps."""
-    if gates is None:
-        one = q.new_ones(q.shape[:3])
-        return one, one, torch.zeros_like(one[..., 0])
-    (sums, first), lost = gates, float("-inf")
-    index = torch.arange(sums.shape[-1], device=sums.device)
-    to_end = (sums[..., -1:] - sums).masked_fill(index < first[..., -1:], lost).exp()
-    return sums.masked_fill(first >= 0, lost).exp(), to_end, sums[..., -1].masked_fill(first[..., -1] >= 0, lost)
-
-
-def _cut(t: Tensor, chunk: int) -> Tensor:
-    """(batch, heads, tokens, features) as (heads, chunks, chunk, features), zeros after the last token."""
-    t = F.pad(t.flatten(0, 1), (0, 0, 0, -t.shape[2] % chunk))
-    return t.unflatten(1, (-1, chunk))
 
 
 def _rounding(products: torch.dtype, terms: int) -> float:
