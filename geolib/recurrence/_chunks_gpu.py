@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from geolib._compile import recomputed
 from geolib.recurrence._products import picked, product
 from geolib.recurrence._shared import (
     GateSums,
@@ -21,7 +22,6 @@ from geolib.recurrence._shared import (
     in_parts,
     power_of,
     sides,
-    transformed,
 )  # fmt: skip
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
@@ -80,21 +80,12 @@ def _rounding(products: torch.dtype, terms: int) -> float:
     return eps / math.sqrt(terms) if products == torch.bfloat16 else eps
 
 
-def _recomputed(function: Callable[..., Any], *args: Tensor | int | None) -> Any:
-    """function(*args), of which autograd keeps the arguments alone; a compiler decides for itself what to keep."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or transformed():
-        return function(*args)
-    from torch.utils.checkpoint import checkpoint
-
-    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
-
-
 def _inside(q: Tensor, k: Tensor, v: Tensor, gates: GateSums | None, power: int) -> Tensor:
     """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; the gates' derivative is that of q and k."""
     heads = max(1, NUMBERS // (q.shape[1] * q.shape[2] ** 2))
     split = [[None] * len(q)] * 2 if gates is None else [t.split(heads) for t in gates]
     parts = zip(q.split(heads), k.split(heads), v.split(heads), *split)
-    return torch.cat([_recomputed(_pairs, *part, power) for part in parts])
+    return torch.cat([recomputed(_pairs, *part, power) for part in parts])
 
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int) -> Tensor:
@@ -120,7 +111,7 @@ def _through(
     q, k = _monomials(q, power // 2), _monomials(k, power // 2)
     rows = max(1, NUMBERS // q[..., 0].numel())
     blocks = zip(left.split(rows), right.split(rows), root.split(rows), start.split(rows, -1))
-    reads, lasts = zip(*[_recomputed(_block, q, k, written, *block, *decays) for block in blocks])
+    reads, lasts = zip(*[recomputed(_block, q, k, written, *block, *decays) for block in blocks])
     return sum(reads), torch.cat(lasts, -1)  # type: ignore[return-value]
 
 

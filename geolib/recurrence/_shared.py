@@ -75,11 +75,6 @@ def cut(t: Tensor, chunk: int) -> Tensor:
     return t.unflatten(1, (-1, chunk))
 
 
-def transformed() -> bool:
-    """Whether a transform of functions, ``torch.vmap`` or ``torch.func.grad``, is at work."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
 def precise(
     dtype: torch.dtype, tokens: int, power: int, chunk: int = 1, log_gates: Tensor | None = None
 ) -> torch.dtype:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype
+from geolib._compile import transformed
 from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
@@ -22,7 +23,6 @@ from geolib.recurrence._shared import (
     exponent_of,
     finite_part,
     normalised,
-    transformed,
     unit,
 )
 from geolib.recurrence.costs import practical_chunk
