@@ -427,7 +427,8 @@ def fused_focused_attention(
     u = u if u.dim() == 3 else u.unsqueeze(0)
     rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).expand(-1, placed)
     with full_precision(q.device):
-        y = _by_blocks(*(x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v)), u, rate)
+        flat_q, flat_k, flat_v = (x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+        y = _by_blocks(flat_q, flat_k, flat_v, u, rate)
     return y.reshape(*v.shape).to(q.dtype)
 
 
