@@ -1,4 +1,4 @@
-"""Functions that torch.compile must leave alone, and tables that it takes as they are."""
+"""What torch.compile must leave alone, what it takes as it is, and what is made again in the backward pass."""
 
 from __future__ import annotations
 
@@ -62,3 +62,17 @@ def kept(size: int) -> Callable[[Function], Function]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def transformed() -> bool:
+    """Whether a transform of functions, ``torch.vmap`` or ``torch.func.grad``, is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def recomputed(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args), of which autograd keeps the arguments alone; a compiler decides for itself what to keep."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or transformed():
+        return function(*args)
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)

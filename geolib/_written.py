@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from geolib._compile import transformed
+
 _PIECE = 2**16  # weights that are worked on at a time, where several float32 copies of them are made
 LONGEST = 512  # tokens; from about twice as many on the fused kernel, which makes no matrix of weights, is faster
 
@@ -27,7 +29,7 @@ def pays(q: Tensor, k: Tensor, v: Tensor, fused: bool) -> bool:
     narrow = q.device.type == "cpu" and q.dtype == k.dtype == v.dtype == torch.bfloat16
     alike = q.dim() >= 3 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
     # A transform of functions, as vmap is, needs operations that it can see through.
-    seen_through = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    seen_through = torch.compiler.is_compiling() or transformed()
     trained = torch.is_grad_enabled() and not seen_through
     return narrow and alike and trained and not (fused and max(q.shape[-2], k.shape[-2]) > LONGEST)
 

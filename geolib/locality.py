@@ -11,14 +11,14 @@ have no position: their rows and columns of Omega are ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from geolib._checks import angle_dtype, as_widest, require
+from geolib._compile import recomputed
 from geolib._precision import full_precision, wide_default
 from geolib.attention import attention_weights
 from geolib.conformal import metric_root
@@ -388,15 +388,14 @@ def fused_focused_attention(
 
     A block of queries at a time, both log-sum-exps share one pass over the keys: e^(S - lse(S)) stands in a small
     buffer, is multiplied by Omega there, and the product with V carries the row factor of RF-FUSED in it. The backward
-    pass computes the block again. Distances come from differences of positions, not from an expansion into inner
+    pass makes the block again. Distances come from differences of positions, not from an expansion into inner
     products, which would cancel badly in float32 once positions reach hundreds of widths.
 
     Parameters
     ----------
     q, k : Tensor, (..., heads, tokens, d)
     v : Tensor, (..., heads, tokens, value_dim)
-        The result has its shape and q's dtype, and is differentiable in every argument; a gradient that will itself be
-        differentiated is that of the matrices written out.
+        The result has its shape and q's dtype, and is differentiable in every argument, any number of times.
     positions : Tensor, (placed tokens, axes)
     sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
     precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
@@ -428,7 +427,8 @@ def fused_focused_attention(
     u = u if u.dim() == 3 else u.unsqueeze(0)
     rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).expand(-1, placed)
     with full_precision(q.device):
-        y = _Focused.apply(*(x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v)), u, rate)
+        flat_q, flat_k, flat_v = (x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v))
+        y = _by_blocks(flat_q, flat_k, flat_v, u, rate)
     return y.reshape(*v.shape).to(q.dtype)
 
 
@@ -438,135 +438,32 @@ def _check_heads(x: Tensor, inner: int, q: Tensor, argument: str) -> None:
     require(lead in ((), (1,), (heads,)), argument, f"leading shape {lead}", f"one for all, or one for each of {heads}")
 
 
-# Entries of one block of the score matrix: on a CPU a few rows of one head, so that it stays in the cache; on a GPU
-# enough to keep it busy.
+# Entries of one block of the score matrix: on a CPU a few rows, so that it stays in the cache; on a GPU enough to keep
+# it busy.
 _BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**25}
 # Fewer rows than this make matrix products inefficient, more bring nothing while they leave the cache.
 _LEAST_ROWS, _MOST_ROWS = 32, 256
 
 
-class _Focused(torch.autograd.Function):
-    """Blocks of queries; q, k, v (batch, heads, tokens, d), u (heads or 1, placed, axes), rate (heads or 1, placed).
-
-    With P = softmax(S), W = P Omega and G = W (dy V^T), the gradients are dS = G - (sum_n G) P and d log Omega = G.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, u: Tensor, rate: Tensor) -> Tensor:
-        y, k_t = torch.empty_like(v), k.mT * q.shape[-1] ** -0.5
-        for rows, group, samples, omega in _blocks(q, u, rate):
-            for b in samples:
-                w = _times_omega((q[b, group, rows] @ k_t[b, group]).softmax(-1), omega)
-                y[b, group, rows] = w @ v[b, group]
-        ctx.save_for_backward(q, k, v, u, rate, y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        with full_precision(dy.device):
-            return _Focused.gradients(ctx, dy)
-
-    @staticmethod
-    def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Of q, k, v, u and rate."""
-        q, k, v, u, rate, y = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient will be differentiated
-            given = [x for x, needed in zip((q, k, v, u, rate), ctx.needs_input_grad) if needed]
-            found = iter(torch.autograd.grad(_written_out(q, k, v, u, rate), given, dy, create_graph=True))
-            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
-        scale, extra = q.shape[-1] ** -0.5, q.shape[2] - u.shape[1]
-        dq, dk, dv, drate = (torch.zeros_like(x) for x in (q, k, v, rate))
-        du = torch.zeros_like(u) if ctx.needs_input_grad[3] else None
-        k_t, v_t, delta = k.mT * scale, v.mT, (dy * y).sum(-1, keepdim=True)
-        for rows, group, samples, omega in _blocks(q, u, rate):
-            for b in samples:
-                p = (q[b, group, rows] @ k_t[b, group]).softmax(-1)
-                w = _times_omega(p.clone(), omega)
-                dv[b, group] += w.mT @ dy[b, group, rows]
-                g = (dy[b, group, rows] @ v_t[b, group]).mul_(w)
-                if omega is not None and any(ctx.needs_input_grad[3:]):
-                    placed = g[0, ..., extra:] if len(g) == 1 else g[..., extra:].sum(0)
-                    u_g, rate_g, drate_g = (_of(x, group) for x in (u, rate, drate))
-                    du_g = None if du is None else _of(du, group)
-                    _add_omega_gradients(placed, _shift(rows, extra), u_g, rate_g, drate_g, du_g)
-                ds = g.addcmul_(p, delta[b, group, rows], value=-1)
-                dq[b, group, rows] = (ds @ k[b, group]).mul_(scale)
-                dk[b, group] += (ds.mT @ q[b, group, rows]).mul_(scale)
-        return dq, dk, dv, du, drate
+def _by_blocks(q: Tensor, k: Tensor, v: Tensor, u: Tensor, rate: Tensor) -> Tensor:
+    """q, k, v (batch, heads, tokens, d), u (heads or 1, placed, axes), rate (heads or 1, placed)."""
+    tokens, placed = q.shape[2], u.shape[1]
+    entries = _BLOCK_ENTRIES["cpu" if q.device.type == "cpu" else "cuda"]
+    count = min(max(entries // q[..., 0].numel(), _LEAST_ROWS), _MOST_ROWS)
+    front, rest = q.split([tokens - placed, placed], 2)
+    found = [recomputed(_block, rows, k, v) for rows in front.split(count, 2)]
+    for rows, *here in zip(rest.split(count, 2), u.split(count, 1), rate.split(count, 1)):
+        found.append(recomputed(_block, rows, k, v, u, *here))
+    return torch.cat(found, 2)
 
 
-def _written_out(q: Tensor, k: Tensor, v: Tensor, u: Tensor, rate: Tensor) -> Tensor:
-    """What ``_Focused`` computes, with its matrices."""
-    distances = (u.unsqueeze(-2) - u.unsqueeze(-3)).square().sum(-1)
-    omega = pad_unplaced((-rate.unsqueeze(-1) * distances).exp(), q.shape[-2])
-    return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) * omega) @ v
-
-
-def _blocks(q: Tensor, u: Tensor, rate: Tensor) -> Iterator[tuple[slice, slice, list[slice], Tensor | None]]:
-    """Rows of queries, a group of heads, the slices of the batch to take them in, and their Omega.
-
-    Queries without a place stand in blocks of their own, where Omega is None.
-    """
-    batch, heads, tokens, _ = q.shape
-    extra, entries = tokens - u.shape[1], _BLOCK_ENTRIES["cpu" if q.device.type == "cpu" else "cuda"]
-    count = min(max(entries // tokens, _LEAST_ROWS), _MOST_ROWS)
-    heads_at_once = max(1, entries // (count * tokens))
-    batch_at_once = max(1, heads_at_once // heads)
-    samples = [slice(b, b + batch_at_once) for b in range(0, batch, batch_at_once)]
-    for start, stop in ((0, extra), (extra, tokens)):
-        for row in range(start, stop, count):
-            rows = slice(row, min(row + count, stop))
-            distances = None if row < extra else _row_distances(u, _shift(rows, extra))
-            for head in range(0, heads, heads_at_once):
-                group = slice(head, head + heads_at_once)
-                omega = None
-                if distances is not None:
-                    rates = _of(rate, group)[:, _shift(rows, extra), None]
-                    omega = (_of(distances, group) * -rates).exp_()
-                yield rows, group, samples, omega
-
-
-def _of(x: Tensor, group: slice) -> Tensor:
-    """The entries of a group of heads, in a tensor that has one entry for each or one for all."""
-    return x if x.shape[0] == 1 else x[group]
-
-
-def _shift(rows: slice, extra: int) -> slice:
-    """Rows counted among the placed tokens."""
-    return slice(rows.start - extra, rows.stop - extra)
-
-
-def _row_distances(u: Tensor, rows: slice) -> Tensor:
-    """Squared distances of a block of queries from all keys, (heads or 1, rows, placed)."""
-    # One axis at a time: a tensor of differences with an axis dimension would be as large again for each axis.
-    total = (u[:, rows, None, 0] - u[:, None, :, 0]).square_()
-    for axis in range(1, u.shape[-1]):
-        total.add_((u[:, rows, None, axis] - u[:, None, :, axis]).square_())
-    return total
-
-
-def _times_omega(p: Tensor, omega: Tensor | None) -> Tensor:
-    """p, changed in place: its last columns, those of the placed keys, times Omega."""
-    if omega is not None:
-        p[..., p.shape[-1] - omega.shape[-1] :].mul_(omega)
-    return p
-
-
-def _add_omega_gradients(g: Tensor, rows: slice, u: Tensor, rate: Tensor, drate: Tensor, du: Tensor | None) -> None:
-    """Add what d log Omega = g, (heads, rows, placed), gives rate and u, from log Omega = -rate_m |u_m - u_n|^2.
-
-    The sums over keys are matrix products with 1, z and |z|^2, where z are coordinates from the middle of the block:
-    far keys, for which these would cancel, have no weight.
-    """
-    middle = u[:, rows].mean(1, keepdim=True)
-    x, z, c = u[:, rows] - middle, u - middle, rate[:, rows, None]
-    g0, g1, g2 = (g @ torch.cat([torch.ones_like(z[..., :1]), z, z.square().sum(-1, keepdim=True)], -1)).split(
-        [1, u.shape[-1], 1], -1
-    )
-    spread = x.square().sum(-1, keepdim=True) * g0 - 2 * (x * g1).sum(-1, keepdim=True) + g2
-    drate[:, rows] -= spread.squeeze(-1).sum_to_size(drate[:, rows].shape)
-    if du is None:
-        return
-    du[:, rows] -= (2 * c * (x * g0 - g1)).sum_to_size(x.shape)
-    moved = g.mT @ torch.cat([c * x, c + torch.zeros_like(x[..., :1])], -1)
-    du += (2 * (moved[..., :-1] - z * moved[..., -1:])).sum_to_size(u.shape)
+def _block(q: Tensor, k: Tensor, v: Tensor, u: Tensor | None = None, *here: Tensor) -> Tensor:
+    """Some queries, with their own places and rates among u; those without a place see every key as it is."""
+    weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+    if u is not None:
+        own, rate = here
+        # One axis at a time: a tensor of differences with an axis dimension would be as large again for each axis.
+        axes = zip(own[:, :, None].unbind(-1), u[:, None].unbind(-1))
+        omega = torch.exp(-rate[..., None] * sum((a - b).square() for a, b in axes))
+        weights = weights * F.pad(omega, (k.shape[2] - u.shape[1], 0), value=1.0)
+    return weights @ v

@@ -13,7 +13,6 @@ from torch.testing import assert_close
 
 from geolib import attention, conformal, connection, lie, locality, masks, recurrence, rotations, sympow, transport
 from geolib.encodings import build
-from geolib.recurrence import _chunks_cpu
 
 F16, F32, F64 = torch.float16, torch.float32, torch.float64
 LEAD = (2, 7)  # sizes that no other dimension has together
@@ -23,7 +22,6 @@ TABLES = (
     sympow._root_weights,
     sympow._raised,
     sympow._entries,
-    _chunks_cpu._layout,
 )
 PLACES = torch.tensor([[0.0, 1.0], [2.0, 0.5], [1.0, 3.0]])
 M = PLACES[:, 0]

@@ -1,25 +1,33 @@
-"""The engine of the chunked form on a CPU: what stays in a core's cache, made again in the backward pass."""
+"""The engine of the chunked form on a CPU: a few heads and tokens at a time, so that what is made stays in the cache.
+
+With the embedding phi(x) of a vector x there are two ways through a state M, and one through the pairs of a chunk; all
+take stacks of chunks, (chunks, tokens, features):
+
+    write   M = sum_t w_t phi(x_t)^T                         slope   the derivative of w_t . M phi(x_t) by x_t
+    read    y_t = M phi(x_t)                                 pairs   y_i = sum_(j <= i) exp(G_i - G_j) (q_i . k_j)^p v_j
+
+The derivative of read by M is a write, that of write by w a read. Neither embeddings nor pairs are kept: the backward
+pass makes them again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from geolib._compile import kept
+from geolib._checks import readable
 from geolib._precision import full_precision
-from geolib.recurrence._shared import Sums, gate_sums, power_of, transformed
+from geolib.recurrence._shared import Sums, cut, following, gate_sums, power_of, sides
 from geolib.sympow import dimension, monomials, norm_functional
 
-PARTS = 4
-"""Into how many the queries of a chunk are cut: a part sees the keys up to its own end, so that less lies above the
-diagonal."""
+CACHED = 2**19
+"""How many numbers stay in a core's cache."""
 
 NARROW = 128
-"""The fewest queries of a part: narrower products do not pay."""
+"""The fewest queries that take their part of a chunk's pairs together: narrower products do not pay."""
 
 GENTLE = 16.0
 """The largest sum of log gates whose exponential may stand outside the square of pairs: what it multiplies keeps its
@@ -29,554 +37,252 @@ digits and stays far from the ends of float32's range."""
 def attend_on_cpu(
     q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int
 ) -> Sums:
-    """The sums of the chunked form, chunk after chunk."""
-    leading, dim = q.shape[:2], q.shape[-1]
-    decay = _ChunkDecay.of(log_gates, q, chunk)
-    # From here on tokens are the last dimension and heads are flat: the layout of long contiguous rows.
-    columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
-    root = monomials(dim, power, q.device).weight.sqrt().to(q.dtype)
-    layout = _layout(dim, power)
-    begin = (start.flatten(0, 1) / root)[..., layout.monomial]  # those that stand there twice have weight 0
-    inside = _WithinChunks.apply(*columns, decay.sums, decay.first, power, chunk)
-    through = (*columns[:2], columns[2] * decay.to_end, decay.whole, begin)
-    older, last, bound, _ = _ThroughState.apply(*through, power, chunk, _recorded(*through))
-    total = (inside + decay.from_start * older).mT.unflatten(0, leading)
-    mass = decay.from_start.detach().squeeze(1) * bound.repeat_interleave(chunk, 1)[:, : q.shape[2]]
-    floor = torch.finfo(q.dtype).eps * mass
-    return Sums(total, (last[..., layout.place] * root).unflatten(0, leading), floor.unflatten(0, leading))
+    """The sums of the chunked form: the pairs of every chunk, what it writes, the states before it, what it reads."""
+    leading, chunk = q.shape[:3], min(chunk, q.shape[2])
+    empty = readable(start) and not (start.requires_grad or bool(start.any()))
+    state, own, end = start.flatten(0, 1), None, q.new_ones(())
+    if log_gates is not None:
+        whole = gate_sums(log_gates).sums  # by these queries, keys and the last state are derived; the rest is constant
+        q, k = following(q, k, whole, power)
+        end = 1 + (whole - whole.detach())[:, :, -1].to(q.dtype).flatten()[:, None, None]
+        own = gate_sums(cut(log_gates.detach()[..., None], chunk).squeeze(-1))
+    q, k, v = (cut(t, chunk) for t in (q, k, v))
+    from_start, to_end, kept = (t.to(q.dtype) for t in sides(own, q))
+    total = _stacked(_PAIRS, q, k, v, *(own or (None, None)), power)
+    written = v * to_end[..., None]
+    states, kept = [state], kept.exp()[..., None, None]
+    for new, left in zip(_stacked(_WRITE, k[:, :-1], written[:, :-1], power).unbind(1), kept.unbind(1)):
+        states.append(left * states[-1] + new)
+    last = end * (kept[:, -1] * states[-1] + _WRITE(k[:, -1], written[:, -1], power))
+    before, first = torch.stack(states, 1), int(empty)  # of an empty state nothing is read
+    read = from_start[:, first:, :, None] * _stacked(_READ, q[:, first:], before[:, first:], power)
+    total = torch.cat([total[:, :first], total[:, first:] + read], 1)
+    trace = norm_functional(q.shape[-1], power, q.device).to(q.dtype)
+    floor = torch.finfo(q.dtype).eps * from_start * (before[:, :, -1].detach() @ trace)[..., None]
+    total, floor = (t.flatten(1, 2)[:, : leading[2]].unflatten(0, leading[:2]) for t in (total, floor))
+    return Sums(total, last.unflatten(0, leading[:2]), floor)
 
 
 def attend_in_one_chunk(q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, power: int) -> Tensor:
     """sum_j B_ij V_j over the keys up to the query's, one chunk and no state; (batch, heads, tokens, width of v)."""
-    gates = (None, None) if log_gates is None else gate_sums(log_gates.flatten(0, 1))
-    columns = [t.flatten(0, 1).mT.contiguous() for t in (q, k, v)]
-    return _WithinChunks.apply(*columns, *gates, power, q.shape[2]).mT.unflatten(0, q.shape[:2])
+    if log_gates is None:
+        return _stacked(_PAIRS, q, k, v, None, None, power)
+    sums, first = gate_sums(log_gates)
+    return _stacked(_PAIRS, *following(q, k, sums, power), v, sums.detach(), first, power)
 
 
-def _recorded(*tensors: Tensor) -> bool:
-    """Whether a derivative may be asked for; under a transform of functions it may without a sign of it."""
-    hidden = not torch.compiler.is_compiling() and transformed()
-    return torch.is_grad_enabled() and (hidden or any(t.requires_grad for t in tensors))
+def _stacked(operator: Callable[..., Tensor], *args: Tensor | int | None) -> Tensor:
+    """An operator for (heads, chunks, ...)."""
+    stacks = (t.flatten(0, 1) if isinstance(t, Tensor) else t for t in args)
+    return operator(*stacks).unflatten(0, args[0].shape[:2])  # type: ignore[union-attr]
 
 
-class _Once(torch.autograd.Function):
-    """An operator that has no derivative: asking for one is an error, under ``torch.func.grad`` too."""
+def _few_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of the chunks of a stack as many at a time as the cache holds with what a few of their tokens make."""
 
-    generate_vmap_rule = True
+    def all_of(*args: Any) -> Any:
+        (tokens, dim), power = args[0].shape[1:], args[-1]
+        pairs = function in (_pairs, _pairs_slope)
+        made = 2 * tokens * NARROW if pairs else min(tokens, _tokens(dim, power)) * dimension(dim, power)
+        size = max(1, CACHED // made)
+        parts = ([t] * -(-len(args[0]) // size) if t is None else t.split(size) for t in args[:-1])
+        with full_precision(args[0].device):
+            found = [function(*part, power) for part in zip(*parts)]
+        return torch.cat(found) if isinstance(found[0], Tensor) else tuple(map(torch.cat, zip(*found)))
 
-    @staticmethod
-    def forward(operator: Any, *args: Any) -> Any:
-        return operator(*args)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        raise RuntimeError("the chunked form is differentiable once on a CPU")
+    return all_of
 
 
-def _once(operator: Any, *args: Any) -> Any:
-    """What a derivative is made of; a compiler takes the operator as it is."""
-    return operator(*args) if torch.compiler.is_compiling() else _Once.apply(operator, *args)
+# Through the state --------------------------------------------------------------------------------------------------
 
 
-class _ChunkDecay(NamedTuple):
-    """What the gates do within chunks, heads flat: sums of log gates from the chunk's start, and their exponentials."""
-
-    sums: Tensor | None  # (heads, tokens), float64, begun again at a reset
-    first: Tensor | None  # (heads, tokens): the chunk's token from which on keys count
-    from_start: Tensor  # (heads, 1, tokens): from the chunk's start to the token
-    to_end: Tensor  # (heads, 1, tokens): from the token to the chunk's end
-    whole: Tensor  # (heads, chunks)
-
-    @classmethod
-    def of(cls, log_gates: Tensor | None, q: Tensor, chunk: int) -> _ChunkDecay:
-        """The decay of gates, heads flattened."""
-        heads, tokens = q.shape[0] * q.shape[1], q.shape[2]
-        chunks = -(-tokens // chunk)
-        if log_gates is None:
-            one = q.new_ones(heads, 1, 1)
-            return cls(None, None, one, one, q.new_ones(heads, chunks))
-        padded = nn.functional.pad(log_gates.flatten(0, 1), (0, chunks * chunk - tokens))
-        sums, first = gate_sums(padded.unflatten(-1, (chunks, chunk)))
-        ends, cut = sums[..., -1:], first[..., -1:]
-
-        def kept(logs: Tensor, lost: Tensor) -> Tensor:
-            return logs.masked_fill(lost, float("-inf")).exp().to(q.dtype)
-
-        def by_token(t: Tensor) -> Tensor:
-            return t.flatten(-2)[:, :tokens]
-
-        later = torch.arange(chunk, device=q.device) < cut
-        from_start, to_end = by_token(kept(sums, first >= 0)), by_token(kept(ends - sums, later))
-        whole = kept(ends, cut >= 0).squeeze(-1)
-        return cls(by_token(sums), by_token(first), from_start[:, None], to_end[:, None], whole)
+def _tokens(dim: int, power: int) -> int:
+    """How many tokens' embeddings are made together."""
+    return max(NARROW // 2, 2 * CACHED // dimension(dim, power))
 
 
-# Pairs of a chunk ---------------------------------------------------------------------------------------------------
+def _columns(power: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """A few tokens of each at a time, as columns: (chunks, features, tokens), in long contiguous rows."""
+    for parts in zip(*(t.split(_tokens(tensors[0].shape[-1], power), 1) for t in tensors)):
+        yield tuple(t.mT.contiguous() for t in parts)
 
 
-class _Square(NamedTuple):
-    """Some heads of one chunk; gates of slow heads stand at the sides of the square of pairs, and not in it."""
+def _monomials(x: Tensor, power: int) -> list[Tensor]:
+    """Those of degrees 1 ... p of columns, without weights.
 
-    heads: slice
-    tokens: slice
-    slow: bool
-
-    @property
-    def place(self) -> tuple[slice, ...]:
-        """Where its columns stand."""
-        return self.heads, slice(None), self.tokens
-
-    def parts(self, chunk: int) -> Iterator[slice]:
-        """The queries, a few at a time."""
-        size = max(NARROW, -(-chunk // PARTS))
-        for start in range(self.tokens.start, self.tokens.stop, size):
-            yield slice(start, min(start + size, self.tokens.stop))
-
-
-class _Sides(NamedTuple):
-    """Which chunks of a head are slow, and what multiplies rows and columns of their squares, (heads, 1, tokens).
-
-    Without gates no head is told of, so that all are slow, and nothing multiplies.
+    Those that begin with x_i are x_i times a tail of the degree before: long products, no gathering.
     """
-
-    slow: list[list[bool]]
-    row: Tensor | None
-    column: Tensor | None
-
-    @classmethod
-    def of(cls, sums: Tensor | None, first: Tensor | None, q: Tensor, chunk: int) -> _Sides:
-        """Decay before a chunk's end over that from its start."""
-        if sums is None or first is None:
-            return cls([], None, None)
-        begins = torch.arange(0, q.shape[2], chunk, device=q.device)
-        ends = (begins + chunk - 1).clamp(max=q.shape[2] - 1)
-        last = sums[:, ends]
-        slow = (sums[:, begins] - last <= GENTLE) & (first[:, begins] == first[:, ends])
-        left = (sums - last.repeat_interleave(chunk, 1)[:, : q.shape[2]])[:, None]
-        # Where heads are not slow these are never used; the limit keeps them finite.
-        row = left.clamp(-GENTLE, GENTLE).to(q.dtype).exp()
-        return cls(slow.tolist(), row, 1 / row)
-
-    def squares(self, q: Tensor, chunk: int) -> Iterator[_Square]:
-        """All chunks of all heads, a few heads at a time."""
-        size = max(2, 2**17 // (min(NARROW, chunk) * chunk))  # more where chunks are short
-        for index, tokens in enumerate(_chunks(q, chunk)):
-            for start in range(0, q.shape[0], size):
-                heads = slice(start, min(start + size, q.shape[0]))
-                yield _Square(heads, tokens, all(row[index] for row in self.slow[heads]))
+    found = [x]
+    for degree in range(2, power + 1):
+        lower, starts = found[-1], monomials(x.shape[1], degree).starts
+        sizes = [lower.shape[1] - start for start in starts]
+        found.append(x.new_empty(x.shape[0], sum(sizes), x.shape[2]))
+        for i, (start, part) in enumerate(zip(starts, found[-1].split(sizes, 1))):
+            torch.mul(x[:, i : i + 1], lower[:, start:], out=part)
+    return found
 
 
-def _gated(weights: Tensor, sums: Tensor | None, first: Tensor | None, square: _Square, part: slice) -> Tensor:
-    """Weights of a part of the queries times the decay of its pairs, in place; of slow heads as they are."""
-    if square.slow or sums is None or first is None:
-        return weights
-    keys = sums[square.heads, square.tokens.start : part.stop]
-    # Differences first, in float64: a chunk may hold one gate near 0 among many near 1. Above the diagonal they may be
-    # large, where the score is zero already.
-    logs = (sums[square.heads, part, None] - keys[:, None]).clamp_(max=0)
-    index = torch.arange(keys.shape[1], device=keys.device)
-    return weights.mul_(logs.to(weights.dtype).exp_().masked_fill_(index < first[square.heads, part, None], 0.0))
+def _root(dim: int, power: int, like: Tensor) -> Tensor:
+    return monomials(dim, power, like.device).weight.sqrt().to(like.dtype)
 
 
-def _score(q: Tensor, k: Tensor, square: _Square, part: slice) -> tuple[Tensor, tuple[slice, ...], tuple[slice, ...]]:
-    """Scores of a part of the queries, zero above the diagonal, and where queries and keys stand."""
-    rows = (square.heads, slice(None), part)
-    columns = (square.heads, slice(None), slice(square.tokens.start, part.stop))
-    return (q[rows].mT @ k[columns]).tril_(part.start - square.tokens.start), rows, columns
+def _write(x: Tensor, w: Tensor, power: int) -> Tensor:
+    root = _root(x.shape[-1], power, x)
+    state = x.new_zeros(x.shape[0], w.shape[-1], len(root))
+    for columns, put in _columns(power, x, w):
+        state.baddbmm_(put, _monomials(columns, power)[-1].mT)
+    return state.mul_(root)
 
 
-def _within(
-    q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int, chunk: int
-) -> Tensor:
-    """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; pairs are made again in the backward pass."""
-    out, sides = torch.empty_like(v), _Sides.of(sums, first, q, chunk)
-    written = v if sides.column is None else v * sides.column
-    with full_precision(q.device):
-        for square in sides.squares(q, chunk):
-            values = written if square.slow else v
-            for part in square.parts(chunk):
-                score, rows, columns = _score(q, k, square, part)
-                out[rows] = values[columns] @ _gated(power_of(score, power), sums, first, square, part).mT
-            if sides.row is not None and square.slow:
-                out[square.place] *= sides.row[square.place]
-    return out
+def _read(x: Tensor, state: Tensor, power: int) -> Tensor:
+    state = state * _root(x.shape[-1], power, x)
+    return torch.cat([(state @ _monomials(columns, power)[-1]).mT for (columns,) in _columns(power, x)], 1)
 
 
-def _within_backward(
-    q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, grad: Tensor, power: int, chunk: int
+def _slope(x: Tensor, w: Tensor, state: Tensor, power: int) -> Tensor:
+    state, found = (state * _root(x.shape[-1], power, x)).mT, []
+    for columns, put in _columns(power, x, w):
+        lower, by, by_x = _monomials(columns, power - 1), state @ put, torch.zeros_like(columns)
+        for degree in range(power, 1, -1):
+            below, by_below = lower[degree - 2], torch.zeros_like(lower[degree - 2])
+            starts = monomials(x.shape[-1], degree).starts
+            for i, (start, part) in enumerate(zip(starts, by.split([below.shape[1] - s for s in starts], 1))):
+                by_x[:, i] += (part * below[:, start:]).sum(1)
+                by_below[:, start:].addcmul_(part, columns[:, i : i + 1])
+            by = by_below
+        found.append((by_x + by).mT)
+    return torch.cat(found, 1)
+
+
+# Pairs --------------------------------------------------------------------------------------------------------------
+
+
+def _parts(
+    q: Tensor, k: Tensor, sums: Tensor | None, first: Tensor | None, power: int
+) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+    """A few queries at a time and the keys up to theirs: scores, and their power p - 1 times the gates."""
+    size = max(NARROW, -(-q.shape[1] // 4))
+    for start in range(0, q.shape[1], size):
+        stop = min(start + size, q.shape[1])
+        rows, keys = slice(start, stop), slice(0, stop)
+        score = (q[:, rows] @ k[:, keys].mT).tril_(start)
+        lower = power_of(score, power - 1)
+        if sums is not None and first is not None:
+            # Differences first, in float64: a chunk may hold one gate near 0 among many near 1.
+            logs = (sums[:, rows, None] - sums[:, None, keys]).clamp_(max=0)
+            hidden = torch.arange(stop, device=q.device) < first[:, rows, None]
+            lower *= logs.to(q.dtype).exp_().masked_fill_(hidden, 0.0)
+        yield rows, keys, score, lower
+
+
+def _gentle(sums: Tensor | None, first: Tensor | None, q: Tensor) -> Tensor | None:
+    """What stands at the sides of squares in place of gates inside, (chunks, tokens, 1), where all gates allow it."""
+    if sums is None or first is None:
+        return q.new_ones(())
+    slow = (sums[:, 0] - sums[:, -1] <= GENTLE) & (first[:, 0] == first[:, -1])
+    return (sums - sums[:, -1:]).to(q.dtype).exp()[..., None] if bool(slow.all()) else None
+
+
+def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int) -> Tensor:
+    if (side := _gentle(sums, first, q)) is not None:
+        sums, v = None, v / side
+    out = [lower.mul_(score) @ v[:, keys] for _, keys, score, lower in _parts(q, k, sums, first, power)]
+    return torch.cat(out, 1) if side is None else side * torch.cat(out, 1)
+
+
+def _pairs_slope(
+    q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, by: Tensor, power: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The derivatives by queries, keys and values."""
-    dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    sides = _Sides.of(sums, first, q, chunk)
-    written = v if sides.column is None else v * sides.column
-    weighed = grad if sides.row is None else grad * sides.row
-    with full_precision(q.device):
-        for square in sides.squares(q, chunk):
-            values, given = (written, weighed) if square.slow else (v, grad)
-            for part in square.parts(chunk):
-                score, rows, columns = _score(q, k, square, part)
-                g = given[rows]
-                lower = _gated(power_of(score, power - 1), sums, first, square, part)
-                dscore = (g.mT @ values[columns]).mul_(lower).mul_(power)
-                dq[rows] = k[columns] @ dscore.mT
-                dk[columns] += q[rows] @ dscore
-                dv[columns] += g @ lower.mul_(score)
-            if sides.column is not None and square.slow:
-                dv[square.place] *= sides.column[square.place]
-    return dq, dk, dv
+    if (side := _gentle(sums, first, q)) is not None:
+        sums, v, by = None, v / side, by * side
+    by_q, by_k, by_v = (torch.zeros_like(t) for t in (q, k, v))
+    for rows, keys, score, lower in _parts(q, k, sums, first, power):
+        by_score = (by[:, rows] @ v[:, keys].mT).mul_(lower).mul_(power)
+        by_q[:, rows] = by_score @ k[:, keys]
+        by_k[:, keys] += by_score.mT @ q[:, rows]
+        by_v[:, keys] += lower.mul_(score).mT @ by[:, rows]
+    return by_q, by_k, by_v if side is None else by_v / side
 
 
-_KEYS = "Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor? first"
-within_chunks = torch.library.custom_op(
-    "geolib::within_chunks", _within, mutates_args=(), schema=f"({_KEYS}, SymInt power, SymInt chunk) -> Tensor"
-)
-within_chunks_backward = torch.library.custom_op(
-    "geolib::within_chunks_backward",
-    _within_backward,
-    mutates_args=(),
-    schema=f"({_KEYS}, Tensor grad, SymInt power, SymInt chunk) -> (Tensor, Tensor, Tensor)",
-)
-within_chunks.register_fake(lambda q, k, v, *more: torch.empty_like(v))
-within_chunks_backward.register_fake(lambda q, k, v, *more: tuple(torch.empty_like(t) for t in (q, k, v)))
+# Operators, each with its derivative, once ---------------------------------------------------------------------------
 
-
-class _WithinChunks(torch.autograd.Function):
-    """The operator with its derivative, once; functions of functions see both."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int, chunk: int
-    ) -> Tensor:
-        return within_chunks(q, k, v, sums, first, power, chunk)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:5])
-        ctx.power, ctx.chunk = inputs[5:]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, sums, first = ctx.saved_tensors
-        dq, dk, dv = _once(within_chunks_backward, q, k, v, sums, first, grad, ctx.power, ctx.chunk)
-        # What a gate multiplies: sum_j B_ij dB_ij = Q_i . dQ_i / p, and so for keys.
-        dsums = None if sums is None else ((q * dq).sum(1) - (k * dk).sum(1)).double() / ctx.power
-        return dq, dk, dv, dsums, None, None, None
-
-
-# Older tokens -------------------------------------------------------------------------------------------------------
-
-
-def _through(
-    q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int, keep: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The state's reading at every query, and the last state, in monomials without weights.
-
-    The state U, (heads, width, rows of monomials), starts at ``start``. In each chunk every query reads (w U) m(Q) from
-    the state before the chunk, m the monomials and w their multinomial weights; U becomes whole U + written m(K)^T. So
-    (w U) m(Q) is a sum of written_j (Q . K_j)^p. Monomials are made in blocks, used and dropped.
-
-    Then come sum_j b_ij |K_j|^p before every chunk, (heads, chunks), and the states that a derivative needs, w U before
-    every chunk, where they are to be kept.
-    """
-    chunks, weight = _chunks(q, chunk), _layout(q.shape[1], power).weight.to(q)
-    reads, state, empty = torch.zeros_like(written), start.clone(), not start.any()
-    before = state.new_empty(state.shape[0], len(chunks) if keep else 0, *state.shape[1:])
-    bound, trace = state.new_empty(state.shape[0], len(chunks)), _trace(q.shape[1], power).to(q)
-    with full_precision(q.device):
-        for index, tokens in enumerate(chunks):
-            bound[:, index] = state[:, -1] @ trace
-            old = state * weight
-            if keep:
-                before[:, index] = old
-            state *= whole[:, index, None, None]
-            for heads in _head_groups(q, chunk):
-                here = (heads, slice(None), tokens)
-                if index > 0 or not empty:
-                    read = torch.zeros_like(reads[here], memory_format=torch.contiguous_format)
-                    for block, m in _Columns(q[here], power).blocks():
-                        read.baddbmm_(old[heads, :, block.rows], m)
-                    reads[here] = read
-                put = written[here].contiguous()
-                for block, m in _Columns(k[here], power).blocks():
-                    state[heads, :, block.rows].baddbmm_(put, m.mT)
-    return reads, state, bound, before
-
-
-def _through_backward(
-    q: Tensor,
-    k: Tensor,
-    written: Tensor,
-    whole: Tensor,
-    before: Tensor,
-    dreads: Tensor,
-    dlast: Tensor,
-    power: int,
-    chunk: int,
-    carried: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The derivatives by all tensors, by the start where it is ``carried``."""
-    dq, dk, dwritten = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(written)
-    dwhole = torch.empty_like(whole)
-    weight = _layout(q.shape[1], power).weight.to(q)
-    read_first = carried or bool(before[:, 0].any())
-    # The derivative by the state over the weights: sums of products go into it as they are.
-    flow = torch.where(weight > 0, dlast / weight, 0.0)
-    with full_precision(q.device):
-        for index, tokens in reversed(list(enumerate(_chunks(q, chunk)))):
-            old, dnew = before[:, index], flow * weight
-            dwhole[:, index] = torch.linalg.vecdot(flow.flatten(1), old.flatten(1))
-            flow *= whole[:, index, None, None]
-            for heads in _head_groups(q, chunk):
-                here = (heads, slice(None), tokens)
-                if index < before.shape[1] - 1 or dlast.any():
-                    columns, put = _Columns(k[here], power), written[here].contiguous()
-                    dput = torch.zeros_like(put)
-                    for block, m in columns.blocks():
-                        dput.baddbmm_(dnew[heads, :, block.rows], m)
-                        columns.pull(block, dnew[heads, :, block.rows].mT @ put)
-                    dk[here], dwritten[here] = columns.gradient(), dput
-                if index > 0 or read_first:
-                    columns, dread = _Columns(q[here], power), dreads[here].contiguous()
-                    for block, m in columns.blocks():
-                        flow[heads, :, block.rows].baddbmm_(dread, m.mT)
-                        columns.pull(block, old[heads, :, block.rows].mT @ dread)
-                    dq[here] = columns.gradient()
-    return dq, dk, dwritten, dwhole, flow * weight
-
-
-_WRITTEN = "Tensor q, Tensor k, Tensor written, Tensor whole"
-through_state = torch.library.custom_op(
-    "geolib::through_state",
-    _through,
-    mutates_args=(),
-    schema=f"({_WRITTEN}, Tensor start, SymInt power, SymInt chunk, bool keep) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-through_state_backward = torch.library.custom_op(
-    "geolib::through_state_backward",
-    _through_backward,
-    mutates_args=(),
-    schema=f"({_WRITTEN}, Tensor before, Tensor dreads, Tensor dlast, SymInt power, SymInt chunk, bool carried)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
-
-
-@through_state.register_fake
-def _(q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int, keep: bool) -> Any:
-    before = start.new_empty(start.shape[0], whole.shape[1] if keep else 0, *start.shape[1:])
-    return torch.empty_like(written), torch.empty_like(start), torch.empty_like(whole), before
-
-
-@through_state_backward.register_fake
-def _(q: Tensor, k: Tensor, written: Tensor, whole: Tensor, before: Tensor, *more: Any) -> Any:
-    dstart = before.new_empty(before.shape[0], *before.shape[2:])
-    return *(torch.empty_like(t) for t in (q, k, written, whole)), dstart
-
-
-class _ThroughState(torch.autograd.Function):
-    """The operator with its derivative, once; functions of functions see both."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, written: Tensor, whole: Tensor, start: Tensor, power: int, chunk: int, keep: bool
-    ) -> Any:
-        return through_state(q, k, written, whole, start, power, chunk, keep)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[2:])
-        ctx.save_for_backward(*inputs[:4], output[3])
-        ctx.power, ctx.chunk = inputs[5:7]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        carried = ctx.needs_input_grad[4]
-        found = _once(through_state_backward, *ctx.saved_tensors, *grads[:2], ctx.power, ctx.chunk, carried)
-        return *found[:4], found[4] if carried else None, None, None, None
-
-
-@kept(64)
-def _trace(dim: int, power: int) -> Tensor:
-    """The vector n with n . m(K) = |K|^p, for monomials in the rows of the state."""
-    layout, trace = _layout(dim, power), norm_functional(dim, power)
-    rows = torch.zeros(len(layout.weight), dtype=torch.float64)
-    rows[layout.place] = trace * monomials(dim, power).weight.sqrt()
-    return rows
-
-
-def _by_heads(operator: Any, info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-    """What is mapped over joins the heads, the first dimension of every tensor that the operator takes and gives."""
-
-    def joined(x: Any, place: int | None) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        x = x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)
-        return x.flatten(0, 1)
-
-    out = operator(*(joined(x, place) for x, place in zip(args, places)))
-    if isinstance(out, Tensor):
-        return out.unflatten(0, (info.batch_size, -1)), 0
-    return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
-
-
-for _operator in (within_chunks, within_chunks_backward, through_state, through_state_backward):
-    _operator.register_vmap(partial(_by_heads, _operator))
-
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "geolib::within_chunks": _within,
-    "geolib::within_chunks_backward": _within_backward,
-    "geolib::through_state": _through,
-    "geolib::through_state_backward": _through_backward,
-}
+_MADE: dict[str, Callable[..., Any]] = {
+    "write": _write, "read": _read, "slope": _slope, "pairs": _pairs, "pairs_slope": _pairs_slope,
+}  # fmt: skip
+OPERATORS = {f"geolib::{name}": _few_at_a_time(function) for name, function in _MADE.items()}
 """The operators that this module adds to PyTorch's, and what each is made of."""
 
-
-# Monomials in blocks ------------------------------------------------------------------------------------------------
-
-
-class _Tile(NamedTuple):
-    """Products of a few neighbouring variables and the last ``size`` monomials of the degree below."""
-
-    variables: slice
-    size: int
-
-    @property
-    def rows(self) -> int:
-        """How many products."""
-        return (self.variables.stop - self.variables.start) * self.size
+_KEYS = "Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor? first"
+_SHAPES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "write": ("(Tensor x, Tensor w, SymInt power) -> Tensor",
+              lambda x, w, power: x.new_empty(len(x), w.shape[-1], dimension(x.shape[-1], power))),
+    "read": ("(Tensor x, Tensor state, SymInt power) -> Tensor",
+             lambda x, state, power: x.new_empty(*x.shape[:2], state.shape[1])),
+    "slope": ("(Tensor x, Tensor w, Tensor state, SymInt power) -> Tensor", lambda x, *more: torch.empty_like(x)),
+    "pairs": (f"({_KEYS}, SymInt power) -> Tensor", lambda q, k, v, *more: torch.empty_like(v)),
+    "pairs_slope": (f"({_KEYS}, Tensor by, SymInt power) -> (Tensor, Tensor, Tensor)",
+                    lambda q, k, v, *more: tuple(torch.empty_like(t) for t in (q, k, v))),
+}  # fmt: skip
 
 
-class _Block(NamedTuple):
-    """Neighbouring tiles, and where their rows stand among all."""
+def _operator(name: str) -> Any:
+    """A graph holds it whole; what ``torch.vmap`` maps over joins the chunks of the stack."""
+    schema, fake = _SHAPES[name]
+    operator = torch.library.custom_op(f"geolib::{name}", OPERATORS[f"geolib::{name}"], mutates_args=(), schema=schema)
+    operator.register_fake(fake)
 
-    tiles: tuple[_Tile, ...]
-    rows: slice
+    @operator.register_vmap
+    def _(info: Any, places: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        def joined(x: Any, place: int | None) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            return (x.expand(info.batch_size, *x.shape) if place is None else x.movedim(place, 0)).flatten(0, 1)
 
+        out = operator(*map(joined, args, places))
+        if isinstance(out, Tensor):
+            return out.unflatten(0, (info.batch_size, -1)), 0
+        return tuple(t.unflatten(0, (info.batch_size, -1)) for t in out), (0,) * len(out)
 
-class _Layout(NamedTuple):
-    """All tiles of one degree: every monomial at least once, in few long products.
-
-    A tile of several variables holds some monomials twice. The second time they have no weight.
-    """
-
-    tiles: tuple[_Tile, ...]
-    monomial: Tensor  # (rows,): which one stands in each row
-    place: Tensor  # (D,): the row in which a monomial counts
-    weight: Tensor  # (rows,): its multinomial coefficient, 0 where it does not count
-
-
-def _tiles(dim: int, power: int, width: int) -> tuple[_Tile, ...]:
-    """Tiles of that many variables."""
-    lower, starts = dimension(dim, power - 1), monomials(dim, power).starts
-    return tuple(_Tile(slice(i, min(i + width, dim)), lower - starts[i]) for i in range(0, dim, width))
+    return getattr(torch.ops.geolib, name).default
 
 
-@kept(64)
-def _layout(dim: int, power: int) -> _Layout:
-    """The layout of the state: tiles of a sixteenth of the variables, to double as few monomials."""
-    table, lower = monomials(dim, power), dimension(dim, power - 1)
-    tiles = _tiles(dim, power, max(1, dim // 16))
-    first = torch.searchsorted(table.first, torch.arange(dim))  # where each variable's monomials begin
-    index, counts = [], []
-    for tile in tiles:
-        for i in range(tile.variables.start, tile.variables.stop):
-            tail = torch.arange(lower - tile.size, lower) - table.starts[i]
-            index.append((first[i] + tail).clamp(min=0))
-            counts.append(tail >= 0)
-    rows, counted = torch.cat(index), torch.cat(counts)
-    place = counted.nonzero().flatten()
-    place = place[rows[place].argsort()]
-    return _Layout(tiles, rows, place, table.weight[rows] * counted)
+def _derived(function: Callable[..., Any], pull: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors and a power whose derivatives are pull(by its value, tensors, power)."""
+
+    class Derived(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            return function(*args)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.save_for_backward(*inputs[:-1])
+            ctx.power = inputs[-1]
+
+        @staticmethod
+        def backward(ctx: Any, *by: Tensor) -> tuple[Tensor | None, ...]:
+            found = pull(*by, *ctx.saved_tensors, ctx.power)
+            return *found, *(None,) * (len(ctx.saved_tensors) + 1 - len(found))
+
+    return Derived.apply
 
 
-class _Columns:
-    """The monomials of many vectors at once, as (heads, rows, tokens), a block at a time, and their derivative.
-
-    The monomials of degree p that begin with x_i are x_i times a tail of those of degree p - 1: long contiguous
-    products, no gathering.
-    """
-
-    def __init__(self, x: Tensor, power: int):
-        x = x.contiguous()  # rows far apart would fall on one another in the cache
-        self.x, self.power = x, power
-        self.lower = [x]  # degrees 1 ... p - 1
-        for degree in range(2, power):
-            self.lower.append(self._products(_tiles(x.shape[1], degree, 1), degree))
-        self.dx = torch.empty(0)
-        self.dlower: list[Tensor] = []
-
-    def _products(self, tiles: tuple[_Tile, ...], degree: int) -> Tensor:
-        """The monomials of some tiles of one degree, (heads, rows, tokens)."""
-        lower = self.lower[degree - 2]
-        sizes = [tile.rows for tile in tiles]
-        out = lower.new_empty(lower.shape[0], sum(sizes), lower.shape[2])
-        for tile, part in zip(tiles, out.split(sizes, 1)):
-            torch.mul(
-                self.x[:, tile.variables, None], lower[:, None, -tile.size :], out=part.unflatten(1, (-1, tile.size))
-            )
-        return out
-
-    def _pull(self, tiles: tuple[_Tile, ...], degree: int, grad: Tensor) -> None:
-        lower, dlower = self.lower[degree - 2], self.dlower[degree - 2]
-        for tile, part in zip(tiles, grad.split([tile.rows for tile in tiles], 1)):
-            square = part.unflatten(1, (-1, tile.size))
-            self.dx[:, tile.variables] += (square * lower[:, None, -tile.size :]).sum(2)
-            below = dlower[:, -tile.size :]
-            for x, row in zip(self.x[:, tile.variables].split(1, 1), square.unbind(1)):
-                below.addcmul_(row, x)
-
-    def blocks(self) -> Iterator[tuple[_Block, Tensor]]:
-        """The monomials, block by block."""
-        limit = max(1, _block_numbers(self.x) // (self.x.shape[0] * self.x.shape[2]))
-        for block in _blocks(self.x.shape[1], self.power, limit):
-            yield block, self._products(block.tiles, self.power)
-
-    def pull(self, block: _Block, grad: Tensor) -> None:
-        """Take in the derivative by one block's monomials."""
-        if not self.dlower:
-            self.dx = torch.zeros_like(self.x)
-            self.dlower = [torch.zeros_like(lower) for lower in self.lower]
-        self._pull(block.tiles, self.power, grad)
-
-    def gradient(self) -> Tensor:
-        """The derivative by the vectors, once every block was pulled."""
-        for degree in range(self.power - 1, 1, -1):
-            self._pull(_tiles(self.x.shape[1], degree, 1), degree, self.dlower[degree - 1])
-        return self.dx.add_(self.dlower[0])
+def _refused(*args: Any) -> Any:
+    raise RuntimeError("the chunked form is differentiable once on a CPU")
 
 
-@lru_cache(maxsize=256)
-def _blocks(dim: int, power: int, limit: int) -> tuple[_Block, ...]:
-    """All tiles, in blocks of at most ``limit`` rows where one tile's rows allow it."""
-    blocks: list[_Block] = []
-    for tile in _layout(dim, power).tiles:
-        rows = slice(blocks[-1].rows.stop if blocks else 0, 0)
-        if blocks and blocks[-1].rows.stop - blocks[-1].rows.start + tile.rows <= limit:
-            last = blocks.pop()
-            blocks.append(_Block((*last.tiles, tile), slice(last.rows.start, last.rows.stop + tile.rows)))
-        else:
-            blocks.append(_Block((tile,), slice(rows.start, rows.start + tile.rows)))
-    return tuple(blocks)
+def _once(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """The same without a derivative; a compiler takes the operator as it is."""
+    refusing = _derived(operator, _refused)
+    return lambda *args: (operator if torch.compiler.is_compiling() else refusing)(*args)
 
 
-def _block_numbers(x: Tensor) -> int:
-    """How many numbers a block should hold: what stays in a core's cache, or what fills a GPU."""
-    return 2**19 if x.device.type == "cpu" else 2**27
-
-
-def _chunks(q: Tensor, chunk: int) -> list[slice]:
-    tokens = q.shape[-1]
-    return [slice(start, min(start + chunk, tokens)) for start in range(0, tokens, chunk)]
-
-
-def _head_groups(q: Tensor, chunk: int) -> list[slice]:
-    """Heads taken together: four on a CPU, whose numbers stay in the cache; as many as fit in a block on a GPU."""
-    group = 4 if q.device.type == "cpu" else max(1, _block_numbers(q) // (512 * chunk))
-    return [slice(start, start + group) for start in range(0, q.shape[0], group)]
+_write_op, _read_op, _pairs_op = map(_operator, ("write", "read", "pairs"))
+_write_once, _read_once, _slope_once, _pairs_once = map(
+    _once, (_write_op, _read_op, _operator("slope"), _operator("pairs_slope"))
+)
+_WRITE = _derived(_write_op, lambda by, x, w, p: (_slope_once(x, w, by, p), _read_once(x, by, p)))
+_READ = _derived(_read_op, lambda by, x, state, p: (_slope_once(x, by, state, p), _write_once(x, by, p)))
+_PAIRS = _derived(_pairs_op, lambda by, *given: _pairs_once(*given[:-1], by, given[-1]))

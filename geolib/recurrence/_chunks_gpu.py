@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from geolib._compile import recomputed
 from geolib.recurrence._products import picked, product
-from geolib.recurrence._shared import GateSums, Sums, decay_of, following, gate_sums, in_parts, power_of, transformed
+from geolib.recurrence._shared import (
+    GateSums,
+    Sums,
+    cut,
+    decay_of,
+    following,
+    gate_sums,
+    in_parts,
+    power_of,
+    sides,
+)  # fmt: skip
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29
@@ -31,12 +42,12 @@ def attend_on_gpu(
     """
     leading, dtype, chunk = q.shape[:3], q.dtype, min(chunk, q.shape[2])
     start = start.flatten(0, 1)
-    lengths = power_of(_cut(k.detach(), chunk).square().sum(-1), power // 2)
-    q, k, v = (_cut(t, chunk) for t in (q, k, v))
-    gates = None if log_gates is None else gate_sums(_cut(log_gates[..., None], chunk).squeeze(-1))
+    lengths = power_of(cut(k.detach(), chunk).square().sum(-1), power // 2)
+    q, k, v = (cut(t, chunk) for t in (q, k, v))
+    gates = None if log_gates is None else gate_sums(cut(log_gates[..., None], chunk).squeeze(-1))
     near_q, near_k = (t.to(products) for t in ((q, k) if gates is None else following(q, k, gates.sums, power)))
     q, k, v = (t.to(products) for t in (q, k, v))
-    from_start, to_end, ends = _sides(gates, q)
+    from_start, to_end, ends = sides(gates, q)
     from_start, to_end = from_start.to(dtype), to_end.to(dtype)
     written = (v * to_end[..., None]).to(products)
     decays = _between(ends, dtype)
@@ -60,23 +71,6 @@ def attend_on_gpu(
     return Sums(whole(total), last.unflatten(0, leading[:2]), whole(floor))
 
 
-def _sides(gates: GateSums | None, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What gates keep from the chunk's start to a token and from there to its end; log of what a whole chunk keeps."""
-    if gates is None:
-        one = q.new_ones(q.shape[:3])
-        return one, one, torch.zeros_like(one[..., 0])
-    (sums, first), lost = gates, float("-inf")
-    index = torch.arange(sums.shape[-1], device=sums.device)
-    to_end = (sums[..., -1:] - sums).masked_fill(index < first[..., -1:], lost).exp()
-    return sums.masked_fill(first >= 0, lost).exp(), to_end, sums[..., -1].masked_fill(first[..., -1] >= 0, lost)
-
-
-def _cut(t: Tensor, chunk: int) -> Tensor:
-    """(batch, heads, tokens, features) as (heads, chunks, chunk, features), zeros after the last token."""
-    t = F.pad(t.flatten(0, 1), (0, 0, 0, -t.shape[2] % chunk))
-    return t.unflatten(1, (-1, chunk))
-
-
 def _rounding(products: torch.dtype, terms: int) -> float:
     """What a sum of products loses, relative to its bound.
 
@@ -86,21 +80,12 @@ def _rounding(products: torch.dtype, terms: int) -> float:
     return eps / math.sqrt(terms) if products == torch.bfloat16 else eps
 
 
-def _recomputed(function: Callable[..., Any], *args: Tensor | int | None) -> Any:
-    """function(*args), of which autograd keeps the arguments alone; a compiler decides for itself what to keep."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or transformed():
-        return function(*args)
-    from torch.utils.checkpoint import checkpoint
-
-    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
-
-
 def _inside(q: Tensor, k: Tensor, v: Tensor, gates: GateSums | None, power: int) -> Tensor:
     """sum_j B_ij [V_j, 1] over the keys of the query's own chunk; the gates' derivative is that of q and k."""
     heads = max(1, NUMBERS // (q.shape[1] * q.shape[2] ** 2))
     split = [[None] * len(q)] * 2 if gates is None else [t.split(heads) for t in gates]
     parts = zip(q.split(heads), k.split(heads), v.split(heads), *split)
-    return torch.cat([_recomputed(_pairs, *part, power) for part in parts])
+    return torch.cat([recomputed(_pairs, *part, power) for part in parts])
 
 
 def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int) -> Tensor:
@@ -126,7 +111,7 @@ def _through(
     q, k = _monomials(q, power // 2), _monomials(k, power // 2)
     rows = max(1, NUMBERS // q[..., 0].numel())
     blocks = zip(left.split(rows), right.split(rows), root.split(rows), start.split(rows, -1))
-    reads, lasts = zip(*[_recomputed(_block, q, k, written, *block, *decays) for block in blocks])
+    reads, lasts = zip(*[recomputed(_block, q, k, written, *block, *decays) for block in blocks])
     return sum(reads), torch.cat(lasts, -1)  # type: ignore[return-value]
 
 

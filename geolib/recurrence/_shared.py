@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from geolib._checks import check_even, check_floating, readable, require
 
@@ -58,9 +58,21 @@ def decay_of(gates: GateSums) -> Tensor:
     return (sums[..., :, None] - sums[..., None, :]).masked_fill(hidden, float("-inf"))
 
 
-def transformed() -> bool:
-    """Whether a transform of functions, ``torch.vmap`` or ``torch.func.grad``, is at work."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+def sides(gates: GateSums | None, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What gates keep from the chunk's start to a token and from there to its end; log of what a whole chunk keeps."""
+    if gates is None:
+        one = q.new_ones(q.shape[:3])
+        return one, one, torch.zeros_like(one[..., 0])
+    (sums, first), lost = gates, float("-inf")
+    index = torch.arange(sums.shape[-1], device=sums.device)
+    to_end = (sums[..., -1:] - sums).masked_fill(index < first[..., -1:], lost).exp()
+    return sums.masked_fill(first >= 0, lost).exp(), to_end, sums[..., -1].masked_fill(first[..., -1] >= 0, lost)
+
+
+def cut(t: Tensor, chunk: int) -> Tensor:
+    """(batch, heads, tokens, features) as (heads, chunks, chunk, features), zeros after the last token."""
+    t = nn.functional.pad(t.flatten(0, 1), (0, 0, 0, -t.shape[2] % chunk))
+    return t.unflatten(1, (-1, chunk))
 
 
 def precise(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype
+from geolib._compile import transformed
 from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
@@ -22,7 +23,6 @@ from geolib.recurrence._shared import (
     exponent_of,
     finite_part,
     normalised,
-    transformed,
     unit,
 )
 from geolib.recurrence.costs import practical_chunk
@@ -68,11 +68,11 @@ def chunked_form(
     Notes
     -----
     Time and memory grow linearly with the tokens: embeddings are made again in the backward pass, not stored. What is
-    stored beside the inputs is one state for each chunk. On a CPU chunks follow one another and their numbers stay in
-    the cache; it is differentiable once, and ``torch.compile`` leaves it as it is. On a GPU a few large products do
-    all chunks at once, in one graph; when queries, keys and values are bfloat16, so are the factors of the products,
-    which add up in float32; ``torch.func.grad`` raises RuntimeError there. With ``GEOLIB_KERNELS=1`` in the environment
-    kernels do these at p = 2, see ``by_kernels``.
+    stored beside the inputs is a state or two for each chunk. On a CPU a few heads and tokens are worked on at a time,
+    whose numbers stay in the cache; it is differentiable once, and ``torch.compile`` leaves its operators as they are.
+    On a GPU a few large products do all chunks at once, in one graph; when queries, keys and values are bfloat16, so
+    are the factors of the products, which add up in float32; ``torch.func.grad`` raises RuntimeError there. With
+    ``GEOLIB_KERNELS=1`` in the environment kernels do these at p = 2, see ``by_kernels``.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
