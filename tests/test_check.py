@@ -9,7 +9,6 @@ from geolib.check import check
 from geolib.check._register import CHECKERS
 from geolib.connection import Connection, to_frames
 from geolib.lie import exp_skew, log_rotation, upper_entries
-from geolib.rotations import rotate_pairs
 from geolib.sympow import direction_moment, embed
 
 
@@ -61,7 +60,6 @@ RIGHT = {
     "attention: count": lambda weight, score: math.exp(score) * (1 / weight - 1),
     "attention: gate": with_gate,
     "rotations: three mirrors": lambda a, b, c: a - b + c,
-    "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: (tokens / (2 * math.pi)) ** (dim / (dim - 2)),
     "rotations: which shift": lambda q, k, theta: (
         (math.atan2(float(q[1]), float(q[0])) - math.atan2(float(k[1]), float(k[0]))) / float(theta)
@@ -71,7 +69,6 @@ RIGHT = {
     "lie: Cayley": cayley_back,
     "manifolds: pendulum": lambda latitude: 23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[0].mT @ metric @ P[0],
-    "conformal: start of the slow law": lambda share, tokens, beta: share ** (math.log(beta) / math.log(tokens)),
     "conformal: take a factor apart": lambda a, c: (a * c, a / c),
     "sympow: with a constant": lambda v, p: embed(torch.cat([torch.ones(1), v]), p),
     "sympow: lifted mirror": lambda d, p: (-1) ** math.comb(d + p - 1, d),
@@ -88,7 +85,6 @@ RIGHT = {
     "liere: blind direction": blind_direction,
     "liere: velocity": lambda vy, vx: [[2 * vy - vx, -2, 1], [-vx - vy, 1, 1]],
     "documents: bits per byte": lambda nats, tokens, size: nats * tokens / size / math.log(2),
-    "documents: second half": lambda short, whole: 2 * whole - short,
     "documents: gate for a distance": lambda t: (1 - 1 / (t + 1)) ** 0.5,
 }
 WRONG = {
@@ -96,7 +92,6 @@ WRONG = {
     "attention: count": lambda weight, score: 1 / weight - 1,
     "attention: gate": lambda q, k, positions, c: with_gate(q, k, positions, c, sign=-1),
     "rotations: three mirrors": lambda a, b, c: a + b + c,
-    "rotations: complex RoPE": lambda x, p, theta: rotate_pairs(x, -p[:, None] * theta),
     "rotations: smallest base": lambda dim, tokens: tokens / (2 * math.pi),
     "rotations: which shift": lambda q, k, theta: 0.0,
     "lie: another logarithm": lambda X: X + math.pi * QUARTER,
@@ -104,7 +99,6 @@ WRONG = {
     "lie: Cayley": lambda X: X,
     "manifolds: pendulum": lambda latitude: -23.934 / math.sin(math.radians(latitude)),
     "transport: metrics": lambda P, metric: P[:, 0].mT @ metric @ P[:, 0],
-    "conformal: start of the slow law": lambda share, tokens, beta: share ** (1 / (tokens - 1)),
     "conformal: take a factor apart": lambda a, c: (a / c, a * c),
     "sympow: with a constant": lambda v, p: torch.cat([torch.ones(1), embed(v, p)]),
     "sympow: lifted mirror": lambda d, p: (-1) ** p,
@@ -121,7 +115,6 @@ WRONG = {
     "liere: blind direction": lambda X1, X2: torch.tensor([0.6, 0.8]),
     "liere: velocity": lambda vy, vx: [[vy, -1, 0], [2 * vy, -2, 0]],
     "documents: bits per byte": lambda nats, tokens, size: nats * size / tokens / math.log(2),
-    "documents: second half": lambda short, whole: 2 * short - whole,
     "documents: gate for a distance": lambda t: t / (t + 1),
 }
 
@@ -153,11 +146,6 @@ NEARLY = {
     "attention: count": {"scores of 0": lambda weight, score: 1 / weight - 1},
     "attention: gate": {"relative by the first token alone": lambda q, k, p, c: with_gate(q, k, p.clamp(max=1), c)},
     "rotations: three mirrors": {"the middle one at 0": lambda a, b, c: a + c},
-    "rotations: complex RoPE": {
-        "whole positions": lambda x, p, theta: rotate_pairs(x, p.trunc()[:, None] * theta),
-        "positions from 0 on": lambda x, p, theta: rotate_pairs(x, p.abs()[:, None] * theta),
-        "frequencies above 0": lambda x, p, theta: rotate_pairs(x, p[:, None] * theta.abs()),
-    },
     "rotations: smallest base": {"64 features": lambda dim, tokens: (tokens / (2 * math.pi)) ** (64 / 62)},
     "rotations: which shift": {"a frequency of 1": lambda q, k, theta: RIGHT["rotations: which shift"](q, k, 1.0)},
     "manifolds: pendulum": {
@@ -169,7 +157,6 @@ NEARLY = {
         "the transpose forgotten": lambda P, metric: P[0] @ metric @ P[0],
         "the transpose on the other side": lambda P, metric: P[0] @ metric @ P[0].mT,
     },
-    "conformal: start of the slow law": {"base 2": lambda share, tokens, beta: share ** (1 / math.log2(tokens))},
     "conformal: take a factor apart": {"c = 1": lambda a, c: (a, a), "a scale below 0": lambda a, c: (-a * c, -a / c)},
     "sympow: with a constant": {
         "more features than needed": lambda v, p: torch.cat([embed(torch.cat([torch.ones(1), v]), p), torch.zeros(1)]),
@@ -227,7 +214,6 @@ NEARLY = {
         "bytes for tokens": lambda nats, tokens, size: nats / math.log(2),
         "three bytes a token": lambda nats, tokens, size: nats / 3 / math.log(2),
     },
-    "documents: second half": {"alike": lambda short, whole: whole},
     "documents: gate for a distance": {
         "too open": lambda t: (1 - 1 / (t + 1)) ** 0.25,
         "long distances": lambda t: math.exp(-1 / (2 * t)),
@@ -288,7 +274,7 @@ def test_an_answer_that_raises_is_reported(capsys):
 
 
 def test_an_answer_of_the_wrong_shape_is_reported(capsys):
-    assert not check("rotations: complex RoPE", lambda x, p, theta: torch.zeros(2))
+    assert not check("lie: axis and angle", lambda R: torch.zeros(2))
     assert "shape (2,)" in capsys.readouterr().out
 
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from geolib.check._register import checker, far
-
-
-@checker("conformal: start of the slow law")
-def _slow_start(answer: Callable[[float, int, float], float]) -> str | None:
-    """answer(share, tokens, beta): the scale whose metric at the last position is the share."""
-    for share, tokens, beta in [(0.9, 64, 2.0), (0.5, 65536, 2.0), (0.9, 1000, math.e)]:
-        metric = float(answer(share, tokens, beta)) ** math.log(tokens, beta)
-        if far(metric, share):
-            return f"share {share}, {tokens} tokens, beta {beta:.3g}: at your scale the last metric is {metric:.5g}"
-    return None
+from geolib.check._register import checker
 
 
 @checker("conformal: take a factor apart")

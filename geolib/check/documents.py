@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from geolib.check._register import checker, far
 from geolib.recurrence import signal_to_noise
 
@@ -19,18 +17,6 @@ def _bits(answer: Callable[[float, int, int], float]) -> str | None:
         found = float(answer(math.log(kinds), tokens, tokens * length))
         if far(found, whole, 1e-9):
             return f"{tokens} tokens of {length} bytes, one of {kinds} each: that is {whole:.4g}, you have {found:.4g}"
-    return None
-
-
-@checker("documents: second half")
-def _half(answer: Callable[[float, float], float]) -> str | None:
-    """answer(short, long): the mean over the second half of losses whose means over a half and all are known."""
-    draw = np.random.default_rng(0)
-    for _ in range(3):
-        losses = draw.uniform(1, 3, 32)
-        found, right = float(answer(losses[:16].mean(), losses.mean())), losses[16:].mean()
-        if far(found, right, 1e-9):
-            return f"means {losses[:16].mean():.4f} and {losses.mean():.4f} give {right:.4f}, you have {found:.4f}"
     return None
 
 

@@ -28,23 +28,6 @@ def _three_mirrors(answer: Callable[[float, float, float], float]) -> str | None
     return None
 
 
-@checker("rotations: complex RoPE")
-def _complex_rope(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> str | None:
-    """answer(x, positions, theta) against a loop over tokens and pairs."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(5, 8, generator=generator, dtype=torch.float64)
-    positions = torch.tensor([0.0, 1.0, 2.5, -4.0, 100.0], dtype=torch.float64)
-    theta = torch.tensor([1.0, 0.3, 0.02, -0.7], dtype=torch.float64)
-    expected = torch.empty_like(x)
-    for m in range(5):
-        for j in range(4):
-            turn = float(positions[m] * theta[j])
-            a, b = float(x[m, 2 * j]), float(x[m, 2 * j + 1])
-            expected[m, 2 * j] = math.cos(turn) * a - math.sin(turn) * b
-            expected[m, 2 * j + 1] = math.sin(turn) * a + math.cos(turn) * b
-    return differs(answer(x, positions, theta), expected, "a random x at positions 0, 1, 2.5, -4, 100")
-
-
 @checker("rotations: smallest base")
 def _smallest_base(answer: Callable[[int, int], float]) -> str | None:
     """answer(dim, tokens): the base at which the slowest pair makes one full turn in that many tokens."""
