@@ -6,6 +6,7 @@
 # make stills  photograph the gallery's explorables anew, after a change to any of them
 # make pair PYTHON=python3.12 TORCH=2.6.0      the library's tests with another Python and another torch (or TORCH=newest)
 # make release-check   build wheel and source distribution, look them over, install and use both away from this folder
+# make address REPO=owner/name     write the repository's address everywhere; without REPO, look for strays
 # make workflows       read .github with zizmor
 # make clean   forget what was built (the virtual environment stays)
 #
@@ -40,7 +41,7 @@ PAIR := _build/pair
 TAG ?=
 TESTS ?= tests/test_rotations.py tests/test_release.py
 
-.PHONY: book pdf serve test lint types units explorables site setup-cells stills pair release-check workflows clean
+.PHONY: book pdf serve test lint types units explorables site address stills pair release-check workflows clean
 
 book: $(BOOK_READY)
 	@PYTHONHASHSEED=0 $(BIN)/python book/build.py
@@ -71,8 +72,8 @@ explorables: $(TEST_READY)
 site: $(TEST_READY) book
 	$(BIN)/python -m pytest -m site $(SIDE_BY_SIDE)
 
-setup-cells: $(BOOK_READY)
-	@$(BIN)/python book/setup_cell.py
+address:
+	@$(PYTHON) release/address.py $(REPO)
 
 stills: $(TEST_READY)
 	@$(BIN)/python book/stills.py

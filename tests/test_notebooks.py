@@ -5,15 +5,14 @@ import importlib
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "book"))
-setup_cell = importlib.import_module("setup_cell")
+sys.path.insert(0, str(REPOSITORY / "release"))
+address = importlib.import_module("address")
 CHAPTERS = sorted((REPOSITORY / "chapters").glob("*.ipynb"))
 NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 
@@ -104,7 +103,7 @@ def test_cell_ids_are_words_and_unique(path):
 @every
 def test_the_first_code_cell_is_the_set_up(path):
     first = next(cell for cell in load(path)["cells"] if cell["cell_type"] == "code")
-    assert source(first) == setup_cell.setup_cell(), "run: make setup-cells"
+    assert source(first) == address.setup_cell(), "run: make address"
 
 
 @every
@@ -152,27 +151,6 @@ def test_a_picture_has_a_text_alternative(path):
         return not drawn or len(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")) >= 20
 
     assert wrong(path, told) == []
-
-
-def test_the_repositorys_address_is_one():
-    address = setup_cell.address().removeprefix("https://")
-    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    if listed.returncode != 0:
-        pytest.skip("not a git checkout, so there is no list of tracked files")
-    holders = set()
-    for name in listed.stdout.splitlines():
-        path = REPOSITORY / name
-        if path.is_file() and address.encode() in path.read_bytes():
-            holders.add(name)
-    # Indexes read the metadata as it stands, so it repeats the address; all of its addresses are this one.
-    metadata = ("pyproject.toml", "CITATION.cff")
-    assert holders - {str(path.relative_to(REPOSITORY)) for path in NOTEBOOKS} == {"_config.yml", *metadata}
-    for name in metadata:
-        text = (REPOSITORY / name).read_text("utf-8")
-        assert text.count("github.com/") == text.count(address)
-    # In a chapter it stands in the stamped cell alone.
-    for path in NOTEBOOKS:
-        assert path.read_text("utf-8").count(address) == 1
 
 
 @every

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,49 @@ def test_a_release_needs_its_tag_a_day_and_the_same_day_in_the_citation(versions
     assert f"the tag is {version}" in versions.problems(version)[0]  # a tag starts with v
 
 
+# The address ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def address(tmp_path, monkeypatch):
+    """release/address.py, on a copy of the repository's texts."""
+    spec = importlib.util.spec_from_file_location("address", REPOSITORY / "release" / "address.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path in module.texts():
+        there = tmp_path / path.relative_to(REPOSITORY)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    return module
+
+
+def test_the_repository_gives_itself_one_address(address):
+    assert address.strays() == []
+
+
+def test_a_new_address_is_written_everywhere_and_a_stray_is_found(address, capsys):
+    assert address.main(["jane-roe/A.book"]) == 0
+    assert address.address() == "jane-roe/A.book"
+    site = (address.REPOSITORY / "_config.yml").read_text("utf-8")
+    assert "ogp_site_url: https://jane-roe.github.io/A.book/" in site
+    for name in ("pyproject.toml", "CITATION.cff", "README.md", "chapters/03_rotations.ipynb"):
+        assert "github.com/jane-roe/A.book" in (address.REPOSITORY / name).read_text("utf-8"), name
+    stray = "github.com/" + "somebody/geometry-of-attention"
+    (address.REPOSITORY / "stray.md").write_text(f"https://{stray}.git")
+    assert address.main([]) == 1
+    assert capsys.readouterr().out.endswith(f"stray.md: {stray}\n")
+    with pytest.raises(SystemExit, match="REPO: got 'no address'"):
+        address.main(["no address"])
+
+
+def test_a_set_up_cell_that_finds_no_library_says_what_to_do(address, tmp_path):
+    cell = re.sub(r"^ +%pip .*$", "    pass", address.setup_cell(), flags=re.M)
+    said = python(tmp_path / "nowhere", tmp_path, "-c", f"import sys; sys.modules['geolib'] = None\n{cell}").stderr
+    assert f"nothing could be installed from https://github.com/{address.address()}." in said.splitlines()[-1]
+    assert "pip install -e '.[chapters]'" in said.splitlines()[-1]
+
+
 def test_in_a_checkout_the_records_are_the_book_s():
     assert checkout() == REPOSITORY
     assert REPOSITORY / "book" / "results" == RECORDED
@@ -75,15 +119,15 @@ def installed(tmp_path_factory):
     """A folder that holds geolib as an installation lays it out, beside a pyproject.toml that another package left."""
     folder = tmp_path_factory.mktemp("site-packages")
     shutil.copytree(REPOSITORY / "geolib", folder / "geolib", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(REPOSITORY / "book" / "results", folder / "geolib" / "lab" / "results")
+    shutil.make_archive(str(folder / "geolib" / "lab" / "results"), "zip", REPOSITORY / "book" / "results")
     (folder / "pyproject.toml").write_text("")
     return folder
 
 
 def python(library, cwd, *words):
     """What Python says in a folder, with the library that lies in another."""
-    environment = os.environ | {"PYTHONPATH": str(library), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True)
+    said = {"PYTHONPATH": str(library), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": f"{library}/cache"}
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=os.environ | said, capture_output=True, text=True)
 
 
 @pytest.fixture

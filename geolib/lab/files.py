@@ -5,6 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import secrets
+import shutil
+import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -60,9 +63,25 @@ def checkout() -> Path | None:
 
 
 def recorded() -> Path:
-    """The folder of the book's records: in a checkout the book's own, else what setup.py copied beside the lab."""
-    root = checkout()
-    return Path(__file__).parent / "results" if root is None else root / "book" / "results"
+    """The folder of the book's records: in a checkout the book's own, else what setup.py packed beside the lab."""
+    if (root := checkout()) is not None:
+        return root / "book" / "results"
+    packed = Path(__file__).with_name("results.zip")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geolib"
+    folder = cache / f"results-{zlib.crc32(packed.read_bytes()):08x}"
+    if not folder.is_dir():  # unpacked once for each version of the records, and whole or not at all
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            unpacked = Path(tempfile.mkdtemp(dir=cache))
+        except OSError:  # no home, or none to write in
+            folder = unpacked = Path(tempfile.mkdtemp(prefix="geolib-"))
+        shutil.unpack_archive(packed, unpacked)
+        if unpacked != folder:
+            try:
+                unpacked.rename(folder)
+            except OSError:  # another process was first
+                shutil.rmtree(unpacked)
+    return folder
 
 
 RECORDED = recorded()
