@@ -291,6 +291,10 @@ STATEMENTS = {
 }
 
 FINDINGS = {
+    "08_sympow": [
+        (RECORDS, records_by(0.8, 1.0, 1.25), "digits-differences"),
+        (BENCH, shaken_by(0.9), "pairs-check pairs-check-two"),
+    ],
     "11_riemannformer": [
         (
             RECORDS,
