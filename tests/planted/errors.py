@@ -325,7 +325,6 @@ FINDINGS = {
             budget-check budget-check-numbers long-check found-check""",
         ),
         (RECORDS, records_by(-1.0), "found-check-rise"),
-        ("counting", out(lambda cost: cost[::-1]), "position-check"),
         ("geolib.recurrence.rotation_rates", grown(0.1), "four-check"),
         ("geolib.recurrence.attention_form", into(half, 4), "ends-check"),
     ],
