@@ -277,7 +277,6 @@ STATEMENTS = {
         "thm-pieces": ("merged", out(lambda triple: (triple[0], 2 * triple[1], triple[2]))),
         "prop-squaring": ("geolib.lie.exp_skew", into(Tensor.float), "squaring-check-library"),
         "prop-chunk": ("geolib.recurrence.ideal_chunk", times(2)),
-        "thm-greedy": ("taken_in_order", lambda f: lambda lengths, count: sum(lengths)),
     },
     "how-to-compare": {
         "prop-test-blur": (ERROR, times(1.1)),
