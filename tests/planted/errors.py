@@ -290,9 +290,19 @@ STATEMENTS = {
 }
 
 FINDINGS = {
+    "03_rotations": [(RECORDS, records_by(0.8, 1.0, 1.25), "digits-ties-check repeat-check moved-falls-check")],
     "08_sympow": [
         (RECORDS, records_by(0.8, 1.0, 1.25), "digits-differences"),
         (BENCH, shaken_by(0.9), "pairs-check pairs-check-two"),
+    ],
+    "09_recurrences": [(BENCH, shaken_by(0.9), "verdict-check verdict-check-both verdict-check-two")],
+    "10_connection": [
+        (
+            RECORDS,
+            records_by(0.8, 1.0, 1.25),
+            "record-check record-check-leads record-check-known dial-check-leads dial-check-order",
+        ),
+        (BENCH, shaken_by(0.9), "follow-check-read follow-check-late follow-check-gains"),
     ],
     "11_riemannformer": [
         (
@@ -327,5 +337,8 @@ FINDINGS = {
         ("geolib.recurrence.rotation_rates", grown(0.1), "four-check"),
         ("geolib.recurrence.attention_form", into(half, 4), "ends-check"),
     ],
-    "14_fast": [(BENCH, shaken_by(2.0), "found-check")],
+    "14_fast": [
+        (BENCH, shaken_by(2.0), "found-check focused-live-check"),
+        (RECORDS, records_by(0.8, 1.0, 1.25), "precision-learn-check"),
+    ],
 }
