@@ -272,7 +272,6 @@ STATEMENTS = {
         "thm-amdahl": ("law", into(lambda gains: 1 / gains, 1)),
         "prop-roofline": ("roof", lambda f: lambda work, traffic, peak, width: work / peak + traffic / width),
         "prop-step-work": ("geolib.lab.vit.ViT.__init__", into(lambda config: replace(config, mlp_ratio=1.0), 1)),
-        "prop-placing": ("once_and_anew", out(lambda pair: pair[:1] * 2)),
         "lem-bf16": ("eps", half, "bf16-check-two"),
         "thm-pieces": ("merged", out(lambda triple: (triple[0], 2 * triple[1], triple[2]))),
         "prop-squaring": ("geolib.lie.exp_skew", into(Tensor.float), "squaring-check-library"),
@@ -340,5 +339,6 @@ FINDINGS = {
     "14_fast": [
         (BENCH, shaken_by(2.0), "found-check focused-live-check"),
         (RECORDS, records_by(0.8, 1.0, 1.25), "precision-learn-check"),
+        ("once_and_anew", out(lambda pair: pair[:1] * 2), "placing-check"),
     ],
 }
