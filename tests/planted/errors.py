@@ -330,7 +330,7 @@ FINDINGS = {
             records_by(0.8, 1.0, 1.25),
             """glance-check figure-one-check names-check names-check-memory gates-check gates-check-slow
             ablation-check ablation-check-return ablation-check-far ablation-check-rates
-            budget-check budget-check-numbers long-check found-check""",
+            budget-check budget-check-numbers long-check found-check found-check-size""",
         ),
         (RECORDS, records_by(-1.0), "found-check-rise"),
         ("geolib.recurrence.rotation_rates", grown(0.1), "four-check"),
