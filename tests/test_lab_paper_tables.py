@@ -9,9 +9,10 @@ import torch
 from test_lab_experiments import SPREAD, record
 
 from geolib.lab import Config, read_all
+from geolib.lab.benches import flops
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments import EXPERIMENTS, cells_of, find, table
-from geolib.lab.experiments.papers import digits, documents, liere, liere_flops, riemannformer
+from geolib.lab.experiments.papers import digits, documents, liere, riemannformer
 from geolib.lab.experiments.papers.riemannformer import FROZEN, TABLE1
 from geolib.lab.gpt import GPT
 from geolib.lab.vit import ViT
@@ -299,8 +300,8 @@ def test_the_frozen_setting_is_the_rules_choice_once_the_grid_is_recorded():  # 
 
 
 def test_multiply_adds_are_those_of_the_formula(monkeypatch):  # LR-T5
-    monkeypatch.setattr(liere_flops, "SIZES", {"tiny": liere_flops.SIZES["tiny"]})
-    rows = {row["method"]: row for row in liere_flops.flop_rows()}
+    monkeypatch.setattr(flops, "SIZES", {"tiny": flops.SIZES["tiny"]})
+    rows = {row["method"]: row for row in flops.run()}
     width, layers, hidden = 384, 12, 768
     plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + 2 * 65**2 * width) + 64 * 48 * width + 100 * width
     for method, block in (("learned", 0), ("visionllama", 2), ("liere-2", 2), ("liere-8", 8), ("liere-64", 64)):

@@ -18,7 +18,7 @@ from geolib.lab import Config, LabError, Record, read_all, runner
 from geolib.lab.cluster import Here
 from geolib.lab.records import write
 from geolib.lab.runner import DONE, FAILED, OUT_OF_TIME, USER_ERROR, Outcome, Task, Times, lock, make, make_all, worst
-from geolib.lab.train import Diverged, Stopped
+from geolib.lab.train import Diverged
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = Config("digits", patch=4, width=8, heads=2, layers=1, epochs=2, train_size=64, test_size=32, batch=32)
@@ -149,7 +149,6 @@ def test_nothing_is_started_that_cannot_end_in_the_time_and_the_first_of_a_kind_
     [
         (LabError("no data"), USER_ERROR, "no data"),
         (Diverged("the loss is not finite"), FAILED, "the loss is not finite"),
-        (Stopped("the rest takes 9 s", None), OUT_OF_TIME, "the rest takes 9 s; the same command goes on from there"),
         (ZeroDivisionError("by\nzero"), FAILED, "ZeroDivisionError: by zero"),
     ],
 )

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,13 @@ def make(task: Task, data: Any = None, patience: float = 0.0) -> Outcome:
                 after=after_training,
                 jobs=task.jobs,
                 checkpoint=task.checkpoint,
-                time_budget=task.seconds_left,
                 **task.keywords,
             )
             return Outcome(record)
     except Timeout:
         return Outcome(words="being made by another process")
     except Stopped as stop:
-        code = OUT_OF_TIME if stop.signal is None else 128 + stop.signal
-        return Outcome(None, code, f"{stop}; the same command goes on from there")
+        return Outcome(None, 128 + stop.signal, f"{stop}; the same command goes on from there")
     except (LabError, Diverged) as error:
         return Outcome(None, USER_ERROR if isinstance(error, LabError) else FAILED, str(error))
     except Exception as error:  # nobody foresaw it: all of it is shown, on the terminal or in the log
@@ -177,7 +175,7 @@ def make_all(tasks: Sequence[Task], data: Mapping[str, Any], engine: Any, times:
     cannot end before its deadline. After SIGINT or SIGTERM those at work write their checkpoints and end.
     """
     waiting, running, records, codes, notes = list(tasks), dict[Future[Outcome], Task](), [], [], []
-    with requests_to_stop() as asked, engine:
+    with requests_to_stop() as asked, closing(engine):
         stopping = False
         while True:
             while not asked and len(running) < engine.slots and (task := next(filter(times.allow, waiting), None)):

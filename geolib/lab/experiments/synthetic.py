@@ -1,7 +1,7 @@
 """Single heads of attention trained on sequences made by a rule; each task returns the rows of a record.
 
-``recall``: flip-flop and copying, with and without gates and rotations. ``pairs``: associative recall, by the size of
-the state. ``words``: word problems of groups, by the kind of rotation that a token makes.
+``recall``: flip-flop and copying, with and without gates and rotations. ``words``: word problems of groups, by the kind
+of rotation that a token makes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from geolib.lab import text_attention
 from geolib.lie import exp_skew, skew_matrix
 from geolib.recurrence import GATE_BIAS, attention_form, log_gates, rotation_rates, turns_of
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
-from geolib.sympow import dimension
 
 
 class Sequences(NamedTuple):
@@ -159,64 +158,6 @@ def recall(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, 
             right = {name: share[index] for name, share in shares.items()}
             row = {"task": task, "variant": variant, "seed": seed, "steps": steps, "accuracy": right}
             rows.append(row | {"losses": [round(loss, 4) for loss in losses[index]]})
-    return rows
-
-
-# Pairs: associative recall, by the size of the state
-
-KEYS, VALUES, SIZE = 1024, 16, 16  # different keys and values, and the features of a value
-KERNELS = {  # kernel, features of a key, power, whether there are gates
-    "softmax, 16": ("softmax", 16, 2, False),
-    "power 2, 16": ("power", 16, 2, False),
-    "power 2, 16, gates": ("power", 16, 2, True),
-    "linear, 136": ("linear", 136, 2, False),
-    "linear, 136, gates": ("linear", 136, 2, True),
-    "power 4, 8": ("power", 8, 4, False),
-    "linear, 330": ("linear", 330, 2, False),
-    "linear, 16": ("linear", 16, 2, False),
-}
-
-
-def associative_recall(count: int, stored: int, draw: Generator) -> Sequences:
-    """Draw pairs (key, value) with different keys, then a question (KEYS + key, VALUES) for each in another order."""
-    keys = torch.rand(count, KEYS, generator=draw).argsort(-1)[:, :stored]
-    values = torch.randint(0, VALUES, (count, stored), generator=draw)
-    order = torch.rand(count, stored, generator=draw).argsort(-1)
-    key, value = torch.cat([keys, KEYS + keys.gather(1, order)], 1), F.pad(values, (0, stored), value=VALUES)
-    return Sequences(torch.stack([key, value], -1), torch.cat([values, values.gather(1, order)], 1), key >= KEYS)
-
-
-def pair_heads(name: str, seeds: Iterable[int]) -> Heads:
-    """A head for each seed; a key in a question has another query, key and gate than in a pair."""
-    kind, dim, power, gated = KERNELS[name]
-
-    def attend(heads: Heads, key: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        gates = log_gates(heads.logits[:, 0, key].transpose(0, 1), GATE_BIAS) if gated else None
-        return text_attention.attend(kind, power, q, k, v, gates)
-
-    return Heads(seeds, attend, (2 * KEYS, VALUES + 1, VALUES), (dim, SIZE, 0))
-
-
-def pairs(steps: int = 1500, seeds: int = 3) -> list[dict[str, Any]]:
-    """Train every kernel on every number of pairs, at the rate that is best in a fifth of the steps for another seed.
-
-    ``numbers`` are those of the state, None where it grows with the tokens; ``accuracy`` has a share for each seed.
-
-    Source: CS-size.
-    """
-
-    def learned(name: str, seeds: Iterable[int], stored: int, steps: int, rate: float) -> list[float]:
-        heads = pair_heads(name, seeds)
-        trained(heads, partial(associative_recall, 16, stored), steps, rate)
-        return accuracy(heads, partial(associative_recall, 64, stored))
-
-    rows = []
-    for (name, (kind, dim, power, _)), stored in product(KERNELS.items(), (32, 64, 128, 256)):
-        features = dimension(dim, power) if kind == "power" else dim
-        rate = max((0.01, 0.03, 0.1, 0.3), key=lambda rate: learned(name, [100], stored, steps // 5, rate))
-        right = learned(name, range(seeds), stored, steps, rate)
-        row = {"head": name, "numbers": None if kind == "softmax" else features * (SIZE + 1), "stored": stored}
-        rows.append(row | {"steps": steps, "rate": rate, "accuracy": right})
     return rows
 
 

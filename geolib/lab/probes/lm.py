@@ -35,8 +35,8 @@ BATCH = 8192  # tokens
 def learned(run: Run) -> dict[str, Any]:
     """Measure what a record keeps of a language model beside its metrics.
 
-    position (``by_position``) and names are measured at the longest context of extrapolation. gates and rates are there
-    where the method has them. sample is a prompt from the first document tested on and how the model continued it.
+    names are measured at the longest context of extrapolation. gates and rates are there where the method has them.
+    sample is a prompt from the first document tested on and how the model continued it.
 
     Source: CS-F2, CS-N, CS-size.
     """
@@ -48,7 +48,6 @@ def learned(run: Run) -> dict[str, Any]:
     texts = {"prompt": prompt, "text": generate(run.model, prompt.to(run.device), GENERATED, TEMPERATURE)}
     return {
         "extrapolation": extrapolation(run, tokens[::2], bits[::2]),
-        "position": by_position(bits, longest),
         "state_numbers": state_numbers_of(run.model),
         "parameters": sum(p.numel() for p in run.model.parameters()),
         **gates_and_rates(run, tokens[:, : run.task.context]),
@@ -104,16 +103,6 @@ def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
             current[-1] = round(float(bits_of(run, tokens, last).mean()), 5)
     means = [round(float(each.mean()), 5) for each in bits]
     return {"contexts": [*shorter, last], "bits": means, "bits_current_N": current}
-
-
-def by_position(bits: Tensor, context: int) -> dict[str, Any]:
-    """Average bits by the position in the window, in buckets that begin at 0, 1, 2, 4, ...
-
-    Source: CS-F2.
-    """
-    starts = [0, *(2**i for i in range((context - 1).bit_length()))]
-    means, counts = _in_buckets(bits.flatten(), torch.arange(context).repeat(bits.numel() // context), starts)
-    return {"context": context, "from": starts, "bits": means, "count": counts}
 
 
 def _in_buckets(values: Tensor, keys: Tensor, starts: list[int]) -> tuple[list[float | None], list[int]]:
