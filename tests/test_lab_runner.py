@@ -127,7 +127,7 @@ def test_nothing_is_started_that_cannot_end_in_the_time_and_the_first_of_a_kind_
     for _ in range(100):
         widths = [draw.choice([8, 16, 32]) for _ in range(6)]
         needed, budget = {width: draw.uniform(1, 5) for width in widths}, draw.uniform(0, 15)
-        runs = [replace(t, config=replace(t.config, width=w), deadline=budget) for t, w in zip(tasks(6), widths)]
+        runs = [replace(t, config=replace(t.config, width=w)) for t, w in zip(tasks(6), widths)]
         expected, now, measured, left = [], 0.0, set(), list(range(6))
         while fitting := [i for i in left if now + needed[widths[i]] * (widths[i] in measured) < budget]:
             expected.append(fitting[0])
@@ -135,7 +135,7 @@ def test_nothing_is_started_that_cannot_end_in_the_time_and_the_first_of_a_kind_
             now += needed[widths[fitting[0]]]
             measured.add(widths[fitting[0]])
         clock[0], began[:] = 0.0, []
-        made, code = make_all(runs, {"digits": None}, Engine("cpu"), Times("mine"))
+        made, code = make_all(runs, {"digits": None}, Engine("cpu"), Times("mine"), budget)
         assert began == [one.config.seed for one in made] == expected
         assert code == (OUT_OF_TIME if left else DONE)
         assert capsys.readouterr().out.count("not started, ") == len(left)

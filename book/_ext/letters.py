@@ -19,12 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docutils import nodes
-from docutils.statemachine import StringList
+from ledger import FromData
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
-PAGE = "book/notation"
-HEAD = re.compile(r"\| *symbol *\| *meaning *\|")
 BOX = """\
 :::{{admonition}} Symbols of this chapter
 :class: symbols dropdown
@@ -38,13 +35,8 @@ All letters: {{doc}}`/book/notation`.
 
 def rows_of(text: str) -> Iterator[tuple[str, str]]:
     """(symbol, meaning) for each symbol in a text's tables of symbols; ValueError for a row that hides one."""
-    in_table = False
-    for line in text.splitlines():
-        if HEAD.match(line):
-            in_table = True
-        elif not line.startswith("|"):
-            in_table = False
-        elif in_table and not re.fullmatch(r"[|\-: ]+", line):
+    for table in re.findall(r"(?m)^\| *symbol *\| *meaning *\|.*\n((?:\|.*\n?)*)", text):
+        for line in [line for line in table.splitlines() if not re.fullmatch(r"[|\-: ]+", line)]:
             symbols, meanings = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:3])
             # Semicolons outside formulas are between meanings.
             each = [part.strip() for part in re.findall(r"(?:\$[^$]*\$|[^;$])+", meanings)]
@@ -66,26 +58,22 @@ def names_of(said: str) -> list[str]:
     return [each.strip() for each in said.split(";") if each.strip()]
 
 
-class Symbols(SphinxDirective):
+class Symbols(FromData):
     """``symbols``: the letters of the notation page by name; in the body a table of the chapter's own."""
 
     optional_arguments = 1
     final_argument_whitespace = True
-    has_content = True
 
     def run(self) -> list[nodes.Node]:
         """The folded table; a letter that the page does not have is told."""
-        path = Path(self.env.doc2path(PAGE))
+        path = Path(self.env.srcdir) / "book" / "notation.md"
         self.env.note_dependency(str(path))
         page, rows = dict(rows_of(path.read_text("utf-8"))), []
         for name in names_of(" ".join(self.arguments)):
             if bare(name) not in page:
                 raise self.error(f"symbols: {name} is not on the notation page; give it a row below")
             rows.append(f"| {name} | {page[bare(name)]} |")
-        rows += [line for line in self.content if line.startswith("| $")]
-        box = nodes.container()
-        self.state.nested_parse(StringList(BOX.format("\n".join(rows)).splitlines(), path.name), 0, box)
-        return box.children
+        return self.block(BOX.format("\n".join([*rows, *(line for line in self.content if line.startswith("| $"))])))
 
 
 def setup(app: Sphinx) -> dict[str, object]:

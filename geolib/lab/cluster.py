@@ -130,8 +130,8 @@ class RayCluster(Here):
             raise LabError(f"--ray {where}: no machine has {self.amount} {self.kind} for a run; see --device")
         needs = {f"num_{self.kind.lower()}s": self.amount}
         self.make = self.ray.remote(**needs, max_retries=3)(make_on_a_machine)
-        name = self.ray.remote(**needs)(name_on_a_machine).remote(self.device, self.threads)
-        self.device_name = self.ray.get(name)
+        named = lambda device, threads: device_name(pick_device(device), threads)  # noqa: E731
+        self.device_name = self.ray.get(self.ray.remote(**needs)(named).remote(self.device, self.threads))
 
     def close(self) -> None:
         """Leave the cluster, or end the one that was begun here."""
@@ -155,11 +155,6 @@ class RayCluster(Here):
         """Cancel all tasks, which is a SIGINT to those at work."""
         for ref in self.refs:
             self.ray.cancel(ref)
-
-
-def name_on_a_machine(device: str, threads: int) -> str:
-    """The name that records of whatever machine this is have for its device."""
-    return device_name(pick_device(device), threads)
 
 
 def make_on_a_machine(task: Task, data: Any, threads: int) -> Outcome:

@@ -35,24 +35,23 @@ Task = Callable[[Generator], Sequences]
 class Heads(nn.Module):
     """Heads of one layer that share nothing and are trained in one pass; heads of one seed start alike.
 
-    A token, or the key and the value of a token that is a pair, has a query, a key, a value, two logits (zero at the
-    start) and other numbers. ``attend(heads, key, q, k, v)`` is the attention, (count, heads, tokens, value_dim).
-    ``counts`` are those of keys, values and answers, ``dims`` of a query, a value and the other numbers.
+    A token has a query, a key, a value, two logits (zero at the start) and other numbers. ``attend(heads, tokens, q, k,
+    v)`` is the attention, (count, heads, tokens, value_dim). ``counts`` are those of tokens and answers, ``dims`` of a
+    query, a value and the other numbers.
     """
 
-    def __init__(self, seeds: Iterable[int], attend: Any, counts: tuple[int, int, int], dims: tuple[int, int, int]):
+    def __init__(self, seeds: Iterable[int], attend: Any, counts: tuple[int, int], dims: tuple[int, int, int]):
         super().__init__()
         draws = [Generator().manual_seed(seed) for seed in seeds]
         drawn = lambda *shape: nn.Parameter(torch.stack([torch.randn(*shape, generator=draw) for draw in draws]))  # noqa: E731
-        self.qk, self.v = drawn(2, counts[0], dims[0]), drawn(counts[1], dims[1])
-        self.numbers, self.out = drawn(counts[0], dims[2]), drawn(dims[1], counts[2])
+        self.qk, self.v = drawn(2, counts[0], dims[0]), drawn(counts[0], dims[1])
+        self.numbers, self.out = drawn(counts[0], dims[2]), drawn(dims[1], counts[1])
         self.logits, self.attend = nn.Parameter(torch.zeros(len(draws), 2, counts[0])), attend
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the answers at each token, (count, heads, tokens, answers)."""
-        key, value = tokens.unbind(-1) if tokens.dim() == 3 else (tokens, tokens)
-        q, k = self.qk[:, :, key].permute(1, 2, 0, 3, 4)
-        return self.attend(self, key, q, k, self.v[:, value].transpose(0, 1)) @ self.out
+        q, k = self.qk[:, :, tokens].permute(1, 2, 0, 3, 4)
+        return self.attend(self, tokens, q, k, self.v[:, tokens].transpose(0, 1)) @ self.out
 
 
 def trained(heads: Heads, task: Task, steps: int, rate: float = 0.03) -> Tensor:
@@ -141,7 +140,7 @@ def recall_heads(variants: Iterable[str], seeds: int, dim: int = 16) -> Heads:
         turns = turns_of(fixed + data * rotation_rates(rate), document_frequencies(dim, 64.0))
         return attention_form(q, k, v, 2, gates * log_gates(gate + bias), turns).output
 
-    return Heads([index % seeds for index in range(len(parts))], attend, (8, 8, 6), (dim, dim, 0))
+    return Heads([index % seeds for index in range(len(parts))], attend, (8, 6), (dim, dim, 0))
 
 
 def recall(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, Any]]:
@@ -218,7 +217,7 @@ def word_heads(step: str, seeds: int, elements: int) -> Heads:
         q, k = ((t[..., None, :] @ torch.stack(frames[1:], 2))[..., 0, :] for t in (q, k))
         return text_attention.attend("power", 2, q, k, v, None)
 
-    return Heads(range(seeds), attend, (2 + PREFIX, 2 + PREFIX, elements), (DIM, 4 * DIM, 28))
+    return Heads(range(seeds), attend, (2 + PREFIX, elements), (DIM, 4 * DIM, 28))
 
 
 def words(steps: int = 2000, seeds: int = 5) -> list[dict[str, Any]]:
