@@ -1,4 +1,4 @@
-"""The ledger and the errata in the site: their tables, and a link wherever an id of the ledger is written.
+"""What pages read from the ledger, the errata and the page of notation, and a link wherever an id is written.
 
 - ``ledger-table RF`` renders one group of book/ledger.yml: each statement, and a line that says what stands behind it
   and opens to the places. Beside the section that a row names it links the numbered statements of the chapters that
@@ -7,6 +7,8 @@
   of its body, ``RF-13 prop-flip prop-slope``, adds statements that bear on a row and do not name it.
 - ``errata RF slip`` renders the entries of book/errata.yml of one paper and one kind, each with the paper's words above
   what we find; ``version-read RF`` the version of the paper that we read.
+- ``symbols $q$; $k$`` is a chapter's letters: those of the notation page by name, with its words, and in its body a
+  table of the chapter's own. So a meaning has one home: the notation page, or the chapter whose letter it is.
 - An id such as RF-9 in the text of any page, notebook or docstring becomes a link to its row; an id of a known kind
   that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
 """
@@ -347,15 +349,74 @@ class Version(FromData):
 
     def run(self) -> list[nodes.Node]:
         """One paragraph."""
-        versions = {source["key"]: source["version"] for source in self.read("errata.yml")["sources"]}
-        if self.arguments[0] not in versions:
-            raise self.error(f"no source {self.arguments[0]}")
-        return [nodes.paragraph("", "", *self.inline(f"We read: {versions[self.arguments[0]]}"))]
+        for source in self.read("errata.yml")["sources"]:
+            if source["key"] == self.arguments[0]:
+                return [nodes.paragraph("", "", *self.inline(f"We read: {source['version']}"))]
+        raise self.error(f"no source {self.arguments[0]}")
+
+
+# Letters ------------------------------------------------------------------------------------------------------------
+
+SYMBOLS = """\
+:::{{admonition}} Symbols of this chapter
+:class: symbols dropdown
+| symbol | meaning |
+|---|---|
+{}
+
+All letters: {{doc}}`/book/notation`.
+:::"""
+
+
+def rows_of(text: str) -> Iterator[tuple[str, str]]:
+    """(symbol, meaning) for each symbol in a text's tables of symbols; ValueError for a row that hides one."""
+    for table in re.findall(r"(?m)^\| *symbol *\| *meaning *\|.*\n((?:\|.*\n?)*)", text):
+        for line in [line for line in table.splitlines() if not re.fullmatch(r"[|\-: ]+", line)]:
+            symbols, meanings = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:3])
+            # Semicolons outside formulas are between meanings.
+            each = [part.strip() for part in re.findall(r"(?:\$[^$]*\$|[^;$])+", meanings)]
+            if len(symbols.split(";")) != len(each):
+                raise ValueError(f"as many meanings as symbols, with semicolons between: {line}")
+            yield from zip(map(bare, symbols.split(";")), each)
+
+
+def bare(symbol: str) -> str:
+    """A symbol without dollars and spaces: one alone, in its own dollars."""
+    found = re.fullmatch(r"\$([^$]+)\$", symbol.strip())
+    if not found or re.search(r",|\\[;,]", re.sub(r"[_^]\{[^}]*\}|\([^)]*\)", "", found[1])):
+        raise ValueError(f"one symbol in dollars, with semicolons between several: {symbol.strip()}")
+    return re.sub(r"\s", "", found[1])
+
+
+def names_of(said: str) -> list[str]:
+    """The letters that a chapter names, as it writes them."""
+    return [each.strip() for each in said.split(";") if each.strip()]
+
+
+class Symbols(FromData):
+    """``symbols``: the letters of the notation page by name; in the body a table of the chapter's own."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """The folded table; a letter that the page does not have is told."""
+        path = Path(self.env.srcdir) / "book" / "notation.md"
+        self.env.note_dependency(str(path))
+        page, rows = dict(rows_of(path.read_text("utf-8"))), []
+        for name in names_of(" ".join(self.arguments)):
+            if bare(name) not in page:
+                raise self.error(f"symbols: {name} is not on the notation page; give it a row below")
+            rows.append(f"| {name} | {page[bare(name)]} |")
+        return self.block(
+            SYMBOLS.format("\n".join([*rows, *(line for line in self.content if line.startswith("| $"))]))
+        )
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the directives and the transform."""
     directives = {"ledger-table": LedgerTable, "proved": Proved, "errata": Errata, "version-read": Version}
+    directives |= {"symbols": Symbols}
     for name, directive in directives.items():
         app.add_directive(name, directive)
     app.add_transform(LinkLedgerIds)

@@ -119,17 +119,12 @@ def tidy_docstring(app: Sphinx, what: str, name: str, obj: object, options: obje
             text = " ".join(part.strip() for part in lines[i:end])
             lines[i:end] = ["", "", f":Source: {text.removeprefix('Source:').strip()}"]
             break
+    plain = lambda text: re.sub(r"(?<![\w*])\*(?=\w+[,)])", r"\\*", text.replace("|", r"\|"))  # noqa: E731
     for i, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             lines[i] = "".join(part if part.startswith("``") else plain(part) for part in re.split(r"(``.*?``)", line))
-    first = next((i for i, line in enumerate(lines) if line.startswith(">>>")), None)
-    if first is not None:
-        lines[first:first] = ["", ""]
-
-
-def plain(text: str) -> str:
-    """The text with its bars, and its asterisks before a name in a shape, escaped."""
-    return re.sub(r"(?<![\w*])\*(?=\w+[,)])", r"\\*", text.replace("|", r"\|"))
+    if examples := [i for i, line in enumerate(lines) if line.startswith(">>>")]:
+        lines[examples[0] : examples[0]] = ["", ""]
 
 
 def skip_aliases(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
@@ -189,7 +184,7 @@ THEME_KNOWN = """dataset.theme = { light: "light", dark: "dark" }[document.docum
 @cache
 def drawing(element: str, source: Path) -> str:
     """An icon's element as a drawing of the theme's collection, where the solid form of a name stands last."""
-    found, collection = ICON.fullmatch(element), icons(source)
+    found, collection = ICON.fullmatch(element), source.read_text("utf-8")
     assert found is not None
     classes = [name for name in found[2].split() if name not in STYLES]
     for name in (each.removeprefix("fa-") for each in classes if each.startswith("fa-")):
@@ -197,17 +192,10 @@ def drawing(element: str, source: Path) -> str:
         if shapes:
             width, height, path = shapes[-1]
             rest = found[3].replace(' aria-hidden="true"', "")
-            return (
-                f'<svg class="svg-inline--fa {" ".join(classes)}"{rest} aria-hidden="true" '
-                f'viewBox="0 0 {width} {height}"><path fill="currentColor" d="{path}"></path></svg>'
-            )
+            about = f'class="svg-inline--fa {" ".join(classes)}"{rest}'
+            shape = f'<path fill="currentColor" d="{path}"></path>'
+            return f'<svg {about} aria-hidden="true" viewBox="0 0 {width} {height}">{shape}</svg>'
     return element
-
-
-@cache
-def icons(source: Path) -> str:
-    """The theme's collection of icons, 1.5 MB."""
-    return source.read_text("utf-8")
 
 
 def waiting(tag: str, folder: Path) -> str:

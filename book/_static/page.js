@@ -135,12 +135,11 @@
   if (tables.length) {
     const rows = tables.flatMap((table) => [...table.tBodies[0].rows]);
     const texts = rows.map((row) => row.textContent.toLowerCase().replace(/\s+/g, " "));
-    const label = document.createElement("label"), box = document.createElement("input"), told = document.createElement("span");
+    const label = document.createElement("label");
     label.className = "ledger-filter";
-    box.type = "search";
-    box.placeholder = "RF-13, holonomy, chapter 9, planned ...";
-    told.setAttribute("role", "status");
-    label.append("Show the rows that have ", box, " ", told);
+    label.innerHTML = `Show the rows that have <input type="search" placeholder="RF-13, holonomy, chapter 9, planned ...">
+      <span role="status"></span>`;
+    const [box, told] = label.children;
     const filter = () => {
       const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
       const has = (text) => words.every((word) => (/^(rf|cs|lr|nt)-\w+$/.test(word)
