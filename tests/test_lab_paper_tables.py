@@ -59,25 +59,6 @@ def test_a_setting_of_the_grid_is_the_one_it_is_called(name):  # RF-T1
     assert (config.epochs, config.batch, config.layers, config.heads) == (200, 128, 6, 4)
 
 
-def test_an_ablation_changes_what_its_title_says():
-    def options(row):
-        return riemannformer.ABLATIONS.config("full", row, "cifar10", 0).method_options
-
-    alone = {
-        "riemannformer": {},
-        "riemannformer+lf": {},
-        "s-per-layer": {"per_layer": True},
-        "law-free": {"law": "free"},
-    }
-    alone |= {"s-one-for-all-heads": {"per_head": False}, "law-slow": {"law": "slow"}, "far-0.5": {"far": 0.5}}
-    alone |= {"angles-learned": {"learn_angles": True}, "identity": {"lf": {"learn_precision": False}}}
-    alone |= {f"alpha-{alpha}": {"law_options": {"alpha": float(alpha)}} for alpha in ("0.01", "1")}
-    alone |= {"sigma-per-position": {"lf": {"per_position": True}}, "sigma-per-layer": {"lf": {"per_layer": True}}}
-    assert {row: options(row) for row in alone} == alone
-    assert options("s-per-layer-one-for-all-heads") == alone["s-per-layer"] | alone["s-one-for-all-heads"]
-    assert options("sigma-per-position-identity") == {"lf": alone["sigma-per-position"]["lf"] | alone["identity"]["lf"]}
-
-
 @pytest.mark.parametrize("row", ["riemannformer", "free-above", "middle-below", "middle-above", "relative-above"])
 def test_a_row_of_scales_starts_where_its_table_says(row):  # RF-6a
     model = ViT(digits.SCALE.config("cpu", row, "digits", 0), (1, 8, 8), 10)

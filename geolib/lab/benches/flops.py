@@ -59,8 +59,8 @@ def run() -> list[dict[str, Any]]:
             turning = 4 * pairs if method in ("visionllama", "liere-2") else 0
             plain = plain or products
             extra = products + turning - plain
-            row = {"size": size, "method": method, "products": products, "turning": turning, "exponential": placing}
-            row["parameters"] = sum(p.numel() for p in model.encoding.parameters())
-            row |= {"percent": 100 * extra / plain, "percent_with_exponential": 100 * (extra + placing) / plain}
-            rows.append(row)
+            parts = {"products": products, "turning": turning, "exponential": placing}
+            percent = {"percent": 100 * extra / plain, "percent_with_exponential": 100 * (extra + placing) / plain}
+            parameters = sum(p.numel() for p in model.encoding.parameters())
+            rows.append({"size": size, "method": method, **parts, "parameters": parameters, **percent})
     return rows

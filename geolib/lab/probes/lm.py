@@ -135,8 +135,8 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
     starts = [1, *(2**i for i in range(4, (context - 1).bit_length()))]
     bucket = torch.bucketize(torch.tensor(distances, dtype=torch.long), torch.tensor([0, *starts]), right=True) - 1
     inside = [torch.tensor(means)[bucket == i] for i in range(1 + len(starts))]
-    first, *found = [round(float(each.mean()), 5) if len(each) else None for each in inside]
-    new = {"first_bits": first, "first_count": len(inside[0])}
+    unseen, *found = [round(float(each.mean()), 5) if len(each) else None for each in inside]
+    new = {"first_bits": unseen, "first_count": len(inside[0])}
     return {"context": context, "distance": starts, "bits": found, "count": [*map(len, inside[1:])], **new}
 
 

@@ -1,4 +1,4 @@
-"""What a trained vision transformer has learned: scales, widths, angles, and its accuracy on patches that moved.
+"""What a trained vision transformer has learned: scales, angles, and its accuracy on patches that moved.
 
 In a notebook, after ``run = train(config)``::
 
@@ -8,7 +8,7 @@ In a notebook, after ``run = train(config)``::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,7 @@ def learned(run: Run) -> dict[str, Any]:
     angles were before training. Of the configuration's shifts moved_accuracy, and carried_accuracy where the pictures
     have room; of its resolutions extended_accuracy and rescaled_accuracy.
 
-    Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
+    Source: RF-T1, RF-6a, LR-T3, LR-F2, LR-SHIFT.
     """
     kept: dict[str, Any] = {"shuffled_accuracy": shuffled_accuracy(run)}
     kept |= {name: significant(values) for name, values in learned_parameters(run.model).items()}
@@ -66,24 +66,16 @@ def learned_parameters(model: ViT) -> dict[str, Tensor]:
     """Read what the model's encoding has learned, by name, float32 on the CPU; a size of 1 means shared.
 
     scales: s of RiemannFormer, (layers or 1, heads or 1, axes), of its diagonal and general metric (..., pairs, 2); the
-    metric at position m is s^m, of the slow law s to the logarithm of 1 + m. sigmas: the widths of locality focusing in
-    patches, (layers or 1, heads, 1 or placed tokens). precisions: the matrices A of its distance, (layers or 1, axes,
-    axes). angles: how fast each of LieRE's generators rotates its planes, (layers or 1, heads or 1, blocks, axes,
-    width // 2), radians per patch, largest first.
+    metric at position m is s^m, of the slow law s to the logarithm of 1 + m. angles: how fast each generator of LieRE
+    rotates its planes, (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first.
 
-    Source: RF-6, RF-6a, RF-21, NT-1, NT-4.
+    Source: RF-6, RF-6a, NT-1, NT-4.
     """
-    readers: dict[str, tuple[type[Encoding], Callable[[Any], Tensor]]] = {
-        "scales": (RiemannFormer, lambda encoding: encoding.log_scale().exp()),
-        "sigmas": (LocalityFocusing, lambda focusing: focusing.sigma()),
-        "precisions": (LocalityFocusing, lambda focusing: focusing.precision()),
-    }
     found, layers = {}, [[*layer_encodings(model.encoding, index)] for index in range(len(model.blocks))]
-    for name, (kind, read) in readers.items():
-        # The outermost of each layer, and a single one where the layers share it.
-        owners = dict.fromkeys(next((each for each in layer if isinstance(each, kind)), None) for layer in layers)
-        if None not in owners:
-            found[name] = torch.stack([read(owner).detach().float().cpu() for owner in owners])
+    # The outermost of each layer, and a single one where the layers share it.
+    owners = dict.fromkeys(next((each for each in layer if isinstance(each, RiemannFormer)), None) for layer in layers)
+    if None not in owners:
+        found["scales"] = torch.stack([owner.log_scale().exp().detach().float().cpu() for owner in owners if owner])
     if (skew := _generators(model)) is not None:
         found["angles"] = spectrum(skew).float()
     return found
