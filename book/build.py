@@ -21,21 +21,19 @@ import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import yaml
-from packaging.requirements import Requirement
-
-if TYPE_CHECKING:
-    from jupyter_cache.executors.utils import ExecutionResult
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 EVIDENCE = HERE / "evidence.py"  # runs in each chapter's kernel and tells what the checks found
 PHONE = HERE / "phone.py"  # runs there too and draws each plot a second time, for a phone
+# constraints.txt settles the others. What tests alone need is not here: ``make test`` after ``make book`` must not run
+# every chapter again.
+PACKAGES = ("torch", "numpy", "scipy", "matplotlib", "anywidget", "scikit-learn", "jupyter-book", "myst-nb", "sphinx")
 
 # What has changed since -----------------------------------------------------------------------------------------------
 
@@ -45,35 +43,16 @@ def digest(files: Iterable[Path], *more: str) -> str:
     total = hashlib.sha256()
     for path in sorted(files):
         total.update(f"{path}\0".encode() + path.read_bytes())
-    for text in (platform.python_version(), *needed_packages(), *more):
+    for text in (platform.python_version(), *map(metadata.version, PACKAGES), *more):
         total.update(text.encode() + b"\0")
     return total.hexdigest()
 
 
-@cache
-def needed_packages() -> list[str]:
-    """The installed versions of what the book asks for.
-
-    Not of all that is installed: ``make book`` followed by ``make test`` must not run every chapter again because the
-    tests' packages have come.
-    """
-    asked = map(Requirement, metadata.requires("geometry-of-attention") or [])
-    wanted = {each.name for each in asked if any(in_extra(each, extra) for extra in ("", "chapters", "book"))}
-    installed = {each.name.lower(): each.version for each in metadata.distributions()}
-    return sorted(f"{name}=={installed.get(name.lower())}" for name in wanted)
-
-
-def in_extra(requirement: Requirement, extra: str) -> bool:
-    """Whether a package is asked for with this extra."""
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
-
-
 def library_stamp() -> str:
     """Changes when a chapter's outputs could: geolib's sources, the records, Python, the packages."""
-    library = REPOSITORY / "geolib"
-    sources = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)]
-    records = (REPOSITORY / "book" / "results").rglob("*.json")
-    return digest([*sources, *records, REPOSITORY / "constraints.txt", EVIDENCE, PHONE])
+    library, records = REPOSITORY / "geolib", REPOSITORY / "book" / "results"
+    files = [path for kind in ("*.py", "*.js", "*.css") for path in library.rglob(kind)] + [*records.rglob("*.json")]
+    return digest([*files, REPOSITORY / "constraints.txt", EVIDENCE, PHONE])
 
 
 def pages_stamp(root: Path) -> str:
@@ -84,7 +63,7 @@ def pages_stamp(root: Path) -> str:
 
 def whole_stamp(root: Path) -> str:
     """Changes when anything changes that a page could show: the book, its chapters, the library, its tests."""
-    folders = [root / name for name in ("book", "chapters")] + [REPOSITORY / name for name in ("geolib", "tests")]
+    folders = [root / "book", root / "chapters", REPOSITORY / "geolib", REPOSITORY / "tests"]
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     files = [path for path in files if not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)]
     return digest([*files, root / "_toc.yml", root / "_config.yml"])
@@ -106,14 +85,8 @@ def notebooks(root: Path) -> list[Path]:
     return sorted((path for path in paths if path.is_file()), key=lambda path: -path.read_text("utf-8").count('"code"'))
 
 
-def apart(script: Path) -> str:
-    """Python that runs a script in a namespace of its own: its names must not stand beside a chapter's."""
-    text = f"__import__('pathlib').Path({str(script)!r}).read_text('utf-8')"
-    return f"exec(compile({text}, {script.name!r}, 'exec'), {{'__name__': {script.stem!r}}})\n"
-
-
-def execute(path: Path, timeout: int) -> ExecutionResult:
-    """Run a notebook in its own folder, as Jupyter Book would."""
+def execute(path: Path, timeout: int) -> Any:
+    """Run a notebook in its own folder, as Jupyter Book would; jupyter-cache's result."""
     import nbformat
     from jupyter_cache.executors.utils import single_nb_execution
 
@@ -134,8 +107,10 @@ def run_notebooks(root: Path) -> bool:
 
     startup = root / "_build" / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True, exist_ok=True)
-    for script in (EVIDENCE, PHONE):
-        (startup / script.name).write_text(apart(script), "utf-8")
+    for script in (EVIDENCE, PHONE):  # in a namespace of its own: its names must not stand beside a chapter's
+        text = f"__import__('pathlib').Path({str(script)!r}).read_text('utf-8')"
+        run = f"exec(compile({text}, {script.name!r}, 'exec'), {{'__name__': {script.stem!r}}})\n"
+        (startup / script.name).write_text(run, "utf-8")
     kept, stale, sound = get_cache(root / "_build" / ".jupyter_cache"), [], True
     for path in notebooks(root):
         try:

@@ -22,7 +22,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 NAME = "the-geometry-of-attention.pdf"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=60000"]
-PATIENCE = 1800  # seconds
 LINK = f'<p class="whole-book"><a href="../{NAME}">The whole book as one file to print</a> (PDF).</p>'
 PAGE = """<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8">
 <title>The Geometry of Attention</title>{links}
@@ -54,42 +53,33 @@ def article(soup: BeautifulSoup, page: str, known: set[str]) -> Tag:
     return text
 
 
-def solutions(articles: list[Tag]) -> str:
-    """The solutions, taken out of the articles, under their chapters' titles; nothing where there is none."""
-    parts = []
-    for text in articles:
-        taken = [block.extract() for block in text.select(".admonition.solution")]
-        title = text.select_one("h1")
-        if taken and title:
-            parts.append(f"<h2>{title.decode_contents()}</h2>" + "".join(map(str, taken)))
-    return f'<article class="bd-article"><h1>Solutions</h1>{"".join(parts)}</article>' if parts else ""
-
-
 def one_page(site: Path, names: list[str]) -> str:
-    """The page that is printed, with the style sheets of all pages, each once."""
+    """The page that is printed, with the style sheets of all pages, each once, and the solutions at its end."""
     soups = {name: BeautifulSoup((site / f"{name}.html").read_text("utf-8"), "html.parser") for name in names}
-    sheets = {
-        urljoin(f"{name}.html", str(link["href"])): None
+    sheets = dict.fromkeys(
+        urljoin(f"{name}.html", str(link["href"]))
         for name, soup in soups.items()
         for link in soup.select("head link[rel=stylesheet]")
-    }
+    )
+    articles, solved = [article(soup, name, set(names)) for name, soup in soups.items()], ""
+    for text in articles:
+        taken, title = [block.extract() for block in text.select(".admonition.solution")], text.select_one("h1")
+        if taken and title:
+            solved += f"<h2>{title.decode_contents()}</h2>" + "".join(map(str, taken))
+    end = f'<article class="bd-article"><h1>Solutions</h1>{solved}</article>' if solved else ""
     links = "\n".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
-    articles = [article(soup, name, set(names)) for name, soup in soups.items()]
-    end = solutions(articles)
     return PAGE.format(links=links, text="\n".join([*map(str, articles), end]))
 
 
 def main() -> int:
-    """Print the site; 1 where it is not built, or nothing was printed."""
+    """Print the site; a line that says what is missing where it is not built, or nothing was printed."""
     site = REPOSITORY / "_build" / "html"
     contents = yaml.safe_load((REPOSITORY / "_toc.yml").read_text("utf-8"))
     files = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
     names = [contents["root"], *(name for name in files if name != "genindex")]
     browsers = [found for name in (os.environ.get("CHROMIUM"), *BROWSERS) if name and (found := shutil.which(name))]
     if not browsers:
-        sys.exit(
-            "make pdf needs a Chromium or Chrome. Install one (Debian: apt install chromium) or name it: $CHROMIUM."
-        )
+        sys.exit("make pdf needs a Chromium: install one (Debian: apt install chromium) or name it in $CHROMIUM.")
     landing, whole, made = site / f"{names[0]}.html", site / "whole-book.html", site / NAME
     if not landing.is_file():
         sys.exit("There is no site yet: run make book first.")
@@ -97,9 +87,7 @@ def main() -> int:
     made.unlink(missing_ok=True)
     command = [browsers[0], *OPTIONS, f"--print-to-pdf={made}", whole.as_uri()]
     try:
-        subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        sys.exit(f"The browser has not ended after {PATIENCE // 60} minutes: is the machine busy?")
+        subprocess.run(command, check=False, capture_output=True, timeout=1800)
     finally:
         whole.unlink()
     if not made.is_file():

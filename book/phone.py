@@ -28,41 +28,33 @@ COMMENT = "<!--phone:{}-->"
 
 def panels_of(figure: Figure) -> list[Axes]:
     """The panels of a figure that stand in one row, from left to right; none where they do not."""
-    found = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
-    grids = {id(axes.get_subplotspec().get_gridspec()): axes.get_subplotspec().get_gridspec() for axes in found}
-    places = [axes.get_subplotspec().num1 for axes in found]
-    row = len(grids) == 1 and next(iter(grids.values())).nrows == 1 and len(set(places)) == len(places) > 1
-    return sorted(found, key=lambda axes: axes.get_subplotspec().num1) if row else []
-
-
-def paired(axes: Axes, panels: list[Axes]) -> bool:
-    """Whether a panel takes half of the width: a picture with a shape of its own, or one of many with the same rows."""
-    together = len(panels) > 3 and all(each.get_shared_y_axes().joined(panels[0], each) for each in panels)
-    return axes.get_aspect() != "auto" or together
-
-
-def rows_of(panels: list[Axes]) -> list[list[Axes]]:
-    """The panels in rows of one or two."""
-    rows: list[list[Axes]] = []
-    for axes in panels:
-        if rows and len(rows[-1]) == 1 and paired(axes, panels) and paired(rows[-1][0], panels):
-            rows[-1].append(axes)
-        else:
-            rows.append([axes])
-    return rows
+    places = {axes: spec for axes in figure.axes if (spec := axes.get_subplotspec()) is not None}
+    numbers, grids = {spec.num1 for spec in places.values()}, {spec.get_gridspec() for spec in places.values()}
+    row = len(grids) == 1 and len(numbers) == len(places) > 1 and next(iter(grids)).nrows == 1
+    return sorted(places, key=lambda axes: places[axes].num1) if row else []
 
 
 def stack(figure: Figure, panels: list[Axes]) -> None:
-    """Put panels that stand side by side into rows as wide as a phone."""
+    """Put panels that stand side by side into rows as wide as a phone.
+
+    Two share a row where each is a picture with a shape of its own, or one of many with the same axis.
+    """
+    together = len(panels) > 3 and all(each.get_shared_y_axes().joined(panels[0], each) for each in panels)
+    halves = {axes: together or axes.get_aspect() != "auto" for axes in panels}
+    rows: list[list[Axes]] = []
+    for axes in panels:
+        if rows and len(rows[-1]) == 1 and halves[axes] and halves[rows[-1][0]]:
+            rows[-1].append(axes)
+        else:
+            rows.append([axes])
     width, height = figure.get_size_inches()
-    rows = rows_of(panels)
     shape = min(max(height / (width / len(panels)), 0.5), 0.72)
     heights = [WIDTH * (0.5 if row[0].get_aspect() != "auto" else shape) for row in rows]
     figure.set_size_inches(WIDTH, sum(heights) + 0.25 * len(rows))
     grid = GridSpec(len(rows), 2, figure=figure, height_ratios=heights)
     for i, row in enumerate(rows):
         for j, axes in enumerate(row):
-            axes.set_subplotspec(grid[i, j] if paired(axes, panels) else grid[i, :])
+            axes.set_subplotspec(grid[i, j] if halves[axes] else grid[i, :])
         row[0].tick_params(labelleft=True)
 
 
@@ -108,18 +100,18 @@ def thin_ticks(figure: Figure) -> None:
 def move_legends(figure: Figure) -> None:
     """A legend stands above its panel, below one with a title, or below all panels: inside there is no room."""
     style = {"fontsize": LEAST, "handlelength": 1.6}
-    for place in [figure, *figure.axes]:
-        for legend in list(figure.legends) if place is figure else filter(None, [place.get_legend()]):
-            handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
-            if place is figure:  # of all panels: in one column it is no wider than the phone
-                legend.remove()
-                figure.legend(handles, names, loc="outside lower center", **style)
-            elif any(place.get_title(side) for side in ("left", "center", "right")):
-                place.legend(handles, names, loc="upper left", bbox_to_anchor=(0, -0.28), borderaxespad=0.2, **style)
-            else:
-                place.legend(handles, names, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, **style)
-            width, height = figure.get_size_inches()
-            figure.set_size_inches(width, height + 0.18 * len(names))
+    legends = [(figure, legend) for legend in figure.legends] + [(axes, axes.get_legend()) for axes in figure.axes]
+    for place, legend in [(place, legend) for place, legend in legends if legend]:
+        handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+        if place is figure:  # of all panels: in one column it is no wider than the phone
+            legend.remove()
+            figure.legend(handles, names, loc="outside lower center", **style)
+        else:
+            titled = any(place.get_title(side) for side in ("left", "center", "right"))
+            corner, at = ("upper left", (0, -0.28)) if titled else ("lower left", (0, 1))
+            place.legend(handles, names, loc=corner, bbox_to_anchor=at, borderaxespad=0.2, **style)
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.18 * len(names))
 
 
 def lay_out(figure: Figure) -> None:

@@ -20,7 +20,6 @@ GALLERY = HERE / "gallery.ipynb"
 STILLS = HERE / "images" / "explorables"
 MANIFEST = STILLS / "stills.json"
 WIDTH = 728  # of the column a page gives an explorable
-COLOURS = 128
 
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Still</title>
 <style>body {{ margin: 0; padding: 4px; width: {width}px; background: #fff; font-family: Arial, sans-serif; }}
@@ -55,13 +54,16 @@ def state(widget: Any) -> dict[str, Any]:
 
 def stamp(widget: Any) -> str:
     """A hash of the code and the values that a still shows; recorded runs and models may grow without a new picture."""
-    apart = lambda name: name in ("runs", "_rules") or name.startswith("_later")  # noqa: E731
-    shown = {name: value for name, value in state(widget).items() if not apart(name)}
+    shown = {name: value for name, value in state(widget).items() if name not in ("runs", "_rules")}
+    shown = {name: value for name, value in shown.items() if not name.startswith("_later")}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def photograph(browser: Any, widget: Any) -> bytes:
-    """A PNG of the explorable on a light page, with few colours so that it is small."""
+def photograph(browser: Any, widget: Any, path: Path) -> None:
+    """Write a PNG of the explorable on a light page, with few colours so that it is small.
+
+    Beside it its thumbnail for the gallery: the upper left of it, four by three.
+    """
     from PIL import Image
 
     host = (HERE / "_static" / "widget-host.js").read_text("utf-8")
@@ -71,20 +73,12 @@ def photograph(browser: Any, widget: Any) -> bytes:
     page.wait_for_selector(".explorable[data-alive=yes]")
     page.wait_for_timeout(300)
     page.wait_for_function("!document.querySelector('[aria-busy=true]')")
-    picture = Image.open(io.BytesIO(page.locator(".explorable").screenshot()))
+    picture = Image.open(io.BytesIO(page.locator(".explorable").screenshot())).convert("RGB")
     page.close()
-    small = io.BytesIO()
-    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
-    return small.getvalue()
-
-
-def small(path: Path) -> None:
-    """Beside a still its thumbnail for the gallery: the upper left of it, four by three."""
-    from PIL import Image
-
-    with Image.open(path) as still:
-        width = min(still.width, 4 * still.height // 3)
-        upper = still.convert("RGB").crop((0, 0, width, 3 * width // 4)).resize((224, 168), Image.Resampling.LANCZOS)
+    picture = picture.quantize(128, dither=Image.Dither.NONE)
+    picture.save(path, "PNG", optimize=True)
+    width = min(picture.width, 4 * picture.height // 3)
+    upper = picture.convert("RGB").crop((0, 0, width, 3 * width // 4)).resize((224, 168), Image.Resampling.LANCZOS)
     upper.save(path.with_name(f"small-{path.stem}.webp"), "WEBP", quality=45, method=6)
 
 
@@ -94,22 +88,17 @@ def main() -> None:
     from conftest import browser_on_path
     from playwright.sync_api import sync_playwright
 
-    STILLS.mkdir(parents=True, exist_ok=True)
-    known = json.loads(MANIFEST.read_text("utf-8")) if MANIFEST.is_file() else {}
-    now = {name: (widget, stamp(widget)) for name, widget in explorables().items()}
+    known = json.loads(MANIFEST.read_text("utf-8"))
+    now = {name: (widget, stamp(widget)) for name, widget in sorted(explorables().items())}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_on_path(), args=["--no-sandbox", "--disable-gpu"])
         for name, (widget, mark) in now.items():
             path = STILLS / f"{name}.png"
-            if known.get(name) == mark and path.is_file():
-                print(f"{path.name}: as it should be")
-                continue
-            path.write_bytes(photograph(browser, widget))
-            small(path)
-            print(f"{path.name}: drawn, {path.stat().st_size // 1024} kB")
+            if known.get(name) != mark or not path.is_file():
+                photograph(browser, widget, path)
+                print(f"{path.name}: drawn, {path.stat().st_size // 1024} kB")
         browser.close()
-    marks = {name: mark for name, (_, mark) in sorted(now.items())}
-    MANIFEST.write_text(json.dumps(marks, indent=1) + "\n", "utf-8")
+    MANIFEST.write_text(json.dumps({name: mark for name, (_, mark) in now.items()}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

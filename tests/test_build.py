@@ -11,10 +11,8 @@ import build  # noqa: E402
 
 
 def test_the_book_needs_its_packages_and_none_of_its_tests():
-    versions = dict(each.split("==") for each in build.needed_packages())
-    assert {"torch", "matplotlib", "jupyter-book", "anywidget"} <= set(versions)
-    assert "None" not in versions.values()
-    assert not {"pytest", "playwright", "torchvision", "mypy", "ruff"} & set(versions)
+    assert {"torch", "matplotlib", "jupyter-book", "anywidget"} <= set(build.PACKAGES)
+    assert not {"pytest", "playwright", "torchvision", "mypy", "ruff"} & set(build.PACKAGES)
 
 
 @pytest.mark.parametrize("name", ["EVIDENCE", "PHONE"])

@@ -16,13 +16,13 @@ with pytest.MonkeyPatch.context() as patch:
     evidence = importlib.import_module("evidence")
 
 AGREE = {"close": evidence.watched(torch.allclose), "near": evidence.watched(np.allclose)}
-KEPT = {"_kept_assertion": evidence.keep_assertion, "_kept_bound": evidence.keep_bound}
+KEPT = {"_kept_assertion": evidence.HELD.append, "_kept_bound": evidence.keep_bound}
 
 
 def told(cell):
     """What is told of a cell that ran."""
-    for kept in (evidence.HELD, evidence.GAPS, evidence.BOUNDS):
-        kept.clear()
+    evidence.HELD.clear()
+    evidence.GAPS.clear()
     tree = evidence.Keep(cell.splitlines()).visit(ast.parse(cell))
     exec(compile(ast.fix_missing_locations(tree), "cell", "exec"), {"torch": torch, "np": np} | AGREE | KEPT)
     return evidence.told()

@@ -81,14 +81,16 @@ def test_pages_get_their_landmark_lists_and_signatures():
     assert postprocess.heard('<th class="head"><p></p></th><th>m</th>') == '<td class="head"></td><th>m</th>'
 
 
-def test_in_print_solutions_stand_at_the_end_under_their_chapters():
-    chapter = '<article><h1>{0}</h1><div class="solution admonition" id="{0}">By {0}.</div><p>More.</p></article>'
-    articles = [BeautifulSoup(chapter.format(name), "html.parser").article for name in ("One", "Two")]
-    end = pdf.solutions([*articles, BeautifulSoup("<article><h1>Three</h1></article>", "html.parser").article])
-    assert re.findall("<h2>(.*?)</h2>.*?(By .*?)<", end) == [("One", "By One."), ("Two", "By Two.")]
-    assert "Three" not in end
-    assert all("By" not in text.get_text() and "More." in text.get_text() for text in articles)
-    assert pdf.solutions(articles) == ""
+def test_in_print_solutions_stand_at_the_end_under_their_chapters(tmp_path):
+    solution = '<div class="solution admonition">By {0}.</div>'
+    for name, solved in (("One", solution), ("Two", solution), ("Three", "")):
+        page = f'<article class="bd-article"><h1>{name}</h1>{solved.format(name)}<p>More.</p></article>'
+        (tmp_path / f"{name}.html").write_text(page)
+    made = BeautifulSoup(pdf.one_page(tmp_path, ["One", "Two", "Three"]), "html.parser")
+    *texts, end = made.select("article")
+    assert re.findall("<h2>(.*?)</h2>.*?(By .*?)<", str(end)) == [("One", "By One."), ("Two", "By Two.")]
+    assert ["By" in text.get_text() for text in texts] == [False] * 3
+    assert "Solutions" not in pdf.one_page(tmp_path, ["Three"])
 
 
 def test_a_named_tuples_fields_are_not_documented_twice():

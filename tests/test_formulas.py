@@ -19,7 +19,7 @@ formulas = importlib.import_module("formulas")
 
 @pytest.fixture(scope="module")
 def typeset(tmp_path_factory):
-    return formulas.Typesetter(tmp_path_factory.mktemp("formulas") / "formulas.json")
+    return formulas.Store(tmp_path_factory.mktemp("formulas") / "formulas.json")
 
 
 def texts(made):
@@ -70,14 +70,14 @@ def test_the_rows_of_a_matrix_are_no_lines():
 
 def test_the_store_is_read_again_and_forgotten_with_its_code(tmp_path, monkeypatch):
     store = tmp_path / "formulas.json"
-    first = formulas.Typesetter(store)
+    first = formulas.Store(store)
     made = first("a+b", False)
     first.save()
-    second = formulas.Typesetter(store)
+    second = formulas.Store(store)
     assert second.known == {formulas.key("a+b", False): made}
     assert second.css == first.css
-    monkeypatch.setattr(formulas.typesetting, "START", formulas.typesetting.START + " ")
-    assert formulas.Typesetter(store).known == {}
+    monkeypatch.setattr(formulas, "START", formulas.START + " ")
+    assert formulas.Store(store).known == {}
 
 
 def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
@@ -89,19 +89,13 @@ def test_the_style_holds_the_glyphs_in_use_and_no_others(typeset):
     assert len(style) < 25_000 < len(typeset.css)
 
 
-def test_glyphs_of_a_font_side_by_side_are_one_element_as_wide_as_all_of_them(typeset):
-    made = typeset(r"\exp(12)<ab", False)["html"]
-    known = formulas.boxes(typeset.css)
-    html = formulas.slim(made, known)
-    assert re.findall(r'row="([^"]*)"', html) == ["exp(12)", "ab"]  # without the sign that only the ear needs
-    (box,) = re.findall(r'row="exp\(12\)" style="--box: ([^"]*)"', html)
-    above, wide, below = (float(length) for length in re.findall(r"([\d.]+)em", box))
-    parts = [known[f"{ord(sign):X}", ""] for sign in "exp(12)"]
-    assert [part[0] for part in parts] == list("exp(12)")
-    assert wide == pytest.approx(sum(part[2] for part in parts), abs=1e-3)
-    assert (above, below) == (max(part[1] for part in parts), max(part[3] for part in parts))
-    assert 'class="TEX-I" row="ab"' in html
-    assert formulas.slim(html, known) == html
+def test_elements_around_single_glyphs_go_and_every_glyph_stays(typeset):
+    made = typeset(r"\exp(12)<{a}_{b}", False)["html"]
+    html = formulas.slim(made)
+    glyphs = [code for code in re.findall(r'class="mjx-c([0-9A-F]+)', made) if code != "2061"]  # for the ear alone
+    assert re.findall(r'class="mjx-c([0-9A-F]+)', html) == glyphs
+    assert html.count("<") < 0.8 * made.count("<")
+    assert formulas.slim(html) == html
 
 
 # Colours ------------------------------------------------------------------------------------------------------------

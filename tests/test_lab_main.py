@@ -170,13 +170,13 @@ def test_what_the_user_can_put_right_is_told_with_code_2(lab, monkeypatch, words
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_with_its_number_and_no_other_run_is_begun(lab, monkeypatch, number):
     def stopped(*words, **given):
-        raise Stopped("stopped after epoch 1", number)
+        raise Stopped(number, " after epoch 1")
 
     monkeypatch.setattr(runner, "run", stopped)
     before = signal.getsignal(number)
     code, told, errors = lab("run", NAME, "--scale", "smoke")
     assert (code, told) == (128 + number, "")
-    assert "stopped after epoch 1; the same command goes on from there" in only(errors)
+    assert " after epoch 1; the same command goes on from there" in only(errors)
     assert signal.getsignal(number) is before
 
 

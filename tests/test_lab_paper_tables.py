@@ -9,9 +9,10 @@ import torch
 from test_lab_experiments import SPREAD, record
 
 from geolib.lab import Config, read_all
+from geolib.lab.benches import flops
 from geolib.lab.data.sets import DATASETS
 from geolib.lab.experiments import EXPERIMENTS, cells_of, find, table
-from geolib.lab.experiments.papers import digits, documents, liere, liere_flops, riemannformer
+from geolib.lab.experiments.papers import digits, documents, liere, riemannformer
 from geolib.lab.experiments.papers.riemannformer import FROZEN, TABLE1
 from geolib.lab.gpt import GPT
 from geolib.lab.vit import ViT
@@ -56,25 +57,6 @@ def test_a_setting_of_the_grid_is_the_one_it_is_called(name):  # RF-T1
     assert (config.erase > 0) == ("erase" in words)
     assert config.warmup == (0 if "cold" in words else 5 * 391)  # epochs of 50,000 images in batches of 128
     assert (config.epochs, config.batch, config.layers, config.heads) == (200, 128, 6, 4)
-
-
-def test_an_ablation_changes_what_its_title_says():
-    def options(row):
-        return riemannformer.ABLATIONS.config("full", row, "cifar10", 0).method_options
-
-    alone = {
-        "riemannformer": {},
-        "riemannformer+lf": {},
-        "s-per-layer": {"per_layer": True},
-        "law-free": {"law": "free"},
-    }
-    alone |= {"s-one-for-all-heads": {"per_head": False}, "law-slow": {"law": "slow"}, "far-0.5": {"far": 0.5}}
-    alone |= {"angles-learned": {"learn_angles": True}, "identity": {"lf": {"learn_precision": False}}}
-    alone |= {f"alpha-{alpha}": {"law_options": {"alpha": float(alpha)}} for alpha in ("0.01", "1")}
-    alone |= {"sigma-per-position": {"lf": {"per_position": True}}, "sigma-per-layer": {"lf": {"per_layer": True}}}
-    assert {row: options(row) for row in alone} == alone
-    assert options("s-per-layer-one-for-all-heads") == alone["s-per-layer"] | alone["s-one-for-all-heads"]
-    assert options("sigma-per-position-identity") == {"lf": alone["sigma-per-position"]["lf"] | alone["identity"]["lf"]}
 
 
 @pytest.mark.parametrize("row", ["riemannformer", "free-above", "middle-below", "middle-above", "relative-above"])
@@ -299,8 +281,8 @@ def test_the_frozen_setting_is_the_rules_choice_once_the_grid_is_recorded():  # 
 
 
 def test_multiply_adds_are_those_of_the_formula(monkeypatch):  # LR-T5
-    monkeypatch.setattr(liere_flops, "SIZES", {"tiny": liere_flops.SIZES["tiny"]})
-    rows = {row["method"]: row for row in liere_flops.flop_rows()}
+    monkeypatch.setattr(flops, "SIZES", {"tiny": flops.SIZES["tiny"]})
+    rows = {row["method"]: row for row in flops.flop_rows()}
     width, layers, hidden = 384, 12, 768
     plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + 2 * 65**2 * width) + 64 * 48 * width + 100 * width
     for method, block in (("learned", 0), ("visionllama", 2), ("liere-2", 2), ("liere-8", 8), ("liere-64", 64)):

@@ -18,7 +18,7 @@ from geolib.lab import Config, LabError, Record, read_all, runner
 from geolib.lab.cluster import Here
 from geolib.lab.records import write
 from geolib.lab.runner import DONE, FAILED, OUT_OF_TIME, USER_ERROR, Outcome, Task, Times, lock, make, make_all, worst
-from geolib.lab.train import Diverged, Stopped
+from geolib.lab.train import Diverged
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = Config("digits", patch=4, width=8, heads=2, layers=1, epochs=2, train_size=64, test_size=32, batch=32)
@@ -127,7 +127,7 @@ def test_nothing_is_started_that_cannot_end_in_the_time_and_the_first_of_a_kind_
     for _ in range(100):
         widths = [draw.choice([8, 16, 32]) for _ in range(6)]
         needed, budget = {width: draw.uniform(1, 5) for width in widths}, draw.uniform(0, 15)
-        runs = [replace(t, config=replace(t.config, width=w), deadline=budget) for t, w in zip(tasks(6), widths)]
+        runs = [replace(t, config=replace(t.config, width=w)) for t, w in zip(tasks(6), widths)]
         expected, now, measured, left = [], 0.0, set(), list(range(6))
         while fitting := [i for i in left if now + needed[widths[i]] * (widths[i] in measured) < budget]:
             expected.append(fitting[0])
@@ -135,7 +135,7 @@ def test_nothing_is_started_that_cannot_end_in_the_time_and_the_first_of_a_kind_
             now += needed[widths[fitting[0]]]
             measured.add(widths[fitting[0]])
         clock[0], began[:] = 0.0, []
-        made, code = make_all(runs, {"digits": None}, Engine("cpu"), Times("mine"))
+        made, code = make_all(runs, {"digits": None}, Engine("cpu"), Times("mine"), budget)
         assert began == [one.config.seed for one in made] == expected
         assert code == (OUT_OF_TIME if left else DONE)
         assert capsys.readouterr().out.count("not started, ") == len(left)
@@ -149,7 +149,6 @@ def test_nothing_is_started_that_cannot_end_in_the_time_and_the_first_of_a_kind_
     [
         (LabError("no data"), USER_ERROR, "no data"),
         (Diverged("the loss is not finite"), FAILED, "the loss is not finite"),
-        (Stopped("the rest takes 9 s", None), OUT_OF_TIME, "the rest takes 9 s; the same command goes on from there"),
         (ZeroDivisionError("by\nzero"), FAILED, "ZeroDivisionError: by zero"),
     ],
 )

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from geolib.lab.benches import saved
 from geolib.lab.experiments import synthetic
-from geolib.lab.experiments.synthetic import GROUPS, KEYS, PREFIX, STEPS, VALUES
+from geolib.lab.experiments.synthetic import GROUPS, PREFIX, STEPS
 
 
 def draw(seed=0):
@@ -37,15 +37,6 @@ def test_copying_asks_for_the_symbols_in_order(symbols):
         assert len(written) == symbols
         assert tokens[9:].tolist() == [7] * symbols
         assert answers[asked].tolist() == written
-
-
-def test_each_key_is_stored_once_and_asked_for_once_in_another_order():
-    for tokens, answers, asked in zip(*synthetic.associative_recall(20, 30, draw())):
-        stored, questions = dict(tokens[:30].tolist()), (tokens[30:, 0] - KEYS).tolist()
-        assert asked.tolist() == [False] * 30 + [True] * 30
-        assert set(tokens[30:, 1].tolist()) == {VALUES}
-        assert [stored[key] for key in questions] == answers[30:].tolist()
-        assert sorted(stored) == sorted(questions) != questions
 
 
 @pytest.mark.parametrize(("group", "order"), [("Z5", 5), ("S3", 6), ("A5", 60)])
@@ -116,7 +107,6 @@ def test_accuracy_is_the_share_of_right_answers_on_sequences_that_training_does_
 
 LEARNED = {  # heads, task, steps, rate, and the accuracy of the best one
     "copying": (synthetic.recall_heads(["rotations"], 2), synthetic.RECALL["copying"]["train"], 150, 0.03, 0.8),
-    "pairs": (synthetic.pair_heads("power 2, 16", [4, 7]), partial(synthetic.associative_recall, 16, 8), 60, 0.1, 0.3),
     "words": (synthetic.word_heads("pairs turn", 2, 5), partial(synthetic.word_problem, "Z5", 64, 12), 150, 0.03, 0.8),
 }
 
@@ -146,17 +136,13 @@ def test_runs_take_the_rate_that_answers_best(monkeypatch):
 
     monkeypatch.setattr(synthetic, "trained", trained)
     monkeypatch.setattr(synthetic, "accuracy", lambda heads, task: [float(made[-1][2] == 0.03)] * len(heads.qk))
-    rows = synthetic.pairs(steps=10, seeds=2)
-    assert all((row["rate"], row["accuracy"]) == (0.03, [1.0, 1.0]) for row in rows)
-    assert made[:5] == [(1, 2, rate) for rate in (0.01, 0.03, 0.1, 0.3)] + [(2, 10, 0.03)]
-    numbers = {row["head"]: row["numbers"] for row in rows}
-    assert numbers["softmax, 16"] is None
-    assert numbers["power 2, 16"] == numbers["linear, 136"] == 136 * 17  # an equal state
-    assert {row["rate"] for row in synthetic.words(steps=10, seeds=2)} == {0.03}
+    rows = synthetic.words(steps=10, seeds=2)
+    assert {row["rate"] for row in rows} == {0.03}
+    assert all(row["accuracy"] == {str(n): [1.0, 1.0] for n in synthetic.LENGTHS} for row in rows)
+    assert made[:2] == [(2, 10, 0.01), (2, 10, 0.03)]
 
 
 def test_the_books_records_are_of_these_tasks():
-    recorded = {name: saved.read(name)["rows"] for name in ("recall", "pairs", "words")}
+    recorded = {name: saved.read(name)["rows"] for name in ("recall", "words")}
     assert [row["variant"] for row in recorded["recall"][::3]] == list(synthetic.VARIANTS) * 3
-    assert [row["head"] for row in recorded["pairs"][::4]] == list(synthetic.KERNELS)
     assert [(row["group"], row["step"]) for row in recorded["words"]] == list(itertools.product(GROUPS, STEPS))

@@ -12,7 +12,7 @@ from geolib import recurrence
 from geolib.lab import Config, text_attention
 from geolib.lab.gpt import GPT
 from geolib.lab.probes.lm import generate, state_numbers_of
-from geolib.lab.text_attention import METHODS, ONE_CHUNK, CausalAttention, LieRotation, attend
+from geolib.lab.text_attention import METHODS, ONE_CHUNK, CausalAttention, attend
 from geolib.rotations import document_frequencies
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "context": 16}
@@ -70,8 +70,6 @@ def by_pairs(layer, x, power=2):
         skew = torch.zeros(dim, dim, dtype=x.dtype)
         if hasattr(rotation, "frequencies"):
             skew = torch.block_diag(*(f * plane for f in rotation.frequencies[:, 0]))
-        if hasattr(rotation, "lower"):
-            skew = rotation.lower[h].tril(-1) - rotation.lower[h].tril(-1).T
         turned = [torch.linalg.matrix_exp(total * skew) for total in rates.cumsum(0)]
         for i in range(len(x)):
             weights = torch.zeros(i + 1, dtype=x.dtype)
@@ -82,7 +80,7 @@ def by_pairs(layer, x, power=2):
 
 
 @pytest.mark.parametrize(("method", "options"), [*((name, {}) for name in METHODS), ("sympow+gates", {"power": 4})])
-def test_every_method_is_its_sum_over_pairs(method, options):  # CS-att, CS-conf, CS-rot, LR-lin, CS-F3
+def test_every_method_is_its_sum_over_pairs(method, options):  # CS-att, CS-conf, CS-rot, CS-F3
     layer = wild(CausalAttention(method, 8, 2, longest=32.0, gate_bias=1.0, head_dim=6, **options).double())
     x = numbers(2, 9, 8)
     assert_close(layer(x), torch.stack([by_pairs(layer, row, **options) for row in x]), rtol=1e-8, atol=1e-10)
@@ -186,7 +184,7 @@ def test_gates_and_rotations_cost_the_parameters_that_the_paper_counts():  # CS-
     assert (round(100 * block / 124e6, 2), round(100 * 2 * block / 124e6, 2)) == (0.09, 0.18)
 
 
-def test_frequencies_and_the_starts_of_gates_rates_and_lie_rotations_are_those_asked_for():  # CS-GATE0, CS-N, LR-lin
+def test_frequencies_and_the_starts_of_gates_and_rates_are_those_asked_for():  # CS-GATE0, CS-N
     for options, longest in (({}, 16.0), ({"longest": 300.0}, 300.0)):
         assert_close(gpt("fox", **options).attentions[1].turning.frequencies, document_frequencies(8, longest).float())
     x = torch.randn(2, 5, 16)
@@ -197,10 +195,6 @@ def test_frequencies_and_the_starts_of_gates_rates_and_lie_rotations_are_those_a
     usual = CausalAttention("conformal-sympow", 16, 2, 64.0)
     assert usual.turning.rates(x).std() > 0.05
     assert_close(usual.log_gates(x).exp().mean().item(), 0.999, atol=1e-3, rtol=0)
-    step = LieRotation(32, 2, 16, 300.0).step().detach()
-    for pair, angle in enumerate(document_frequencies(16, 300.0)[:, 0]):
-        block, c, s = step[:, 2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2], angle.cos(), angle.sin()
-        assert_close(block, torch.stack([c, -s, s, c]).view(2, 2).expand(2, 2, 2).to(block.dtype))
 
 
 @methods
@@ -214,7 +208,6 @@ def test_models_of_a_seed_start_from_one_embedding_train_every_parameter_and_kee
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
     rotation = {"sympow+rotations": {"turning.W_beta.weight"}, "conformal-sympow": {"turning.W_beta.weight"}}
     wanted = {"qkv.weight", "out.weight", "out.bias"} | rotation.get(method, set())
-    wanted |= {"turning.lower"} if method == "sympow+liere" else set()
     wanted |= {"W_gamma.weight"} if METHODS[method].gates else set()
     assert set(model.blocks[1].attention.state_dict()) == wanted
 

@@ -254,16 +254,6 @@ def test_a_signal_in_the_last_evaluation_stops_the_caller_and_loses_nothing(tmp_
     assert numbers(quietly(IMAGES, noise(), checkpoint=checkpoint)) == numbers(alone)
 
 
-@pytest.mark.parametrize("budget", [0.05, 1e-6])
-def test_a_run_that_its_time_does_not_hold_is_given_up_and_goes_on_with_more(tmp_path, budget):
-    config = replace(IMAGES, epochs=30)
-    with pytest.raises(loop.Stopped, match=r"^the rest takes about \d+ s, and -?\d+ s are left; epoch 0") as stopped:
-        quietly(config, noise(), checkpoint=tmp_path / "run.pt", time_budget=budget, save_every=0.0)
-    assert stopped.value.signal is None
-    resumed = quietly(config, noise(), checkpoint=tmp_path / "run.pt", time_budget=600)
-    assert numbers(resumed) == numbers(quietly(config, noise()))
-
-
 @pytest.mark.parametrize("spoil", ["other run", "other data", "cut", "no run", "precision"])
 def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path, monkeypatch, spoil):
     checkpoint = tmp_path / "run.pt"
@@ -338,18 +328,6 @@ def test_what_the_data_do_not_allow_is_one_line(config, data, says):
     with pytest.raises(LabError, match=says) as refused:
         quietly(config, data)
     assert "\n" not in str(refused.value)
-
-
-def test_a_lack_of_memory_says_which_setting_to_lower(monkeypatch):
-    def lacking(*_):
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
-
-    monkeypatch.setattr(loop.Images, "loss", lacking)
-    with pytest.raises(LabError, match=r"^out of memory; lower batch \(now 10\), then width \(now 16\)"):
-        quietly(IMAGES, noise())
-    monkeypatch.setattr(loop.Images, "loss", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        quietly(IMAGES, noise())
 
 
 def test_a_device_is_the_one_named_or_a_gpu_of_ones_own(monkeypatch):

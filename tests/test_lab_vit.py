@@ -33,19 +33,6 @@ def test_patches_are_the_blocks_of_the_image_in_reading_order(shape, patch, grid
     assert model(images).shape == (2, 10)
 
 
-@pytest.mark.parametrize(
-    ("shape", "patch", "says"),
-    [
-        ((1, 8, 8), 3, "patch: got 3; it must divide the image, 8x8 pixels"),
-        ((1, 8, 16, 16), (2, 4), r"patch: got \(2, 4\); one number, or one for each of the 3 axes"),
-        ((1, 8, 16, 16), (3, 4, 4), r"patch: got \(3, 4, 4\); it must divide the image, 8x16x16 pixels"),
-    ],
-)
-def test_a_patch_that_does_not_fit_is_an_error(shape, patch, says):
-    with pytest.raises(ValueError, match=says):
-        small(shape=shape, patch=patch)
-
-
 @pools
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_every_parameter(method, pool):

@@ -174,9 +174,9 @@ RF-9 again.
 ::::
 """
     (tmp_path / "01_one.ipynb").write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": [text]}]}))
-    found = ledger.statements(tmp_path)
+    found = ledger.statements(tmp_path / "01_one.ipynb")
     assert found == {"RF-9": ["thm-a", "lem-b"], "RF-16": ["thm-a"], "RF-17": ["thm-a"], "RF-18": ["thm-a"]}
-    of_the_book = ledger.statements(REPOSITORY / "chapters")
+    of_the_book = ledger.statements(*(REPOSITORY / "chapters").glob("*.ipynb"))
     assert set(of_the_book) <= set(ROWS)
     assert len(of_the_book) >= 10
 
@@ -192,7 +192,7 @@ def test_what_a_chapter_proved_has_its_rows_and_its_own_statements(path):
     for body in BODY.findall(text):
         lines = body.splitlines()
         assert {label for line in lines for label in line.split()[1:]} <= labels_in(text)
-        stated = ledger.statements_of(path)
+        stated = ledger.statements(path)
         shown = ledger.proved(ROWS, int(path.stem[:2]), stated, lines)
         assert shown
         assert list(shown) == [ledger_id for ledger_id in ROWS if ledger_id in shown]

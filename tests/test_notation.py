@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-from letters import bare, names_of, rows_of  # noqa: E402
+from ledger import bare, names_of, rows_of  # noqa: E402
 
 PAGE = REPOSITORY / "book" / "notation.md"
 CHAPTERS = [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "how-to-compare.ipynb"]

@@ -41,7 +41,7 @@ def fold_checks(app: Sphinx, document: nodes.document) -> None:
         elif "proof" in classes and node.get("label"):
             label, text = node["label"], node.astext()
         elif isinstance(node, nodes.container) and {"cell", "tag_check"} <= set(classes):
-            fold(node, line_of_evidence(app.env, label, text) if label else None)
+            fold(node, [line_of_evidence(app.env, label, text)] if label else [])
 
 
 def fold_proofs(app: Sphinx, document: nodes.document) -> None:
@@ -54,25 +54,13 @@ def fold_proofs(app: Sphinx, document: nodes.document) -> None:
         proof.parent.replace(proof, body)
 
 
-def fold(cell: nodes.container, of: nodes.paragraph | None) -> None:
+def fold(cell: nodes.container, belongs: list[nodes.paragraph]) -> None:
     """Put a check's code and all that belongs to it under its line; what else it put out stays."""
     cell.attributes.pop("hide_mode", None)  # one fold is enough
-    line, clauses = take_evidence(cell) or ("This check held.", None)
-    code = [part for part in cell.children if "cell_input" in part["classes"]]
-    inside = folded("", *code, line=html.unescape(line), line_class="evidence", classes=["check"])
-    if clauses:
-        told = re.sub(r"\bclause (?=\d)", "", html.unescape(clauses.strip()))  # chapters name them either way
-        inside += nodes.paragraph("", told, classes=["evidence-of"])
-    if of:
-        inside += of
-    cell.children = [part for part in cell.children if part not in code]
-    cell.insert(0, inside)
-
-
-def take_evidence(cell: nodes.container) -> tuple[str, str | None] | None:
-    """Take the line that the kernel told out of a cell's outputs: what held, and the clauses."""
+    line, clauses = "This check held.", None
     for raw in cell.findall(nodes.raw):
-        if found := EVIDENCE.fullmatch(raw.astext().strip()):
+        if found := EVIDENCE.fullmatch(raw.astext().strip()):  # what the kernel told goes out of the outputs
+            line, clauses = found.groups()
             bundle = raw.parent
             while bundle.get("nb_element") != "mime_bundle":
                 bundle = bundle.parent
@@ -80,8 +68,15 @@ def take_evidence(cell: nodes.container) -> tuple[str, str | None] | None:
             outputs.remove(bundle)
             if not outputs.children:
                 outputs.parent.remove(outputs)
-            return found[1], found[2]
-    return None
+            break
+    code = [part for part in cell.children if "cell_input" in part["classes"]]
+    inside = folded("", *code, line=html.unescape(line), line_class="evidence", classes=["check"])
+    if clauses:
+        told = re.sub(r"\bclause (?=\d)", "", html.unescape(clauses.strip()))  # chapters name them either way
+        inside += nodes.paragraph("", told, classes=["evidence-of"])
+    inside += belongs
+    cell.children = [part for part in cell.children if part not in code]
+    cell.insert(0, inside)
 
 
 def line_of_evidence(env: BuildEnvironment, label: str, text: str) -> nodes.paragraph:

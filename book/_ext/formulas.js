@@ -2,13 +2,16 @@
 // A formula is cut into runs, and a line may end between two of them: before a relation or an operator where the formula
 // stands on its own, after one where it stands in a line of text; never inside parentheses, roots or fractions.
 
+const { adaptor } = MathJax.startup;
+const codeOf = (child) => adaptor.outerHTML(child);
+
 globalThis.typeset = (tex, display) => {
-  const { adaptor } = MathJax.startup;
   const container = MathJax.tex2chtml(tex, { display });
   const [math] = adaptor.childNodes(container);
-  const failed = /data-mjx-error="([^"]*)"/.exec(adaptor.outerHTML(container));
+  const failed = /data-mjx-error="([^"]*)"/.exec(codeOf(container));
   if (isLines(math)) {
-    adaptor.setAttribute(math, "lines", widthOf(math) > PHONE ? "wide" : "narrow");
+    const width = Number(/min-width: ([\d.]+)em/.exec(codeOf(math))?.[1] ?? 0);
+    adaptor.setAttribute(math, "lines", width > PHONE ? "wide" : "narrow");
     adaptor.tags(math, "mjx-mtd").forEach((cell) => intoRuns(cell, true));
   } else {
     intoRuns(math, display);
@@ -17,26 +20,21 @@ globalThis.typeset = (tex, display) => {
   adaptor.removeAttribute(math, "style"); // margins that our style sets
   const spoken = MathJax.tex2mml(tex, { display })
     .replace(/>\s+</g, "><").replace(/ (data-mjx-[\w-]+|xmlns|display)="[^"]*"/g, "");
-  const html = adaptor.outerHTML(math).replace(/ class="mjx-[in]"/g, ""); // classes that no rule names
+  const html = codeOf(math).replace(/ class="mjx-[in]"/g, ""); // classes that no rule names
   return JSON.stringify({ html, mathml: spoken, error: failed?.[1] ?? null });
 };
 
 // Lines under one another that are aligned at their signs: on a phone they may become lines of text.
 const PHONE = 17; // em
 function isLines(math) {
-  const { adaptor } = MathJax.startup, children = adaptor.childNodes(math);
+  const children = adaptor.childNodes(math);
   if (children.length !== 1 || adaptor.kind(children[0]) !== "mjx-mtable") return false;
-  const cells = adaptor.tags(math, "mjx-mtd").map((cell) => adaptor.outerHTML(cell));
+  const cells = adaptor.tags(math, "mjx-mtd").map(codeOf);
   return cells.some((cell) => /^<mjx-mtd style="[^"]*text-align: right/.test(cell));
-}
-
-function widthOf(math) {
-  return Number(/min-width: ([\d.]+)em/.exec(MathJax.startup.adaptor.outerHTML(math))?.[1] ?? 0);
 }
 
 // Put what belongs together into runs, unless all of it does; statements beside one another are runs of runs.
 function intoRuns(parent, display) {
-  const { adaptor } = MathJax.startup;
   const all = [...adaptor.childNodes(parent)];
   const children = all.filter((child) => adaptor.kind(child) !== "mjx-tstrut");
   const run = (parts) => adaptor.node("mjx-run", {}, parts);
@@ -61,8 +59,7 @@ const CLOSES = /^(<mjx-[^c][^>]*>)*<mjx-c class="mjx-c(29|5D|7D|27E9)[" ]/;
 const LONG = 14, WIDE = 24;
 
 function cut(children, display) {
-  const { adaptor } = MathJax.startup;
-  const code = children.map((child) => adaptor.outerHTML(child));
+  const code = children.map(codeOf);
   if (!display && code.join("").split("<mjx-c ").length <= LONG) return [[children]];
   const statements = [[[]]];
   let depth = 0, gap = false, after = false, joint = false;
@@ -83,35 +80,27 @@ function cut(children, display) {
   return statements.map((runs) => runs.filter((run) => run.length).flatMap(pieces)).filter((runs) => runs.length);
 }
 
-function glyphs(run) {
-  return run.map((child) => MathJax.startup.adaptor.outerHTML(child)).join("").split("<mjx-c ").length - 1;
-}
+const glyphs = (run) => run.map(codeOf).join("").split("<mjx-c ").length - 1;
 
 // What is longer than a phone's line goes on in the next one after a comma, or between two factors in parentheses.
 function inPieces(run) {
-  const { adaptor } = MathJax.startup, pieces = [[]];
+  const pieces = [[]];
   run.forEach((child) => {
-    const last = pieces.at(-1), before = last.findLast((each) => !isSpace(each)), code = adaptor.outerHTML(child);
-    const factors = before && CLOSES.test(adaptor.outerHTML(before)) && OPENS.test(code);
+    const last = pieces.at(-1), before = last.findLast((each) => !isSpace(each)), code = codeOf(child);
+    const factors = before && CLOSES.test(codeOf(before)) && OPENS.test(code);
     if (!isSpace(child) && (isComma(before) || factors)) pieces.push([child]);
     else last.push(child);
   });
   return pieces;
 }
 
-function isComma(child) {
-  const { adaptor } = MathJax.startup;
-  return !!child && adaptor.kind(child) === "mjx-mo" && adaptor.outerHTML(child).includes('mjx-c2C"');
-}
-
-function isSpace(child) {
-  const { adaptor } = MathJax.startup, code = adaptor.outerHTML(child);
-  return /^mjx-(mspace|mstyle)$/.test(adaptor.kind(child)) && code.includes("<mjx-mspace") && !code.includes("<mjx-c ");
-}
+const isComma = (child) => !!child && adaptor.kind(child) === "mjx-mo" && codeOf(child).includes('mjx-c2C"');
+const isSpace = (child) => /^mjx-(mspace|mstyle)$/.test(adaptor.kind(child)) && codeOf(child).includes("<mjx-mspace")
+  && !codeOf(child).includes("<mjx-c ");
 
 // A relation or an operator has the same space on both its sides, besides what the author put there.
 function isSign(children, i) {
-  const { adaptor } = MathJax.startup, space = adaptor.getAttribute(children[i], "space");
+  const space = adaptor.getAttribute(children[i], "space");
   if (space !== RELATION && space !== OPERATOR) return false;
   const next = children.slice(i + 1).find((child) => !isSpace(child));
   return !!next && adaptor.getAttribute(next, "space") === space;

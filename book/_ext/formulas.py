@@ -1,10 +1,8 @@
 """Formulas are typeset when the site is made, not when it is read.
 
-MathJax writes for each formula CHTML for the eye and MathML for the ear (book/_ext/typesetting.py). A page then needs
-neither MathJax nor any other script to show its formulas, no formula stops the Tab key, and the style and the fonts
-hold the glyphs that the book uses. What was typeset once is kept in _build/formulas.json; what is not there is noted
-while pages are read, and typeset before any is written. TeX that MathJax cannot read is a warning, and warnings fail
-the build.
+MathJax, in V8, writes for each formula CHTML for the eye and MathML for the ear (formulas.js). A page then needs no
+script to show its formulas, no formula stops the Tab key, and the style holds the glyphs that the book uses. What was
+typeset once is kept in _build/formulas.json. TeX that MathJax cannot read is a warning, and warnings fail the build.
 
 In a part of a page with a picture that gives query, key or value a colour, an explorable or a plot, q, k or v have that
 colour too.
@@ -13,17 +11,19 @@ colour too.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import re
 import shutil
 from functools import cache
-from html import escape
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 
-import typesetting
 from docutils import nodes
+from py_mini_racer import MiniRacer
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.search import IndexBuilder
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
@@ -34,39 +34,80 @@ from geolib.figures import ROLES
 
 log = logging.getLogger(__name__)
 
+PARTS = ("core", "adaptors/liteDOM", "input/tex-full", "output/chtml")
+START = """
+var global = globalThis, console = {log() {}, warn() {}, error() {}};
+var MathJax = {
+  loader: {paths: {mathjax: "."}, load: %s, require: (name) => (0, eval)(PARTS[name.replace(/^.*?\\.\\//, "")])},
+  startup: {typeset: false}, chtml: {adaptiveCSS: false, fontURL: "fonts"},
+};
+"""
+GLUE = Path(__file__).with_name("formulas.js")
+Formula = tuple[str, bool]  # its TeX, and whether it stands on its own
+Made = dict[str, str]  # its html, its mathml, and the error, None where there is none
 
-class Typesetter:
-    """Formulas by their TeX; the store is one file."""
 
-    def __init__(self, store: Path) -> None:
-        """Read the store, unless other code filled it."""
-        self.store, self.fresh = store, False
-        glue = typesetting.GLUE.read_text("utf-8")
+def mathjax() -> Path:
+    """The folder that holds MathJax."""
+    package = importlib.util.find_spec("sphinx-mathjax-offline")
+    assert package is not None, "the package sphinx-mathjax-offline is missing"
+    return Path(str(package.origin)).parent / "static" / "mathjax"
+
+
+def typeset(formulas: list[Formula]) -> tuple[list[Made], str]:
+    """The formulas, typeset, and MathJax's style, every glyph in it."""
+    engine = MiniRacer()
+    try:
+        files = {f"{name}.js": (mathjax() / f"{name}.js").read_text("utf-8") for name in PARTS}
+        files["output/chtml/fonts/tex.js"] = (mathjax() / "output/chtml/fonts/tex.js").read_text("utf-8")
+        engine.eval(f"var PARTS = {json.dumps(files)};{START % json.dumps(PARTS)}")
+        engine.eval((mathjax() / "startup.js").read_text("utf-8"))
+        engine.eval("var ready = false; MathJax.startup.promise.then(() => { ready = true; })")
+        assert engine.eval("ready"), "MathJax has not started"  # nothing of it is fetched, so nothing is left to await
+        engine.eval(GLUE.read_text("utf-8"))
+        call = f"JSON.stringify({json.dumps(formulas)}.map(([tex, display]) => JSON.parse(typeset(tex, display))))"
+        made = json.loads(engine.eval(call))
+        return made, engine.eval("MathJax.startup.adaptor.textContent(MathJax.chtmlStylesheet())")
+    finally:
+        engine.close()  # its thread would outlive the program
+
+
+class Store:
+    """Formulas by their TeX, in one file; what is asked for while pages are read is typeset before any is written."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file, unless other code wrote it."""
+        self.path, self.asked, self.fresh = path, dict[str, Formula](), False
         versions = [metadata.version(name) for name in ("sphinx-mathjax-offline", "mini-racer")]
-        self.stamp = hashlib.sha256("\0".join([glue, typesetting.START, *versions]).encode()).hexdigest()
-        saved = json.loads(store.read_text("utf-8")) if store.is_file() else {}
-        self.known: dict[str, typesetting.Made] = saved["formulas"] if saved.get("stamp") == self.stamp else {}
+        code = "\0".join([GLUE.read_text("utf-8"), START, *versions])
+        self.stamp = hashlib.sha256(code.encode()).hexdigest()
+        saved = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        self.known: dict[str, Made] = saved["formulas"] if saved.get("stamp") == self.stamp else {}
         self.css: str = saved["css"] if self.known else ""  # MathJax's style, every glyph in it
 
-    def typeset(self, formulas: dict[str, typesetting.Formula], processes: int) -> None:
-        """Typeset what is not in the store."""
-        new = {name: each for name, each in formulas.items() if name not in self.known}
+    def ask(self, tex: str, display: bool) -> None:
+        """Note a formula."""
+        self.asked[key(tex, display)] = tex, display
+
+    def make(self) -> None:
+        """Typeset what was asked for and is not known."""
+        new = {name: each for name, each in self.asked.items() if name not in self.known}
         if new:
-            made, self.css = typesetting.all_of([*new.values()], processes)
+            made, self.css = typeset([*new.values()])
             self.known |= dict(zip(new, made, strict=True))
             self.fresh = True
 
-    def __call__(self, tex: str, display: bool) -> typesetting.Made:
-        """The formula's html, mathml, and error; one that came up after the pages were read is typeset alone."""
-        self.typeset({key(tex, display): (tex, display)}, 1)
+    def __call__(self, tex: str, display: bool) -> Made:
+        """The formula, typeset; one that came up after the pages were read is typeset alone."""
+        self.ask(tex, display)
+        self.make()
         return self.known[key(tex, display)]
 
     def save(self) -> None:
-        """Write the store if it has grown."""
+        """Write the file if there is something new."""
         if self.fresh:
-            self.store.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"stamp": self.stamp, "css": self.css, "formulas": self.known})
-            self.store.write_text(text, "utf-8")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps({"stamp": self.stamp, "css": self.css, "formulas": self.known}), "utf-8")
 
 
 def key(tex: str, display: bool) -> str:
@@ -80,99 +121,33 @@ def key(tex: str, display: bool) -> str:
 def formula(translator: HTMLTranslator, node: nodes.Element, display: bool) -> str:
     """A formula's element; a warning when MathJax does not understand it."""
     tex = block(node) if display else node.astext()
-    made = translator.builder.app.typeset(tex, display)
+    made = translator.builder.app.formulas(tex, display)
     if made["error"]:
         log.warning("a formula cannot be read: %s: %s", made["error"], tex, location=node, type="formulas")
-    spoken = slim_mathml(made["mathml"])
+    spoken = LONE_WORD.sub(r"\1", SPACE.sub("", made["mathml"]))
     if display:
         spoken = spoken.replace("<math", '<math display="block"', 1)
-    return slim(in_colour(made["html"], roles_beside(node)), boxes(translator.builder.app.typeset.css)) + spoken
+    return slim(in_colour(made["html"], roles_beside(node))) + spoken
 
 
-# A page of this book has hundreds of formulas: what a formula needs not, the browser need not lay out.
+# A page has hundreds of formulas: what a formula needs not, the browser need not lay out, and nobody hear.
 LONE_GLYPH = re.compile(
     r'<mjx-(m[ino])((?: (?:space|size)="\w+"| style="[^"]*")*)><mjx-c( class="[^"]*")></mjx-c></mjx-\1>'
 )
 LONE_ATOM = re.compile(r'<mjx-TeXAtom((?: size="\w+")?) texclass="ORD"><mjx-c( class="[^"]*")></mjx-c></mjx-TeXAtom>')
 NO_GLYPH = re.compile(r'<mjx-c class="mjx-c2061"></mjx-c>')  # between a function and its argument, for the ear
-LONE_SPACE = re.compile(r"<mjx-mstyle>(<mjx-mspace[^>]*></mjx-mspace>)</mjx-mstyle>")
-SCRIPT_OF_ONE = re.compile(r'<mjx-script style="([^"]*)"><mjx-c size="s"( class="[^"]*")></mjx-c></mjx-script>')
-SCRIPT_OF_MORE = re.compile(
-    r'<mjx-script style="([^"]*)"><mjx-TeXAtom size="s" texclass="ORD">'
-    r"((?:(?!<mjx-script).)*?)</mjx-TeXAtom></mjx-script>"
-)
 GROUP = re.compile(r'<(mjx-msu[bp]|mjx-TeXAtom)(?: texclass="ORD")?>((?:(?!</?\1\b).)*)</\1>')
-SPACED = re.compile(r'<(mjx-msu[bp])( space="\d")><mjx-c( class="[^"]*"></mjx-c>(?:(?!</?\1\b).)*)</\1>')
-NEXT = r'(?:<mjx-c class="mjx-c[0-9A-F-]+\2"></mjx-c>)+'
-ALIKE = re.compile(r'<mjx-c((?: space="\d")?) class="mjx-c[0-9A-F-]+(| [\w-]+)"></mjx-c>' + NEXT)
 LONE_WORD = re.compile(r"<mrow>(<m([ino]|text)\b[^>]*>[^<]*</m\2>)</mrow>")
 SPACE = re.compile(r"<mstyle[^>]*><mspace[^>]*(?:/>|></mspace>)</mstyle>|<mspace[^>]*(?:/>|></mspace>)")
 
 
-def slim(html: str, known: dict[tuple[str, str], Box]) -> str:
-    """The formula for the eye, with an element for each row of glyphs of a font, each shift and each size.
-
-    A script is lifted in units of its own size, so that its size may stand on itself; ``known`` are glyphs' boxes.
-    """
-    html = NO_GLYPH.sub("", LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", LONE_SPACE.sub(r"\1", html)))
-    html = LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", ALIKE.sub(as_one, html))
-    html = LONE_ATOM.sub(r"<mjx-c\1\2></mjx-c>", html)
-    html = SCRIPT_OF_ONE.sub(lambda m: f'<mjx-c size="s" script style="{smaller(m[1])}"{m[2]}></mjx-c>', html)
-    html = SCRIPT_OF_MORE.sub(lambda m: f'<mjx-script size="s" style="{smaller(m[1])}">{m[2]}</mjx-script>', html)
+def slim(html: str) -> str:
+    """The formula for the eye without elements around a single glyph and around groups that say nothing."""
+    html = LONE_ATOM.sub(r"<mjx-c\1\2></mjx-c>", LONE_GLYPH.sub(r"<mjx-c\2\3></mjx-c>", NO_GLYPH.sub("", html)))
     found = 1
     while found:
         html, found = GROUP.subn(r"\2", html)
-    html = ALIKE.sub(as_one, SPACED.sub(r"<mjx-c\2\3", html))
-    return ROW.sub(lambda found: row(found, known), html)
-
-
-def smaller(lift: str) -> str:
-    """A style in em of the line as one in em of a script, which is 70.7 % as large."""
-    return re.sub(r"-?[\d.]+(?=em)", lambda found: f"{float(found[0]) / 0.707:.3f}", lift)
-
-
-def as_one(found: re.Match[str]) -> str:
-    """Glyphs of a font beside one another in one element, whose class names them all."""
-    codes = re.findall(r'class="mjx-c([0-9A-F-]+)', found[0])
-    return f'<mjx-c{found[1]} class="mjx-c{"-".join(codes)}{found[2]}"></mjx-c>'
-
-
-Box = tuple[str, float, float, float]  # a glyph's character, and how far it reaches above, to the right and below
-ROW = re.compile(r'<mjx-c((?: [^>]*)?) class="mjx-c([0-9A-F]+(?:-[0-9A-F]+)+)(?: ([\w-]+))?">')
-BOX = re.compile(
-    r"(?s)mjx-c\.mjx-c([0-9A-F]+)(?:\.(TEX-\w+))?::before \{\s*padding: "
-    r'([\d.]+)(?:em)? ([\d.]+)(?:em)? ([\d.]+)(?:em)? 0;\s*content: "((?:[^"\\]|\\.)*)";'
-)
-
-
-@cache
-def boxes(css: str) -> dict[tuple[str, str], Box]:
-    """The boxes of MathJax's glyphs, by code and font."""
-    return {
-        (code, font): (unescaped(content), float(above), float(wide), float(below))
-        for code, font, above, wide, below, content in BOX.findall(css)
-    }
-
-
-def unescaped(content: str) -> str:
-    """The characters of a string of a style sheet."""
-    return re.sub(r"\\([0-9A-Fa-f]{1,6}) ?|\\(.)", lambda m: chr(int(m[1], 16)) if m[1] else m[2], content)
-
-
-def row(found: re.Match[str], known: dict[tuple[str, str], Box]) -> str:
-    """The element of glyphs beside one another: as high as the highest, as deep as the deepest, as wide as all."""
-    attributes, codes, font = found[1], found[2].split("-"), found[3] or ""
-    signs, above, wide, below = zip(*(known[code, font] for code in codes))
-    own = re.search(r' style="([^"]*)"', attributes)
-    box = f"--box: {max(above):g}em {sum(wide):.3f}em {max(below):g}em 0"
-    rest, lift = (attributes.replace(own[0], ""), f"{own[1]} ") if own else (attributes, "")
-    named = f' class="{font}"' if font else ""
-    return f'<mjx-c{rest}{named} row="{escape("".join(signs))}" style="{lift}{box}">'
-
-
-def slim_mathml(mathml: str) -> str:
-    """The formula for the ear, without rows of one and without space, which nobody hears."""
-    return LONE_WORD.sub(r"\1", SPACE.sub("", mathml))
+    return html
 
 
 def block(node: nodes.Element) -> str:
@@ -228,22 +203,15 @@ def hold_punctuation(app: Sphinx, document: nodes.document) -> None:
 def hold(parent: nodes.Element, math: nodes.math) -> None:
     """Put a formula and the marks that touch it into one element, in which no line ends between them."""
     at = parent.index(math)
-    before = parent[at - 1] if at else None
-    after = parent[at + 1] if at + 1 < len(parent) else None
+    before, after = parent[at - 1] if at else None, parent[at + 1] if at + 1 < len(parent) else None
     opening = BEFORE.search(str(before)) if isinstance(before, nodes.Text) else None
     closing = AFTER.match(str(after)) if isinstance(after, nodes.Text) else None
-    if not opening and not closing:
-        return
-    held = nodes.inline(classes=["held"])
-    new: list[nodes.Node] = [held]
-    if opening:
-        held += nodes.Text(opening[0])
-        new.insert(0, nodes.Text(str(before)[: opening.start()]))
-    held += math.deepcopy()
-    if closing:
-        held += nodes.Text(closing[0])
-        new.append(nodes.Text(str(after)[closing.end() :]))
-    parent[at - bool(opening) : at + 1 + bool(closing)] = new
+    if opening or closing:
+        marks = [[nodes.Text(found[0])] if found else [] for found in (opening, closing)]
+        new: list[nodes.Node] = [nodes.inline("", "", *marks[0], math.deepcopy(), *marks[1], classes=["held"])]
+        new[:0] = [nodes.Text(str(before)[: opening.start()])] if opening else []
+        new += [nodes.Text(str(after)[closing.end() :])] if closing else []
+        parent[at - bool(opening) : at + 1 + bool(closing)] = new
 
 
 # Colours ------------------------------------------------------------------------------------------------------------
@@ -308,23 +276,11 @@ def part_of(node: nodes.Node) -> nodes.Element | None:
     return around[-2:][0] if around else None
 
 
-def role_colours() -> str:
-    """The style of the letters that have a role."""
-    roles = sorted(set(ROLE_OF_A_LETTER.values()))
-    rule = 'html[data-theme="{}"] .role-{} {{ color: {}; }}\n'
-    return "".join(rule.format(theme, role, colours[role]) for theme, colours in ROLES.items() for role in roles)
-
-
 # Style and fonts ----------------------------------------------------------------------------------------------------
 
 GLYPH = re.compile(r'class="(?:role-\w+ )?(mjx-c[0-9A-F]+)(?: (TEX-\w+))?"')
 RULE = re.compile(r"(?ms)^(\S[^{]*?) \{\n(.*?)^\}$")
 OF_A_GLYPH = re.compile(r"\.(mjx-c[0-9A-F]+)(?:\.(TEX-\w+))?")
-
-
-OURS = """mjx-c[script], mjx-script[size] { padding-right: .071em; padding-left: .047em; }
-mjx-c[row]::before { content: attr(row); padding: var(--box); font-kerning: none; }
-"""
 
 
 def style(css: str, used: set[tuple[str, str]]) -> str:
@@ -336,20 +292,20 @@ def style(css: str, used: set[tuple[str, str]]) -> str:
         single = selector.endswith("::before") and not selector.startswith("mjx-stretchy")
         if glyph is None or (glyph.groups("") in used if single else glyph[1] in codes):
             kept.append(f"{selector} {{ {' '.join(body.split())} }}\n")
-    return "".join(kept) + OURS
+    return "".join(kept)
 
 
 def write_style(app: Sphinx, problem: Exception | None) -> None:
     """Keep what was typeset, and write the style that the site's pages use and the fonts that it names."""
-    app.typeset.save()
+    app.formulas.save()
     if problem or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
     used = {glyph for page in Path(app.outdir).rglob("*.html") for glyph in GLYPH.findall(page.read_text("utf-8"))}
-    (static / "formulas.css").write_text(style(app.typeset.css, used) + role_colours(), "utf-8")
-    shutil.copytree(
-        typesetting.mathjax() / "output" / "chtml" / "fonts" / "woff-v2", static / "fonts", dirs_exist_ok=True
-    )
+    rule = 'html[data-theme="{}"] .role-{} {{ color: {}; }}\n'
+    roles = [rule.format(*each, ROLES[each[0]][each[1]]) for each in product(ROLES, ("key", "query", "value"))]
+    (static / "formulas.css").write_text(style(app.formulas.css, used) + "".join(roles), "utf-8")
+    shutil.copytree(mathjax() / "output" / "chtml" / "fonts" / "woff-v2", static / "fonts", dirs_exist_ok=True)
 
 
 # The search index ---------------------------------------------------------------------------------------------------
@@ -367,19 +323,20 @@ def feed_text(self: IndexBuilder, docname: str, filename: str, title: str, doctr
 
 def begin(app: Sphinx) -> None:
     """Open the store beside the site."""
-    app.typeset, app.noted = Typesetter(Path(app.outdir).parent / "formulas.json"), {}
+    app.formulas = Store(Path(app.outdir).parent / "formulas.json")
 
 
 def note_formulas(app: Sphinx, document: nodes.document) -> None:
     """Note a page's formulas when it is read."""
-    asked = [(node.astext(), False) for node in document.findall(nodes.math)]
-    asked += [(block(node), True) for node in document.findall(nodes.math_block)]
-    app.noted |= {key(*each): each for each in asked}
+    for node in document.findall(nodes.math):
+        app.formulas.ask(node.astext(), False)
+    for node in document.findall(nodes.math_block):
+        app.formulas.ask(block(node), True)
 
 
-def typeset_all(app: Sphinx, env: object) -> list[str]:
-    """Typeset what was noted, before pages are written; no further page is to be written for it."""
-    app.typeset.typeset(app.noted, app.parallel)
+def make_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Typeset what was noted; no further page is to be written for it."""
+    app.formulas.make()
     return []
 
 
@@ -390,7 +347,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("builder-inited", begin)
     app.connect("doctree-read", hold_punctuation)
     app.connect("doctree-read", note_formulas, priority=900)
-    app.connect("env-updated", typeset_all)
+    app.connect("env-updated", make_all)
     app.connect("build-finished", write_style)
     app.add_css_file("formulas.css")
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The ledger and the errata in the site: their tables, and a link wherever an id of the ledger is written.
+"""What pages read from the ledger, the errata and the page of notation, and a link wherever an id is written.
 
 - ``ledger-table RF`` renders one group of book/ledger.yml: each statement, and a line that says what stands behind it
   and opens to the places. Beside the section that a row names it links the numbered statements of the chapters that
@@ -7,6 +7,8 @@
   of its body, ``RF-13 prop-flip prop-slope``, adds statements that bear on a row and do not name it.
 - ``errata RF slip`` renders the entries of book/errata.yml of one paper and one kind, each with the paper's words above
   what we find; ``version-read RF`` the version of the paper that we read.
+- ``symbols $q$; $k$`` is a chapter's letters: those of the notation page by name, with its words, and in its body a
+  table of the chapter's own. So a meaning has one home: the notation page, or the chapter whose letter it is.
 - An id such as RF-9 in the text of any page, notebook or docstring becomes a link to its row; an id of a known kind
   that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
 """
@@ -24,7 +26,6 @@ from typing import Any
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
-from postprocess import chapter_number
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -36,9 +37,7 @@ from sphinx.util.docutils import SphinxDirective
 log = logging.getLogger(__name__)
 
 ID = re.compile(r"(?<![\w-])(?:RF|CS|LR|NT|BK)-\w+")
-STATEMENT = re.compile(r"(?ms)^(:{3,})\{prf:(\w+)\}.*?\n:label: ([\w-]+)\n(.*?)^\1$")  # fence, kind, label, text
-PLANNED = "planned"
-HEAD = ("id", "statement; under it, what stands behind it")
+STATEMENT = re.compile(r"(?ms)^(:{3,})\{prf:(?:\w+)\}.*?\n:label: ([\w-]+)\n(.*?)^\1$")  # fence, label, text
 LEFT_ALONE = (
     *(addnodes.desc_signature, addnodes.pending_xref, nodes.comment, nodes.FixedTextElement, nodes.literal, nodes.math),
     *(nodes.raw, nodes.reference, nodes.system_message),
@@ -65,15 +64,9 @@ def rows(path: Path) -> dict[str, Row]:
 
 
 def named(row: Row, field: str) -> list[str]:
-    """The names in a field that may be planned, null or missing."""
-    value = row.get(field, PLANNED)
-    return [] if value in (PLANNED, None) else value
-
-
-def section_of(row: Row) -> str | None:
-    """The label of the section that derives a row."""
-    section = row.get("section", PLANNED)
-    return None if section == PLANNED else section
+    """The names in a field that may be planned, null or missing; of its section, one or none."""
+    value = row.get(field)
+    return [] if value in ("planned", None) else [value] if isinstance(value, str) else value
 
 
 def ids_in(text: str) -> Iterator[str]:
@@ -83,39 +76,23 @@ def ids_in(text: str) -> Iterator[str]:
     yield from (found.group() for found in ID.finditer(text))
 
 
-def statements_of(chapter: Path) -> dict[str, list[str]]:
-    """The labels of the numbered statements of a chapter's notebook that name an id, by id."""
-    cells = json.loads(chapter.read_text("utf-8"))["cells"]
-    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+def statements(*chapters: Path) -> dict[str, list[str]]:
+    """The labels of the numbered statements of chapters' notebooks that name an id, by id."""
     found: dict[str, list[str]] = {}
-    for _, _, label, body in STATEMENT.findall(text):
-        for ledger_id in dict.fromkeys(ids_in(body)):
-            found.setdefault(ledger_id, []).append(label)
-    return found
-
-
-def statements(chapters: Path) -> dict[str, list[str]]:
-    """The same for all chapters, in their order."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(chapters.glob("*.ipynb")):
-        for ledger_id, labels in statements_of(path).items():
-            found.setdefault(ledger_id, []).extend(labels)
+    for path in sorted(chapters):
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        for _, label, body in STATEMENT.findall(text):
+            for ledger_id in dict.fromkeys(ids_in(body)):
+                found.setdefault(ledger_id, []).append(label)
     return found
 
 
 def proved(ledger: dict[str, Row], number: int, stated: dict[str, list[str]], more: Iterable[str]) -> dict[str, list]:
-    """The rows of what a chapter proved, in the ledger's order, each with the labels of its statements.
+    """The rows of what chapter ``number`` proved, in the ledger's order, each with the labels of its statements.
 
-    Parameters
-    ----------
-    ledger : dict
-        All rows by id.
-    number : int
-        The chapter's number.
-    stated : dict
-        What `statements_of` finds in the chapter.
-    more : iterable of str
-        Lines of an id and the labels of statements that bear on it; ValueError for an id that is no row.
+    ``stated`` is what `statements` finds in the chapter; ``more`` are lines of an id and the labels of statements that
+    bear on it, with a ValueError for an id that is no row.
     """
     found = {ledger_id: list(labels) for ledger_id, labels in stated.items() if ledger_id in ledger}
     for line in more:
@@ -123,28 +100,20 @@ def proved(ledger: dict[str, Row], number: int, stated: dict[str, list[str]], mo
         if ledger_id not in ledger:
             raise ValueError(f"{ledger_id} is no row of the ledger")
         found[ledger_id] = [*found.get(ledger_id, []), *labels]
-    own = [name for name, row in ledger.items() if row["chapter"] == number and section_of(row)]
+    own = [name for name, row in ledger.items() if row["chapter"] == number and named(row, "section")]
     return {name: found.get(name, []) for name in ledger if name in found or name in own}
 
 
-def counted_runs(results: Path, record: str | list[str]) -> dict[str, int]:
-    """From each folder of records to how many of its records are named, as ``folder/file.json`` or all, ``folder``."""
-    runs: set[Path] = set()
-    for name in [record] if isinstance(record, str) else record:
-        runs.update([results / name] if name.endswith(".json") else (results / name).glob("*.json"))
-    return Counter(path.parent.name for path in sorted(runs))
-
-
-def is_proved(label: str) -> bool:
-    """Whether a label is that of a statement with a proof; definitions and algorithms have none."""
-    return label.startswith(("thm-", "prop-", "lem-", "cor-"))
+def is_proved(labels: Iterable[str]) -> bool:
+    """Whether one of the labels is that of a statement with a proof; definitions and algorithms have none."""
+    return any(label.startswith(("thm-", "prop-", "lem-", "cor-")) for label in labels)
 
 
 def standing(row: Row, stated: list[str]) -> str:
     """What stands behind a row, in a few words: proved in chapter 3, implemented, 7 tests."""
     tests, record = len(named(row, "tests")), row.get("record")
-    written = f"{'proved' if any(map(is_proved, stated)) else 'derived'} in chapter {row['chapter']}"
-    parts = [written if stated or section_of(row) else "planned"]
+    written = f"{'proved' if is_proved(stated) else 'derived'} in chapter {row['chapter']}"
+    parts = [written if stated or named(row, "section") else "planned"]
     parts += ["implemented"] * bool(named(row, "functions"))
     parts += [f"{tests} {'test' if tests == 1 else 'tests'}"] * bool(tests)
     parts += ["recorded"] * bool(isinstance(record, list) or (record and record.endswith(".json")))
@@ -245,6 +214,12 @@ class FromData(SphinxDirective):
         """The nodes of a line of text."""
         return self.state.inline_text(text.strip(), self.lineno)[0]
 
+    def block(self, text: str) -> list[nodes.Node]:
+        """The nodes of some lines of text."""
+        box = nodes.container()
+        self.state.nested_parse(StringList(text.splitlines(), self.name), 0, box)
+        return box.children
+
 
 class LedgerTable(FromData):
     """The rows of one group: id, statement, and where it is derived, implemented, tested and recorded."""
@@ -253,35 +228,36 @@ class LedgerTable(FromData):
 
     def run(self) -> list[nodes.Node]:
         """The table's nodes."""
-        chapters = Path(self.env.srcdir) / "chapters"
-        for source in chapters.glob("*.ipynb"):
+        chapters = [*(Path(self.env.srcdir) / "chapters").glob("*.ipynb")]
+        for source in chapters:
             self.env.note_dependency(str(source))
-        self.stated = statements(chapters)
+        self.stated = statements(*chapters)
         wanted = [group for group in self.read("ledger.yml") if group["key"] == self.arguments[0]]
         if not wanted:
             raise self.error(f"the ledger has no group {self.arguments[0]}")
+        titles = ("id", "statement; under it, what stands behind it")
         group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in (14, 86)), cols=2)
-        group += nodes.thead("", nodes.row("", *(nodes.entry("", nodes.paragraph(text=text)) for text in HEAD)))
+        group += nodes.thead("", nodes.row("", *(nodes.entry("", nodes.paragraph(text=text)) for text in titles)))
         group += nodes.tbody("", *map(self.table_row, wanted[0]["rows"]))
         return [nodes.table("", group, classes=["ledger"])]
 
     def table_row(self, row: Row) -> nodes.row:
         """One row, with the target that ids link to."""
-        name = anchor(row["id"])
+        name, stated = anchor(row["id"]), self.stated.get(row["id"], [])
         label = nodes.paragraph("", "", nodes.strong(text=row["id"]), classes=["ledger-id"], ids=[name], names=[name])
         self.state.document.note_explicit_target(label)
         statement = nodes.paragraph("", "", *self.inline(row["statement"]))
-        places = nodes.paragraph("", "", *joined(self.places(row), "  ·  "), classes=["ledger-where"])
-        line = standing(row, self.stated.get(row["id"], []))
-        where = folded("", places, line=line, line_class="ledger-where", classes=["ledger-fold"])
+        places = nodes.paragraph("", "", *joined(self.places(row, stated), "  ·  "), classes=["ledger-where"])
+        line = {"line": standing(row, stated), "line_class": "ledger-where"}
+        where = folded("", places, **line, classes=["ledger-fold"])
         return nodes.row("", nodes.entry("", label), nodes.entry("", statement, where))
 
-    def places(self, row: Row) -> Iterator[nodes.Node]:
+    def places(self, row: Row, stated: list[str]) -> Iterator[nodes.Node]:
         """Chapter, numbered statements, functions, tests, and the folders of records; or why there is none."""
-        docname, chapter, stated = self.env.docname, f"Chapter {row['chapter']}", self.stated.get(row["id"], [])
-        if section := section_of(row):
+        docname, chapter = self.env.docname, f"Chapter {row['chapter']}"
+        for section in named(row, "section"):
             yield reference("std", "ref", section, chapter, docname)
-        else:
+        if not named(row, "section"):
             yield nodes.Text(chapter if stated else f"{chapter} (planned)")
         for label in stated:
             yield from self.inline(f"{{prf:ref}}`{label}`")
@@ -289,11 +265,13 @@ class LedgerTable(FromData):
             yield reference("py", "obj", name, name.removeprefix("geolib."), docname)
         for name in named(row, "tests"):
             yield link_to_test(self.config, name)
-        record = row.get("record", [])
+        record, results = row.get("record", []), ledger_path(self.env).parent / "results"
         if isinstance(record, str) and not record.endswith(".json"):
-            yield nodes.Text("record planned" if record == PLANNED else f"record: {record}")
+            yield nodes.Text("record planned" if record == "planned" else f"record: {record}")
             return
-        for folder, count in counted_runs(ledger_path(self.env).parent / "results", record).items():
+        files = {results / name for name in named(row, "record") if name.endswith(".json")}
+        files |= {path for name in named(row, "record") for path in (results / name).glob("*.json")}
+        for folder, count in Counter(path.parent.name for path in sorted(files)).items():
             shown = f"{folder}: {count} {'record' if count == 1 else 'records'}"
             yield in_repository(self.config, "tree", f"book/results/{folder}", shown)
 
@@ -305,10 +283,7 @@ BOX = """\
 
 All rows: {{doc}}`/book/ledger`.
 :::"""
-ROWS = """\
-| ledger | statement | derived in | function | test |
-|---|---|---|---|---|
-"""
+TITLES = "| ledger | statement | derived in | function | test |\n|---|---|---|---|---|\n"
 COMPUTED = "\n\nNo theorem stands behind these rows: a computation, a definition or a record does.\n\n"
 
 
@@ -317,27 +292,24 @@ class Proved(FromData):
 
     def run(self) -> list[nodes.Node]:
         """The folded table."""
-        number = chapter_number(self.env.docname)
+        number, chapter = re.match(r"chapters/(\d+)_", self.env.docname), Path(self.env.doc2path(self.env.docname))
         if number is None:
             raise self.error("proved: this page is no chapter")
         ledger = {row["id"]: row for group in self.read("ledger.yml") for row in group["rows"]}
         try:
-            found = proved(ledger, number, statements_of(Path(self.env.doc2path(self.env.docname))), self.content)
+            found = proved(ledger, int(number[1]), statements(chapter), self.content)
         except ValueError as problem:
             raise self.error(f"proved: {problem}") from problem
-        proofs, others = [], []
+        lines: dict[bool, list[str]] = {True: [], False: []}
         for ledger_id, labels in found.items():
-            (proofs if any(map(is_proved, labels)) else others).append(self.line(ledger[ledger_id], labels))
-        tables = [ROWS + "\n".join(lines) if lines else "" for lines in (proofs, others)]
-        box = nodes.container()
-        text = BOX.format(tables[0] + (COMPUTED + tables[1] if others else ""))
-        self.state.nested_parse(StringList(text.splitlines(), "ledger.yml"), 0, box)
-        return box.children
+            lines[is_proved(labels)].append(self.line(ledger[ledger_id], labels))
+        proofs, others = (TITLES + "\n".join(lines[kind]) if lines[kind] else "" for kind in (True, False))
+        return self.block(BOX.format(proofs + (COMPUTED + others if others else "")))
 
     def line(self, row: Row, labels: list[str]) -> str:
         """A row's line of the table."""
         derived = [f"{{prf:ref}}`{label}`" for label in labels]
-        derived = derived or [f"{{ref}}`{section}`" for section in [section_of(row)] if section]
+        derived = derived or [f"{{ref}}`{section}`" for section in named(row, "section")]
         functions = [f"`{name.split('.')[-1]}`" for name in named(row, "functions")]
         tests = [name.partition("::test_")[2].replace("_", " ") for name in named(row, "tests")]
         statement = row["statement"].strip().replace("|", r"\|")
@@ -365,9 +337,8 @@ class Errata(FromData):
         words = [nodes.paragraph("", "", *self.inline(each["quote"])) for each in entry["words"]]
         parts = [nodes.block_quote("", each, classes=["quotation"]) for each in words]
         parts.append(nodes.paragraph("", "", *self.inline(entry["finds"])))
-        if entry["shown"]:
-            tests = joined((link_to_test(self.config, name) for name in named(entry, "shown")), "  ·  ")
-            parts.append(nodes.paragraph("", "Shown by: ", *tests, classes=["ledger-where"]))
+        if tests := [link_to_test(self.config, name) for name in named(entry, "shown")]:
+            parts.append(nodes.paragraph("", "Shown by: ", *joined(tests, "  ·  "), classes=["ledger-where"]))
         return nodes.definition_list_item("", term, nodes.definition("", *parts))
 
 
@@ -378,15 +349,74 @@ class Version(FromData):
 
     def run(self) -> list[nodes.Node]:
         """One paragraph."""
-        versions = {source["key"]: source["version"] for source in self.read("errata.yml")["sources"]}
-        if self.arguments[0] not in versions:
-            raise self.error(f"no source {self.arguments[0]}")
-        return [nodes.paragraph("", "", *self.inline(f"We read: {versions[self.arguments[0]]}"))]
+        for source in self.read("errata.yml")["sources"]:
+            if source["key"] == self.arguments[0]:
+                return [nodes.paragraph("", "", *self.inline(f"We read: {source['version']}"))]
+        raise self.error(f"no source {self.arguments[0]}")
+
+
+# Letters ------------------------------------------------------------------------------------------------------------
+
+SYMBOLS = """\
+:::{{admonition}} Symbols of this chapter
+:class: symbols dropdown
+| symbol | meaning |
+|---|---|
+{}
+
+All letters: {{doc}}`/book/notation`.
+:::"""
+
+
+def rows_of(text: str) -> Iterator[tuple[str, str]]:
+    """(symbol, meaning) for each symbol in a text's tables of symbols; ValueError for a row that hides one."""
+    for table in re.findall(r"(?m)^\| *symbol *\| *meaning *\|.*\n((?:\|.*\n?)*)", text):
+        for line in [line for line in table.splitlines() if not re.fullmatch(r"[|\-: ]+", line)]:
+            symbols, meanings = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:3])
+            # Semicolons outside formulas are between meanings.
+            each = [part.strip() for part in re.findall(r"(?:\$[^$]*\$|[^;$])+", meanings)]
+            if len(symbols.split(";")) != len(each):
+                raise ValueError(f"as many meanings as symbols, with semicolons between: {line}")
+            yield from zip(map(bare, symbols.split(";")), each)
+
+
+def bare(symbol: str) -> str:
+    """A symbol without dollars and spaces: one alone, in its own dollars."""
+    found = re.fullmatch(r"\$([^$]+)\$", symbol.strip())
+    if not found or re.search(r",|\\[;,]", re.sub(r"[_^]\{[^}]*\}|\([^)]*\)", "", found[1])):
+        raise ValueError(f"one symbol in dollars, with semicolons between several: {symbol.strip()}")
+    return re.sub(r"\s", "", found[1])
+
+
+def names_of(said: str) -> list[str]:
+    """The letters that a chapter names, as it writes them."""
+    return [each.strip() for each in said.split(";") if each.strip()]
+
+
+class Symbols(FromData):
+    """``symbols``: the letters of the notation page by name; in the body a table of the chapter's own."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """The folded table; a letter that the page does not have is told."""
+        path = Path(self.env.srcdir) / "book" / "notation.md"
+        self.env.note_dependency(str(path))
+        page, rows = dict(rows_of(path.read_text("utf-8"))), []
+        for name in names_of(" ".join(self.arguments)):
+            if bare(name) not in page:
+                raise self.error(f"symbols: {name} is not on the notation page; give it a row below")
+            rows.append(f"| {name} | {page[bare(name)]} |")
+        return self.block(
+            SYMBOLS.format("\n".join([*rows, *(line for line in self.content if line.startswith("| $"))]))
+        )
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register the directives and the transform."""
     directives = {"ledger-table": LedgerTable, "proved": Proved, "errata": Errata, "version-read": Version}
+    directives |= {"symbols": Symbols}
     for name, directive in directives.items():
         app.add_directive(name, directive)
     app.add_transform(LinkLedgerIds)

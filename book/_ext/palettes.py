@@ -22,22 +22,18 @@ from geolib.lab.experiments import EXPERIMENTS
 # Plots --------------------------------------------------------------------------------------------------------------
 
 FIGURE = '<g id="figure_1">'  # matplotlib drew it
-METADATA = re.compile(r"(?s)\s*<metadata>.*?</metadata>")
+METADATA = re.compile(r"(?s)\s*<metadata>.*?</metadata>")  # the hour at which it was drawn
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 IMAGE = re.compile(r'<img ([^>]*?)src="([^"]*?_images/[\w.-]+)\.svg"([^>]*)>')
 PHONE = re.compile(r"<!--phone:([\w+/=]*)-->")
-NARROW, DARK = "(max-width: 576px)", "(prefers-color-scheme: dark)"
+NARROW, DARK = "screen and (max-width: 576px)", "(prefers-color-scheme: dark)"
+LENGTH = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)(pt|px)?"[^>]*?\b(?:width|height)="([\d.]+)')
 
 
 def apart(svg: str) -> tuple[str, str]:
     """A plot, and the same for a phone; an empty string where there is none."""
     found = PHONE.search(svg)
     return PHONE.sub("", svg), base64.b64decode(found[1]).decode() if found else ""
-
-
-def transparent(svg: str) -> str:
-    """The plot without its sheet of paper, and without the hour at which it was drawn."""
-    return METADATA.sub("", svg).replace(f"fill: {PAPER}", "fill: none")
 
 
 def darkened(svg: str) -> str:
@@ -49,7 +45,7 @@ def darkened(svg: str) -> str:
 
 
 def paint(folder: Path) -> set[str]:
-    """Write each plot of a folder, its dark copy, and both for a phone; the plots' names."""
+    """Write each plot of a folder without its sheet of paper, its dark copy, and both for a phone; the plots' names."""
     plots = set()
     for path in folder.glob("*.svg"):
         svg = path.read_text("utf-8")
@@ -58,7 +54,7 @@ def paint(folder: Path) -> set[str]:
         plots.add(path.stem)
         for name, each in zip((path.stem, f"{path.stem}-phone"), apart(svg), strict=True):
             if each:
-                clear = transparent(each)
+                clear = METADATA.sub("", each).replace(f"fill: {PAPER}", "fill: none")
                 (folder / f"{name}.svg").write_text(clear, "utf-8")
                 (folder / f"{name}-dark.svg").write_text(darkened(clear), "utf-8")
     return plots
@@ -71,27 +67,32 @@ def choose(page: str, folder: Path, plots: set[str]) -> str:
     """
 
     def choice(found: re.Match[str]) -> str:
-        phone = folder / f"{found[2].rsplit('/', 1)[-1]}-phone.svg"
-        if phone.stem.removesuffix("-phone") not in plots:
+        name, sources = found[2], ""
+        if (plot := name.rsplit("/", 1)[-1]) not in plots:
             return found[0]
-        sources = ""
-        if phone.is_file():
-            at, size = f"screen and {NARROW}", measures(phone)
-            sources = (
-                f'<source media="{at} and {DARK}" data-dark="{at}" srcset="{found[2]}-phone-dark.svg" {size}>'
-                f'<source media="{at}" srcset="{found[2]}-phone.svg" {size}>'
+        if measures := size(folder / f"{plot}-phone.svg"):
+            sides = 'width="{}" height="{}"'.format(*measures)
+            dark_one = (
+                f'<source media="{NARROW} and {DARK}" data-dark="{NARROW}" srcset="{name}-phone-dark.svg" {sides}>'
             )
-        sources += f'<source media="screen and {DARK}" data-dark="screen" srcset="{found[2]}-dark.svg">'
+            sources = f'{dark_one}<source media="{NARROW}" srcset="{name}-phone.svg" {sides}>'
+        sources += f'<source media="screen and {DARK}" data-dark="screen" srcset="{name}-dark.svg">'
         return f"<picture>{sources}{found[0]}</picture>"
 
     return page if "<picture>" in page else IMAGE.sub(choice, page)
 
 
-def measures(path: Path) -> str:
-    """Width and height of a plot as attributes, in pixels."""
-    start = path.read_text("utf-8")[:2000]
-    points = {side: re.search(rf'\b{side}="([\d.]+)pt"', start)[1] for side in ("width", "height")}
-    return " ".join(f'{side}="{round(float(length) * 4 / 3)}"' for side, length in points.items())
+@cache
+def size(path: Path) -> tuple[int, int] | None:
+    """A picture's width and height in pixels of a page, as far as its first bytes tell."""
+    start = path.read_bytes()[:4000] if path.is_file() else b""
+    if start.startswith(b"\x89PNG"):
+        return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
+    found = LENGTH.search(start.decode("utf-8", "ignore"))
+    if not found:
+        return None
+    first, second = (round(float(found[i]) * (4 / 3 if found[3] == "pt" else 1)) for i in (2, 4))
+    return (first, second) if found[1] == "width" else (second, first)
 
 
 # Methods ------------------------------------------------------------------------------------------------------------
@@ -103,10 +104,9 @@ DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "mixed"}
 def methods() -> dict[str, str]:
     """The method that a row's name in the tables stands for; a name that stands for several is left out."""
     found: dict[str, set[str]] = {name: {name} for name in METHOD_STYLES}
-    for experiment in EXPERIMENTS.values():
-        for name, row in experiment.rows.items():
-            for shown in (name, row.title):
-                found.setdefault(shown, set()).add(row.method or name)
+    for name, row in [item for experiment in EXPERIMENTS.values() for item in experiment.rows.items()]:
+        for shown in (name, row.title):
+            found.setdefault(shown, set()).add(row.method or name)
     known = {name: each for name, (each, *others) in found.items() if not others}
     return {name: each for name, each in known.items() if each.split("+")[0] in METHOD_STYLES}
 
@@ -114,12 +114,9 @@ def methods() -> dict[str, str]:
 def mark_methods(app: Sphinx, document: nodes.document) -> None:
     """Put the strokes into the tables whose rows are methods: two at least, and at least every second row."""
     for body in document.findall(nodes.tbody):
-        cells = [row[0] for row in body if len(row) > 1]
-        named = [(cell, methods().get(cell.astext().strip().replace("\u2019", "'"))) for cell in cells]
-        named = [(cell, method) for cell, method in named if method]
-        if len(named) < 2 or 2 * len(named) < len(body):
-            continue
-        for cell, method in named:
+        cells = [(row[0], row[0].astext().strip().replace("\u2019", "'")) for row in body if len(row) > 1]
+        named = [(cell, methods()[text]) for cell, text in cells if text in methods()]
+        for cell, method in named if len(named) >= max(2, len(body) / 2) else ():
             name, *added = method.split("+")
             colour, dashes = METHOD_STYLES[name]
             classes = ["stroke", f"stroke-{colour}", f"stroke-{DASHES[dashes]}", *["stroke-more"] * bool(added)]
@@ -130,11 +127,9 @@ def mark_methods(app: Sphinx, document: nodes.document) -> None:
 def write_style(app: Sphinx, problem: Exception | None) -> None:
     """Write the strokes' colours, light and dark, beside the site's other styles."""
     if not problem and app.builder.format == "html":
-        rules = [
-            f'html[data-theme="{theme}"] .stroke-{name} {{ color: {colour}; }}\n'
-            for theme, colours in (("light", COLOURS), ("dark", DARK_COLOURS))
-            for name, colour in colours.items()
-        ]
+        rule = 'html[data-theme="{}"] .stroke-{} {{ color: {}; }}\n'
+        both = [("light", COLOURS), ("dark", DARK_COLOURS)]
+        rules = [rule.format(theme, *named) for theme, colours in both for named in colours.items()]
         (Path(app.outdir) / "_static" / "methods.css").write_text("".join(rules), "utf-8")
 
 

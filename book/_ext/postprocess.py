@@ -1,9 +1,9 @@
 """The house rules of the site: what is set right while pages are read, in docstrings, and in written pages.
 
-While pages are read: chapters are numbered by their file names, also while others are unwritten; a progress bar is
-shown in its last state; in a table an interval or a number with its spread stays on one line, and its minus is a minus;
-an image without a text alternative is a warning, and warnings fail the build; a paragraph that opens with *Known:*,
-*Ours:* or *Ours.* is a credit; the library's names stay out of the index, which is that of the text's own marks.
+While pages are read: a progress bar is shown in its last state; in a table an interval or a number with its spread
+stays on one line, and its minus is a minus; an image without a text alternative is a warning, and warnings fail the
+build; a paragraph that opens with *Known:*, *Ours:* or *Ours.* is a credit; the library's names stay out of the index,
+which is that of the text's own marks.
 
 In docstrings: ``Source:`` is a field beside Parameters and Returns, examples stand apart, bars and asterisks stay what
 they are, and a named tuple's fields stand in its docstring alone.
@@ -28,38 +28,10 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
-from sphinx_external_toc.collectors import TocTreeCollectorWithStyles as Collector
 
 from geolib.explorables import embed
 
 log = logging.getLogger(__name__)
-
-# Chapter numbers ----------------------------------------------------------------------------------------------------
-
-
-def chapter_number(docname: str) -> int | None:
-    """3 for chapters/03_rotations, None for a page that is no chapter."""
-    found = re.match(r"chapters/(\d+)_", docname)
-    return int(found.group(1)) if found else None
-
-
-def number_by_file_name(self: Collector, env: BuildEnvironment) -> list[str]:
-    """Sphinx's section numbers with the chapters' own numbers in them; returns the pages whose numbers changed."""
-    before = env.toc_secnumbers
-    count_from_one(self, env)
-    for docname, numbers in env.toc_secnumbers.items():
-        chapter = chapter_number(docname)
-        if chapter is None:
-            continue
-        for anchor, number in numbers.items():
-            numbers[anchor] = (chapter, *number[1:]) if number else number
-        for node in [*env.tocs[docname].findall(nodes.reference), env.titles[docname]]:
-            if node.get("secnumber"):
-                node["secnumber"] = [chapter, *node["secnumber"][1:]]
-    return [docname for docname, numbers in env.toc_secnumbers.items() if numbers != before.get(docname)]
-
-
-count_from_one = Collector.assign_section_numbers
 
 # Pages as they are read -----------------------------------------------------------------------------------------------
 
@@ -147,17 +119,12 @@ def tidy_docstring(app: Sphinx, what: str, name: str, obj: object, options: obje
             text = " ".join(part.strip() for part in lines[i:end])
             lines[i:end] = ["", "", f":Source: {text.removeprefix('Source:').strip()}"]
             break
+    plain = lambda text: re.sub(r"(?<![\w*])\*(?=\w+[,)])", r"\\*", text.replace("|", r"\|"))  # noqa: E731
     for i, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             lines[i] = "".join(part if part.startswith("``") else plain(part) for part in re.split(r"(``.*?``)", line))
-    first = next((i for i, line in enumerate(lines) if line.startswith(">>>")), None)
-    if first is not None:
-        lines[first:first] = ["", ""]
-
-
-def plain(text: str) -> str:
-    """The text with its bars, and its asterisks before a name in a shape, escaped."""
-    return re.sub(r"(?<![\w*])\*(?=\w+[,)])", r"\\*", text.replace("|", r"\|"))
+    if examples := [i for i, line in enumerate(lines) if line.startswith(">>>")]:
+        lines[examples[0] : examples[0]] = ["", ""]
 
 
 def skip_aliases(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
@@ -206,7 +173,6 @@ ICON = re.compile(r'<(i|span) class="([^"]*\bfa-[^"]*)"([^>]*)></\1>')
 STYLES = {"fa-solid", "fas", "fa-regular", "far", "fa-brands", "fab"}
 PICTURE = re.compile(r"<img (?![^>]*\bloading=)[^>]*>")
 SOURCE = re.compile(r'\bsrc="([^":?]+)"')
-LENGTH = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)(pt|px)?"[^>]*?\b(?:width|height)="([\d.]+)')
 CELL = re.compile(r"(<t[dh]\b[^>]*>)<p>((?:(?!</?p\b).)*)</p>(?=</t[dh]>)", re.DOTALL)
 SCRIPT_OF_ICONS = re.compile(r'\s*<script defer src="[^"]*scripts/fontawesome\.js[^"]*"></script>')
 SCRIPTS_OF_SEARCH = re.compile(r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"></script>')
@@ -218,7 +184,7 @@ THEME_KNOWN = """dataset.theme = { light: "light", dark: "dark" }[document.docum
 @cache
 def drawing(element: str, source: Path) -> str:
     """An icon's element as a drawing of the theme's collection, where the solid form of a name stands last."""
-    found, collection = ICON.fullmatch(element), icons(source)
+    found, collection = ICON.fullmatch(element), source.read_text("utf-8")
     assert found is not None
     classes = [name for name in found[2].split() if name not in STYLES]
     for name in (each.removeprefix("fa-") for each in classes if each.startswith("fa-")):
@@ -226,37 +192,17 @@ def drawing(element: str, source: Path) -> str:
         if shapes:
             width, height, path = shapes[-1]
             rest = found[3].replace(' aria-hidden="true"', "")
-            return (
-                f'<svg class="svg-inline--fa {" ".join(classes)}"{rest} aria-hidden="true" '
-                f'viewBox="0 0 {width} {height}"><path fill="currentColor" d="{path}"></path></svg>'
-            )
+            about = f'class="svg-inline--fa {" ".join(classes)}"{rest}'
+            shape = f'<path fill="currentColor" d="{path}"></path>'
+            return f'<svg {about} aria-hidden="true" viewBox="0 0 {width} {height}">{shape}</svg>'
     return element
-
-
-@cache
-def icons(source: Path) -> str:
-    """The theme's collection of icons, 1.5 MB."""
-    return source.read_text("utf-8")
-
-
-@cache
-def size(path: Path) -> tuple[int, int] | None:
-    """A picture's width and height in pixels of a page, as far as its first bytes tell."""
-    start = path.read_bytes()[:4000] if path.is_file() else b""
-    if start.startswith(b"\x89PNG"):
-        return int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
-    found = LENGTH.search(start.decode("utf-8", "ignore"))
-    if not found:
-        return None
-    first, second = (round(float(found[i]) * (4 / 3 if found[3] == "pt" else 1)) for i in (2, 4))
-    return (first, second) if found[1] == "width" else (second, first)
 
 
 def waiting(tag: str, folder: Path) -> str:
     """A picture's element, fetched when it comes near, with its size, so that its place is there before."""
     source = SOURCE.search(tag)
     ours = source and "_images/" in source[1] and " width=" not in tag
-    known = size((folder / source[1]).resolve()) if ours else None
+    known = palettes.size((folder / source[1]).resolve()) if ours else None
     sizes = f'width="{known[0]}" height="{known[1]}" ' if known else ""
     return tag.replace("<img ", f'<img loading="lazy" {sizes}', 1)
 
@@ -343,7 +289,6 @@ def rewrite(app: Sphinx, problem: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Register everything above."""
-    Collector.assign_section_numbers = number_by_file_name
     pybtex.plugin._load_entry_point = cache(pybtex.plugin._load_entry_point)  # else looked up at every citation
     # Pages are written side by side, and read one after another: sphinx-proof cannot put together what two have read.
     app.connect("config-inited", lambda app, _: setattr(app, "is_parallel_allowed", lambda kind: kind == "write"))

@@ -66,27 +66,8 @@
     if (link && link.href === location.href) arrive();
   });
 
-  // A word that the search found may stand in what folds (_static/search-text.js left it): open that, and show it.
-  function arriveFromSearch() {
-    let word = null;
-    try {
-      word = sessionStorage.getItem("searched");
-      sessionStorage.removeItem("searched");
-    } catch { /* private browsing */ }
-    if (!word) return false;
-    const from = meant() ?? document.querySelector(".bd-article");
-    const texts = document.createTreeWalker(from, NodeFilter.SHOW_TEXT);
-    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      const box = text.parentElement;
-      if (!text.data.toLowerCase().includes(word.toLowerCase()) || box.closest("script, style, button")) continue;
-      const folds = box.closest("details:not([open]), .toggle-hidden");
-      if (folds && !box.closest("summary, .admonition-title")) reveal(box).scrollIntoView({ block: "center" });
-      return Boolean(folds);
-    }
-    return false;
-  }
   addEventListener("load", () => { // folds have their buttons now
-    if (!arriveFromSearch() && location.hash) arrive();
+    if (location.hash) arrive();
   });
 
   // On paper all pictures are there; the style opens all checks.
@@ -154,12 +135,11 @@
   if (tables.length) {
     const rows = tables.flatMap((table) => [...table.tBodies[0].rows]);
     const texts = rows.map((row) => row.textContent.toLowerCase().replace(/\s+/g, " "));
-    const label = document.createElement("label"), box = document.createElement("input"), told = document.createElement("span");
+    const label = document.createElement("label");
     label.className = "ledger-filter";
-    box.type = "search";
-    box.placeholder = "RF-13, holonomy, chapter 9, planned ...";
-    told.setAttribute("role", "status");
-    label.append("Show the rows that have ", box, " ", told);
+    label.innerHTML = `Show the rows that have <input type="search" placeholder="RF-13, holonomy, chapter 9, planned ...">
+      <span role="status"></span>`;
+    const [box, told] = label.children;
     const filter = () => {
       const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
       const has = (text) => words.every((word) => (/^(rf|cs|lr|nt)-\w+$/.test(word)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import re
 import signal
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ from geolib.lab.files import RECORDED, LabError, checkout
 from geolib.lab.records import Record, check_writable, device_name, load_records
 from geolib.lab.runner import DONE, USER_ERROR, Task, Times, complain, lasting, make_all, worst
 
-BENCHES = ("flops", "locality", "profile", "speedup_ablation", "sympow", "vs_libraries")
+BENCHES = ("flops", "locality", "speedup_ablation", "sympow", "vs_libraries")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,9 +67,7 @@ def run(options: Namespace) -> int:
         "precision": options.precision or ("auto" if options.scale in FAST_SCALES else None),
         "quiet": options.quiet or options.jobs > 1 or options.ray is not None,
     }
-    deadline = None if options.time_budget is None else time.time() + options.time_budget
-    common = {"out": out, "keywords": keywords, "deadline": deadline, "again": options.again}
-    tasks = [Task(config, experiment.name, options.scale, **common) for config in configs]
+    tasks = [Task(each, experiment.name, options.scale, out, keywords, again=options.again) for each in configs]
     missing = [task for task in tasks if options.again or not (task.config.hash in recorded or task.is_recorded)]
     if options.dry_run:
         times = Times(device_name(pick_device(options.device)), records)
@@ -87,7 +85,7 @@ def run(options: Namespace) -> int:
             engine = Processes(options.jobs, options.device) if options.jobs > 1 else Here(options.device)
         data = {name: sets.load(name) for name in dict.fromkeys(task.config.dataset for task in missing)}
         check_writable(out, missing[0].checkpoint.parent)  # and the data before: an error now, not after a run
-        made, outcome = make_all(missing, data, engine, Times(engine.device_name, records))
+        made, outcome = make_all(missing, data, engine, Times(engine.device_name, records), options.time_budget)
         records, code = records + made, worst([outcome, code])
     if code < 128:
         print("\n" + "\n\n".join(table.plain() for table in tables_of(experiment, options.scale, records)))
@@ -195,7 +193,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--scale", default="cpu", metavar=scales)
     command.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="instead of the experiment's own")
     command.add_argument("--only", action="append", default=[], metavar="ROW/DATASET|HASH", help="either part, or both")
-    command.add_argument("--time-budget", type=float, metavar="SECONDS", help="start no run that cannot end in it")
+    command.add_argument(
+        "--time-budget", type=float, default=math.inf, metavar="SECONDS", help="start no run that cannot end in it"
+    )
     command.add_argument("--out", type=Path, metavar="DIR", help="records here, checkpoints and logs in DIR/runs")
     many = command.add_mutually_exclusive_group()
     many.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, each a process (default 1)")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import multiprocessing
 import os
 import platform
-import queue
 import signal
 import socket
 import tempfile
 import threading
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,11 +36,8 @@ class Here:
     def __init__(self, device: str | None = None):
         self.device_name = device_name(pick_device(device))
 
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
+    def close(self) -> None:
+        """Do nothing: what ends with an engine is its processes or its connection."""
 
     def submit(self, task: Task, data: Any) -> Future[Outcome]:
         """Make the run now. A signal that ended it ends the command, too."""
@@ -58,36 +52,19 @@ class Here:
 
 
 class Processes(Here):
-    """Several runs at a time on this machine, each in a pool of one process: a killed one takes no other along."""
+    """Several runs at a time on this machine, each in a process of its own: a killed one takes no other along."""
 
     def __init__(self, jobs: int, device: str | None = None):
         self.slots = jobs
         self.threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, (os.cpu_count() or 1) // jobs)
         self.device_name = device_name(pick_device(device), self.threads)
-        self.free: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
-
-    def __enter__(self) -> Processes:
-        for _ in range(self.slots):
-            self.free.put(self._pool())
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for _ in range(self.slots):
-            self.free.get().shutdown()
-
-    def _pool(self) -> ProcessPoolExecutor:
-        spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
 
     def submit(self, task: Task, data: Any) -> Future[Outcome]:
-        """Begin the run in a process that is free, and that loads the data by itself."""
-        pool = self.free.get()
+        """Begin the run in a new process, which loads the data by itself."""
+        spawn = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
         future = pool.submit(make_with_log, replace(task, jobs=self.slots), None)
-
-        def give_back(ended: Future[Outcome]) -> None:
-            self.free.put(self._pool() if isinstance(ended.exception(), BrokenProcessPool) else pool)
-
-        future.add_done_callback(give_back)
+        pool.shutdown(wait=False)  # the process ends with its run
         return future
 
     def stop(self) -> None:
@@ -108,16 +85,13 @@ def _begin(threads: int) -> None:
     threading.Thread(target=follow, args=(multiprocessing.parent_process(),), daemon=True).start()
 
 
-loaded = functools.cache(sets.load)  # in a process that makes several runs
-
-
 def make_with_log(task: Task, data: Any, patience: float = 0.0) -> Outcome:
     """Make a run in a process whose output goes to the run's log."""
     task.log.parent.mkdir(parents=True, exist_ok=True)
     with task.log.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    outcome = make(task, loaded(task.config.dataset) if data is None else data, patience)
+    outcome = make(task, sets.load(task.config.dataset) if data is None else data, patience)
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         os._exit(outcome.code)  # nobody waits for it; the checkpoint is there
@@ -156,10 +130,11 @@ class RayCluster(Here):
             raise LabError(f"--ray {where}: no machine has {self.amount} {self.kind} for a run; see --device")
         needs = {f"num_{self.kind.lower()}s": self.amount}
         self.make = self.ray.remote(**needs, max_retries=3)(make_on_a_machine)
-        name = self.ray.remote(**needs)(name_on_a_machine).remote(self.device, self.threads)
-        self.device_name = self.ray.get(name)
+        named = lambda device, threads: device_name(pick_device(device), threads)  # noqa: E731
+        self.device_name = self.ray.get(self.ray.remote(**needs)(named).remote(self.device, self.threads))
 
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """Leave the cluster, or end the one that was begun here."""
         self.ray.shutdown()
 
     @property
@@ -180,11 +155,6 @@ class RayCluster(Here):
         """Cancel all tasks, which is a SIGINT to those at work."""
         for ref in self.refs:
             self.ray.cancel(ref)
-
-
-def name_on_a_machine(device: str, threads: int) -> str:
-    """The name that records of whatever machine this is have for its device."""
-    return device_name(pick_device(device), threads)
 
 
 def make_on_a_machine(task: Task, data: Any, threads: int) -> Outcome:

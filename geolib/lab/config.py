@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -90,8 +91,9 @@ class Config:
             require(self.method in known, "method", repr(self.method), f"for text there are {', '.join(known)}")
         else:
             check_name(self.method, "method")
-        for name, holds, allowed in _CHECKS:
-            require(holds(getattr(self, name)), name, repr(getattr(self, name)), f"it must be {allowed}")
+        for names, (holds, allowed) in _RULES.items():
+            for name in names.split():
+                require(holds(getattr(self, name)), name, repr(getattr(self, name)), f"it must be {allowed}")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         # One spelling for one value (4 and 4.0, a tuple and a list), so that equal settings have equal hashes.
         spelled: dict[str, Any] = {name: float(getattr(self, name)) for name in _FLOATS}
@@ -102,9 +104,8 @@ class Config:
         try:
             spelled["method_options"] = json.loads(json.dumps(dict(self.method_options), allow_nan=False))
         except (TypeError, ValueError):
-            raise ValueError(
-                f"method_options: got {self.method_options}; names with values that JSON can hold"
-            ) from None
+            told = f"method_options: got {self.method_options}; names with values that JSON can hold"
+            raise ValueError(told) from None
         for name, value in spelled.items():
             object.__setattr__(self, name, value)
         for name in _IMAGES_ALONE if self.is_text else ("context",):
@@ -160,44 +161,41 @@ _FLOATS = ("mlp_ratio", "dropout", "lr", "weight_decay", "erase")
 _IMAGES_ALONE = ("pool", "dropout", "augment", "randaugment", "erase", "shifts", "resolutions")
 
 
-def _whole(value: Any, least: int) -> bool:
+def _whole(value: Any, least: int = 1) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
 def _each_whole(values: Any, least: int = 1) -> bool:
     return isinstance(values, list | tuple) and all(_whole(value, least) for value in values)
 
 
-def _is_patch(sides: Any) -> bool:
-    return sides is None or _whole(sides, 1) or (_each_whole(sides) and len(sides) > 0)
+def _within(low: float, value: Any, high: float = math.inf) -> bool:
+    """Whether a value is a finite number from ``low`` up to ``high``."""
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return real and math.isfinite(value) and low <= value <= high
 
 
-def _is_randaugment(pair: Any) -> bool:
-    return _each_whole(pair, 0) and len(pair) == 2 and pair[0] > 0 and pair[1] < MAGNITUDES
-
-
-_SIZE = (lambda n: _whole(n, 1), "a whole number above 0")
-_SUBSET = (lambda n: n is None or _whole(n, 1), "None or a whole number above 0")
-_SIZES = (_each_whole, "a list of whole numbers above 0")
-_CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    *((name, *_SIZE) for name in ("width", "heads", "layers", "epochs", "batch", "eval_every")),
-    *((name, *_SUBSET) for name in ("train_size", "test_size", "context")),
-    *((name, *_SIZES) for name in ("shifts", "resolutions")),
-    *((name, lambda x: _real(x) and x > 0, "above 0") for name in ("mlp_ratio", "lr")),
-    ("weight_decay", lambda x: _real(x) and x >= 0, "0 or above"),
-    ("dropout", lambda x: _real(x) and 0 <= x < 1, "in [0, 1)"),
-    ("erase", lambda x: _real(x) and 0 <= x <= 1, "in [0, 1]"),
-    ("warmup", lambda n: _whole(n, 0), "a whole number, 0 or above"),
-    ("seed", lambda n: _whole(n, 0) and n < 2**63, "a whole number, 0 or above and below 2^63"),
-    ("pool", ("mean", "cls").__contains__, "mean or cls"),
-    ("schedule", ("cosine", "constant").__contains__, "cosine or constant"),
-    ("augment", AUGMENTATIONS.__contains__, f"one of {', '.join(AUGMENTATIONS)}"),
-    ("precision", (None, *PRECISIONS).__contains__, f"None or one of {', '.join(PRECISIONS)}"),
-    ("randaugment", _is_randaugment, f"operations, above 0, and a magnitude of 0 ... {MAGNITUDES - 1}"),
-    ("patch", _is_patch, "None or whole numbers above 0, one or one for each axis"),
-)
-"""Fields, what holds of a value of theirs, and the same in words."""
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "width heads layers epochs batch eval_every": (_whole, "a whole number above 0"),
+    "train_size test_size context": (lambda n: n is None or _whole(n), "None or a whole number above 0"),
+    "shifts resolutions": (_each_whole, "a list of whole numbers above 0"),
+    "mlp_ratio lr": (lambda x: _within(0, x) and x > 0, "above 0"),
+    "weight_decay": (lambda x: _within(0, x), "0 or above"),
+    "dropout": (lambda x: _within(0, x, 1) and x < 1, "in [0, 1)"),
+    "erase": (lambda x: _within(0, x, 1), "in [0, 1]"),
+    "warmup": (lambda n: _whole(n, 0), "a whole number, 0 or above"),
+    "seed": (lambda n: _whole(n, 0) and n < 2**63, "a whole number, 0 or above and below 2^63"),
+    "pool": (("mean", "cls").__contains__, "mean or cls"),
+    "schedule": (("cosine", "constant").__contains__, "cosine or constant"),
+    "augment": (AUGMENTATIONS.__contains__, f"one of {', '.join(AUGMENTATIONS)}"),
+    "precision": ((None, *PRECISIONS).__contains__, f"None or one of {', '.join(PRECISIONS)}"),
+    "randaugment": (
+        lambda pair: _each_whole(pair, 0) and len(pair) == 2 and pair[0] > 0 and pair[1] < MAGNITUDES,
+        f"operations, above 0, and a magnitude of 0 ... {MAGNITUDES - 1}",
+    ),
+    "patch": (
+        lambda sides: sides is None or _whole(sides) or (_each_whole(sides) and len(sides) > 0),
+        "None or whole numbers above 0, one or one for each axis",
+    ),
+}
+"""From fields to what holds of a value of theirs, and the same in words."""

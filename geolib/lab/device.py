@@ -100,20 +100,6 @@ def peak_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def memory_errors_named(batch: int, width: int) -> Iterator[None]:
-    """Inside, a lack of memory becomes a LabError that says which setting to lower."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        words = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "out of memory")
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
-            raise
-        raise LabError(
-            f"out of memory; lower batch (now {batch}), then width (now {width}), or run fewer jobs at a time"
-        ) from None
-
-
-@contextmanager
 def requests_to_stop(wanted: bool = True) -> Iterator[list[int]]:
     """Collect the SIGINT and SIGTERM that come inside; a second one of a kind does what it did before.
 

@@ -44,11 +44,6 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text, whole or not at all."""
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
 def remove(path: Path) -> None:
     """Remove a file, where it is there, and what processes killed while they wrote it have left."""
     for each in (path, *path.parent.glob(f".{glob.escape(path.name)}.*")):

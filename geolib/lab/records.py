@@ -23,7 +23,7 @@ from torch import Tensor
 
 import geolib
 from geolib.lab.config import Config
-from geolib.lab.files import BENCHES, ON_GPU, RECORDED, LabError, checkout, remove, write_text
+from geolib.lab.files import BENCHES, ON_GPU, RECORDED, LabError, checkout, remove, write_atomically
 from geolib.lab.train import Run, train
 
 _SCHEMA = 1
@@ -163,7 +163,7 @@ def write(record: Record, folder: Path) -> Path:
     # A row of metrics takes one line: shorter files, and differences one can read.
     text = re.sub(r"\{\s+(\"epoch\"[^{}]*?)\s+\}", lambda row: "{" + re.sub(r"\s+", " ", row[1]) + "}", text)
     path = path_of(record.config, record.experiment, folder)
-    write_text(path, text)
+    write_atomically(path, lambda file: file.write(text.encode()))
     return path
 
 

@@ -7,12 +7,13 @@ another machine. ``make_all`` is the loop of the command that the user gave; it 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,7 @@ class Task:
     """One run, with all that a process has to know to make it.
 
     ``out`` is the folder of all records; ``keywords`` are those of ``geolib.lab.train``; ``jobs`` runs share the
-    device. The run must have ended at ``deadline``, in seconds as ``time.time`` counts; ``again`` makes it although
-    there is a record.
+    device; ``again`` makes it although there is a record.
     """
 
     config: Config
@@ -44,7 +44,6 @@ class Task:
     out: Path
     keywords: Mapping[str, Any] = field(default_factory=dict)
     jobs: int = 1
-    deadline: float | None = None
     again: bool = False
 
     @property
@@ -61,11 +60,6 @@ class Task:
     def is_recorded(self) -> bool:
         """Whether there is a record of the run, of whatever experiment, or a damaged file in a record's place."""
         return any(self.out.glob(f"*/{self.config.name}.json"))
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The rest of the time budget; None without one."""
-        return None if self.deadline is None else self.deadline - time.time()
 
 
 @dataclass(frozen=True)
@@ -94,15 +88,13 @@ def make(task: Task, data: Any = None, patience: float = 0.0) -> Outcome:
                 after=after_training,
                 jobs=task.jobs,
                 checkpoint=task.checkpoint,
-                time_budget=task.seconds_left,
                 **task.keywords,
             )
             return Outcome(record)
     except Timeout:
         return Outcome(words="being made by another process")
     except Stopped as stop:
-        code = OUT_OF_TIME if stop.signal is None else 128 + stop.signal
-        return Outcome(None, code, f"{stop}; the same command goes on from there")
+        return Outcome(None, 128 + stop.signal, f"{stop}; the same command goes on from there")
     except (LabError, Diverged) as error:
         return Outcome(None, USER_ERROR if isinstance(error, LabError) else FAILED, str(error))
     except Exception as error:  # nobody foresaw it: all of it is shown, on the terminal or in the log
@@ -158,11 +150,6 @@ class Times:
         like = self.like(config)
         return "time unknown" if like is None else f"about {lasting(like.wall_seconds)}, as {like.name}"
 
-    def allow(self, task: Task) -> bool:
-        """Whether a run can end before its deadline; one of a kind that nothing is known of is tried."""
-        left, like = task.seconds_left, self.like(task.config)
-        return left is None or left > (0.0 if like is None else like.wall_seconds)
-
     @staticmethod
     def _size(config: Config) -> tuple[Any, ...]:
         model = config.method, repr(config.method_options), config.width, config.heads, config.layers, config.mlp_ratio
@@ -170,17 +157,26 @@ class Times:
         return *model, *data, config.batch, config.epochs
 
 
-def make_all(tasks: Sequence[Task], data: Mapping[str, Any], engine: Any, times: Times) -> tuple[list[Record], int]:
+def make_all(
+    tasks: Sequence[Task], data: Mapping[str, Any], engine: Any, times: Times, budget: float = math.inf
+) -> tuple[list[Record], int]:
     """Make runs in their order: the records that were written, and the exit code that says what became of the others.
 
-    A run is reported when it ends; one that fails does not keep the others from being made. None is started that
-    cannot end before its deadline. After SIGINT or SIGTERM those at work write their checkpoints and end.
+    A run is reported when it ends; one that fails does not keep the others from being made. None is started that by
+    what is known of times cannot end within the budget, in seconds from now. After SIGINT or SIGTERM those at work
+    write their checkpoints and end.
     """
+
+    def fits(task: Task) -> bool:
+        like = times.like(task.config)
+        return deadline - time.time() > (0.0 if like is None else like.wall_seconds)
+
+    deadline = time.time() + budget
     waiting, running, records, codes, notes = list(tasks), dict[Future[Outcome], Task](), [], [], []
-    with requests_to_stop() as asked, engine:
+    with requests_to_stop() as asked, closing(engine):
         stopping = False
         while True:
-            while not asked and len(running) < engine.slots and (task := next(filter(times.allow, waiting), None)):
+            while not asked and len(running) < engine.slots and (task := next(filter(fits, waiting), None)):
                 waiting.remove(task)
                 running[engine.submit(task, data[task.config.dataset])] = task
             if asked and not stopping:
@@ -201,7 +197,7 @@ def make_all(tasks: Sequence[Task], data: Mapping[str, Any], engine: Any, times:
                 elif outcome.code == DONE:
                     notes.append(f"{task.config.name}: {outcome.words}")
     for task in [] if asked else waiting:
-        left = lasting(max(task.seconds_left or 0.0, 0.0))
+        left = lasting(max(deadline - time.time(), 0.0))
         notes.append(f"{task.config.name}: not started, {left} of the time budget left; {times.words(task.config)}")
         codes.append(OUT_OF_TIME)
     print(*notes, sep="\n", end="\n" if notes else "", flush=True)

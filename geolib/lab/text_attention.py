@@ -23,7 +23,6 @@ from geolib._checks import angle_dtype, check_even, require
 from geolib._precision import WideBuffers, full_precision, numbered
 from geolib.attention import attention
 from geolib.encodings import cis, turn_pairs
-from geolib.lie import exp_skew
 from geolib.rotations import document_frequencies
 
 # Rotations ----------------------------------------------------------------------------------------------------------
@@ -72,42 +71,6 @@ class DataRotation(Rotary):
     def steps(self, x: Tensor) -> Tensor:
         """Compute beta theta, (batch, heads, tokens, pairs)."""
         return recurrence.turns_of(self.rates(x), self.frequencies)
-
-
-class LieRotation(nn.Module):
-    """LieRE's rotation in place of pairs: each token rotates all features of a head by the exponential of a generator.
-
-    The generator starts as that of rotary embeddings. Powers of one rotation commute, so a score still depends on the
-    difference of two positions alone, and the lift of the rotation acts on the state of a power.
-
-    Source: LR-lin, CS-P3.
-    """
-
-    def __init__(self, width: int, heads: int, dim: int, longest: float):
-        super().__init__()
-        start, even = torch.zeros(heads, dim, dim), torch.arange(0, dim, 2)
-        start[:, even + 1, even] = document_frequencies(dim, longest)[:, 0]
-        self.lower = nn.Parameter(start)  # its strictly lower triangle counts
-
-    def step(self) -> Tensor:
-        """Compute the rotation of one token, (heads, d, d)."""
-        lower = self.lower.tril(-1)
-        return exp_skew(lower - lower.mT)
-
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotate as ``Rotary`` does; the total rotation is a matrix for each head, (heads, d, d)."""
-        with full_precision(q.device):
-            one = self.step()
-            powers, last = one[:, None], one  # R^1 ... R^n, and R^n
-            while powers.shape[1] < q.shape[2]:
-                powers, last = torch.cat([powers, last[:, None] @ powers], 1), last @ last
-            powers = powers[:, : q.shape[2]]
-            if before is not None:
-                powers = powers @ before[:, None]
-            turn = powers.to(angle_dtype(q))
-            # Not turn @ t: that would lay out each rotation anew for every sample.
-            q, k = (torch.einsum("hnij,bhnj->bhni", turn, t.to(turn.dtype)) for t in (q, k))
-        return q, k, powers[:, -1]
 
 
 # Kernels ------------------------------------------------------------------------------------------------------------
@@ -212,7 +175,6 @@ METHODS: dict[str, Method] = {  # in the order of the tables
     "sympow+gates": Method("power", Rotary, gates=True),
     "sympow+rotations": Method("power", DataRotation),
     "conformal-sympow": Method("power", DataRotation, gates=True),
-    "sympow+liere": Method("power", LieRotation, gates=True),
     "linear": Method("linear", Rotary),
     "linear+gates": Method("linear", Rotary, gates=True),
 }

@@ -26,15 +26,7 @@ from geolib.lab.config import Config
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip, full_recipe
 from geolib.lab.data.documents import Documents, read_windows, windows
 from geolib.lab.data.sets import load
-from geolib.lab.device import (
-    isolated,
-    memory_errors_named,
-    peak_memory,
-    pick_device,
-    precision_of,
-    repeatably,
-    requests_to_stop,
-)
+from geolib.lab.device import isolated, peak_memory, pick_device, precision_of, repeatably, requests_to_stop
 from geolib.lab.files import LabError
 from geolib.lab.gpt import GPT
 from geolib.lab.progress import progress_bar, show_progress
@@ -48,11 +40,11 @@ class Diverged(Exception):
 
 
 class Stopped(Exception):
-    """A run ended before its end, by a signal or, where that is None, by its time budget; a checkpoint continues it."""
+    """A run was stopped by a signal before its end; a checkpoint continues it."""
 
-    def __init__(self, reason: str, signal_number: int | None = None):
-        super().__init__(reason)
-        self.signal = signal_number
+    def __init__(self, number: int, where: str):
+        super().__init__(f"stopped by {signal.Signals(number).name}{where}")
+        self.signal = number
 
 
 def seed_of(config: Config, epoch: int, purpose: str) -> int:
@@ -254,7 +246,6 @@ def train(
     precision: str | None = None,
     checkpoint: Path | None = None,
     save_every: float = 15.0,
-    time_budget: float | None = None,
     quiet: bool = False,
 ) -> Run:
     """Train one model.
@@ -267,7 +258,6 @@ def train(
         where the device multiplies in it. None: float32 on a CPU, so that the records of a table agree; on a GPU "auto"
     checkpoint : file or None. The run continues from it when it is there, and keeps its state in it every
         ``save_every`` seconds. With None nothing is written and signals are left alone
-    time_budget : seconds from now, or None. A run that cannot end in them is given up as soon as its speed is known
     quiet : no progress bar
 
     Returns
@@ -276,13 +266,13 @@ def train(
 
     Raises
     ------
-    LabError : the data, the device or the checkpoint cannot be used, the disk is full, the memory does not suffice
-    Stopped : after SIGINT or SIGTERM when there is a checkpoint, or for the time budget; the checkpoint is written
+    LabError : the data, the device or the checkpoint cannot be used, or the disk is full
+    Stopped : after SIGINT or SIGTERM when there is a checkpoint, which is written
     Diverged : the loss or a weight is no longer finite
     """
-    called, place = time.monotonic(), pick_device(device)
+    place = pick_device(device)
     data = load(config.dataset) if data is None else data
-    with isolated(place), memory_errors_named(config.batch, config.width), requests_to_stop(bool(checkpoint)) as asked:
+    with isolated(place), requests_to_stop(bool(checkpoint)) as asked:
         run = Run(config, data, place, precision_of(config.precision, precision, place))
         task, model = run.task, run.model
         optimizer = adamw(model, config)
@@ -306,7 +296,7 @@ def train(
         if place.type == "cuda":
             take_step = CapturedStep(repeatably(take_step), model, optimizer, config.batch)
             run.step = "compiled and captured" if compiles else "captured"
-        first, spent = epoch * steps + step, run.seconds
+        spent = run.seconds
         bar = None if quiet else progress_bar(run)
         start = looked = saved = time.monotonic()
 
@@ -321,23 +311,17 @@ def train(
                 losses[step] = take_step(inputs, targets)
                 step += 1
 
-                now, done = time.monotonic(), epoch * steps + step
+                now = time.monotonic()
                 if not asked and now - looked < min(1.0, save_every):
                     continue  # what follows waits for a GPU
                 looked, run.seconds = now, spent + now - start
                 check_finite(model, losses[:step], epoch, checkpoint)
                 show_progress(bar, run, epoch, step, losses[step - 1])
-                reason = f"stopped by {signal.Signals(asked[0]).name}" if asked else None
-                if time_budget is not None and now - called > 0.1 * time_budget:  # the speed is known by then
-                    left, needed = time_budget - (now - called), (total - done) * (now - start) / (done - first)
-                    if needed > left:
-                        reason = reason or f"the rest takes about {needed:.0f} s, and {left:.0f} s are left"
-                if checkpoint and (reason or now - saved >= save_every):
+                if checkpoint and (asked or now - saved >= save_every):
                     save(checkpoint, run, optimizer, losses, (epoch, step))
                     saved = time.monotonic()
-                if reason:
-                    where = f"epoch {epoch}, step {step} of {steps}"
-                    raise Stopped(f"{reason}; {where} done", asked[0] if asked else None)
+                if asked:
+                    raise Stopped(asked[0], f"; epoch {epoch}, step {step} of {steps} done")
 
             check_finite(model, losses, epoch, checkpoint)
             row = {"epoch": epoch + 1, "train_loss": losses.mean().item()}
@@ -354,7 +338,7 @@ def train(
         run.peak_bytes = max(run.peak_bytes, peak_memory(place))
         if checkpoint and asked:  # in the last evaluation: nothing is lost, but the caller is to stop
             save(checkpoint, run, optimizer, losses, (epoch, step))
-            raise Stopped(f"stopped by {signal.Signals(asked[0]).name} at its end", asked[0])
+            raise Stopped(asked[0], " at its end")
     return run
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from geolib.lab.files import BENCHES, RECORDED, LabError, write_text
+from geolib.lab.files import BENCHES, RECORDED, LabError, write_atomically
 from geolib.lab.records import commit, device_name, versions
 from geolib.lab.train import pick_device
 
@@ -20,7 +20,8 @@ def measured(bench: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def write(record: dict[str, Any], path: Path) -> None:
     """Write a record, whole or not at all; LabError when it cannot be written."""
-    write_text(path, json.dumps(record, indent=1) + "\n")
+    text = json.dumps(record, indent=1) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def read(bench: str, folder: Path = RECORDED) -> dict[str, Any]:

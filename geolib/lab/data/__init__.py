@@ -1,5 +1,3 @@
 """The data sets, how images are augmented, and how documents are cut into windows."""
 
-from geolib.lab.data.sets import load
-
-__all__ = ["load"]
+from geolib.lab.data.sets import load as load

@@ -1,7 +1,7 @@
 """Single heads of attention trained on sequences made by a rule; each task returns the rows of a record.
 
-``recall``: flip-flop and copying, with and without gates and rotations. ``pairs``: associative recall, by the size of
-the state. ``words``: word problems of groups, by the kind of rotation that a token makes.
+``recall``: flip-flop and copying, with and without gates and rotations. ``words``: word problems of groups, by the kind
+of rotation that a token makes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from geolib.lab import text_attention
 from geolib.lie import exp_skew, skew_matrix
 from geolib.recurrence import GATE_BIAS, attention_form, log_gates, rotation_rates, turns_of
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
-from geolib.sympow import dimension
 
 
 class Sequences(NamedTuple):
@@ -36,24 +35,23 @@ Task = Callable[[Generator], Sequences]
 class Heads(nn.Module):
     """Heads of one layer that share nothing and are trained in one pass; heads of one seed start alike.
 
-    A token, or the key and the value of a token that is a pair, has a query, a key, a value, two logits (zero at the
-    start) and other numbers. ``attend(heads, key, q, k, v)`` is the attention, (count, heads, tokens, value_dim).
-    ``counts`` are those of keys, values and answers, ``dims`` of a query, a value and the other numbers.
+    A token has a query, a key, a value, two logits (zero at the start) and other numbers. ``attend(heads, tokens, q, k,
+    v)`` is the attention, (count, heads, tokens, value_dim). ``counts`` are those of tokens and answers, ``dims`` of a
+    query, a value and the other numbers.
     """
 
-    def __init__(self, seeds: Iterable[int], attend: Any, counts: tuple[int, int, int], dims: tuple[int, int, int]):
+    def __init__(self, seeds: Iterable[int], attend: Any, counts: tuple[int, int], dims: tuple[int, int, int]):
         super().__init__()
         draws = [Generator().manual_seed(seed) for seed in seeds]
         drawn = lambda *shape: nn.Parameter(torch.stack([torch.randn(*shape, generator=draw) for draw in draws]))  # noqa: E731
-        self.qk, self.v = drawn(2, counts[0], dims[0]), drawn(counts[1], dims[1])
-        self.numbers, self.out = drawn(counts[0], dims[2]), drawn(dims[1], counts[2])
+        self.qk, self.v = drawn(2, counts[0], dims[0]), drawn(counts[0], dims[1])
+        self.numbers, self.out = drawn(counts[0], dims[2]), drawn(dims[1], counts[1])
         self.logits, self.attend = nn.Parameter(torch.zeros(len(draws), 2, counts[0])), attend
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the answers at each token, (count, heads, tokens, answers)."""
-        key, value = tokens.unbind(-1) if tokens.dim() == 3 else (tokens, tokens)
-        q, k = self.qk[:, :, key].permute(1, 2, 0, 3, 4)
-        return self.attend(self, key, q, k, self.v[:, value].transpose(0, 1)) @ self.out
+        q, k = self.qk[:, :, tokens].permute(1, 2, 0, 3, 4)
+        return self.attend(self, tokens, q, k, self.v[:, tokens].transpose(0, 1)) @ self.out
 
 
 def trained(heads: Heads, task: Task, steps: int, rate: float = 0.03) -> Tensor:
@@ -142,7 +140,7 @@ def recall_heads(variants: Iterable[str], seeds: int, dim: int = 16) -> Heads:
         turns = turns_of(fixed + data * rotation_rates(rate), document_frequencies(dim, 64.0))
         return attention_form(q, k, v, 2, gates * log_gates(gate + bias), turns).output
 
-    return Heads([index % seeds for index in range(len(parts))], attend, (8, 8, 6), (dim, dim, 0))
+    return Heads([index % seeds for index in range(len(parts))], attend, (8, 6), (dim, dim, 0))
 
 
 def recall(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, Any]]:
@@ -159,64 +157,6 @@ def recall(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, 
             right = {name: share[index] for name, share in shares.items()}
             row = {"task": task, "variant": variant, "seed": seed, "steps": steps, "accuracy": right}
             rows.append(row | {"losses": [round(loss, 4) for loss in losses[index]]})
-    return rows
-
-
-# Pairs: associative recall, by the size of the state
-
-KEYS, VALUES, SIZE = 1024, 16, 16  # different keys and values, and the features of a value
-KERNELS = {  # kernel, features of a key, power, whether there are gates
-    "softmax, 16": ("softmax", 16, 2, False),
-    "power 2, 16": ("power", 16, 2, False),
-    "power 2, 16, gates": ("power", 16, 2, True),
-    "linear, 136": ("linear", 136, 2, False),
-    "linear, 136, gates": ("linear", 136, 2, True),
-    "power 4, 8": ("power", 8, 4, False),
-    "linear, 330": ("linear", 330, 2, False),
-    "linear, 16": ("linear", 16, 2, False),
-}
-
-
-def associative_recall(count: int, stored: int, draw: Generator) -> Sequences:
-    """Draw pairs (key, value) with different keys, then a question (KEYS + key, VALUES) for each in another order."""
-    keys = torch.rand(count, KEYS, generator=draw).argsort(-1)[:, :stored]
-    values = torch.randint(0, VALUES, (count, stored), generator=draw)
-    order = torch.rand(count, stored, generator=draw).argsort(-1)
-    key, value = torch.cat([keys, KEYS + keys.gather(1, order)], 1), F.pad(values, (0, stored), value=VALUES)
-    return Sequences(torch.stack([key, value], -1), torch.cat([values, values.gather(1, order)], 1), key >= KEYS)
-
-
-def pair_heads(name: str, seeds: Iterable[int]) -> Heads:
-    """A head for each seed; a key in a question has another query, key and gate than in a pair."""
-    kind, dim, power, gated = KERNELS[name]
-
-    def attend(heads: Heads, key: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        gates = log_gates(heads.logits[:, 0, key].transpose(0, 1), GATE_BIAS) if gated else None
-        return text_attention.attend(kind, power, q, k, v, gates)
-
-    return Heads(seeds, attend, (2 * KEYS, VALUES + 1, VALUES), (dim, SIZE, 0))
-
-
-def pairs(steps: int = 1500, seeds: int = 3) -> list[dict[str, Any]]:
-    """Train every kernel on every number of pairs, at the rate that is best in a fifth of the steps for another seed.
-
-    ``numbers`` are those of the state, None where it grows with the tokens; ``accuracy`` has a share for each seed.
-
-    Source: CS-size.
-    """
-
-    def learned(name: str, seeds: Iterable[int], stored: int, steps: int, rate: float) -> list[float]:
-        heads = pair_heads(name, seeds)
-        trained(heads, partial(associative_recall, 16, stored), steps, rate)
-        return accuracy(heads, partial(associative_recall, 64, stored))
-
-    rows = []
-    for (name, (kind, dim, power, _)), stored in product(KERNELS.items(), (32, 64, 128, 256)):
-        features = dimension(dim, power) if kind == "power" else dim
-        rate = max((0.01, 0.03, 0.1, 0.3), key=lambda rate: learned(name, [100], stored, steps // 5, rate))
-        right = learned(name, range(seeds), stored, steps, rate)
-        row = {"head": name, "numbers": None if kind == "softmax" else features * (SIZE + 1), "stored": stored}
-        rows.append(row | {"steps": steps, "rate": rate, "accuracy": right})
     return rows
 
 
@@ -277,7 +217,7 @@ def word_heads(step: str, seeds: int, elements: int) -> Heads:
         q, k = ((t[..., None, :] @ torch.stack(frames[1:], 2))[..., 0, :] for t in (q, k))
         return text_attention.attend("power", 2, q, k, v, None)
 
-    return Heads(range(seeds), attend, (2 + PREFIX, 2 + PREFIX, elements), (DIM, 4 * DIM, 28))
+    return Heads(range(seeds), attend, (2 + PREFIX, elements), (DIM, 4 * DIM, 28))
 
 
 def words(steps: int = 2000, seeds: int = 5) -> list[dict[str, Any]]:

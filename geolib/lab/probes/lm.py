@@ -35,8 +35,8 @@ BATCH = 8192  # tokens
 def learned(run: Run) -> dict[str, Any]:
     """Measure what a record keeps of a language model beside its metrics.
 
-    position (``by_position``) and names are measured at the longest context of extrapolation. gates and rates are there
-    where the method has them. sample is a prompt from the first document tested on and how the model continued it.
+    names are measured at the longest context of extrapolation. gates and rates are there where the method has them.
+    sample is a prompt from the first document tested on and how the model continued it.
 
     Source: CS-F2, CS-N, CS-size.
     """
@@ -48,7 +48,6 @@ def learned(run: Run) -> dict[str, Any]:
     texts = {"prompt": prompt, "text": generate(run.model, prompt.to(run.device), GENERATED, TEMPERATURE)}
     return {
         "extrapolation": extrapolation(run, tokens[::2], bits[::2]),
-        "position": by_position(bits, longest),
         "state_numbers": state_numbers_of(run.model),
         "parameters": sum(p.numel() for p in run.model.parameters()),
         **gates_and_rates(run, tokens[:, : run.task.context]),
@@ -106,23 +105,6 @@ def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
     return {"contexts": [*shorter, last], "bits": means, "bits_current_N": current}
 
 
-def by_position(bits: Tensor, context: int) -> dict[str, Any]:
-    """Average bits by the position in the window, in buckets that begin at 0, 1, 2, 4, ...
-
-    Source: CS-F2.
-    """
-    starts = [0, *(2**i for i in range((context - 1).bit_length()))]
-    means, counts = _in_buckets(bits.flatten(), torch.arange(context).repeat(bits.numel() // context), starts)
-    return {"context": context, "from": starts, "bits": means, "count": counts}
-
-
-def _in_buckets(values: Tensor, keys: Tensor, starts: list[int]) -> tuple[list[float | None], list[int]]:
-    """The mean of values whose key is in each bucket, from a start up to the next, and how many there are."""
-    bucket = torch.bucketize(keys, torch.tensor(starts), right=True) - 1
-    inside = [values[bucket == i] for i in range(len(starts))]
-    return [round(float(each.mean()), 5) if len(each) else None for each in inside], [len(each) for each in inside]
-
-
 # For the most part names are words of three letters or more that are capitalised inside a sentence.
 NAME = re.compile(rb"(?:(?<=[a-z,;]\s)|(?<=Mr. )|(?<=Mrs. )|(?<=Dr. )|(?<=Miss ))[A-Z][a-z]{2,}")
 
@@ -151,10 +133,11 @@ def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
                 means.append(float(row[first + start : first + end - 1].mean()))
                 distances.append(distance)
     starts = [1, *(2**i for i in range(4, (context - 1).bit_length()))]
-    keys = torch.tensor(distances, dtype=torch.long)
-    (unseen, *values), (count, *counts) = _in_buckets(torch.tensor(means), keys, [0, *starts])
-    new = {"first_bits": unseen, "first_count": count}
-    return {"context": context, "distance": starts, "bits": values, "count": counts, **new}
+    bucket = torch.bucketize(torch.tensor(distances, dtype=torch.long), torch.tensor([0, *starts]), right=True) - 1
+    inside = [torch.tensor(means)[bucket == i] for i in range(1 + len(starts))]
+    unseen, *found = [round(float(each.mean()), 5) if len(each) else None for each in inside]
+    new = {"first_bits": unseen, "first_count": len(inside[0])}
+    return {"context": context, "distance": starts, "bits": found, "count": [*map(len, inside[1:])], **new}
 
 
 @contextmanager

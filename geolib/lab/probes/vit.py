@@ -1,4 +1,4 @@
-"""What a trained vision transformer has learned: scales, widths, angles, and its accuracy on patches that moved.
+"""What a trained vision transformer has learned: scales, angles, and its accuracy on patches that moved.
 
 In a notebook, after ``run = train(config)``::
 
@@ -8,7 +8,7 @@ In a notebook, after ``run = train(config)``::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from geolib._checks import require
 from geolib.attention import Encoding
 from geolib.encodings import Composed, Learned, LieRE, LocalityFocusing, PerLayer, PerLayerFocusing, RiemannFormer
 from geolib.lab.data.sets import Patch, patch_grid, patch_sides
@@ -35,9 +34,9 @@ def learned(run: Run) -> dict[str, Any]:
 
     shuffled_accuracy, and ``learned_parameters`` as nested lists; with LieRE also shift_deviation, and what it and the
     angles were before training. Of the configuration's shifts moved_accuracy, and carried_accuracy where the pictures
-    have room; of its resolutions extended_accuracy and rescaled_accuracy, both as by ``edge_accuracy`` without tables.
+    have room; of its resolutions extended_accuracy and rescaled_accuracy.
 
-    Source: RF-T1, RF-6a, RF-21, LR-T3, LR-F2, LR-SHIFT.
+    Source: RF-T1, RF-6a, LR-T3, LR-F2, LR-SHIFT.
     """
     kept: dict[str, Any] = {"shuffled_accuracy": shuffled_accuracy(run)}
     kept |= {name: significant(values) for name, values in learned_parameters(run.model).items()}
@@ -47,15 +46,12 @@ def learned(run: Run) -> dict[str, Any]:
         kept["shift_deviation"] = mean_shift_deviation(run.model)
         kept["shift_deviation_start"] = mean_shift_deviation(start)
     if shifts := run.config.shifts:
-        images = run.task.x_test
         kept["moved_accuracy"] = [moved_accuracy(run, shift) for shift in shifts]
-        within = [shift for shift in shifts if images.dim() == 4 and shift <= room(images, run.model.patch)]
-        kept |= {"carried_accuracy": [carried_accuracy(run, shift) for shift in within]} if within else {}
+        carried = [found for shift in shifts if (found := carried_accuracy(run, shift)) is not None]
+        kept |= {"carried_accuracy": carried} if carried else {}
     if resolutions := run.config.resolutions:
         kept["extended_accuracy"] = [extended_accuracy(run, pixels) for pixels in resolutions]
         kept["rescaled_accuracy"] = [rescaled_accuracy(run, pixels) for pixels in resolutions]
-        for name, grows in (("extended", True), ("rescaled", False)) if not _tables(run.model) else ():
-            kept[f"{name}_to_the_edge_accuracy"] = [edge_accuracy(run, pixels, grows) for pixels in resolutions]
     return kept
 
 
@@ -70,24 +66,16 @@ def learned_parameters(model: ViT) -> dict[str, Tensor]:
     """Read what the model's encoding has learned, by name, float32 on the CPU; a size of 1 means shared.
 
     scales: s of RiemannFormer, (layers or 1, heads or 1, axes), of its diagonal and general metric (..., pairs, 2); the
-    metric at position m is s^m, of the slow law s to the logarithm of 1 + m. sigmas: the widths of locality focusing in
-    patches, (layers or 1, heads, 1 or placed tokens). precisions: the matrices A of its distance, (layers or 1, axes,
-    axes). angles: how fast each of LieRE's generators rotates its planes, (layers or 1, heads or 1, blocks, axes,
-    width // 2), radians per patch, largest first.
+    metric at position m is s^m, of the slow law s to the logarithm of 1 + m. angles: how fast each generator of LieRE
+    rotates its planes, (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first.
 
-    Source: RF-6, RF-6a, RF-21, NT-1, NT-4.
+    Source: RF-6, RF-6a, NT-1, NT-4.
     """
-    readers: dict[str, tuple[type[Encoding], Callable[[Any], Tensor]]] = {
-        "scales": (RiemannFormer, lambda encoding: encoding.log_scale().exp()),
-        "sigmas": (LocalityFocusing, lambda focusing: focusing.sigma()),
-        "precisions": (LocalityFocusing, lambda focusing: focusing.precision()),
-    }
     found, layers = {}, [[*layer_encodings(model.encoding, index)] for index in range(len(model.blocks))]
-    for name, (kind, read) in readers.items():
-        # The outermost of each layer, and a single one where the layers share it.
-        owners = dict.fromkeys(next((each for each in layer if isinstance(each, kind)), None) for layer in layers)
-        if None not in owners:
-            found[name] = torch.stack([read(owner).detach().float().cpu() for owner in owners])
+    # The outermost of each layer, and a single one where the layers share it.
+    owners = dict.fromkeys(next((each for each in layer if isinstance(each, RiemannFormer)), None) for layer in layers)
+    if None not in owners:
+        found["scales"] = torch.stack([owner.log_scale().exp().detach().float().cpu() for owner in owners if owner])
     if (skew := _generators(model)) is not None:
         found["angles"] = spectrum(skew).float()
     return found
@@ -214,22 +202,19 @@ def larger_table(table: Learned, cells: int, std: float) -> Tensor:
     return vectors
 
 
-def room(images: Tensor, patch: Patch = 1) -> int:
-    """Count the patches by which all pictures, blank where 0, can move right and down within their field."""
-    used = images.flatten(0, 1).ne(0).any(0)  # (height, width)
-    blank = [int(lit.flip(0).long().argmax()) if used.any() else len(lit) for lit in (used.any(1), used.any(0))]
-    return min(pixels // side for pixels, side in zip(blank, patch_sides(patch, 2)))
+def carried_accuracy(run: Run, shift: int) -> float | None:
+    """Compute the accuracy when every test image moves right and down by so many patches; the positions stay.
 
-
-def carried_accuracy(run: Run, shift: int) -> float:
-    """Compute the accuracy when every test image is moved right and down within its field; the positions stay.
-
-    The shift is in patches; ValueError beyond the ``room`` of the test images, where pixels would wrap around.
+    None where the field of some image has no room for that, its blank pixels being 0, and for volumes and clips.
     """
-    images, patch = run.task.x_test, run.model.patch
-    there = room(images, patch)
-    require(0 <= shift <= there, "shift", shift, f"the pictures have room for 0 to {there}")
-    return _accuracy(run, images.roll([shift * side for side in patch_sides(patch, 2)], (2, 3)).split(BATCH))
+    images = run.task.x_test
+    if images.dim() != 4:
+        return None
+    down, right = (shift * side for side in patch_sides(run.model.patch, 2))
+    height, width = images.shape[2:]
+    if images[:, :, max(0, height - down) :].any() or images[..., max(0, width - right) :].any():
+        return None
+    return _accuracy(run, images.roll((down, right), (2, 3)).split(BATCH))
 
 
 def extended_accuracy(run: Run, pixels: int) -> float:
@@ -257,20 +242,6 @@ def rescaled_accuracy(run: Run, pixels: int) -> float:
     trained = grid if values else patch_grid(run.data.shape, run.model.patch)
     positions = rescale_positions(grid_positions(*grid), trained, grid).to(run.model.positions)
     return _accuracy(run, resized(run.task.x_test, pixels), (run.model, "positions", positions), *values)
-
-
-def edge_accuracy(run: Run, pixels: int, grows: bool) -> float:
-    """Compute the accuracy on resized test images with positions spaced as LieRE's released code spaces them.
-
-    On n patches in place of L they run evenly from 0 to L - 1, the end of the trained range, or to n / L times that
-    where it ``grows``, so that a step is not quite that of training.
-
-    Source: LR-F2.
-    """
-    trained, grid = patch_grid(run.data.shape, run.model.patch), _grid(run, pixels)
-    step = [(t - 1) / max(1, n - 1) * (n / t if grows else 1) for t, n in zip(trained, grid)]
-    positions = (grid_positions(*grid) * torch.tensor(step)).to(run.model.positions)
-    return _accuracy(run, resized(run.task.x_test, pixels), (run.model, "positions", positions))
 
 
 def _grid(run: Run, pixels: int) -> tuple[int, ...]:

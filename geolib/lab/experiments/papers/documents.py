@@ -171,14 +171,12 @@ _APART = {
     "conformal-sympow": _apart("conformal-sympow", "conformal-sympow"),
     "conformal-half": _apart("conformal-sympow, gates start at 1/2", "conformal-sympow", gate_bias=0.0),
     "conformal-even": _apart("conformal-sympow, all rates start at 1", "conformal-sympow", "cpu", beta_scale=0.0),
-    "sympow+liere": _apart("sympow, gates and LieRE's dense rotation", "sympow+liere"),
     # p = 4 in ten heads of 6 features carries 8,820 numbers a layer, p = 2 in four heads of 16 carries 9,248.
     "power-4": _apart("sympow and gates, p = 4, ten heads of 6", "sympow+gates", "cpu", power=4, heads=10, head_dim=6),
 }
 _ORDER = (
     *("softmax", "softmax-256", "fox", "sympow", "sympow+gates", "conformal-sympow", "linear+gates", "softmax-11"),
     *("fox-256", "conformal-even", "gates-half", "sympow+rotations", "conformal-half", "softmax-65536", "power-4"),
-    "sympow+liere",
 )
 
 
@@ -189,7 +187,7 @@ def _state(line: Line) -> str:
 
 ABLATIONS = Experiment(
     name="sympow-ablations",
-    about="conformal-sympow taken apart: where gates start, gates or rotations alone, a dense rotation, p = 4, rivals",
+    about="conformal-sympow taken apart: where gates start, gates or rotations alone, p = 4, rivals",
     source="CS-GATE0",
     datasets=("books",),
     rows=_APART,

@@ -115,9 +115,9 @@ SHUFFLED_AND_LOSS = {"shuffled": SHUFFLED, "loss": column(lambda record: record.
 BESIDE = {
     **SHUFFLED_AND_LOSS,
     **{
-        f"{pixels} px, {how.replace('_', ' ')}": column(partial(_resized, pixels=pixels, how=how))
+        f"{pixels} px, {how}": column(partial(_resized, pixels=pixels, how=how))
         for pixels in (6, 12, 24, 40, 48, 64)
-        for how in ("extended", "rescaled", "extended_to_the_edge", "rescaled_to_the_edge")
+        for how in ("extended", "rescaled")
     },
     "epochs to the baseline": _to_the_baseline,
 }
