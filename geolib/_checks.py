@@ -36,12 +36,21 @@ def require(holds: bool, argument: str, came: Any, allowed: str | Callable[[], s
 
 def check_even(value: int, argument: str) -> None:
     """A dimension that splits into pairs."""
-    require(value > 0 and value % 2 == 0, argument, value, "it must be a positive even number: features come in pairs")
+    holds = not isinstance(value, float) and value > 0 and value % 2 == 0
+    require(holds, argument, value, "it must be a positive even number: features come in pairs")
 
 
-def check_heads(heads: Any) -> None:
+def check_whole(came: Any, argument: str) -> None:
     """A whole number, as a constructor is given it."""
-    require(isinstance(heads, Integral), "heads", heads, "it must be a whole number")
+    require(isinstance(came, Integral) and not isinstance(came, bool), argument, came, "it must be a whole number")
+
+
+def check_heads(heads: Any, width: Any = None) -> None:
+    """A whole number of heads that divides the width, where there is one."""
+    check_whole(heads, "heads")
+    if width is not None:
+        check_whole(width, "width")
+        require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
 
 
 def check_positive(value: float, argument: str) -> None:
@@ -119,18 +128,32 @@ def is_transformed(x: Tensor) -> bool:
 
 
 def warn_of_rounding(x: Tensor, argument: str) -> None:
-    """Positions in a dtype that does not have all whole numbers up to them."""
-    whole = round(2 / torch.finfo(x.dtype).eps)
-    far = x.shape[-1] == 1 and x.shape[-2] > whole + 1
-    if far or (readable(x) and x.numel() > 0 and float(x.abs().max()) > whole):
-        kind = str(x.dtype).removeprefix("torch.")
+    """Positions in a dtype that does not have all whole numbers up to them, or fractions in one of few digits."""
+    whole, kind = round(2 / torch.finfo(x.dtype).eps), str(x.dtype).removeprefix("torch.")
+    far, read = x.shape[-1] == 1 and x.shape[-2] > whole + 1, readable(x) and x.numel() > 0
+    if far or (read and float(x.abs().max()) > whole):
         text = f"{argument} in {kind} go beyond {whole}, from where on whole numbers are rounded: hand over integers"
+        warnings.warn(text, stacklevel=4)
+    elif read and bool((x != x.round()).any()):
+        text = f"{argument} in {kind} are fractions of few digits, rounded by up to a {whole}th: hand over float32"
         warnings.warn(text, stacklevel=4)
 
 
 def angle_dtype(*tensors: Tensor | None) -> torch.dtype:
     """float64 when any tensor is float64, float32 otherwise: the precision of angles, exponentials and logarithms."""
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float64, or in float32 where its device has none, as Apple's MPS.
+
+    >>> wide(torch.zeros(1)).dtype
+    torch.float64
+    """
+    try:
+        return x.double()
+    except (TypeError, RuntimeError):
+        return x.float()
 
 
 def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -208,3 +231,31 @@ def check_count(rows: int, tokens: int, unplaced: int) -> None:
     else:
         allowed = f"there are {tokens} tokens, so at most {tokens}; queries and keys are {_HEADS}"
     require(False, "positions", f"{rows} rows", allowed)
+
+
+def check_width(x: Tensor, width: int) -> None:
+    """A layer's input of real numbers and of as many features as the layer was made for."""
+    check_floating(x, "x")
+    require(x.shape[-1] == width, "x", lambda: f"{x.shape[-1]} features", f"the layer was made for the width {width}")
+
+
+def check_scale(scale: float | None) -> None:
+    """What multiplies scores: 0 would make all keys alike, a negative number would turn their order around."""
+    if isinstance(scale, (int, float)) and not 0 < scale < math.inf:
+        check_positive(scale, "scale")
+
+
+def input_of(x: Tensor | None, rows: int, unplaced: int, width: int | None = None) -> Tensor:
+    """The rows of the placed keys in x (batch, tokens, width), the layer's input; ValueError for another x.
+
+    >>> input_of(torch.zeros(1, 5, 8), 4, 1, width=8).shape
+    torch.Size([1, 4, 8])
+    """
+    needed = "the gates are made of the layer's input, (batch, tokens, width): placed.attention(q, k, v, x)"
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x: got {came}; {needed}")
+    if width is not None:
+        check_width(x, width)
+    check_count(rows, x.shape[1], unplaced)
+    return x[:, unplaced:]

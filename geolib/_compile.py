@@ -34,7 +34,7 @@ def _untransformed() -> Iterator[None]:
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes(), temporarily_clear_interpreter_stack():
+    with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch._C.DisableTorchFunction():
         yield
 
 
@@ -62,6 +62,17 @@ def kept(size: int) -> Callable[[Function], Function]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+"""PyTorch 2.6 has no such function; its exports keep the operators of ``exponential``."""
+
+
+def exported_up_to(tokens: Any) -> Any:
+    """How many tokens an exported graph serves at most, where their number varies; None where it is fixed."""
+    if not isinstance(tokens, torch.SymInt) or not is_exporting():
+        return None
+    return tokens.node.shape_env.bound_sympy(tokens.node.expr).upper
 
 
 def transformed() -> bool:

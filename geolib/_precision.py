@@ -63,7 +63,13 @@ class WideBuffers(nn.Module):
     ``bfloat16()``, ``half()`` and ``to(dtype)`` change the parameters alone: a frequency rounded to bfloat16 would be
     off by radians after some thousand tokens. ``double()`` and moves between devices act on buffers as on parameters.
     Their numbers, which no state dict has, outlast ``to_empty`` and the meta device: see ``numbered``.
+
+    The metadata of a state dict, which ``torch.save`` keeps, say what the module is: its class, its ``settings`` and
+    those numbers. A state that says otherwise is not loaded; one that says nothing, as ``dict(state)``, is.
     """
+
+    settings: tuple[str, ...] = ()
+    """Attributes that make it what it is beside parameters and buffers."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         before, numbers = dict(self._buffers), self.__dict__.setdefault("_numbers", {})
@@ -82,7 +88,26 @@ class WideBuffers(nn.Module):
                 x.copy_(wide)  # ``to_empty`` brings no numbers
         return self
 
+    def told(self) -> dict[str, Any]:
+        """What it is, beside what a state dict holds."""
+        kind = next(each.__name__ for each in type(self).__mro__ if not each.__module__.startswith("torch."))
+        known, numbers = {"class": kind, **{name: getattr(self, name) for name in self.settings}}, self.__dict__
+        for name in self._non_persistent_buffers_set:
+            if (x := self._buffers[name]) is not None:
+                known[name] = (numbers.get("_numbers", {}).get(name, x) if x.is_meta else x).detach()
+        return known
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if hasattr(destination, "_metadata"):
+            destination._metadata.setdefault(prefix[:-1], {})["geolib"] = self.told()
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *given: Any) -> None:
+        said, own = metadata.get("geolib", {}), self.told()
+        for name in sorted(said.keys() & own.keys()):
+            if told := _difference(said[name], own[name]):
+                text = f"{prefix}{name}: got {told[0]} in the state; this one has {told[1]}: make it as it was saved,"
+                given[-1].append(f"{text} or load dict(state), which does not say it")
         super()._load_from_state_dict(state_dict, prefix, metadata, *given)
         for name, x in self._buffers.items():
             if metadata.get("assign_to_params_buffers") and x is not None and x.is_meta:
@@ -95,6 +120,20 @@ class WideBuffers(nn.Module):
         allowed = 'a tensor of the meta device has none: make it, or the encoding, under torch.device("cpu")'
         require(found, name, "a table without numbers", allowed)
         return wide
+
+
+def _difference(saved: Any, own: Any) -> tuple[str, str] | None:
+    """Two settings or tables in words, tables by the entry where they differ most; None where they are the same."""
+    if not (isinstance(saved, Tensor) and isinstance(own, Tensor)):
+        return None if saved == own else (repr(saved), repr(own))
+    if saved.is_meta or own.is_meta:
+        return None
+    saved, own = saved.cpu().double(), own.cpu().double()
+    if saved.shape != own.shape:
+        return f"a table {tuple(saved.shape)}", f"{tuple(own.shape)}"
+    most = (saved - own).abs().flatten().argmax() if saved.numel() else 0
+    alike = torch.allclose(saved, own, rtol=1e-5, atol=1e-12)
+    return None if alike else (f"{float(saved.flatten()[most]):.6g}", f"{float(own.flatten()[most]):.6g}")
 
 
 def numbered(make: Make) -> Make:

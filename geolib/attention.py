@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Self
 
 import torch
@@ -37,29 +37,22 @@ from geolib._checks import (
     check_input,
     check_last,
     check_no_mask,
+    check_scale,
     check_tensor,
+    check_width,
+    input_of,
     is_transformed,
     require,
     warn_of_rounding,
 )
 from geolib._precision import WideBuffers, without_autocast
+from geolib._written import repeat_heads
 from geolib.masks import hidden, visible
 
 __all__ = [
-    "Encoding",
-    "MultiHeadAttention",
-    "Placed",
-    "ScoreMod",
-    "add_up",
-    "as_places",
-    "attention",
-    "attention_weights",
-    "input_of",
-    "is_grouped",
-    "looked_up",
-    "repeat_heads",
-    "sound",
-]
+    "Encoding", "MultiHeadAttention", "Placed", "ScoreMod", "add_up", "as_places", "attention", "attention_weights",
+    "input_of", "is_grouped", "looked_up", "repeat_heads", "sound",
+]  # fmt: skip
 
 # A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
 ScoreMod = Callable[..., Tensor]
@@ -81,6 +74,8 @@ class Placed:
     """For how many samples, and for how many heads, gates and attenuations of positions differ; 1 where for none."""
     parts: Sequence[Placed] = ()
     """The encodings that it is made of."""
+    frozen = False
+    """Whether it was placed without gradients by an encoding that learns."""
 
     def with_prefix_tokens(self, unplaced: int, keys: int | None = None) -> Self:
         """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
@@ -98,11 +93,6 @@ class Placed:
         other.unplaced, other.parts = both, [part.with_prefix_tokens(*both) for part in self.parts]
         return other
 
-    def behind(self, unplaced: int, keys: int | None = None) -> Self:
-        """Do what ``with_prefix_tokens`` does: its name until version 2, which warns and goes with the next."""
-        warnings.warn("behind is now with_prefix_tokens", FutureWarning, stacklevel=2)
-        return self.with_prefix_tokens(unplaced, keys)
-
     def attention(
         self,
         q: Tensor,
@@ -117,9 +107,10 @@ class Placed:
     ) -> Tensor:
         """Attention with all that the encoding does in a layer: ``to_reference``, ``log_gate`` and ``attend`` in turn.
 
-        q, k, v are (batch, heads, tokens, features) as the layer's projections give them; keys and values may have
-        fewer heads. x, (batch, tokens, width), is the layer's input, for gates that depend on the data; others do
-        without. The mask, the dropout and the scale are those of ``geolib.attention.attention``.
+        q and k come as the projections made them: no number tells keys that were carried already, so a cache holds them
+        before ``to_reference``. q, k, v are (batch, heads, tokens, features); keys and values may have fewer heads. x,
+        (batch, tokens, width), is the layer's input, for gates that depend on the data; others do without. The mask,
+        the dropout and the scale are those of ``geolib.attention.attention``.
 
         >>> from geolib.encodings import build
         >>> placed = build("rope+alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5))
@@ -130,6 +121,8 @@ class Placed:
         """
         if x is not None:
             check_input(x, q, k)
+        if self.frozen and torch.is_grad_enabled() and q.requires_grad:
+            warnings.warn("this was placed without gradients, so its encoding learns nothing here", stacklevel=2)
         gate = self.masked_log_gate(x, mask)
         return self.attend(*self.to_reference(q, k), v, gate, causal, mask=mask, dropout=dropout, scale=scale)
 
@@ -250,6 +243,13 @@ class Encoding(WideBuffers):
     torch.Size([1, 9, 8])
     """
 
+    def __init_subclass__(cls, **given: Any):
+        super().__init_subclass__(**given)
+        apart = cls.forward is nn.Module.forward and "FSDPModule" in [base.__name__ for base in cls.__mro__]
+        require(not apart, "module", "an encoding by itself", "fully_shard the model whose forward places it")
+        if "place" in cls.__dict__:
+            cls.place = _watched(cls.place)  # type: ignore[method-assign]
+
     outermost = False
     """Whether it goes around all else and nothing around it, as what replaces softmax does."""
 
@@ -270,8 +270,26 @@ class Encoding(WideBuffers):
 
         One axis may come as a vector, (tokens,); that of each sample is ``position_ids[..., None]``. ``keys`` are the
         positions of keys that stand elsewhere than the queries, as in a cache or in another text.
+
+        Queries after a cache stand where it ends, not at 0: ``place(torch.arange(n, n + 1), torch.arange(n + 1))``; no
+        number tells one from the other. A query without a place that reads all keys, as of a pooling layer, is
+        ``place(keys[:0], keys).with_prefix_tokens(1, 0)``.
         """
         return Placed()
+
+
+def _watched(place: Callable[..., Placed]) -> Callable[..., Placed]:
+    """``place``; what it makes without gradients knows that."""
+
+    @wraps(place)
+    def placing(self: Encoding, *given: Any, **named: Any) -> Placed:
+        made = place(self, *given, **named)
+        if not torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
+            for one in (made, *made.parts):
+                one.frozen = True
+        return made
+
+    return placing
 
 
 def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -> tuple[Tensor, Tensor | None]:
@@ -317,20 +335,6 @@ def sound(x: Tensor) -> bool:
     return bool(x.isfinite().all())
 
 
-def input_of(x: Tensor | None, rows: int, unplaced: int) -> Tensor:
-    """The rows of the placed keys in x (batch, tokens, width), the layer's input; ValueError for another x.
-
-    >>> input_of(torch.zeros(1, 5, 8), 4, 1).shape
-    torch.Size([1, 4, 8])
-    """
-    needed = "the gates are made of the layer's input, (batch, tokens, width): placed.attention(q, k, v, x)"
-    if not isinstance(x, Tensor) or x.dim() != 3:
-        came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"x: got {came}; {needed}")
-    check_count(rows, x.shape[1], unplaced)
-    return x[:, unplaced:]
-
-
 def looked_up(table: Tensor) -> ScoreMod:
     """A score modification that adds an entry of a table broadcastable to (batch, heads, queries, keys).
 
@@ -347,26 +351,13 @@ def looked_up(table: Tensor) -> ScoreMod:
     return modify
 
 
-def repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Keys or values (..., own heads, tokens, features) for more query heads, as in grouped-query attention.
-
-    Each head stands for heads / own heads query heads that follow one another. ValueError where that is not whole.
-
-    >>> repeat_heads(torch.tensor([[[1.0]], [[2.0]]]), 4).flatten()
-    tensor([1., 1., 2., 2.])
-    """
-    own = x.shape[-3]
-    require(heads % own == 0, "heads", heads, f"it must be a multiple of the {own} heads of keys and values")
-    return x if own == heads else x.repeat_interleave(heads // own, -3)
-
-
 def is_grouped(q: Tensor, k: Tensor) -> bool:
     """Whether several query heads share a head of keys.
 
     >>> is_grouped(torch.zeros(1, 8, 5, 4), torch.zeros(1, 2, 5, 4))
     True
     """
-    return q.dim() == k.dim() == 4 and 1 < k.shape[1] < q.shape[1]
+    return q.dim() == k.dim() == 4 and bool(1 < k.shape[1] < q.shape[1])  # in a trace sizes are tensors
 
 
 def attention_weights(
@@ -390,10 +381,10 @@ def attention_weights(
         Query i sees keys 0 ... i + keys - queries (the last query sees all of them). ValueError with more queries than
         keys: the first of them would see none.
     scale : float or None
-        1 / sqrt(head_dim) when None.
+        1 / sqrt(head_dim) when None; else above 0.
     mask : Tensor of bool, broadcastable to (..., queries, keys), or None
         True where a query may see a key, as PyTorch has it; with ``causal``, both must hold. A query that sees nothing
-        has weights 0. A mask of numbers is a gate: add it to ``log_gate``.
+        has weights 0. One of (batch, keys) comes as ``mask[:, None, None]``. Numbers are a gate: part of ``log_gate``.
 
     Returns
     -------
@@ -408,6 +399,7 @@ def attention_weights(
             [0.5000, 0.5000]])
     """
     _check_alike(q, k, log_gate, attenuation)
+    check_scale(scale)
     return _weights(q, k, log_gate, attenuation, visible(q, k, causal, mask), scale, mask is not None)
 
 
@@ -479,6 +471,8 @@ def attention(
     tensor([0., 1., 2.])
     """
     _check_attended(q, k, v, log_gate, attenuation, dropout)
+    if scale is not None:
+        check_scale(scale)
     if log_gate is not None and log_gate.dim() < q.dim():
         log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
@@ -541,7 +535,7 @@ def add_up(weights: Tensor, v: Tensor) -> Tensor:
         return (weights.to(dtype) @ v.to(dtype)).to(v.dtype)
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(WideBuffers):
     """Multi-head self-attention that leaves positions to an encoding.
 
     Parameters
@@ -554,10 +548,11 @@ class MultiHeadAttention(nn.Module):
         The probability with which a weight is set to 0 in training.
     """
 
+    settings = ("heads", "causal")
+
     def __init__(self, width: int, heads: int, causal: bool = False, dropout: float = 0.0):
         super().__init__()
-        check_heads(heads)
-        require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
+        check_heads(heads, width)
         require(0 <= dropout < 1, "dropout", dropout, "a probability, at least 0 and below 1")
         self.heads, self.causal, self.dropout = heads, causal, dropout
         self.qkv = nn.Linear(width, 3 * width, bias=False)
@@ -572,6 +567,7 @@ class MultiHeadAttention(nn.Module):
         """
         require(isinstance(placed, Placed), "placed", type(placed).__name__, "encoding.place(positions) makes one")
         require(x.dim() == 3, "x", x.shape, "it must be (batch, tokens, width)")
+        check_width(x, self.qkv.in_features)
         dropout = self.dropout if self.training else 0.0
         y = placed.attention(*self._heads(x), x, self.causal, mask=mask, dropout=dropout)
         return self.out(y.transpose(1, 2).flatten(2))

@@ -30,6 +30,7 @@ from geolib._checks import (
     readable,
     require,
 )
+from geolib._compile import is_exporting
 from geolib._precision import full_precision
 from geolib.rotations import rotation_matrix
 
@@ -183,10 +184,6 @@ OPERATORS: dict[str, Callable[..., Tensor]] = {
 """The operators that this module adds to PyTorch's, and what each is made of."""
 
 
-# PyTorch 2.6 has no such function; its exports keep the operators.
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
-
-
 def _piece(A: Tensor) -> int:
     """How many matrices to carry through all steps at once: about 256 KiB of them on a CPU, 64 MiB on a GPU."""
     limit = 2**26 if A.device.type == "cuda" else 2**18
@@ -305,7 +302,7 @@ def find_rays(positions: Tensor) -> Rays:
     38
     """
     require(positions.dim() == 2, "positions", positions.shape, "it must be (tokens, axes)")
-    values = positions.detach().cpu().double().numpy()
+    values = positions.detach().to("cpu", angle_dtype(positions)).numpy().astype("float64")
     check_finite(positions.detach(), "positions")
     device, tokens = positions.device, len(values)
     found = _whole_multiples(values) if tokens else None
@@ -330,7 +327,7 @@ def find_rays(positions: Tensor) -> Rays:
         slot.update({key: len(slot) + i for i, key in enumerate(new)})
         reach *= 2
     place = torch.tensor([slot[r, k] for r, k in zip(owner.tolist(), multiple.tolist())], device=device)
-    primitives = torch.from_numpy(rays * step).to(device, angle_dtype(positions))
+    primitives = torch.tensor((rays * step).tolist(), dtype=angle_dtype(positions), device=device)
     return Rays(primitives, tuple((left, right) for left, right in stages), place)
 
 
@@ -401,7 +398,7 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
         elements = _algebra_element(rays.primitives, generators).reshape(-1, b, b)
         shape, sides = (rays.primitives.shape[0], math.prod(lead), b, b), sum(rays.stages, ())
         # An operator is opaque to vmap, grad, jvp and ONNX, and an exported model would need this library.
-        if is_transformed(elements) or torch.onnx.is_in_onnx_export() or _is_exporting():
+        if is_transformed(elements) or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export() or is_exporting():
             R = _along_rays(_expm1(elements, _squarings(elements)).view(shape), rays.place, sides)
         else:
             E = _lean_expm1(elements).view(shape)

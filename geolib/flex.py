@@ -9,13 +9,13 @@ of the kernel and their two log-sum-exps (RF-FUSED). ``flex_attend`` does both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from geolib._checks import check_count, check_input, require
+from geolib._checks import check_count, check_input, check_scale, require
 from geolib.attention import Placed, ScoreMod, is_grouped
 
 __all__ = ["flex_attend", "flex_kernel", "with_prefix_tokens"]
@@ -27,11 +27,12 @@ def flex_attend(
     k: Tensor,
     v: Tensor,
     x: Tensor | None = None,
+    causal: bool = False,
     *,
     block_mask: Any = None,
     scale: float | None = None,
 ) -> Tensor:
-    """What ``placed.attend`` computes of queries and keys in the reference space, (batch, heads, tokens, value_dim).
+    """What ``placed.attention`` computes, (batch, heads, tokens, value_dim); q and k come as projections made them.
 
     Parameters
     ----------
@@ -39,10 +40,12 @@ def flex_attend(
         Keys and values may have fewer heads, which query heads share. Powers of 2 as numbers of features on a GPU.
     x : Tensor, (batch, tokens, width), or None
         The layer's input, for gates that depend on the data.
+    causal : bool
+        The last query sees all keys, each before it one less; with a block mask, both must hold.
     block_mask : BlockMask or None
         From ``torch.nn.attention.flex_attention.create_block_mask``: which pairs are seen.
     scale : float or None
-        1 / sqrt(head_dim) when None.
+        1 / sqrt(head_dim) when None; else above 0.
 
     Notes
     -----
@@ -51,7 +54,7 @@ def flex_attend(
 
     >>> from geolib.encodings import ALiBi
     >>> placed, q = ALiBi(heads=2).place(torch.arange(5.0)), torch.randn(1, 2, 5, 16)
-    >>> torch.allclose(flex_attend(placed, q, q, q), placed.attend(q, q, q, placed.log_gate(None)), atol=1e-5)
+    >>> torch.allclose(flex_attend(placed, q, q, q, causal=True), placed.attention(q, q, q, causal=True), atol=1e-5)
     True
 
     Source: RF-FUSED, CS-FUSED.
@@ -63,6 +66,10 @@ def flex_attend(
     check_input(x, q, k)
     for own, came, of in zip(placed.own, q.shape, ("samples", "heads")):
         require(own in (1, came), "q", f"{came} {of}", f"the encoding has {own}")
+    check_scale(scale)
+    if causal:
+        block_mask = _with_past(q.shape[-2], k.shape[-2], q.device, block_mask)
+    q, k = placed.to_reference(q, k)
     kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
     gate, far = (with_prefix_tokens(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:
@@ -72,6 +79,22 @@ def flex_attend(
     _, log_all = kernel(q, k, v, gate, block_mask)
     kept = (log_near - log_all).exp().nan_to_num(0.0)  # a query that sees nothing: -inf less -inf
     return (near * kept[..., None]).to(v.dtype)
+
+
+@lru_cache(maxsize=8)
+def _with_past(queries: int, keys: int, device: torch.device, seen: Any) -> Any:
+    """A block mask of the pairs in which a key is not later than its query, the last ones side by side."""
+    from torch.nn.attention.flex_attention import and_masks, create_block_mask
+
+    require(queries <= keys, "q", f"{queries} queries for {keys} keys", "where causal, the first would see no key")
+
+    def past(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return j <= i + (keys - queries)
+
+    if seen is None:
+        return create_block_mask(past, None, None, queries, keys, device)
+    both, blocks = and_masks(past, seen.mask_mod), seen.BLOCK_SIZE
+    return create_block_mask(both, seen.shape[0], seen.shape[1], queries, keys, device, BLOCK_SIZE=blocks)
 
 
 def with_prefix_tokens(mod: ScoreMod | None, queries: int, keys: int) -> ScoreMod | None:

@@ -6,6 +6,8 @@ order is not part of them: it is attention's own argument, and both must hold.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -115,6 +117,7 @@ def _rows(documents: Tensor) -> Tensor:
 def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
     """True where a query sees a key, broadcastable to (..., queries, keys); None where all see all.
 
+    A mask (batch, keys) with as many queries as samples would be read as (queries, keys): it brings a warning.
     ValueError for a mask that is not of bool or has another shape, and where causal with more queries than keys.
 
     >>> visible(torch.zeros(2, 4), torch.zeros(2, 4), True, torch.tensor([False, True]))
@@ -130,6 +133,12 @@ def visible(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None) -> Tensor |
         fits = all(m in (1, n) for m, n in sizes[:2]) and all(1 in (m, n) or m == n for m, n in sizes[2:])
         hint = "of (batch, keys) make mask[:, None, None]"
         require(fits, "mask", mask.shape, lambda: f"it must be broadcastable to {pairs}: {hint}")
+        # No number tells samples from queries, or from heads.
+        either = q.dim() == 4 and mask.dim() in (2, 3) and 1 < mask.shape[0] == q.shape[0]
+        if either and not torch.compiler.is_compiling():
+            read = "queries" if mask.dim() == 2 else "heads"
+            text = f"mask of shape {tuple(mask.shape)}: its first dimension is read as {read}"
+            warnings.warn(f"{text}, and the batch is as large; {hint}, else mask[None]", stacklevel=4)
     if not causal:
         return mask
     queries, keys = q.shape[-2], k.shape[-2]  # the last query stands beside the last key

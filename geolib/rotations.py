@@ -26,7 +26,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_even, check_floating, check_positions, check_positive, require
+from geolib._checks import angle_dtype, check_even, check_floating, check_positions, check_positive, require, wide
 
 __all__ = [
     "alternating_frequencies",
@@ -208,7 +208,7 @@ def language_frequencies(dim: int, base: float = 10000.0) -> Tensor:
 
     Source: LR-A2.
     """
-    if dim <= 0 or dim % 2:
+    if isinstance(dim, float) or dim <= 0 or dim % 2:
         check_even(dim, "dim")
     return _geometric(dim // 2, base)[:, None].float()
 
@@ -240,9 +240,9 @@ def axial_frequencies(dim: int, axes: int, base: float = 100.0) -> Tensor:
 
     Source: RF-S.
     """
-    if dim <= 0 or dim % 2:
+    if isinstance(dim, float) or dim <= 0 or dim % 2:
         check_even(dim, "dim")
-    if not 1 <= axes <= dim // 2:
+    if isinstance(axes, float) or not 1 <= axes <= dim // 2:
         require(False, "axes", axes, f"dim {dim} has {dim // 2} pairs, so 1 to {dim // 2} axes")
     frequencies = torch.zeros(dim // 2, axes, dtype=torch.float64)
     for axis, pairs in enumerate(torch.arange(dim // 2).tensor_split(axes)):
@@ -418,9 +418,9 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
         require(False, "positions", positions.shape, f"it must be (..., tokens, axes) with axes = {axes}")
     # Whole numbers beyond 2^24 have no place in float32.
     narrow = positions.is_floating_point() and torch.float64 not in (positions.dtype, frequencies.dtype)
-    dtype = torch.float32 if narrow else torch.float64
+    places = positions.float() if narrow else wide(positions)
     # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
-    return (positions.to(dtype)[..., :, None, :] * frequencies.to(dtype)[..., None, :, :]).sum(-1)
+    return (places[..., :, None, :] * frequencies.to(places.dtype)[..., None, :, :]).sum(-1)
 
 
 def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
@@ -430,7 +430,8 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     (R(n)k) = q . R(n - m) k.
 
     With float32 positions x is off by at most 1e-4 of its length at position 1e3 and a tenth at 1e6. Positions in
-    float64, or whole numbers, keep it to 2e-7 of its length for the same frequencies.
+    float64, or whole numbers, keep it to 2e-7 of its length for the same frequencies. A device without float64 (MPS)
+    takes all positions as float32.
 
     Parameters
     ----------

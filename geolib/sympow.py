@@ -175,7 +175,7 @@ def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) 
     _check_sizes(dim, power)
     if device.type != "cpu":
         table = monomials(dim, power)
-        return Monomials(table.first.to(device), table.rest.to(device), table.weight.to(device), table.starts)
+        return Monomials(table.first.to(device), table.rest.to(device), _on(device, table.weight), table.starts)
     return _table(dim, power)
 
 
@@ -265,7 +265,15 @@ def norm_functional(dim: int, power: int, device: torch.device = torch.device("c
     squares = _place(variables(dim, power // 2).repeat_interleave(2, -1), dim)
     functional = torch.zeros(len(whole.first), dtype=torch.float64)
     functional[squares] = half.weight / whole.weight[squares].sqrt()
-    return functional.to(device)
+    return _on(device, functional)
+
+
+def _on(device: torch.device, x: Tensor) -> Tensor:
+    """x on a device, in float32 where that has no float64."""
+    try:
+        return x.to(device)
+    except TypeError:
+        return x.float().to(device)
 
 
 # The embedding ------------------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def reading(model, sizes, cache=None, change=lambda cache: None):
 @pytest.mark.parametrize("name", [None, "rope+alibi", "liere", "riemannformer+lf"])
 def test_cached_keys_stay_at_the_positions_that_they_were_given(name):
     theirs = model_of("Llama", **ENDLESS)
-    ours = held(theirs, name and build(name, width=32, heads=4, grid=(12,)))
+    ours = held(theirs, name and build(name, width=32, heads=4, grid=(12,), layers=2))
     assert_near(
         reading(ours, (2, 1, 3, 2)), (ours if name else theirs)(TOKENS[:, :8], position_ids=PLACES).logits, 2e-5
     )
@@ -233,7 +233,7 @@ def test_a_checkpointed_language_model_has_the_same_gradients(reentrant, name):
     found = []
     for change in (lambda model: model, lambda model: checkpointed(model, reentrant)):
         torch.manual_seed(3)
-        model = change(held(model_of("Llama"), build(name, width=32, heads=4, grid=(12,))).train())
+        model = change(held(model_of("Llama"), build(name, width=32, heads=4, grid=(12,), layers=2)).train())
         loss = model(TOKENS, labels=TOKENS).loss + model(TOKENS.flip(1), labels=TOKENS).loss  # two passes at once
         loss.backward()
         found.append([p.grad for p in model.parameters()])

@@ -135,7 +135,7 @@ def test_rope_scores_survive_a_common_shift(name, grid):  # RF-13 with s = 1
 
 
 def test_turned_pairs_come_out_as_long_as_is_said_and_others_stay():
-    usual, longer = (RoPE(language_frequencies(8), length).place(torch.arange(5.0)) for length in (1.0, 1.5))
+    usual, longer = (RoPE(language_frequencies(8), length, 8).place(torch.arange(5.0)) for length in (1.0, 1.5))
     q = torch.randn(1, 1, 5, 12)
     a, b = (placed.to_reference(q, q)[0] for placed in (usual, longer))
     assert_close(b[..., :8], 1.5 * a[..., :8])
@@ -222,9 +222,9 @@ def test_a_precision_that_is_not_learned_is_not_saved():
 
 HALF_SPLIT = {
     "all pairs": lambda: RoPE(torch.linspace(0.1, 1, 8)[:, None]),
-    "some pairs": lambda: RoPE(torch.linspace(0.1, 1, 4)[:, None]),
-    "some pairs of two axes": lambda: RoPE(torch.linspace(0.1, 1, 8).view(4, 2)),
-    "some pairs, not alone": lambda: Composed([RoPE(torch.linspace(0.1, 1, 4)[:, None]), Encoding()]),
+    "some pairs": lambda: RoPE(torch.linspace(0.1, 1, 4)[:, None], rotary_dim=8),
+    "some pairs of two axes": lambda: RoPE(torch.linspace(0.1, 1, 8).view(4, 2), rotary_dim=8),
+    "some pairs, not alone": lambda: Composed([RoPE(torch.linspace(0.1, 1, 4)[:, None], rotary_dim=8), Encoding()]),
     "scales": lambda: RiemannFormer(torch.linspace(0.1, 1, 8)[:, None], heads=1, start=0.8),
     "two scales": lambda: RiemannFormerGeneral(torch.linspace(0.1, 1, 8)[:, None], heads=2, start=0.8),
     "blocks": lambda: LieRE(torch.rand(1, 2, 2, 1, 28), 8),
@@ -250,7 +250,11 @@ def test_half_split_pairs_are_carried_as_interleaved_ones(name, dtype):
 
 
 def test_half_split_heads_have_pairs_that_stand_still_and_as_many_as_the_widest_part_turns():
-    rope, at, (q, k) = RoPE(torch.linspace(0.1, 1, 4)[:, None]), torch.rand(5, 1), torch.randn(2, 1, 2, 5, 16)
+    rope, at, (q, k) = (
+        RoPE(torch.linspace(0.1, 1, 4)[:, None], rotary_dim=8),
+        torch.rand(5, 1),
+        torch.randn(2, 1, 2, 5, 16),
+    )
     got = HalfSplit(rope, turned=16).place(at).to_reference(q, k)  # feature i stands beside i + 8
     for a, x in zip(got, rope.place(at).to_reference(to_interleaved(q), to_interleaved(k))):
         assert_close(a, to_half_split(x))

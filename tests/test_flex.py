@@ -139,9 +139,9 @@ def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
 def test_flex_attention_is_attention(name):
     encoding, q, k, v, x, positions = setting(name)
     placed = encoding.place(positions)
-    a, b = placed.to_reference(q, k)
-    wanted = placed.attend(a, b, v, placed.log_gate(x))
-    assert_close(flex_attend(placed, a, b, v, x), wanted, atol=2e-5, rtol=1e-4)
+    for causal in (False, True):
+        wanted = placed.attention(q, k, v, x, causal)
+        assert_close(flex_attend(placed, q, k, v, x, causal), wanted, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", [ALiBi(8), ManhattanDecay(torch.linspace(0.1, 1, 8))])
@@ -150,7 +150,9 @@ def test_a_causal_block_mask_a_scale_and_shared_heads(method):
     q, k, v = torch.randn(1, 8, 6, DIM), torch.randn(1, 2, 6, DIM), torch.randn(1, 2, 6, DIM)
     placed = method.place(torch.arange(6.0))
     wanted = placed.attend(q, k, v, placed.log_gate(None), causal=True, scale=0.4)
-    assert_close(flex_attend(placed, q, k, v, block_mask=mask, scale=0.4), wanted, atol=2e-5, rtol=1e-4)
+    near = create_block_mask(lambda b, h, i, j: i - j < 9, None, None, 6, 6, device="cpu")
+    for asked in ({"block_mask": mask}, {"causal": True}, {"causal": True, "block_mask": near}):
+        assert_close(flex_attend(placed, q, k, v, **asked, scale=0.4), wanted, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["gauss+lf"])

@@ -283,11 +283,11 @@ REFUSED = [
     ),
     (
         lambda: RoPE(torch.ones(2, 2)).place(torch.zeros(2, 3, 2)).to_reference(Q, Q.expand(2, 1, 3, 4)),
-        "q: got shape (1, 1, 3, 4); the encoding has heads, or positions of samples, for (2, 1, 3, 4)",
+        "q: got shape (1, 1, 3, 4); positions were placed for another number of samples, 2",
     ),
     (
         lambda: RoPE(torch.ones(2, 2)).place(torch.zeros(2, 3, 2)).to_reference(Q.expand(2, 1, 3, 4), Q),
-        "k: got shape (1, 1, 3, 4); the encoding has heads, or positions of samples, for (2, 1, 3, 4)",
+        "k: got shape (1, 1, 3, 4); positions were placed for another number of samples, 2",
     ),
     (
         lambda: SympowEncoding(4, 1, torch.ones(2, 1)).place(PLACES[:, :1]).as_score_mod(),

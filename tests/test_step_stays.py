@@ -196,7 +196,7 @@ def test_flex_attention_of_a_method_stays_on_the_device(method, unplaced, dtype)
     made.clear()
     with Stays() as seen, FromTheHost():
         placed = encoding.place(torch.zeros(16, 2, device=AWAY)).with_prefix_tokens(unplaced)
-        out = flex.flex_attend(placed, *placed.to_reference(q, k), v, x)
+        out = flex.flex_attend(placed, q, k, v, x)
         out.sum().backward()
     assert (out.shape, out.dtype, v.grad.shape) == (v.shape, dtype, v.shape)
     assert seen.strayed + made == []

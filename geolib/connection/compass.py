@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, require
+from geolib._checks import angle_dtype, check_whole, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed, as_places, input_of
 from geolib.connection.lattice import Connection
@@ -52,10 +52,13 @@ class Compass(Encoding):
     Source: RF-FLAT, CS-beta.
     """
 
+    settings = ("heads", "grid", "vectors")
+
     def __init__(self, width: int, heads: int, grid: tuple[int, ...], vectors: int = 3):
         super().__init__()
-        require(heads > 0, "heads", heads, "at least one")
-        require(vectors > 0, "vectors", vectors, "at least one")
+        for argument, came in (("heads", heads), ("vectors", vectors), ("width", width)):
+            check_whole(came, argument)
+            require(came > 0, argument, came, "at least one")
         self.heads, self.grid, self.vectors = heads, tuple(grid), vectors
         self.W_u = nn.Linear(width, heads * vectors * 3, bias=False)
         self.W_w = nn.Linear(width, heads * vectors * 3, bias=False)
@@ -247,7 +250,8 @@ class _Read(Placed):
     def log_gate(self, x: Tensor | None) -> Tensor:
         """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""
         queries, keys = self.counts
-        return self.source.scores(input_of(x, keys, self.unplaced[1]))[..., keys - queries :, :]
+        x = input_of(x, keys, self.unplaced[1], self.source.W_u.in_features)
+        return self.source.scores(x)[..., keys - queries :, :]
 
     def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor:
         """The same; a token that no query may see counts as one that turns nothing."""

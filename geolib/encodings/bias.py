@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_count, check_heads, check_positive, is_transformed, require
+from geolib._checks import angle_dtype, check_count, check_heads, check_positive, check_whole, is_transformed, require
 from geolib._precision import numbered
 from geolib.attention import Encoding, Placed, ScoreMod, as_places, looked_up
 from geolib.encodings.composite import ByLayer, Composite, PerLayer, chained, check_inside, joined, widest
@@ -151,7 +151,8 @@ class LocalityFocusing(Encoding):
         check_positive(sigma, "sigma")
         check_inside(encoding, "encoding")
         self.encoding = encoding
-        check_heads(heads)
+        for argument, came in (("heads", heads), ("axes", axes), ("tokens", tokens)):
+            check_whole(came, argument)
         self.log_sigma = nn.Parameter(torch.full((heads, tokens), math.log(sigma)))
         if learn_precision:
             self.raw_precision = nn.Parameter(torch.zeros(axes, axes))
@@ -320,7 +321,8 @@ class Pairwise:
         self.own = max(len(x) if x.dim() == 3 else 1 for x in (query, key)), len(rate)
         self._log: Tensor | None = None
         self._factor: Tensor | None = None
-        if (rate.requires_grad or query.requires_grad) and torch.is_grad_enabled():
+        learns = (rate.requires_grad or query.requires_grad) and torch.is_grad_enabled()
+        if learns or torch.jit.is_tracing():
             self.log()
 
     def computed(self) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import check_floating, check_positive, readable, require
+from geolib._checks import check_positive, check_whole, check_width, readable, require
 from geolib._precision import numbered
 from geolib.attention import Encoding, as_places
 from geolib.encodings.rotary import described
@@ -50,7 +50,7 @@ class Sinusoidal(Encoding):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """x plus the table's row at each token."""
         positions, _ = as_places(positions, None, self.frequencies.shape[1])
-        _check_embedded(x, positions)
+        _check_embedded(x, positions, 2 * len(self.frequencies))
         return x + self.table(positions).to(x.dtype)
 
 
@@ -71,6 +71,7 @@ class Learned(Encoding):
     def __init__(self, width: int, grid: tuple[int, ...], std: float = 1.0):
         super().__init__()
         check_positive(std, "std")
+        check_whole(width, "width")
         check_grid(grid)
         self.grid = tuple(grid)
         self.vectors = nn.Parameter(std * torch.randn(*self.grid, width))
@@ -83,7 +84,7 @@ class Learned(Encoding):
         """x plus the learned vector of each token's cell."""
         positions, _ = as_places(positions, None, len(self.grid))
         cells = positions.round().long()
-        _check_embedded(x, positions)
+        _check_embedded(x, positions, self.vectors.shape[-1])
         if readable(cells):
             grid = tuple(self.vectors.shape[:-1])
             off = ((cells < 0) | (cells >= torch.tensor(grid, device=cells.device))).any(-1)
@@ -102,9 +103,11 @@ def check_grid(grid: Any) -> None:
     require(whole, "grid", grid, "cells along each axis, as (1024,) for a text or (8, 8) for an image")
 
 
-def _check_embedded(x: Tensor, positions: Tensor) -> None:
-    """Embeddings of real numbers, and a position for each."""
-    check_floating(x, "x")
+def _check_embedded(x: Tensor, positions: Tensor, width: int) -> None:
+    """Embeddings of real numbers with so many features, and a position for each."""
+    check_width(x, width)
     hint = "embed before a class token is put in front; x is (batch, tokens, width)"
     rows, tokens = positions.shape[-2], x.shape[-2]
     require(rows == tokens, "positions", lambda: f"{rows} rows", lambda: f"there are {tokens} tokens: {hint}")
+    samples = positions.shape[0] if positions.dim() == 3 else 1
+    require(samples in (1, *x.shape[:-2]), "positions", lambda: f"{samples} samples", lambda: f"x has {x.shape[:-2]}")

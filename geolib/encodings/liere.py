@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_positive, check_tensor, require
+from geolib._checks import angle_dtype, check_positive, check_tensor, check_whole, require, wide
 from geolib._precision import full_precision
 from geolib.attention import Encoding, Placed, as_places, sound
 from geolib.encodings.composite import ByLayer
@@ -28,8 +28,8 @@ class LieRE(Encoding):
         Where the generators start: strict upper triangles, radians per unit of position. The size 1 means shared.
     width : int
         Block width b; blocks * b features are turned.
-    layers : int
-        Layers of the model.
+    layers : int or None
+        Layers of the model, beyond which the encoding is refused; None: any number, if they share the generators.
     unit : sequence of float, or None
         Positions are divided by it, axis by axis. LieRE's own choice is the number of cells minus one, so that a
         training image spans [0, 1] and a larger one goes beyond. None: positions as they are.
@@ -55,9 +55,11 @@ class LieRE(Encoding):
 
     unit: Tensor
 
-    def __init__(self, entries: Tensor, width: int, *, layers: int = 1, unit: Sequence[float] | None = None):
+    def __init__(self, entries: Tensor, width: int, *, layers: int | None = None, unit: Sequence[float] | None = None):
         super().__init__()
         check_tensor(entries, "entries")
+        check_whole(width, "width")
+        check_whole(1 if layers is None else layers, "layers")
         came, count = entries.shape, entry_count(width)
         require(len(came) == 5 and came[-1] == count, "entries", came, f"(layers, heads, blocks, axes, {count})")
         require(came[0] in (1, layers), "entries", f"{came[0]} layers", f"1 or the {layers} layers of the model")
@@ -95,6 +97,7 @@ class LieRE(Encoding):
         sizes = counts(positions, keys)
         heads = self.generators.shape[1]
         own = [Carried(act, tables, sizes, heads) for tables in zip(query.unbind(0), key.unbind(0))]
+        own[0].layers = self.layers
         return own[0] if len(own) == 1 else ByLayer(own)
 
     def skew(self) -> Tensor:
@@ -142,6 +145,7 @@ class SphericalRoPE(Encoding):
         holds = frequencies.dim() == 1 and frequencies.is_floating_point()
         require(holds, "frequencies", f"{frequencies.dtype}, {tuple(frequencies.shape)}", "floats, (triples,)")
         require(sound(frequencies), "frequencies", "inf or NaN", "frequencies must be finite")
+        check_whole(axes, "axes")
         self.axes = axes
         self.register_buffer("frequencies", frequencies, persistent=False)
 
@@ -160,7 +164,7 @@ class SphericalRoPE(Encoding):
     def rotations(self, positions: Tensor) -> Tensor:
         """The rotation of each triple, ([batch,] 1, tokens, triples, 3, 3), float32 or float64."""
         along, flat = self.generators(), positions.flatten(0, -2)
-        flat = flat if flat.is_floating_point() else flat.double()  # digits for large angles, as ``pair_angles``
+        flat = flat if flat.is_floating_point() else wide(flat)  # digits for large angles, as ``pair_angles``
         with full_precision(flat.device):
             turned, *others = (placed_rotations(flat[:, a : a + 1], along[a][:, None]) for a in range(self.axes))
             for other in others:

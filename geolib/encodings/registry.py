@@ -46,7 +46,7 @@ class Setting:
     width: int
     heads: int
     grid: tuple[int, ...]
-    layers: int = 1
+    layers: int | None = None
 
     @property
     def head_dim(self) -> int:
@@ -85,7 +85,7 @@ def _compass(setting: Setting, transport: str = "paths", vectors: int = 3) -> Co
 
 def _own_layers(make: Callable[[], Encoding], setting: Setting, per_layer: bool) -> Encoding:
     """One encoding shared by all layers, or one for each."""
-    return PerLayer(make() for _ in range(setting.layers)) if per_layer else make()
+    return PerLayer(make() for _ in range(setting.layers or 1)) if per_layer else make()
 
 
 def _riemannian(
@@ -132,12 +132,12 @@ def _focused(
 
     if not per_layer:
         return focusing(encoding)
-    return PerLayerFocusing(encoding, [focusing(Encoding()) for _ in range(setting.layers)])
+    return PerLayerFocusing(encoding, [focusing(Encoding()) for _ in range(setting.layers or 1)])
 
 
 def _rope_pair(setting: Setting, turn: float = 0.5) -> RoPE:
     """One turning pair, the other features still: along each axis half as fast as along the one before."""
-    return RoPE(turn * 0.5 ** torch.arange(setting.axes, dtype=wide_default())[None])
+    return RoPE(turn * 0.5 ** torch.arange(setting.axes, dtype=wide_default())[None], rotary_dim=2)
 
 
 def _manhattan(setting: Setting, slopes: str = "rmt") -> ManhattanDecay:
@@ -150,7 +150,8 @@ def _visionllama(setting: Setting, base: float = 10000.0) -> RoPE:
     """Axes alternate from pair to pair; on a grid of another size, ``rescale_positions`` first."""
     # Pairs that do not fill a round of the axes (head_dim 64 in three dimensions) stay as they are.
     turned = setting.head_dim - setting.head_dim % (2 * setting.axes)
-    return RoPE(alternating_frequencies(turned, setting.axes, base))
+    rest = turned if turned < setting.head_dim else None
+    return RoPE(alternating_frequencies(turned, setting.axes, base), rotary_dim=rest)
 
 
 # What layers and heads share, by the rows of the paper's Table 2: (own per layer, own per head).
@@ -161,7 +162,12 @@ def _owners(setting: Setting, share: str) -> tuple[int, int]:
     """How many layers and heads have generators of their own."""
     require(share in _SHARING, "share", repr(share), f"one of {', '.join(_SHARING)}")
     by_layer, by_head = _SHARING[share]
-    return setting.layers if by_layer else 1, setting.heads if by_head else 1
+    return (setting.layers or 1) if by_layer else 1, setting.heads if by_head else 1
+
+
+def _used(setting: Setting, share: str) -> int | None:
+    """In how many layers generators may be used: those of one layer in no second one, where nobody said how many."""
+    return 1 if setting.layers is None and _SHARING[share][0] else setting.layers
 
 
 def _spherical(setting: Setting, base: float = 100.0) -> SphericalRoPE:
@@ -174,7 +180,7 @@ def _spherical(setting: Setting, base: float = 100.0) -> SphericalRoPE:
 def _rope_mixed(setting: Setting, base: float = 10.0, share: str = "none") -> LieRE:
     """Block width 2, started from axial frequencies along one random direction for each layer and head."""
     axial = axial_frequencies(setting.head_dim, setting.axes, base)
-    return LieRE(-mixed_frequencies(axial, *_owners(setting, share))[..., None], 2, layers=setting.layers)
+    return LieRE(-mixed_frequencies(axial, *_owners(setting, share))[..., None], 2, layers=_used(setting, share))
 
 
 def _liere(setting: Setting, block: int | None = None, share: str = "none", scale: float = 2 * math.pi) -> LieRE:
@@ -183,7 +189,7 @@ def _liere(setting: Setting, block: int | None = None, share: str = "none", scal
     check_width(setting.head_dim, block)
     shape = (*_owners(setting, share), setting.head_dim // block, setting.axes, entry_count(block))
     unit = [max(cells - 1, 1) for cells in setting.grid]
-    return LieRE(uniform_entries(*shape, high=scale), block, layers=setting.layers, unit=unit)
+    return LieRE(uniform_entries(*shape, high=scale), block, layers=_used(setting, share), unit=unit)
 
 
 METHODS: dict[str, Callable[..., Encoding]] = {
@@ -260,7 +266,9 @@ def _defaults(made: Callable[..., Encoding]) -> dict[str, Any]:
 
 
 @numbered
-def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int = 1, **options: Any) -> Encoding:
+def build(
+    name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: int | None = None, **options: Any
+) -> Encoding:
     """A method by name.
 
     Parameters
@@ -269,7 +277,7 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
         A key of ``METHODS``; keys of ``WRAPPERS`` may follow after plus signs, the inner first:
         ``"riemannformer+lf"``. ``sympow`` goes around the others wherever it stands.
     width, heads, layers : int
-        The model's.
+        The model's. Methods that learn something for each layer are refused in a second one where it is not said.
     grid : tuple of int
         Cells along each axis; its length is the number of axes.
     **options
@@ -289,7 +297,7 @@ def build(name: str, *, width: int, heads: int, grid: tuple[int, ...], layers: i
     check_name(name)
     method, *wrappers = name.split("+")
     wrappers.sort(key=lambda wrapper: wrapper == "sympow")
-    for argument, n in (("width", width), ("heads", heads), ("layers", layers)):
+    for argument, n in (("width", width), ("heads", heads), ("layers", 1 if layers is None else layers)):
         require(isinstance(n, Integral) and n > 0, argument, n, "it must be a whole number from 1 on")
     require(width % heads == 0, "heads", heads, f"it must divide the width {width}")
     check_grid(grid)

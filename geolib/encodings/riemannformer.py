@@ -98,6 +98,11 @@ class RiemannFormer(Encoding):
         """One scale for each head and axis."""
         return heads, frequencies.shape[1]
 
+    def told(self) -> dict[str, Any]:
+        """What it is; the law by log s of w = 0 and 1, and by the exponents of positions 0 and 3."""
+        w, places = torch.tensor([[0.0, 1.0], [0.0, 3.0]], device="cpu")
+        return super().told() | {"law": torch.cat([self.law.log_scale(w), self.law.exponent(places)])}
+
     def log_scale(self) -> Tensor:
         """log s, (heads, axes), in float32 or float64 whatever the parameter's dtype."""
         return self.law.log_scale(self.raw_scale.to(angle_dtype(self.raw_scale)))
@@ -119,7 +124,8 @@ class RiemannFormer(Encoding):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The inverse tangent mappings, for all layers."""
         positions, keys = self._sound(positions, keys)
-        return Carried(self.act, at_both(self.table, positions, keys), counts(positions, keys), len(self.raw_scale))
+        tables, sizes = at_both(self.table, positions, keys), counts(positions, keys)
+        return Carried(self.act, tables, sizes, len(self.raw_scale), self.paired)
 
     def _sound(self, positions: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Positions as ``as_places`` gives them, refused where scales leave the range in which they are sound."""
@@ -256,7 +262,8 @@ class RiemannFormerRelative(RiemannFormer):
         """Two maps, one for queries and one for keys, for all layers."""
         positions, keys = self._sound(positions, keys)
         at_keys = self.key_table(positions if keys is None else keys)
-        return Carried(self.act, (self.table(positions), at_keys), counts(positions, keys), len(self.raw_scale))
+        tables, sizes = (self.table(positions), at_keys), counts(positions, keys)
+        return Carried(self.act, tables, sizes, len(self.raw_scale), self.paired)
 
     @torch.no_grad()
     def _growth(self, ends: Tensor) -> float:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from geolib import rotations
-from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require
+from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, wide
 from geolib._precision import numbered
 from geolib.attention import Encoding, Placed, as_places, sound
 from geolib.encodings.composite import Composite, PerLayer, check_encoding, turned_features
@@ -32,8 +32,9 @@ class RoPE(Encoding):
     """Rotary encoding: pair j of queries and keys turns by p . frequencies[j].
 
     ``to_reference`` applies R(m theta) to both (the sign of RoPE), so the score depends on n - m alone. Frequencies,
-    (pairs, axes) or (heads, pairs, axes), come from ``geolib.rotations``; fewer pairs than head_dim / 2 leave the last
-    features as they are. Turned pairs come out ``length`` times as long: 1, or ``yarn_length`` with YaRN's frequencies.
+    (pairs, axes) or (heads, pairs, axes), come from ``geolib.rotations``. All features of a head turn, or, where
+    ``rotary_dim`` says so, the first ones alone. Turned pairs come out ``length`` times as long: 1, or ``yarn_length``
+    with YaRN's frequencies.
 
     Source: LR-A2, RF-13 with s = 1.
 
@@ -45,26 +46,37 @@ class RoPE(Encoding):
     """
 
     frequencies: Tensor
+    settings: tuple[str, ...] = ("length",)
 
-    def __init__(self, frequencies: Tensor, length: float = 1.0):
+    def __init__(self, frequencies: Tensor, length: float = 1.0, rotary_dim: int | None = None):
         super().__init__()
         check_frequencies(frequencies, "(pairs, axes)", "(heads, pairs, axes)")
+        if rotary_dim not in (None, 2 * frequencies.shape[-2]):
+            require(False, "rotary_dim", rotary_dim, f"the frequencies turn {2 * frequencies.shape[-2]} features")
+        self.rotary_dim = rotary_dim
         if not 0 < length < math.inf:
             check_positive(length, "length")
         self.length = length
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     @classmethod
-    def text(cls, head_dim: int, base: float = 10000.0) -> Self:
+    def text(cls, head_dim: int, base: float = 10000.0, rotary_dim: int | None = None) -> Self:
         """RoPE for one axis, as language models have it: ``language_frequencies`` of a head's features.
+
+        With ``rotary_dim`` of those alone that come first, whose frequencies they then are (partial rotary).
 
         >>> RoPE.text(64)
         RoPE(pairs=32, axes=1)
 
         Source: LR-A2.
         """
-        frequencies = language_frequencies(head_dim, base)
-        return numbered(cls.text)(head_dim, base) if frequencies.is_meta else cls(frequencies)
+        turned = head_dim if rotary_dim is None else rotary_dim
+        if turned > head_dim:
+            require(False, "rotary_dim", rotary_dim, f"a head has {head_dim} features")
+        frequencies = language_frequencies(turned, base)
+        made = numbered(cls.text)(head_dim, base, rotary_dim) if frequencies.is_meta else cls(frequencies)
+        made.rotary_dim = rotary_dim
+        return made
 
     @classmethod
     def image(cls, head_dim: int, axes: int = 2, base: float = 100.0) -> Self:
@@ -108,7 +120,8 @@ class RoPE(Encoding):
     def extra_repr(self) -> str:
         """What it is."""
         own = f", heads={self.frequencies.shape[0]}" if self.frequencies.dim() == 3 else ""
-        return described(self.frequencies) + own + (f", length={self.length:g}" if self.length != 1 else "")
+        own += f", length={self.length:g}" if self.length != 1 else ""
+        return described(self.frequencies) + own + (f", rotary_dim={self.rotary_dim}" if self.rotary_dim else "")
 
     def turns(self, positions: Tensor) -> Tensor:
         """The turn of each pair as a complex number, (..., tokens, pairs, 2)."""
@@ -119,7 +132,8 @@ class RoPE(Encoding):
         """Cosines and sines, for all layers."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         heads = self.frequencies.shape[0] if self.frequencies.dim() == 3 else 1
-        return Carried(turn_pairs, at_both(self.turns, positions, keys), counts(positions, keys), heads)
+        tables, features = at_both(self.turns, positions, keys), None if self.rotary_dim else self.paired
+        return Carried(turn_pairs, tables, counts(positions, keys), heads, features)
 
 
 class LengthRoPE(RoPE):
@@ -134,11 +148,18 @@ class LengthRoPE(RoPE):
     """
 
     longer: Tensor | None
+    settings = ("length", "trained", "factor")
 
     def __init__(
-        self, frequencies: Tensor, trained: int, longer: Tensor | None = None, factor: float = 1.0, length: float = 1.0
+        self,
+        frequencies: Tensor,
+        trained: int,
+        longer: Tensor | None = None,
+        factor: float = 1.0,
+        length: float = 1.0,
+        rotary_dim: int | None = None,
     ):
-        super().__init__(frequencies, length)
+        super().__init__(frequencies, length, rotary_dim)
         for argument, x in (("trained", trained), ("factor", factor)):
             check_positive(x, argument)
         shape = None if longer is None else longer.shape
@@ -151,16 +172,16 @@ class LengthRoPE(RoPE):
         reach = torch.stack([p.max() for p in positions if p is not None]).max() + 1
         if self.longer is not None:
             return torch.where(reach > self.trained, self.longer, self.frequencies)
-        grown = self.factor * (reach.double() / self.trained).clamp(min=1) - (self.factor - 1)
-        share = torch.linspace(0, 1, len(self.frequencies), dtype=torch.float64, device=reach.device)
-        return (self.frequencies.double() * grown ** -share[:, None]).to(self.frequencies.dtype)
+        grown = self.factor * (wide(reach) / self.trained).clamp(min=1) - (self.factor - 1)
+        share = torch.linspace(0, 1, len(self.frequencies), dtype=grown.dtype, device=reach.device)
+        return (self.frequencies.to(grown.dtype) * grown ** -share[:, None]).to(self.frequencies.dtype)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Cosines and sines, for all layers, by the same frequencies for queries and keys."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         frequencies = self.at(positions, keys)
         tables = at_both(lambda p: self.length * cis(pair_angles(for_heads(p), frequencies)), positions, keys)
-        return Carried(turn_pairs, tables, counts(positions, keys))
+        return Carried(turn_pairs, tables, counts(positions, keys), 1, None if self.rotary_dim else self.paired)
 
 
 class HalfSplit(Encoding):
@@ -175,6 +196,8 @@ class HalfSplit(Encoding):
     >>> placed.to_reference(q, q)[0].round()  # 1 and 3 make a pair
     tensor([[[[-3., 2., 1., 4.]]]])
     """
+
+    settings = ("turned",)
 
     def __init__(self, encoding: Encoding, turned: int | None = None):
         super().__init__()
@@ -254,15 +277,22 @@ class Carried(Placed):
     """Queries and keys carried to the reference space by ``act(x, table)``, with a table for each.
 
     A table may be a tuple of tensors; ``counts`` are the placed queries and keys; ``heads`` is how many heads have
-    tables of their own, 1 where all share them.
+    tables of their own, 1 where all share them; ``features`` are those of a head, where no others may stay as they are.
     """
 
     counts: tuple[int, int]
+    layers: int | None = None
+    """In how many layers it may be used, where that is known."""
 
     def __init__(
-        self, act: Callable[[Tensor, Any], Tensor], tables: tuple[Any, Any], counts: tuple[int, int], heads: int = 1
+        self,
+        act: Callable[[Tensor, Any], Tensor],
+        tables: tuple[Any, Any],
+        counts: tuple[int, int],
+        heads: int = 1,
+        features: int | None = None,
     ):
-        self.act, self.tables, self.counts, self.heads = act, tables, counts, heads
+        self.act, self.tables, self.counts, self.heads, self.features = act, tables, counts, heads, features
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """The placed queries and keys, each by its table.
@@ -282,19 +312,30 @@ class Carried(Placed):
             if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
                 own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
                 require(False, argument, x.shape, own + "repeat_heads(k, heads)")
-            needed = "the encoding has heads, or positions of samples, for"
+            if self.features is not None and self.features < x.shape[-1]:
+                said = (
+                    f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim={self.features}"
+                )
+                require(False, argument, x.shape, said)
+            needed = "positions were placed for another number of samples"
             try:
                 y = self.act(x[..., front:, :] if front else x, table)
             except RuntimeError as error:
                 if "match the size" in str(error) or "not broadcast" in str(error):
-                    raise ValueError(f"{argument}: got shape {tuple(x.shape)}; {needed} another number") from error
+                    raise ValueError(f"{argument}: got shape {tuple(x.shape)}; {needed}") from error
                 raise
             if front:
                 y = torch.cat([x[..., :front, :], y], -2)
             if y.shape != x.shape:
-                require(False, argument, x.shape, f"{needed} {tuple(y.shape)}")
+                require(False, argument, x.shape, f"{needed}, {y.shape[0]}")
             carried.append(y)
         return carried[0], carried[1]
+
+    def layer(self, index: int) -> Placed:
+        """Itself, in each of the layers that it was made for."""
+        most = self.layers
+        require(most is None or index < most, "index", index, f"the encoding was made for layers={most}, from 0 on")
+        return self
 
 
 def at_both(table: Callable[[Tensor], Any], positions: Tensor, keys: Tensor | None) -> tuple[Any, Any]:
@@ -467,9 +508,10 @@ def _encoding(config: Any, said: dict[str, Any], size: int) -> Encoding:
         usual, longer = usual / both[0], usual / both[1]
     if {"chunks", "rounds"} & {*own.split()}:
         usual = _on_three_axes(usual, own, said.get("mrope_section"))
-    rope = RoPE(usual, length or 1.0)
+    part = turned if (turned := 2 * len(usual)) < size else None
+    rope = RoPE(usual, length or 1.0, part)
     if name in ("longrope", "dynamic"):
-        rope = LengthRoPE(usual, most if name == "dynamic" else trained, longer, factor, length or 1.0)
+        rope = LengthRoPE(usual, most if name == "dynamic" else trained, longer, factor, length or 1.0, part)
     return rope if "interleaved" in own else HalfSplit(rope)
 
 

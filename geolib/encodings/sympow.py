@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_floating, readable, require
+from geolib._checks import angle_dtype, check_floating, check_heads, readable, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, as_places, input_of, is_grouped, repeat_heads
 from geolib.encodings.composite import Composite, check_encoding
@@ -39,10 +39,11 @@ class SympowEncoding(Encoding):
     """
 
     frequencies: Tensor
+    settings = ("gate_bias",)
 
     def __init__(self, width: int, heads: int, frequencies: Tensor, gate_bias: float = GATE_BIAS):
         super().__init__()
-        require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
+        check_heads(heads, width)
         self.gate_bias = gate_bias
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.W_gamma = nn.Linear(width, heads, bias=False)
@@ -83,7 +84,7 @@ class _Gated(Carried):
     """Turned queries and keys, and the gates of the layer's input."""
 
     def __init__(self, source: SympowEncoding, tables: tuple[Tensor, Tensor], sizes: tuple[int, int]):
-        super().__init__(turn_pairs, tables, sizes)
+        super().__init__(turn_pairs, tables, sizes, features=source.paired)
         self.source, self.own = source, (1, source.W_gamma.out_features)
 
     def log_gate(self, x: Tensor | None) -> Tensor:
@@ -127,7 +128,7 @@ class _Gated(Carried):
 
     def _gates(self, x: Tensor | None) -> Tensor:
         """log gates of the placed keys, (batch, heads, keys)."""
-        placed = input_of(x, self.counts[1], self.unplaced[1])
+        placed = input_of(x, self.counts[1], self.unplaced[1], self.source.W_gamma.in_features)
         return log_gates(self.source.W_gamma(placed).transpose(1, 2), self.source.gate_bias)
 
 
@@ -145,7 +146,7 @@ class PowerScores(Encoding):
             [0.3600, 0.6400]])
     """
 
-    outermost = True
+    outermost, settings = True, ("power",)
 
     def __init__(self, encoding: Encoding, power: int = 2):
         super().__init__()

@@ -21,7 +21,7 @@ from torch import Tensor
 from geolib._checks import readable
 from geolib._precision import full_precision
 from geolib.recurrence._shared import Sums, cut, following, gate_sums, power_of, sides
-from geolib.sympow import dimension, monomials, norm_functional
+from geolib.sympow import _root_weights, dimension, monomials, norm_functional
 
 CACHED = 2**19
 """How many numbers stay in a core's cache."""
@@ -38,7 +38,7 @@ def attend_on_cpu(
     q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int
 ) -> Sums:
     """The sums of the chunked form: the pairs of every chunk, what it writes, the states before it, what it reads."""
-    leading, chunk = q.shape[:3], min(chunk, q.shape[2])
+    leading = q.shape[:3]
     empty = readable(start) and not (start.requires_grad or bool(start.any()))
     state, own, end = start.flatten(0, 1), None, q.new_ones(())
     if log_gates is not None:
@@ -123,7 +123,7 @@ def _monomials(x: Tensor, power: int) -> list[Tensor]:
 
 
 def _root(dim: int, power: int, like: Tensor) -> Tensor:
-    return monomials(dim, power, like.device).weight.sqrt().to(like.dtype)
+    return _root_weights(dim, power, like.device, like.dtype)
 
 
 def _write(x: Tensor, w: Tensor, power: int) -> Tensor:

@@ -40,7 +40,7 @@ def attend_on_gpu(
 
     ``kernels``: the module whose kernels, at p = 2, do what goes through the states and the pairs.
     """
-    leading, dtype, chunk = q.shape[:3], q.dtype, min(chunk, q.shape[2])
+    leading, dtype = q.shape[:3], q.dtype
     start = start.flatten(0, 1)
     lengths = power_of(cut(k.detach(), chunk).square().sum(-1), power // 2)
     q, k, v = (cut(t, chunk) for t in (q, k, v))

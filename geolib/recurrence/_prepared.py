@@ -48,11 +48,11 @@ def prepared(
 ) -> Prepared:
     """Everything in the dtype and the units of the computation; the state is read after every ``chunk`` tokens."""
     before = carried(state, q, v, power)
-    narrow = angle_dtype(q, k, v, None if state is None else state.S)
-    dtype = precise(narrow, q.shape[2], power, chunk, log_gates)
+    narrow = angle_dtype(q, k, v, None if state is None else before.S)
+    dtype = precise(q, narrow, q.shape[2], power, chunk, log_gates)
     angles = None if turns is None else cumulative_angles(turns, before.mu)
     q, k = turned(q, k, angles, dtype)
-    mu = before.mu if angles is None else angles[:, :, -1]
+    mu = before.mu if angles is None else angles[:, :, -1].contiguous()  # not a view that keeps all of them
     q, log_length = unit(q, power)
     start = (before.Z.new_zeros(q.shape[:2]) if before.exponent is None else before.exponent).to(dtype)
     if log_gates is not None:  # a state that is forgotten has no say in the unit
@@ -70,6 +70,7 @@ def carried(state: State | None, q: Tensor, v: Tensor, power: int) -> State:
     """The state, empty for None."""
     if state is None:
         return empty_state(q, v, power)
+    require(isinstance(state, State), "state", type(state).__name__, "a State; State(*parts) makes one of a tuple")
     check_state(state, q, power)
     wanted = (*q.shape[:2], v.shape[-1], dimension(q.shape[-1], power))
     require(tuple(state.S.shape) == wanted, "state", f"S of shape {tuple(state.S.shape)}", f"it must be {wanted}")
@@ -80,5 +81,7 @@ def check_state(state: State, q: Tensor, power: int) -> None:
     """Z and mu fit the queries."""
     for name, part, size in (("Z", state.Z, dimension(q.shape[-1], power)), ("mu", state.mu, q.shape[-1] // 2)):
         check_floating(part, "state")
+        narrow = name == "mu" and part.dtype != angle_dtype(part)
+        require(not narrow, "state", f"mu in {part.dtype}", "angles in float32 or float64: State.to keeps them so")
         wanted = (*q.shape[:2], size)
         require(tuple(part.shape) == wanted, "state", f"{name} of shape {tuple(part.shape)}", f"it must be {wanted}")

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import check_even, check_floating, readable, require
+from geolib._checks import check_even, check_floating, check_whole, readable, require, wide
+from geolib._compile import exported_up_to
 
 UNIT, SMALL = 64, 16
 """State.exponent is a multiple of the first: 0 while the largest entry of K, to the power p, is 2^-16 to 2^48."""
@@ -35,13 +36,13 @@ class Sums(NamedTuple):
 class GateSums(NamedTuple):
     """Sums of log gates along the tokens, begun again at each reset, and from which token on keys count."""
 
-    sums: Tensor  # (..., tokens), float64: over the gates after the last reset
+    sums: Tensor  # (..., tokens), as ``wide``: over the gates after the last reset
     first: Tensor  # (..., tokens): the token of the last reset, -1 where there is none
 
 
 def gate_sums(log_gates: Tensor) -> GateSums:
     """What log gates (..., tokens) add up to. A reset adds nothing and has no derivative: what it hides is hidden."""
-    gates = log_gates.double().contiguous()  # what a compiler expects of the strides of scans holds for these alone
+    gates = wide(log_gates).contiguous()  # what a compiler expects of the strides of scans holds for these alone
     reset = gates <= RESET
     total = torch.where(reset, 0.0, gates).cumsum(-1)
     index = torch.arange(gates.shape[-1], device=gates.device)
@@ -71,12 +72,14 @@ def sides(gates: GateSums | None, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def cut(t: Tensor, chunk: int) -> Tensor:
     """(batch, heads, tokens, features) as (heads, chunks, chunk, features), zeros after the last token."""
+    if chunk == t.shape[2]:  # in an exported graph a length that varies has no remainder
+        return t.flatten(0, 1)[:, None]
     t = nn.functional.pad(t.flatten(0, 1), (0, 0, 0, -t.shape[2] % chunk))
     return t.unflatten(1, (-1, chunk))
 
 
 def precise(
-    dtype: torch.dtype, tokens: int, power: int, chunk: int = 1, log_gates: Tensor | None = None
+    q: Tensor, dtype: torch.dtype, tokens: int, power: int, chunk: int = 1, log_gates: Tensor | None = None
 ) -> torch.dtype:
     """The dtype of what goes through the state, which is read after every ``chunk`` tokens.
 
@@ -85,8 +88,8 @@ def precise(
     """
     if power < 4:
         return dtype
-    few = tokens <= SHORT or fewest_keys(tokens, chunk, log_gates) < FEW
-    return torch.float64 if few else dtype
+    few = exported_up_to(tokens) is not None or tokens <= SHORT or fewest_keys(tokens, chunk, log_gates) < FEW
+    return wide(q.new_empty(0)).dtype if few else dtype
 
 
 def fewest_keys(tokens: int, chunk: int, log_gates: Tensor | None) -> float:
@@ -136,7 +139,7 @@ def unit(q: Tensor, power: int) -> tuple[Tensor, Tensor]:
 
     The length counts as a constant in derivatives. That is exact, because its effect cancels.
     """
-    length = torch.linalg.vector_norm(q.detach(), dim=-1, dtype=torch.float64)
+    length = torch.linalg.vector_norm(q.detach(), dim=-1, dtype=wide(q.new_empty(0)).dtype)
     length = torch.where(length == 0, 1.0, length).to(q.dtype)
     return q / length[..., None], power * length.log()
 
@@ -205,8 +208,8 @@ def check_chunk(chunk: Any) -> None:
 
 def check_count(came: Any, argument: str) -> None:
     """A whole number of at least 1."""
-    whole = isinstance(came, int) and not isinstance(came, bool)
-    require(whole and came >= 1, argument, came, "it must be a whole number of at least 1")
+    check_whole(came, argument)
+    require(came >= 1, argument, came, "it must be a whole number of at least 1")
 
 
 def check_gates(log_gates: Tensor, shape: tuple[int, ...]) -> None:

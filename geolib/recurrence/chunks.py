@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype
-from geolib._compile import transformed
+from geolib._checks import angle_dtype, require
+from geolib._compile import exported_up_to, transformed
 from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
@@ -109,6 +109,10 @@ def chunked_with(
     check_forms(q, k, v, power, log_gates, turns)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
     check_chunk(chunk)
+    if (most := exported_up_to(q.shape[2])) is not None:
+        allowed = f"an exported graph takes lengths that vary, here up to {most}, in one chunk: at least as many"
+        require(chunk >= most, "chunk", chunk, allowed)
+    chunk = q.shape[2] if q.shape[2] <= chunk else chunk  # as ``min``, which an exported graph would keep
     if q.numel() == 0:
         return nothing(q, k, v), carried(state, q, v, power)
     with full_precision(q.device):
@@ -121,7 +125,7 @@ def chunked_with(
         normaliser = above_rounding(sums.total[..., -1], sums.floor)
         value, logarithm = normalised(sums.total[..., :-1], normaliser, ready.log_scale)
         S = sums.last[:, :, :-1] + spoilt[:, :, -1, :, None]
-        last = State(S, sums.last[:, :, -1], ready.mu, ready.exponent)
+        last = State(S, sums.last[:, :, -1].contiguous(), ready.mu, ready.exponent)
         return Attended((value + spoilt).to(v.dtype), logarithm), last
 
 

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_last, require
+from geolib._checks import angle_dtype, check_last, require, wide
 from geolib.recurrence._shared import check_count, check_gates, decay_of, gate_sums
 from geolib.sympow import direction_moment
 
@@ -148,5 +148,5 @@ def cumulative_angles(turns: Tensor, start: Tensor | None = None) -> Tensor:
 
     Source: CS-P1, CS-beta.
     """
-    angles = turns.double().cumsum(-2)
-    return angles if start is None else angles + start.double()[..., None, :]
+    angles = wide(turns).cumsum(-2)
+    return angles if start is None else angles + wide(start)[..., None, :]

@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import check_tensor, require
+from geolib._checks import check_heads, check_tensor, check_whole, check_width, require
 from geolib._precision import WideBuffers, numbered
+from geolib.attention import sound
 from geolib.recurrence._shared import check_chunk, check_power
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
@@ -52,6 +53,7 @@ class SympowAttention(WideBuffers):
     """
 
     frequencies: Tensor
+    settings = ("heads", "power", "gate_bias")
 
     @numbered
     def __init__(
@@ -65,9 +67,10 @@ class SympowAttention(WideBuffers):
         key_heads: int | None = None,
     ):
         super().__init__()
-        require(heads > 0 and width % heads == 0, "heads", heads, f"it must divide the width {width}")
+        check_heads(heads, width)
         check_power(power)
         own = heads if key_heads is None else key_heads
+        check_whole(own, "key_heads")
         require(own > 0 and heads % own == 0, "key_heads", own, f"it must divide the {heads} heads")
         if chunk is not None:
             check_chunk(chunk)
@@ -105,12 +108,16 @@ class SympowAttention(WideBuffers):
         ``starts_of`` make it. ValueError for other shapes and dtypes.
         """
         require(x.dim() == 3, "x", x.shape, "it must be (batch, tokens, width)")
+        check_width(x, self.qkv.in_features)
+        trace = "torch.compile and torch.export take this layer; a trace would keep the numbers of one text"
+        require(not torch.jit.is_tracing(), "x", "torch.jit.trace", trace)
         kept = state is None or isinstance(state, State)
         require(kept, "state", type(state).__name__, "a State, as forward hands it on; a mask is handed over by name")
         batch, tokens, width = x.shape
         seen = None if mask is None else _flags(_of_keys(mask), "mask", batch, tokens)
         if seen is not None:
             x = x.masked_fill(~seen[..., None], 0.0)  # without a bias queries, keys and values are 0, too
+        require(sound(x), "x", "inf or NaN", "the layer's input must be finite where no mask hides it")
         sizes = [width, *2 * [self.key_heads * (width // self.heads)]]
         d = width // self.heads
         q, k, v = (t.unflatten(-1, (t.shape[-1] // d, d)).transpose(1, 2) for t in self.qkv(x).split(sizes, -1))
@@ -135,7 +142,7 @@ class SympowAttention(WideBuffers):
             state = _each(state, repeated)
         form = recurrent_form if q.shape[2] == 1 else partial(chunked_form, chunk=self.chunk)
         attended, last = form(q, repeated(k), repeated(v), self.power, repeated(gates), repeated(turns), state)
-        return attended, _each(last, lambda t: t[:, ::shared])
+        return attended, last if shared == 1 else _each(last, lambda t: t[:, ::shared].contiguous())
 
 
 def _each(state: State, change: Callable[[Tensor], Tensor]) -> State:

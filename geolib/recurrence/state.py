@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype
+from geolib._checks import angle_dtype, wide
 from geolib.recurrence._shared import check_power, precise
 from geolib.sympow import dimension
 
@@ -62,6 +62,27 @@ class State(NamedTuple):
     mu: Tensor
     exponent: Tensor | None = None
 
+    def to(self, *place: Any, **named: Any) -> State:
+        """The same on a device or in a dtype, as ``Tensor.to``; mu and exponent never become narrower than float32.
+
+        >>> empty_state(*torch.ones(2, 1, 1, 1, 2), power=2).to(torch.bfloat16).mu.dtype
+        torch.float64
+        """
+
+        def wide(x: Tensor) -> Tensor:
+            y = x.to(*place, **named)
+            return y if y.dtype == angle_dtype(y) else x.to(y.device)
+
+        exponent = None if self.exponent is None else wide(self.exponent)
+        return State(self.S.to(*place, **named), self.Z.to(*place, **named), wide(self.mu), exponent)
+
+    def bfloat16(self) -> State:
+        """``to(torch.bfloat16)``."""
+        return self.to(torch.bfloat16)
+
+
+torch.serialization.add_safe_globals([State])  # so that ``torch.load`` reads it back with weights_only
+
 
 def empty_state(k: Tensor, v: Tensor, power: int) -> State:
     """The zeros before the first token, for keys (batch, heads, tokens, d) and values of these shapes and dtypes.
@@ -74,12 +95,12 @@ def empty_state(k: Tensor, v: Tensor, power: int) -> State:
     Source: CS-rec.
     """
     check_power(power)
-    heads, dtype = k.shape[:2], precise(angle_dtype(k, v), 1, power)
+    heads, dtype = k.shape[:2], precise(k, angle_dtype(k, v), 1, power)
     big = dimension(k.shape[-1], power)
     return State(
         torch.zeros(*heads, v.shape[-1], big, dtype=dtype, device=k.device),
         torch.zeros(*heads, big, dtype=dtype, device=k.device),
-        torch.zeros(*heads, k.shape[-1] // 2, dtype=torch.float64, device=k.device),
+        wide(torch.zeros(*heads, k.shape[-1] // 2, device=k.device)),
         torch.full(heads, float("-inf"), dtype=dtype, device=k.device),
     )
 
