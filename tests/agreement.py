@@ -136,7 +136,7 @@ def x_rotary() -> Pair:
     from x_transformers.x_transformers import RotaryEmbedding, apply_rotary_pos_emb
 
     q, (freqs, _) = _queries(), RotaryEmbedding(DIM // 2).forward_from_seq_len(TOKENS)
-    ours = _turned(RoPE(language_frequencies(DIM // 2)), q, torch.arange(float(TOKENS)))
+    ours = _turned(RoPE.text(DIM, rotary_dim=DIM // 2), q, torch.arange(float(TOKENS)))
     return ours, apply_rotary_pos_emb(q, freqs)
 
 

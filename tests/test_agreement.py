@@ -72,6 +72,6 @@ def test_half_split_encodings_rotate_half_as_others_write_it(turned):
                 x, y = q[b, :, t, j], q[b, :, t, j + last // 2]
                 wanted[b, :, t, j] = math.cos(angle) * x - math.sin(angle) * y
                 wanted[b, :, t, j + last // 2] = math.sin(angle) * x + math.cos(angle) * y
-    placed = HalfSplit(RoPE(language_frequencies(last).double()), turned).place(positions[..., None])
+    placed = HalfSplit(RoPE(language_frequencies(last).double(), rotary_dim=last), turned).place(positions[..., None])
     for got in placed.to_reference(q, q):
         torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-6)

@@ -44,7 +44,6 @@ ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tes
 # Parameters that are there so that all of a kind can be called alike.
 EXCUSED = {
     ("attention.Encoding.place", "keys"): "the encoding that ignores positions",
-    ("attention.Placed.behind", "keys"): "an older name",
     ("encodings.bias.ScoreBias.as_score_mod", "x"): "a gate of positions alone",
     ("encodings.sympow.Powered.weights", "scale"): "a common factor of the scores cancels",
 }
@@ -310,7 +309,7 @@ OF_DATA = (
     *(Composite([OfData(), ScoreBias(Gaussian(CELLS, CELLS, WIDTHS))]), Powered(OfData(), 2)),
 )
 WIDE = torch.randn(3, 1, 2, 5, 16)
-BLOCK_MASK = create_block_mask(lambda b, h, i, j: i >= j, None, None, 5, 5, device="cpu")
+BLOCK_MASK = create_block_mask(lambda b, h, i, j: i - j < 2, None, None, 5, 5, device="cpu")
 ROWS = [
     of(attention.attention, Q, K, V, by=seeded, **ATTENDING),
     of(attention.attention, *NARROW, by=seeded, **ATTENDING),
@@ -324,7 +323,7 @@ ROWS = [
     of(POWERED.attend, Q, K, V, by=seeded, dropout=0.5),
     of(POWERED.weights, Q, K, **ASKED),
     *(of(placed.as_score_mod, by=scored, x=X) for placed in (*OF_DATA[:3], *OF_DATA[4:])),
-    of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK),
+    of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK, causal=True),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer(X, Placed())), causal=True, dropout=0.5),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer.weights(X, Placed())), causal=True),
     of(MultiHeadAttention(16, 2).forward, X, Placed(), mask=SEEN),
@@ -364,6 +363,8 @@ ROWS = [
         for kind, name in {"composite.PerLayer": "riemannformer", "bias.PerLayerFocusing": "lf"}.items()
     ),
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
+    of(encodings.RoPE, FREQUENCIES[:2], by=refused_or_fitted, rotary_dim=4),
+    of(encodings.LengthRoPE, FREQUENCIES[:2], 1, by=refused_or_fitted, rotary_dim=4),
     *(
         of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, **more)
         for more in ({"longer": FREQUENCIES / 3, "length": 2.0}, {"factor": 3.0})
@@ -373,19 +374,20 @@ ROWS = [
         placing_of(encodings.LengthRoPE(FREQUENCIES, 3)),
         {"keys": ELSEWHERE},
     ),
-    of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0),
+    of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0, rotary_dim=8),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
     of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),
     of(encodings.ALiBi, 2, by=then(attrgetter("axes")), axes=1),
     of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
-    of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2]), by=fitted, turned=8),
+    of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2], rotary_dim=4), by=fitted, turned=8),
     (
         "encodings.rotary.HalfSplit.place",
         placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
         {"keys": ELSEWHERE},
     ),
-    of(PlacedHalfSplit, encodings.RoPE(TWO_AXES[:1]).place(CELLS), by=then(moved), turned=2),
+    of(PlacedHalfSplit, encodings.RoPE(TWO_AXES[:1], rotary_dim=2).place(CELLS), by=then(moved), turned=2),
     of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), heads=3),
+    of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), features=2),
     of(encodings.check_name, "ropes", by=or_refused, argument="y"),
     of(encodings.Setting, 16, 2, (4,), by=made(encodings.METHODS["liere"]), layers=2),
     ("encodings.registry.build", seeded(partial(build, "liere", width=16, heads=2, grid=(4,))), {"layers": 2}),

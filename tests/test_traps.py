@@ -1,0 +1,333 @@
+"""Calls that look right and are not: each is refused by name, brings a warning, or gives the right numbers."""
+
+import copy
+import io
+import math
+import re
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from geolib.attention import Encoding, MultiHeadAttention, Placed, attention
+from geolib.connection import Compass
+from geolib.encodings import (
+    METHODS,
+    Composed,
+    HalfSplit,
+    Learned,
+    LengthRoPE,
+    LieRE,
+    LocalityFocusing,
+    RiemannFormer,
+    RoPE,
+    Sinusoidal,
+    SphericalRoPE,
+    SympowEncoding,
+    build,
+)
+from geolib.flex import flex_attend
+from geolib.masks import padding_mask
+from geolib.recurrence import SympowAttention, chunked_form, conformal_step, recurrent_form, recurrent_step
+
+SIX, WIDE = torch.arange(6), torch.zeros(2, 6, 24)
+LAYER, X, Q = SympowAttention(16, 2), torch.randn(2, 6, 16), torch.randn(2, 2, 6, 8)
+ONE, GATE, TURN = Q[:, :, 0], -torch.ones(2, 2), torch.zeros(2, 2, 4)
+NOTHING = torch.full_like(X, math.nan)
+STATE = LAYER(X)[1]
+WHOLE, WIDTH = "it must be a whole number", "x: got 24 features; the layer was made for the width"
+ROPE = RoPE.text(8).place(SIX)
+
+
+def made(name, **options):
+    return build(name, **({"width": 16, "heads": 2, "grid": (6,)} | options))
+
+
+def of_samples(name, samples=3):
+    """A method placed for three samples, and used for two."""
+    encoding, places = made(name), SIX[:, None].expand(samples, 6, 1)
+    return lambda: encoding.place(places).attention(Q, Q, Q, encoding.embed(X, places))
+
+
+REFUSED = {
+    "NaN in x": (lambda: LAYER(NOTHING), "x: got inf or NaN; the layer's input must be finite"),
+    "a tuple as a state": (lambda: LAYER(X, tuple(STATE)), "state: got tuple; a State"),
+    "a tuple, in chunks": (lambda: chunked_form(Q, Q, Q, 2, state=tuple(STATE)), "state: got tuple; a State"),
+    "a tuple, by steps": (lambda: recurrent_form(Q, Q, Q, 2, state=tuple(STATE)), "state: got tuple; a State"),
+    "a tuple, one step": (lambda: recurrent_step(tuple(STATE), ONE, ONE, ONE, 2), "state: got tuple; a State"),
+    "a tuple, turned": (lambda: conformal_step(tuple(STATE), ONE, ONE, ONE, 2, GATE, TURN), "state: got tuple"),
+    "narrow angles": (lambda: LAYER(X, STATE._replace(mu=STATE.mu.bfloat16())), "state: got mu in torch.bfloat16"),
+    "heads, 2.0": (lambda: SympowAttention(16, 2.0), f"heads: got 2.0; {WHOLE}"),
+    "heads, True": (lambda: SympowAttention(16, True), f"heads: got True; {WHOLE}"),
+    "key heads": (lambda: SympowAttention(16, 2, key_heads=1.0), f"key_heads: got 1.0; {WHOLE}"),
+    "width": (lambda: SympowAttention(16.0, 2), f"width: got 16.0; {WHOLE}"),
+    "width of a layer": (lambda: MultiHeadAttention(16.0, 2), f"width: got 16.0; {WHOLE}"),
+    "heads of gates": (lambda: SympowEncoding(16, 2.0, torch.ones(4, 1)), f"heads: got 2.0; {WHOLE}"),
+    "axes of a focus": (lambda: LocalityFocusing(Encoding(), 2, 1.0, 1.0), f"axes: got 1.0; {WHOLE}"),
+    "axes of an image": (lambda: RoPE.image(8, 2.0), "axes: got 2.0"),
+    "features": (lambda: RoPE.text(8.0), "dim: got 8.0"),
+    "axes of triples": (lambda: SphericalRoPE(torch.ones(2), 2.0), f"axes: got 2.0; {WHOLE}"),
+    "width of blocks": (lambda: LieRE(torch.zeros(1, 1, 4, 1, 1), 2.0), f"width: got 2.0; {WHOLE}"),
+    "width of a table": (lambda: Learned(16.0, (6,)), f"width: got 16.0; {WHOLE}"),
+    "heads of a compass": (lambda: Compass(16, 2.0, (6,)), f"heads: got 2.0; {WHOLE}"),
+    "x too wide": (lambda: LAYER(WIDE), f"{WIDTH} 16"),
+    "x too wide, softmax": (lambda: MultiHeadAttention(16, 2)(WIDE, Placed()), f"{WIDTH} 16"),
+    "x too wide, gates": (lambda: made("sympow-gates").place(SIX).attention(Q, Q, Q, WIDE), f"{WIDTH} 16"),
+    "x too wide, compass": (lambda: made("compass").place(SIX).attention(Q, Q, Q, WIDE), f"{WIDTH} 16"),
+    "x too wide, sines": (lambda: Sinusoidal(16).embed(WIDE, SIX), f"{WIDTH} 16"),
+    "x too wide, learned": (lambda: Learned(16, (6,)).embed(WIDE, SIX), f"{WIDTH} 16"),
+    "three samples for two": (
+        of_samples("rope"),
+        "q: got shape (2, 2, 6, 8); positions were placed for another number",
+    ),
+    "three samples, ALiBi": (of_samples("alibi"), "q: got 2 samples; the encoding has 3"),
+    "three samples, sines": (of_samples("sinusoidal"), "positions: got 3 samples"),
+    "three samples, learned": (of_samples("learned"), "positions: got 3 samples"),
+    "a scale of 0": (lambda: ROPE.attention(Q, Q, Q, scale=0.0), "scale: got 0.0"),
+    "a scale below 0": (lambda: attention(Q, Q, Q, scale=-1.0), "scale: got -1.0"),
+    "a scale of NaN": (lambda: ROPE.weights(Q, Q, scale=math.nan), "scale: got nan"),
+    "a scale in flex": (lambda: flex_attend(ROPE, Q, Q, Q, scale=-1.0), "scale: got -1.0"),
+    "causal in flex": (
+        lambda: flex_attend(Placed(), Q, Q[:, :, :2], Q[:, :, :2], causal=True),
+        "q: got 6 queries for 2",
+    ),
+    "partial": (lambda: RoPE.text(4).place(SIX).attention(Q, Q, Q), "q: got shape (2, 2, 6, 8); the encoding turns 4"),
+    "partial, half-split": (lambda: HalfSplit(RoPE.text(4)).place(SIX).to_reference(Q, Q), "q: got shape (2, 2, 6, 8)"),
+    "partial, scaled": (lambda: RiemannFormer(torch.ones(2, 1), 1).place(SIX).to_reference(Q, Q), "q: got shape"),
+    "partial, other pairs": (lambda: RoPE(torch.ones(2, 1), rotary_dim=8), "rotary_dim: got 8; the frequencies turn 4"),
+    "more than a head": (lambda: RoPE.text(8, rotary_dim=16), "rotary_dim: got 16; a head has 8 features"),
+    "layers": (lambda: made("liere").place(SIX).layer(1), "index: got 1; the encoding was made for layers=1"),
+    "layers, inside": (lambda: made("rope-mixed+lf").place(SIX).layer(1), "index: got 1; the encoding was made for"),
+    "layers, beyond": (lambda: made("liere", layers=3, share="all").place(SIX).layer(3), "index: got 3"),
+    "a trace of powers": (lambda: torch.jit.trace(LAYER, (X,)), "x: got torch.jit.trace; torch.compile and"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_name(name):
+    call, said = REFUSED[name]
+    with pytest.raises(ValueError, match="^" + re.escape(said)):
+        call()
+
+
+def unlearned():
+    with torch.no_grad():
+        placed = Composed([made("liere", layers=2), made("alibi")]).place(SIX)
+    placed.layer(1).attention(Q.clone().requires_grad_(), Q, Q)
+
+
+WARNED = {
+    "placed without gradients": (unlearned, "placed without gradients, so its encoding learns nothing"),
+    "fractions": (
+        lambda: RoPE.text(8).place(torch.linspace(0, 1, 6).bfloat16()),
+        "positions in bfloat16 are fractions",
+    ),
+    "a mask of samples": (lambda: ROPE.attention(*[Q[:1].expand(6, 2, 6, 8)] * 3, mask=SIX[:, None] >= SIX), "queries"),
+    "a mask of samples' pairs": (lambda: ROPE.attention(Q, Q, Q, mask=torch.ones(2, 6, 6).bool()), "read as heads"),
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_it_brings_a_warning(name):
+    call, said = WARNED[name]
+    with pytest.warns(UserWarning, match=said):
+        call()
+
+
+def unheard():
+    encoding, twos = made("riemannformer"), torch.ones(2, 1, 1, 6, dtype=torch.bool)
+    with torch.no_grad():
+        encoding.place(SIX).attention(Q, Q, Q, mask=twos)
+        made("rope").place(SIX).attention(Q, Q, Q)
+    made("rope").place(SIX.bfloat16()).attention(Q.clone().requires_grad_(), Q, Q, mask=padding_mask(SIX[:2], 6))
+
+
+def test_what_is_right_brings_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unheard()
+
+
+# The right numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_query_without_a_place_reads_all_keys_as_they_are(name):
+    encoding = made(name, layers=1)
+    places, pooled = SIX[:, None], Q[:, :, :1]
+    placed = encoding.place(places[:0], places).with_prefix_tokens(1, 0)
+    carried = encoding.place(places).to_reference(Q, Q)[1]
+    assert_close(placed.attention(pooled, Q, Q, X), attention(pooled, carried, Q), atol=1e-6, rtol=1e-5)
+
+
+def test_partial_rotary_that_is_said_leaves_the_other_features():
+    rope, (q, _) = RoPE.text(8, rotary_dim=4), RoPE.text(8, rotary_dim=4).place(SIX).to_reference(Q, Q)
+    assert (repr(rope), rope.paired) == ("RoPE(pairs=2, axes=1, rotary_dim=4)", 4)
+    assert torch.equal(q[..., 4:], Q[..., 4:])
+    assert_close(q[..., :4], RoPE.text(4).place(SIX).to_reference(Q[..., :4], Q[..., :4])[0])
+
+
+class WithoutFloat64(TorchFunctionMode):
+    """Refuses float64 as Apple's MPS does, at the functions that a program calls."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return refusing(function(*args, **(kwargs or {})), function)
+
+
+class WithoutFloat64Inside(TorchDispatchMode):
+    """The same at the operations that PyTorch dispatches, those of backward passes too."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return refusing(function(*args, **(kwargs or {})), function)
+
+
+def refusing(result, function):
+    if any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in tree_leaves(result)):
+        raise TypeError(
+            f"Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support it: {function}"
+        )
+    return result
+
+
+@pytest.mark.parametrize("mode", [WithoutFloat64, WithoutFloat64Inside])
+@pytest.mark.parametrize("name", [*METHODS, "rope+lf", "rope+sympow", "dynamic NTK"])
+def test_whole_positions_need_no_float64(name, mode):
+    encoding = LengthRoPE(RoPE.text(8).frequencies, 4, factor=2.0) if name == "dynamic NTK" else made(name, layers=1)
+    results = []
+    for here in (warnings.catch_warnings(), mode()):
+        with here:
+            results.append(encoding.place(SIX).attention(Q, Q, Q, encoding.embed(X, SIX)))
+    assert_close(*results, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [WithoutFloat64, WithoutFloat64Inside])
+@pytest.mark.parametrize("power", [2, 4])
+@pytest.mark.parametrize("tokens", [5, 100])
+def test_symmetric_powers_need_no_float64(tokens, power, mode):
+    layer, text = SympowAttention(16, 2, power), torch.randn(1, tokens, 16)
+    wanted = layer(text)[0]
+    with mode():
+        y, state = layer(text[:, :-1])
+        last, _ = layer(text[:, -1:], state)
+        y.sum().backward()
+    assert_close(torch.cat([y, last], 1), wanted, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", ["rope", "lf", "liere", "riemannformer+lf", "compass", "sympow-gates", "rope+sympow"])
+def test_a_model_can_be_traced(name):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoding, self.layer = made(name, layers=1), MultiHeadAttention(16, 2)
+
+        def forward(self, x, positions):
+            return self.layer(self.encoding.embed(x, positions), self.encoding.place(positions))
+
+    net, other = Net().eval(), torch.randn(3, 6, 16)
+    assert_close(torch.jit.trace(net, (X, SIX))(other, SIX), net(other, SIX), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_a_layer_of_powers_is_exported_for_texts_of_all_lengths_in_one_chunk(power):
+    layer, lengths = SympowAttention(16, 2, power, chunk=2048).eval(), torch.export.Dim("tokens", min=2, max=2048)
+    graph = torch.export.export(
+        layer, (torch.randn(1, 600, 16),), dynamic_shapes=({1: lengths},), strict=False
+    ).module()
+    for tokens in (2, 65, 1300):
+        text = torch.randn(1, tokens, 16)
+        assert_close(graph(text)[0], layer(text)[0], atol=1e-4, rtol=1e-3)
+    layer.chunk = None
+    with pytest.raises(ValueError, match="chunk: got 512; an exported graph takes lengths that vary, here up to 2048"):
+        torch.export.export(layer, (torch.randn(1, 600, 16),), dynamic_shapes=({1: lengths},), strict=False)
+
+
+def test_an_encoding_sharded_by_itself_is_refused(tmp_path):
+    from torch.distributed import destroy_process_group, init_process_group
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match="module: got an encoding by itself; fully_shard the model whose forward"):
+            fully_shard(made("riemannformer"), mesh=init_device_mesh("cpu", (1,)))
+    finally:
+        destroy_process_group()
+
+
+# What a file does not say --------------------------------------------------------------------------------------------
+
+
+def through_a_file(saved):
+    file = io.BytesIO()
+    torch.save(saved, file)
+    file.seek(0)
+    return torch.load(file)  # with weights_only
+
+
+GRID = {"grid": (4, 4), "layers": 2}
+UNLIKE = {
+    "power": (lambda: SympowAttention(16, 2), lambda: SympowAttention(16, 2, 4), "power: got 2 .* has 4"),
+    "longest": (lambda: SympowAttention(16, 2), lambda: SympowAttention(16, 2, longest=9.0), "frequencies: got 0.39"),
+    "bias": (
+        lambda: SympowAttention(16, 2),
+        lambda: SympowAttention(16, 2, gate_bias=0.0),
+        "gate_bias: got 6.9.* has 0",
+    ),
+    "heads": (lambda: MultiHeadAttention(16, 2), lambda: MultiHeadAttention(16, 4), "heads: got 2 .* has 4"),
+    "layout": (lambda: HalfSplit(RoPE.text(8)), lambda: RoPE.text(8), "class: got 'HalfSplit' .* has 'RoPE'"),
+    **{
+        " and ".join((one, other, *more)): (
+            lambda one=one: made(one, **GRID),
+            lambda other=other, more=more: made(other, **(GRID | more)),
+            said,
+        )
+        for one, other, more, said in (
+            ("riemannformer", "riemannformer", {"base": 7.0}, "frequencies: got"),
+            ("riemannformer", "riemannformer", {"law": "free"}, "law: got"),
+            ("riemannformer", "riemannformer", {"law_options": {"alpha": 0.5}}, "law: got"),
+            ("riemannformer-general", "riemannformer-diagonal", {}, "class: got 'RiemannFormerGeneral'"),
+            ("rope-axial+lf", "rope+lf", {}, "encoding.frequencies: got"),
+            ("rope", "rope", {"grid": (8, 8)}, "frequencies: got 4 .* has 8"),
+            ("rope", "alibi", {}, "class: got 'RoPE' .* has 'ALiBi'"),
+            ("rope+alibi", "rope", {}, "class: got 'Composed'"),
+            ("lf", "gauss", {}, "class: got 'LocalityFocusing' .* has 'GaussianGate'"),
+            ("alibi", "alibi", {"slopes": (0.1, 0.2)}, "slopes: got"),
+            ("rope+sympow", "rope+sympow", {"sympow": {"power": 4}}, "power: got 2 .* has 4"),
+            ("compass", "compass", {"grid": (2, 8)}, r"grid: got \(4, 4\) .* has \(2, 8\)"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_a_state_is_not_loaded_into_another_method(name):
+    make, other, said = UNLIKE[name]
+    state = through_a_file(nn.ModuleDict({"net": make()}).state_dict())
+    for change in (lambda net: net, nn.Module.double, nn.Module.bfloat16, copy.deepcopy):
+        change(nn.ModuleDict({"net": make()})).load_state_dict(state)
+    with pytest.raises(RuntimeError, match=rf"net\.{said}.*make it as it was saved"):
+        nn.ModuleDict({"net": other()}).load_state_dict(state)
+    nn.ModuleDict({"net": other()}).load_state_dict(dict(state))  # as one that an earlier version saved
+
+
+@pytest.mark.parametrize("key_heads", [1, 2])
+def test_a_state_of_powers_is_saved_and_cast(key_heads):
+    safetensors = pytest.importorskip("safetensors.torch")
+    layer = SympowAttention(16, 2, key_heads=key_heads)
+    for tokens in (1, 5, 600):
+        with torch.no_grad():
+            _, state = layer(torch.randn(1, tokens, 16))
+        read = through_a_file(state)
+        assert type(read) is type(state)
+        assert safetensors.load(safetensors.save(state._asdict())).keys() == {*state._fields}
+        for cast in (state.bfloat16(), state.to("cpu", torch.bfloat16)):
+            assert (cast.S.dtype, cast.Z.dtype, cast.mu.dtype) == (torch.bfloat16, torch.bfloat16, torch.float64)
+            assert torch.equal(cast.mu, state.mu)
+        assert layer(X[:1], cast)[0].isfinite().all()
