@@ -174,6 +174,22 @@ def test_encodings_that_do_not_fit_are_refused_and_others_are_named():
         RoPE.from_config(pytest.importorskip("transformers").BertConfig())
 
 
+def test_a_model_that_is_read_from_a_folder_takes_its_encoding_from_the_file_beside_it(tmp_path):
+    encoding, again = (build("riemannformer+lf", width=32, heads=4, grid=(12,)) for _ in range(2))
+    for p in encoding.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    ours = held(model_of("Llama"), encoding)
+    ours.save_pretrained(tmp_path)
+    torch.save(encoding.state_dict(), tmp_path / "encoding.pt")
+    plain = type(ours).from_pretrained(tmp_path).eval()
+    assert not torch.allclose(plain(TOKENS).logits, ours(TOKENS).logits)
+    again.load_state_dict(torch.load(tmp_path / "encoding.pt"))
+    assert torch.equal(held(plain, again)(TOKENS).logits, ours(TOKENS).logits)
+    other = build("riemannformer+lf", width=32, heads=4, grid=(12,), base=7.0)
+    with pytest.raises(RuntimeError, match="encoding.frequencies: got"):
+        other.load_state_dict(torch.load(tmp_path / "encoding.pt"))
+
+
 # Caches --------------------------------------------------------------------------------------------------------------
 
 PLACES = torch.tensor([[0, 5, 6, 9, 10, 300, 301, 302], [3, 4, 5, 6, 20, 21, 22, 23]])
