@@ -108,9 +108,9 @@ class Placed:
         """Attention with all that the encoding does in a layer: ``to_reference``, ``log_gate`` and ``attend`` in turn.
 
         q and k come as the projections made them: no number tells keys that were carried already, as a cache may hold
-        them, and those go to ``attend``. q, k, v are (batch, heads, tokens, features); keys and values may have fewer heads. x,
-        (batch, tokens, width), is the layer's input, for gates that depend on the data; others do without. The mask,
-        the dropout and the scale are those of ``geolib.attention.attention``.
+        them, and those go to ``attend``. q, k, v are (batch, heads, tokens, features); keys and values may have fewer
+        heads. x, (batch, tokens, width), is the layer's input, for gates that depend on the data; others do without.
+        The mask, the dropout and the scale are those of ``geolib.attention.attention``.
 
         >>> from geolib.encodings import build
         >>> placed = build("rope+alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5))

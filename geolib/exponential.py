@@ -35,15 +35,9 @@ from geolib._precision import full_precision
 from geolib.rotations import rotation_matrix
 
 __all__ = [
-    "OPERATORS",
-    "Rays",
-    "exp_skew",
-    "find_rays",
-    "placed_rotations",
-    "position_rotations",
-    "sine_quotients",
+    "OPERATORS", "Rays", "exp_skew", "find_rays", "placed_rotations", "position_rotations", "sine_quotients",
     "turn_blocks",
-]
+]  # fmt: skip
 
 # exp ----------------------------------------------------------------------------------------------------------------
 

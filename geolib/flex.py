@@ -18,7 +18,10 @@ from torch import Tensor
 from geolib._checks import check_count, check_input, check_scale, require
 from geolib.attention import Placed, ScoreMod, is_grouped
 
-__all__ = ["flex_attend", "flex_kernel", "with_prefix_tokens"]
+__all__ = ["BLOCK", "flex_attend", "flex_kernel", "past_blocks", "with_prefix_tokens"]
+
+BLOCK = 128
+"""Tokens in a block of the causal mask, the kernel's own size."""
 
 
 def flex_attend(
@@ -68,7 +71,9 @@ def flex_attend(
         require(own in (1, came), "q", f"{came} {of}", f"the encoding has {own}")
     check_scale(scale)
     if causal:
-        block_mask = _with_past(q.shape[-2], k.shape[-2], q.device, block_mask)
+        queries, keys = q.shape[-2], k.shape[-2]
+        alone = block_mask is None and queries == keys
+        block_mask = past_blocks(keys, q.device) if alone else _seen_in_past(queries, keys, q.device, block_mask)
     q, k = placed.to_reference(q, k)
     kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
     gate, far = (with_prefix_tokens(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
@@ -82,8 +87,39 @@ def flex_attend(
 
 
 @lru_cache(maxsize=8)
-def _with_past(queries: int, keys: int, device: torch.device, seen: Any) -> Any:
-    """A block mask of the pairs in which a key is not later than its query, the last ones side by side."""
+@torch.inference_mode(False)  # a mask made in inference must serve training later
+def past_blocks(tokens: int, device: torch.device) -> Any:
+    """The causal mask by blocks, found without a matrix of pairs.
+
+    Blocks before the diagonal are full; a last row of blocks that is not whole counts as partial.
+
+    >>> past_blocks(300, torch.device("cpu")).kv_num_blocks[0, 0].tolist()  # of 128 tokens, partly seen
+    [1, 1, 3]
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    row = torch.arange(-(-tokens // BLOCK), dtype=torch.int32, device=device)
+    whole, blocks = row < tokens // BLOCK, len(row)
+    every = row.repeat(blocks, 1)
+    return BlockMask.from_kv_blocks(
+        torch.where(whole, 1, row + 1).int()[None, None],
+        torch.where(whole[:, None], (row[:, None] + every) % blocks, every).int()[None, None],
+        torch.where(whole, row, 0).int()[None, None],
+        every[None, None],
+        BLOCK_SIZE=BLOCK,
+        mask_mod=_sees,
+        seq_lengths=(tokens, tokens),
+    )
+
+
+def _sees(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    return i >= j
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)
+def _seen_in_past(queries: int, keys: int, device: torch.device, seen: Any) -> Any:
+    """A block mask, with causal order where the last query stands beside the last key; it is made of all pairs."""
     from torch.nn.attention.flex_attention import and_masks, create_block_mask
 
     require(queries <= keys, "q", f"{queries} queries for {keys} keys", "where causal, the first would see no key")

@@ -29,32 +29,12 @@ from torch import Tensor
 from geolib._checks import angle_dtype, check_even, check_floating, check_positions, check_positive, require, wide
 
 __all__ = [
-    "alternating_frequencies",
-    "axial_frequencies",
-    "block_diagonal",
-    "document_frequencies",
-    "grid_positions",
-    "half_split_rows",
-    "interleaved_rows",
-    "interpolated",
-    "inverse_mixed_angles",
-    "language_frequencies",
-    "mixed_matrix",
-    "ntk_aware",
-    "ntk_by_parts",
-    "pair_angles",
-    "plane_generator",
-    "reflect_pairs",
-    "reflection_matrix",
-    "rescale_positions",
-    "rope",
-    "rotate_pairs",
-    "rotation_matrix",
-    "to_half_split",
-    "to_interleaved",
-    "yarn_frequencies",
-    "yarn_length",
-]
+    "alternating_frequencies", "axial_frequencies", "block_diagonal", "document_frequencies", "grid_positions",
+    "half_split_rows", "interleaved_rows", "interpolated", "inverse_mixed_angles", "language_frequencies",
+    "mixed_matrix", "ntk_aware", "ntk_by_parts", "pair_angles", "plane_generator", "reflect_pairs",
+    "reflection_matrix", "rescale_positions", "rope", "rotate_pairs", "rotation_matrix", "to_half_split",
+    "to_interleaved", "yarn_frequencies", "yarn_length",
+]  # fmt: skip
 
 # Matrices: the literal form of every statement ----------------------------------------------------------------------
 

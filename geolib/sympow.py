@@ -27,24 +27,10 @@ from geolib._compile import kept
 from geolib.rotations import rotate_pairs
 
 __all__ = [
-    "Monomials",
-    "act",
-    "dimension",
-    "direction_moment",
-    "embed",
-    "from_tensor",
-    "halves",
-    "lift",
-    "lift_determinant_exponent",
-    "monomials",
-    "norm_functional",
-    "state_bytes",
-    "state_numbers",
-    "tensor_determinant_exponent",
-    "to_tensor",
-    "turned_embedding",
-    "variables",
-]
+    "Monomials", "act", "dimension", "direction_moment", "embed", "from_tensor", "halves", "lift",
+    "lift_determinant_exponent", "monomials", "norm_functional", "state_bytes", "state_numbers",
+    "tensor_determinant_exponent", "to_tensor", "turned_embedding", "variables",
+]  # fmt: skip
 
 # Sizes --------------------------------------------------------------------------------------------------------------
 

@@ -17,14 +17,8 @@ from geolib.connection.lattice import Connection
 from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
 
 __all__ = [
-    "TRANSPORTS",
-    "CombCompass",
-    "CommutingCompass",
-    "Compass",
-    "FrameCompass",
-    "OrderCompass",
-    "read_compass",
-]
+    "TRANSPORTS", "CombCompass", "CommutingCompass", "Compass", "FrameCompass", "OrderCompass", "read_compass",
+]  # fmt: skip
 
 
 class Compass(Encoding):

@@ -21,19 +21,9 @@ from geolib.encodings.rotary import at_both, for_heads
 from geolib.locality import alibi_slopes, fused_focused_attention, precision_matrix, precision_root
 
 __all__ = [
-    "ALiBi",
-    "Attenuated",
-    "FocusedByBlocks",
-    "Gaussian",
-    "GaussianGate",
-    "LocalityFocusing",
-    "ManhattanDecay",
-    "Matrix",
-    "Pairwise",
-    "PerLayerFocusing",
-    "ScoreBias",
-    "Steps",
-]
+    "ALiBi", "Attenuated", "FocusedByBlocks", "Gaussian", "GaussianGate", "LocalityFocusing", "ManhattanDecay",
+    "Matrix", "Pairwise", "PerLayerFocusing", "ScoreBias", "Steps",
+]  # fmt: skip
 
 
 class ALiBi(Encoding):

@@ -22,7 +22,7 @@ from geolib.recurrence._shared import (
     in_parts,
     power_of,
     sides,
-)  # fmt: skip
+)
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29

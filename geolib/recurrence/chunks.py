@@ -31,17 +31,9 @@ from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State, nothing
 
 __all__ = [
-    "KERNELS",
-    "WIDEST",
-    "Choice",
-    "Engine",
-    "by_chunks",
-    "by_kernels",
-    "by_large_products",
-    "chunked_form",
-    "chunked_with",
-    "one_chunk_form",
-]
+    "KERNELS", "WIDEST", "Choice", "Engine", "by_chunks", "by_kernels", "by_large_products", "chunked_form",
+    "chunked_with", "one_chunk_form",
+]  # fmt: skip
 
 KERNELS = os.environ.get("GEOLIB_KERNELS") == "1" and TRITON
 """Whether a GPU takes the kernels; not by itself, for nobody has timed them yet."""

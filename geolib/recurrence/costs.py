@@ -11,16 +11,9 @@ from geolib.recurrence._shared import check_chunk, check_count
 from geolib.sympow import dimension
 
 __all__ = [
-    "Work",
-    "attention_work",
-    "best_chunk",
-    "chunked_work",
-    "crossing_length",
-    "embedding_work",
-    "ideal_chunk",
-    "practical_chunk",
-    "recurrent_work",
-]
+    "Work", "attention_work", "best_chunk", "chunked_work", "crossing_length", "embedding_work", "ideal_chunk",
+    "practical_chunk", "recurrent_work",
+]  # fmt: skip
 
 
 class Work(NamedTuple):

@@ -27,13 +27,8 @@ from geolib.rotations import block_diagonal, rotation_matrix
 from geolib.sympow import act, embed, norm_functional
 
 __all__ = [
-    "attention_form",
-    "conformal_step",
-    "merge",
-    "recurrent_form",
-    "recurrent_step",
-    "softmax_form",
-]
+    "attention_form", "conformal_step", "merge", "recurrent_form", "recurrent_step", "softmax_form",
+]  # fmt: skip
 
 # The attention form -------------------------------------------------------------------------------------------------
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from geolib._checks import angle_dtype
 from geolib._precision import full_precision
-from geolib.flex import flex_kernel
+from geolib.flex import BLOCK, flex_kernel, past_blocks
 from geolib.recurrence._prepared import turned
 from geolib.recurrence._shared import check_forms, check_power, finite_part, following, gate_sums, in_parts, read_twice
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, nothing
 
 __all__ = ["BLOCK", "NARROWEST", "TRITON", "fused_form", "kernel_takes", "score_modifier"]
-
-BLOCK = 128
-"""Tokens in a block of the causal mask, the kernel's own size."""
 
 NARROWEST = 16
 """The fewest features that the kernel takes."""
@@ -95,7 +90,7 @@ def fused_form(
         modify = score_modifier(power, None if log_gates is None else log_gates.detach().to(wide))
         values, spoilt = finite_part(v, log_gates)
         factors = (t.to(dtype).contiguous() for t in (q, k, values))
-        kernel, mask = flex_kernel(q.device.type, 1.0, False), _causal(q.shape[2], q.device)
+        kernel, mask = flex_kernel(q.device.type, 1.0, False), past_blocks(q.shape[2], q.device)
         output, log_normaliser = kernel(*factors, modify, mask)
         return Attended(output.to(v.dtype) + spoilt, log_normaliser.to(wide))
 
@@ -108,30 +103,3 @@ def kernel_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """
     wide_enough = min(q.shape[-1], v.shape[-1]) >= NARROWEST and q.shape[2] >= BLOCK
     return q.device.type == "cuda" and TRITON and wide_enough and angle_dtype(q, k, v) == torch.float32
-
-
-@lru_cache(maxsize=8)
-@torch.inference_mode(False)  # a mask made in inference must serve training later
-def _causal(tokens: int, device: torch.device) -> Any:
-    """The causal mask by blocks, found without a matrix of pairs.
-
-    Blocks before the diagonal are full; a last row of blocks that is not whole counts as partial.
-    """
-    from torch.nn.attention.flex_attention import BlockMask
-
-    row = torch.arange(-(-tokens // BLOCK), dtype=torch.int32, device=device)
-    whole, blocks = row < tokens // BLOCK, len(row)
-    every = row.repeat(blocks, 1)
-    return BlockMask.from_kv_blocks(
-        torch.where(whole, 1, row + 1).int()[None, None],
-        torch.where(whole[:, None], (row[:, None] + every) % blocks, every).int()[None, None],
-        torch.where(whole, row, 0).int()[None, None],
-        every[None, None],
-        BLOCK_SIZE=BLOCK,
-        mask_mod=_sees,
-        seq_lengths=(tokens, tokens),
-    )
-
-
-def _sees(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    return i >= j

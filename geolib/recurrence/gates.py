@@ -11,17 +11,9 @@ from geolib.recurrence._shared import check_count, check_gates, decay_of, gate_s
 from geolib.sympow import direction_moment
 
 __all__ = [
-    "GATE_BIAS",
-    "alibi_log_gates",
-    "cumulative_angles",
-    "gate_for_distance",
-    "log_decay",
-    "log_gates",
-    "memory_length",
-    "rotation_rates",
-    "signal_to_noise",
-    "turns_of",
-]
+    "GATE_BIAS", "alibi_log_gates", "cumulative_angles", "gate_for_distance", "log_decay", "log_gates",
+    "memory_length", "rotation_rates", "signal_to_noise", "turns_of",
+]  # fmt: skip
 
 GATE_BIAS = 6.906768
 """The bias with which a gate starts at sigma(6.906768), about 0.999, for a memory of a thousand tokens."""
