@@ -41,7 +41,11 @@ __all__ = ["METHODS", "WRAPPERS", "Setting", "build", "check_name", "is_name", "
 
 @dataclass(frozen=True)
 class Setting:
-    """What a model tells a method about the place it will work in."""
+    """What a model tells a method about the place it will work in.
+
+    >>> Setting(width=64, heads=4, grid=(8, 8)).head_dim
+    16
+    """
 
     width: int
     heads: int
