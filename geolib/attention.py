@@ -284,7 +284,8 @@ def _watched(place: Callable[..., Placed]) -> Callable[..., Placed]:
     @wraps(place)
     def placing(self: Encoding, *given: Any, **named: Any) -> Placed:
         made = place(self, *given, **named)
-        if not torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
+        has_parts = bool(self._parameters or self._modules)
+        if has_parts and not torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
             for one in (made, *made.parts):
                 one.frozen = True
         return made

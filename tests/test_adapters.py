@@ -186,7 +186,7 @@ def test_a_model_that_is_read_from_a_folder_takes_its_encoding_from_the_file_bes
     again.load_state_dict(torch.load(tmp_path / "encoding.pt"))
     assert torch.equal(held(plain, again)(TOKENS).logits, ours(TOKENS).logits)
     other = build("riemannformer+lf", width=32, heads=4, grid=(12,), base=7.0)
-    with pytest.raises(RuntimeError, match="encoding.frequencies: got"):
+    with pytest.raises(RuntimeError, match=r"encoding\.frequencies: got"):
         other.load_state_dict(torch.load(tmp_path / "encoding.pt"))
 
 
