@@ -269,10 +269,8 @@ function render({ model, el }) {
   const pairs = slider(settings, { label: "Pairs d/2", min: 1, step: 1, tone: "text",
     onInput: (count) => change({ pairs: count }) });
 
-  let begun = null;
   place.start((state) => {
-    begun ??= state.shift;
-    bet.update(Math.abs(state.shift - begun) >= 1, "stay");
+    bet.update(Math.abs(state.shift - bet.since(state.shift)) >= 1, "stay");
     answer.textContent = bet.open ? "All hands turn; no opening changes, nor does the score."
       : "Query and key move by the same.";
     const number = (value) => show(value, 2, true), delta = state.key - state.query;

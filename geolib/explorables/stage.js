@@ -23,6 +23,7 @@ function pageIsDark() {
 export function stage({ model, el }, names, css) {
   // A notebook takes the keys that move sliders for its own cells unless it is asked not to, and never sees them.
   const root = html("div", { class: "geo", "data-lm-suppress-shortcuts": "true" }, el);
+  root.addEventListener("geo-reset", () => redraw());
   root.addEventListener("keydown", (event) => {
     if (/^(Arrow|Home|End|Page|Enter| )/.test(event.key)) event.stopPropagation();
   });
