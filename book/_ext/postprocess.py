@@ -267,6 +267,7 @@ def add_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[str
     if pagename == app.config.root_doc:
         app.add_css_file("maps.css")
     own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",)}
+    own["book/which-encoding"] = ("which.js",)
     for name in own.get(pagename, ()):
         app.add_js_file(name, defer="defer")
 
