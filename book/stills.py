@@ -63,7 +63,7 @@ def stamp(widget: Any) -> str:
 def photograph(browser: Any, widget: Any, path: Path) -> None:
     """Write a PNG of the explorable on a light page, with few colours so that it is small.
 
-    Beside it its thumbnail for the gallery: the upper left of it, four by three.
+    Beside it its thumbnail for the gallery, the upper left of it, four by three; in the library all of it, smaller.
     """
     from PIL import Image
 

@@ -28,6 +28,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
+from sphinx_proof.nodes import proof_node
 
 from geolib.explorables import embed
 
@@ -86,6 +87,13 @@ def tidy(app: Sphinx, document: nodes.document) -> None:
         opening = paragraph[0] if paragraph.children else None
         if isinstance(opening, nodes.emphasis) and opening.astext() in CREDIT:
             paragraph["classes"].append("credit")
+            home = paragraph.parent
+            at = first = home.index(paragraph)
+            while at and isinstance(home[at - 1], proof_node):
+                at -= 1  # beside the statement, and not below its proofs
+            if at < first and "proof" in home[at - 1]["classes"]:
+                home.remove(paragraph)
+                home.insert(at, paragraph)
 
 
 def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
@@ -264,6 +272,10 @@ def add_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[str
     """Say that scripts run; the landing page has its wall of maps, the search page what finds a page's text."""
     known = '<script>document.documentElement.dataset.scripts = "on";</script>'
     context["metatags"] = f"{context.get('metatags', '')}\n    {known}"
+    if "<mjx-container" in context.get("body", ""):  # formulas are laid out once, and not anew as each font comes
+        for font in ("Zero", "Main-Regular", "Math-Italic", "Size1-Regular", "Size2-Regular"):
+            source = context["pathto"](f"_static/fonts/MathJax_{font}.woff", 1)
+            context["metatags"] += f'\n    <link rel="preload" as="font" type="font/woff" href="{source}" crossorigin>'
     if pagename == app.config.root_doc:
         app.add_css_file("maps.css")
     own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",)}
