@@ -1,4 +1,4 @@
-"""Which encoding?: the five questions are pressed by hand, finger or key, and the table keeps what serves."""
+"""What hands do on pages: questions of *Which encoding?* narrow its table, folds open wherever they are pressed."""
 
 import pytest
 from explorable_kit import axe_violations
@@ -35,4 +35,19 @@ def test_without_scripts_the_whole_table_stands(browser, address):  # noqa: F811
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(address + PAGE)
     assert page.locator("table:has(th:text-is('question')) tbody tr:visible").count() == 15
+    page.context.close()
+
+
+def test_a_folds_title_opens_it_wherever_a_finger_presses(browser, address):  # noqa: F811
+    page, wrong = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True).new_page(), []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(address + "book/afternoon.html")
+    folds = page.locator(".admonition.solution.dropdown")
+    for i, fold in enumerate(folds.all()):
+        title = fold.locator(".admonition-title")
+        (title.locator("a").first if i % 2 else title).tap()
+        assert "toggle-hidden" not in fold.get_attribute("class")
+        title.tap()
+        assert "toggle-hidden" in fold.get_attribute("class")
+    assert (folds.count(), wrong) == (5, [])
     page.context.close()
