@@ -85,6 +85,7 @@ const CSS = `
 .geo .clock .hub { fill: var(--ground); stroke: var(--rule); stroke-width: 1.5; }
 @container (max-width: 560px) {
   .geo .clock { display: flex; flex-direction: column; gap: 12px; padding: 10px 8px 14px; }
+  .geo .clock > :is(.places, .together, .settings) { order: 1; } /* the curve that the question asks about comes first */
   .geo .clock .face svg { max-width: 270px; }
   .geo .clock .face text { font-size: 15.2px; }
   .geo .clock .together .geo-note { grid-column: 1 / -1; min-height: 2.8em; }

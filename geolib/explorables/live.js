@@ -257,8 +257,9 @@ function render({ model, el }) {
     const bet = betOn(state.method), there = Math.min(state.row, state.column) === FIELD - SIDE && !state.shuffled;
     question.textContent = `${title}. Will it still read this digit in the other corner?`;
     bets.forEach((each, name) => { each.row.hidden = name !== state.method || state.digit < 0; });
-    if (there) bet.answer = found;
-    bet.update(there && state.digit >= 0, bet.answer);
+    const rests = there && state.digit >= 0 && !("gliding" in place.root.dataset);
+    if (rests) bet.answer = found;
+    bet.update(rests, bet.answer);
     return bet.said(bet.answer);
   };
 
