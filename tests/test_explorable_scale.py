@@ -110,13 +110,6 @@ def test_the_bars_shrink_by_the_factor_and_the_sentence_says_flatter(place):
     assert "no change" in said()
 
 
-def test_with_the_scale_apart_a_shift_does_nothing(place):
-    place.page.locator("#one select").select_option("apart")
-    here = heights(place, "after")
-    place.set(shift=20)
-    assert heights(place, "after") == here
-
-
 def test_an_axis_does_not_change_while_a_hand_holds_something(place):
     ticks = lambda: place.page.locator("#one svg text").all_text_contents()  # noqa: E731
     before, box = ticks(), place.page.get_by_label("Scale s").bounding_box()

@@ -21,7 +21,7 @@ def test_pressed_questions_narrow_the_table_and_the_count_is_spoken(browser, add
     assert rows.locator("td:nth-child(3)").all_text_contents() == ["yes"] * few  # moved: same weights
     press(1)
     assert rows.locator("td:first-child").all_text_contents() == ["rope", "sympow-gates"]
-    assert told.text_content() == f"2 of {whole} methods in the table serve 2 and 4: rope, sympow-gates."
+    assert told.text_content() == f"2 of {whole} methods serve 2 and 4: rope, sympow-gates."
     assert questions.nth(1).get_attribute("aria-pressed") == "true"
     assert axe_violations(page, ".bd-article") == []
     press(4)

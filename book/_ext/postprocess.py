@@ -44,7 +44,7 @@ SPREAD = re.compile(rf"(?<![\w.])(?:{NUMBER} )?\({RANGE}\)|(?<=interval ){RANGE}
 JOINER = "\N{WORD JOINER}"
 CREDIT = ("Known:", "Ours:", "Ours.")
 SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
-LIBRARY = "book/api/"
+LIBRARY, WHICH = "book/api/", "book/which-encoding"
 
 
 class NamesStayOut(SphinxTransform):
@@ -87,13 +87,10 @@ def tidy(app: Sphinx, document: nodes.document) -> None:
         opening = paragraph[0] if paragraph.children else None
         if isinstance(opening, nodes.emphasis) and opening.astext() in CREDIT:
             paragraph["classes"].append("credit")
-            home = paragraph.parent
-            at = first = home.index(paragraph)
-            while at and isinstance(home[at - 1], proof_node):
-                at -= 1  # beside the statement, and not below its proofs
-            if at < first and "proof" in home[at - 1]["classes"]:
-                home.remove(paragraph)
-                home.insert(at, paragraph)
+            home, at = paragraph.parent, paragraph.parent.index(paragraph)
+            while at and isinstance(home[at - 1], proof_node):  # beside the statement, and not below its proofs
+                home[at - 1], home[at] = paragraph, home[at - 1]
+                at -= 1
 
 
 def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
@@ -278,8 +275,7 @@ def add_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[str
             context["metatags"] += f'\n    <link rel="preload" as="font" type="font/woff" href="{source}" crossorigin>'
     if pagename == app.config.root_doc:
         app.add_css_file("maps.css")
-    own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",)}
-    own["book/which-encoding"] = ("which.js",)
+    own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",), WHICH: ("which.js",)}
     for name in own.get(pagename, ()):
         app.add_js_file(name, defer="defer")
 

@@ -162,13 +162,13 @@
     ?? [...box.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60) ?? box;
   // Question, guess, number and most of the picture, from the box's top; the picture alone where a window has no room.
   const needed = (box) => {
-    const parts = [".geo-ask", ".geo-wager", ".geo-say"].map((kind) => (
-      [...box.querySelectorAll(kind)].find((each) => each.checkVisibility()))).filter(Boolean);
-    const home = box.getBoundingClientRect().top, view = picture(box).getBoundingClientRect();
-    const ends = [view.top, view.top + 0.6 * Math.min(view.height, innerHeight)].map((y) => y - home);
-    const all = [...ends, ...parts.map((each) => each.getBoundingClientRect()).flatMap(({ top, bottom }) => (
-      [top - home, bottom - home]))];
-    const span = [Math.min(...all), Math.max(...all)];
+    const home = box.getBoundingClientRect().top, { top, height } = picture(box).getBoundingClientRect();
+    const ends = [top - home, top - home + 0.6 * Math.min(height, innerHeight)];
+    const all = [".geo-ask", ".geo-wager", ".geo-say"].flatMap((kind) => {
+      const part = [...box.querySelectorAll(kind)].find((each) => each.checkVisibility())?.getBoundingClientRect();
+      return part ? [part.top - home, part.bottom - home] : [];
+    });
+    const span = [Math.min(...all, ...ends), Math.max(...all, ...ends)];
     return span[1] - span[0] < innerHeight - 48 ? span : ends;
   };
   const seen = (place, [first, last]) => {
