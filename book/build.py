@@ -137,6 +137,7 @@ SURROUNDINGS = {  # of the chapters that run, and of the making of pages
     "CUDA_VISIBLE_DEVICES": "",  # chapters must run without a GPU
     "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel before the user's own
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "GEOLIB_WITHOUT_STILLS": "1",  # pages have stills of their own
     "KINETO_LOG_LEVEL": "99",  # PyTorch's profiler tells when it starts
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
 }

@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 GALLERY = HERE / "gallery.ipynb"
 STILLS = HERE / "images" / "explorables"
 MANIFEST = STILLS / "stills.json"
+KEPT = HERE.parent / "geolib" / "explorables" / "stills"  # for notebooks without a kernel
 WIDTH = 728  # of the column a page gives an explorable
 
 PAGE = """<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Still</title>
@@ -62,7 +63,7 @@ def stamp(widget: Any) -> str:
 def photograph(browser: Any, widget: Any, path: Path) -> None:
     """Write a PNG of the explorable on a light page, with few colours so that it is small.
 
-    Beside it its thumbnail for the gallery: the upper left of it, four by three.
+    Beside it its thumbnail for the gallery, the upper left of it, four by three; in the library all of it, smaller.
     """
     from PIL import Image
 
@@ -77,8 +78,11 @@ def photograph(browser: Any, widget: Any, path: Path) -> None:
     page.close()
     picture = picture.quantize(128, dither=Image.Dither.NONE)
     picture.save(path, "PNG", optimize=True)
-    width = min(picture.width, 4 * picture.height // 3)
-    upper = picture.convert("RGB").crop((0, 0, width, 3 * width // 4)).resize((224, 168), Image.Resampling.LANCZOS)
+    whole = picture.convert("RGB")
+    kept = whole.resize((480, 480 * whole.height // whole.width), Image.Resampling.LANCZOS)
+    kept.save(KEPT / f"{path.stem}.webp", "WEBP", quality=40, method=6)
+    width = min(whole.width, 4 * whole.height // 3)
+    upper = whole.crop((0, 0, width, 3 * width // 4)).resize((224, 168), Image.Resampling.LANCZOS)
     upper.save(path.with_name(f"small-{path.stem}.webp"), "WEBP", quality=45, method=6)
 
 

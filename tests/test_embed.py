@@ -7,9 +7,13 @@ import re
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import nbformat
 import pytest
 from explorable_kit import NAMES, REPOSITORY, file_of, functions_of
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 
+import geolib.explorables
 from geolib.explorables import embed
 
 pytestmark = pytest.mark.browser
@@ -136,3 +140,27 @@ def test_lines_to_embed_hold_what_differs_from_the_start(call):
     lines = call("embedding", [["clock", "https://x/clock.mjs", {"query": 20, "key": 5}, {"query": 12, "key": 5}]])[0]
     assert 'import figure from "https://x/clock.mjs";' in lines
     assert 'state: {"query":20}' in lines
+
+
+def test_a_saved_notebook_without_a_kernel_shows_the_still_with_a_link(browser, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.delenv("GEOLIB_WITHOUT_STILLS", raising=False)
+    cell = nbformat.v4.new_code_cell("from geolib.explorables import RopeClock\nRopeClock(query=12)")
+    ran = NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=120, kernel_name="python3").execute()
+    (tmp_path / "it.html").write_text(HTMLExporter().from_notebook_node(ran)[0], "utf-8")
+    page = browser.new_page()
+    page.route(re.compile("^https?:"), lambda route: route.abort())
+    page.goto((tmp_path / "it.html").as_uri())
+    still = page.locator(".jp-Cell-outputArea img")
+    assert still.bounding_box()["width"] == 480
+    assert still.evaluate("(e) => e.complete && e.naturalWidth") == 480
+    assert page.locator(".jp-Cell-outputArea a").get_attribute("href").endswith("gallery.html#explorable-clock")
+    page.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_figure_has_a_still_and_a_place_in_the_gallery(name):
+    shown = getattr(geolib.explorables, name)._in_its_place()
+    anchor = re.search(r"gallery.html#([a-z-]+)", shown)[1]
+    assert f'"({anchor})=\\n"' in (REPOSITORY / "book" / "gallery.ipynb").read_text("utf-8")
+    assert 4000 < len(shown) < 40_000

@@ -81,13 +81,3 @@ LABEL_ON = """async (states) => {
   }
   return wrong;
 }"""
-
-
-@pytest.mark.parametrize("tokens", [[0, 60, 180], [-90, 90], [10, 20, 30, 40, -150]])
-def test_the_means_name_lies_on_no_dot_and_on_no_other_word(place, tokens):
-    states = [
-        {"tokens": tokens, "temperature": temperature, "query": query}
-        for temperature in (0.05, 0.5)
-        for query in range(-180, 180, 24)
-    ]
-    assert place.page.evaluate(LABEL_ON, states) == []

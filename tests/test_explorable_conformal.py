@@ -158,13 +158,3 @@ def test_another_law_keeps_the_scale_and_takes_another_w(place):
         assert place.values()["w"] == pytest.approx(w, abs=1e-3)
         assert place.page.get_by_label("Constant α").is_visible() == (law == "slow")
         assert "s = 0.909" in place.text(".geo-say")
-
-
-def test_the_maps_axes_are_named_where_they_lie(place):
-    """A row is a query's: its name stands beside the map, the keys' below."""
-    place.set(view="scores")
-    words = place.page.locator("#one .view.scores svg text")
-    key, query = (words.filter(has_text=word).first.bounding_box() for word in ("key n", "query m"))
-    canvas = place.page.locator("#one .view.scores canvas").bounding_box()
-    assert key["y"] >= canvas["y"] + canvas["height"] - 2
-    assert query["x"] + query["width"] <= canvas["x"] + 2

@@ -257,6 +257,22 @@ def test_a_tap_asks_a_cell_and_a_press_on_the_map_another(place):
         assert place.values()["query"] == 8 * row + column
 
 
+def test_a_blank_sheet_says_that_it_is_blank_and_nothing_is_guessed_of_it(place):
+    place.page.get_by_role("button", name="Blank").click()
+    assert place.text(".said").startswith("The sheet is blank")
+    assert place.page.locator("#one .geo-wager:visible").count() == 0
+    place.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.includes('blank')")
+
+
+def test_a_guess_takes_the_digit_to_the_other_corner_and_each_method_has_its_own(place):
+    guess = place.page.locator("#one .geo-wager:visible button")
+    guess.filter(has_text="Yes").click()
+    place.page.wait_for_function("models.one.values.row === 4 && models.one.values.column === 4")
+    assert place.page.locator("#one .right:visible").all_text_contents() == ["Yes"]
+    place.set(method="learned", row=0, column=0)
+    assert place.page.locator("#one .geo-wager:visible :is(.right, [aria-pressed=true])").count() == 0
+
+
 def is_one(place):
     """A stroke down column 4 is all there is, and is read as a one."""
     place.settle()

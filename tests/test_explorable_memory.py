@@ -143,20 +143,3 @@ def test_one_pair_more_stores_another_until_there_are_no_more_and_a_shut_gate_le
     more.click()
     assert numbers_in(place.text(".geo-say"))[-2:] == [1, 3]
     assert numbers_in(chips.first.get_attribute("title")) == [1]
-
-
-def test_negative_numbers_of_the_state_are_cool(place, call):
-    place.set(power=2, features=4)
-    numbers = [x for row in call("written", [[place.values()]])[0]["rows"] for x in row]
-    pixels, *tones = place.page.evaluate("""() => {
-      const [canvas] = document.querySelectorAll("#one canvas"), { width, height } = canvas;
-      const copy = new OffscreenCanvas(width, height).getContext("2d");
-      copy.drawImage(canvas, 0, 0);
-      const style = getComputedStyle(document.querySelector("#one .geo"));
-      const tone = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
-      return [[...copy.getImageData(0, 0, width, height).data], tone("--key"), tone("--query")];
-    }""")
-    for number, pixel in zip(numbers, float64(pixels).view(-1, 4)[:, :3], strict=True):
-        if abs(number) > 0.1 * max(map(abs, numbers)):
-            cool, warm = ((pixel - float64(tone)).norm() for tone in tones)
-            assert (cool < warm) == (number < 0)

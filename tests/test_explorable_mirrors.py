@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from explorable_kit import float64, functions_of, numbers_in, place_of, states
+from explorable_kit import Place, float64, functions_of, numbers_in, place_of, state_of, states
 from torch.testing import assert_close
 
 from geolib.rotations import reflect_pairs, reflection_matrix, rotate_pairs, rotation_matrix
@@ -75,6 +75,20 @@ def test_turning_both_mirrors_moves_the_once_reflected_figure_and_not_the_result
     said = numbers_in(place.text(".geo-say"))
     assert said[:2] == [70, 130]
     assert said[-1] == 120
+
+
+def test_a_link_that_sets_the_question_does_not_answer_it(browser):
+    place = Place(browser, "TwoMirrors", state_of("TwoMirrors"))
+    place.page.evaluate("location.hash = '#move-mirrors?mirrors=2&n=20&m=80'")
+    place.page.wait_for_function("models.one.values.mirrors === 2 && !document.querySelector('[data-gliding]')")
+    assert place.text(".geo-say").endswith("?")
+    place.set(shift=60)
+    assert place.text(".geo-say").endswith("?")
+    assert "Now turn one mirror" in place.text(".together .geo-note")
+    place.set(m=90)
+    assert "140°" in place.text(".geo-say")
+    assert "Now" not in place.text(".together .geo-note")
+    place.page.context.close()
 
 
 def test_one_mirror_shows_neither_the_second_nor_the_turned_figure(place):

@@ -154,10 +154,3 @@ def test_a_vector_drawn_too_long_stops_at_the_longest(place):
     place.drag(place.page.locator("#one .geo-reach").nth(1), 60, -90)
     values = place.values()
     assert math.hypot(values["key_x"], values["key_y"]) == pytest.approx(1.25, abs=0.01)
-
-
-def test_the_ways_between_the_spaces_carry_the_names_of_their_maps(place):
-    """From the key's space, right, the key's inverse; to the query's, left, the query's own."""
-    words = place.page.locator("#one svg text.geo-text.halo")
-    inverse, own = (words.filter(has_text=word).bounding_box()["x"] for word in ("Tn⁻¹", "Tm"))
-    assert own < inverse

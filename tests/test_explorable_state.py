@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 
 import numpy as np
@@ -73,11 +72,3 @@ def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_
         assert place.values()["token"] == pytest.approx(token)
         assert slider.get_attribute("aria-valuetext") == said
         assert numbers_in(place.text(".settings > .geo-note"))[0] == math.floor(token)
-
-
-@pytest.mark.parametrize(("token", "word"), [(4 + 1 / 6, "shrink"), (4.5, "turn"), (4 + 5 / 6, "push")])
-def test_a_stroke_at_work_has_the_colour_of_its_word(place, token, word):
-    place.set(token=token)
-    tone = lambda element: re.search(r"geo-(soft|join|cool|warm)", element.get_attribute("class"))[1]  # noqa: E731
-    working = [each for each in place.page.locator("#one .plane .geo-vector").all() if each.get_attribute("d")]
-    assert tone(working[-1]) == tone(place.page.locator("#one .geo-say b", has_text=re.compile(f"^{word}$")))

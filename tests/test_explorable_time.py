@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from explorable_kit import functions_of, numbers_in, place_of
+from explorable_kit import functions_of, place_of
 
 from geolib.explorables import StepTime
 from geolib.lab.benches import saved
@@ -59,13 +59,6 @@ def test_a_size_or_part_that_was_not_recorded_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             StepTime(**values)
-
-
-def test_those_who_hear_the_picture_are_told_the_bound(call):
-    row = {"batch": 8, "width": 192, "tokens": 64, "precision": "float32", "cpu_seconds": 0.5}
-    row["shares"] = {"attention": 0.75, "optimiser": 0.25}
-    state = sizes_of(row) | {"rows": [row], "part": "attention", "gain": 3}
-    assert numbers_in(call("describe", [[state]])[0])[-4:] == [75, 3, 2, 4]  # never more than 4 times as fast
 
 
 # In a browser --------------------------------------------------------------------------------------------------------

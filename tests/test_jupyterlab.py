@@ -128,6 +128,8 @@ def test_traits_go_both_ways_between_python_and_the_page(lab):
     slider = lab.get_by_label("Query position m").first
     slider.wait_for()
     assert slider.input_value() == "12"
+    stills = lab.locator(".jp-OutputArea [class^=geo-still]")  # for a saved notebook; the living figure hides its own
+    assert (stills.count(), stills.locator("img:visible").count()) == (1, 0)
 
     run(lab, 1)  # Python moves the picture
     lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '40'")

@@ -109,7 +109,7 @@ def page_of(widgets, body):
 
 # What the book's style says of a figure that comes to its sentence.
 STYLE = (STATIC / "house.css").read_text("utf-8")
-DOCKED = "".join(re.findall(r"(?m)^\.explorable\[data-docked[^{]*\{[^}]*\}", STYLE))
+DOCKED = "".join(re.findall(r"(?m)^\.explorable(?:\[|:is\(\[)data-docked[^{]*\{[^}]*\}", STYLE))
 VIEW = '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "%s"}</script>'
 FAR = '<div style="height: 1500px"></div>'
 

@@ -28,6 +28,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
+from sphinx_proof.nodes import proof_node
 
 from geolib.explorables import embed
 
@@ -43,7 +44,7 @@ SPREAD = re.compile(rf"(?<![\w.])(?:{NUMBER} )?\({RANGE}\)|(?<=interval ){RANGE}
 JOINER = "\N{WORD JOINER}"
 CREDIT = ("Known:", "Ours:", "Ours.")
 SHARED_IDS = {"proof", "proof-content", "exercise-content", "solution-content"}
-LIBRARY = "book/api/"
+LIBRARY, WHICH = "book/api/", "book/which-encoding"
 
 
 class NamesStayOut(SphinxTransform):
@@ -86,6 +87,10 @@ def tidy(app: Sphinx, document: nodes.document) -> None:
         opening = paragraph[0] if paragraph.children else None
         if isinstance(opening, nodes.emphasis) and opening.astext() in CREDIT:
             paragraph["classes"].append("credit")
+            home, at = paragraph.parent, paragraph.parent.index(paragraph)
+            while at and isinstance(home[at - 1], proof_node):  # beside the statement, and not below its proofs
+                home[at - 1], home[at] = paragraph, home[at - 1]
+                at -= 1
 
 
 def tidy_statements(app: Sphinx, document: nodes.document, docname: str) -> None:
@@ -264,9 +269,13 @@ def add_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[str
     """Say that scripts run; the landing page has its wall of maps, the search page what finds a page's text."""
     known = '<script>document.documentElement.dataset.scripts = "on";</script>'
     context["metatags"] = f"{context.get('metatags', '')}\n    {known}"
+    if "<mjx-container" in context.get("body", ""):  # formulas are laid out once, and not anew as each font comes
+        for font in ("Zero", "Main-Regular", "Math-Italic", "Size1-Regular", "Size2-Regular"):
+            source = context["pathto"](f"_static/fonts/MathJax_{font}.woff", 1)
+            context["metatags"] += f'\n    <link rel="preload" as="font" type="font/woff" href="{source}" crossorigin>'
     if pagename == app.config.root_doc:
         app.add_css_file("maps.css")
-    own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",)}
+    own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",), WHICH: ("which.js",)}
     for name in own.get(pagename, ()):
         app.add_js_file(name, defer="defer")
 

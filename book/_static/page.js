@@ -42,6 +42,16 @@
     }
     return target;
   }
+  // A fold's title opens it wherever it is pressed: the script that makes folds knows the bare title alone.
+  addEventListener("click", (event) => {
+    const { target, pointerType } = event;
+    const fold = target.closest?.(".admonition-title")?.querySelector(":scope > .toggle-button");
+    if (!fold || target.matches(".admonition-title, .toggle-button, .toggle-button *")) return;
+    event.stopPropagation();
+    if (target.closest("a") && pointerType !== "touch") return; // a mouse follows a link in it
+    event.preventDefault();
+    fold.click();
+  }, true);
   const meant = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
 
   // What opens on arrival moves what one came for: follow it, until a hand scrolls.

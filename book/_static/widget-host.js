@@ -160,9 +160,20 @@
   let docked = null;
   const picture = (box) => box.querySelector("[data-picture]")
     ?? [...box.querySelectorAll("svg, canvas")].find((each) => each.clientHeight > 60) ?? box;
-  const seen = (part) => {
-    const { top, bottom, height } = part.getBoundingClientRect();
-    return Math.min(bottom, innerHeight) - Math.max(top, 48) > 0.6 * Math.min(height, innerHeight);
+  // Question, guess, number and most of the picture, from the box's top; the picture alone where a window has no room.
+  const needed = (box) => {
+    const home = box.getBoundingClientRect().top, { top, height } = picture(box).getBoundingClientRect();
+    const ends = [top - home, top - home + 0.6 * Math.min(height, innerHeight)];
+    const all = [".geo-ask", ".geo-wager", ".geo-say"].flatMap((kind) => {
+      const part = [...box.querySelectorAll(kind)].find((each) => each.checkVisibility())?.getBoundingClientRect();
+      return part ? [part.top - home, part.bottom - home] : [];
+    });
+    const span = [Math.min(...all, ...ends), Math.max(...all, ...ends)];
+    return span[1] - span[0] < innerHeight - 48 ? span : ends;
+  };
+  const seen = (place, [first, last]) => {
+    const { top } = place.getBoundingClientRect();
+    return top + first > 40 && top + last < innerHeight;
   };
 
   function bring(link, hash) {
@@ -170,7 +181,7 @@
     const boxes = [...document.querySelectorAll(`.explorable[data-explorable="${name}"]`)];
     const away = (box) => Math.abs(box.getBoundingClientRect().top - link.getBoundingClientRect().top);
     const box = copy ? boxes[copy - 1] : boxes.sort((a, b) => away(a) - away(b))[0];
-    if (box?.dataset.alive && docked?.box !== box && !seen(picture(box))) dock(box, link);
+    if (box?.dataset.alive && docked?.box !== box && !seen(box, needed(box))) dock(box, link);
   }
 
   function dock(box, link) {
@@ -180,7 +191,7 @@
       history.pushState({ docked: true }, "");
       history.scrollRestoration = "manual";
     }
-    const place = document.createElement("div"), back = document.createElement("button");
+    const place = document.createElement("div"), back = document.createElement("button"), span = needed(box);
     const { height } = box.getBoundingClientRect(), { marginTop, marginBottom } = getComputedStyle(box);
     const article = document.querySelector(".bd-article")?.getBoundingClientRect();
     const text = document.querySelector(".bd-article section > p")?.getBoundingClientRect();
@@ -205,15 +216,14 @@
     box.style.setProperty("--room", `${Math.max(over, under)}px`);
     box.before(place);
     box.prepend(back);
-    const shown = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && undock(),
-      { rootMargin: "-48px 0px 0px 0px", threshold: 0.5 });
-    shown.observe(place);
+    const shown = new AbortController();
+    addEventListener("scroll", () => seen(place, span) && undock(), { signal: shown.signal, passive: true });
     docked = { box, link, place, back, shown };
   }
 
   function undock() {
     const { box, link, place, back, shown } = docked;
-    shown.disconnect();
+    shown.abort();
     if (box.contains(document.activeElement)) link.focus({ preventScroll: true });
     delete box.dataset.docked;
     Object.assign(box.style, { left: "", width: "" });

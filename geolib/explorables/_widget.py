@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import numbers
+import os
 import re
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ except ImportError as error:  # pragma: no cover - the message is tested in a pr
     raise ImportError("geolib.explorables needs anywidget: pip install anywidget") from error
 
 _HERE = Path(__file__).parent
+_GALLERY = "https://geometry-of-attention.github.io/geometry-of-attention/book/gallery.html"
 _SHARED = (
     "common.js",
     "moves.js",
@@ -71,6 +75,34 @@ class Explorable(anywidget.AnyWidget):
         unknown = [name for name in proposal.value if name not in self.parameters()]
         require(not unknown, "share", unknown, f"the parameters are {', '.join(self.parameters())}")
         return proposal.value
+
+    _still = traitlets.Unicode().tag(sync=True)  # marks what stands in for the figure: the living one hides it
+
+    @traitlets.default("_still")
+    def _mark(self) -> str:
+        return f"geo-still-{uuid.uuid4().hex}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """What a notebook's cell shows.
+
+        A saved notebook has no kernel that brings the figure to life, and nbconvert would show an empty cell. So the
+        figure's still comes first, as an output of its own, and is hidden once the figure lives.
+        """
+        if not os.environ.get("GEOLIB_WITHOUT_STILLS"):  # the book's pages have their own
+            _show_html(f'<div class="{self._still}">{self._in_its_place()}</div>')
+        bundle: tuple[dict[str, Any], dict[str, Any]] | None = super()._repr_mimebundle_(**kwargs)
+        return bundle
+
+    @classmethod
+    def _in_its_place(cls) -> str:
+        """The still of the gallery's figure of this kind, with a link to it."""
+        name = cls.__module__.rpartition(".")[2]
+        drawn = base64.b64encode((_HERE / "stills" / f"{name}.webp").read_bytes()).decode()
+        return (
+            f'<img src="data:image/webp;base64,{drawn}" alt="A still of the figure {cls.__name__}" width="480"><br>'
+            "A still. Here no kernel moves the figure. "
+            f'<a href="{_GALLERY}#explorable-{name}">It moves in the book</a>.'
+        )
 
     @classmethod
     def parameters(cls) -> list[str]:
@@ -207,6 +239,16 @@ def _number(name: str, value: Any, low: float, high: float) -> float:
         sound and low <= value <= high, name, value, f"it must be a finite number{'' if low == -math.inf else bounds}"
     )
     return float(value)
+
+
+def _show_html(text: str) -> None:
+    """Put HTML among a cell's outputs; a terminal, or Python by itself, gets none."""
+    try:
+        from IPython import display, get_ipython
+    except ImportError:  # a front end without IPython
+        return
+    if hasattr(get_ipython(), "kernel"):
+        display.display(display.HTML(text))
 
 
 def assemble(name: str) -> str:

@@ -85,6 +85,7 @@ const CSS = `
 .geo .clock .hub { fill: var(--ground); stroke: var(--rule); stroke-width: 1.5; }
 @container (max-width: 560px) {
   .geo .clock { display: flex; flex-direction: column; gap: 12px; padding: 10px 8px 14px; }
+  .geo .clock > :is(.places, .together, .settings) { order: 1; } /* the curve that the question asks about comes first */
   .geo .clock .face svg { max-width: 270px; }
   .geo .clock .face text { font-size: 15.2px; }
   .geo .clock .together .geo-note { grid-column: 1 / -1; min-height: 2.8em; }
@@ -269,10 +270,8 @@ function render({ model, el }) {
   const pairs = slider(settings, { label: "Pairs d/2", min: 1, step: 1, tone: "text",
     onInput: (count) => change({ pairs: count }) });
 
-  let begun = null;
   place.start((state) => {
-    begun ??= state.shift;
-    bet.update(Math.abs(state.shift - begun) >= 1, "stay");
+    bet.update(Math.abs(state.shift - bet.since(state.shift)) >= 1, "stay");
     answer.textContent = bet.open ? "All hands turn; no opening changes, nor does the score."
       : "Query and key move by the same.";
     const number = (value) => show(value, 2, true), delta = state.key - state.query;

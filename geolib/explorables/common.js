@@ -164,6 +164,7 @@ export function runner(parent, { step, begin = () => {} }) {
     frame ||= requestAnimationFrame(tick);
   };
   const { element } = button(parent, "Run", () => (frame ? stop() : go()));
+  parent.closest(".geo")?.addEventListener("geo-reset", stop);
   return Object.assign(stop, { go });
 }
 

@@ -188,7 +188,7 @@ function render({ model, el }) {
     onInput: (value) => change({ size: value, t: 1 }) });
   const between = slider(side, { label: "Angle between the axes", min: 0, max: 90, step: 1,
     onInput: (value) => change({ between: value, t: 1 }) });
-  const note = html("p", { class: "geo-note" }, side, "Dashed: both turns at once, exp(X₁ + X₂).");
+  const note = html("p", { class: "geo-note" }, side, "");
   const eye = more(side, "Turn the dice"), looks = [["turn", 180, "To the side"], ["tilt", 90, "Up and down"]].map(
     ([name, max, label]) => [name, slider(eye, { label, min: -max, max, step: 1,
       onInput: (value) => change({ [name]: value }) })]);
@@ -207,7 +207,8 @@ function render({ model, el }) {
     say(sentence, "The two orders end ", ["text", sealed(bet, degrees(found.orders))], " apart. Each misses the joint "
       + "turn by ", ["join", sealed(bet, degrees(found.missed))], "; ½|[X₁, X₂]| = ",
       ["text", degrees(found.foretold)]);
-    note.hidden = !bet.open;
+    note.textContent = "[X₁, X₂] = X₁X₂ − X₂X₁, and |·| is the angle that a skew matrix turns by."
+      + (bet.open ? " Dashed: both turns at once, exp(X₁ + X₂)." : "");
     const view = gaze(state.turn, state.tilt), aim = bet.open ? together(state) : null;
     turned(state).forEach((r, i) => draw[i]({ r, aim, pairOf, view, spoken,
       turning: half < 0 ? -1 : (i ? 1 - half : half) }));

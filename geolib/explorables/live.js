@@ -1,6 +1,7 @@
 // A trained model in the page: draw a digit, drag it about, ask a cell where it looks, turn what the model has learned.
-import { ask, button, choice, clamp, drag, html, more, pick, say, set, show, slider, svg } from "./common.js";
+import { ask, button, calm, choice, clamp, drag, html, more, pick, say, set, show, slider, svg } from "./common.js";
 import { stage } from "./stage.js";
+import { wager } from "./guess.js";
 import { engine } from "./network.js";
 import { C, METHODS, SIDE, TURNED, bars, carry, cells, counter, cover, keys, meanScale, needle, settings, shares,
   turnable } from "./sheet.js";
@@ -14,9 +15,12 @@ const FIELD = 12; // positions along a side of the field
 
 const moved = ({ row, column }) => (row || column ? `moved ${row} down and ${column} to the right` : "at home");
 
+const blank = ({ digit, ink }) => digit < 0 && ink.every((value) => value === 0);
+
 /** The state in a sentence, for those who hear the picture. */
-export function describe({ row, column, shuffled }, title, answers) {
-  const best = answers.indexOf(Math.max(...answers));
+export function describe(state, title, answers) {
+  const best = answers.indexOf(Math.max(...answers)), { row, column, shuffled } = state;
+  if (blank(state)) return `${title}: the sheet is blank, and is read as ${best} all the same`;
   return `${title}: a digit ${moved({ row, column })}${shuffled ? ", its patches shuffled," : ""} is read as ${best}, `
     + `with ${show(100 * answers[best], 0)} percent`;
 }
@@ -31,10 +35,10 @@ const SLIDERS = [["turn", "All angles", 0, 3], ["alone", "This pair’s angle", 
 
 const CSS = `
 .geo .live { display: grid; gap: 10px 22px; padding: 14px 16px 18px; align-items: start;
-  grid-template: auto auto auto auto 1fr / minmax(0, 2fr) minmax(0, 1.1fr); }
-.geo .live > .geo-ask { grid-column: 1 / -1; }
+  grid-template: auto auto auto auto auto 1fr / minmax(0, 2fr) minmax(0, 1.1fr); }
+.geo .live > .geo-ask, .geo .live > .bets { grid-column: 1 / -1; }
 .geo .live > :is(.said, .tools, .geo-panel) { grid-column: 1; }
-.geo .live > .look { grid-column: 2; grid-row: 2 / span 4; }
+.geo .live > .look { grid-column: 2; grid-row: 3 / span 4; }
 .geo .live .cursor { display: none; fill: none; stroke: var(--key); stroke-width: 3; stroke-dasharray: 3 3; }
 .geo .live .cursor.down { stroke-dasharray: none; } .geo .live .hands:focus-visible .draws .cursor { display: block; }
 .geo .live .hands:focus-visible { outline: 2px solid var(--text); outline-offset: 2px; border-radius: 4px; }
@@ -77,9 +81,21 @@ function render({ model, el }) {
     return nets.get(name);
   };
   let digits = null, mode = "move", dots = [], before = null, now = null, standing = null, key = "", job = "";
-  let timer = 0, built = "";
+  let timer = 0, built = "", walk = 0;
 
-  ask(root, "You will drag this digit to the other corner. Which methods still read it there?");
+  const question = ask(root, ""), bets = new Map(), wagers = html("div", { class: "bets" }, root);
+  const stroll = () => { // to the other corner, one cell at a time
+    const { row: y, column: x } = place.read();
+    change({ row: Math.min(y + 1, FIELD - SIDE), column: Math.min(x + 1, FIELD - SIDE) });
+    if (Math.min(y, x) < FIELD - SIDE - 1) walk = setTimeout(stroll, calm() ? 0 : 250);
+  };
+  for (const type of ["pointerdown", "keydown", "geo-reset"]) {
+    place.root.addEventListener(type, () => clearTimeout(walk), true);
+  }
+  const betOn = (name) => {
+    if (!bets.has(name)) bets.set(name, wager(wagers, [["yes", "Yes"], ["no", "No"]], stroll));
+    return bets.get(name);
+  };
   const both = html("div", { class: "both geo-stay" }, root);
   const hands = html("div", { class: "hands", tabindex: 0, role: "application", "aria-label": "The sheet. Arrow keys "
     + "move it. In Draw they move a place in its grid, and space sets the pen down or lifts it." }, both);
@@ -114,6 +130,10 @@ function render({ model, el }) {
     hand.update(v);
   });
   hand.update(mode);
+  place.root.addEventListener("geo-reset", () => {
+    hand.update(mode = "move");
+    field.classList.remove("draws");
+  });
   const row = html("div", { class: "geo-pick" }, tools);
   button(row, "Another digit", () => change({ digit: (now.digit + 1) % digits.labels.length }));
   button(row, "Blank", () => change({ digit: -1, ink: Array(64).fill(0) }));
@@ -225,9 +245,22 @@ function render({ model, el }) {
     controls(state, net);
     const label = digits.labels[state.digit] ?? String(best), one = label === "8" ? "an" : "a";
     const truth = state.digit < 0 ? "" : ` It is ${one} ${label}.`, hue = label === String(best) ? "join" : "warm";
-    say(first, "Read as ", [hue, best], `, ${show(100 * answers[best], 0)} %.${truth}`);
+    say(first, blank(state) ? "The sheet is blank. All the same it is read as " : "Read as ", [hue, best],
+      `, ${show(100 * answers[best], 0)} %.${truth}`);
+    const said = ventured(state, title ?? "your model", label === String(best) ? "yes" : "no");
     recount(state, net);
-    place.speak(`${words} ${pen}`.trim());
+    place.speak(`${words}${said} ${pen}`.trim());
+  };
+
+  /** The question of this method, and its answer once the digit has stood in the other corner. */
+  const ventured = (state, title, found) => {
+    const bet = betOn(state.method), there = Math.min(state.row, state.column) === FIELD - SIDE && !state.shuffled;
+    question.textContent = `${title}. Will it still read this digit in the other corner?`;
+    bets.forEach((each, name) => { each.row.hidden = name !== state.method || state.digit < 0; });
+    const rests = there && state.digit >= 0 && !("gliding" in place.root.dataset);
+    if (rests) bet.answer = found;
+    bet.update(rests, bet.answer);
+    return bet.said(bet.answer);
   };
 
   const draws = ({ row: y, column: x, query: cellAsked, digit }, shown, words) => {
@@ -294,7 +327,7 @@ function render({ model, el }) {
     }
     return draw(state, net(state));
   });
-  return () => { clearTimeout(timer); tally.close(); place.close(); };
+  return () => { clearTimeout(timer); clearTimeout(walk); tally.close(); place.close(); };
 }
 
 export default { render };

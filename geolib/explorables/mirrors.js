@@ -207,18 +207,20 @@ function render({ model, el }) {
     },
   });
   const shift = degrees(together, "Turn both by t", "shift", 0, 180);
-  html("p", { class: "geo-note" }, together, "Both mirrors turn, and what is reflected once; the green F stays.");
+  const note = html("p", { class: "geo-note" }, together);
   m.row.classList.add("second");
   const figure = more(side, "Move the F");
   const distance = slider(figure, { label: "Distance r", min: 0.2, max: 0.8, step: 0.01,
     onInput: (value) => change({ distance: value }) });
   const angle = degrees(figure, "Direction φ", "angle", -180, 180);
 
-  let begun = null; // where the mirrors stood when this question was asked
+  let known = null, setting = false; // the question that was shown last; whether a link still brings this one about
   place.start((state) => {
-    const asked = state.mirrors - 1, bet = bets[asked], gap = state.n - state.m, one = state.n + state.shift;
-    if (begun?.asked !== asked) begun = { asked, was: asked ? gap : one };
-    bet.update(Math.abs((asked ? gap : one) - begun.was) >= 9.5, RIGHT[asked]);
+    const asked = state.mirrors - 1, bet = bets[asked], turn = asked ? state.n - state.m : state.n + state.shift;
+    setting = (asked !== known || setting) && "gliding" in place.root.dataset;
+    if (asked !== known || setting) bet.begin();
+    known = asked;
+    bet.update(Math.abs(turn - bet.since(turn)) >= 9.5, RIGHT[asked]);
     bets.forEach((each, i) => { each.row.hidden = i !== asked; });
     const [first, second] = [state.n + state.shift, state.m + state.shift];
     for (const [control, value] of [[n, state.n], [m, state.m], [shift, state.shift], [angle, state.angle]]) {
@@ -236,6 +238,8 @@ function render({ model, el }) {
         ...(bet.open ? ["−2Δ = −2\u00a0(", ["cool", text(first)], " − ", ["warm", text(second)], ") = "] : []),
         ["join", sealed(bet, text(doubled(state)))]);
     }
+    note.textContent = "Both mirrors turn, and what is reflected once; the green F stays."
+      + (bet.open || !state.shift ? "" : " Now turn one mirror alone, by its end or its slider.");
     draw(state, bet.open || single);
     place.speak(describe(state, bet.open) + bet.said(RIGHT[asked]));
   }, { turn: doubled });

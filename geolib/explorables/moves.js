@@ -196,7 +196,10 @@ function arrive(view) {
 /** To other values within half a second, so that the eye can follow; at once for readers who asked for less motion. */
 function glider(model, rules, root) {
   let frame = 0;
-  const stop = () => cancelAnimationFrame(frame);
+  const stop = () => {
+    cancelAnimationFrame(frame);
+    delete root.dataset.gliding;
+  };
   for (const type of ["pointerdown", "keydown"]) root.addEventListener(type, stop, true);
   const glide = (values, now = calm()) => {
     stop();
@@ -205,8 +208,12 @@ function glider(model, rules, root) {
       const way = now ? 1 : clamp((time - begun) / 500, 0, 1), share = way * way * (3 - 2 * way);
       for (const [name, from, to] of all) model.set(name, between(rules[name], from, to, share));
       if (way < 1) frame = requestAnimationFrame(step);
-      else model.save_changes();
+      else {
+        delete root.dataset.gliding;
+        model.save_changes();
+      }
     };
+    root.dataset.gliding = "yes";
     step(begun);
   };
   return { glide, stop };
@@ -216,7 +223,8 @@ function glider(model, rules, root) {
 function footer({ root, box, name, start, read, glide, tell }) {
   const foot = html("div", { class: "geo-foot" }, root);
   button(foot, "Reset", () => {
-    glide(start);
+    glide(start, true);
+    root.dispatchEvent(new CustomEvent("geo-reset")); // guesses are asked anew, what runs stops
     tell("Back at the start.");
   });
   const book = document.querySelector("script[src*='_static/widget-host.js']")?.src;
@@ -265,7 +273,7 @@ export function answerText({ model, root, names, change, speak }) {
   const go = (asked, now) => {
     const { good, bad } = sift(asked, rules);
     glide(good, now);
-    view();
+    if (!box.dataset.alive) view(); // the book brings a figure to its sentence
     tell(bad.length ? wrong(bad) : `Set to ${Object.entries(good).map((pair) => pair.join(" = ")).join(", ")}.`,
       bad.length > 0);
     return bad;

@@ -1,6 +1,7 @@
-// The letter that fades: a page in a state of fixed size, each byte as strong as its value can be read back.
+// A letter in a state: a page in a state of fixed size, each byte as strong as its value can be read back.
 import { ask, button, clamp, html, more, path, pick, say, set, show, slider, svg } from "./common.js";
 import { stage } from "./stage.js";
+import { wager } from "./guess.js";
 import { field, savePicture } from "./write.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -53,9 +54,20 @@ export function there({ words }, all) {
   return words.filter(([first, last]) => all.slice(first, last + 1).every((share) => share >= SURE));
 }
 
-/** The gate with which the token `back` is read best in an endless document. */
-export function bestGate(back) {
-  return Math.sqrt(back / (back + 1));
+/**
+ * The gate, 0.5 to 1, with which the value stored `back` tokens before the last of `tokens` is read best: the noise over
+ * the signal is a sum of exponentials of the gate's logarithm, so it falls and then rises.
+ */
+export function bestGate(back, tokens) {
+  const read = (log) => signal({ gate: Math.exp(log), features: 8, power: 2 }, back, tokens);
+  if (back >= (tokens - 1) / 2) return 1; // there the signal still grows with the gate
+  let [low, high] = [Math.log(0.5), -1e-7];
+  for (let i = 0; i < 90; i += 1) {
+    const [a, b] = [low + (high - low) / 3, high - (high - low) / 3];
+    if (read(a) > read(b)) high = b;
+    else low = a;
+  }
+  return Math.exp((low + high) / 2);
 }
 
 /** The features of the symmetric power, binom(d + p - 1, p). */
@@ -166,9 +178,11 @@ function letters(parent, onWord) {
 
 function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS), { change, read } = place;
-  const root = html("div", { class: "page", role: "group", "aria-label": "The letter that fades" }, place.root);
-  ask(root, model.get("gate") === 1 ? "Read on. Which words go first: the old ones, or all alike?"
+  const root = html("div", { class: "page", role: "group", "aria-label": "A letter in a state" }, place.root);
+  const open = model.get("gate") === 1;
+  ask(root, open ? "Read on. Which words will go first?"
     : "The first words are gone, the last ones stand. Take the gates away: which will be left?");
+  const bet = wager(root, [["first", "The first"], ["last", "The last"], ["alike", "All alike"]]);
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
   const after = slider(controls, { label: "Read on: bytes since the letter", min: 0, step: 1, tone: "cool",
     onInput: (x) => change({ after: x === 0 ? 0 : Math.round(10 ** (0.9 + x / 10)) }) });
@@ -178,8 +192,7 @@ function render({ model, el }) {
     onInput: (x) => change({ features: x }) });
   const power = pick(controls, "Power p", [[2, "p = 2"], [4, "p = 4"]], (p) => change({ power: p }));
 
-  const drawLetters = letters(root, (word) => change({ word }));
-  const told = html("p", { class: "geo-say" }, root);
+  const told = html("p", { class: "geo-say" }, root), drawLetters = letters(root, (word) => change({ word }));
   const strip = svg("svg", { role: "img", class: "strip", height: 64 }, root);
   const [top, half] = [8, 52].map((y) => svg("line", { class: "geo-axis", x1: 44, y1: y, y2: y }, strip));
   const line = svg("path", { class: "geo-line geo-join" }, strip);
@@ -188,7 +201,8 @@ function render({ model, el }) {
   const row = html("div", { class: "geo-pick" }, root);
   button(row, "Best gate for the coloured word", () => {
     const state = read(), page = spell(state.text), [first] = followed(page, state.word);
-    change({ gate: bestGate(Math.max(1, page.bytes + state.after - 1 - (page.at[first] ?? 0))) });
+    const tokens = page.bytes + state.after;
+    change({ gate: bestGate(Math.max(0, tokens - 1 - (page.at[first] ?? 0)), tokens) });
   });
   button(row, "No gates", () => change({ gate: 1 }));
   button(row, "Save a picture", () => {
@@ -202,12 +216,13 @@ function render({ model, el }) {
   const word = slider(own, { label: "Coloured word", min: 0, step: 1, tone: "warm",
     onInput: (x) => change({ word: x }) });
   html("p", { class: "geo-note" }, root, "Keys are random directions, values random signs. Full "
-    + "strength: every sign comes back right. Faintest: half of them, which is guessing. The best gate is the one for "
-    + "an endless document.");
+    + "strength: every sign comes back right. Faintest: half of them, which is guessing. The best gate is the one with "
+    + "which the coloured word is read best here: none, while more bytes stand after it than before it.");
 
   place.start((state) => {
     const wide = Math.max(120, strip.clientWidth), page = spell(state.text), all = shares(state, page);
     const [first, last] = followed(page, state.word), found = there(page, all), said = describe(state);
+    bet.update(state.gate === 1 && (!open || state.after - bet.since(state.after) >= 100), "alike");
     after.update(state.after && Math.max(1, Math.round(10 * Math.log10(state.after) - 9)), whole(state.after), 41);
     const at = state.gate === 1 ? NONE : Math.round(-STEPS * Math.log10(2 * (1 - state.gate)));
     const factor = state.gate === 1 ? "" : `γ = ${state.gate.toFixed(state.gate > 0.9995 ? 5 : 3)}, `;
@@ -226,7 +241,7 @@ function render({ model, el }) {
     else say(told, ["join", String(found.length)], ` of ${page.words.length} words are still there, with 99\u00a0% of `,
       "their signs right or more; of the first letter of ", ["warm", shown], ` ${percent(all[first])} are. D = `,
       ["text", whole(size(state))], ".");
-    place.speak(said);
+    place.speak(said + bet.said("alike"));
   });
   return place.close;
 }

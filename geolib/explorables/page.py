@@ -1,4 +1,4 @@
-"""The letter that fades: a page in a state of fixed size, each byte as strong as its value can be read back."""
+"""A letter in a state: a page in a state of fixed size, each byte as strong as its value can be read back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PageLeft(Explorable):
     ValueError
         When a value is out of its range.
 
-    Source: CS-REACH. The numbers are ``geolib.recurrence.signal_to_noise``'s and ``gate_for_distance``'s.
+    Source: CS-REACH. The numbers are ``geolib.recurrence.signal_to_noise``'s.
     """
 
     _esm = assemble("page.js")

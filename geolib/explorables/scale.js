@@ -2,6 +2,7 @@
 import { ask, choice, clamp, drag, html, say, set, show, slider, svg } from "./common.js";
 import { stage } from "./stage.js";
 import { chart, handle } from "./draw.js";
+import { wager } from "./guess.js";
 import { softmax } from "./algebra.js";
 
 // Computing -----------------------------------------------------------------------------------------------------------
@@ -47,6 +48,12 @@ export function cover(weights) {
   return Math.exp(weights.reduce((sum, weight) => sum - (weight > 0 ? weight * Math.log(weight) : 0), 0));
 }
 
+/** The next of 1, 2, 5, 10, 20, ... that is no smaller. */
+function rounded(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return power * [1, 2, 5, 10].find((step) => step * power >= value * (1 - 1e-12));
+}
+
 /** A factor in words: two decimals, or two digits where these would show nothing. */
 function times(value) {
   if (value >= 1e4 || value < 1e-3) return value.toExponential(1).replace("e+", "e").replace("-", "\u2212");
@@ -86,26 +93,25 @@ function bars(parent, what, onPull) {
   const before = svg("path", { class: "before" }, marks), even = svg("path", { class: "even" }, marks);
   let grip = null, shown = null;
   if (onPull) {
-    let held = null; // a bar, and what a pixel is worth: the axis changes under the hand
+    let held = null; // a bar
     set(picture, { "data-drag": "", class: "pull" });
-    const hold = (n, py) => { held = { n, from: py, at: atY(py), pixel: atY(1) - atY(0) }; };
-    const move = (px, py) => onPull(held.n, held.at + held.pixel * (py - held.from));
-    drag(picture, { start: (px, py) => hold(clamp(Math.round(atX(px)), 0, TOKENS - 1), py), move });
+    const move = (px, py) => onPull(held, atY(py));
+    drag(picture, { start(px) { held = clamp(Math.round(atX(px)), 0, TOKENS - 1); }, move });
     grip = handle(picture, "join");
-    drag(grip.reach, { start: (px, py) => hold(gripped(shown), py), move });
+    drag(grip.reach, { start() { held = gripped(shown); }, move });
     grip.reach.addEventListener("pointerdown", (event) => event.stopPropagation()); // else the picture takes it too
   }
   return (state, ys, yTicks, one, two, level) => {
     shown = state;
     const xTicks = [0, 5, 10, 15].map((n) => [n, String(n + state.shift)]);
     frame({ xs: [-0.6, TOKENS - 0.4], ys, height: 176, yTicks, xTicks, xLabel: "position of the key" });
-    const half = 0.36 * (x(1) - x(0)), base = y(0);
-    const bar = (value, n) => `M${(x(n) - half).toFixed(1)} ${base.toFixed(1)}V${y(value).toFixed(1)}`
+    const half = 0.36 * (x(1) - x(0)), base = y(0), inside = (value) => y(clamp(value, ...ys));
+    const bar = (value, n) => `M${(x(n) - half).toFixed(1)} ${base.toFixed(1)}V${inside(value).toFixed(1)}`
       + `h${(2 * half).toFixed(1)}V${base.toFixed(1)}z`;
     set(before, { d: one.map(bar).join("") });
     set(after, { d: two.map(bar).join("") });
     const n = gripped(state);
-    grip?.place(x(n), y(two[n]));
+    grip?.place(x(n), inside(two[n]));
     set(even, { d: level ? `M${x(-0.6)} ${y(level)}H${x(TOKENS - 0.4)}` : "" });
     set(picture, { "aria-label": `Bars of the row’s ${what} over the keys, without and with the scale: `
       + describe(state) });
@@ -116,6 +122,7 @@ function render({ model, el }) {
   const place = stage({ model, el }, NAMES, CSS);
   const root = html("div", { class: "scale", role: "group", "aria-label": "One scale, one row" }, place.root);
   ask(root, "Move the shift. Which of the two choices lets the weights change with it?");
+  const bet = wager(root, [["both", "Both sides"], ["apart", "Apart"]]);
   const move = (name) => (value) => place.change({ [name]: value });
 
   const controls = html("div", { class: "geo-panel geo-controls" }, root);
@@ -130,10 +137,15 @@ function render({ model, el }) {
   const first = html("p", { class: "geo-say" }, left), drawScores = bars(left, "scores", (n, wanted) =>
     place.change({ scale: scaleFor(place.read(), n, wanted) }));
   const second = html("p", { class: "geo-say" }, right), drawWeights = bars(right, "weights");
+  const answer = html("p", { class: "geo-note" }, root);
   html("p", { class: "geo-note" }, root, "Outline: without s. Filled: with s; pull the dot, or a bar of the scores. "
     + "Dashed: all sixteen alike. “Cover”: e to the entropy, as many tokens as would share the row evenly.");
 
-  place.start((state) => {
+  let held = false, axes = {}; // the axes stay while a hand holds anything; what leaves them ends at their edge
+  const draw = (state) => {
+    bet.update(Math.abs(state.shift - bet.since(state.shift)) >= 3, "both");
+    answer.textContent = bet.open ? "On both sides a shift by t multiplies every score by s^t. Apart it changes none."
+      : "";
     scale.update(Math.round(100 * state.scale), show(state.scale, 2), 130);
     query.update(state.query, String(state.query + state.shift), TOKENS - 1);
     shift.update(state.shift, String(state.shift), 64);
@@ -144,12 +156,18 @@ function render({ model, el }) {
     const [old, now] = [cover(before), cover(after)];
     const verdict = Math.abs(now - old) < 0.05 ? "no change." : now > old ? "flatter." : "sharper.";
     say(second, "Weights cover ", ["soft", show(old, 1)], " → ", ["join", show(now, 1)], ` tokens: ${verdict}`);
-    const top = Math.max(3, ...scaled.map(Math.abs)), ceiling = Math.ceil(10 * Math.max(...before, ...after)) / 10;
-    const tick = (value) => [value, show(value, top < 100 ? 1 : 0, true)]; // a longer number has no room
-    drawScores(state, [-top, top], top < 1e4 ? [tick(-top), 0, tick(top)] : [0], scores, scaled, 0);
+    if (!held) axes = { top: rounded(Math.max(5, ...scaled.map(Math.abs))),
+      ceiling: Math.ceil(10 * Math.max(...before, ...after)) / 10 };
+    const { top, ceiling } = axes; // a longer number than 1000 has no room
+    drawScores(state, [-top, top], top < 1e4 ? [-top, 0, top] : [0], scores, scaled, 0);
     drawWeights(state, [0, ceiling], [0, ceiling], before, after, 1 / TOKENS);
-    place.speak(describe(state));
-  }, { covered: (state) => cover(row(state).after) });
+    place.speak(describe(state) + bet.said("both"));
+  };
+  root.addEventListener("pointerdown", () => { held = true; }, true);
+  for (const end of ["pointerup", "pointercancel", "change"]) {
+    root.addEventListener(end, () => { held = false; draw(place.read()); });
+  }
+  place.start(draw, { covered: (state) => cover(row(state).after) });
   return place.close;
 }
 

@@ -22,7 +22,9 @@ function pageIsDark() {
  */
 export function stage({ model, el }, names, css) {
   // A notebook takes the keys that move sliders for its own cells unless it is asked not to, and never sees them.
-  const root = html("div", { class: "geo", "data-lm-suppress-shortcuts": "true" }, el);
+  const root = html("div", { class: "geo", "data-lm-suppress-shortcuts": "true" }, el), still = model.get("_still");
+  if (still) document.querySelectorAll(`.${still}`).forEach((each) => { each.hidden = true; }); // see _widget.py
+  root.addEventListener("geo-reset", () => redraw());
   root.addEventListener("keydown", (event) => {
     if (/^(Arrow|Home|End|Page|Enter| )/.test(event.key)) event.stopPropagation();
   });
