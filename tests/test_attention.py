@@ -3,44 +3,31 @@
 import math
 
 import pytest
+import test_masks
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from geolib._written import LONGEST, pays
+from geolib._written import LONGEST
 from geolib.attention import Encoding, MultiHeadAttention, Placed, attention, attention_weights, is_grouped
-from geolib.rotations import grid_positions
 
 
 def double(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def loop(q, k, v, log_gate=None, attenuation=None, causal=False):
-    """Attention one number at a time."""
-    out = torch.zeros(len(q), v.shape[1], dtype=torch.float64)
-    for m in range(len(q)):
-        seen = range(len(k) - len(q) + m + 1) if causal else range(len(k))
-        weight = {}
-        for n in seen:
-            score = sum(float(q[m, i] * k[n, i]) for i in range(q.shape[1])) / math.sqrt(q.shape[1])
-            weight[n] = math.exp(score + (0.0 if log_gate is None else float(log_gate[m, n])))
-        total = sum(weight.values())
-        for n in seen:
-            out[m] += weight[n] / total * (1.0 if attenuation is None else float(attenuation[m, n])) * v[n]
-    return out
-
-
+@pytest.mark.parametrize("scale", [None, 0.9])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("attenuated", [False, True])
-@pytest.mark.parametrize("queries", [5, 2])
-def test_attention_is_the_loop(causal, gated, attenuated, queries):  # RF-19, RF-20
-    q, k, v = double(queries, 6), double(5, 6), double(5, 3)
-    log_gate = -double(queries, 5).abs() if gated else None
-    attenuation = double(queries, 5).abs() if attenuated else None
-    got = attention(q, k, v, log_gate=log_gate, attenuation=attenuation, causal=causal)
-    assert_close(got, loop(q, k, v, log_gate, attenuation, causal))
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_is_the_loop(causal, gated, attenuated, masked, scale):  # RF-19, RF-20
+    q, k, v, gate, omega, mask = test_masks.case()
+    gate, omega, mask = gate if gated else None, omega if attenuated else None, mask if masked else None
+    options = {"log_gate": gate, "attenuation": omega, "causal": causal, "mask": mask, "scale": scale}
+    got = attention(q, k, v, **options)
+    assert_close(got, test_masks.loop(q, k, v, gate, omega, mask, causal, scale), atol=1e-12, rtol=1e-10)
+    assert_close(attention_weights(q, k, **options) @ v.repeat_interleave(2, 1), got, atol=1e-12, rtol=1e-10)
 
 
 def test_heads_are_repeated_where_some_are_shared_and_not_where_one_is_or_none():
@@ -49,56 +36,16 @@ def test_heads_are_repeated_where_some_are_shared_and_not_where_one_is_or_none()
     assert not is_grouped(q[0], two[0])
 
 
-NARROW = {
-    "plain": {},
-    "scaled": {"scale": 0.9},
-    "gated": {"log_gate": -torch.linspace(0, 2, 30).reshape(5, 6)},
-    "attenuated": {"attenuation": torch.linspace(1, 0.1, 60).reshape(2, 5, 6)},
-    "both": {"log_gate": -torch.linspace(0, 2, 60).reshape(2, 1, 5, 6), "attenuation": torch.linspace(1, 0, 6)},
-    "causal": {"causal": True},
-    "masked": {"mask": torch.arange(30).reshape(5, 6) % 4 > 0},
-}
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_bfloat16_is_trained_as_float64_but_for_its_digits(name):
-    options = NARROW[name]
-    given = [torch.randn(2, 3, n, d).bfloat16() for n, d in ((5, 4), (6, 4), (6, 3))]
-    tensors = [key for key in ("log_gate", "attenuation") if key in options]
-    given += [options[key].expand((2, 1, 5, 6)) if name == "both" else options[key] for key in tensors]
-    toward = torch.randn(2, 3, 5, 3)
-    if name == "attenuated":
-        given = [x[0] if x.dim() == 4 else x for x in given]
-        given[:3], toward = [x[:2] for x in given[:3]], toward[0, :2]
-
-    def run(dtype=None):
-        leaves = [x.to(dtype or x.dtype).requires_grad_() for x in given]
-        y = attention(*leaves[:3], **options | dict(zip(tensors, leaves[3:])))
-        return y, torch.autograd.grad((y.double() * toward.double()).sum(), leaves)
-
-    (y, gradients), (exact, wanted) = run(), run(torch.float64)
-    assert y.dtype == torch.bfloat16
-    assert ("WrittenOut" in y.grad_fn.name()) == (name not in ("causal", "masked"))
-    for a, b, x in zip((y, *gradients), (exact, *wanted), (y, *given)):
-        assert a.dtype == x.dtype
-        assert (a - b).abs().max() <= 0.02 * b.abs().max()
-
-
 def test_narrow_weights_are_dropped_as_wide_ones_are():
     q = torch.zeros(1, 1, 4, 8, dtype=torch.bfloat16, requires_grad=True)
     y = attention(q, q, torch.eye(4, dtype=torch.bfloat16)[None, None], dropout=0.5)
     assert set(y.flatten().tolist()) == {0.0, 0.5}
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys", "short"), [(LONGEST, LONGEST, True), (LONGEST + 1, 2, False), (2, LONGEST + 1, False)]
-)
-def test_long_sequences_are_left_to_the_fused_kernel(queries, keys, short):
+@pytest.mark.parametrize(("queries", "keys"), [(LONGEST, LONGEST), (LONGEST + 1, 2), (2, LONGEST + 1)])
+def test_long_sequences_are_left_to_the_fused_kernel(queries, keys):
     q, k = (torch.zeros(2, tokens, 4, dtype=torch.bfloat16) for tokens in (queries, keys))
-    assert pays(q, k, k, fused=True) == short
-    assert pays(q, k, k, fused=False)  # the other choice has a matrix of weights as well
-    y = attention(q.requires_grad_(), k, k)
-    assert ("WrittenOut" in y.grad_fn.name()) == short
+    assert ("WrittenOut" in attention(q.requires_grad_(), k, k).grad_fn.name()) == (max(queries, keys) == LONGEST)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -167,16 +114,6 @@ def test_one_causal_layer_sees_the_past_as_a_bag_and_two_do_not():  # RF-PE
     swapped = x[:, [2, 0, 1, 3, 4, 5]]
     assert_close(one(swapped, nowhere)[:, 3:], one(x, nowhere)[:, 3:])
     assert not torch.allclose(two(one(swapped, nowhere), nowhere)[:, 3:], two(one(x, nowhere), nowhere)[:, 3:])
-
-
-def test_hooks_of_the_base_class_do_nothing():
-    x, q, positions, encoding = double(2, 9, 8), double(2, 2, 9, 4), grid_positions(3, 3), Encoding()
-    assert encoding.embed(x, positions) is x
-    placed = encoding.place(positions)
-    assert placed.to_reference(q, q) == (q, q)
-    assert placed.log_gate(x) is None
-    assert placed.attenuation() is None
-    assert placed.layer(3) is placed
 
 
 def test_attenuation_leaves_tokens_without_a_place_alone():  # RF-19

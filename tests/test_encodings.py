@@ -142,28 +142,6 @@ def test_turned_pairs_come_out_as_long_as_is_said_and_others_stay():
     assert torch.equal(b[..., 8:], q[..., 8:])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "ropé"}, "name: got 'ropé'; the methods are none, sinusoidal"),
-        ({"name": "rope", "heads": 5}, "heads: got 5"),
-        ({"name": "rope", "heads": 0}, "heads: got 0"),
-        ({"name": "riemannformer", "heads": WIDTH / 8}, r"heads: got \d\.0; it must be a whole number from 1 on"),
-        ({"name": "alibi", "width": -WIDTH}, "width: got -"),
-        ({"name": "liere", "layers": 0}, "layers: got 0"),
-        ({"name": "lf", "layers": 2.5}, "layers: got 2.5"),
-        ({"name": "lf", "grid": ()}, r"grid: got \(\)"),
-        ({"name": "compass", "transport": "roads"}, "transport: got 'roads'; the transports are"),
-        ({"name": "rope", "bass": 3}, "options: got {'bass': 3}; rope has no bass"),
-        ({"name": "rope-axial", "grid": (2,) * 30}, "axes: got 30"),
-        ({"name": "rope", "width": 6}, "dim: got 3"),
-    ],
-)
-def test_bad_input_names_the_argument_and_what_came(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        build(**{"width": WIDTH, "heads": HEADS, "grid": (3, 4)} | arguments)
-
-
 @pytest.mark.parametrize("cell", [-1.0, -0.6, 3.0, 2.6])
 def test_a_learned_position_off_the_grid_is_refused(cell):
     table = Learned(width=4, grid=(3, 3))

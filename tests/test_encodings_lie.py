@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -320,37 +318,6 @@ def test_two_passes_may_be_differentiated_one_after_the_other():  # LR-A1
     ours, lie.generators.grad = lie.generators.grad, None
     (afresh(lie, q, k, positions) + afresh(lie, k, q, positions)).backward()
     assert_close(ours, lie.generators.grad, atol=1e-4, rtol=1e-4)
-
-
-# Bad input
-
-
-IMAGE = {"width": 32, "heads": 2, "grid": (4, 4)}
-
-
-def turned(name):
-    """Four queries and keys turned where there are sixteen places."""
-    return build(name, **IMAGE).place(grid_positions(4, 4)).to_reference(*queries(1, 2, 4, 16))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *((lambda b=block: build("liere", **IMAGE, block=b), f"width: got {block}") for block in (5, 1, 0)),
-        (lambda: build("liere", **IMAGE, share="both"), "share: got 'both'; one of none, layers, heads, all"),
-        *((lambda s=scale: build("liere", **IMAGE, scale=s), f"high: got {scale}") for scale in (-1.0, math.nan)),
-        (lambda: build("rope-mixed", **IMAGE, base=0.0), "base: got 0.0"),
-        (lambda: build("visionllama", **IMAGE, block=3), "options: got"),
-        *((lambda n=name: turned(n), "positions: got 16 rows") for name in ("liere", "rope-mixed", "visionllama")),
-        (lambda: build("liere", **IMAGE, layers=3).place(grid_positions(4, 4)).layer(3), "index: got 3"),
-        *((lambda u=unit: small(unit=u), "unit: got") for unit in ([1.0], [1.0, 0.0])),
-        (lambda: LieRE(torch.zeros(2, 2, 2, 2, 5), 4, layers=2), "entries: got"),
-        (lambda: LieRE(torch.zeros(2, 2, 2, 2, 6), 4, layers=3), "entries: got"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        call()
 
 
 # Spherical RoPE

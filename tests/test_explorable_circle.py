@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
-import torch
-from explorable_kit import float64, functions_of, place_of
-from torch.testing import assert_close
-
-from geolib.attention import attention, attention_weights
+from explorable_kit import functions_of, place_of
 
 call = functions_of("circle.js")
 opened, place = place_of("AttentionCircle", query=0, tokens=[90, 180])
-
-
-def random_states(count):
-    draw = random.Random(0)
-    angle = lambda: draw.uniform(-180, 180)  # noqa: E731
-    return [
-        {"query": angle(), "temperature": 0.05 * 100 ** draw.random(), "tokens": [angle() for _ in range(2 + i % 7)]}
-        for i in range(count)
-    ]
-
-
-def points(angles):
-    a = float64(angles).deg2rad()
-    return torch.stack([a.cos(), a.sin()], -1)
-
-
-def test_scores_weights_and_mean_are_those_of_the_library(call):  # RF-20
-    states = random_states(40)
-    for s, found in zip(states, call("attend", [[s] for s in states])):
-        q, k, scale = points([s["query"]]), points(s["tokens"]), 1 / s["temperature"]
-        expected = {"scores": (q @ k.mT)[0], "weights": attention_weights(q, k, scale=scale)[0]}
-        expected |= {"mean": attention(q, k, k, scale=scale)[0]}
-        for name, value in expected.items():
-            assert_close(float64(found[name]), value, rtol=0, atol=1e-6)
 
 
 def test_winners_are_all_tokens_with_the_largest_weight(call):

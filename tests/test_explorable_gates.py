@@ -11,7 +11,7 @@ from explorable_kit import float64, functions_of, numbers_in, place_of
 from torch.testing import assert_close
 
 from geolib.explorables import GateCurves
-from geolib.recurrence import alibi_log_gates, cumulative_angles, log_decay, log_gates, memory_length, turns_of
+from geolib.recurrence import alibi_log_gates, log_decay, log_gates, memory_length
 
 call = functions_of("gates.js")
 opened, place = place_of("GateCurves")
@@ -54,22 +54,6 @@ def test_constant_gates_are_alibi_whose_row_is_straight_and_one_other_gate_bends
     jump = math.log(0.05) + 1 / 8  # of the gate of token 13, at the distance 20 from token 32
     assert bent["slope"] == pytest.approx(1 / 8 - jump / 31)
     assert bent["gap"] == pytest.approx(max(abs(jump) * 19 / 31, abs(jump) * 11 / 31))
-
-
-def test_hand_stands_at_the_sum_of_the_rates_times_theta(call):  # CS-beta
-    curves, thetas = random_curves(10, seed=3, low=0, high=2), [0, 1, 5, 10, 22.5, 45, 90, 100, 170, 180]
-    for beta, theta, found in zip(curves, thetas, call("angles", [list(pair) for pair in zip(curves, thetas)])):
-        turns = turns_of(float64(beta)[None, None], float64([[math.radians(theta)]]))
-        assert_close(float64(found).deg2rad(), cumulative_angles(turns)[0, 0, :, 0], rtol=0, atol=1e-6)
-
-
-def test_rates_of_one_are_rope_and_the_wave_is_ahead_of_it_until_it_returns(call):  # CS-beta
-    hands = call("angles", [[beta, 10] for beta in call("preset", [["rope"], ["wind"]])])
-    assert hands[0] == pytest.approx([10 * i for i in range(1, 33)])
-    ahead = [b - a for a, b in zip(*hands)]
-    assert min(ahead[:30]) > 0.1
-    assert ahead[15] == pytest.approx(8 / math.tan(math.pi / 32))  # the closed form of a sum of sines
-    assert ahead[31] == pytest.approx(0, abs=1e-9)
 
 
 def test_a_stroke_sets_every_token_it_passes_within_the_limits(call):

@@ -10,7 +10,6 @@ import torch
 from explorable_kit import float64, functions_of, numbers_in, place_of, states
 from torch.testing import assert_close
 
-from geolib.conformal import general_metric, unit_ball
 from geolib.transport import general_preset, squared_length, transports
 
 call = functions_of("metric.js")
@@ -55,16 +54,6 @@ def test_lengths_and_scores_are_the_presets_in_all_three_places(call):  # RF-A4,
         pulled = preset_of(s).pull_back(vectors, positions)
         assert_close(float64([found["reference"][name] for name in "kq"]), pulled, rtol=0, atol=1e-6)
         assert_close(float64([found["n"]["k"], found["m"]["q"]]), vectors, rtol=0, atol=1e-6)
-
-
-def test_ellipses_lie_on_the_unit_balls_of_the_metric(call):  # RF-A1
-    states = random_states(30, seed=3)
-    for s, points in zip(states, call("ellipse", [[s, s["m"], 12] for s in states])):
-        metric = general_metric(float64([s["m"]]), *log_scales_and_frequency(s))[0]
-        assert_close(squared_length(float64(points), metric), torch.ones(13).double(), rtol=0, atol=1e-6)
-        ball, own = unit_ball(metric, 2001).norm(dim=-1), float64(points).norm(dim=-1)
-        for end in (torch.amax, torch.amin):  # every third of twelve points is a half axis
-            assert float(end(own)) == pytest.approx(float(end(ball)), abs=1e-4)
 
 
 def test_the_three_panels_say_the_same_lengths_and_the_same_score(place):

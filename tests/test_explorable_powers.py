@@ -6,7 +6,6 @@ import math
 import random
 
 import pytest
-import torch
 from explorable_kit import float64, functions_of, numbers_in, place_of
 from torch.testing import assert_close
 
@@ -38,22 +37,6 @@ def test_the_power_of_the_inner_product_is_the_inner_product_of_the_features(cal
         assert feature == pytest.approx(float(sympow.embed(q, p) @ sympow.embed(k, p)), abs=1e-9)
         assert feature == pytest.approx(power, abs=1e-9)
         assert power >= 0
-
-
-def test_softmaxs_kernel_is_the_exponential_over_its_value_at_angle_0(call):  # CS-att
-    draw = random.Random(3)
-    calls = [[draw.uniform(-180, 180), draw.uniform(0, 16)] for _ in range(40)]
-    for (degrees, beta), found in zip(calls, call("softmaxKernel", calls)):
-        q = unit(0)
-        expected = torch.exp(beta * q @ unit(degrees)) / torch.exp(beta * q @ q)
-        assert found == pytest.approx(float(expected), abs=1e-9)
-
-
-def test_with_beta_equal_to_p_both_kernels_begin_alike_and_differ_by_the_mirror_behind(call):
-    fronts, behind = ([[angle, p] for p in EVEN] for angle in (2, 180))
-    assert call("powerKernel", fronts) == pytest.approx(call("softmaxKernel", fronts), abs=1e-5)
-    assert call("powerKernel", behind) == pytest.approx([1] * len(EVEN))
-    assert max(call("softmaxKernel", behind)) < 0.02
 
 
 def test_the_sentence_gives_both_kernels_and_the_features_make_the_power(place):

@@ -1,4 +1,7 @@
-"""A skew matrix and its exponential: geolib's numbers, and a square that is open by what Baker and others foretell."""
+"""A skew matrix and its exponential: a square that is open by what Baker and others foretell, and words of the axis.
+
+The box itself, its turns and its axis are read from the picture in ``test_drawings.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,7 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from explorable_kit import float64, functions_of, numbers_in, place_of
-from scipy.linalg import expm
-from scipy.spatial.transform import Rotation
 from torch.testing import assert_close
 
 from geolib.lie import commutator, exp_skew, log_rotation, skew_matrix, upper_entries
@@ -37,48 +37,6 @@ def size(A):
 def square(A, B, e):
     """exp(-eB) exp(-eA) exp(eB) exp(eA), by the library."""
     return exp_skew(-e * B) @ exp_skew(-e * A) @ exp_skew(e * B) @ exp_skew(e * A)
-
-
-def test_the_exponential_is_that_of_the_library_and_of_scipy(call):  # LR-A1
-    entries, times = random_entries(30), [random.Random(i).random() for i in range(30)]
-    found = float64(call("turnAt", [[a, t] for a, t in zip(entries, times)]))
-    generators = float64(times)[:, None, None] * matrices(entries)
-    assert_close(found, exp_skew(generators), rtol=0, atol=1e-6)
-    assert_close(found[0], float64(expm(generators[0].numpy())), rtol=0, atol=1e-6)
-
-
-def test_axis_and_angle_make_the_rotation_vector_whose_rotation_is_the_exponential(call):  # LR-A1
-    entries = [*random_entries(30, seed=1), [0.0, 0.0, 0.0]]
-    for a, found in zip(entries, call("axisAngle", [[a] for a in entries])):
-        axis, angle = float64(found["axis"]), found["angle"]
-        assert float(axis.norm()) == pytest.approx(1)
-        assert angle == pytest.approx(float(size(matrices(a))), abs=1e-6)
-        expected = Rotation.from_rotvec((angle * axis).numpy()).as_matrix()
-        assert_close(exp_skew(matrices(a)), float64(expected), rtol=0, atol=1e-6)
-
-
-def test_the_bracket_is_the_commutator(call):  # LR-1
-    first, second = random_entries(30, seed=2), random_entries(30, seed=3)
-    expected = upper_entries(commutator(matrices(first), matrices(second)))
-    assert_close(float64(call("bracket", list(zip(first, second)))), expected, rtol=0, atol=1e-6)
-
-
-def test_the_square_is_the_product_of_its_four_exponentials_and_each_quarter_is_one_of_them(call):  # LR-1
-    first, second = random_entries(10, seed=4), random_entries(10, seed=5)
-    times, e = (0, 0.25, 0.5, 0.6, 1), 0.7
-    all_found = float64(call("squareAt", [[a, b, e, t] for a, b in zip(first, second) for t in times]))
-    for A, B, found in zip(matrices(first), matrices(second), all_found.view(10, 5, 3, 3)):
-        two = exp_skew(e * B) @ exp_skew(e * A)
-        expected = [torch.eye(3, dtype=torch.float64), exp_skew(e * A), two, exp_skew(-0.4 * e * A) @ two]
-        assert_close(found, torch.stack([*expected, square(A, B, e)]), rtol=0, atol=1e-6)
-
-
-def test_the_angle_of_a_rotation_is_the_size_of_its_logarithm(call):  # LR-1
-    turns = exp_skew(matrices(random_entries(30, seed=6, most=1.7)))
-    found = float64(call("turnAngle", [[turn.tolist()] for turn in turns]))
-    assert_close(found, size(log_rotation(turns)), rtol=0, atol=1e-6)
-    half = exp_skew(matrices([0.0, math.pi, 0.0]))
-    assert call("turnAngle", [[half.tolist()]])[0] == pytest.approx(math.pi)
 
 
 def test_what_the_square_leaves_is_its_logarithm_and_what_is_foretold_the_bracket(call):  # LR-1

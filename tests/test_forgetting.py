@@ -71,27 +71,6 @@ def test_the_best_gate_remembers_about_twice_the_distance():
     assert memory_length(gate_for_distance(5000)) == pytest.approx(10_001, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("argument", "values"),
-    [
-        ("distance", (5, 5, 0.9)),
-        ("distance", (-1, 5, 0.9)),
-        ("gate", (1, 5, 0.0)),
-        ("gate", (1, 5, 1.001)),
-        ("tokens", (0, 0, 0.9)),
-    ],
-)
-def test_what_cannot_be_is_refused(argument, values):
-    with pytest.raises(ValueError, match=rf"^{argument}: got"):
-        signal_to_noise(*values, 8, 2)
-
-
-@pytest.mark.parametrize("distance", [0, math.inf])
-def test_a_distance_is_above_zero_and_finite(distance):
-    with pytest.raises(ValueError, match=f"^distance: got {distance}"):
-        gate_for_distance(distance)
-
-
 def test_log_gates_are_the_logarithm_of_the_sigmoid_even_far_out():  # CS-gate
     logits = torch.tensor([-200.0, -3.0, 0.0, 4.0, 200.0])
     exact = -torch.log1p(torch.exp(-logits.double()))

@@ -148,19 +148,6 @@ def test_what_the_kernel_takes_on_a_gpu(monkeypatch, tokens, dim, value_dim, dty
     assert not kernel_takes(q, q, v)
 
 
-def test_bad_input_of_the_fused_form_is_named():
-    q = torch.ones(1, 1, 3, 16)
-    for args, named in (
-        ((q, q, q, 3), "power"),
-        ((q, q[:, :, :2], q, 2), "k"),
-        ((q, q, q.long(), 2), "v"),
-        ((q, q, q, 2, q[..., 0]), "log_gates"),
-        ((q, q, q, 2, None, q), "turns"),
-    ):
-        with pytest.raises(ValueError, match=f"^{named}: got "):
-            fused_form(*args)
-
-
 # On a GPU -----------------------------------------------------------------------------------------------------------
 
 

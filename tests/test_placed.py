@@ -293,27 +293,6 @@ def test_scales_that_stay_relative_reach_farther_and_not_without_end():
             encoding.place(torch.tensor([far]))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: RoPE(64), r"frequencies: got int 64; .*RoPE.text\(64\)"),
-        (lambda: RoPE(language_frequencies(8)[:, 0]), r"frequencies: got shape \(4,\); .*frequencies\[:, None\]"),
-        (lambda: RoPE([1.0]), "frequencies: got list"),
-        (lambda: build("rope", width=16, heads=2, grid=10), r"grid: got 10; .*\(1024,\) for a text"),
-        (lambda: build("rope", width=16, heads=2, grid=(4, 0)), "grid: got"),
-        (lambda: build("rope", width=16, heads=2, grid=(4,), bass=1.0), r"options: got .*it has \{'base': 10000.0\}"),
-        (lambda: build("alibi", width=16, heads=2, grid=(4,), slopes=[1.0]), "slopes: got 1 numbers"),
-        (lambda: placed_alibi().attention(*torch.randn(3, 2, 3, 5, 4)), "q: got 3 heads; the encoding has 2"),
-        (lambda: placed_alibi(3).attention(*torch.randn(3, 1, 2, 5, 4)), "q: got 1 samples; the encoding has 3"),
-        (lambda: masked(torch.ones(2, 5, dtype=torch.bool)), r"mask: got shape \(2, 5\); .*mask\[:, None, None\]"),
-        (lambda: masked(torch.ones(3, 1, 5, 5, dtype=torch.bool)), "mask: got shape"),
-    ],
-)
-def test_errors_say_what_to_write(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.mark.parametrize("name", ["sympow-gates", "compass", "rope+sympow"])
 def test_gates_that_are_read_from_the_data_ask_for_them(name):
     placed = build(name, width=WIDTH, heads=HEADS, grid=GRID).place(grid_positions(*GRID))

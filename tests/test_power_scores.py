@@ -131,18 +131,6 @@ def test_outputs_have_the_values_dtype(dtype):  # CS-att
     assert placed.weights(q, k).dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
-@pytest.mark.parametrize("power", [1, 3, 0, -2, 2.0, True])
-def test_odd_powers_are_refused(power):
-    with pytest.raises(ValueError, match=r"^power: got "):
-        PowerScores(Encoding(), power)
-
-
-def test_causal_queries_without_keys_are_refused():
-    q, k = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 3, 4)
-    with pytest.raises(ValueError, match=r"^q: got 5 queries for 3 keys"):
-        PowerScores(Encoding(), 2).place(torch.zeros(5, 1)).weights(q, k, causal=True)
-
-
 def test_no_keys_and_no_tokens_give_nothing():
     placed = PowerScores(Encoding()).place(torch.arange(0))
     assert placed.attention(*torch.randn(3, 1, 2, 0, 4).unbind()).shape == (1, 2, 0, 4)

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 import torch
 from sequences import by_pairs, inputs
 from torch.testing import assert_close
@@ -12,8 +11,6 @@ from geolib.attention import MultiHeadAttention
 from geolib.encodings import SympowEncoding
 from geolib.recurrence import SympowAttention, chunked_form, turns_of
 from geolib.rotations import document_frequencies
-
-GATED = SympowEncoding(8, 1, document_frequencies(8, 64))
 
 
 def test_gates_and_rotations_add_the_printed_share_of_parameters():  # CS-cost
@@ -113,23 +110,3 @@ def test_a_gate_that_shuts_hides_what_came_before_it_from_later_queries_of_its_h
     assert torch.equal(bias > float("-inf"), seen[:, 2:])
     head, i, j = torch.meshgrid(torch.arange(2), torch.arange(4), torch.arange(6), indexing="ij")
     assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: SympowAttention(16, 4, key_heads=3), "key_heads"),
-        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 4, dtype=torch.bool)), "mask"),
-        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), starts=torch.zeros(3, 3, dtype=torch.bool)), "starts"),
-        (lambda: GATED.place(torch.arange(2.0), torch.arange(6.0)), "positions"),
-        (lambda: GATED.place(torch.arange(2.0)).log_gate(None), "x"),
-        (lambda: SympowAttention(16, 3), "heads"),
-        (lambda: SympowAttention(16, 2, power=3), "power"),
-        (lambda: SympowAttention(6, 2), "dim"),
-        (lambda: SympowEncoding(16, 3, document_frequencies(8, 64)), "heads"),
-        (lambda: SympowEncoding(8, 1, document_frequencies(8, 64)).place(torch.zeros(3, 2)), "positions"),
-    ],
-)
-def test_bad_input_is_named(call, named):
-    with pytest.raises(ValueError, match=f"^{named}: got "):
-        call()

@@ -465,8 +465,7 @@ def test_a_proof_folds_and_a_link_into_what_is_folded_opens_it(fresh, address):
         anchor = page.locator(kind).last.evaluate("(e) => (e.id ||= 'here')")
         page.evaluate("(id) => { location.hash = id; }", anchor)
         page.wait_for_function(
-            "(id) => !document.getElementById(id).closest('.toggle-hidden, details:not([open])')",
-            arg=anchor,
+            "(id) => !document.getElementById(id).closest('.toggle-hidden, details:not([open])')", arg=anchor
         )
 
 

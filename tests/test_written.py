@@ -24,39 +24,39 @@ def results(act, tensors, dtype):
     return [x.double() for x in (out.detach(), *(leaf.grad for leaf in leaves))]
 
 
-@pytest.mark.parametrize("scale", [None, 0.7])
-@pytest.mark.parametrize("attenuated", [None, (7, 7), (2, 7, 7), (3, 2, 7, 7)])
-@pytest.mark.parametrize("gated", [None, (7, 7), (2, 1, 7), (3, 1, 7, 7)])
-def test_written_out_it_is_attention_with_all_its_gradients(gated, attenuated, scale):  # RF-19, RF-20
-    extra = {}
-    if gated:
-        extra["log_gate"] = -torch.randn(*gated).abs()
-    if attenuated:
-        extra["attenuation"] = torch.rand(*attenuated)
+OPTIONS = [{}, {"scale": 0.7}, {"causal": True}, {"mask": torch.arange(35).reshape(5, 7) % 4 > 0}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda given: "".join(given))
+@pytest.mark.parametrize("attenuated", [None, (5, 7), (2, 5, 7), (3, 2, 5, 7)])
+@pytest.mark.parametrize("gated", [None, (5, 7), (2, 1, 7), (3, 1, 5, 7)])
+@pytest.mark.parametrize("samples", [True, False])
+def test_written_out_it_is_attention_with_all_its_gradients(samples, gated, attenuated, options):  # RF-19, RF-20
+    shapes = {"log_gate": gated, "attenuation": attenuated}
+    extra = {name: torch.rand(*shape) for name, shape in shapes.items() if shape and (samples or len(shape) < 4)}
+    q, k, v = parts() if samples else (part[0] for part in parts())
 
     def act(q, k, v, *others):
-        return attention(q, k, v, scale=scale, **dict(zip(extra, others)))
+        return attention(q, k, v, **options, **dict(zip(extra, others)))
 
-    tensors = [*parts(), *extra.values()]
+    tensors = [q[..., :5, :], k, v, *extra.values()]
     exact = results(act, tensors, torch.float64)
     got = results(act, tensors, torch.bfloat16)
-    # The factors of the last product are rounded to 8 bits, half a unit being 2^-9; gradients pass two such products.
+    # The factors of the last product are rounded to 8 bits, half a unit being 2^-9; gradients pass several such products.
     for x, y, name in zip(got, exact, ("output", "q", "k", "v", *extra)):
-        assert (x - y).norm() < (2**-8 if name == "output" else 2**-6.5) * y.norm(), name
+        assert (x - y).norm() < (2**-8 if name == "output" else 0.02) * y.norm(), name
 
 
 @pytest.mark.parametrize("piece", [1, 2 * 2 * 7 * 7])  # a sample at a time; two, and one is left
-@pytest.mark.parametrize("attenuated", [(7, 7), (1, 2, 1, 7), (2, 7, 7), (3, 1, 7, 7)])
+@pytest.mark.parametrize("attenuated", [(1, 2, 1, 7), (2, 7, 7), (3, 1, 7, 7)])
 def test_written_out_in_pieces_nothing_changes(monkeypatch, attenuated, piece):
-    tensors = [*parts(), torch.rand(*attenuated)]
-
     def act(q, k, v, omega):
         return attention(q, k, v, attenuation=omega)
 
+    tensors = [*parts(), torch.rand(*attenuated)]
     whole = results(act, tensors, torch.bfloat16)
     monkeypatch.setattr(_written, "_PIECE", piece)
-    for x, y in zip(results(act, tensors, torch.bfloat16), whole):
-        torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(results(act, tensors, torch.bfloat16), whole, rtol=1e-5, atol=1e-6)
 
 
 def test_written_out_without_samples_gradients_are_zero():
@@ -66,34 +66,10 @@ def test_written_out_without_samples_gradients_are_zero():
     assert not omega.grad.any()
 
 
-def test_written_out_heads_without_samples_have_an_attenuation_each():
-    q, k, v = (part[0] for part in parts())
-    omega = torch.rand(2, 7, 7)
-
-    def act(q, k, v, omega):
-        return attention(q, k, v, attenuation=omega)
-
-    for x, y in zip(results(act, [q, k, v, omega], torch.bfloat16), results(act, [q, k, v, omega], torch.float64)):
-        assert (x - y).norm() < 2**-6.5 * y.norm()
-
-
 def test_written_out_scores_are_not_rounded():
     # Scores near 300 have a unit of 2 in bfloat16: rounded ones would give other weights altogether.
     q = torch.tensor([[[1.0, 16.0]]]).bfloat16().requires_grad_()
     k = torch.tensor([[[0.5, 18.75], [0.0, 18.75]]]).bfloat16()
     v = torch.eye(2)[None].bfloat16()
-    assert _written.pays(q, k, v, fused=True)
     expected = torch.sigmoid(torch.tensor([0.5, -0.5]))
     assert torch.allclose(attention(q, k, v, scale=1.0).float(), expected, atol=2**-9)
-
-
-def test_it_is_written_out_where_a_processor_trains_in_bfloat16():
-    q = parts()[0]
-    long = torch.zeros(1, 1, _written.LONGEST + 1, 2, dtype=torch.bfloat16)
-    assert _written.pays(q, q, q, fused=True)
-    assert not _written.pays(q.float(), q.float(), q.float(), fused=True)
-    assert not _written.pays(long, long, long, fused=True)
-    assert _written.pays(long, long, long, fused=False)
-    assert not _written.pays(q, q[:1], q, fused=True)
-    with torch.no_grad():
-        assert not _written.pays(q, q, q, fused=True)
