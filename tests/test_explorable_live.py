@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import cmath
-import json
 import math
 import re
-import sys
 
 import pytest
 import torch
@@ -110,13 +108,6 @@ def test_each_model_is_a_small_file_and_the_one_that_a_record_tells_of(method):
             assert max(found, there) < 0.6
         else:
             assert found == pytest.approx(there, **close)
-
-
-def test_held_out_digits_are_those_of_the_records():
-    assert (len(labels()), images().shape) == (HELD_OUT, (HELD_OUT, 1, 8, 8))
-    assert images().amax() == 16
-    orders = torch.tensor([ord(letter) - 48 for letter in held_out()["orders"]]).view(-1, 64)
-    assert torch.equal(orders.sort(1).values, torch.arange(64).expand(HELD_OUT, 64))
 
 
 def test_a_model_that_the_page_does_not_hold_is_refused():
@@ -319,46 +310,6 @@ def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cell
     assert len(needles) == 64
     for cell, (start, tip) in enumerate(needles):
         assert abs((tip - start) / abs(tip - start) - cmath.rect(1, cell // 8 - 3)) < 0.03
-
-
-# On a page of the book ------------------------------------------------------------------------------------------------
-
-
-def test_a_page_asks_for_a_model_when_it_is_chosen_and_from_its_own_site(browser, tmp_path):
-    sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-    from explorables import without_pieces
-
-    widget = LiveModel(method="alibi")
-    keys = [*widget.parameters(), *(key for key in widget.keys if key.startswith("_later"))]
-    state = widget.get_state([*keys, "share", "_rules", "_anywidget_id", "_esm", "_css"])
-    pieces = {}
-    states = without_pieces(json.dumps({"state": {"it": {"state": state}}}), "// shared", pieces)
-    (tmp_path / "_static" / "explorables").mkdir(parents=True)
-    for name, script in pieces.items():
-        (tmp_path / "_static" / "explorables" / f"{name}.js").write_text(script, "utf-8")
-    host = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
-    (tmp_path / "_static" / "widget-host.js").write_text(host, "utf-8")
-    (tmp_path / "index.html").write_text(
-        '<!doctype html><meta charset="utf-8"><div style="height: 3000px"></div><div class="cell_output">'
-        '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "it"}</script></div>'
-        f'<script type="application/vnd.jupyter.widget-state+json">{states}</script>'
-        '<script src="_static/widget-host.js"></script>',
-        "utf-8",
-    )
-    page, asked = browser.new_page(), []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto((tmp_path / "index.html").as_uri())
-    page.wait_for_selector(".explorable", state="attached")
-    assert [url for url in asked if "/explorables/" in url] == []  # nothing before it is in view
-    page.locator(".explorable").evaluate("(e) => e.scrollIntoView()")
-    page.wait_for_function("document.querySelector('.said p[aria-busy=false]')", timeout=60_000)
-    models = lambda: {m for m in METHODS for url in asked if f"later_{re.sub(r'[^a-z0-9]', '_', m)}-" in url}  # noqa: E731
-    assert models() == {"alibi"}
-    page.get_by_label("Method").select_option("rope-mixed")
-    page.wait_for_function("document.querySelector('.field').ariaLabel.includes('RoPE-Mixed')")
-    assert models() == {"alibi", "rope-mixed"}
-    assert all(url.startswith(("file:", "blob:")) for url in asked)
-    page.close()
 
 
 def test_a_model_of_ones_own_is_shown_digits_as_it_was_trained_on_them():

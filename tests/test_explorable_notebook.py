@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import statistics
 from collections import defaultdict
 from functools import cache
@@ -310,16 +309,4 @@ def test_lines_and_buttons_are_drawn_in_the_methods_look_and_a_gap_stays_a_gap(b
     place.set(runs=LabNotebook(runs=[]).get_state("runs")["runs"], experiment="")
     shown = place.page.locator("#one p, #one svg, #one table, #one input").filter(visible=True)
     assert shown.all_text_contents() == ["No record yet."]
-    place.close()
-
-
-def test_beads_lie_on_the_line_of_the_mean(browser):
-    runs = [run | {"title": "rope+lf", "group": "g/d/s", "look": notebook.look("rope+lf")} for run in made_up(3)]
-    state = state_of("LabNotebook", runs=runs, experiment="g/d/s", metric="train_loss", epoch=5)
-    place = Place(browser, "LabNotebook", state)
-    drawn = lambda kind: place.page.locator(f"#one .plot path.{kind}").get_attribute("d")  # noqa: E731
-    line, beads = (re.findall(rf"[{at}](-?[\d.]+) (-?[\d.]+)", drawn(k)) for k, at in (("mean", "ML"), ("bead", "M")))
-    assert len(beads) == len(line) == 8
-    for (x, y), (left, middle) in zip(line, beads):
-        assert (float(left) + 3, float(middle)) == pytest.approx((float(x), float(y)), abs=0.15)
     place.close()

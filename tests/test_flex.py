@@ -223,16 +223,6 @@ def test_the_modification_goes_into_flex_attention_by_hand():
     assert_close(got, scores.softmax(-1) @ v, atol=1e-5, rtol=1e-4)
 
 
-def test_locality_is_the_two_log_sum_exps():  # RF-FUSED
-    encoding, q, k, v, _, positions = setting("lf")
-    placed = encoding.place(positions[0])
-    scores, log_omega = (q @ k.mT / DIM**0.5).double(), placed.attenuation().double().log()
-    row = ((scores + log_omega).logsumexp(-1) - scores.logsumexp(-1)).exp()
-    wanted = row[..., None] * ((scores + log_omega).softmax(-1) @ v.double())
-    assert_close(flex_attend(placed, q, k, v).double(), wanted, atol=2e-5, rtol=1e-4)
-    assert not torch.allclose(row, torch.ones_like(row))
-
-
 @pytest.mark.parametrize("name", ["alibi", "rmt", "lf", "gauss"])
 def test_no_matrix_is_made_where_none_is_asked_for(name, monkeypatch):
     def refuse(self):

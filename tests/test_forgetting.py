@@ -67,10 +67,6 @@ def test_the_best_gate_for_a_distance_is_the_square_root_of_t_over_t_plus_one(di
     assert top == pytest.approx(1 / (direction_moment(32, 4) * (length - 1)))
 
 
-def test_the_best_gate_remembers_about_twice_the_distance():
-    assert memory_length(gate_for_distance(5000)) == pytest.approx(10_001, rel=1e-3)
-
-
 def test_log_gates_are_the_logarithm_of_the_sigmoid_even_far_out():  # CS-gate
     logits = torch.tensor([-200.0, -3.0, 0.0, 4.0, 200.0])
     exact = -torch.log1p(torch.exp(-logits.double()))

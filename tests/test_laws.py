@@ -24,6 +24,8 @@ WRAPPED = [
     "rope+gauss",
     "rope-mixed+sympow",
     "sympow-gates+sympow",
+    "lf+sympow",
+    "rmt+sympow",
     "riemannformer-relative+alibi",
     "liere+rmt",
 ]

@@ -5,9 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from geolib.attention import Encoding
-from geolib.encodings import METHODS, ALiBi, Composed, HalfSplit, LocalityFocusing, PerLayerFocusing, PowerScores, build
+from geolib.encodings import ALiBi, Composed, HalfSplit, LocalityFocusing, PerLayerFocusing, PowerScores
 from geolib.recurrence import attention_form
-from geolib.rotations import grid_positions
 
 
 def literal(q, k, power, gate=0.0, omega=1.0):
@@ -25,31 +24,6 @@ def test_causal_power_weights_are_the_attention_form(power):  # CS-att
     q, k, v = normal(3, 2, 3, 7, 4).unbind(0)
     placed = PowerScores(Encoding(), power).place(torch.zeros(7, 1))
     assert_close(placed.attend(q, k, v, causal=True), attention_form(q, k, v, power).output)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_powers_go_around_every_method_of_the_registry(method):  # CS-att
-    options = {"width": 16, "heads": 2, "grid": (2, 3), "layers": 2}
-    torch.manual_seed(1)
-    inside = build(method, **options)
-    torch.manual_seed(1)
-    powered = build(f"{method}+sympow", **options, sympow={"power": 4})
-    positions, x = grid_positions(2, 3), torch.randn(2, 8, 16)  # two tokens without a place
-    assert torch.equal(powered.embed(x[:, 2:], positions), inside.embed(x[:, 2:], positions))
-    for index in range(2):
-        plain, placed = (
-            inside.place(positions).layer(index),
-            powered.place(positions).with_prefix_tokens(2).layer(index),
-        )
-        q, k = placed.to_reference(*torch.randn(2, 2, 2, 8, 8).unbind(0))
-        gate, omega = torch.zeros(8, 8), torch.ones(2, 2, 8, 8)
-        if (found := plain.log_gate(x[:, 2:])) is not None:
-            gate = gate.expand(2, 2, 8, 8).clone()
-            gate[..., 2:, 2:] = found
-        if (factor := plain.attenuation()) is not None:
-            omega[..., 2:, 2:] = factor
-        expected = literal(q.double(), k.double(), 4, gate.double(), omega.double())
-        assert_close(placed.weights(q, k, placed.log_gate(x)).double(), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_powers_inside_something_that_would_take_softmax_are_refused():  # CS-att

@@ -26,6 +26,7 @@ from geolib.recurrence import (
     one_chunk_form,
     recurrent_form,
     recurrent_step,
+    softmax_form,
     turns_of,
 )
 from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
@@ -420,34 +421,23 @@ def test_a_state_of_keys_of_any_size_is_carried_on(size):  # CS-rec, CS-3
         assert_close(output.double(), whole.output[:, :, i], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("wide", [0, 1, 2])
-def test_every_form_computes_in_the_widest_of_queries_keys_and_values(wide):
-    args = [t.double() if i == wide else t.float() for i, t in enumerate(inputs()[:3])]
-    log_g = inputs(dtype=torch.float32)[3]
-    exact = attention_form(*(t.double() for t in args), 2, log_g)
-    for form in FORMS:
-        ours = form(*args, 2, log_g)
-        assert ours.output.dtype == args[2].dtype
-        assert_close(ours.log_normaliser, exact.log_normaliser, rtol=1e-11, atol=1e-11)
-    narrow = empty_state(args[0].float(), args[2].float(), 2)
-    for form in (recurrent_form, chunked_form):
-        assert {part.dtype for part in form(*args, 2, log_g, state=narrow)[1]} == {torch.float64}
-    output = one_chunk_form(*args, 2, log_g)
-    assert_close(output, exact.output.to(args[2].dtype), rtol=1e-6, atol=1e-6)
-
-
 def test_half_precision_comes_back_as_it_went_in_and_autocast_changes_nothing():
-    q, k, v, log_g, turns = inputs(dtype=torch.float32)
-    expected = attention_form(q, k, v, 2, log_g, turns).output
-    for form in FORMS:
+    q, k, v, log_g, turns = args = inputs(dtype=torch.float32)
+    state = recurrent_form(*args[:3], 2)[1]
+    step = [*(t[:, :, 0] for t in args[:3]), 2, log_g[:, :, 0], turns[:, :, 0]]
+    runs = [lambda form=form: form(*args[:3], 2, log_g, turns).output for form in FORMS]
+    runs += [lambda: conformal_step(state, *step)[0], lambda: softmax_form(*args[:3], 2, log_g)]
+    runs += [lambda: chunked_with(by_large_products, *args[:3], 2, log_g, turns)[0].output]
+    for run in runs:
+        wanted = run()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert_close(form(q, k, v, 2, log_g, turns).output, expected, rtol=1e-4, atol=1e-5)
-        half = [t.bfloat16() for t in (q, k, v)]
-        for more in ((), (log_g, turns)):  # products of bfloat16 add up in float32, and are rounded at the end alone
+            assert_close(run(), wanted, rtol=1e-4, atol=1e-5)
+    half = [t.bfloat16() for t in (q, k, v)]
+    for more in ((), (log_g, turns)):  # products of bfloat16 add up in float32, and are rounded at the end alone
+        for form in FORMS:
             low, exact = form(*half, 2, *more), form(*(t.float() for t in half), 2, *more)
             assert_close(low.output, exact.output.bfloat16(), rtol=0, atol=0)
             assert_close(low.log_normaliser, exact.log_normaliser)
-    for more in ((), (log_g, turns)):
         low, exact = one_chunk_form(*half, 2, *more), one_chunk_form(*(t.float() for t in half), 2, *more)
         assert_close(low, exact.bfloat16(), rtol=0, atol=0)
 

@@ -1,7 +1,6 @@
 """Plant an error for each numbered statement and each finding of a chapter, and see a check of it fail.
 
-``python tests/planted/plant.py [CHAPTER ...]`` plants the errors of ``errors.py``, all or those of the chapters named,
-says what each check made of it, and exits 1 when an error goes unseen.
+``seen`` plants the errors of ``errors.py`` for a chapter and says what each check made of it.
 
 A statement's checks are the cells tagged ``check`` between the text cell that holds it and the next text cell with
 another statement or a heading; a finding names its check itself. Only the set-up, the cells that bind what the checks
@@ -21,7 +20,6 @@ import pkgutil
 import re
 import symtable
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,23 +240,3 @@ def seen(chapter: str) -> Iterator[tuple[str, str, str | None]]:
             raise RuntimeError(f"{chapter}, {sorted(flawed)}: fails without any planted error")
         for label in labels:
             yield label, path, found.get(at[0] if at else label)
-
-
-def main(chapters: list[str]) -> int:
-    """Plant the errors of the chapters named, or of all; 1 where one goes unseen."""
-    import matplotlib
-    from errors import STATEMENTS
-
-    matplotlib.use("Agg")
-    unseen = 0
-    for chapter in chapters or STATEMENTS:
-        before = time.process_time()
-        for label, path, cell in seen(chapter):
-            unseen += not cell
-            print(f"{chapter}, {label}, {path}: {cell or 'NOT SEEN'}", flush=True)
-        print(f"{chapter}: {time.process_time() - before:.0f} s", flush=True)
-    return int(bool(unseen))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
