@@ -6,10 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-from docutils import nodes
-from docutils.core import publish_doctree
-from myst_parser.docutils_ import Parser
 from pybtex.database import parse_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -30,21 +26,6 @@ def texts():
 
 
 # The line -------------------------------------------------------------------------------------------------------------
-
-
-def paragraphs(markdown):
-    """The paragraphs of a page, marked as the site marks them."""
-    document = publish_doctree(markdown, parser=Parser(), settings_overrides={"report_level": 5})
-    postprocess.tidy(None, document)
-    return list(document.findall(nodes.paragraph))
-
-
-@pytest.mark.parametrize("opening", ["*Known:* Su et al., 2021.", "*Ours:* the second clause.", "*Ours.*"])
-def test_a_credit_is_a_line_of_its_own_kind(opening):
-    before, credit, after = paragraphs(f"A statement.\n\n{opening}\n\nIt goes on.")
-    assert credit["classes"] == ["credit"]
-    assert before["classes"] == after["classes"] == []
-    assert credit.astext() == opening.replace("*", "")
 
 
 # The works ------------------------------------------------------------------------------------------------------------

@@ -26,15 +26,6 @@ def test_the_table_shows_the_weights_and_grows_with_the_tokens(place):
         assert sum(shown()) == pytest.approx(1, abs=5e-3)
 
 
-def test_the_temperatures_slider_goes_by_equal_factors(place):
-    way, seen = place.page.get_by_role("slider", name="Temperature"), []
-    for value in ("0", "0.5", "1"):
-        way.fill(value)
-        place.settle()
-        seen.append(place.values()["temperature"])
-    assert seen == pytest.approx([0.05, 0.5, 5])
-
-
 LABEL_ON = """async (states) => {
   const box = (part) => part.getBoundingClientRect(), word = (text) => [...document.querySelectorAll("#one text")]
     .find((each) => each.textContent === text);

@@ -53,12 +53,6 @@ def test_both_dice_rest_alike_and_end_apart_unless_their_axes_are_one(place):
         assert (one == other) == alike
 
 
-def test_moving_the_size_shows_both_turns_made(place):
-    place.set(t=0.2)
-    place.page.get_by_label("Size of both turns").press("Home")
-    assert place.values()["t"] == 1
-
-
 def test_boxes_are_lit_from_above(call):
     still = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
     for tilt in (40, -40):

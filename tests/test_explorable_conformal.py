@@ -9,10 +9,9 @@ import re
 import pytest
 import torch
 from explorable_kit import float64, functions_of, place_of
-from scipy.stats import entropy
 from torch.testing import assert_close
 
-from geolib.conformal import SCALE_LAWS, scalar_metric, unit_ball
+from geolib.conformal import SCALE_LAWS
 from geolib.explorables import ConformalScale
 from geolib.transport import rotation_preset
 
@@ -49,15 +48,6 @@ def test_three_laws_make_the_scale_of_w_which_is_found_again(call):  # RF-6a
     assert found == pytest.approx([float(law_of(s).raw(float64(x))) for s, x in zip(states, scales)], abs=1e-6)
 
 
-def test_lengths_are_those_that_the_metric_measures(call):  # RF-6
-    states = random_states(30, seed=2)
-    for s, found in zip(states, call("lengths", [[s] for s in states])):
-        log_scale, exponents = log_scale_and_exponents(s)
-        metric = scalar_metric(exponents, log_scale, 2)
-        assert_close(float64(found), metric[:, 1, 1].sqrt(), rtol=1e-6, atol=1e-6)
-        assert_close(1 / float64(found), unit_ball(metric, 5).norm(dim=-1)[:, 0], rtol=1e-6, atol=1e-6)
-
-
 def test_factor_is_what_the_metric_makes_of_the_score_of_any_rotation(call):  # RF-9, RF-13
     states = random_states(30, seed=3)
     for s, found in zip(states, call("factors", [[s] for s in states])):
@@ -81,11 +71,6 @@ def test_row_is_the_softmax_of_the_presets_scores(call):  # RF-9
         expected = {"scores": k[:, 0], "scaled": scaled, "before": k[:, 0].softmax(0), "after": scaled.softmax(0)}
         for name, row in expected.items():
             assert_close(float64(found[name]), row, rtol=1e-6, atol=1e-6)
-
-
-def test_weights_cover_e_to_their_entropy(call):
-    rows = [torch.rand(n).double().softmax(0).tolist() for n in range(1, 20)] + [[1, 0, 0]]
-    assert call("spread", [[row] for row in rows]) == pytest.approx([math.exp(entropy(row)) for row in rows], abs=1e-6)
 
 
 def test_query_and_tokens_must_fit():
@@ -127,12 +112,6 @@ def test_the_bars_of_the_scores_shrink_by_the_factor(place):
             assert b / a == pytest.approx(1.1 ** (-(10 + n) / 2), abs=0.02)
 
 
-@pytest.mark.parametrize(("w", "verdict"), [(-0.1, "flatter."), (0.0, "no change."), (0.1, "sharper.")])
-def test_a_row_grows_flatter_below_the_scale_1_and_sharper_above(place, w, verdict):
-    place.set(view="weights", law="free", w=w)
-    assert place.text(".weights .geo-say").endswith(verdict)
-
-
 def test_the_querys_row_is_framed_and_a_tab_shows_one_panel_alone(place):
     parts = ["#one .ball", "#one .surface", "#one .row .after", "#one .weights .after"]
     below = set()
@@ -158,13 +137,3 @@ def test_another_law_keeps_the_scale_and_takes_another_w(place):
         assert place.values()["w"] == pytest.approx(w, abs=1e-3)
         assert place.page.get_by_label("Constant α").is_visible() == (law == "slow")
         assert "s = 0.909" in place.text(".geo-say")
-
-
-def test_the_maps_axes_are_named_where_they_lie(place):
-    """A row is a query's: its name stands beside the map, the keys' below."""
-    place.set(view="scores")
-    words = place.page.locator("#one .view.scores svg text")
-    key, query = (words.filter(has_text=word).first.bounding_box() for word in ("key n", "query m"))
-    canvas = place.page.locator("#one .view.scores canvas").bounding_box()
-    assert key["y"] >= canvas["y"] + canvas["height"] - 2
-    assert query["x"] + query["width"] <= canvas["x"] + 2

@@ -71,12 +71,6 @@ def test_a_stroke_sets_every_token_it_passes_within_the_limits(call):
     assert outside == [0.5] * 31 + [0.7]
 
 
-def test_the_presets_of_the_page_are_the_defaults_of_the_class(call):
-    reset, wave = call("preset", [["reset"], ["wind"]])
-    assert GateCurves().gamma == pytest.approx(reset, abs=1e-12)
-    assert GateCurves().beta == pytest.approx(wave, abs=1e-12)
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -106,22 +100,6 @@ def test_the_mouse_draws_over_the_bars_it_passes_and_the_picture_follows(place, 
         assert hand == pytest.approx(10 * sum(drawn[:24]), abs=0.5)
 
 
-def test_the_sliders_set_the_gate_and_the_rate_of_the_chosen_token(place):
-    for label, keys in (
-        ("Token m", ("Home", "ArrowRight")),
-        ("Gate γₘ of token m", ("Home",)),
-        ("Rate βₘ of token m", ("End",)),
-    ):
-        place.page.get_by_label(label, exact=True).focus()
-        for key in keys:
-            place.page.keyboard.press(key)
-        place.settle()
-    values, start = place.values(), GateCurves()
-    assert values["token"] == 2
-    assert values["gamma"] == [*start.gamma[:1], 0.01, *start.gamma[2:]]
-    assert values["beta"] == [*start.beta[:1], 2, *start.beta[2:]]
-
-
 def test_the_list_offers_curves_and_says_when_one_is_drawn_by_hand(place):
     gates = place.page.get_by_label("Draw gates γ")
     assert gates.input_value() == "reset"
@@ -134,11 +112,3 @@ def test_the_list_offers_curves_and_says_when_one_is_drawn_by_hand(place):
     place.page.get_by_label("Draw rates β").select_option("rope")
     place.settle()
     assert numbers_in(place.page.locator("#one .geo-say").nth(1).text_content()) == [240, 240]
-
-
-def test_the_frame_on_the_map_stands_around_the_row_of_the_token(place):
-    for token in (1, 17, 32):
-        place.set(token=token)
-        row, canvas = (place.page.locator(f"#one .map {part}").bounding_box() for part in ("span", "canvas"))
-        middle = row["y"] + row["height"] / 2 - canvas["y"]
-        assert middle == pytest.approx(canvas["height"] * (token - 0.5) / 32, abs=1.5)

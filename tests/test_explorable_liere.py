@@ -87,14 +87,6 @@ def test_the_deviation_is_the_root_mean_square_of_shift_deviation_over_the_keys(
         assert found == pytest.approx(float(each.square().mean().sqrt()), abs=1e-6)
 
 
-@pytest.mark.parametrize(("mix", "shift"), [(0, 9), (0.8, 0)])
-def test_nothing_changes_without_a_shift_or_when_the_generators_commute(call, mix, shift):  # LR-2, LR-SHIFT
-    before, after = call("turnedGrid", [[mix, 0.4, 0], [mix, 0.4, shift]])
-    (found,) = call("compare", [[before, after, {"row": 3, "column": 11, "mix": mix, "size": 0.4}]])
-    assert [found["change"], found["deviation"]] == pytest.approx([0, 0], abs=1e-6)
-    assert (found["order"] > 0.2) == (mix > 0)
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 

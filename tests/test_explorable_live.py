@@ -195,15 +195,6 @@ def test_relative_methods_answer_alike_wherever_the_digit_stands_and_liere_if_it
     assert apart(call, "liere-8", rest=1) > 0.5
 
 
-def test_a_pair_is_carried_by_the_difference_of_angles(call):  # RF-13
-    about = model_of("rope-axial")["about"]
-    rate = about["placed"][0]["turn"][0][1]
-    (found,) = call("carryOf", [[model_of("rope-axial"), {}, 0, 0, 27, 1]])
-    for t, (right, up) in enumerate(found):
-        angle = rate[0] * (t // 8 - 3) + rate[1] * (t % 8 - 3)
-        assert (right, up) == pytest.approx((math.cos(angle), math.sin(angle)), abs=1e-6)
-
-
 def test_the_readers_own_model_answers_as_it_does_in_python(call):
     config = Config("digits", "rope-axial+lf", width=16, heads=2, layers=3, epochs=1, train_size=48, test_size=8)
     run = train(config, quiet=True)

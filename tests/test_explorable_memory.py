@@ -78,22 +78,6 @@ def test_answers_are_those_of_both_forms_of_the_recurrence(call):  # CS-rec, CS-
             assert_close(float64(found), exact, rtol=1e-9, atol=1e-11)
 
 
-def test_a_word_with_a_capital_is_the_same_word(call):
-    states = [state for state, _ in random_states(9, seed=13)]
-    capital = [state | {field: state[field].title()} for field in ("text", "ask") for state in states]
-    for name in ("byState", "byAttention"):
-        found = call(name, [[state] for state in states + capital])
-        assert found == 3 * found[: len(states)]
-
-
-def test_embedding_is_the_librarys_and_has_its_dimension(call):
-    for d, p in ((2, 2), (5, 2), (12, 2), (3, 4), (8, 4), (2, 6), (7, 6), (12, 6)):
-        v = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(d))
-        (found,) = call("embed", [[v.tolist(), p]])
-        assert_close(float64(found), embed(v, p), rtol=1e-9, atol=1e-12)
-        assert call("size", [[{"features": d, "power": p}]]) == [dimension(d, p)] == [len(found)]
-
-
 def test_a_word_has_one_direction_of_length_one_and_two_words_have_two(call):
     found = float64(call("vector", [[word, 8] for word in WORDS]))
     scores = found @ found.T
@@ -143,20 +127,3 @@ def test_one_pair_more_stores_another_until_there_are_no_more_and_a_shut_gate_le
     more.click()
     assert numbers_in(place.text(".geo-say"))[-2:] == [1, 3]
     assert numbers_in(chips.first.get_attribute("title")) == [1]
-
-
-def test_negative_numbers_of_the_state_are_cool(place, call):
-    place.set(power=2, features=4)
-    numbers = [x for row in call("written", [[place.values()]])[0]["rows"] for x in row]
-    pixels, *tones = place.page.evaluate("""() => {
-      const [canvas] = document.querySelectorAll("#one canvas"), { width, height } = canvas;
-      const copy = new OffscreenCanvas(width, height).getContext("2d");
-      copy.drawImage(canvas, 0, 0);
-      const style = getComputedStyle(document.querySelector("#one .geo"));
-      const tone = (name) => style.getPropertyValue(name).match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
-      return [[...copy.getImageData(0, 0, width, height).data], tone("--key"), tone("--query")];
-    }""")
-    for number, pixel in zip(numbers, float64(pixels).view(-1, 4)[:, :3], strict=True):
-        if abs(number) > 0.1 * max(map(abs, numbers)):
-            cool, warm = ((pixel - float64(tone)).norm() for tone in tones)
-            assert (cool < warm) == (number < 0)

@@ -8,7 +8,6 @@ import random
 import statistics
 from collections import defaultdict
 from functools import cache
-from itertools import pairwise
 
 import pytest
 from explorable_kit import Place, functions_of, numbers_in, place_of, state_of
@@ -259,18 +258,6 @@ def test_another_experiment_brings_its_methods_and_ends_at_its_last_epoch_with_i
     assert f"{best['title']}, seed {best['seed']} {100 * best['test_accuracy'][-1]:.1f}\u00a0%" in place.text(
         ".geo-say"
     )
-
-
-def test_names_at_the_ends_of_lines_do_not_overlap(place):
-    for width in (760, 360):
-        place.page.set_viewport_size({"width": width, "height": 900})
-        for metric in METRICS:
-            place.set(metric=metric)
-            boxes = [box.bounding_box() for box in place.page.locator("#one .plot g g > text[class]").all()]
-            tops = sorted(box["y"] for box in boxes)
-            assert len(tops) == place.page.locator("#one .methods button").count()
-            assert all(b - a >= 12 for a, b in pairwise(tops))
-            assert max(box["x"] + box["width"] for box in boxes) <= width
 
 
 def test_methods_keep_their_looks_and_of_two_alike_the_later_takes_other_dashes(call):

@@ -102,18 +102,6 @@ def test_a_link_dragged_between_turned_sites_stands_under_the_hand(place):
     assert place.values()["links"][0] == pytest.approx(90 + 25 + 40, abs=3)
 
 
-def test_keys_move_what_is_chosen_and_buttons_draw_links_and_gauges(place):
-    place.page.get_by_label("Move").select_option("site 5")
-    place.page.get_by_label("Its own turn").press("ArrowRight")
-    place.settle()
-    assert place.values()["sites"][4] == 5
-    seen = []
-    for name in ("Random links", "Random frames", "All at 0"):
-        place.page.get_by_role("button", name=name).click()
-        seen.append(words(place))
-    assert seen[0] == seen[1] != seen[2] == ["0°"] * 4
-
-
 def test_half_a_turn_has_no_sign_whatever_the_gauge(call):  # rounded, it comes out as -180 or as 180 degrees
     turns = [[90.0] + [0.0] * 5 + [-90.0] + [0.0] * 5, [-90.0] + [0.0] * 5 + [90.0] + [0.0] * 5]
     states = [state | {"links": turn} for state in random_states(40, "plane") for turn in turns]

@@ -82,16 +82,6 @@ def test_the_words_multiply_time_and_angle_and_name_no_axis_where_nothing_turns(
     assert "no turn has no axis" in place.text(".geo-say")
 
 
-def test_the_three_sliders_belong_to_the_generator_that_turns_the_box(place):
-    first = place.values()["first"]
-    for name, label, key in (("exp(tB)", "b₂₃", "Home"), ("exp(tA)", "a₁₂", "End")):
-        place.page.get_by_role("button", name=name).click()
-        place.settle()
-        place.page.get_by_label(label).press(key)
-    assert place.values()["second"] == [-0.3, 0.0, -3.0]
-    assert place.values()["first"] == [3.0, *first[1:]]
-
-
 def gap_of(place):
     """How wide the square is open in the picture, in pixels; nothing before it has been gone round."""
     place.settle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import partial
 
@@ -110,16 +109,3 @@ def test_the_sentences_say_equal_scores_and_equal_lengths(place):
         assert length == pytest.approx([own, own, both[1].norm().item(), arrived], abs=0.0051)
     place.set(key_x=0.0, key_y=0.0)  # without length there is no arrow
     assert len(tips(place, "geo-cool")) == 0
-
-
-def test_a_vector_drawn_too_long_stops_at_the_longest(place):
-    place.drag(place.page.locator("#one .geo-reach").nth(1), 60, -90)
-    values = place.values()
-    assert math.hypot(values["key_x"], values["key_y"]) == pytest.approx(1.25, abs=0.01)
-
-
-def test_the_ways_between_the_spaces_carry_the_names_of_their_maps(place):
-    """From the key's space, right, the key's inverse; to the query's, left, the query's own."""
-    words = place.page.locator("#one svg text.geo-text.halo")
-    inverse, own = (words.filter(has_text=word).bounding_box()["x"] for word in ("Tn⁻¹", "Tm"))
-    assert own < inverse

@@ -111,11 +111,6 @@ def test_opposite_corners_are_named_instead_of_a_turn_and_an_area_that_nothing_s
     assert "A and B are opposite points" in said
 
 
-def test_a_guess_is_right_where_the_turn_is_near_it(call):
-    corners = [OCTANT, [0, 0, 45, 0, 45, 90], [0, 0, 1, 0, 1, 1]]
-    assert call("guessed", [[each] for each in corners]) == ["90", None, "0"]
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -139,12 +134,3 @@ def test_the_sentence_says_the_turn_and_the_area_which_may_be_a_full_turn_apart(
     assert said[-1] == pytest.approx(100 * abs(inside) / (4 * math.pi), abs=0.051)
     assert (360 in map(abs, said)) == (abs(inside) > math.pi)
     assert ("Clockwise" in place.text(".geo-note")) == (inside < 0)
-
-
-def test_a_list_chooses_the_corner_that_the_sliders_move(place):
-    place.page.get_by_label("Corner").select_option("C")
-    place.settle()
-    latitude = place.page.get_by_label("Its latitude β")
-    assert latitude.input_value() == "90"
-    latitude.press("ArrowLeft")
-    assert place.values()["corners"] == [*OCTANT[:5], 89.0]

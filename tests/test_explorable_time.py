@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from explorable_kit import functions_of, numbers_in, place_of
+from explorable_kit import functions_of, place_of
 
 from geolib.explorables import StepTime
 from geolib.lab.benches import saved
@@ -61,13 +61,6 @@ def test_a_size_or_part_that_was_not_recorded_is_refused_by_name():
             StepTime(**values)
 
 
-def test_those_who_hear_the_picture_are_told_the_bound(call):
-    row = {"batch": 8, "width": 192, "tokens": 64, "precision": "float32", "cpu_seconds": 0.5}
-    row["shares"] = {"attention": 0.75, "optimiser": 0.25}
-    state = sizes_of(row) | {"rows": [row], "part": "attention", "gain": 3}
-    assert numbers_in(call("describe", [[state]])[0])[-4:] == [75, 3, 2, 4]  # never more than 4 times as fast
-
-
 # In a browser --------------------------------------------------------------------------------------------------------
 
 
@@ -83,23 +76,6 @@ def test_the_second_bar_is_as_much_shorter_as_the_law_says(place):
     row = next(row for row in ROWS if list(sizes_of(row).values()) == [8, 192, 64, "float32"])
     whole, faster = widths(place)
     assert faster / whole == pytest.approx(1 - 0.9 * row["shares"]["attention"], abs=0.005)
-
-
-def test_a_part_is_chosen_by_its_button_and_by_its_segment(place):
-    place.page.get_by_role("button", name="optimiser").click()
-    assert place.values()["part"] == "optimiser"
-    place.settle()
-    place.page.locator("#one rect.cool").first.click()
-    assert place.values()["part"] == "products with weights"
-
-
-def test_sliders_stop_at_recorded_sizes_only(place):
-    slider, seen = place.page.get_by_label("Pictures in a batch"), []
-    for key in ("Home", "ArrowRight", "End"):
-        slider.press(key)
-        place.settle()
-        seen.append(place.values()["batch"])
-    assert seen == [2, 8, 32]
 
 
 def test_the_longest_part_is_named_once_one_has_been_pressed(place):

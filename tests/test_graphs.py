@@ -211,11 +211,6 @@ def test_narrow_models_keep_the_digits_of_their_constants(name, options, narrow)
     assert all(x.is_meta for x in net.to("meta", torch.bfloat16).buffers())
 
 
-def test_buffers_that_were_float64_are_float32_where_the_parameters_are_half():
-    net = build("rope", width=16, heads=2, grid=(2, 2)).double().half()
-    assert {x.dtype for x in net.buffers()} == {torch.float32}
-
-
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "rope-mixed", "liere", "lf"])
 def test_learned_numbers_in_bfloat16_are_worked_with_in_float32(name):
     """Only the rounding of the parameters is left: the same model with rounded float32 parameters agrees."""

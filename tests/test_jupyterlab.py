@@ -138,16 +138,6 @@ def test_traits_go_both_ways_between_python_and_the_page(lab):
     shown(lab, 2, "python has 40.25 and heard [40.0, 40.25]")
 
 
-def test_a_shared_name_ties_two_explorables_of_a_notebook_and_their_kernels_values(lab):
-    run(lab, 0)
-    lab.get_by_label("Query position m").first.wait_for()
-    run(lab, 3)
-    lab.get_by_label("Query position m").nth(1).wait_for()
-    run(lab, 4)
-    lab.wait_for_function("() => document.querySelectorAll('.geo input[type=range]')[0].value === '8'")
-    shown(lab, 5, "the other has 8.0")
-
-
 def test_links_and_numbers_of_a_text_cell_move_the_figure_and_python(lab):
     run(lab, 0)
     lab.get_by_label("Query position m").first.wait_for()

@@ -29,14 +29,6 @@ def terms():
     return TERM.findall(page[page.index("```{glossary}\n") + len("```{glossary}\n") :])
 
 
-def test_marks_are_many_and_are_read_by_sphinx_as_they_are_meant():
-    found = [entry for path in NOTEBOOKS for entry in entries(path)]
-    assert len(found) >= FEWEST
-    assert not [entry for entry in found if "," in entry], "Sphinx makes several entries of one with a comma"
-    assert not [entry for entry in found if "$" in entry or "*" in entry or entry != entry.strip()]
-    assert all(path_text.count("{index}`") == len(MARK.findall(path_text)) for path_text in map(text, NOTEBOOKS))
-
-
 def test_every_term_of_the_glossary_is_marked_where_it_is_defined():
     found = {entry for path in NOTEBOOKS for entry in entries(path)}
     assert len(terms()) >= 60
