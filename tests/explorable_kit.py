@@ -136,16 +136,17 @@ def functions_of(file: str, more: str = ""):
 
 
 def place_of(name: str, **values):
-    """A fixture of a test file: a page with that explorable, which each test finds as it was made."""
+    """Two fixtures of a test file: a page with that explorable, and the page as each test finds it, as it was made."""
 
-    @pytest.fixture(scope="module")
+    @pytest.fixture(scope="module", name=f"opened {name}")
     def opened(browser):
         place = Place(browser, name, state_of(name, **values))
         yield place
         place.close()
 
     @pytest.fixture
-    def place(opened):
+    def place(browser, request):
+        opened = request.getfixturevalue(f"opened {name}")
         yield opened
         opened.restore()
 
