@@ -131,8 +131,8 @@ def apart(q, k, v):
     return [wide(1, 5, q), wide(1, 5, k), wide(1, 5, v)]
 
 
-def attenuated(q, k, v, attenuation):
-    return attention.attention(q, k, v, attenuation=attenuation)
+def attenuated(q, k, v, gate, attenuation):
+    return attention.attention(q, k, v, log_gate=gate, attenuation=attenuation)
 
 
 def along(u, w, *entering):
@@ -185,7 +185,7 @@ MIXED = {
     "position_rotations, a grid": (lie.position_rotations, lambda: [0.1 * rotations.grid_positions(3, 3, 2), skews(4)]),
     "add_up": (attention.add_up, lambda: [wide(5, 6), wide(6, 4)]),
     "carried_scores": (along, lambda: [wide(2, 2, 1, 3), wide(2, 2, 1, 3), turns(2, 2), turns(2, 2)]),
-    "attention, attenuated": (attenuated, lambda: [wide(5, 4), wide(6, 4), wide(6, 3), widths(5, 6)]),
+    "attention, attenuated": (attenuated, lambda: [wide(5, 4), wide(6, 4), wide(6, 3), wide(5, 6), widths(5, 6)]),
     "attention_form": (lambda *qkv: recurrence.attention_form(*qkv, 2).output, lambda: pairs()),
     "one_chunk_form": (lambda *qkv: recurrence.one_chunk_form(*qkv, 2), lambda: pairs()),
     "recurrent_form": (

@@ -4,17 +4,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib import conformal, locality, transport
+from geolib import conformal, locality
 from geolib.attention import Encoding, MultiHeadAttention
 from geolib.encodings import (
     METHODS,
     ALiBi,
     LocalityFocusing,
-    ManhattanDecay,
     RiemannFormer,
-    RiemannFormerDiagonal,
-    RiemannFormerGeneral,
-    RiemannFormerReflection,
     RiemannFormerRelative,
     RoPE,
     build,
@@ -66,27 +62,6 @@ def test_alibi_slopes_are_the_geometric_series():  # CS-A1
 
 
 # RiemannFormer ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("method", "preset"),
-    [
-        (RiemannFormer, transport.rotation_preset),
-        (RiemannFormerGeneral, transport.general_preset),
-        (RiemannFormerDiagonal, transport.diagonal_preset),
-        (RiemannFormerReflection, transport.reflection_preset),
-    ],
-)
-@pytest.mark.parametrize("law", ["bounded", "free"])
-def test_on_a_line_each_head_is_the_preset(method, preset, law):  # RF-6, RF-14, RF-16, RF-A5
-    encoding = _stir(method(language_frequencies(8), 3, law=conformal.SCALE_LAWS[law](), start=0.8))
-    positions = torch.tensor([0.0, 1.0, 4.5, -2.0], dtype=F64)
-    q, k = torch.randn(2, 2, 3, 4, 8, dtype=F64)
-    a, b = encoding.place(positions[:, None]).to_reference(q, k)
-    for h in range(3):
-        scales = encoding.log_scale()[h].flatten()
-        literal = preset(scales.squeeze(), encoding.frequencies[:, 0]).literal_scores(q[:, h], k[:, h], positions)
-        assert_close(a[:, h] @ b[:, h].mT, literal)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -161,15 +136,6 @@ def test_riemannformer_with_s_one_is_axial_rope_with_the_opposite_sign(grid):  #
         free.place(positions).to_reference(q, k), RoPE(-frequencies).place(positions).to_reference(q, k)
     ):
         assert_close(got, right)
-
-
-def test_general_metric_with_s_one_does_not_see_a_common_shift():  # RF-A5
-    encoding = RiemannFormerGeneral(axial_frequencies(12, 2, 100.0), 2, start=1.0, law=conformal.free_law()).double()
-    positions = torch.randn(5, 2, dtype=F64)
-    q, k = torch.randn(2, 1, 2, 5, 12, dtype=F64)
-    a, b = encoding.place(positions).to_reference(q, k)
-    c, d = encoding.place(positions + 3.0).to_reference(q, k)
-    assert_close(c @ d.mT, a @ b.mT)
 
 
 def test_angles_are_learned_along_their_axes_only_when_asked_for():  # RF-S
@@ -265,19 +231,6 @@ def test_focusing_does_not_see_a_common_shift():  # RF-21
 
 
 # Inside the softmax, and RMT's decay -------------------------------------------------------------------------------
-
-
-def test_rmts_decay_is_alibis_gate_after_the_softmax():  # CS-A1
-    positions, q = grid_positions(3, 4).to(F64), torch.zeros(1, 2, 12, 12)
-    slopes = torch.tensor([0.3, 1.5])
-    omega = ManhattanDecay(slopes).place(positions).attenuation()
-    for m, n in ((0, 11), (5, 5), (2, 4)):
-        steps = abs(m // 4 - n // 4) + abs(m % 4 - n % 4)
-        assert_close(omega[:, m, n].float(), (-slopes * steps).exp())
-    placed = _build("rmt", slopes="alibi").place(positions)
-    assert_close(placed.attenuation().log(), _build("alibi").place(positions).log_gate(None))
-    assert placed.log_gate(None) is None
-    assert placed.to_reference(q, q)[0] is q
 
 
 def test_rmts_slopes_are_those_of_its_published_decays():

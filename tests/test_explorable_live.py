@@ -23,7 +23,6 @@ from geolib.lab.vit import ViT
 
 RECORDS = REPOSITORY / "book" / "results" / LIVE.name
 every = pytest.mark.parametrize("method", METHODS)
-RELATIVE = ("none", "rope-axial", "rope-mixed", "alibi")
 
 MORE = """
 const known = new Map();
@@ -179,22 +178,6 @@ def test_logits_and_weights_are_those_of_the_model(call, method):
             assert_close(torch.tensor(weights).view(64, 64), maps[head].detach(), rtol=0, atol=1e-4)
 
 
-def apart(call, method, **settings):
-    """How far the logits of four digits are from those of the same digits elsewhere."""
-    given = [
-        [model_of(method), {"row": r, "column": c, **settings}, images()[:4].flatten(1).tolist()]
-        for r, c in ((0, 0), (4, 2))
-    ]
-    home, away = map(torch.tensor, call("logitsOf", given))
-    return (home - away).abs().max().item()
-
-
-def test_relative_methods_answer_alike_wherever_the_digit_stands_and_liere_if_its_generators_commute(call):
-    assert max(apart(call, method) for method in RELATIVE) < 1e-3
-    assert apart(call, "liere-8", rest=0) < 1e-3
-    assert apart(call, "liere-8", rest=1) > 0.5
-
-
 def test_the_readers_own_model_answers_as_it_does_in_python(call):
     config = Config("digits", "rope-axial+lf", width=16, heads=2, layers=3, epochs=1, train_size=48, test_size=8)
     run = train(config, quiet=True)
@@ -278,14 +261,6 @@ def test_the_line_counts_what_the_records_count(place):
         assert counted(place) == pytest.approx(100 * wanted, abs=0.51)
     place.set(shuffled=1)
     assert counted(place) < 40
-
-
-def test_sliders_are_those_that_a_method_has_a_use_for(place):
-    wanted = {"none": [], "alibi": ["Slope"], "liere-8": ["All angles", "Part that does not commute"]}
-    wanted |= {"riemannformer+lf": ["All angles", "This pair’s angle", "Scale s", "Width of focusing"]}
-    for method, names in wanted.items():
-        place.set(method=method)
-        assert place.page.locator("#one details label").all_text_contents() == names
 
 
 def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cells_are_away(place):

@@ -39,35 +39,6 @@ def test_the_table_shows_the_weights_and_grows_with_the_tokens(on_circle):
         assert sum(shown()) == pytest.approx(1, abs=5e-3)
 
 
-LABEL_ON = """async (states) => {
-  const box = (part) => part.getBoundingClientRect(), word = (text) => [...document.querySelectorAll("#one text")]
-    .find((each) => each.textContent === text);
-  const gap = (at, low, high) => Math.max(low - at, 0, at - high), wrong = [];
-  for (const state of states) {
-    Object.entries(state).forEach(([name, value]) => models.one.set(name, value));
-    await settle();
-    const mean = box(word("mean")), query = box(word("query"));
-    const hidden = [...document.querySelectorAll("#one .geo-dot")].some((dot) => {
-      const { x, y, width } = box(dot), [cx, cy] = [x + width / 2, y + width / 2];
-      return Math.hypot(gap(cx, mean.left, mean.right), gap(cy, mean.top + 2, mean.bottom - 2)) < width / 2 - 1;
-    });
-    const beside = mean.right <= query.left || query.right <= mean.left;
-    if (hidden || !(beside || mean.bottom <= query.top || query.bottom <= mean.top)) wrong.push(state);
-  }
-  return wrong;
-}"""
-
-
-@pytest.mark.parametrize("tokens", [[0, 60, 180], [-90, 90], [10, 20, 30, 40, -150]])
-def test_the_means_name_lies_on_no_dot_and_on_no_other_word(on_circle, tokens):
-    states = [
-        {"tokens": tokens, "temperature": temperature, "query": query}
-        for temperature in (0.05, 0.5)
-        for query in range(-180, 180, 24)
-    ]
-    assert on_circle.page.evaluate(LABEL_ON, states) == []
-
-
 # The general metric: its numbers are geolib's, and its three panels say one score -------------------------------------
 
 metric_js = functions_of("metric.js")
@@ -123,16 +94,6 @@ def test_the_three_panels_say_the_same_lengths_and_the_same_score(on_metric):
     assert numbers_in(on_metric.text(".geo-say")) == pytest.approx([score] * 3 + [plain], abs=0.0051)
 
 
-def test_what_is_at_home_has_its_own_name_and_what_is_carried_another(on_metric):
-    for i, home in ((0, "k"), (1, None), (2, "q")):
-        panel = on_metric.page.locator("#one .panels > div").nth(i)
-        for name, tone in (("k", "cool"), ("q", "warm")):
-            assert (panel.locator(f"svg .carried.geo-{tone}").count() == 1) == (name != home)
-            text = panel.locator(f"svg text.geo-{tone}").text_content()
-            assert text.endswith(name)
-            assert (text != name) == (name != home)
-
-
 # Three spaces: metric, frames, arrival and score are geolib's, and the picture shows what the numbers say -------------
 
 spaces_js = functions_of("spaces.js")
@@ -157,18 +118,6 @@ def query_and_key(s):
 def transport_of(s):
     """From the key's space to the query's."""
     return transports(preset_of_spaces(s).frames(positions_of(s)))[0, 1]
-
-
-def test_the_pictures_hold_circles_and_vectors_and_drawing_by_hand_never_changes_their_size(spaces_js):
-    states = spaces_states(200, seed=5)
-    for s, reach in zip(states, spaces_js("reachOf", [[s] for s in states])):
-        both = torch.nn.functional.normalize(query_and_key(s), dim=-1) * 1.25
-        seen = [both[0], both[1], transport_of(s) @ both[1], *preset_of_spaces(s).pull_back(both, positions_of(s))]
-        circles = [s["scale"] ** (-s[name] / 2) for name in ("query", "key")]
-        assert reach >= max(1.45, float(torch.stack(seen).norm(dim=-1).max()), *circles) - 1e-9
-        assert reach <= 1.46 or reach < 1.42 * max(float(torch.stack(seen).norm(dim=-1).max()), *circles)
-    elsewhere = [s | {"key_x": 0.1, "key_y": -0.2, "query_x": 0} for s in states]
-    assert spaces_js("reachOf", [[s] for s in elsewhere]) == spaces_js("reachOf", [[s] for s in states])
 
 
 def circles(on_spaces, kind):
@@ -431,22 +380,6 @@ def test_what_is_left_and_what_is_missing_make_one_and_the_fused_factor_is_what_
         assert bars[0] / bars[1] == pytest.approx(left, abs=0.01)
         fused = on_locality.page.locator("#one p:not(.geo-say) b").text_content()
         assert float(fused) == pytest.approx(left, abs=1.1e-3)
-
-
-def test_both_maps_are_shaded_on_one_scale(on_locality):
-    # With a Gaussian without bounds both maps are the same picture; with a narrow one only the query's patch is.
-    on_locality.set(pattern="flat", sigma=8.0, along=4.0, across=4.0)
-    pixel = """([map, row, column]) => {
-        const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-        copy.drawImage(document.querySelectorAll("#one canvas")[map], 0, 0);
-        return [...copy.getImageData(column, row, 1, 1).data].slice(0, 3);
-    }"""
-    read = lambda *where: on_locality.page.evaluate(pixel, list(where))  # noqa: E731
-    full = read(0, 0, 0)
-    assert full == read(0, 7, 7) == read(0, 3, 3) == read(1, 3, 3) != read(1, 7, 7)
-    on_locality.set(sigma=0.25, along=0.25, across=0.25)
-    assert read(1, 3, 3) == full
-    assert read(1, 3, 4) == read(1, 0, 0) == [255, 255, 255]
 
 
 # Even powers: the kernels and the features are geolib's, and the sentence says them -----------------------------------

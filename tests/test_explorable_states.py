@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from functools import partial
 from itertools import pairwise
 
@@ -84,14 +83,6 @@ def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_
         assert on_state.values()["token"] == pytest.approx(token)
         assert slider.get_attribute("aria-valuetext") == said
         assert numbers_in(on_state.text(".settings > .geo-note"))[0] == math.floor(token)
-
-
-@pytest.mark.parametrize(("token", "word"), [(4 + 1 / 6, "shrink"), (4.5, "turn"), (4 + 5 / 6, "push")])
-def test_a_stroke_at_work_has_the_colour_of_its_word(on_state, token, word):
-    on_state.set(token=token)
-    tone = lambda element: re.search(r"geo-(soft|join|cool|warm)", element.get_attribute("class"))[1]  # noqa: E731
-    working = [each for each in on_state.page.locator("#one .plane .geo-vector").all() if each.get_attribute("d")]
-    assert tone(working[-1]) == tone(on_state.page.locator("#one .geo-say b", has_text=re.compile(f"^{word}$")))
 
 
 # Gates and rates: the curves' numbers are those of the recurrence, and a hand draws them ------------------------------
@@ -180,20 +171,6 @@ def test_the_mouse_draws_over_the_bars_it_passes_and_the_picture_follows(on_gate
         assert on_gates.page.locator("#one svg.clock").inner_html() != clock
         hand = numbers_in(on_gates.page.locator("#one .geo-say").nth(1).text_content())[0]
         assert hand == pytest.approx(10 * sum(drawn[:24]), abs=0.5)
-
-
-def test_the_list_offers_curves_and_says_when_one_is_drawn_by_hand(on_gates):
-    gates = on_gates.page.get_by_label("Draw gates γ")
-    assert gates.input_value() == "reset"
-    gates.select_option("alibi")
-    on_gates.settle()
-    assert on_gates.values()["gamma"] == pytest.approx([math.exp(-1 / 8)] * 32)
-    assert 0.125 in numbers_in(on_gates.text(".effect > .geo-note"))
-    on_gates.set(gamma=[0.5] * 31 + [0.6])
-    assert gates.input_value() == ""
-    on_gates.page.get_by_label("Draw rates β").select_option("rope")
-    on_gates.settle()
-    assert numbers_in(on_gates.page.locator("#one .geo-say").nth(1).text_content()) == [240, 240]
 
 
 # A memory to type into: its answers are those of the recurrence's forms, and it reads what a reader writes ------------
@@ -392,14 +369,3 @@ def test_the_longest_part_is_named_once_one_has_been_pressed(on_time):
         assert (on_time.page.evaluate(colours) == 5) == shown
         assert gain.is_visible() == shown
         assert any("%" in chip for chip in on_time.page.locator("#one .parts button").all_text_contents()) == shown
-
-
-def test_the_dashed_line_stands_where_the_step_ends_without_the_part(on_time):
-    for part in list(on_time.page.evaluate("models.one.get('rows')[0].shares"))[:2]:
-        on_time.set(part=part)
-        bars = [
-            (each.get_attribute("class"), float(each.get_attribute("width")))
-            for each in on_time.page.locator("#one rect.bar:not(.after)").all()
-        ]
-        others = sum(width for kind, width in bars if "now" not in kind)
-        assert float(on_time.page.locator("#one line.limit").get_attribute("x1")) == pytest.approx(others, abs=0.5)

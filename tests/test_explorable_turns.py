@@ -108,17 +108,6 @@ def test_a_finger_moves_the_mark_along_the_curve_as_far_as_it_goes(on_clock):
         assert on_clock.values()["key"] - on_clock.values()["query"] == pytest.approx(delta, abs=1), start
 
 
-def test_a_dot_under_the_mouse_lights_its_ring_and_many_hands_are_no_dust(on_clock):
-    on_clock.set(pairs=32)
-    assert on_clock.page.locator("#one .hand").evaluate_all("(all) => all.every((e) => !e.getClientRects().length)")
-    on_clock.set(pairs=6)
-    on_clock.page.locator("#one .dot").nth(2).hover(force=True)
-    assert on_clock.page.locator("#one .lit .ring").count() == 1
-    assert on_clock.text(".face .geo-note").startswith("Pair 3: θ = ")
-    on_clock.page.mouse.move(2, 2)
-    assert on_clock.page.locator("#one .lit").count() == 0
-
-
 # A skew matrix and its exponential ------------------------------------------------------------------------------------
 
 skew_js = functions_of("skew.js")
@@ -203,16 +192,6 @@ def test_the_square_has_its_own_slider_and_is_open_when_it_has_been_gone_round(o
     assert on_skew.values()["e"] == 0.02
     on_skew.set(second=on_skew.values()["first"])
     assert "A and B commute" in on_skew.text(".geo-say")
-
-
-def test_two_boxes_stand_side_by_side_for_the_two_orders_alone(on_skew):
-    for motion, boxes in (("orders", 2), ("A", 1)):
-        on_skew.set(motion=motion)
-        assert on_skew.page.locator("#one .scene").count() == boxes
-    on_skew.set(motion="orders")
-    assert numbers_in(on_skew.text(".geo-say"))[0] > 20
-    on_skew.set(second=on_skew.values()["first"])
-    assert numbers_in(on_skew.text(".geo-say"))[0] == 0
 
 
 # Two turns in two orders: a gap that half the bracket foretells; ``test_drawings.py`` reads the dice ------------------

@@ -62,15 +62,6 @@ def test_power_weights_ignore_the_scale_of_queries_and_keys_and_neither_overflow
     assert_close(usual.sum(-1), torch.ones(1, 1, 6))
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2, 1.0])
-def test_dropout_drops_the_share_that_it_is_told(rate):
-    q, k = torch.randn(2, 1, 1, 200, 8).unbind(0)
-    placed = PowerScores(Encoding(), 2).place(torch.zeros(200, 1))
-    kept = placed.attend(q, k, torch.eye(200)[None, None], dropout=rate)
-    assert (kept == 0).double().mean().item() == pytest.approx(rate, abs=0.01)
-    assert_close(kept[kept != 0], (placed.weights(q, k) / max(1 - rate, 0.1))[kept != 0])
-
-
 @pytest.mark.parametrize("inside", [ALiBi(2), Encoding()], ids=["gates", "no gates"])
 def test_keys_may_stand_elsewhere_and_their_gates_go_into_a_fused_kernel(inside):  # CS-att, CS-FUSED
     queries, keys = torch.rand(3, 1), torch.rand(5, 1)

@@ -1,15 +1,17 @@
-"""The subject index and the glossary, made from marks in the text: each word leads somewhere, each chapter has some."""
+"""Words that lead somewhere: the glossary's terms, works that are cited; and tables that swallow no paragraph."""
 
 import json
 import re
 from pathlib import Path
 
+from pybtex.database import parse_file
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHAPTERS = sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb"))
 NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 MARK = re.compile(r"\{index\}`([^`<]+?)(?: <([^>]+)>)?`")
+CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
 TERM = re.compile(r"(?m)^(\S.*)\n  \S")
-FEWEST, FEWEST_OF_A_CHAPTER = 150, 5
 
 
 def text(path):
@@ -56,3 +58,10 @@ def test_no_table_swallows_the_paragraph_below_it():
     pages |= {path.name: text(path) for path in NOTEBOOKS}
     assert {name: lines for name, prose in pages.items() if (lines := swallowed(prose))} == {}
     assert swallowed("| a |\n|---|\n| 1 |\nlost") == ["lost"]
+
+
+def test_every_work_that_is_cited_is_in_the_bibliography():
+    pages = [path.read_text("utf-8") for path in (REPOSITORY / "book").rglob("*.md")] + [*map(text, NOTEBOOKS)]
+    cited = {key.strip() for page in pages for keys in CITED.findall(page) for key in keys.split(",")}
+    assert cited
+    assert cited - set(parse_file(str(REPOSITORY / "book" / "references.bib")).entries) == set()
