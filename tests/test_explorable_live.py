@@ -244,15 +244,6 @@ def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
     is_one(place)
 
 
-def test_the_keys_draw_on_the_sheet(place):
-    place.page.get_by_role("button", name="Draw").press("Enter")
-    place.page.locator("#one .hands").focus()
-    for key in ["ArrowUp"] * 9 + ["ArrowRight", " "] + ["ArrowDown"] * 6 + [" ", "ArrowDown", "ArrowLeft"]:
-        place.page.keyboard.press(key)  # to the top of column 4, down to row 6, and up with the pen
-    is_one(place)
-    place.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.endsWith('pen up')")
-
-
 def test_the_line_counts_what_the_records_count(place):
     for method, row in (("rope-axial", 0), ("rope-axial", 4), ("liere-8", 2)):
         place.set(method=method, row=row, column=row)

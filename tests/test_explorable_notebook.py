@@ -209,21 +209,6 @@ def test_a_hand_on_the_curves_chooses_the_epoch_and_the_nearest_run(place, runs,
     assert next(run for run in runs if run["name"] == place.values()["run"])["title"] == "none"
 
 
-def test_another_experiment_brings_its_methods_and_ends_at_its_last_epoch_with_its_best(place, runs):
-    group = "riemannformer-table1/cifar10/cpu"
-    own = [run for run in runs if run["group"] == group]
-    titles = list(dict.fromkeys(run["title"] for run in own))
-    mean = lambda title: statistics.mean(r["test_accuracy"][-1] for r in own if r["title"] == title)  # noqa: E731
-    best = next(run for run in own if run["title"] == max(titles, key=mean))
-    place.page.get_by_label("Experiment").select_option(group)
-    place.settle()
-    assert place.values()["epoch"] == len(own[0]["train_loss"])
-    assert place.page.locator("#one .methods button").all_text_contents() == titles
-    assert f"{best['title']}, seed {best['seed']} {100 * best['test_accuracy'][-1]:.1f}\u00a0%" in place.text(
-        ".geo-say"
-    )
-
-
 def test_methods_keep_their_looks_and_of_two_alike_the_later_takes_other_dashes(call):
     assert notebook.look("nobody's+lf") == [COLOURS["gold"], "-", False]
     (found,) = call("looks", [[[[name, [{"look": notebook.look(name)}]] for name in METHOD_STYLES]]])

@@ -60,17 +60,6 @@ def key_and_query(s):
     return torch.stack([angles.cos(), angles.sin()], -1)
 
 
-def test_metrics_frames_and_transport_are_those_of_the_general_preset(metric_js):  # RF-A1, RF-A2, RF-A3
-    states, v = metric_states(30), [0.3, -1.2]
-    metrics, frames = (metric_js(name, [[s, s["m"]] for s in states]) for name in ("metricAt", "frameAt"))
-    carried = metric_js("carry", [[s, s["n"], s["m"], v] for s in states])
-    for s, metric, frame, there in zip(states, metrics, frames, carried):
-        both = preset_of(s).frames(float64([s["m"], s["n"]]))
-        assert_close(float64(metric), preset_of(s).metrics(float64([s["m"]]))[0], rtol=0, atol=1e-6)
-        assert_close(float64(frame), both[0], rtol=0, atol=1e-6)
-        assert_close(float64(there), transports(both)[0, 1] @ float64(v), rtol=0, atol=1e-6)
-
-
 def test_lengths_and_scores_are_the_presets_in_all_three_places(metric_js):  # RF-A4, RF-A5, RF-1
     states = metric_states(30, seed=2)
     for s, found in zip(states, metric_js("places", [[s] for s in states])):
@@ -96,7 +85,6 @@ def test_the_three_panels_say_the_same_lengths_and_the_same_score(on_metric):
 
 # Three spaces: metric, frames, arrival and score are geolib's, and the picture shows what the numbers say -------------
 
-spaces_js = functions_of("spaces.js")
 spaces_opened, on_spaces = place_of("ThreeSpaces")
 KINDS_of_spaces = {"query": (0, 8), "key": (0, 8), "scale": (0.7, 1.3), "angle": (-1.5, 1.5)}
 KINDS_of_spaces |= dict.fromkeys(("key_x", "key_y", "query_x", "query_y"), (-1.25, 1.25))
@@ -268,35 +256,6 @@ def test_equal_circles_hold_arrows_that_shrink_as_lengths_do(on_conformal):
     assert arrow_lengths(on_conformal)[-1] > 2 * found[0]
 
 
-def test_the_bars_of_the_scores_shrink_by_the_factor(on_conformal):
-    heights = """() => ["before", "after"].map((kind) => [...document.querySelector("#one svg ." + kind)
-        .getAttribute("d").matchAll(/M\\S+ (\\S+)V([^h]+)/g)].map((bar) => bar[1] - bar[2]))"""
-    on_conformal.set(view="row")
-    before, after = on_conformal.page.evaluate(heights)
-    scores = [3 * math.cos(2.4 * n) for n in range(16)]
-    for n, (a, b, score) in enumerate(zip(before, after, scores)):
-        if abs(a) > 10:
-            assert a * score > 0  # up for what is positive
-            assert b / a == pytest.approx(1.1 ** (-(10 + n) / 2), abs=0.02)
-
-
-def test_the_querys_row_is_framed_and_a_tab_shows_one_panel_alone(on_conformal):
-    parts = ["#one .ball", "#one .surface", "#one .row .after", "#one .weights .after"]
-    below = set()
-    for i, name in enumerate(("Lengths", "All scores", "One row", "Weights")):
-        on_conformal.page.get_by_role("button", name=name).click()
-        on_conformal.settle()
-        assert [on_conformal.page.locator(part).first.is_visible() for part in parts] == [j == i for j in range(4)]
-        below.add(on_conformal.page.locator("#one .geo-panel").bounding_box()["y"])
-    assert len(below) == 1
-    on_conformal.set(view="scores", query=12)
-    frame, surface = (on_conformal.page.locator(f"#one {part}").bounding_box() for part in ("rect.row", ".surface"))
-    middle = frame["y"] + frame["height"] / 2 - surface["y"]
-    assert middle == pytest.approx(12.5 * surface["height"] / 16, abs=1)
-    on_conformal.set(view="lengths")
-    assert on_conformal.page.locator("#one .ball").nth(12).get_attribute("class") == "ball here"
-
-
 def test_another_law_keeps_the_scale_and_takes_another_w(on_conformal):
     select = on_conformal.page.locator("#one select")
     for law, w in (("free", -math.log(1.1)), ("slow", 0)):
@@ -386,7 +345,6 @@ def test_what_is_left_and_what_is_missing_make_one_and_the_fused_factor_is_what_
 
 EVEN = range(2, 17, 2)
 powers_js = functions_of("powers.js")
-powers_opened, on_powers = place_of("EvenPowers")
 
 
 def unit_of_powers(degrees):
@@ -410,9 +368,3 @@ def test_the_power_of_the_inner_product_is_the_inner_product_of_the_features(pow
         assert feature == pytest.approx(float(sympow.embed(q, p) @ sympow.embed(k, p)), abs=1e-9)
         assert feature == pytest.approx(power, abs=1e-9)
         assert power >= 0
-
-
-def test_the_sentence_gives_both_kernels_and_the_features_make_the_power(on_powers):
-    on_powers.set(angle=60.0, beta=2.0, power=2)
-    assert numbers_in(on_powers.text(".geo-say"))[-2:] == pytest.approx([0.25, math.exp(-1)], abs=5e-4)
-    assert "of 3 features each: 0.250" in on_powers.text(".geo-note")

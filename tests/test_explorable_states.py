@@ -275,23 +275,6 @@ def test_typing_stores_pairs_and_the_key_that_is_asked_changes_the_answer(on_mem
     assert asked.input_value() == "anne"
 
 
-def test_one_pair_more_stores_another_until_there_are_no_more_and_a_shut_gate_leaves_the_last(on_memory):
-    chips, more = (
-        on_memory.page.locator("#one .chips button"),
-        on_memory.page.get_by_role("button", name="One pair more"),
-    )
-    for _ in range(12):
-        more.click()
-        on_memory.settle()
-    assert chips.count() == 14
-    assert numbers_in(on_memory.text(".geo-say"))[-2:] == [14, 14]
-    on_memory.page.get_by_label("Pairs: key value").fill("anne red, philip blue")
-    on_memory.page.get_by_role("button", name="Shut the gate before the next pair").click()
-    more.click()
-    assert numbers_in(on_memory.text(".geo-say"))[-2:] == [1, 3]
-    assert numbers_in(chips.first.get_attribute("title")) == [1]
-
-
 # Where the time goes: its numbers are the record's and Amdahl's, and its bars show them -------------------------------
 
 ROWS = saved.read("parts")["rows"]
@@ -356,16 +339,3 @@ def test_the_second_bar_is_as_much_shorter_as_the_law_says(on_time):
     row = next(row for row in ROWS if list(sizes_of(row).values()) == [8, 192, 64, "float32"])
     whole, faster = widths(on_time)
     assert faster / whole == pytest.approx(1 - 0.9 * row["shares"]["attention"], abs=0.005)
-
-
-def test_the_longest_part_is_named_once_one_has_been_pressed(on_time):
-    for row in ROWS[:3]:
-        on_time.set(**sizes_of(row))
-        assert f"Longest: {max(row['shares'], key=row['shares'].get)}, " in on_time.text(".geo-say")
-    gain = on_time.page.get_by_label("The chosen part becomes faster")
-    colours = "() => new Set([...document.querySelectorAll('#one rect.bar')].map((r) => getComputedStyle(r).fill)).size"
-    for part, shown in (("", False), ("attention", True)):
-        on_time.set(part=part)
-        assert (on_time.page.evaluate(colours) == 5) == shown
-        assert gain.is_visible() == shown
-        assert any("%" in chip for chip in on_time.page.locator("#one .parts button").all_text_contents()) == shown

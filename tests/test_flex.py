@@ -135,50 +135,29 @@ def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
 # Through FlexAttention itself, which traces each modification that it meets: a second each -------------------------
 
 
-@pytest.mark.parametrize("name", ["rope", "sympow-gates+sympow", "rmt+lf"])
-def test_flex_attention_is_attention(name):
+@pytest.mark.parametrize(
+    ("name", "queries", "keys"),  # how many of them stand in front, without a place
+    [("rope", 0, 0), ("sympow-gates+sympow", 0, 0), ("rmt+lf", 0, 0), ("gauss+lf", 2, 2), ("alibi", 1, 3)],
+)
+def test_flex_attention_is_attention(name, queries, keys):
     encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions)
+    placed, q = encoding.place(positions[:, keys:]).with_prefix_tokens(queries, keys=keys), q[:, :, keys - queries :]
     a, b = placed.to_reference(q, k)
-    wanted = placed.attend(a, b, v, placed.log_gate(x))
+    wanted = placed.attend(a, b, v, encoding.place(positions[:, keys:]).log_gate(x))
     assert_close(flex_attend(placed, a, b, v, x), wanted, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("behind", [0, 1])
 @pytest.mark.parametrize("method", [ALiBi(8), ManhattanDecay(torch.linspace(0.1, 1, 8))])
-def test_a_causal_block_mask_a_scale_and_shared_heads(method):
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6, device="cpu")
+def test_a_causal_block_mask_a_scale_and_shared_heads(method, behind):
+    """With or without a query's own key: the first one sees nothing then, and gets nothing."""
+    mask = create_block_mask(lambda b, h, i, j: i >= j + behind, None, None, 6, 6, device="cpu")
     q, k, v = torch.randn(1, 8, 6, DIM), torch.randn(1, 2, 6, DIM), torch.randn(1, 2, 6, DIM)
-    placed = method.place(torch.arange(6.0))
-    wanted = placed.attend(q, k, v, placed.log_gate(None), causal=True, scale=0.4)
-    assert_close(flex_attend(placed, q, k, v, block_mask=mask, scale=0.4), wanted, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["gauss+lf"])
-def test_tokens_without_a_place_stay_as_they_are(name):
-    encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions[:, 2:])
-    behind_two = placed.with_prefix_tokens(2)
-    wanted = behind_two.attend(q, k, v, placed.log_gate(x))
-    assert_close(flex_attend(behind_two, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["alibi", "rmt+lf"])
-def test_a_prefix_of_the_keys_alone_stays_as_it_is(name):
-    encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions[:, 3:]).with_prefix_tokens(1, keys=3)
-    q = q[:, :, 2:]
-    wanted = placed.attend(q, k, v, placed.log_gate(x))
-    assert_close(flex_attend(placed, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
-
-
-def test_a_query_that_sees_nothing_gets_nothing_with_a_factor_too():
-    mask = create_block_mask(lambda b, h, i, j: i > j, None, None, 6, 6, device="cpu")
-    q, k, v = torch.randn(3, 1, HEADS, 6, DIM)
-    placed = ManhattanDecay(torch.tensor([0.1, 1.0])).place(torch.arange(6.0))
-    wanted = placed.attend(q, k, v, mask=torch.ones(6, 6, dtype=torch.bool).tril(-1))
-    got = flex_attend(placed, q, k, v, block_mask=mask)
-    assert torch.equal(got[:, :, 0], torch.zeros(1, HEADS, DIM))
+    placed, seen = method.place(torch.arange(6.0)), torch.ones(6, 6, dtype=torch.bool).tril(-behind)
+    wanted = placed.attend(q, k, v, placed.log_gate(None), mask=seen, scale=0.4)
+    got = flex_attend(placed, q, k, v, block_mask=mask, scale=0.4)
     assert_close(got, wanted, atol=2e-5, rtol=1e-4)
+    assert not behind or not got[:, :, 0].any()
 
 
 @pytest.mark.parametrize("samples", [False, True])

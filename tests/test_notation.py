@@ -84,9 +84,3 @@ def test_a_chapter_keeps_to_the_page(chapter):
 def test_chapters_agree_with_each_other():
     tables = {path.stem: table_of(path) for path in CHAPTERS}
     assert clashes(settled(), tables) == []
-
-
-@pytest.mark.parametrize("row", [r"| $m,\;n$ | position of the query; position of the key |", "| $q$; $k$ | vectors |"])
-def test_a_row_that_hides_a_symbol_is_refused(row):
-    with pytest.raises(ValueError, match="semicolons between"):
-        list(rows_of(f"| symbol | meaning |\n|---|---|\n{row}"))
