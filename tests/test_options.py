@@ -18,33 +18,10 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import geolib
-from geolib import (
-    attention,
-    conformal,
-    connection,
-    encodings,
-    flex,
-    lie,
-    locality,
-    manifolds,
-    recurrence,
-    rotations,
-    sympow,
-)
+from geolib import attention, conformal, connection, encodings, lie, locality, manifolds, recurrence, rotations, sympow
 from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass
-from geolib.encodings import (
-    ByLayer,
-    Carried,
-    Composite,
-    FocusedByBlocks,
-    Gaussian,
-    ScoreBias,
-    build,
-    cis,
-    options_of,
-    turn_pairs,
-)
+from geolib.encodings import Carried, Composite, FocusedByBlocks, Gaussian, ScoreBias, build, cis, turn_pairs
 from geolib.encodings.rotary import PlacedHalfSplit
 from geolib.encodings.sympow import Powered
 from geolib.manifolds import charts
@@ -272,10 +249,6 @@ def fitted(make):
     return seeded(lambda **options: weighed(make(**options)))
 
 
-def refused_or_fitted(make):
-    return or_refused(fitted(make))
-
-
 class OfData(Placed):
     """A gate made of the layer's input, where there is one."""
 
@@ -305,7 +278,7 @@ def at_start(chart):
 
 POWERED, BY_BLOCKS = Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
 OF_DATA = (
-    *(OfData(), PlacedHalfSplit(OfData()), Composite([OfData()]), ByLayer([OfData()])),
+    *(OfData(), PlacedHalfSplit(OfData()), Composite([OfData()]), encodings.ByLayer([OfData()])),
     *(Composite([OfData(), ScoreBias(Gaussian(CELLS, CELLS, WIDTHS))]), Powered(OfData(), 2)),
 )
 PLACED = {  # what may have keys elsewhere, and is no method of the registry by itself
@@ -332,7 +305,7 @@ ROWS = [
     of(POWERED.attend, Q, K, V, by=seeded, dropout=0.5),
     of(POWERED.weights, Q, K, **ASKED),
     *(of(placed.as_score_mod, by=scored, x=X) for placed in (*OF_DATA[:3], *OF_DATA[4:])),
-    of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK),
+    of(geolib.flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer(X, Placed())), causal=True, dropout=0.5),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer.weights(X, Placed())), causal=True),
     of(MultiHeadAttention(16, 2).forward, X, Placed(), mask=SEEN),
@@ -355,7 +328,7 @@ ROWS = [
     ("connection.compass.Compass.place", or_refused(placing("compass", queries=2)), {"keys": GRID}),
     of(connection.plaquettes, SQUARE, first=2),
     of(connection.plaquettes, SQUARE, second=2),
-    of(encodings.Sinusoidal, 16, by=refused_or_fitted, axes=2),
+    of(encodings.Sinusoidal, 16, by=lambda make: or_refused(fitted(make)), axes=2),
     *(
         of(getattr(encodings, f"RiemannFormer{kind}"), FREQUENCIES, 2, by=fitted, **SPECIAL)
         for kind in ("", "General", "Diagonal", "Reflection", "Relative")
@@ -365,7 +338,7 @@ ROWS = [
         for focusing in (encodings.LocalityFocusing, encodings.GaussianGate)
     ),
     of(encodings.LieRE, OMEGA[0, 0] * torch.ones(1, 1, 1, 2, 28), 8, by=fitted, unit=(3.0, 1.0)),
-    of(encodings.LieRE, torch.rand(2, 1, 1, 2, 28), 8, by=refused_or_fitted, layers=2),
+    of(encodings.LieRE, torch.rand(2, 1, 1, 2, 28), 8, by=lambda make: or_refused(fitted(make)), layers=2),
     *((f"encodings.{kind}.place", call, {"keys": ELSEWHERE}) for kind, call in PLACED.items()),
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
     *(
@@ -514,7 +487,7 @@ def test_every_option_has_a_row_and_every_row_an_option():
 
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_every_option_of_a_method_has_a_value_away_from_its_default(name):
-    assert methods.METHODS[name].options.keys() == options_of(name).keys()
+    assert methods.METHODS[name].options.keys() == encodings.options_of(name).keys()
 
 
 @pytest.mark.parametrize(("name", "call", "away"), ROWS + REGISTERED, ids=lambda x: x if isinstance(x, str) else "")
