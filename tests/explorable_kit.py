@@ -255,20 +255,6 @@ class Place:
         self.page.mouse.up()
         self.settle()
 
-    def swipe(self, locator, dx, dy):
-        """The same with a finger."""
-        locator.scroll_into_view_if_needed()
-        box = locator.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        touch = self.page.context.new_cdp_session(self.page)
-        touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
-        for share in (0.5, 1):
-            to = {"x": x + share * dx, "y": y + share * dy}
-            touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [to]})
-            self.settle()  # moves between two frames are one
-        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-        self.settle()
-
     def restore(self):
         """Bring the page back to how it was made; whatever it complained of fails the test."""
         self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")

@@ -1,7 +1,6 @@
 """The built site, opened page by page in a headless browser, and the build's own promise to fail."""
 
 import functools
-import html
 import http.server
 import re
 import threading
@@ -14,7 +13,6 @@ from explorable_kit import CONTRAST_RULES, WCAG, axe_contrast, axe_violations
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SITE = REPOSITORY / "_build" / "html"
-CHAPTERS = sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb"))
 # Pages that Sphinx makes by itself, and the redirection to the landing page.
 GENERATED = {"index.html", "search.html", "py-modindex.html", "prf-prf.html"}
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -585,13 +583,3 @@ def test_a_search_shows_the_word_and_leads_to_its_section(fresh, address):
         page.goto(chapter.locator("p.context a").get_attribute("href"))
         section = page.locator(f"section#{page.url.partition('#')[2]}")
         assert word in section.text_content().lower()
-
-
-def test_the_index_leads_every_mark_of_the_text_to_its_place_and_has_no_name_of_the_library():
-    index = (SITE / "genindex.html").read_text("utf-8")
-    words = {path.stem: re.findall(r"\{index\}`([^`<]+?)`", path.read_text("utf-8")) for path in CHAPTERS}
-    links = re.findall(r'<a href="([^"]+)">(?:<strong>)?([^<]+)<', index)
-    assert {word for found in words.values() for word in found} <= {html.unescape(text) for _, text in links}
-    assert not [link for link, _ in links if "book/api/" in link]
-    places = [urldefrag(link) for link, _ in links if not link.startswith("http") and "#" in link]
-    assert [place for place in places if place.fragment not in ids_in(SITE / (place.url or "genindex.html"))] == []
