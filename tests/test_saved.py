@@ -25,6 +25,7 @@ def built(name, **options):
 # What else is saved: how it is made, and its keys.
 OTHERS = {
     "riemannformer+lf": (built("riemannformer+lf"), {**FOCUSED, "encoding.raw_scale": (2, 2)}),
+    "learned angles": (built("riemannformer", learn_angles=True), {"raw_scale": (2, 2), "frequencies": (2, 12, 2)}),
     "rope+gauss": (built("rope+gauss"), FOCUSED),
     "rope+sympow": (built("rope+sympow"), {}),
     "rope+alibi": (built("rope+alibi"), {}),
