@@ -8,7 +8,6 @@ from counted import Counting
 from torch.testing import assert_close
 
 from geolib.recurrence import (
-    SympowAttention,
     _chunks_gpu,
     attention_form,
     chunked_form,
@@ -117,19 +116,6 @@ def test_large_products_take_as_many_operations_for_many_chunks_as_for_few(large
 
     few, many = both_ways(32), both_ways(512)
     assert few == many < 550
-
-
-def test_one_token_through_the_layer_takes_the_recurrent_form(monkeypatch):  # CS-rec
-    layer, x = SympowAttention(16, 2, longest=100.0).double(), torch.randn(2, 6, 16).double()
-    with torch.no_grad():
-        whole, last = layer(x)
-        _, state = layer(x[:, :5])
-        for name in ("chunked_form", "recurrent_form"):
-            monkeypatch.setattr(f"geolib.recurrence.layers.{name}", None if name == "chunked_form" else recurrent_form)
-        one, state = layer(x[:, 5:], state)
-        assert_close(one, whole[:, 5:], rtol=1e-9, atol=1e-10)
-        assert_close(state.S, last.S, rtol=1e-12, atol=1e-12)
-        assert operations(lambda: layer(x[:, :1], state)) < 200
 
 
 def test_a_recurrent_step_takes_few_operations_whatever_came_before():  # CS-rec, CS-cost

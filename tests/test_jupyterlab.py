@@ -48,18 +48,10 @@ def address(tmp_path_factory):
     folders = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     root = str(Path(__file__).parents[1])
     apart = {"IPYTHONDIR": str(home / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "PYTHONPATH": root}
-    options = [
-        "--no-browser",
-        "--allow-root",
-        "--expose-app-in-browser",
-        f"--ServerApp.root_dir={home}",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={TOKEN}",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-        f"--LabApp.workspaces_dir={home / 'workspaces'}",
-    ]
+    options = ["--no-browser", "--allow-root", "--expose-app-in-browser", "--ServerApp.port_retries=0"]
+    options += [f"--ServerApp.root_dir={home}", f"--ServerApp.port={port}", f"--IdentityProvider.token={TOKEN}"]
+    options += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    options += [f"--LabApp.workspaces_dir={home / 'workspaces'}"]
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", *options], stdout=log, stderr=log, env=os.environ | folders | apart
