@@ -312,20 +312,17 @@ def test_a_gate_that_closes_a_row_gives_zeros(dtype, omega):
 
 def test_a_gate_leaves_out_what_its_query_must_not_see():  # siblings of a tree, and padding between
     encoding = build("sympow-gates", width=HEADS * DIM, heads=HEADS, grid=(9,)).double()
-    q, k, v = torch.randn(3, 2, HEADS, 4, DIM, dtype=F64)
-    x, positions = torch.randn(2, 4, HEADS * DIM, dtype=F64), torch.tensor([0.0, 1.0, 1.0, 2.0], dtype=F64)
-    branch = torch.tensor([0, 2, 3])  # the tokens that the last one sees; token 1 is a sibling of token 2
-    tree = torch.ones(4, 4, dtype=torch.bool).tril()
-    tree[2:, 1] = False
-    got = encoding.place(positions).attention(q, k, v, x, causal=True, mask=tree)
-    alone = encoding.place(positions[branch])
-    own = alone.attention(q[:, :, branch], k[:, :, branch], v[:, :, branch], x[:, branch], causal=True)
-    assert_close(got[:, :, branch], own, atol=1e-12, rtol=0)
-    prefixed = encoding.place(positions[1:]).with_prefix_tokens(1)  # the mask is for all tokens, placed or not
-    placed = encoding.place(positions[branch][1:]).with_prefix_tokens(1)
-    got = prefixed.attention(q, k, v, x, causal=True, mask=tree)
-    own = placed.attention(q[:, :, branch], k[:, :, branch], v[:, :, branch], x[:, branch], causal=True)
-    assert_close(got[:, :, branch], own, atol=1e-12, rtol=0)
+    q, k, v = torch.randn(3, 2, HEADS, 5, DIM, dtype=F64)
+    x, positions = torch.randn(2, 5, HEADS * DIM, dtype=F64), torch.tensor([0.0, 1.0, 2.0, 2.0, 3.0], dtype=F64)
+    branch = torch.tensor([0, 1, 3, 4])  # the tokens that the last one sees; token 2 is a sibling of token 3
+    tree = torch.ones(5, 5, dtype=torch.bool).tril()
+    tree[3:, 2] = False
+    for prefix in (0, 1):  # the mask is for all tokens, placed or not
+        whole = encoding.place(positions[prefix:]).with_prefix_tokens(prefix)
+        alone = encoding.place(positions[branch][prefix:]).with_prefix_tokens(prefix)
+        got = whole.attention(q, k, v, x, causal=True, mask=tree)
+        own = alone.attention(q[:, :, branch], k[:, :, branch], v[:, :, branch], x[:, branch], causal=True)
+        assert_close(got[:, :, branch], own, atol=1e-12, rtol=0)
 
 
 # Written out for training in bfloat16 ---------------------------------------------------------------------------------
