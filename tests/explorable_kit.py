@@ -136,16 +136,17 @@ def functions_of(file: str, more: str = ""):
 
 
 def place_of(name: str, **values):
-    """A fixture of a test file: a page with that explorable, which each test finds as it was made."""
+    """Two fixtures of a test file: a page with that explorable, and the page as each test finds it, as it was made."""
 
-    @pytest.fixture(scope="module")
+    @pytest.fixture(scope="module", name=f"opened {name}")
     def opened(browser):
         place = Place(browser, name, state_of(name, **values))
         yield place
         place.close()
 
     @pytest.fixture
-    def place(opened):
+    def place(browser, request):
+        opened = request.getfixturevalue(f"opened {name}")
         yield opened
         opened.restore()
 
@@ -252,20 +253,6 @@ class Place:
         self.page.mouse.down()
         self.page.mouse.move(x + dx, y + dy, steps=3)
         self.page.mouse.up()
-        self.settle()
-
-    def swipe(self, locator, dx, dy):
-        """The same with a finger."""
-        locator.scroll_into_view_if_needed()
-        box = locator.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        touch = self.page.context.new_cdp_session(self.page)
-        touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
-        for share in (0.5, 1):
-            to = {"x": x + share * dx, "y": y + share * dy}
-            touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [to]})
-            self.settle()  # moves between two frames are one
-        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
         self.settle()
 
     def restore(self):

@@ -79,7 +79,7 @@ def own_vector(encoding, width, p):
 
 FOCUSED = {"sigma": 0.7, "per_position": True, "per_layer": True, "learn_precision": False}
 FOCUSED_KEYS = {"log_sigma": (2, 1), "raw_precision": (2, 2)}
-METRIC = {"base": 7.0, "law": "free", "law_options": {"alpha": 0.5}, "far": 0.5}
+METRIC = {"base": 7.0, "law": "slow", "law_options": {"alpha": 0.5}, "far": 0.5}
 METRIC |= {"learn_angles": True, "per_head": False, "per_layer": True}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import methods
 import pytest
 import test_laws
+import test_options
 
 from geolib import encodings
 from geolib.figures import COLOURS, method_style
@@ -46,9 +47,8 @@ def test_the_pages_method_obeys_the_laws():
     for grid in ((5,), (3, 2)):
         test_laws.test_weights_are_those_of_the_oracle(NAME, grid)
     test_laws.test_gradients_are_the_numerical_ones(NAME)
-    test_laws.test_every_option_of_a_method_has_a_value_away_from_its_default(NAME)
-    for option in methods.METHODS[NAME].options:
-        test_laws.test_every_option_of_a_method_makes_a_difference(NAME, option)
+    test_options.test_every_option_of_a_method_has_a_value_away_from_its_default(NAME)
+    test_options.check_differences(test_options.of_name(NAME), methods.METHODS[NAME].options)
     state = encodings.build(NAME, **methods.SAVED).state_dict()
     assert {key: tuple(x.shape) for key, x in state.items()} == methods.METHODS[NAME].keys
     assert method_style(NAME)["color"] == COLOURS["gold"]

@@ -16,13 +16,7 @@ from geolib.encodings import build
 
 F16, F32, F64 = torch.float16, torch.float32, torch.float64
 LEAD = (2, 7)  # sizes that no other dimension has together
-TABLES = (
-    sympow.monomials,
-    sympow.variables,
-    sympow._root_weights,
-    sympow._raised,
-    sympow._entries,
-)
+TABLES = (sympow.monomials, sympow.variables, sympow._root_weights, sympow._raised, sympow._entries)
 PLACES = torch.tensor([[0.0, 1.0], [2.0, 0.5], [1.0, 3.0]])
 M = PLACES[:, 0]
 CELLS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
@@ -48,6 +42,10 @@ def metric(n):
 
 def gates(*shape):
     return -torch.rand(*LEAD, *shape, dtype=F64)
+
+
+def weights(q, k, gate, attenuation):
+    return attention.attention_weights(q, k, log_gate=gate, attenuation=attenuation)
 
 
 BATCHED = {
@@ -86,7 +84,7 @@ BATCHED = {
     "focus_one_query": (locality.focus_one_query, lambda: [plain(5), plain(5), plain(5, 3)]),
     "precision_root": (locality.precision_root, lambda: [plain(2, 2)]),
     "precision_matrix": (locality.precision_matrix, lambda: [plain(2, 2)]),
-    "attention_weights": (attention.attention_weights, lambda: [plain(5, 4), plain(6, 4)]),
+    "attention_weights": (weights, lambda: [plain(5, 4), plain(6, 4), plain(5, 6), plain(5, 6).abs()]),
     "attention": (attention.attention, lambda: [plain(5, 4), plain(6, 4), plain(6, 3)]),
     "attention, causal": (
         lambda *qkv: attention.attention(*qkv, causal=True),
@@ -133,12 +131,8 @@ def apart(q, k, v):
     return [wide(1, 5, q), wide(1, 5, k), wide(1, 5, v)]
 
 
-def weights(q, k, gate, attenuation):
-    return attention.attention_weights(q, k, log_gate=gate, attenuation=attenuation)
-
-
-def attenuated(q, k, v, attenuation):
-    return attention.attention(q, k, v, attenuation=attenuation)
+def attenuated(q, k, v, gate, attenuation):
+    return attention.attention(q, k, v, log_gate=gate, attenuation=attenuation)
 
 
 def along(u, w, *entering):
@@ -164,7 +158,6 @@ def one_step(q, k, v, before):
 
 
 MIXED = {
-    "conformal_matrix": (conformal.conformal_matrix, lambda: [wide(5), turns(5)]),
     "scalar_metric": (lambda p, s: conformal.scalar_metric(p, s, 3), lambda: [wide(5), wide(1)[0]]),
     "diagonal_metric": (conformal.diagonal_metric, lambda: [wide(5), wide(6)]),
     "general_metric": (conformal.general_metric, lambda: [wide(5), wide(6), wide(3)]),
@@ -177,37 +170,22 @@ MIXED = {
     "compatible_frames": (transport.compatible_frames, lambda: [spd(5, 3), turns(5)]),
     "literal_scores": (transport.literal_scores, lambda: [wide(5, 3), wide(5, 3), spd(5, 3), turns(5)]),
     "transposed_scores": (transport.transposed_scores, lambda: [wide(5, 3), wide(5, 3), turns(5)]),
-    "rotate_pairs": (rotations.rotate_pairs, lambda: [wide(5, 6), wide(5, 3)]),
-    "rope": (rotations.rope, lambda: [wide(5, 6), wide(5, 2), wide(3, 2)]),
     "whiten": (locality.whiten, lambda: [wide(5, 2), spd(2)]),
     "log_attenuation": (locality.log_attenuation, lambda: [wide(5, 2), widths(5)]),
     "attenuation, a precision": (locality.attenuation, lambda: [wide(5, 2), widths(5), spd(2)]),
-    "focus_one_query": (locality.focus_one_query, lambda: [wide(5), wide(5), wide(5, 3)]),
     "bilateral_filter": (locality.bilateral_filter, lambda: [wide(4, 5), wide(4, 5), wide(5, 3)]),
-    "focused_attention": (
-        locality.focused_attention,
-        lambda: [*apart(4, 4, 3), wide(5, 2), widths(5), spd(2)],
-    ),
+    "focused_attention": (locality.focused_attention, lambda: [*apart(4, 4, 3), wide(5, 2), widths(5), spd(2)]),
     "focused_attention_by_lse": (locality.focused_attention_by_lse, lambda: [*apart(4, 4, 3), wide(5, 5)]),
-    "fused_focused_attention": (
-        locality.fused_focused_attention,
-        lambda: [*apart(4, 4, 3), wide(5, 2), widths(5)],
-    ),
+    "fused_focused_attention": (locality.fused_focused_attention, lambda: [*apart(4, 4, 3), wide(5, 2), widths(5)]),
     "fused_focused_attention, a precision": (
         locality.fused_focused_attention,
         lambda: [*apart(4, 4, 4), wide(5, 2), widths(1), spd(2)],
     ),
-    "commutator": (lie.commutator, lambda: [skews(4)[0], skews(4)[0]]),
-    "relativity_defect": (lie.relativity_defect, lambda: [skews(4)[0], skews(4)[0]]),
     "position_rotations": (lie.position_rotations, lambda: [wide(5, 3), skews(4)]),
-    "position_rotations, a grid": (
-        lie.position_rotations,
-        lambda: [0.1 * rotations.grid_positions(3, 3, 2), skews(4)],
-    ),
-    "attention_weights": (weights, lambda: [wide(5, 4), wide(6, 4), wide(5, 6), widths(5, 6)]),
+    "position_rotations, a grid": (lie.position_rotations, lambda: [0.1 * rotations.grid_positions(3, 3, 2), skews(4)]),
     "add_up": (attention.add_up, lambda: [wide(5, 6), wide(6, 4)]),
     "carried_scores": (along, lambda: [wide(2, 2, 1, 3), wide(2, 2, 1, 3), turns(2, 2), turns(2, 2)]),
-    "attention, attenuated": (attenuated, lambda: [wide(5, 4), wide(6, 4), wide(6, 3), widths(5, 6)]),
+    "attention, attenuated": (attenuated, lambda: [wide(5, 4), wide(6, 4), wide(6, 3), wide(5, 6), widths(5, 6)]),
     "attention_form": (lambda *qkv: recurrence.attention_form(*qkv, 2).output, lambda: pairs()),
     "one_chunk_form": (lambda *qkv: recurrence.one_chunk_form(*qkv, 2), lambda: pairs()),
     "recurrent_form": (
@@ -225,17 +203,15 @@ MIXED = {
         lambda: [x[None] for x in apart(16, 16, 16)],
     ),
 }
-# Those that compute angles, exponentials or weights, whose arguments may be half as wide as float32, and others.
+# Of the first table too. Those that compute angles, exponentials or weights may also come half as wide as float32.
+SHARED = ("rotate_pairs", "rope", "attention_weights", "attention", "conformal_matrix", "focus_one_query")
+MIXED |= {name: BATCHED[name] for name in (*SHARED, "commutator", "relativity_defect", "reflect_pairs")}
 ANGLES = {
-    *("scale_features", "rotate_pairs", "rope", "whiten", "log_attenuation", "attenuation"),
+    *("scale_features", "rotate_pairs", "rope", "whiten", "log_attenuation", "attenuation", "attention", "exp_skew"),
     *("focused_attention", "fused_focused_attention", "position_rotations", "attention_weights", "add_up"),
+    *("log_rotation", "reflect_pairs"),
 }
-HALVES = {name: MIXED[name] for name in MIXED if name.partition(",")[0] in ANGLES} | {
-    "attention": (attention.attention, lambda: [wide(5, 4), wide(6, 4), wide(6, 3)]),
-    "exp_skew": (lie.exp_skew, lambda: [skews(5)]),
-    "log_rotation": (lie.log_rotation, lambda: [lie.exp_skew(0.3 * skews(4))]),
-    "reflect_pairs": (rotations.reflect_pairs, lambda: [wide(5, 6), wide(5, 3)]),
-}
+HALVES = {name: case for name, case in (BATCHED | MIXED).items() if name.partition(",")[0] in ANGLES}
 
 
 # And others, in float32 -----------------------------------------------------------------------------------------------
@@ -403,19 +379,6 @@ OTHERS = {
 }
 ASIDE = {"turns_of", "conformal_step", "fused_form"}  # with tables of their own inside
 CASES = {name: case for name, case in (BATCHED | MIXED | OTHERS).items() if name not in ASIDE}
-# These look at the numbers they are given, and the meta device has none.
-LOOKING = {
-    *("unit_ball", "metric_root", "conformal_deviation", "bounded_raw", "slow_exponent", "cayley", "log_rotation"),
-    *("exp_skew", "exp_skew, a plane", "exp_skew, space", "exp_pade", "exp_isoclinic", "isoclinic_parts"),
-    *("spectrum", "small_rotation_error", "plane_weights", "relativity_defect", "first_order_defect"),
-    *("position_rotations", "position_rotations, lines", "placed_rotations", "placed_rotations, planes"),
-    *("shift_deviation", "decorrelation_length", "skew_preset", "whiten", "log_attenuation", "focused_attention"),
-    *("attenuation, each query its own", "fused_focused_attention", "rotation_preset", "diagonal_preset"),
-    *("reflection_preset", "mixed_preset", "general_preset", "one_chunk_form", "transport_along", "plaquettes"),
-    *("flatness_defect", "to_frames", "from_frames", "gauge_transform", "turning_steps", "conformal_steps"),
-    *("householder_steps", "generator_steps", "pulled_back_metrics", "compatibility", "compatible_frames"),
-    *("literal_scores", "attenuation, a precision", "fused_focused_attention, a precision"),
-}
 
 # The laws -------------------------------------------------------------------------------------------------------------
 
@@ -491,12 +454,19 @@ def test_the_arguments_decide_and_not_the_defaults(name):
     same(lambda: function(*arguments))
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in LOOKING])
-def test_what_stands_on_a_device_stays_there(name):
-    function, draw = CASES[name]
-    arguments = [a.float() for a in draw()]
-    wanted, got = parts(function(*arguments)), parts(function(*(a.to("meta") for a in arguments)))
-    assert [(a.shape, a.dtype, "meta") for a in wanted] == [(a.shape, a.dtype, a.device.type) for a in got]
+def test_what_stands_on_a_device_stays_there():
+    """The meta device has no numbers: of those that look at what they are given, these are as many as they were."""
+    looking = []
+    for name, (function, draw) in CASES.items():
+        arguments = [a.float() for a in draw()]
+        wanted = [(a.shape, a.dtype, "meta") for a in parts(function(*arguments))]
+        try:
+            got = parts(function(*(a.to("meta") for a in arguments)))
+        except (NotImplementedError, RuntimeError):
+            looking.append(name)
+        else:
+            assert [(a.shape, a.dtype, a.device.type) for a in got] == wanted, name
+    assert len(looking) == 34, looking
 
 
 @pytest.mark.parametrize("grid", [(4,), (2, 2)], ids=["1d", "2d"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import scipy.linalg
@@ -16,7 +14,7 @@ from torch.testing import assert_close
 import geolib.encodings
 from geolib.encodings import LieRE, SphericalRoPE, build
 from geolib.lie import entry_count, uniform_entries
-from geolib.rotations import grid_positions, rescale_positions, rope, rotation_matrix
+from geolib.rotations import grid_positions, rescale_positions, rope
 
 modest = settings(deadline=None, max_examples=20)
 
@@ -80,18 +78,6 @@ def test_liere_turns_queries_and_keys_by_the_exponential_of_their_position(width
             assert torch.equal(turned[:, :, :extra], x[:, :, :extra])  # tokens without a place
             expected = literal_turn(x[:, :, extra:], entries, positions / unit, width)
             assert_close(turned[:, :, extra:], expected, atol=2e-5, rtol=0)
-
-
-@pytest.mark.parametrize("width", [2, 3, 4, 8])
-@pytest.mark.parametrize("learned", [torch.float32, torch.float64])
-def test_at_positions_in_float64_liere_is_exact(width, learned):  # LR-A1
-    lie = small(width=width, unit=[3.0, 7.0]).to(learned)
-    positions = grid_positions(3, 3).double()
-    q, k = queries(1, 2, 9, 8 // width * width, dtype=torch.float64)
-    turned, _ = lie.place(positions).layer(1).to_reference(q, k)
-    assert turned.dtype == torch.float64
-    unit = torch.tensor([3.0, 7.0], dtype=torch.float64)
-    assert_close(turned, literal_turn(q, lie.generators[1], positions / unit, width), atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -170,16 +156,6 @@ def test_rope_mixed_starts_along_one_random_direction_a_layer_and_head():  # LR-
     assert len(torch.unique(x.flatten(0, 1)[:, 0])) == 6
 
 
-def test_visionllama_alternates_the_axes_from_pair_to_pair():  # LR-T1
-    encoding = build("visionllama", width=16, heads=2, grid=(4, 5))
-    q, k = queries(1, 2, 20, 8)
-    turned, _ = encoding.place(grid_positions(4, 5)).to_reference(q, k)
-    for t, (row, column) in enumerate(np.ndindex(4, 5)):
-        angles = torch.tensor([row * 1.0, column * 1.0, row * 0.01, column * 0.01])  # 10000^(-2/4) = 0.01
-        literal = (rotation_matrix(angles) @ q[0, 1, t].view(4, 2, 1)).flatten()
-        assert_close(turned[0, 1, t], literal)
-
-
 def test_visionllama_in_three_dimensions_leaves_the_pairs_that_do_not_fill_a_round():  # LR-3D
     encoding = build("visionllama", width=64, heads=1, grid=(2, 3, 3))
     q, k = queries(1, 1, 18, 64)
@@ -250,21 +226,6 @@ def test_a_model_with_layers_of_its_own_must_be_asked_for_one():  # LR-CODE
         small(layers=2).place(grid_positions(3, 3)).to_reference(*queries(1, 2, 9, 8))
 
 
-@pytest.mark.parametrize("width", [2, 4])
-def test_gradients_of_the_encoding_are_right(width):  # LR-A1
-    q, k = queries(1, 2, 5, 4, dtype=torch.float64)
-    positions = grid_positions(2, 2).double()
-    entries = uniform_entries(1, 2, 4 // width, 2, entry_count(width)).double()
-
-    def scores(entries: Tensor, q: Tensor) -> Tensor:
-        lie = LieRE(torch.zeros_like(entries), width).double()
-        del lie.generators
-        lie.generators = entries
-        return score(lie, q, k, positions)
-
-    assert torch.autograd.gradcheck(scores, (entries.requires_grad_(), q.requires_grad_()))
-
-
 # Placed once a pass
 
 
@@ -309,48 +270,6 @@ def test_a_pass_takes_one_exponential_for_all_layers(exponentials):  # LR-A1
     ours, lie.generators.grad = lie.generators.grad, None
     afresh(lie, q, k, positions).backward()
     assert_close(ours, 3 * lie.generators.grad, atol=1e-4, rtol=1e-4)
-
-
-def test_two_passes_may_be_differentiated_one_after_the_other():  # LR-A1
-    lie, positions = small(layers=3), grid_positions(3, 3)
-    q, k = queries(2, 2, 9, 8)
-    first, second = forward(lie, q, k, positions), forward(lie, k, q, positions)
-    first.backward()
-    second.backward()
-    ours, lie.generators.grad = lie.generators.grad, None
-    (afresh(lie, q, k, positions) + afresh(lie, k, q, positions)).backward()
-    assert_close(ours, lie.generators.grad, atol=1e-4, rtol=1e-4)
-
-
-# Bad input
-
-
-IMAGE = {"width": 32, "heads": 2, "grid": (4, 4)}
-
-
-def turned(name):
-    """Four queries and keys turned where there are sixteen places."""
-    return build(name, **IMAGE).place(grid_positions(4, 4)).to_reference(*queries(1, 2, 4, 16))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *((lambda b=block: build("liere", **IMAGE, block=b), f"width: got {block}") for block in (5, 1, 0)),
-        (lambda: build("liere", **IMAGE, share="both"), "share: got 'both'; one of none, layers, heads, all"),
-        *((lambda s=scale: build("liere", **IMAGE, scale=s), f"high: got {scale}") for scale in (-1.0, math.nan)),
-        (lambda: build("rope-mixed", **IMAGE, base=0.0), "base: got 0.0"),
-        (lambda: build("visionllama", **IMAGE, block=3), "options: got"),
-        *((lambda n=name: turned(n), "positions: got 16 rows") for name in ("liere", "rope-mixed", "visionllama")),
-        (lambda: build("liere", **IMAGE, layers=3).place(grid_positions(4, 4)).layer(3), "index: got 3"),
-        *((lambda u=unit: small(unit=u), "unit: got") for unit in ([1.0], [1.0, 0.0])),
-        (lambda: LieRE(torch.zeros(2, 2, 2, 2, 5), 4, layers=2), "entries: got"),
-        (lambda: LieRE(torch.zeros(2, 2, 2, 2, 6), 4, layers=3), "entries: got"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        call()
 
 
 # Spherical RoPE

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import cmath
-import json
 import math
 import re
-import sys
 
 import pytest
 import torch
@@ -25,7 +23,6 @@ from geolib.lab.vit import ViT
 
 RECORDS = REPOSITORY / "book" / "results" / LIVE.name
 every = pytest.mark.parametrize("method", METHODS)
-RELATIVE = ("none", "rope-axial", "rope-mixed", "alibi")
 
 MORE = """
 const known = new Map();
@@ -112,17 +109,9 @@ def test_each_model_is_a_small_file_and_the_one_that_a_record_tells_of(method):
             assert found == pytest.approx(there, **close)
 
 
-def test_held_out_digits_are_those_of_the_records():
-    assert (len(labels()), images().shape) == (HELD_OUT, (HELD_OUT, 1, 8, 8))
-    assert images().amax() == 16
-    orders = torch.tensor([ord(letter) - 48 for letter in held_out()["orders"]]).view(-1, 64)
-    assert torch.equal(orders.sort(1).values, torch.arange(64).expand(HELD_OUT, 64))
-
-
 def test_a_model_that_the_page_does_not_hold_is_refused():
-    run = train(Config("digits", "compass", width=12, layers=1, epochs=1, train_size=8, test_size=4), quiet=True)
     with pytest.raises(ValueError, match=r"^model: got"):
-        LiveModel(run)
+        LiveModel(ViT(Config("digits", "compass", width=12, layers=1), (1, 8, 8), 10))
     with pytest.raises(ValueError, match=r"^method: got own"):
         LiveModel(method="own")
 
@@ -186,31 +175,6 @@ def test_logits_and_weights_are_those_of_the_model(call, method):
         calls = [[model_of(method), {}, some[0].flatten().tolist(), layer, head] for head in (0, 1)]
         for head, (_, weights) in enumerate(call("lookOf", calls)):
             assert_close(torch.tensor(weights).view(64, 64), maps[head].detach(), rtol=0, atol=1e-4)
-
-
-def apart(call, method, **settings):
-    """How far the logits of four digits are from those of the same digits elsewhere."""
-    given = [
-        [model_of(method), {"row": r, "column": c, **settings}, images()[:4].flatten(1).tolist()]
-        for r, c in ((0, 0), (4, 2))
-    ]
-    home, away = map(torch.tensor, call("logitsOf", given))
-    return (home - away).abs().max().item()
-
-
-def test_relative_methods_answer_alike_wherever_the_digit_stands_and_liere_if_its_generators_commute(call):
-    assert max(apart(call, method) for method in RELATIVE) < 1e-3
-    assert apart(call, "liere-8", rest=0) < 1e-3
-    assert apart(call, "liere-8", rest=1) > 0.5
-
-
-def test_a_pair_is_carried_by_the_difference_of_angles(call):  # RF-13
-    about = model_of("rope-axial")["about"]
-    rate = about["placed"][0]["turn"][0][1]
-    (found,) = call("carryOf", [[model_of("rope-axial"), {}, 0, 0, 27, 1]])
-    for t, (right, up) in enumerate(found):
-        angle = rate[0] * (t // 8 - 3) + rate[1] * (t % 8 - 3)
-        assert (right, up) == pytest.approx((math.cos(angle), math.sin(angle)), abs=1e-6)
 
 
 def test_the_readers_own_model_answers_as_it_does_in_python(call):
@@ -295,15 +259,6 @@ def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
     is_one(place)
 
 
-def test_the_keys_draw_on_the_sheet(place):
-    place.page.get_by_role("button", name="Draw").press("Enter")
-    place.page.locator("#one .hands").focus()
-    for key in ["ArrowUp"] * 9 + ["ArrowRight", " "] + ["ArrowDown"] * 6 + [" ", "ArrowDown", "ArrowLeft"]:
-        place.page.keyboard.press(key)  # to the top of column 4, down to row 6, and up with the pen
-    is_one(place)
-    place.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.endsWith('pen up')")
-
-
 def test_the_line_counts_what_the_records_count(place):
     for method, row in (("rope-axial", 0), ("rope-axial", 4), ("liere-8", 2)):
         place.set(method=method, row=row, column=row)
@@ -312,14 +267,6 @@ def test_the_line_counts_what_the_records_count(place):
         assert counted(place) == pytest.approx(100 * wanted, abs=0.51)
     place.set(shuffled=1)
     assert counted(place) < 40
-
-
-def test_sliders_are_those_that_a_method_has_a_use_for(place):
-    wanted = {"none": [], "alibi": ["Slope"], "liere-8": ["All angles", "Part that does not commute"]}
-    wanted |= {"riemannformer+lf": ["All angles", "This pair’s angle", "Scale s", "Width of focusing"]}
-    for method, names in wanted.items():
-        place.set(method=method)
-        assert place.page.locator("#one details label").all_text_contents() == names
 
 
 def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cells_are_away(place):
@@ -335,46 +282,6 @@ def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cell
     assert len(needles) == 64
     for cell, (start, tip) in enumerate(needles):
         assert abs((tip - start) / abs(tip - start) - cmath.rect(1, cell // 8 - 3)) < 0.03
-
-
-# On a page of the book ------------------------------------------------------------------------------------------------
-
-
-def test_a_page_asks_for_a_model_when_it_is_chosen_and_from_its_own_site(browser, tmp_path):
-    sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-    from explorables import without_pieces
-
-    widget = LiveModel(method="alibi")
-    keys = [*widget.parameters(), *(key for key in widget.keys if key.startswith("_later"))]
-    state = widget.get_state([*keys, "share", "_rules", "_anywidget_id", "_esm", "_css"])
-    pieces = {}
-    states = without_pieces(json.dumps({"state": {"it": {"state": state}}}), "// shared", pieces)
-    (tmp_path / "_static" / "explorables").mkdir(parents=True)
-    for name, script in pieces.items():
-        (tmp_path / "_static" / "explorables" / f"{name}.js").write_text(script, "utf-8")
-    host = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
-    (tmp_path / "_static" / "widget-host.js").write_text(host, "utf-8")
-    (tmp_path / "index.html").write_text(
-        '<!doctype html><meta charset="utf-8"><div style="height: 3000px"></div><div class="cell_output">'
-        '<script type="application/vnd.jupyter.widget-view+json">{"model_id": "it"}</script></div>'
-        f'<script type="application/vnd.jupyter.widget-state+json">{states}</script>'
-        '<script src="_static/widget-host.js"></script>',
-        "utf-8",
-    )
-    page, asked = browser.new_page(), []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto((tmp_path / "index.html").as_uri())
-    page.wait_for_selector(".explorable", state="attached")
-    assert [url for url in asked if "/explorables/" in url] == []  # nothing before it is in view
-    page.locator(".explorable").evaluate("(e) => e.scrollIntoView()")
-    page.wait_for_function("document.querySelector('.said p[aria-busy=false]')", timeout=60_000)
-    models = lambda: {m for m in METHODS for url in asked if f"later_{re.sub(r'[^a-z0-9]', '_', m)}-" in url}  # noqa: E731
-    assert models() == {"alibi"}
-    page.get_by_label("Method").select_option("rope-mixed")
-    page.wait_for_function("document.querySelector('.field').ariaLabel.includes('RoPE-Mixed')")
-    assert models() == {"alibi", "rope-mixed"}
-    assert all(url.startswith(("file:", "blob:")) for url in asked)
-    page.close()
 
 
 def test_a_model_of_ones_own_is_shown_digits_as_it_was_trained_on_them():

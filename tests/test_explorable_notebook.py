@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import statistics
 from collections import defaultdict
 from functools import cache
-from itertools import pairwise
 
 import pytest
-from explorable_kit import Place, functions_of, numbers_in, place_of, state_of
+from explorable_kit import Place, functions_of, place_of, state_of
 
 from geolib.explorables import LabNotebook, notebook
 from geolib.explorables.notebook import METRICS
@@ -100,18 +98,6 @@ def test_the_mean_curve_and_the_best_method_are_those_of_the_seeds_evaluated(cal
     for methods, (first, *_) in zip(offered, call("leader", [[methods, metric] for methods in offered])):
         last = {own[0]["title"]: statistics.mean(run[metric][-1] for run in own) for own in methods}
         assert first["title"] == best(last, key=last.get)
-
-
-def test_ticks_are_round_and_reach_around_the_values(call):
-    draw = random.Random(6)
-    ranges = [sorted((draw.uniform(0, 3), draw.uniform(0, 3))) for _ in range(50)] + [[0.5, 0.5], [0.103, 0.966]]
-    for (low, high), found in zip(ranges, call("ticks", ranges)):
-        values = found["values"]
-        step = values[1] - values[0]
-        assert values[0] <= low + 1e-6 * step
-        assert values[-1] >= high - 1e-6 * step
-        assert 2 <= len(values) <= 8
-        assert all(round(v, found["digits"]) == pytest.approx(v, abs=1e-9 + 1e-6 * step) for v in values)
 
 
 # The runs it carries -------------------------------------------------------------------------------------------------
@@ -208,16 +194,6 @@ def test_the_table_holds_mean_and_deviation_of_each_method(place, runs):
         assert row.locator("td").all_text_contents()[:2] == [expected, str(len(last))]
 
 
-def test_the_sentence_gives_the_runs_value_and_the_line_below_where_it_was_made(place, runs):
-    seeds = [run for run in runs if (run["group"], run["title"]) == (DIGITS, "RoPE, axial")]
-    run = next(run for run in seeds if run["seed"] == 1)
-    place.set(run=run["name"], epoch=3, metric="test_loss")
-    mean = statistics.mean(each["test_loss"][2] for each in seeds)
-    assert numbers_in(place.text(".geo-say")) == pytest.approx([3, 1, run["test_loss"][2], len(seeds), mean], abs=6e-4)
-    line = place.page.locator("#one .geo-note").first.text_content()
-    assert all(run[word] in line for word in ("device", "torch", "commit", "date", "name"))
-
-
 @pytest.mark.parametrize("way", ["hover", "drag"])
 def test_a_hand_on_the_curves_chooses_the_epoch_and_the_nearest_run(place, runs, way):
     picture = place.page.locator("#one .plot svg")
@@ -231,47 +207,6 @@ def test_a_hand_on_the_curves_chooses_the_epoch_and_the_nearest_run(place, runs,
     place.settle()
     assert 6 <= place.values()["epoch"] <= 11
     assert next(run for run in runs if run["name"] == place.values()["run"])["title"] == "none"
-
-
-def test_a_button_takes_a_method_off_the_picture_and_brings_it_back(place, runs):
-    def names():
-        place.settle()
-        return place.page.locator("#one .plot text").all_text_contents()
-
-    button = place.page.get_by_role("button", name="sinusoidal")
-    for shown in (True, False, True):
-        assert ("sinusoidal" in names()) == shown
-        assert button.get_attribute("aria-pressed") == str(shown).lower()
-        drawn = [run for run in runs if run["group"] == DIGITS and (shown or run["title"] != "sinusoidal")]
-        assert place.page.locator("#one path.seed").count() == len(drawn)
-        button.click()
-
-
-def test_another_experiment_brings_its_methods_and_ends_at_its_last_epoch_with_its_best(place, runs):
-    group = "riemannformer-table1/cifar10/cpu"
-    own = [run for run in runs if run["group"] == group]
-    titles = list(dict.fromkeys(run["title"] for run in own))
-    mean = lambda title: statistics.mean(r["test_accuracy"][-1] for r in own if r["title"] == title)  # noqa: E731
-    best = next(run for run in own if run["title"] == max(titles, key=mean))
-    place.page.get_by_label("Experiment").select_option(group)
-    place.settle()
-    assert place.values()["epoch"] == len(own[0]["train_loss"])
-    assert place.page.locator("#one .methods button").all_text_contents() == titles
-    assert f"{best['title']}, seed {best['seed']} {100 * best['test_accuracy'][-1]:.1f}\u00a0%" in place.text(
-        ".geo-say"
-    )
-
-
-def test_names_at_the_ends_of_lines_do_not_overlap(place):
-    for width in (760, 360):
-        place.page.set_viewport_size({"width": width, "height": 900})
-        for metric in METRICS:
-            place.set(metric=metric)
-            boxes = [box.bounding_box() for box in place.page.locator("#one .plot g g > text[class]").all()]
-            tops = sorted(box["y"] for box in boxes)
-            assert len(tops) == place.page.locator("#one .methods button").count()
-            assert all(b - a >= 12 for a, b in pairwise(tops))
-            assert max(box["x"] + box["width"] for box in boxes) <= width
 
 
 def test_methods_keep_their_looks_and_of_two_alike_the_later_takes_other_dashes(call):
@@ -310,16 +245,4 @@ def test_lines_and_buttons_are_drawn_in_the_methods_look_and_a_gap_stays_a_gap(b
     place.set(runs=LabNotebook(runs=[]).get_state("runs")["runs"], experiment="")
     shown = place.page.locator("#one p, #one svg, #one table, #one input").filter(visible=True)
     assert shown.all_text_contents() == ["No record yet."]
-    place.close()
-
-
-def test_beads_lie_on_the_line_of_the_mean(browser):
-    runs = [run | {"title": "rope+lf", "group": "g/d/s", "look": notebook.look("rope+lf")} for run in made_up(3)]
-    state = state_of("LabNotebook", runs=runs, experiment="g/d/s", metric="train_loss", epoch=5)
-    place = Place(browser, "LabNotebook", state)
-    drawn = lambda kind: place.page.locator(f"#one .plot path.{kind}").get_attribute("d")  # noqa: E731
-    line, beads = (re.findall(rf"[{at}](-?[\d.]+) (-?[\d.]+)", drawn(k)) for k, at in (("mean", "ML"), ("bead", "M")))
-    assert len(beads) == len(line) == 8
-    for (x, y), (left, middle) in zip(line, beads):
-        assert (float(left) + 3, float(middle)) == pytest.approx((float(x), float(y)), abs=0.15)
     place.close()

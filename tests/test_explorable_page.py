@@ -11,7 +11,6 @@ import pytest
 from explorable_kit import functions_of, place_of, states
 from PIL import Image
 
-from geolib.explorables.page import LETTER
 from geolib.recurrence import signal_to_noise
 from geolib.sympow import dimension, direction_moment
 
@@ -53,15 +52,6 @@ def test_right_signs_are_those_of_a_normal_noise(call):
     etas = [0, 1e-3, 0.3, 1, 5, 30]
     expected = [1 - math.erfc(math.sqrt(eta / 2)) / 2 for eta in etas]
     assert call("right", [[eta] for eta in etas]) == pytest.approx(expected, abs=2e-7)
-
-
-def test_without_gates_all_bytes_are_alike_and_with_them_the_last_is_best(call):
-    common = {"text": LETTER, "features": 32, "power": 2, "after": 50}
-    plain, gated = call("shares", [[common | {"gate": gate}] for gate in (1, 0.99)])
-    assert len(plain) == BYTES
-    assert max(plain) == min(plain)
-    assert gated == sorted(gated)
-    assert gated[-1] > gated[0] + 0.2
 
 
 def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_letters_are(call):

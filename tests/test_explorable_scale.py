@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 
 import pytest
@@ -29,11 +28,6 @@ def scores_of(state):
     q[..., 0], k[..., 0] = 1, 3 * torch.cos(2.4 * positions)
     a, b = encoding.place((positions + state["shift"])[:, None]).to_reference(q, k)
     return k[0, 0, :, 0], (a @ b.mT)[0, 0, state["query"]].detach()
-
-
-def covers(weights):
-    """e to the entropy of some weights."""
-    return math.exp(-sum(w * math.log(w) for w in weights if w))
 
 
 def test_the_row_is_the_librarys(call):  # RF-9, RF-13
@@ -71,17 +65,6 @@ def test_the_dot_stands_on_a_high_bar_that_every_scale_moves(call):
         assert plain[n] > 2.5
         power = (state["query"] + n) / 2 + state["shift"] if state["sides"] == "both" else (state["query"] - n) / 2
         assert abs(power) >= 0.4
-
-
-def test_those_who_hear_the_picture_are_told_the_factors_and_what_both_rows_cover(call):
-    """A scale below 1 evens out weights: they cover more tokens with it."""
-    state = {"scale": 0.9, "query": 6, "shift": 2, "sides": "both"}
-    (said,), (row,) = call("describe", [[state]]), call("row", [[state]])
-    assert f"{0.9 ** ((6 + 4) / 2):.2f} at key 2 and {0.9 ** ((6 + 15 + 4) / 2):.2f} at key 17" in said
-    found = re.search(r"cover ([\d.]+) tokens without the scale and ([\d.]+) with it", said).groups()
-    without, with_it = covers(row["before"]), covers(row["after"])
-    assert call("cover", [[row["before"]], [row["after"]]]) == pytest.approx([without, with_it])
-    assert list(map(float, found)) == pytest.approx([without, with_it], abs=0.06)
 
 
 # In a browser --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 from explorable_kit import (
-    FOLDER,
     NAMES,
     NOTEBOOKS,
     REPOSITORY,
@@ -47,12 +46,6 @@ def test_a_file_that_imports_anything_but_the_shared_ones_is_refused(others, tmp
         assemble(str(path))
 
 
-def test_no_module_or_style_names_another_host():
-    for path in [*FOLDER.glob("*.js"), *FOLDER.glob("*.css")]:
-        addresses = set(re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", path.read_text("utf-8")))
-        assert addresses <= {"http://www.w3.org"}, path.name
-
-
 def test_anywidget_is_loaded_with_the_first_explorable_and_named_when_it_is_missing(tmp_path):
     program = """
 import sys
@@ -70,12 +63,6 @@ except ImportError as error:
 
 
 # The traits, in Python and in a page ---------------------------------------------------------------------------------
-
-
-@every
-def test_the_docstring_explains_every_parameter(name):
-    told = getattr(geolib.explorables, name).__doc__
-    assert [t for t in traits_of(name) if not re.search(rf"^    [\w, ]*\b{t}\b[\w, ]* :", told, re.M)] == []
 
 
 # Traits that Python holds to others as well, or to a list of its own.
@@ -324,19 +311,6 @@ def test_axe_finds_no_violation_on_a_wide_a_narrow_and_a_dark_page(pair):
     ):
         dressed(pair, scheme, width)
         assert look(pair.page, "#one") == [], (scheme, width)
-
-
-@every_pair
-def test_a_phone_shows_all_of_it(pair):
-    pair.page.set_viewport_size({"width": 360, "height": 800})
-    pair.settle()
-    assert pair.page.evaluate("document.documentElement.scrollWidth") <= 360
-    outside = """() => [...document.querySelectorAll(
-          "#one :is(input, select, button, svg, canvas, text, p, output, label)")].filter((e) => {
-        const box = e.getBoundingClientRect();
-        return box.width && (box.left < -0.5 || box.right > 360.5);
-      }).map((e) => e.outerHTML.slice(0, 150))"""
-    assert pair.page.evaluate(outside) == []
 
 
 @every_pair

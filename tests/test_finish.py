@@ -3,9 +3,7 @@
 import importlib
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
 
 from bs4 import BeautifulSoup
 
@@ -31,15 +29,6 @@ def test_lines_of_code_keep_their_text_and_know_their_indentation_and_other_list
     assert postprocess.fitting(made) == made
 
 
-def test_names_may_end_a_line_at_their_joints_and_options_stay_in_one_piece():
-    words = ("geolib.lie_re/x", "a_b.c", "1.5", "--dry-run")
-    name = "<code class='literal'>".replace("'", '"') + " ".join(f'<span class="pre">{each}</span>' for each in words)
-    made = postprocess.fitting(f"{name}</code>")
-    assert re.findall("(..)<wbr>", made) == ["b.", "e_", "e/", "a_", "b."]
-    assert text(made) == text(name)
-    assert '<span class="option">--dry-run</span>' in made
-
-
 def test_intervals_and_spreads_in_tables_stay_in_one_piece():
     kept = lambda text: postprocess.SPREAD.sub(postprocess.in_one_piece, text).replace("\N{WORD JOINER}", "")  # noqa: E731
     assert kept("-1.8 (-3.1 to -0.5), x") == "−1.8 (−3.1\xa0to\xa0−0.5), x"
@@ -47,38 +36,6 @@ def test_intervals_and_spreads_in_tables_stay_in_one_piece():
     assert kept("95 % interval -4.97 to +2.00)") == "95 % interval −4.97\xa0to\xa0+2.00)"
     for text in ("0.98 to 0.99", "10-20 of (a to b)", "digits-8 (see 3)"):
         assert kept(text) == text
-
-
-class Balanced(HTMLParser):
-    """Fails where a tag closes another than the one that is open."""
-
-    def __init__(self):
-        super().__init__()
-        self.open = []
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_pages_get_their_landmark_lists_and_signatures():
-    signature = (
-        '<dl class="py"><dt>f(\n<dl>\n<dd><em>a</em>,</dd>\n<dd><em>b</em>,</dd>\n</dl>\n)</dt><dd>Text.</dd></dl>'
-    )
-    work = '<div role="list"><div class="citation" role="doc-biblioentry">A work.</div></div>'
-    page = postprocess.heard(f"{postprocess.SIDE_BAR}{signature}{work}</div>")
-    assert 'role="complementary" aria-label="' in page
-    assert '<span class="sig-line"><em>a</em>,</span>' in page
-    assert "<dd>Text.</dd></dl>" in page
-    assert 'role="listitem"' in page
-    assert "doc-biblioentry" not in page
-    parser = Balanced()
-    parser.feed(page)
-    assert parser.open == []
-    assert postprocess.heard(page) == page
-    assert postprocess.heard('<th class="head"><p></p></th><th>m</th>') == '<td class="head"></td><th>m</th>'
 
 
 def test_in_print_solutions_stand_at_the_end_under_their_chapters(tmp_path):
@@ -91,14 +48,6 @@ def test_in_print_solutions_stand_at_the_end_under_their_chapters(tmp_path):
     assert re.findall("<h2>(.*?)</h2>.*?(By .*?)<", str(end)) == [("One", "By One."), ("Two", "By Two.")]
     assert ["By" in text.get_text() for text in texts] == [False] * 3
     assert "Solutions" not in pdf.one_page(tmp_path, ["Three"])
-
-
-def test_a_named_tuples_fields_are_not_documented_twice():
-    class Point(NamedTuple):
-        x: float
-
-    assert postprocess.skip_aliases(None, "class", "x", Point.x, False, None) is True
-    assert postprocess.skip_aliases(None, "class", "_replace", Point._replace, False, None) is None
 
 
 def test_links_to_sections_lead_inside_the_one_file():

@@ -135,52 +135,32 @@ def test_matrices_of_ones_own_are_looked_up_entry_by_entry():
 # Through FlexAttention itself, which traces each modification that it meets: a second each -------------------------
 
 
-@pytest.mark.parametrize("name", ["rope", "sympow-gates+sympow", "rmt+lf"])
-def test_flex_attention_is_attention(name):
+@pytest.mark.parametrize(
+    ("name", "queries", "keys"),  # how many of them stand in front, without a place
+    [("rope", 0, 0), ("sympow-gates+sympow", 0, 0), ("rmt+lf", 0, 0), ("gauss+lf", 2, 2), ("alibi", 1, 3)],
+)
+def test_flex_attention_is_attention(name, queries, keys):
     encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions)
+    placed = encoding.place(positions[:, keys:]).with_prefix_tokens(queries, keys=keys)
+    q = q[:, :, keys - queries :]
     for causal in (False, True):
         wanted = placed.attention(q, k, v, x, causal)
         assert_close(flex_attend(placed, q, k, v, x, causal), wanted, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("behind", [0, 1])
 @pytest.mark.parametrize("method", [ALiBi(8), ManhattanDecay(torch.linspace(0.1, 1, 8))])
-def test_a_causal_block_mask_a_scale_and_shared_heads(method):
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6, device="cpu")
+def test_a_causal_block_mask_a_scale_and_shared_heads(method, behind):
+    """With or without a query's own key: the first one sees nothing then, and gets nothing."""
+    mask = create_block_mask(lambda b, h, i, j: i >= j + behind, None, None, 6, 6, device="cpu")
     q, k, v = torch.randn(1, 8, 6, DIM), torch.randn(1, 2, 6, DIM), torch.randn(1, 2, 6, DIM)
-    placed = method.place(torch.arange(6.0))
-    wanted = placed.attend(q, k, v, placed.log_gate(None), causal=True, scale=0.4)
-    near = create_block_mask(lambda b, h, i, j: i - j < 9, None, None, 6, 6, device="cpu")
-    for asked in ({"block_mask": mask}, {"causal": True}, {"causal": True, "block_mask": near}):
-        assert_close(flex_attend(placed, q, k, v, **asked, scale=0.4), wanted, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["gauss+lf"])
-def test_tokens_without_a_place_stay_as_they_are(name):
-    encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions[:, 2:])
-    behind_two = placed.with_prefix_tokens(2)
-    wanted = behind_two.attend(q, k, v, placed.log_gate(x))
-    assert_close(flex_attend(behind_two, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["alibi", "rmt+lf"])
-def test_a_prefix_of_the_keys_alone_stays_as_it_is(name):
-    encoding, q, k, v, x, positions = setting(name)
-    placed = encoding.place(positions[:, 3:]).with_prefix_tokens(1, keys=3)
-    q = q[:, :, 2:]
-    wanted = placed.attend(q, k, v, placed.log_gate(x))
-    assert_close(flex_attend(placed, q, k, v, x), wanted, atol=2e-5, rtol=1e-4)
-
-
-def test_a_query_that_sees_nothing_gets_nothing_with_a_factor_too():
-    mask = create_block_mask(lambda b, h, i, j: i > j, None, None, 6, 6, device="cpu")
-    q, k, v = torch.randn(3, 1, HEADS, 6, DIM)
-    placed = ManhattanDecay(torch.tensor([0.1, 1.0])).place(torch.arange(6.0))
-    wanted = placed.attend(q, k, v, mask=torch.ones(6, 6, dtype=torch.bool).tril(-1))
-    got = flex_attend(placed, q, k, v, block_mask=mask)
-    assert torch.equal(got[:, :, 0], torch.zeros(1, HEADS, DIM))
-    assert_close(got, wanted, atol=2e-5, rtol=1e-4)
+    placed, seen = method.place(torch.arange(6.0)), torch.ones(6, 6, dtype=torch.bool).tril(-behind)
+    wanted = placed.attend(q, k, v, placed.log_gate(None), mask=seen, scale=0.4)
+    near = create_block_mask(lambda b, h, i, j: (i - j < 9) & (i >= j + behind), None, None, 6, 6, device="cpu")
+    for asked in ({"block_mask": mask}, {"causal": True, "block_mask": near}, *([] if behind else [{"causal": True}])):
+        got = flex_attend(placed, q, k, v, **asked, scale=0.4)
+        assert_close(got, wanted, atol=2e-5, rtol=1e-4)
+        assert not behind or not got[:, :, 0].any()
 
 
 @pytest.mark.parametrize("samples", [False, True])
@@ -223,16 +203,6 @@ def test_the_modification_goes_into_flex_attention_by_hand():
     i, j, slopes = torch.arange(5.0)[:, None], torch.arange(5.0), torch.tensor([2.0**-4, 2.0**-8])
     scores = q @ k.mT / DIM**0.5 - slopes[:, None, None] * (i - j).abs()
     assert_close(got, scores.softmax(-1) @ v, atol=1e-5, rtol=1e-4)
-
-
-def test_locality_is_the_two_log_sum_exps():  # RF-FUSED
-    encoding, q, k, v, _, positions = setting("lf")
-    placed = encoding.place(positions[0])
-    scores, log_omega = (q @ k.mT / DIM**0.5).double(), placed.attenuation().double().log()
-    row = ((scores + log_omega).logsumexp(-1) - scores.logsumexp(-1)).exp()
-    wanted = row[..., None] * ((scores + log_omega).softmax(-1) @ v.double())
-    assert_close(flex_attend(placed, q, k, v).double(), wanted, atol=2e-5, rtol=1e-4)
-    assert not torch.allclose(row, torch.ones_like(row))
 
 
 @pytest.mark.parametrize("name", ["alibi", "rmt", "lf", "gauss"])

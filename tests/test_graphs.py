@@ -33,7 +33,23 @@ def differing_layers(options):
 # One graph, exported, without numbers ---------------------------------------------------------------------------------
 
 
-@every_case
+# A compass has the cells of its grid as keys: it knows no other number of tokens. Of two methods together a
+# gate beside a rotation, and the power, which only stands around another.
+LONGER = [name for name in [*METHODS, "rope+gauss", "rope+sympow"] if name != "compass"]
+
+
+def own_ways(name):
+    """The functions by which a method embeds, places and acts."""
+    kind = type(build(name, width=16, heads=2, grid=(99,)))
+    return kind.embed, kind.place, getattr(kind, "act", None)
+
+
+# The first of each way; LieRE has one for width 2, too. All are exported, below.
+APART = [*{own_ways(name): name for name in reversed(LONGER)}.values(), "liere"]
+
+
+# The others go the same ways; all are exported, below.
+@pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[1] or c[0] in (*APART, "compass")], ids=str)
 def test_a_model_is_one_graph(name, options):
     torch._dynamo.reset()  # it counts the models it has met, and gives up after eight
     # One layer, or two where they differ.
@@ -47,21 +63,6 @@ def test_a_model_is_one_graph(name, options):
     for a, b in zip(got, wanted):
         assert (a is None) == (b is None)
         assert a is None or (a - b).norm() <= 1e-3 * b.norm() + 1e-6
-
-
-# A compass has the cells of its grid as keys: it knows no other number of tokens. Of two methods together a
-# gate beside a rotation, and the power, which only stands around another.
-LONGER = [name for name in [*METHODS, "rope+gauss", "rope+sympow"] if name != "compass"]
-
-
-def own_ways(name):
-    """The functions by which a method embeds and places."""
-    kind = type(build(name, width=16, heads=2, grid=(99,)))
-    return kind.embed, kind.place
-
-
-# The first of each way; LieRE has one for width 2, too. All are exported, below.
-APART = [*{own_ways(name): name for name in reversed(LONGER)}.values(), "liere"]
 
 
 @pytest.mark.parametrize(("name", "told"), [*((name, True) for name in APART), ("rope", False), ("liere", False)])
@@ -209,11 +210,6 @@ def test_narrow_models_keep_the_digits_of_their_constants(name, options, narrow)
         assert torch.equal(x, before[key]), key
     assert all(x.dtype == torch.float64 for x in net.double().buffers() if x.is_floating_point())
     assert all(x.is_meta for x in net.to("meta", torch.bfloat16).buffers())
-
-
-def test_buffers_that_were_float64_are_float32_where_the_parameters_are_half():
-    net = build("rope", width=16, heads=2, grid=(2, 2)).double().half()
-    assert {x.dtype for x in net.buffers()} == {torch.float32}
 
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general", "rope-mixed", "liere", "lf"])

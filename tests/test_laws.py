@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import attention, attention_weights
-from geolib.encodings import METHODS, WRAPPERS, FocusedByBlocks, build, options_of
+from geolib.attention import attention_weights
+from geolib.encodings import METHODS, WRAPPERS, FocusedByBlocks, build
 from geolib.rotations import grid_positions
 
 F64 = torch.float64
@@ -24,6 +24,8 @@ WRAPPED = [
     "rope+gauss",
     "rope-mixed+sympow",
     "sympow-gates+sympow",
+    "lf+sympow",
+    "rmt+sympow",
     "riemannformer-relative+alibi",
     "liere+rmt",
 ]
@@ -252,76 +254,3 @@ class _Runs(torch.nn.Module):
 
     def forward(self, q):
         return self.run(q)
-
-
-# Options --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_option_of_a_method_has_a_value_away_from_its_default(name):
-    assert methods.METHODS[name].options.keys() == options_of(name).keys()
-
-
-OPTIONS = [(name, option) for name, method in methods.METHODS.items() for option in method.options]
-
-
-def fingerprint(name, **options):
-    """All that an encoding does and holds: weights of two layers, embeddings, which numbers are learned."""
-    torch.manual_seed(3)
-    encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=GRIDS[1], layers=2, **options).double()
-    learned = sorted((key, tuple(value.shape)) for key, value in encoding.named_parameters())
-    torch.manual_seed(4)
-    q, k, _, x, positions = drawn(GRIDS[1])
-    placed = encoding.place(positions)
-    numbers = [weights_of(placed.layer(i), q, k, x) for i in range(2)] + [encoding.embed(x, positions)]
-    return learned, torch.cat([y.detach().flatten() for y in numbers])
-
-
-@pytest.mark.parametrize(("name", "option"), OPTIONS, ids=str)
-def test_every_option_of_a_method_makes_a_difference(name, option):
-    away = {option: methods.METHODS[name].options[option]}
-    learned, numbers = fingerprint(name)
-    learned_away, numbers_away = fingerprint(name, **away)
-    assert learned != learned_away or not torch.equal(numbers, numbers_away)
-    again = fingerprint(name, **away)
-    assert again[0] == learned_away
-    assert torch.equal(again[1], numbers_away)
-
-
-WRAPPER_OPTIONS = [(name, option) for name, wrapper in methods.WRAPPERS.items() for option in wrapper.options]
-
-
-@pytest.mark.parametrize(("wrapper", "option"), WRAPPER_OPTIONS)
-def test_a_wrapper_takes_its_options_under_its_name(wrapper, option):
-    _, numbers = fingerprint(f"rope+{wrapper}")
-    learned, away = fingerprint(f"rope+{wrapper}", **{wrapper: {option: methods.WRAPPERS[wrapper].options[option]}})
-    assert not torch.equal(numbers, away) or learned != fingerprint(f"rope+{wrapper}")[0]
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_an_option_that_a_method_does_not_have_is_refused(name):
-    with pytest.raises(ValueError, match="options: got"):
-        build(name, width=24, heads=2, grid=(2, 2), colour="red")
-
-
-# Attention's own options ----------------------------------------------------------------------------------------------
-
-
-def test_every_option_of_attention_makes_a_difference_on_every_path():
-    q, k, v = torch.randn(3, 2, 2, 5, 4, dtype=F64)
-    gate, omega = -torch.rand(2, 5, 5, dtype=F64), torch.rand(2, 5, 5, dtype=F64)
-    away = {"log_gate": gate, "attenuation": omega, "causal": True, "scale": 0.9}
-    settings = [{}] + [
-        {key: away[key] for j, key in enumerate(away) if bits >> j & 1} for bits in range(1, 2 ** len(away))
-    ]
-    results = []
-    for setting in settings:
-        got = attention(q, k, v, **setting)
-        scores = q @ k.mT * setting.get("scale", 0.5) + setting.get("log_gate", 0.0)
-        if setting.get("causal"):
-            scores = scores + torch.full((5, 5), -math.inf, dtype=F64).triu(1)
-        wanted = (scores.exp() / scores.exp().sum(-1, keepdim=True) * setting.get("attenuation", 1.0)) @ v
-        assert_close(got, wanted, atol=1e-12, rtol=1e-10)
-        assert_close(attention_weights(q, k, **setting) @ v, wanted, atol=1e-12, rtol=1e-10)
-        assert all((got - other).abs().max() > 1e-3 for other in results)
-        results.append(got)

@@ -84,28 +84,3 @@ def test_a_chapter_keeps_to_the_page(chapter):
 def test_chapters_agree_with_each_other():
     tables = {path.stem: table_of(path) for path in CHAPTERS}
     assert clashes(settled(), tables) == []
-
-
-@pytest.mark.parametrize(
-    ("table", "complaint"),
-    [
-        ("| $S$ | reflection |", "S is 'scores', not 'reflection'"),
-        ("| $S(a)$ | reflection |", "S(a) ('reflection') is near ['S']"),
-        ("| $q$; $k$ | query; a kernel |", "k is 'key', not 'a kernel'"),
-        (
-            r"| $\Omega$ | frequencies in several dimensions: one row a pair |",
-            "not 'frequencies in several dimensions'",
-        ),
-        (r"| $\zeta$ | one thing |" + "\n" + r"| $\zeta$ | another |", "is 'one thing' in one, not 'another'"),
-    ],
-)
-def test_a_clash_is_seen(table, complaint):
-    found = clashes(settled(), {"one": list(rows_of(f"| symbol | meaning |\n|---|---|\n{table}"))})
-    assert len(found) == 1
-    assert complaint in found[0]
-
-
-@pytest.mark.parametrize("row", [r"| $m,\;n$ | position of the query; position of the key |", "| $q$; $k$ | vectors |"])
-def test_a_row_that_hides_a_symbol_is_refused(row):
-    with pytest.raises(ValueError, match="semicolons between"):
-        list(rows_of(f"| symbol | meaning |\n|---|---|\n{row}"))

@@ -46,22 +46,11 @@ def without_magics(text):
 
 
 def imports(text):
-    """The top-level packages that a cell imports."""
-    found = set()
+    """The modules that a cell imports, each with the names that it takes."""
     for node in ast.walk(ast.parse(without_magics(text))):
         if isinstance(node, ast.Import):
-            found |= {name.name.split(".")[0] for name in node.names}
+            yield from ((name.name, []) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            found.add(node.module.split(".")[0])
-    return found
-
-
-def taken_from_the_library(text):
-    """The modules of the library that a cell imports, each with the names that it takes."""
-    for node in ast.walk(ast.parse(without_magics(text))):
-        if isinstance(node, ast.Import):
-            yield from ((name.name, []) for name in node.names if name.name.startswith("geolib"))
-        elif isinstance(node, ast.ImportFrom) and node.module.startswith("geolib"):
             yield node.module, [name.name for name in node.names]
 
 
@@ -85,16 +74,13 @@ every = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 @every
-def test_a_notebook_is_committed_without_outputs(path):
-    for cell in load(path)["cells"]:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
-
-
-@every
-def test_cell_ids_are_words_and_unique(path):
-    ids = [cell["id"] for cell in load(path)["cells"]]
+def test_a_notebook_is_committed_without_outputs_with_a_title_and_words_for_ids(path):
+    notebook = load(path)
+    ran = [cell for cell in notebook["cells"] if cell.get("outputs") or cell.get("execution_count")]
+    assert ran == []
+    assert source(notebook["cells"][0]).startswith("# ")
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    ids = [cell["id"] for cell in notebook["cells"]]
     assert len(ids) == len(set(ids))
     # An editor's random id changes with every save elsewhere; a word does not.
     assert all(re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]+", name) for name in ids), ids
@@ -107,22 +93,12 @@ def test_the_first_code_cell_is_the_set_up(path):
 
 
 @every
-def test_a_notebook_starts_with_its_title_and_names_python3(path):
-    notebook = load(path)
-    assert source(notebook["cells"][0]).startswith("# ")
-    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
-
-
-@every
-def test_a_cell_imports_only_what_readers_have(path):
-    assert wrong(path, lambda cell: imports(source(cell)) <= ALLOWED) == []
-
-
-@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem != "template"], ids=lambda path: path.stem)
-def test_the_library_has_what_cells_import(path):  # the template's module is yet to be written
-    taken = [each for cell in code_cells(path) for each in taken_from_the_library(source(cell))]
-    modules = {name: importlib.import_module(name) for name, _ in taken}
-    assert [f"{module}: {name}" for module, names in taken for name in names if lacks(modules[module], name)] == []
+def test_a_cell_imports_only_what_readers_have_and_the_library_has(path):
+    taken = [each for cell in code_cells(path) for each in imports(source(cell))]
+    assert {module.partition(".")[0] for module, _ in taken} <= ALLOWED
+    own = [each for each in taken if each[0].startswith("geolib") and path.stem != "template"]  # its module is to come
+    modules = {name: importlib.import_module(name) for name, _ in own}
+    assert [f"{module}: {name}" for module, names in own for name in names if lacks(modules[module], name)] == []
 
 
 @every

@@ -18,22 +18,10 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import geolib
-from geolib import (
-    attention,
-    conformal,
-    connection,
-    encodings,
-    flex,
-    lie,
-    locality,
-    manifolds,
-    recurrence,
-    rotations,
-    sympow,
-)
+from geolib import attention, conformal, connection, encodings, lie, locality, manifolds, recurrence, rotations, sympow
 from geolib.attention import Encoding, MultiHeadAttention, Placed
 from geolib.connection import compass
-from geolib.encodings import ByLayer, Carried, Composite, FocusedByBlocks, Gaussian, ScoreBias, build, cis, turn_pairs
+from geolib.encodings import Carried, Composite, FocusedByBlocks, Gaussian, ScoreBias, build, cis, turn_pairs
 from geolib.encodings.rotary import PlacedHalfSplit
 from geolib.encodings.sympow import Powered
 from geolib.manifolds import charts
@@ -49,35 +37,23 @@ EXCUSED = {
 }
 
 
-def public(kept):
-    """Each public function, class and method of the library's modules that are kept, by module and name."""
+def optional():
+    """(name, parameter) for each parameter with a default, of public functions, classes and methods."""
     for info in pkgutil.walk_packages(geolib.__path__, "geolib."):
         inside = info.name.split(".")[1:]
-        if any(part.startswith("_") for part in inside) or not kept(inside):
+        if inside[0] in ASIDE or any(part.startswith("_") for part in inside):
             continue
-        module = importlib.import_module(info.name)
-        for name, thing in vars(module).items():
-            own = getattr(thing, "__module__", None) == info.name and callable(thing) and not is_typeddict(thing)
-            if name.startswith("_") or not own:
+        for name, thing in vars(importlib.import_module(info.name)).items():
+            if getattr(thing, "__module__", None) != info.name or not callable(thing) or is_typeddict(thing):
                 continue
-            yield f"{'.'.join(inside)}.{name}", thing
-            for method, function in vars(thing).items() if inspect.isclass(thing) else ():
-                function = getattr(function, "__func__", function)
-                if not method.startswith("_") and callable(function):
-                    yield f"{'.'.join(inside)}.{name}.{method}", function
+            own = vars(thing).items() if inspect.isclass(thing) else ()
+            for called, function in [(name, thing), *((f"{name}.{key}", getattr(f, "__func__", f)) for key, f in own)]:
+                if callable(function) and not any(part.startswith("_") for part in called.split(".")):
+                    given = inspect.signature(function).parameters.values()
+                    yield from ((".".join([*inside, called]), p.name) for p in given if p.default is not p.empty)
 
 
-def optional(kept):
-    """(name, parameter) for each parameter with a default."""
-    return {
-        (name, p.name)
-        for name, thing in public(kept)
-        for p in inspect.signature(thing).parameters.values()
-        if p.default is not p.empty
-    }
-
-
-OPTIONAL = optional(lambda inside: inside[0] not in ASIDE)
+OPTIONAL = {*optional()}
 
 
 # What a call gives, as something to compare ---------------------------------------------------------------------------
@@ -272,10 +248,6 @@ def fitted(make):
     return seeded(lambda **options: weighed(make(**options)))
 
 
-def refused_or_fitted(make):
-    return or_refused(fitted(make))
-
-
 class OfData(Placed):
     """A gate made of the layer's input, where there is one."""
 
@@ -305,9 +277,18 @@ def at_start(chart):
 
 POWERED, BY_BLOCKS = Powered(Placed(), 2), FocusedByBlocks(Placed(), (CELLS, CELLS), WIDTHS)
 OF_DATA = (
-    *(OfData(), PlacedHalfSplit(OfData()), Composite([OfData()]), ByLayer([OfData()])),
+    *(OfData(), PlacedHalfSplit(OfData()), Composite([OfData()]), encodings.ByLayer([OfData()])),
     *(Composite([OfData(), ScoreBias(Gaussian(CELLS, CELLS, WIDTHS))]), Powered(OfData(), 2)),
 )
+PLACED = {  # what may have keys elsewhere, and is no method of the registry by itself
+    "composite.Composed": placing("rope+alibi"),
+    "composite.PerLayer": placing("riemannformer", per_layer=True),
+    "bias.PerLayerFocusing": placing("lf", per_layer=True),
+    "rotary.LengthRoPE": placing_of(encodings.LengthRoPE(FREQUENCIES, 3)),
+    "rotary.HalfSplit": placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
+    "sympow.PowerScores": placing("rope+sympow"),
+    "sympow.SympowEncoding": or_refused(placing("sympow-gates")),
+}
 WIDE = torch.randn(3, 1, 2, 5, 16)
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i - j < 2, None, None, 5, 5, device="cpu")
 ROWS = [
@@ -323,7 +304,7 @@ ROWS = [
     of(POWERED.attend, Q, K, V, by=seeded, dropout=0.5),
     of(POWERED.weights, Q, K, **ASKED),
     *(of(placed.as_score_mod, by=scored, x=X) for placed in (*OF_DATA[:3], *OF_DATA[4:])),
-    of(flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK, causal=True),
+    of(geolib.flex.flex_attend, OfData(), *WIDE, x=X, scale=0.9, block_mask=BLOCK_MASK, causal=True),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer(X, Placed())), causal=True, dropout=0.5),
     of(MultiHeadAttention, 16, 2, by=made(lambda layer: layer.weights(X, Placed())), causal=True),
     of(MultiHeadAttention(16, 2).forward, X, Placed(), mask=SEEN),
@@ -346,7 +327,7 @@ ROWS = [
     ("connection.compass.Compass.place", or_refused(placing("compass", queries=2)), {"keys": GRID}),
     of(connection.plaquettes, SQUARE, first=2),
     of(connection.plaquettes, SQUARE, second=2),
-    of(encodings.Sinusoidal, 16, by=refused_or_fitted, axes=2),
+    of(encodings.Sinusoidal, 16, by=lambda make: or_refused(fitted(make)), axes=2),
     *(
         of(getattr(encodings, f"RiemannFormer{kind}"), FREQUENCIES, 2, by=fitted, **SPECIAL)
         for kind in ("", "General", "Diagonal", "Reflection", "Relative")
@@ -356,23 +337,14 @@ ROWS = [
         for focusing in (encodings.LocalityFocusing, encodings.GaussianGate)
     ),
     of(encodings.LieRE, OMEGA[0, 0] * torch.ones(1, 1, 1, 2, 28), 8, by=fitted, unit=(3.0, 1.0)),
-    of(encodings.LieRE, torch.rand(2, 1, 1, 2, 28), 8, by=refused_or_fitted, layers=2),
-    ("encodings.composite.Composed.place", placing("rope+alibi"), {"keys": ELSEWHERE}),
-    *(
-        (f"encodings.{kind}.place", placing(name, per_layer=True), {"keys": ELSEWHERE})
-        for kind, name in {"composite.PerLayer": "riemannformer", "bias.PerLayerFocusing": "lf"}.items()
-    ),
+    of(encodings.LieRE, torch.rand(2, 1, 1, 2, 28), 8, by=lambda make: or_refused(fitted(make)), layers=2),
+    *((f"encodings.{kind}.place", call, {"keys": ELSEWHERE}) for kind, call in PLACED.items()),
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
-    of(encodings.RoPE, FREQUENCIES[:2], by=refused_or_fitted, rotary_dim=4),
-    of(encodings.LengthRoPE, FREQUENCIES[:2], 1, by=refused_or_fitted, rotary_dim=4),
+    of(encodings.RoPE, FREQUENCIES[:2], by=lambda make: or_refused(fitted(make)), rotary_dim=4),
+    of(encodings.LengthRoPE, FREQUENCIES[:2], 1, by=lambda make: or_refused(fitted(make)), rotary_dim=4),
     *(
         of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, **more)
         for more in ({"longer": FREQUENCIES / 3, "length": 2.0}, {"factor": 3.0})
-    ),
-    (
-        "encodings.rotary.LengthRoPE.place",
-        placing_of(encodings.LengthRoPE(FREQUENCIES, 3)),
-        {"keys": ELSEWHERE},
     ),
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0, rotary_dim=8),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
@@ -380,11 +352,6 @@ ROWS = [
     of(encodings.ALiBi, 2, by=then(attrgetter("axes")), axes=1),
     of(encodings.ManhattanDecay, torch.ones(2), by=then(attrgetter("axes")), axes=1),
     of(encodings.HalfSplit, encodings.RoPE(FREQUENCIES[:2], rotary_dim=4), by=fitted, turned=8),
-    (
-        "encodings.rotary.HalfSplit.place",
-        placing_of(encodings.HalfSplit(encodings.RoPE(FREQUENCIES))),
-        {"keys": ELSEWHERE},
-    ),
     of(PlacedHalfSplit, encodings.RoPE(TWO_AXES[:1], rotary_dim=2).place(CELLS), by=then(moved), turned=2),
     of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), heads=3),
     of(Carried, turn_pairs, (cis(TURNS[0, 0]),) * 2, (5, 5), by=lambda make: or_refused(then(moved)(make)), features=2),
@@ -458,9 +425,7 @@ ROWS = [
         **{"state": LAYER_STATE, "mask": torch.arange(5)[None] != 2, "starts": torch.arange(5) == 3},
     ),
     of(encodings.SympowEncoding, 16, 2, FREQUENCIES, by=fitted, gate_bias=0.0),
-    ("encodings.sympow.SympowEncoding.place", or_refused(placing("sympow-gates")), {"keys": ELSEWHERE}),
     of(encodings.PowerScores, Encoding(), by=fitted, power=4),
-    ("encodings.sympow.PowerScores.place", placing("rope+sympow"), {"keys": ELSEWHERE}),
     of(rotations.language_frequencies, 8, base=7.0),
     of(rotations.axial_frequencies, 8, 2, base=7.0),
     of(rotations.alternating_frequencies, 8, 2, base=7.0),
@@ -479,31 +444,30 @@ ROWS = [
 
 
 def rows_of_methods(written):
-    """Rows for classes of registered methods where none is written: options that a name takes too, and keys."""
+    """Rows for classes of registered methods where none is written: keys, and options that a name takes too."""
     for name, entry in methods.METHODS.items():
         kind = type(build(name, width=16, heads=2, grid=(2, 2)))
         where = f"{kind.__module__.removeprefix('geolib.')}.{kind.__name__}"
         if (f"{where}.place", "keys") in OPTIONAL - written - set(EXCUSED):
             yield f"{where}.place", placing(name), {"keys": ELSEWHERE}
-        away = {option: value for option, value in entry.options.items() if (where, option) in OPTIONAL - written}
-        if away:
-            yield where, seeded(of_name(name)), away
-        written = written | {(where, option) for option in away} | {(f"{where}.place", "keys")}
+        written = written | {(where, option) for option in entry.options} | {(f"{where}.place", "keys")}
+        yield where, seeded(of_name(name)), entry.options
+    for name, wrapper in methods.WRAPPERS.items():
+        options = {f"{name}.{option}": value for option, value in wrapper.options.items()}
+        yield name, seeded(of_wrapper(name)), options
 
 
 def of_name(name):
-    return lambda **options: weighed(build(name, width=16, heads=2, grid=(2, 2), **options))
+    return lambda **options: weighed(build(name, width=16, heads=2, grid=(2, 2), layers=2, **options), 1)
 
 
-ROWS += rows_of_methods({(name, option) for name, _, away in ROWS for option in away})
+def of_wrapper(name):
+    """The options of a wrapper are given under its name."""
+    return lambda **options: of_name(f"rope+{name}")(**{name: {k.partition(".")[2]: x for k, x in options.items()}})
 
 
-def check_rows(rows, options, excused=()):
-    """Each option has a row, and each row an option."""
-    held = {(name, option) for name, _, away in rows for option in away}
-    missing, spare = options - held - set(excused), (held | set(excused)) - options
-    assert not missing, f"give these a call and a value away from their defaults: {sorted(missing)}"
-    assert not spare, f"no such option: {sorted(spare)}"
+WRITTEN = {(name, option) for name, _, away in ROWS for option in away}
+REGISTERED = [*rows_of_methods(WRITTEN)]
 
 
 def check_differences(call, away):
@@ -516,14 +480,18 @@ def check_differences(call, away):
         assert differ(all_away, call(**others)), f"{option} makes no difference beside {', '.join(others)}"
 
 
-def ids_of(rows):
-    return [f"{i}-{row[0]}" for i, row in enumerate(rows)]
-
-
 def test_every_option_has_a_row_and_every_row_an_option():
-    check_rows(ROWS, OPTIONAL, EXCUSED)
+    registered = {(name, option) for name, _, away in REGISTERED for option in away}
+    missing, spare = OPTIONAL - WRITTEN - registered - set(EXCUSED), (WRITTEN | set(EXCUSED)) - OPTIONAL
+    assert not missing, f"give these a call and a value away from their defaults: {sorted(missing)}"
+    assert not spare, f"no such option: {sorted(spare)}"
 
 
-@pytest.mark.parametrize(("name", "call", "away"), ROWS, ids=ids_of(ROWS))
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_option_of_a_method_has_a_value_away_from_its_default(name):
+    assert methods.METHODS[name].options.keys() == encodings.options_of(name).keys()
+
+
+@pytest.mark.parametrize(("name", "call", "away"), ROWS + REGISTERED, ids=lambda x: x if isinstance(x, str) else "")
 def test_every_option_makes_a_difference(name, call, away):
     check_differences(call, away)

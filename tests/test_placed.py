@@ -108,28 +108,17 @@ def test_a_mask_in_the_place_of_the_layers_input_or_of_a_gate_is_refused(name, o
 
 @pytest.mark.parametrize("wrong", [torch.ones(5, 5, dtype=torch.bool), torch.ones(5, 5, dtype=torch.int64)])
 def test_a_gate_and_an_attenuation_are_no_masks(wrong):
-    q = torch.randn(1, 2, 5, 8)
-    placed = RoPE.text(8).place(torch.arange(5))
-    for call in (lambda: placed.attend(q, q, q, wrong), lambda: placed.weights(q, q, wrong)):
-        with pytest.raises(ValueError, match=r"^log_gate: got torch\.\w+; it is added to the scores"):
+    q, placed = torch.randn(1, 2, 5, 8), RoPE.text(8).place(torch.arange(5))
+    for call, argument in [
+        (lambda: placed.attend(q, q, q, wrong), "log_gate"),
+        (lambda: placed.weights(q, q, wrong), "log_gate"),
+        *((lambda a=a: attention(q, q, q, **{a: wrong}), a) for a in ("log_gate", "attenuation")),
+        *((lambda a=a: attention_weights(q, q, **{a: wrong}), a) for a in ("log_gate", "attenuation")),
+    ]:
+        with pytest.raises(ValueError, match=rf"^{argument}: got torch\.\w+; .* a mask is handed over by name"):
             call()
     with pytest.raises(ValueError, match=r"^log_gate: got list; it is added to the scores"):
         attention_weights(q, q, log_gate=wrong.tolist())
-    for function in (lambda **given: attention(q, q, q, **given), lambda **given: attention_weights(q, q, **given)):
-        for argument in ("log_gate", "attenuation"):
-            with pytest.raises(ValueError, match=rf"^{argument}: got torch\.\w+; .* a mask is handed over by name"):
-                function(**{argument: wrong})
-
-
-@pytest.mark.parametrize("tokens", [1000, 1100])
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_whole_numbers_are_refused_however_long_the_text(tokens, which):
-    """From 1,024 positions on focusing goes by blocks; what came out was cut to whole numbers there."""
-    placed = build("lf", width=16, heads=2, grid=(tokens,)).place(torch.arange(tokens))
-    given = [torch.zeros(1, 2, tokens, 8) for _ in range(3)]
-    given[which] = given[which].long()
-    with pytest.raises(ValueError, match=rf"^{'qkv'[which]}: got torch.int64; it must be floating point"):
-        placed.attention(*given)
 
 
 WRONG = {
@@ -192,6 +181,12 @@ def test_tokens_before_heads_are_refused():
 # Positions of all kinds -----------------------------------------------------------------------------------------------
 
 
+def alike(a, b):
+    """Numbers of several shapes are the same where one is spread over the other."""
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    assert_close(a.expand(shape), b.expand(shape), atol=1e-4, rtol=1e-4)
+
+
 @every_case
 def test_positions_may_differ_from_sample_to_sample(name, options):
     encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
@@ -205,9 +200,7 @@ def test_positions_may_differ_from_sample_to_sample(name, options):
             got = scores(whole.layer(layer), q, k, x)
             alone = scores(encoding.place(own).with_prefix_tokens(1).layer(layer), q[one], k[one], x[one])
             for a, b in zip(got, alone):
-                a = a[one] if a.dim() == 4 else a
-                assert_close(a.expand(1, HEADS, *a.shape[-2:]) if a.dim() else a, b.expand_as(a) if a.dim() else b,
-                             atol=1e-4, rtol=1e-4)  # fmt: skip
+                alike(a[one] if a.dim() == 4 else a, b)
 
 
 @movable
@@ -215,17 +208,14 @@ def test_queries_and_keys_may_stand_at_different_positions(name, options):
     """The last queries beside a cache of keys get the last rows of what all tokens get."""
     encoding, x = stirred(name, options), torch.randn(2, TOKENS + 1, WIDTH)
     positions, q, k = grid_positions(*GRID), heads_of(2, TOKENS + 1), heads_of(2, TOKENS + 1)
+    samples = positions.expand(2, -1, -1)
     for layer in range(2):
         score, omega = scores(encoding.place(positions).with_prefix_tokens(1).layer(layer), q, k, x)
-        beside = encoding.place(positions[-3:], keys=positions).with_prefix_tokens(0, keys=1).layer(layer)
-        own = scores(beside, q[:, :, -3:], k, x)
-        assert_close(own[0], score[:, :, -3:], atol=1e-4, rtol=1e-4)
-        assert_close(own[1], omega[..., -3:, :] if omega.dim() else omega)
-        samples = positions.expand(2, -1, -1)
-        apart = encoding.place(samples[:, -3:], keys=samples).with_prefix_tokens(0, keys=1).layer(layer)
-        for a, b in zip(own, scores(apart, q[:, :, -3:], k, x)):
-            assert_close(b.expand(2, *b.shape[1:]) if b.dim() == 4 else b, a.expand_as(b) if b.dim() else a,
-                         atol=1e-4, rtol=1e-4)  # fmt: skip
+        for own, all_ in ((positions[-3:], positions), (samples[:, -3:], samples)):
+            beside = encoding.place(own, keys=all_).with_prefix_tokens(0, keys=1).layer(layer)
+            found = scores(beside, q[:, :, -3:], k, x)
+            alike(found[0], score[:, :, -3:])
+            alike(found[1], omega[..., -3:, :] if omega.dim() else omega)
 
 
 FAR = ("riemannformer", {"law": "free", "law_options": {"origin": 0.3}})
@@ -293,27 +283,6 @@ def test_scales_that_stay_relative_reach_farther_and_not_without_end():
             encoding.place(torch.tensor([far]))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: RoPE(64), r"frequencies: got int 64; .*RoPE.text\(64\)"),
-        (lambda: RoPE(language_frequencies(8)[:, 0]), r"frequencies: got shape \(4,\); .*frequencies\[:, None\]"),
-        (lambda: RoPE([1.0]), "frequencies: got list"),
-        (lambda: build("rope", width=16, heads=2, grid=10), r"grid: got 10; .*\(1024,\) for a text"),
-        (lambda: build("rope", width=16, heads=2, grid=(4, 0)), "grid: got"),
-        (lambda: build("rope", width=16, heads=2, grid=(4,), bass=1.0), r"options: got .*it has \{'base': 10000.0\}"),
-        (lambda: build("alibi", width=16, heads=2, grid=(4,), slopes=[1.0]), "slopes: got 1 numbers"),
-        (lambda: placed_alibi().attention(*torch.randn(3, 2, 3, 5, 4)), "q: got 3 heads; the encoding has 2"),
-        (lambda: placed_alibi(3).attention(*torch.randn(3, 1, 2, 5, 4)), "q: got 1 samples; the encoding has 3"),
-        (lambda: masked(torch.ones(2, 5, dtype=torch.bool)), r"mask: got shape \(2, 5\); .*mask\[:, None, None\]"),
-        (lambda: masked(torch.ones(3, 1, 5, 5, dtype=torch.bool)), "mask: got shape"),
-    ],
-)
-def test_errors_say_what_to_write(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.mark.parametrize("name", ["sympow-gates", "compass", "rope+sympow"])
 def test_gates_that_are_read_from_the_data_ask_for_them(name):
     placed = build(name, width=WIDTH, heads=HEADS, grid=GRID).place(grid_positions(*GRID))
@@ -336,59 +305,47 @@ def test_gates_that_are_read_from_the_data_ask_for_them(name):
     assert placed.with_prefix_tokens(1).attention(ahead, ahead, ahead, x).shape == ahead.shape
 
 
-@pytest.mark.parametrize("name", ["none", "rope", "alibi", "lf", "rope+sympow"])
+@pytest.mark.parametrize(
+    ("name", "tokens"), [*((n, 12) for n in ("none", "rope", "alibi", "lf", "rope+sympow")), ("lf", 1100)]
+)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_whole_numbers_are_refused_by_every_method(name, place):
-    placed = build(name, width=WIDTH, heads=HEADS, grid=GRID).place(grid_positions(*GRID))
-    tensors = [heads_of(1, TOKENS) for _ in range(3)]
+def test_whole_numbers_are_refused_by_every_method(name, tokens, place):
+    """Of a long text too, where focusing goes by blocks: what came out was cut to whole numbers there."""
+    placed = build(name, width=WIDTH, heads=HEADS, grid=(tokens,)).place(torch.arange(tokens))
+    tensors = [heads_of(1, tokens) for _ in range(3)]
     tensors[place] = tensors[place].long()
     with pytest.raises(ValueError, match=f"^{'qkv'[place]}: got torch.int64; it must be floating point"):
         placed.attention(*tensors)
 
 
+@pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("name", METHODS)
-def test_samples_may_be_mapped_over_with_the_placing_inside(name):
+def test_samples_may_be_mapped_over_with_the_placing_inside_or_before(name, inside):
     method, cells = build(name, width=WIDTH, heads=HEADS, grid=GRID).double(), grid_positions(*GRID).double()
     given = *(heads_of(3, TOKENS)[:, None].double() for _ in range(3)), torch.randn(3, 1, TOKENS, WIDTH).double()
-    mapped = torch.vmap(lambda *one: method.place(cells).attention(*one))(*given)
-    each = torch.stack([method.place(cells).attention(*one) for one in zip(*given)])
+    before = method.place(cells)
+    act = lambda *one: (method.place(cells) if inside else before).attention(*one)  # noqa: E731
+    mapped, each = torch.vmap(act)(*given), torch.stack([act(*one) for one in zip(*given)])
     assert_close(mapped, each)
     if learned := [p for p in method.parameters() if each.requires_grad]:
-        ours, theirs = (torch.autograd.grad(y.sin().sum(), learned, materialize_grads=True) for y in (mapped, each))
+        options = {"retain_graph": True, "materialize_grads": True}
+        ours, theirs = (torch.autograd.grad(y.sin().sum(), learned, **options) for y in (mapped, each))
         assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("name", ["alibi", "gauss", "sympow-gates", "compass"])
 def test_gates_that_learn_are_seen_through_by_transforms(name):
-    method = build(name, width=WIDTH, heads=HEADS, grid=GRID).double()
-    for p in method.parameters():
-        torch.nn.init.normal_(p, std=0.3)
-    placed, x = method.place(grid_positions(*GRID).double()), torch.randn(3, 1, TOKENS, WIDTH).double()
-    q, k, v = (heads_of(3, TOKENS)[:, None].double() for _ in range(3))
-    each = torch.stack([placed.attention(*one) for one in zip(q, k, v, x)])
-    mapped = torch.vmap(placed.attention)(q, k, v, x)
-    assert_close(mapped, each)
-    if learned := [*method.parameters()]:
-        (ours, theirs) = (torch.autograd.grad(y.sin().sum(), learned, retain_graph=True) for y in (mapped, each))
-        assert_close(ours, theirs)
-    pushed = torch.func.jvp(lambda q: placed.attention(q, k[0], v[0], x[0]), (q[0],), (q[1],))[1]
-    step = 1e-5
-    both = [placed.attention(q[0] + s * q[1], k[0], v[0], x[0]) for s in (step, -step)]
-    assert_close(pushed, (both[0] - both[1]) / (2 * step), atol=1e-6, rtol=1e-6)
-
-
-def placed_alibi(samples=None):
-    positions = torch.arange(5) if samples is None else torch.arange(5).expand(samples, 5)[..., None]
-    return build("alibi", width=8, heads=2, grid=(5,)).place(positions)
-
-
-def masked(mask):
-    return placed_alibi().attention(*torch.randn(3, 2, 2, 5, 4), mask=mask)
+    placed, x = stirred(name, {}).double().place(grid_positions(*GRID).double()), torch.randn(1, TOKENS, WIDTH).double()
+    q, k, v, along = (heads_of(1, TOKENS).double() for _ in range(4))
+    act = lambda q: placed.attention(q, k, v, x)  # noqa: E731
+    pushed, step = torch.func.jvp(act, (q,), (along,))[1], 1e-5
+    assert_close(pushed, (act(q + step * along) - act(q - step * along)) / (2 * step), atol=1e-6, rtol=1e-6)
 
 
 def test_masks_of_every_shape_that_fits_are_taken():
+    placed, given = build("alibi", width=8, heads=2, grid=(5,)).place(torch.arange(5)), torch.randn(3, 2, 2, 5, 4)
     for shape in ((5,), (5, 5), (1, 5), (2, 5, 5), (2, 1, 1, 5), (2, 2, 5, 5)):
-        assert masked(torch.ones(shape, dtype=torch.bool)).shape == (2, 2, 5, 4)
+        assert placed.attention(*given, mask=torch.ones(shape, dtype=torch.bool)).shape == (2, 2, 5, 4)
 
 
 @pytest.mark.parametrize("name", [*METHODS, *(f"rope+{wrapper}" for wrapper in WRAPPERS)])
@@ -422,16 +379,17 @@ def test_public_names_are_listed(name):
 # The maps -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", ["whole", "every other feature", "an odd offset", "a transpose"])
-def test_turned_pairs_are_rotations_however_x_lies_in_memory(dtype, shape):
-    table, angles = torch.randn(2, 7, 20), torch.randn(7, 4)
-    x = {
-        "whole": table[..., :8],
-        "every other feature": table[..., ::2][..., :8],
-        "an odd offset": table[..., 3:11],
-        "a transpose": torch.randn(2, 8, 7).mT,
-    }[shape].to(dtype)
+LAYOUTS = {
+    "whole": lambda table: table[..., :8].bfloat16(),
+    "every other feature": lambda table: table[..., ::2][..., :8],
+    "an odd offset": lambda table: table.double()[..., 3:11],
+    "a transpose": lambda table: table[..., :8].mT.contiguous().mT,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_turned_pairs_are_rotations_however_x_lies_in_memory(layout):
+    x, angles = LAYOUTS[layout](torch.randn(2, 7, 20)), torch.randn(7, 4)
     turns = torch.stack([angles.cos(), angles.sin()], -1)
     assert_close(turn_pairs(x, turns), rotate_pairs(x, angles))
     compiled = torch.compile(turn_pairs, backend="aot_eager", fullgraph=True)
@@ -446,15 +404,6 @@ def test_gates_of_parts_add_though_they_read_different_things():
     x, cells = torch.randn(1, TOKENS, WIDTH), grid_positions(*GRID)
     together, one, other = (stirred(name, {}).place(cells).log_gate(x) for name in ("+".join(parts), *parts))
     assert_close(together, one + other)
-
-
-@pytest.mark.parametrize("of_places", [False, True])
-@pytest.mark.parametrize("of_widths", [False, True])
-def test_a_gaussian_is_made_at_once_where_anything_in_it_is_learned(of_places, of_widths):
-    u, rate = torch.zeros(3, 1, requires_grad=of_places), torch.ones(1, 1, requires_grad=of_widths)
-    assert Gaussian(u, u.detach(), rate).is_made == (of_places or of_widths)
-    with torch.no_grad():
-        assert not Gaussian(u, u, rate).is_made
 
 
 def test_half_split_heads_attend_as_those_inside():
@@ -559,31 +508,26 @@ def test_the_form_by_blocks_is_differentiated_twice():  # RF-FUSED
 def test_the_form_by_blocks_is_literal_inside_transforms():  # RF-22
     q, k, v, u, rate = focusing_numbers()
     many = torch.randn(3, *q.shape, dtype=torch.float64)
-    assert_close(torch.vmap(lambda q: by_blocks(q, k, v, u, rate))(many), literally(many.flatten(0, 1), *(
-        x.expand(3, -1, -1, -1) for x in (k, v)), u, rate).unflatten(0, (3, 1)))  # fmt: skip
-    for form in (torch.func.jvp, torch.func.vjp):
-        a, b = (form(lambda q, f=f: f(q, k, v, u, rate), (q,), (k,)) if form is torch.func.jvp else
-                form(lambda q, f=f: f(q, k, v, u, rate), q)[1](v) for f in (by_blocks, literally))  # fmt: skip
-        assert_close(a, b)
+    one = lambda form: lambda q: form(q, k, v, u, rate)  # noqa: E731
+    mapped = torch.vmap(one(by_blocks))(many)
+    assert_close(mapped, torch.stack([one(literally)(each) for each in many]))
+    for derivative in (lambda f: torch.func.jvp(f, (q,), (k,)), lambda f: torch.func.vjp(f, q)[1](v)):
+        assert_close(*(derivative(one(form)) for form in (by_blocks, literally)))
 
 
-@pytest.mark.parametrize("option", ["log_gate", "causal", "mask", "scale", "dropout"])
+OPTIONS = {"log_gate": torch.linspace(-1, 1, 36).double().view(6, 6).sin(), "causal": True, "scale": 0.1}
+OPTIONS |= {"dropout": 0.5, "mask": torch.ones(6, 6, dtype=torch.bool).tril(1)}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_the_form_by_blocks_is_the_literal_one_with_every_option(option):
-    u, rate = (torch.randn(6, 2, dtype=torch.float64),) * 2, torch.tensor([[0.3], [0.7]], dtype=torch.float64)
-    q, k, v = torch.randn(3, 1, 2, 6, 4, dtype=torch.float64)
-    given = {
-        "log_gate": torch.randn(1, 2, 6, 6, dtype=torch.float64),
-        "causal": True,
-        "mask": torch.ones(6, 6, dtype=torch.bool).tril(1),
-        "scale": 0.1,
-        "dropout": 0.5,
-    }
-    options = {option: given[option]}
+    *given, u, rate = focusing_numbers()
+    given, options = [x[:, :, 1:] for x in given], {option: OPTIONS[option]}
     for inner in (Placed(), Attenuated(Matrix(-torch.rand(6, 6, dtype=torch.float64)))):
-        forms = focused(inner, u, rate), FocusedByBlocks(inner, u, rate)
-        literal, got = ((torch.manual_seed(3), form.attend(q, k, v, **options))[1] for form in forms)
+        forms = focused(inner, (u, u), rate), FocusedByBlocks(inner, (u, u), rate)
+        literal, got = ((torch.manual_seed(3), form.attend(*given, **options))[1] for form in forms)
         assert_close(got, literal)
-        assert not torch.allclose(literal, forms[0].attend(q, k, v))
+        assert not torch.allclose(literal, forms[0].attend(*given))
 
 
 def test_a_matrix_says_whose_own_it_is_and_one_row_is_for_every_query():

@@ -1,19 +1,34 @@
-"""The layer of symmetric-power attention and its gates alone, against the sum over pairs of their projections."""
+"""The layer of symmetric-power attention, its gates, rates and decays, and how far back a gated state can be read."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from sequences import by_pairs, inputs
 from torch.testing import assert_close
 
-from geolib.attention import MultiHeadAttention
+from geolib.attention import MultiHeadAttention, attention_weights
 from geolib.encodings import SympowEncoding
-from geolib.recurrence import SympowAttention, chunked_form, turns_of
+from geolib.recurrence import (
+    GATE_BIAS,
+    SympowAttention,
+    alibi_log_gates,
+    chunked_form,
+    cumulative_angles,
+    gate_for_distance,
+    log_decay,
+    log_gates,
+    memory_length,
+    recurrent_form,
+    rotation_rates,
+    signal_to_noise,
+    turns_of,
+)
 from geolib.rotations import document_frequencies
-
-GATED = SympowEncoding(8, 1, document_frequencies(8, 64))
+from geolib.sympow import direction_moment, embed
 
 
 def test_gates_and_rotations_add_the_printed_share_of_parameters():  # CS-cost
@@ -115,21 +130,100 @@ def test_a_gate_that_shuts_hides_what_came_before_it_from_later_queries_of_its_h
     assert_close(late.as_score_mod(x)(torch.zeros(()), 0, head, i, j), bias, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: SympowAttention(16, 4, key_heads=3), "key_heads"),
-        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), mask=torch.ones(2, 4, dtype=torch.bool)), "mask"),
-        (lambda: SympowAttention(16, 4)(torch.zeros(2, 3, 16), starts=torch.zeros(3, 3, dtype=torch.bool)), "starts"),
-        (lambda: GATED.place(torch.arange(2.0), torch.arange(6.0)), "positions"),
-        (lambda: GATED.place(torch.arange(2.0)).log_gate(None), "x"),
-        (lambda: SympowAttention(16, 3), "heads"),
-        (lambda: SympowAttention(16, 2, power=3), "power"),
-        (lambda: SympowAttention(6, 2), "dim"),
-        (lambda: SympowEncoding(16, 3, document_frequencies(8, 64)), "heads"),
-        (lambda: SympowEncoding(8, 1, document_frequencies(8, 64)).place(torch.zeros(3, 2)), "positions"),
-    ],
-)
-def test_bad_input_is_named(call, named):
-    with pytest.raises(ValueError, match=f"^{named}: got "):
-        call()
+# Gates, rates and decays ----------------------------------------------------------------------------------------------
+
+
+ENDLESS = 10**7
+
+
+@pytest.mark.parametrize(("distance", "tokens", "gate", "dim", "power"), [(3, 20, 0.9, 6, 2), (2, 12, 1.0, 4, 4)])
+def test_signal_and_noise_are_those_of_pairs_that_are_stored_and_read(distance, tokens, gate, dim, power):  # CS-REACH
+    draw = torch.Generator().manual_seed(0)
+    k = F.normalize(torch.randn(6000, 1, tokens, dim, generator=draw, dtype=torch.float64), dim=-1)
+    signs = torch.randint(0, 2, (6000, 1, tokens, 1), generator=draw).double() * 2 - 1
+    _, state = recurrent_form(k, k, signs, power, torch.full((6000, 1, tokens), gate).double().log())
+    H = state.S[:, 0, 0] * 2.0 ** state.exponent.view(-1, 1)
+    at = tokens - 1 - distance
+    read = (H * embed(k[:, 0, at], power)).sum(-1) * signs[:, 0, at, 0]
+    assert float(read.mean()) == pytest.approx(gate**distance, abs=5 * float(read.std()) / 6000**0.5)
+    found = gate ** (2 * distance) / float(read.var())
+    assert found == pytest.approx(signal_to_noise(distance, tokens, gate, dim, power), rel=0.12)
+
+
+def test_without_gates_only_the_length_counts():
+    found = {signal_to_noise(t, 50, 1.0, 8, 2) for t in (0, 7, 49)}
+    assert len(found) == 1
+    assert found.pop() == pytest.approx(1 / (direction_moment(8, 4) * 49))
+    assert signal_to_noise(0, 1, 1.0, 8, 2) == math.inf
+    assert signal_to_noise(2, 3, 0.9, 8, 2) == pytest.approx(0.81**2 / (direction_moment(8, 4) * (1 + 0.81)))
+
+
+def test_with_gates_an_endless_document_costs_no_more_than_a_long_one():
+    assert signal_to_noise(30, 10**4, 0.99, 32, 2) == pytest.approx(signal_to_noise(30, ENDLESS, 0.99, 32, 2))
+
+
+@pytest.mark.parametrize("distance", [1, 4, 30, 500])
+def test_the_best_gate_for_a_distance_is_the_square_root_of_t_over_t_plus_one(distance):  # CS-REACH
+    best = gate_for_distance(distance)
+    top = signal_to_noise(distance, ENDLESS, best, 32, 2)
+    near = [best * (1 - 1e-2 / distance), 1 - (1 - best) * 0.98]
+    assert all(signal_to_noise(distance, ENDLESS, gate, 32, 2) < top for gate in near)
+    length = (distance + 1) * (1 + 1 / distance) ** distance
+    assert top == pytest.approx(1 / (direction_moment(32, 4) * (length - 1)))
+
+
+def test_log_gates_are_the_logarithm_of_the_sigmoid_even_far_out():  # CS-gate
+    logits = torch.tensor([-200.0, -3.0, 0.0, 4.0, 200.0])
+    exact = -torch.log1p(torch.exp(-logits.double()))
+    assert_close(log_gates(logits).double(), exact, rtol=1e-6, atol=1e-30)
+    assert log_gates(logits.bfloat16()).dtype == torch.float32
+    assert (log_gates(logits, bias=3.0) <= 0).all()
+
+
+def test_gate_products_are_the_exponentials_of_log_decay():  # CS-gate
+    log_g = inputs(batch=1, heads=1)[3]
+    g = log_g[0, 0].exp()
+    ours = log_decay(log_g)[0, 0].exp()
+    for i, j in np.ndindex(9, 9):
+        expected = torch.prod(g[j + 1 : i + 1]) if j <= i else torch.tensor(0.0).double()
+        assert_close(ours[i, j], expected)
+
+
+def test_gates_start_at_a_memory_of_two_tokens_without_a_bias_and_of_a_thousand_with_it():  # CS-GATE0
+    x = 0.01 * torch.randn(1, 4000, 32)
+    for bias, tokens in ((0.0, 2.0), (GATE_BIAS, 1000.0)):
+        layer = SympowAttention(32, 2, gate_bias=bias)
+        torch.nn.init.normal_(layer.W_gamma.weight, std=0.02)
+        g = layer.log_gates(x)
+        # With equal scores the normaliser counts the keys that a query still sees.
+        ones = torch.ones(1, 2, 4000, 2)
+        seen = chunked_form(ones / 2**0.5, ones / 2**0.5, ones, 2, g)[0].log_normaliser.exp()[..., -1]
+        assert_close(seen, torch.full_like(seen, tokens), rtol=0.03, atol=0)
+        gate = torch.sigmoid(torch.tensor(bias)).item()
+        assert memory_length(gate) == pytest.approx(tokens, rel=1e-3)
+
+
+def test_rotation_rates_lie_between_0_and_2_and_angles_add_up():  # CS-beta
+    logits = torch.tensor([[[-50.0, -1.0, 0.0, 0.5, 50.0]]]).double()
+    beta = rotation_rates(logits)
+    assert_close(beta, 2 * torch.sigmoid(2 * logits))
+    theta = document_frequencies(4, 50.0)
+    mu, start = torch.tensor([0.3, -1.0]).double(), torch.tensor([[[0.3, -1.0]]]).double()
+    ours = cumulative_angles(turns_of(beta, theta), start)[0, 0]
+    for i in range(5):
+        mu = mu + beta[0, 0, i] * theta[:, 0].double()
+        assert_close(ours[i], mu)
+
+
+def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1
+    q, k, _, _, _ = inputs(batch=1, heads=2, tokens=6)
+    assert (alibi_log_gates(torch.tensor([0.0, 1.0]), 3)[0, 0] == 0).all()  # a slope of 0 forgets nothing
+    slopes = torch.tensor([0.5, 0.125]).double()
+    gates = alibi_log_gates(slopes, 6)
+    assert gates.shape == (1, 2, 6)
+    weights = attention_weights(q, k, log_gate=log_decay(gates), scale=1.0)
+    for h, i in np.ndindex(2, 6):
+        B = [torch.exp(q[0, h, i] @ k[0, h, j] + slopes[h] * (j - i)) for j in range(i + 1)]
+        gated = [torch.exp(-slopes[h]) ** (i - j) * torch.exp(q[0, h, i] @ k[0, h, j]) for j in range(i + 1)]
+        assert_close(torch.stack(B), torch.stack(gated))
+        assert_close(weights[0, h, i, : i + 1], torch.stack(B) / sum(B))

@@ -1,15 +1,17 @@
-"""The subject index and the glossary, made from marks in the text: each word leads somewhere, each chapter has some."""
+"""Words that lead somewhere: the glossary's terms, works that are cited; and tables that swallow no paragraph."""
 
 import json
 import re
 from pathlib import Path
 
+from pybtex.database import parse_file
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 CHAPTERS = sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb"))
 NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
 MARK = re.compile(r"\{index\}`([^`<]+?)(?: <([^>]+)>)?`")
+CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
 TERM = re.compile(r"(?m)^(\S.*)\n  \S")
-FEWEST, FEWEST_OF_A_CHAPTER = 150, 5
 
 
 def text(path):
@@ -27,14 +29,6 @@ def terms():
     """The words of the glossary."""
     page = (REPOSITORY / "book" / "glossary.md").read_text("utf-8")
     return TERM.findall(page[page.index("```{glossary}\n") + len("```{glossary}\n") :])
-
-
-def test_marks_are_many_and_are_read_by_sphinx_as_they_are_meant():
-    found = [entry for path in NOTEBOOKS for entry in entries(path)]
-    assert len(found) >= FEWEST
-    assert not [entry for entry in found if "," in entry], "Sphinx makes several entries of one with a comma"
-    assert not [entry for entry in found if "$" in entry or "*" in entry or entry != entry.strip()]
-    assert all(path_text.count("{index}`") == len(MARK.findall(path_text)) for path_text in map(text, NOTEBOOKS))
 
 
 def test_every_term_of_the_glossary_is_marked_where_it_is_defined():
@@ -64,3 +58,10 @@ def test_no_table_swallows_the_paragraph_below_it():
     pages |= {path.name: text(path) for path in NOTEBOOKS}
     assert {name: lines for name, prose in pages.items() if (lines := swallowed(prose))} == {}
     assert swallowed("| a |\n|---|\n| 1 |\nlost") == ["lost"]
+
+
+def test_every_work_that_is_cited_is_in_the_bibliography():
+    pages = [path.read_text("utf-8") for path in (REPOSITORY / "book").rglob("*.md")] + [*map(text, NOTEBOOKS)]
+    cited = {key.strip() for page in pages for keys in CITED.findall(page) for key in keys.split(",")}
+    assert cited
+    assert cited - set(parse_file(str(REPOSITORY / "book" / "references.bib")).entries) == set()

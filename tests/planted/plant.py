@@ -1,7 +1,6 @@
 """Plant an error for each numbered statement and each finding of a chapter, and see a check of it fail.
 
-``python tests/planted/plant.py [CHAPTER ...]`` plants the errors of ``errors.py``, all or those of the chapters named,
-says what each check made of it, and exits 1 when an error goes unseen.
+``seen`` plants the errors of ``errors.py`` for a chapter and says what each check made of it.
 
 A statement's checks are the cells tagged ``check`` between the text cell that holds it and the next text cell with
 another statement or a heading; a finding names its check itself. Only the set-up, the cells that bind what the checks
@@ -21,7 +20,6 @@ import pkgutil
 import re
 import symtable
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,37 +226,16 @@ def caught(cells: list[Cell], labels: set[str], path: str, wrong: Wrong) -> dict
     return failures(cells, labels, path, wrong)
 
 
-def seen(chapter: str) -> Iterator[tuple[str, str, str | None]]:
+def seen(chapter: str) -> list[tuple[str, str, str | None]]:
     """Each statement and finding of a chapter, the function that is wrong, and the check that sees it, or None."""
     from errors import FINDINGS, STATEMENTS
 
-    cells = code_cells(read(chapter))
+    cells, told = code_cells(read(chapter)), []
     plants = [({label}, *rest) for label, rest in STATEMENTS[chapter].items()]
     plants += [({*checks.split()}, path, wrong) for path, wrong, checks in FINDINGS.get(chapter, [])]
     for labels, path, wrong, *at in plants:
-        asked = {*at} or labels
-        found = caught(cells, asked, path, wrong)
-        if flawed := failures(cells, {*found.values()}):
-            raise RuntimeError(f"{chapter}, {sorted(flawed)}: fails without any planted error")
-        for label in labels:
-            yield label, path, found.get(at[0] if at else label)
-
-
-def main(chapters: list[str]) -> int:
-    """Plant the errors of the chapters named, or of all; 1 where one goes unseen."""
-    import matplotlib
-    from errors import STATEMENTS
-
-    matplotlib.use("Agg")
-    unseen = 0
-    for chapter in chapters or STATEMENTS:
-        before = time.process_time()
-        for label, path, cell in seen(chapter):
-            unseen += not cell
-            print(f"{chapter}, {label}, {path}: {cell or 'NOT SEEN'}", flush=True)
-        print(f"{chapter}: {time.process_time() - before:.0f} s", flush=True)
-    return int(bool(unseen))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        found = caught(cells, {*at} or labels, path, wrong)
+        told += [(label, path, found.get(at[0] if at else label)) for label in labels]
+    if flawed := failures(cells, {cell for *_, cell in told if cell}):
+        raise RuntimeError(f"{chapter}, {sorted(flawed)}: fails without any planted error")
+    return told
