@@ -88,6 +88,10 @@ WORDS = {  # of a label, and the row that they mean
     "axial RoPE": "rope-axial",
     "RiemannFormer": "riemannformer",
     "RiemannFormer with locality focusing": "riemannformer+lf",
+    "VisionLLaMA": "visionllama",
+    "width 2": "liere-2",
+    "width 8": "liere-8",
+    "block": "liere-64",
 }
 
 
@@ -108,8 +112,8 @@ def only(row):
 
 
 FIGURES = {
-    "11_riemannformer": ["glance-figure", "laptop-figure"],
-    "12_liere": ["curves", "resolutions", "data-table"],
+    "11_riemannformer": ["glance-figure"],
+    "12_liere": ["resolutions"],
     "13_documents": ["glance-picture", "figure-one-picture", "curves-picture", "figure-two-picture"],
 }
 
