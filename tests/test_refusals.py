@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geolib.attention import MultiHeadAttention, as_places, attention, attention_weights
-from geolib.conformal import bounded_raw, free_raw, metric_root, slow_law
+from geolib.conformal import bounded_law, free_law, metric_root, slow_law
 from geolib.encodings import (
     ALiBi,
     Carried,
@@ -59,8 +59,8 @@ from geolib.rotations import (
     yarn_frequencies,
     yarn_length,
 )
-from geolib.sympow import embed, from_tensor, lift, state_bytes, turned_embedding
-from geolib.transport import check_frames, equivalent_frequencies
+from geolib.sympow import embed, lift, state_bytes
+from geolib.transport import equivalent_frequencies, tangent_mappings
 
 ABOVE_0 = "it must be a finite number above 0"
 WHOLE = torch.ones(4, 4, dtype=torch.long)
@@ -75,7 +75,7 @@ REFUSED = [
     (lambda: MultiHeadAttention(10, 3), "heads: got 3; it must divide the width 10"),
     (lambda: MultiHeadAttention(10, 0), "heads: got 0; it must divide the width 10"),
     (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),
-    (lambda: bounded_raw(torch.tensor(0.5), alpha=0.0), f"alpha: got 0.0; {ABOVE_0}"),
+    (lambda: bounded_law(alpha=0.0), f"alpha: got 0.0; {ABOVE_0}"),
     (lambda: slow_law(alpha=-0.1), f"alpha: got -0.1; {ABOVE_0}"),
     (lambda: metric_root(torch.ones(2, 3)), "metric: got shape (2, 3); it must be (..., d, d)"),
     (lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, :1]), "positions: got shape (3, 1)"),
@@ -126,24 +126,23 @@ REFUSED = [
     ),
     (lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, 0]), "positions: got shape (3,)"),
     (lambda: embed(torch.ones(2, dtype=torch.complex64), 2), "v: got torch.complex64; it must hold real numbers"),
-    (lambda: turned_embedding([1.0], PLACES, 2), "v: got list; it must be a tensor"),
+    (lambda: embed([1.0], 2), "v: got list; it must be a tensor"),
     (lambda: log_attenuation(PLACES, torch.tensor(1.0)), "sigma: got shape ()"),
     (lambda: log_attenuation(PLACES, torch.zeros(1)), "sigma: got a width that is not"),
     (lambda: bch(torch.zeros(3, 3), torch.zeros(3, 3), order=4), "order: got 4; it must be"),
     (lambda: skew_matrix(torch.ones(4), 3), "entries: got shape (4,)"),
     (lambda: attention(Q, Q, Q, mask=torch.ones(3, 3)), "mask: got torch.float32"),
     (lambda: embed(torch.tensor(1.0), 2), "v: got shape (); it must be (..., d)"),
-    (lambda: check_frames(torch.ones(2, 3, 4)), "frames: got shape (2, 3, 4)"),
+    (lambda: tangent_mappings(torch.ones(2, 3, 4)), "frames: got shape (2, 3, 4)"),
     (lambda: state_bytes(4, 2, layers=0, heads=1), "layers: got 0; it must be at least 1"),
     (lambda: embed(torch.ones(2), True), "power: got True; it must be a whole number"),
-    (lambda: from_tensor(torch.ones(2, 3), 2), "tensor: got shape (2, 3)"),
     (lambda: lift(torch.ones(2, 3), 2), "matrix: got shape (2, 3)"),
     (lambda: attention(Q, Q, Q, dropout=1.0), "dropout: got 1.0; a probability"),
     (lambda: attention(Q, Q, Q, dropout=-0.1), "dropout: got -0.1; a probability"),
     (lambda: MultiHeadAttention(4, 2, dropout=1.0), "dropout: got 1.0; a probability"),
-    (lambda: bounded_raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
-    (lambda: bounded_raw(torch.tensor(1.0)), "s: got values from 1 to 1"),
-    (lambda: free_raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
+    (lambda: bounded_law().raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
+    (lambda: bounded_law().raw(torch.tensor(1.0)), "s: got values from 1 to 1"),
+    (lambda: free_law().raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
     (lambda: language_frequencies(0), "dim: got 0; it must be a positive even number"),
     (lambda: half_split_rows(torch.ones(4, 2), 0), "heads: got 0; it must divide the 4 rows"),
     (lambda: block_diagonal(torch.ones(2, 2)), "blocks: got shape (2, 2)"),
