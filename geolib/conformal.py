@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -21,27 +21,6 @@ from torch import Tensor
 
 from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_positive, require
 from geolib.rotations import block_diagonal, rotation_matrix
-
-__all__ = [
-    "SCALE_LAWS",
-    "ScaleLaw",
-    "bounded_law",
-    "bounded_log_scale",
-    "bounded_raw",
-    "conformal_deviation",
-    "conformal_factor",
-    "conformal_matrix",
-    "diagonal_metric",
-    "free_law",
-    "free_raw",
-    "general_metric",
-    "metric_root",
-    "reach",
-    "scalar_metric",
-    "slow_exponent",
-    "slow_law",
-    "unit_ball",
-]
 
 # Scale laws ---------------------------------------------------------------------------------------------------------
 
@@ -52,12 +31,11 @@ class ScaleLaw:
 
     ``log_scale(w)`` is log s; ``raw(s)`` is the w that gives s; ``exponent(positions)`` is the power of s in the
     metric.
+    Source: RF-6a.
 
     >>> law = bounded_law(alpha=0.1)
     >>> law.log_scale(law.raw(torch.tensor(0.9))).exp().item()
     0.9
-
-    Source: RF-6a.
     """
 
     log_scale: Callable[[Tensor], Tensor]
@@ -69,28 +47,26 @@ def bounded_log_scale(w: Tensor, alpha: float = 0.1) -> Tensor:
     """log s of the law s = e^w / (e^w + alpha), which keeps s below 1; alpha > 0, in the paper's experiments 0.1.
 
     It is -log(1 + alpha e^-w), without forming s: exact to rounding for s near 0 and near 1 alike.
+    Source: RF-6a.
 
     >>> bounded_log_scale(torch.tensor(0.0), alpha=1.0).exp().item()
     0.5
-
-    Source: RF-6a.
     """
     check_positive(alpha, "alpha")
     # The logistic function's logarithm; softplus turns linear above 20, which float64 can see.
     return F.logsigmoid(w - math.log(alpha))
 
 
-def bounded_raw(s: Tensor, alpha: float = 0.1) -> Tensor:
-    """The w with e^w / (e^w + alpha) = s, for s between 0 and 1, both excluded: log alpha + log s - log(1 - s).
-
-    >>> bounded_raw(torch.tensor([0.5, 0.9]), alpha=1.0).tolist()  # 0 and log 9
-    [0.0, 2.197224]
-
-    Source: RF-6a.
-    """
-    check_positive(alpha, "alpha")
+def _bounded_raw(s: Tensor, alpha: float) -> Tensor:
+    """The w with e^w / (e^w + alpha) = s, for s between 0 and 1, both excluded: log alpha + log s - log(1 - s)."""
     require(bool(((s > 0) & (s < 1)).all()), "s", _range(s), "this law reaches scales between 0 and 1, both excluded")
     return math.log(alpha) + s.log() - torch.log1p(-s)
+
+
+def _free_raw(s: Tensor) -> Tensor:
+    """The w with e^w = s, for finite s above 0."""
+    require(bool(((s > 0) & s.isfinite()).all()), "s", _range(s), "scales must be finite and above 0")
+    return s.log()
 
 
 def _range(s: Tensor) -> str:
@@ -98,53 +74,18 @@ def _range(s: Tensor) -> str:
     return f"values from {s.min().item():g} to {s.max().item():g}" if s.numel() else "no values"
 
 
-def free_raw(s: Tensor) -> Tensor:
-    """The w with e^w = s, for finite s above 0.
-
-    >>> free_raw(torch.tensor(1.0)).item()
-    0.0
-
-    Source: RF-6a.
-    """
-    require(bool(((s > 0) & s.isfinite()).all()), "s", _range(s), "scales must be finite and above 0")
-    return s.log()
-
-
-def slow_exponent(positions: Tensor, beta: float = math.e) -> Tensor:
-    """The exponent log_beta(m), which turns exponential growth into a power of the position: s^(log_beta m).
-
-    Positions are above 0: at m = 0 the exponent is minus infinity, so those that count from 0 must be moved by one.
-    beta, above 1, is the factor of m that raises the exponent by one.
-
-    >>> slow_exponent(torch.tensor([1.0, 2.0, 8.0]), beta=2.0).tolist()
-    [0.0, 1.0, 3.0]
-
-    Source: RF-6a.
-    """
-    _check_base(beta)
-    # Reading the values would break a compiled graph.
-    if not torch.compiler.is_compiling():
-        require(bool((positions > 0).all()), "positions", positions.min().item(), "log_beta(m) needs positions above 0")
-    return positions.log() / math.log(beta)
-
-
-def _check_base(beta: float) -> None:
-    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
-
-
 def bounded_law(alpha: float = 0.1, origin: float = 0.0) -> ScaleLaw:
     """s = e^w / (e^w + alpha) < 1, to the power m - origin: the law of the paper's experiments.
 
     ``origin`` is the position where the metric is the identity, 0 or any real number.
+    Source: RF-6a.
 
     >>> bounded_law(alpha=1.0).log_scale(torch.tensor(0.0)).exp().item()
     0.5
-
-    Source: RF-6a.
     """
     check_positive(alpha, "alpha")
     to_exponent = partial(_from_origin, origin=_real(origin))
-    return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), to_exponent)
+    return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(_bounded_raw, alpha=alpha), to_exponent)
 
 
 def free_law(origin: float = 0.0) -> ScaleLaw:
@@ -152,31 +93,27 @@ def free_law(origin: float = 0.0) -> ScaleLaw:
 
     ``origin`` is the position where the metric is the identity, 0 or any real number. Counted from the middle of the
     positions, s tilts the scores and leaves their mean logarithm where it was.
+    Source: RF-6a.
 
     >>> law = free_law(origin=3.5)
     >>> law.log_scale(torch.tensor(0.3)).item(), law.exponent(torch.tensor([0.0, 7.0])).tolist()
     (0.3, [-3.5, 3.5])
-
-    Source: RF-6a.
     """
-    return ScaleLaw(_itself, free_raw, partial(_from_origin, origin=_real(origin)))
+    return ScaleLaw(_itself, _free_raw, partial(_from_origin, origin=_real(origin)))
 
 
 def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
-    """s = e^w / (e^w + alpha) to the power log_beta(1 + m), for long sequences.
+    """s = e^w / (e^w + alpha) to the power log_beta(1 + m), for long sequences: it grows as a power of the position.
 
-    The paper counts positions from 1 and this library from 0, hence 1 + m.
+    beta, above 1, is the factor of 1 + m that raises the exponent by one. The paper counts positions from 1 and this
+    library from 0, hence 1 + m.
+    Source: RF-6a.
 
     >>> slow_law(beta=2.0).exponent(torch.tensor([0.0, 1.0, 7.0])).tolist()
     [0.0, 1.0, 3.0]
-
-    Source: RF-6a.
     """
-    _check_base(beta)
-    check_positive(alpha, "alpha")
-    return ScaleLaw(
-        partial(bounded_log_scale, alpha=alpha), partial(bounded_raw, alpha=alpha), partial(_slow_from_zero, beta=beta)
-    )
+    require(math.isfinite(beta) and beta > 1, "beta", beta, "it must be a finite number above 1")
+    return replace(bounded_law(alpha), exponent=partial(_slow_from_zero, beta=beta))
 
 
 def _itself(x: Tensor) -> Tensor:
@@ -202,8 +139,7 @@ def _real(origin: float) -> float:
 
 def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
     """log_beta(1 + m); NaN at m <= -1, where a step on a GPU could not stop to look."""
-    positions = _wide(positions)
-    return positions.log1p() / math.log(beta)
+    return _wide(positions).log1p() / math.log(beta)
 
 
 SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free": free_law, "slow": slow_law}
@@ -214,10 +150,10 @@ SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free"
 def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
     """M_m = s^m I (tokens, dim, dim) at positions (tokens,); ``log_scale`` is log s, ().
 
+    Source: RF-6.
+
     >>> scalar_metric(torch.tensor([2.0]), torch.tensor(math.log(3)), 2).tolist()
     [[[9.0, 0.0], [0.0, 9.0]]]
-
-    Source: RF-6.
     """
     positions, log_scale = as_widest(positions, log_scale)
     return (positions * log_scale).exp()[:, None, None] * torch.eye(dim, dtype=positions.dtype, device=positions.device)
@@ -226,10 +162,10 @@ def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
 def diagonal_metric(positions: Tensor, log_scales: Tensor) -> Tensor:
     """M_m = diag(s_1^m, ..., s_D^m) (tokens, dim, dim) at positions (tokens,); ``log_scales`` are log s_i, (dim,).
 
+    Source: RF-6.
+
     >>> diagonal_metric(torch.tensor([2.0]), torch.tensor([2.0, 3.0]).log()).tolist()
     [[[4.0, 0.0], [0.0, 9.0]]]
-
-    Source: RF-6.
     """
     return torch.diag_embed((positions[:, None] * log_scales).exp())
 
@@ -239,12 +175,11 @@ def general_metric(positions: Tensor, log_scales: Tensor, frequencies: Tensor) -
 
     Positions are (tokens,); ``log_scales`` are log s_i, (dim,), entries 2j and 2j + 1 for plane j; ``frequencies`` are
     theta, (dim / 2,) radians per unit of position.
+    Source: RF-A1, RF-A2.
 
     >>> quarter = torch.tensor([math.pi / 2])
     >>> general_metric(torch.tensor([1.0]), torch.tensor([2.0, 3.0]).log(), quarter).round(decimals=4).tolist()
     [[[3.0, 0.0], [0.0, 2.0]]]
-
-    Source: RF-A1, RF-A2.
     """
     check_last(log_scales, 2 * frequencies.shape[-1], "log_scales")
     positions, log_scales, frequencies = as_widest(positions, log_scales, frequencies)
@@ -256,44 +191,39 @@ def unit_ball(metric: Tensor, samples: int = 200) -> Tensor:
     """The points (..., samples, 2) of length one in a metric (..., 2, 2): an ellipse, a circle if it is conformal.
 
     The first point is also the last. ValueError when the metric is not symmetric positive definite.
+    Source: RF-6, RF-A1.
 
     >>> unit_ball(torch.tensor([[4.0, 0.0], [0.0, 1.0]]), samples=5).round(decimals=4).tolist()
     [[0.5, 0.0], [0.0, 1.0], [-0.5, 0.0], [0.0, -1.0], [0.5, 0.0]]
-
-    Source: RF-6, RF-A1.
     """
     require(samples >= 2, "samples", samples, "at least 2 points make a curve")
     check_floating(metric, "metric")
     require(metric.shape[-2:] == (2, 2), "metric", metric.shape, "it must be (..., 2, 2)")
     root = metric_root(metric)
     turn = torch.linspace(0, 2 * math.pi, samples, dtype=metric.dtype, device=metric.device)
-    circle = torch.stack([turn.cos(), turn.sin()])
     # M = L L^T, so x = L^-T u has x^T M x = u^T u = 1.
-    return torch.linalg.solve_triangular(root.mT, circle, upper=True).mT
+    return torch.linalg.solve_triangular(root.mT, torch.stack([turn.cos(), turn.sin()]), upper=True).mT
 
 
 def metric_root(metric: Tensor) -> Tensor:
     """The lower triangular L with M = L L^T, of metrics (..., d, d).
 
     ValueError when a matrix is not symmetric, or not positive definite.
+    Source: RF-6.
 
     >>> metric_root(torch.tensor([[4.0, 2.0], [2.0, 2.0]])).tolist()
     [[2.0, 0.0], [1.0, 1.0]]
-
-    Source: RF-6.
     """
     check_floating(metric, "metric")
     square = metric.dim() >= 2 and metric.shape[-1] == metric.shape[-2]
     require(square, "metric", metric.shape, "it must be (..., d, d)")
-    gap = (metric - metric.mT).abs().amax((-1, -2))
-    size = metric.abs().amax((-1, -2))
+    gap, size = (x.abs().amax((-1, -2)) for x in (metric - metric.mT, metric))
     # Rounding of a product of a few matrices leaves a gap of this order.
     symmetric = gap <= 100 * torch.finfo(metric.dtype).eps * size
     require(bool(symmetric.all()), "metric", f"an asymmetry of {gap.max().item():.2g}", "it must be symmetric")
     root, failed = torch.linalg.cholesky_ex(metric)
-    require(
-        not bool(failed.any()), "metric", "a matrix with an eigenvalue of 0 or below", "it must be positive definite"
-    )
+    definite = not bool(failed.any())
+    require(definite, "metric", "a matrix with an eigenvalue of 0 or below", "it must be positive definite")
     return root
 
 
@@ -303,10 +233,10 @@ def metric_root(metric: Tensor) -> Tensor:
 def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
     """The matrix s R (..., d, d) of a conformal map, from log s (...) and an orthogonal R.
 
+    Source: CS-1.
+
     >>> conformal_matrix(torch.tensor(math.log(2)), torch.eye(2)).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
-
-    Source: CS-1.
     """
     log_scale, rotation = as_widest(log_scale, rotation)
     return log_scale.exp()[..., None, None] * rotation
@@ -315,10 +245,10 @@ def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
 def conformal_factor(matrix: Tensor) -> Tensor:
     """The scale s (...) of a conformal matrix (..., d, d): the root of the mean of its squared singular values.
 
+    Source: CS-1.
+
     >>> conformal_factor(torch.tensor([[0.0, -3.0], [3.0, 0.0]])).item()
     3.0
-
-    Source: CS-1.
     """
     return (matrix.square().sum((-1, -2)) / matrix.shape[-1]).sqrt()
 
@@ -327,11 +257,10 @@ def conformal_deviation(matrix: Tensor) -> Tensor:
     """How far a matrix P (..., d, d) is from a conformal one: the largest entry of P^T P / s^2 - I, 0 for P = s R.
 
     ValueError for a zero matrix.
+    Source: CS-1.
 
     >>> conformal_deviation(torch.tensor([[0.0, -3.0], [3.0, 0.0]])).item()
     0.0
-
-    Source: CS-1.
     """
     factor = conformal_factor(matrix)
     require(bool((factor > 0).all()), "matrix", "a zero matrix", "a conformal map has a scale above 0")
@@ -348,11 +277,10 @@ def reach(log_scale: Tensor, dtype: torch.dtype) -> Tensor:
 
     ``log_scale`` is log s, of any shape; where it is 0 the reach is infinite. Beyond it a query's s^(m/2) and a key's
     s^(-m/2) are zero and infinity in one order or the other, although their product is 1.
+    Source: RF-14.
 
     >>> reach(torch.tensor(1 / 1.1).log(), torch.float16).round().item()
     204.0
-
-    Source: RF-14.
     """
     check_floating(torch.empty(0, dtype=dtype), "dtype")
     limits = torch.finfo(dtype)

@@ -1,11 +1,8 @@
 """Rotations by exponentials, many at once: of skew matrices, and of generators at all positions.
 
 A token at position p (any number of axes) is turned by R(p) = exp(sum_i p_i A_i), with one generator A_i for each axis;
-how generators and their blocks are written is said in ``geolib.lie``, which hands these names on.
-``position_rotations`` takes all layers, heads and blocks through one batch, with little memory for the backward pass,
-and finds positions that repeat along rays.
-
-Exponentials are computed in float32, or in float64 when an input is float64, whatever autocast or the TF32 switch say.
+how generators and their blocks are written is said in ``geolib.lie``, which hands these names on. Exponentials are
+computed in float32, or in float64 when an input is float64, whatever autocast or the TF32 switch say.
 """
 
 from __future__ import annotations
@@ -34,17 +31,10 @@ from geolib._compile import is_exporting
 from geolib._precision import full_precision
 from geolib.rotations import rotation_matrix
 
-__all__ = [
-    "OPERATORS", "Rays", "exp_skew", "find_rays", "placed_rotations", "position_rotations", "sine_quotients",
-    "turn_blocks",
-]  # fmt: skip
-
 # exp ----------------------------------------------------------------------------------------------------------------
 
 # Taylor's degree, and the largest |eigenvalue| at which its relative error stays below half a unit of the last place.
 _TAYLOR = {torch.float32: (9, 0.84), torch.float64: (16, 0.81)}
-
-
 # On a GPU, where reading numbers would wait for the device: as many squarings as serve up to 14,000 rad, where rounding
 # A to float32 alone costs 1e-3 rad.
 _FIXED_SQUARINGS = 14
@@ -70,24 +60,19 @@ def _product(X: Tensor, Y: Tensor, beta: float = 0.0, plus: Tensor | None = None
     [x; dx] [y; dy] = [xy; dx y + x dy].
     """
     b = X.shape[-1]
-    Z = _sum_with_product(plus, X, Y[:, :b], beta)
+    if plus is None:
+        Z = torch.bmm(X, Y[:, :b])
+    elif X.is_cuda:
+        Z = torch.baddbmm(plus, X, Y[:, :b], beta=beta)  # a GPU adds for nothing
+    else:
+        Z = torch.bmm(X, Y[:, :b]).add_(plus, alpha=beta)  # on a CPU small products that add take twice as long
     if X.shape[1] > b:
         Z[:, b:].add_(torch.bmm(X[:, :b], Y[:, b:]))
     return Z
 
 
-def _sum_with_product(S: Tensor | None, X: Tensor, Y: Tensor, beta: float) -> Tensor:
-    """beta S + X Y: a GPU adds for nothing; on a CPU small products that add take twice as long as others."""
-    if S is None:
-        return torch.bmm(X, Y)
-    return torch.baddbmm(S, X, Y, beta=beta) if S.is_cuda else torch.bmm(X, Y).add_(S, alpha=beta)
-
-
 def _taylor(B: Tensor) -> Tensor:
-    """exp(B) - I by Taylor's polynomial in Paterson and Stockmeyer's grouping: ``step`` terms at a time.
-
-    Each group is multiplied by B^step as often as there are groups below it.
-    """
+    """exp(B) - I by Taylor's polynomial in Paterson and Stockmeyer's grouping: ``step`` terms at a time."""
     degree = _TAYLOR[B.dtype][0]
     step = math.isqrt(degree)
     powers = [B]
@@ -106,11 +91,6 @@ def _taylor(B: Tensor) -> Tensor:
     return total
 
 
-def _double(E: Tensor) -> Tensor:
-    """From exp(B) - I to exp(2B) - I: carrying E, not I + E, keeps the digits of small rotations."""
-    return _product(E, E, 2, E)
-
-
 def _expm1(A: Tensor, squarings: int) -> Tensor:
     """exp(A) - I for (N, b, b), by scaling and squaring; NaN where the squarings do not reach.
 
@@ -118,30 +98,30 @@ def _expm1(A: Tensor, squarings: int) -> Tensor:
     """
     E = _taylor(A * 0.5**squarings)
     for _ in range(squarings):
-        E = _double(E)
+        E = _product(E, E, 2, E)  # exp(2B) - I: carrying E, not I + E, keeps the digits of small rotations
     if readable(A):
         return E
     far = _size(A[:, : A.shape[-1]]) > _TAYLOR[A.dtype][1] * 2**squarings
     return E.masked_fill(far[:, None, None], math.nan)
 
 
-def _expm1_in_pieces(A: Tensor) -> Tensor:
-    """exp(A) - I, (N, b, b), in pieces that fit a cache."""
+def _in_pieces(made: Callable[..., Tensor], A: Tensor, *others: Tensor) -> Tensor:
+    """Made of (N, b, b) and the like in pieces that fit a cache, each scaled by its own largest matrix."""
     with full_precision(A.device):
-        # Each piece is scaled by its own largest matrix: near the origin fewer squarings will do.
         result = torch.empty_like(A, memory_format=torch.contiguous_format)
-        for piece, into in zip(A.split(_piece(A)), result.split(_piece(A))):
-            into.copy_(_expm1(piece, _squarings(piece)))
+        for *piece, into in zip(*(t.split(_piece(A)) for t in (A, *others, result))):
+            into.copy_(made(*piece, _squarings(piece[0])))
         return result
+
+
+def _expm1_in_pieces(A: Tensor) -> Tensor:
+    """exp(A) - I, (N, b, b)."""
+    return _in_pieces(_expm1, A)
 
 
 def _expm1_backward_in_pieces(A: Tensor, gradient: Tensor) -> Tensor:
     """The gradient in A, from A alone: nothing else is kept."""
-    with full_precision(A.device):
-        result = torch.empty_like(A, memory_format=torch.contiguous_format)
-        for piece, g, into in zip(*(t.split(_piece(A)) for t in (A, gradient, result))):
-            into.copy_(_expm1_adjoint(piece, g, _squarings(piece)))
-        return result
+    return _in_pieces(_expm1_adjoint, A, gradient)
 
 
 def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
@@ -187,19 +167,14 @@ def _piece(A: Tensor) -> int:
 def exp_skew(A: Tensor) -> Tensor:
     """The exponential of skew matrices (..., n, n): rotations, in A's dtype.
 
-    ValueError when A is not square, and on a CPU when it is not skew or not finite.
-
-    Notes
-    -----
     Width 2 is R(a) in closed form, width 3 Rodrigues' formula; wider matrices take scaling, a Taylor polynomial and
     squaring of exp - I. Differentiable any number of times, at repeated eigenvalues too. The rounding error is about
     the largest |eigenvalue| times the dtype's unit: that of rounding A itself. Types narrower than float32 are computed
-    in float32.
-
+    in float32. ValueError when A is not square, and on a CPU when it is not skew or not finite.
     Source: LR-A1, LR-B5, NT-1.
 
-    >>> from geolib.lie import skew_matrix
-    >>> R = exp_skew(skew_matrix(torch.randn(28, dtype=torch.float64), 8))
+    >>> A = torch.randn(8, 8, dtype=torch.float64)
+    >>> R = exp_skew(A - A.mT)
     >>> torch.allclose(R.mT @ R, torch.eye(8, dtype=torch.float64)), R.det().round().item()
     (True, 1.0)
     """
@@ -216,14 +191,12 @@ def exp_skew(A: Tensor) -> Tensor:
 
 
 def _closed_form(X: Tensor) -> Tensor:
-    """exp of skew (..., n, n), n at most 3."""
-    if X.shape[-1] == 1:
-        return torch.ones_like(X)
-    return rotation_matrix(X[..., 1, 0]) if X.shape[-1] == 2 else _rodrigues(X)
+    """exp of skew (..., n, n), n at most 3.
 
-
-def _rodrigues(X: Tensor) -> Tensor:
-    """I + sin(a)/a X + (1 - cos a)/a^2 X^2 for skew (..., 3, 3), a the length of the axis vector."""
+    At 3 it is I + sin(a)/a X + (1 - cos a)/a^2 X^2, a the length of the axis vector.
+    """
+    if X.shape[-1] < 3:
+        return torch.ones_like(X) if X.shape[-1] == 1 else rotation_matrix(X[..., 1, 0])
     squared = X.square().sum((-1, -2)) / 2
     first, half = (part[..., None, None] for part in sine_quotients(squared))
     return torch.eye(3, dtype=X.dtype, device=X.device) + first * X + half.square() / 2 * (X @ X)
@@ -258,11 +231,8 @@ class Rays:
     ``stages`` are pairs of index vectors: stage by stage, the products of the rotations they point to are appended to
     the rotations at ``primitives``; ``place`` says which one each token takes.
 
-    >>> from geolib.lie import skew_matrix
-    >>> rays = Rays(torch.tensor([[1.0]]), ((torch.tensor([0]), torch.tensor([0])),), torch.tensor([1]))
-    >>> A = skew_matrix(torch.randn(1, 6, dtype=torch.float64), 4)
-    >>> torch.allclose(position_rotations(torch.tensor([[2.0]]), A, rays)[0], exp_skew(2 * A[0]))
-    True
+    >>> find_rays(torch.tensor([[1.0], [2.0]])).primitives
+    tensor([[1.]])
     """
 
     primitives: Tensor
@@ -288,7 +258,6 @@ def find_rays(positions: Tensor) -> Rays:
 
     Only positions on a regular grid through the origin repeat along rays; where grouping would cost more than it saves,
     each token has a ray of its own. ValueError when positions are not (tokens, axes) or not finite.
-
     Source: LR-A1.
 
     >>> grid = torch.cartesian_prod(torch.arange(8.0), torch.arange(8.0))
@@ -333,26 +302,15 @@ def _alone(positions: Tensor) -> Rays:
 def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
     """The rotation of every token under every generator: R(p) = exp(sum_i p_i A_i), in float32 or float64.
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    generators : Tensor, (..., axes, b, b)
-        Skew matrices: those of all layers, heads and blocks go through one batch. ValueError on a CPU when they are not
-        skew, or when they or the positions are not finite; elsewhere nothing is read.
-    rays : Rays or None
-        How positions repeat. When None it is looked up on a CPU, for positions without a gradient.
+    From positions (tokens, axes) and skew generators (..., axes, b, b), those of all layers, heads and blocks in one
+    batch, come (tokens, ..., b, b). ``rays`` says how positions repeat; where None it is looked up on a CPU, for
+    positions without a gradient. ValueError on a CPU when the generators are not skew, or when they or the positions
+    are not finite; elsewhere nothing is read.
 
-    Returns
-    -------
-    Tensor, (tokens, ..., b, b)
-
-    Notes
-    -----
     Memory for the backward pass is one matrix a point of a ray and generator, not one for each step of the exponential;
     differentiable any number of times, and seen through by vmap, grad and jvp. On a ray the k-th power stands for
     exp(k u): for positions that are a grid's in float32 the two differ by the rounding of p. On a GPU the squarings are
     as many as serve up to 14,000 rad; beyond, it is NaN.
-
     Source: LR-A1, LR-B5, LR-3D.
 
     >>> from geolib.lie import skew_matrix
@@ -375,9 +333,7 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
 
     Source: LR-A1.
 
-    >>> from geolib.lie import skew_matrix
-    >>> A = skew_matrix(torch.randn(2, 6), 4)
-    >>> placed_rotations(torch.zeros(3, 2), A).shape
+    >>> placed_rotations(torch.zeros(3, 2), torch.zeros(2, 4, 4)).shape
     torch.Size([3, 4, 4])
     """
     b, lead = generators.shape[-1], generators.shape[:-3]
@@ -411,9 +367,8 @@ def _algebra_element(positions: Tensor, generators: Tensor) -> Tensor:
 class _OnRays(torch.autograd.Function):
     """Rotations of all tokens, (tokens, n, b, b), and of all slots, from exp - I at the primitives.
 
-    ``sides`` are left, right, left, ... of the stages. By hand, so that all slots share one tensor, and their gradients
-    another: copies would take longer than products. A, of which E is exp(A) - I, is there for second derivatives; it is
-    kept for the first ones anyway, and E is not.
+    ``sides`` are left, right, left, ... of the stages. All slots share one tensor, and their gradients another: copies
+    would take longer than products. A, of which E is exp(A) - I, is there for second derivatives.
     """
 
     generate_vmap_rule = True
@@ -470,13 +425,10 @@ def turn_blocks(x: Tensor, rotations: Tensor) -> Tensor:
 
     x is (batch, heads, tokens, blocks * b) and keeps shape and dtype; rotations are ([batch,] heads or 1, tokens,
     blocks, b, b), cast to that dtype.
-
     Source: LR-A1, LR-B5.
 
-    >>> from geolib.lie import skew_matrix
-    >>> quarter = exp_skew(skew_matrix(torch.tensor([math.pi / 2]), 2))
-    >>> turn_blocks(torch.tensor([[[[1.0, 0.0]]]]), quarter.view(1, 1, 1, 2, 2)).round()
-    tensor([[[[-0., -1.]]]])
+    >>> turn_blocks(torch.tensor([[[[1.0, 0.0]]]]), rotation_matrix(torch.tensor([[[math.pi / 2]]]))).round()
+    tensor([[[[-0., 1.]]]])
     """
     blocks, b = rotations.shape[-3], rotations.shape[-1]
     holds = x.dim() == 4 and x.shape[-1] == blocks * b

@@ -7,46 +7,21 @@ from typing import Any
 
 from geolib._checks import require
 
-__all__ = [
-    "COLOURS",
-    "DARK_COLOURS",
-    "GREYS",
-    "METHOD_STYLES",
-    "OTHER_STYLE",
-    "ROLES",
-    "dark",
-    "forest",
-    "label_lines",
-    "method_style",
-    "roles_css",
-    "use_house_style",
-]
-
-# Okabe and Ito's palette (2008), darkened where needed to reach a contrast of 3 to 1 on the paper colour.
-COLOURS = {
-    "blue": "#0072b2",
-    "orange": "#c25e00",
-    "green": "#007f5f",
-    "purple": "#a8508a",
-    "sky": "#3a8fc2",
-    "gold": "#9a7400",
-    "navy": "#101c66",
-    "grey": "#6b6b6b",
+# Okabe and Ito's palette (2008), darkened where needed to reach a contrast of 3 to 1 on the paper colour; then the same
+# on the dark page, whose ground is NIGHT.
+_PALETTE = {
+    "blue": ("#0072b2", "#5fb0ec"),
+    "orange": ("#c25e00", "#f08c3c"),
+    "green": ("#007f5f", "#3fc79a"),
+    "purple": ("#a8508a", "#dc90c8"),
+    "sky": ("#3a8fc2", "#8cd0f5"),
+    "gold": ("#9a7400", "#d8b23c"),
+    "navy": ("#101c66", "#e9e4ff"),
+    "grey": ("#6b6b6b", "#a0a4ab"),
 }
+COLOURS, DARK_COLOURS = ({name: pair[i] for name, pair in _PALETTE.items()} for i in (0, 1))
 INK, PAPER = "#22252b", "#fdfcfa"
 SOFT, RULE, PALE = "#4d535c", "#8b9097", "#e7e4dc"  # what an axis says, its line, the grid behind the marks
-
-# The same on the dark page, whose ground is NIGHT.
-DARK_COLOURS = {
-    "blue": "#5fb0ec",
-    "orange": "#f08c3c",
-    "green": "#3fc79a",
-    "purple": "#dc90c8",
-    "sky": "#8cd0f5",
-    "gold": "#d8b23c",
-    "navy": "#e9e4ff",
-    "grey": "#a0a4ab",
-}
 DARK_INK, NIGHT = "#d9dce1", "#15181d"
 
 # What a colour means, in every figure and explorable, by theme; the explorables' style is made of this.
@@ -58,19 +33,13 @@ ROLES = {
 QUERY, KEY, VALUE, SCORE = ROLES["light"].values()
 
 # What an explorable's text, lines and grounds are drawn in, by theme; sheet is the ground where a page names none.
+_GREY_ROLES = ("text", "soft", "line", "rule", "panel", "sheet")
 GREYS = {
-    "light": {
-        **{"text": "#1c2430", "soft": "#55606e", "line": "#d5dae1"},
-        **{"rule": "#808b99", "panel": "#f6f7f9", "sheet": "#ffffff"},
-    },
-    "dark": {
-        **{"text": "#e8ebef", "soft": "#a9b4c0", "line": "#343c48"},
-        **{"rule": "#77828f", "panel": "#1c222a", "sheet": "#14181e"},
-    },
+    "light": dict(zip(_GREY_ROLES, ("#1c2430", "#55606e", "#d5dae1", "#808b99", "#f6f7f9", "#ffffff"))),
+    "dark": dict(zip(_GREY_ROLES, ("#e8ebef", "#a9b4c0", "#343c48", "#77828f", "#1c222a", "#14181e"))),
 }
 
 # A method's colour tells its family, its dashes the member: seven colours are too few for all methods and all eyes.
-# Methods without a line here share one style.
 METHOD_STYLES = {
     "none": ("grey", ":"),
     "sinusoidal": ("sky", "--"),
@@ -94,7 +63,6 @@ METHOD_STYLES = {
     "rope-pair": ("sky", "-."),
     "spherical": ("navy", "-"),
 }
-OTHER_STYLE = ("gold", "-")
 
 
 def method_style(name: str) -> dict[str, str]:
@@ -110,7 +78,7 @@ def method_style(name: str) -> dict[str, str]:
         from geolib.encodings import check_name  # here: figures that name no method need no registry
 
         check_name(method)
-    colour, dashes = METHOD_STYLES.get(method, OTHER_STYLE)
+    colour, dashes = METHOD_STYLES.get(method, ("gold", "-"))
     return {"color": COLOURS[colour], "linestyle": dashes, "marker": "o" if wrappers else ""}
 
 
@@ -177,35 +145,20 @@ def use_house_style() -> None:
     import matplotlib as mpl
     from cycler import cycler
 
-    mpl.rcParams.update(
-        {
-            "axes.axisbelow": True,
-            "axes.edgecolor": RULE,
-            "axes.facecolor": PAPER,
-            "axes.grid": True,
-            "axes.grid.axis": "y",
-            "axes.labelcolor": SOFT,
-            "axes.linewidth": 0.8,
-            "axes.prop_cycle": cycler(color=list(COLOURS.values())),
-            "axes.spines.right": False,
-            "axes.spines.top": False,
-            "axes.titlelocation": "left",
-            "axes.titlesize": "medium",
-            "figure.constrained_layout.use": True,
-            "figure.facecolor": PAPER,
-            "figure.figsize": (6.4, 3.2),
-            "font.size": 10.5,
-            "grid.color": PALE,
-            "grid.linewidth": 0.7,
-            "image.cmap": "cividis",
-            "legend.frameon": False,
-            "lines.linewidth": 2.0,
-            "lines.solid_capstyle": "round",
-            "savefig.facecolor": PAPER,
-            "svg.hashsalt": "geolib",  # the same figure gives the same file
-            "text.color": INK,
-        }
-    )
+    mpl.rc("axes", axisbelow=True, edgecolor=RULE, facecolor=PAPER, grid=True, labelcolor=SOFT, linewidth=0.8)
+    mpl.rc("axes", prop_cycle=cycler(color=list(COLOURS.values())), titlelocation="left", titlesize="medium")
+    mpl.rc("axes.grid", axis="y")
+    mpl.rc("axes.spines", right=False, top=False)
+    mpl.rc("figure", facecolor=PAPER, figsize=(6.4, 3.2))
+    mpl.rc("figure.constrained_layout", use=True)
+    mpl.rc("font", size=10.5)
+    mpl.rc("grid", color=PALE, linewidth=0.7)
+    mpl.rc("image", cmap="cividis")
+    mpl.rc("legend", frameon=False)
+    mpl.rc("lines", linewidth=2.0, solid_capstyle="round")
+    mpl.rc("savefig", facecolor=PAPER)
+    mpl.rc("svg", hashsalt="geolib")  # the same figure gives the same file
+    mpl.rc("text", color=INK)
     mpl.rc("xtick", color=RULE, labelcolor=SOFT)
     mpl.rc("ytick", color=RULE, labelcolor=SOFT)
     mpl.rc("xtick.major", size=3.0)
@@ -238,15 +191,8 @@ def label_lines(axes: Any, gap: float = 0.01) -> None:
     line_height = 1.4 * axes.xaxis.label.get_size() / 72 * axes.figure.dpi / axes.get_window_extent().height
     for line in sorted(lines, key=lambda line: ends[line][1]):
         floor = max(floor + line_height, ends[line][1])
-        axes.text(
-            ends[line][0] + gap,
-            floor,
-            str(line.get_label()),
-            color=line.get_color(),
-            transform=axes.transAxes,
-            va="center",
-            clip_on=False,
-        )
+        style = {"color": line.get_color(), "transform": axes.transAxes, "va": "center", "clip_on": False}
+        axes.text(ends[line][0] + gap, floor, str(line.get_label()), **style)
 
 
 def forest(axes: Any, differences: Mapping[str, Any], blurs: Mapping[str, float] | None = None) -> None:
@@ -254,19 +200,9 @@ def forest(axes: Any, differences: Mapping[str, Any], blurs: Mapping[str, float]
 
     A bar that leaves out zero is blue: that order is seen. One that holds zero is grey.
 
-    Parameters
-    ----------
-    axes : matplotlib Axes
-        Its vertical axis becomes the list of names.
-    differences : mapping from a row's name to geolib.lab.experiments.PairedDifference
-        In percentage points, each with three seeds or more.
-    blurs : mapping from a row's name to a half width, optional
-        Drawn thin about the mean: another kind of chance, such as that of the test images.
-
-    Raises
-    ------
-    ValueError
-        When there is no row, or a row has too few seeds for an interval.
+    ``differences`` maps a row's name to a ``geolib.lab.experiments.PairedDifference`` in percentage points; the names
+    become the vertical axis. ``blurs`` maps names to half widths, drawn thin about the mean: another kind of chance,
+    such as that of the test images. ValueError when there is no row, or one has fewer than three seeds.
 
     >>> from matplotlib.figure import Figure
     >>> from geolib.lab.experiments import PairedDifference

@@ -23,27 +23,6 @@ from geolib._precision import full_precision, wide_default
 from geolib.attention import attention_weights
 from geolib.conformal import metric_root
 
-__all__ = [
-    "MANHATTAN_SLOPES",
-    "alibi_slopes",
-    "attenuation",
-    "bilateral_filter",
-    "focus_one_query",
-    "focused_attention",
-    "focused_attention_by_lse",
-    "focused_by_features",
-    "fused_focused_attention",
-    "gated_by_features",
-    "gaussian_features",
-    "log_attenuation",
-    "pad_unplaced",
-    "precision_matrix",
-    "precision_root",
-    "rmt_slopes",
-    "squared_distances",
-    "whiten",
-]
-
 # Distances and their Gaussian ---------------------------------------------------------------------------------------
 
 
@@ -51,11 +30,10 @@ def precision_root(raw: Tensor) -> Tensor:
     """The Cholesky factor L (..., axes, axes) of a symmetric positive definite matrix, from free numbers.
 
     raw below the diagonal, exp(raw) on it; what stands above is not used. Zeros give the identity.
+    Source: RF-21.
 
     >>> precision_root(torch.tensor([[math.log(2), 9.0], [3.0, 0.0]])).tolist()
     [[2.0, 0.0], [3.0, 1.0]]
-
-    Source: RF-21.
     """
     return raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
 
@@ -63,10 +41,10 @@ def precision_root(raw: Tensor) -> Tensor:
 def precision_matrix(raw: Tensor) -> Tensor:
     """A symmetric positive definite matrix from free numbers: A = L L^T with L = ``precision_root(raw)``.
 
+    Source: RF-21.
+
     >>> precision_matrix(torch.tensor([[math.log(2), 9.0], [3.0, 0.0]])).tolist()
     [[4.0, 6.0], [6.0, 10.0]]
-
-    Source: RF-21.
     """
     root = precision_root(raw)
     return root @ root.mT
@@ -77,11 +55,10 @@ def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
 
     Positions are (tokens, axes); the precision A (..., axes, axes) is the identity where it is None. ValueError when A
     is not symmetric positive definite, or has another number of axes.
+    Source: RF-21.
 
     >>> whiten(torch.tensor([[1.0, 2.0]]), torch.diag(torch.tensor([1.0, 4.0]))).tolist()
     [[1.0, 4.0]]
-
-    Source: RF-21.
     """
     shape = positions.shape
     require(len(shape) == 2 and shape[1] > 0, "positions", shape, "it must be (tokens, axes) with at least one axis")
@@ -97,11 +74,10 @@ def squared_distances(positions: Tensor, precision: Tensor | None = None) -> Ten
     """|p_m - p_n|_A^2 = (p_m - p_n)^T A (p_m - p_n), (..., tokens, tokens).
 
     Positions are (tokens, axes), A (..., axes, axes) is the identity where it is None; errors as ``whiten``.
+    Source: RF-21.
 
     >>> squared_distances(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.diag(torch.tensor([1.0, 4.0])))[0, 1].item()
     17.0
-
-    Source: RF-21.
     """
     u = whiten(positions, precision)
     return (u.unsqueeze(-2) - u.unsqueeze(-3)).square().sum(-1)
@@ -112,11 +88,10 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
 
     Positions are (tokens, axes); sigma, in units of position, (..., 1) or (..., tokens) for each query its own; A (...,
     axes, axes). ValueError when a width is not above 0, or their number fits neither one nor the tokens.
+    Source: RF-21.
 
     >>> log_attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).tolist()
     [[0.0, -2.0], [-2.0, 0.0]]
-
-    Source: RF-21.
     """
     positions = positions.to(angle_dtype(positions, sigma, precision))
     return -squared_distances(positions, precision) * _rate(sigma, positions).unsqueeze(-1)
@@ -125,10 +100,10 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
 def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
     """Omega = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)): ones on the diagonal; arguments and errors as ``log_attenuation``.
 
+    Source: RF-21.
+
     >>> attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).tolist()
     [[1.0, 0.135335], [0.135335, 1.0]]
-
-    Source: RF-21.
     """
     return log_attenuation(positions, sigma, precision).exp()
 
@@ -138,11 +113,10 @@ def alibi_slopes(heads: int) -> Tensor:
 
     Where H is no power of two, as published: those of the nearest power below it, then every second one of twice that
     power, from the first on.
+    Source: CS-A1.
 
     >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
     ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
-
-    Source: CS-A1.
     """
     require(heads > 0, "heads", heads, "at least one")
     power = 2 ** (heads.bit_length() - 1)
@@ -165,19 +139,13 @@ MANHATTAN_SLOPES: dict[str, Callable[[int], Tensor]] = {"alibi": alibi_slopes, "
 """Slopes of penalties that grow with the number of steps, by the method that chose them."""
 
 
-def pad_unplaced(omega: Tensor, tokens: int) -> Tensor:
-    """Omega (..., placed, placed) with rows and columns of ones for the tokens in front that have no place.
-
-    ``tokens`` is how many there are in all; ValueError when fewer than are placed.
-
-    >>> pad_unplaced(torch.zeros(1, 1), 2).tolist()
-    [[1.0, 1.0], [1.0, 0.0]]
-
-    Source: RF-22.
-    """
-    extra = tokens - omega.shape[-1]
-    require(extra >= 0, "positions", f"{omega.shape[-1]} rows", f"q has {tokens} tokens, so at most {tokens}")
-    return F.pad(omega, (extra, 0, extra, 0), value=1.0)
+def _tokens_in_front(q: Tensor, positions: Tensor) -> int:
+    """How many of q's tokens have no place; ValueError when there are more places than tokens."""
+    tokens, placed = q.shape[-2], positions.shape[0]
+    require(
+        placed <= tokens, "positions", lambda: f"{placed} rows", lambda: f"q has {tokens} tokens, so at most {tokens}"
+    )
+    return tokens - placed
 
 
 def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
@@ -198,11 +166,10 @@ def focus_one_query(weights: Tensor, decay: Tensor, v: Tensor) -> Tensor:
     """One query's output, s (Lambda V): its weights times the values, each value first shrunk by its decay.
 
     s, a row of the softmax, and the diagonal of Lambda are (..., keys), v is (..., keys, d).
+    Source: RF-19, RF-20.
 
     >>> focus_one_query(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.1]), torch.tensor([[2.0], [10.0]])).item()
     1.5
-
-    Source: RF-19, RF-20.
     """
     weights, decay, v = as_widest(weights, decay, v)
     return (weights.unsqueeze(-2) @ (decay.unsqueeze(-1) * v)).squeeze(-2)
@@ -213,11 +180,10 @@ def bilateral_filter(range_kernel: Tensor, spatial_kernel: Tensor, v: Tensor) ->
 
     The range kernel G_s, the weights of attention, is (..., queries, keys), the spatial kernel G_sigma broadcastable to
     it, v is (..., keys, d).
+    Source: RF-21.
 
     >>> bilateral_filter(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.1]]), torch.tensor([[2.0], [10.0]])).item()
     1.5
-
-    Source: RF-21.
     """
     range_kernel, spatial_kernel, v = as_widest(range_kernel, spatial_kernel, v)
     return torch.einsum("...mn,...mn,...nd->...md", range_kernel, spatial_kernel.expand_as(range_kernel), v)
@@ -229,16 +195,16 @@ def focused_attention(
     """(softmax(q k^T / sqrt(d)) * Omega) V with the matrices written out.
 
     Shapes and errors are those of ``fused_focused_attention``, with any number of leading dimensions.
+    Source: RF-22.
 
     >>> q = torch.zeros(1, 2, 1)  # equal scores
     >>> v = torch.ones(1, 2, 1)
     >>> focused_attention(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
     [0.567668, 0.567668]
-
-    Source: RF-22.
     """
-    positions = positions.to(angle_dtype(q, k, v, positions))
-    omega = pad_unplaced(attenuation(positions, sigma, precision), q.shape[-2])
+    front = _tokens_in_front(q, positions)
+    omega = attenuation(positions.to(angle_dtype(q, k, v, positions)), sigma, precision)
+    omega = F.pad(omega, (front, 0, front, 0), value=1.0)
     weights, wide = as_widest(attention_weights(q, k, attenuation=omega), v)
     return (weights @ wide).to(q.dtype)
 
@@ -248,12 +214,11 @@ def focused_attention_by_lse(q: Tensor, k: Tensor, v: Tensor, log_omega: Tensor)
 
     q and k are (..., tokens, d), v (..., tokens, value_dim), log Omega broadcastable to (..., tokens, tokens). The
     identity with its matrices standing in memory; ``fused_focused_attention`` computes it block by block.
+    Source: RF-FUSED.
 
     >>> q, log_omega = torch.zeros(2, 1), log_attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0]))
     >>> focused_attention_by_lse(q, q, torch.ones(2, 1), log_omega).flatten().tolist()
     [0.567668, 0.567668]
-
-    Source: RF-FUSED.
     """
     q, k, v, log_omega = as_widest(q, k, v, log_omega)
     scores = q @ k.mT * q.shape[-1] ** -0.5
@@ -274,27 +239,15 @@ def gaussian_features(
     |u_m|^2/2: a query has (u_m, 1, -|u_m|^2/2), a key (u_n, -|u_n|^2/2, 1). The last ``parts`` features of both make
     a number of the row: inside a softmax over placed keys they may be left out.
 
-    Parameters
-    ----------
-    positions : Tensor, (tokens, axes)
-    sigma : Tensor, (..., 1)
-        One width for all queries of a head.
-    precision : Tensor, (..., axes, axes), or None for the identity
-    parts : int
-        Half squares are computed from the rounded u and written as a sum of so many numbers of the dtype.
-    dtype : torch.dtype or None
-        What the features are rounded to; that of positions, at least float32, when None.
-
-    Raises
-    ------
-    ValueError
-        As ``log_attenuation``; when a head has more than one width, or there is no part.
+    Positions are (tokens, axes), sigma (..., 1) has one width for all queries of a head, the precision (..., axes,
+    axes) is the identity where it is None. Half squares are computed from the rounded u and written as a sum of
+    ``parts`` numbers; ``dtype`` is what the features are rounded to, where None that of positions, at least float32.
+    ValueError as ``log_attenuation``; when a head has more than one width, or there is no part.
+    Source: RF-21.
 
     >>> a, b = gaussian_features(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0]))
     >>> a.tolist(), b.tolist()
     ([[-1.0, 1.0, -0.5], [1.0, 1.0, -0.5]], [[-1.0, -0.5, 1.0], [1.0, -0.5, 1.0]])
-
-    Source: RF-21.
     """
     require(parts >= 1, "parts", parts, "half squares have at least one part")
     width = sigma.shape[-1] if sigma.dim() else 0
@@ -320,12 +273,11 @@ def gated_by_features(
 
     q and k are (..., heads, tokens, d), v is (..., heads, tokens, value_dim), tokens in front may have no place; the
     rest and the errors are those of ``gaussian_features``.
+    Source: RF-21.
 
     >>> q, v = torch.zeros(1, 2, 1), torch.tensor([[[1.0], [0.0]]])
     >>> gated_by_features(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
     [0.880797, 0.119203]
-
-    Source: RF-21.
     """
     a, b = _placed_features(q, positions, sigma, precision, parts)
     if q.shape[-2] == positions.shape[0]:  # keys without a place lack the number of the row: then it has to stay
@@ -342,12 +294,11 @@ def focused_by_features(
     in a column of its own. With rho the weight that a row keeps, the call gives rho/(1 + rho) times the mean of the
     values and, in that column, 1/(1 + rho), which is at least 1/2. Arguments and errors are those of
     ``gated_by_features``.
+    Source: RF-FUSED, RF-22.
 
     >>> q, v = torch.zeros(1, 2, 1), torch.ones(1, 2, 1)
     >>> focused_by_features(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
     [0.567668, 0.567668]
-
-    Source: RF-FUSED, RF-22.
     """
     a, b = _placed_features(q, positions, sigma, precision, parts)
     queries = torch.cat([q * q.shape[-1] ** -0.5, a], -1)
@@ -361,9 +312,7 @@ def _placed_features(
     q: Tensor, positions: Tensor, sigma: Tensor, precision: Tensor | None, parts: int
 ) -> tuple[Tensor, Tensor]:
     """The Gaussian's features for each of q's heads and tokens, zero for those in front that have no place."""
-    extra = q.shape[-2] - positions.shape[0]
-    allowed = f"q has {q.shape[-2]} tokens, so at most {q.shape[-2]}"
-    require(extra >= 0, "positions", f"{positions.shape[0]} rows", allowed)
+    extra = _tokens_in_front(q, positions)
     a, b = gaussian_features(positions, sigma, precision, parts, q.dtype)
     a, b = (F.pad(x, (0, 0, extra, 0)).expand(*q.shape[:-1], -1) for x in (a, b))
     return a, b
@@ -391,31 +340,20 @@ def fused_focused_attention(
     pass makes the block again. Distances come from differences of positions, not from an expansion into inner
     products, which would cancel badly in float32 once positions reach hundreds of widths.
 
-    Parameters
-    ----------
-    q, k : Tensor, (..., heads, tokens, d)
-    v : Tensor, (..., heads, tokens, value_dim)
-        The result has its shape and q's dtype, and is differentiable in every argument, any number of times.
-    positions : Tensor, (placed tokens, axes)
-    sigma : Tensor, (1,), (placed tokens,), (heads, 1) or (heads, placed tokens)
-    precision : Tensor, (axes, axes) or (heads, axes, axes), or None for the identity
-
-    Raises
-    ------
-    ValueError
-        As ``log_attenuation``; when q, k and v differ in their leading dimensions or their numbers of tokens.
+    q and k are (..., heads, tokens, d), v is (..., heads, tokens, value_dim), positions (placed tokens, axes), sigma
+    (1,), (placed tokens,), (heads, 1) or (heads, placed tokens), the precision (axes, axes), (heads, axes, axes), or
+    None for the identity. The result has v's shape and q's dtype, and is differentiable in every argument, any number
+    of times. ValueError as ``log_attenuation``; when q, k and v differ in their leading dimensions or their numbers of
+    tokens.
+    Source: RF-FUSED, RF-22.
 
     >>> q, v = torch.zeros(1, 2, 1), torch.ones(1, 2, 1)
     >>> fused_focused_attention(q, q, v, torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).flatten().tolist()
     [0.567668, 0.567668]
-
-    Source: RF-FUSED, RF-22.
     """
     require(q.dim() >= 3 and k.shape == q.shape, "k", k.shape, lambda: f"q has shape {tuple(q.shape)}")
     require(v.shape[:-1] == q.shape[:-1], "v", v.shape, lambda: f"q and k have shape {tuple(q.shape)}")
-    tokens, placed = q.shape[-2], positions.shape[0]
-    allowed = "q has {0} tokens, so at most {0}"
-    require(placed <= tokens, "positions", lambda: f"{placed} rows", lambda: allowed.format(tokens))
+    _tokens_in_front(q, positions)
     dtype = angle_dtype(q, k, v, positions, sigma, precision)
     positions = positions.to(dtype)
     rate, u = _rate(sigma, positions), whiten(positions, precision)
@@ -425,7 +363,7 @@ def fused_focused_attention(
     if v.numel() == 0:
         return v.to(q.dtype)
     u = u if u.dim() == 3 else u.unsqueeze(0)
-    rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).expand(-1, placed)
+    rate = (rate if rate.dim() == 2 else rate.unsqueeze(0)).expand(-1, positions.shape[0])
     with full_precision(q.device):
         flat_q, flat_k, flat_v = (x.to(dtype).reshape(-1, *x.shape[-3:]) for x in (q, k, v))
         y = _by_blocks(flat_q, flat_k, flat_v, u, rate)
@@ -438,8 +376,7 @@ def _check_heads(x: Tensor, inner: int, q: Tensor, argument: str) -> None:
     require(lead in ((), (1,), (heads,)), argument, f"leading shape {lead}", f"one for all, or one for each of {heads}")
 
 
-# Entries of one block of the score matrix: on a CPU a few rows, so that it stays in the cache; on a GPU enough to keep
-# it busy.
+# Entries of one block of the score matrix: on a CPU few, so that it stays in the cache; a GPU must be kept busy.
 _BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**25}
 # Fewer rows than this make matrix products inefficient, more bring nothing while they leave the cache.
 _LEAST_ROWS, _MOST_ROWS = 32, 256

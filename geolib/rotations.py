@@ -28,24 +28,16 @@ from torch import Tensor
 
 from geolib._checks import angle_dtype, check_even, check_floating, check_positions, check_positive, require, wide
 
-__all__ = [
-    "alternating_frequencies", "axial_frequencies", "block_diagonal", "document_frequencies", "grid_positions",
-    "half_split_rows", "interleaved_rows", "interpolated", "inverse_mixed_angles", "language_frequencies",
-    "mixed_matrix", "ntk_aware", "ntk_by_parts", "pair_angles", "plane_generator", "reflect_pairs",
-    "reflection_matrix", "rescale_positions", "rope", "rotate_pairs", "rotation_matrix", "to_half_split",
-    "to_interleaved", "yarn_frequencies", "yarn_length",
-]  # fmt: skip
-
 # Matrices: the literal form of every statement ----------------------------------------------------------------------
 
 
 def rotation_matrix(angle: Tensor) -> Tensor:
     """The rotation R(a) of the plane, (..., 2, 2), by angles (...) in radians, counter-clockwise.
 
+    Source: RF-10.
+
     >>> rotation_matrix(torch.tensor(math.pi / 2)).round(decimals=4).tolist()
     [[0.0, -1.0], [1.0, 0.0]]
-
-    Source: RF-10.
     """
     cos, sin = angle.cos(), angle.sin()
     return torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
@@ -54,10 +46,10 @@ def rotation_matrix(angle: Tensor) -> Tensor:
 def reflection_matrix(angle: Tensor) -> Tensor:
     """The reflection S(a), (..., 2, 2), in the line through the origin at angle a: determinant -1, its own inverse.
 
+    Source: RF-15.
+
     >>> reflection_matrix(torch.tensor(math.pi / 4)).round(decimals=4).tolist()  # swaps the coordinates
     [[0.0, 1.0], [1.0, 0.0]]
-
-    Source: RF-15.
     """
     cos, sin = (2 * angle).cos(), (2 * angle).sin()
     return torch.stack([torch.stack([cos, sin], -1), torch.stack([sin, -cos], -1)], -2)
@@ -66,17 +58,13 @@ def reflection_matrix(angle: Tensor) -> Tensor:
 def block_diagonal(blocks: Tensor) -> Tensor:
     """Square blocks (..., count, b, b) along the diagonal of one matrix (..., count b, count b), zeros elsewhere.
 
+    Source: RF-10, RF-17.
+
     >>> block_diagonal(torch.tensor([[[1.0]], [[2.0]]])).tolist()
     [[1.0, 0.0], [0.0, 2.0]]
-
-    Source: RF-10, RF-17.
     """
-    require(
-        blocks.dim() >= 3 and blocks.shape[-1] == blocks.shape[-2],
-        "blocks",
-        blocks.shape,
-        "it must be (..., count, b, b)",
-    )
+    holds = blocks.dim() >= 3 and blocks.shape[-1] == blocks.shape[-2]
+    require(holds, "blocks", blocks.shape, "it must be (..., count, b, b)")
     count, b = blocks.shape[-3], blocks.shape[-1]
     identity = torch.eye(count, dtype=blocks.dtype, device=blocks.device)
     # Entry (block i, row r, block j, column c) is blocks[i, r, c] where i = j.
@@ -88,11 +76,10 @@ def plane_generator(angles: Tensor) -> Tensor:
     """The skew matrix X (..., d, d) with exp(X) = diag(R(a_1), ..., R(a_{d/2})), from angles (..., d/2) in radians.
 
     Its blocks are [[0, -a_j], [a_j, 0]]; any two such matrices commute, so exp(U - V) = exp(U) exp(V)^-1.
+    Source: RF-7, LR-2.
 
     >>> plane_generator(torch.tensor([0.5])).tolist()
     [[0.0, -0.5], [0.5, 0.0]]
-
-    Source: RF-7, LR-2.
     """
     zero = torch.zeros_like(angles)
     return block_diagonal(torch.stack([torch.stack([zero, -angles], -1), torch.stack([angles, zero], -1)], -2))
@@ -102,11 +89,10 @@ def mixed_matrix(angles: Tensor) -> Tensor:
     """Blocks diag(R(a_1), S(a_2)), (..., d, d): even-numbered pairs turn, odd-numbered pairs are mirrored.
 
     The angles (..., d/2) are radians, for an even number of pairs.
+    Source: RF-17. The inverse (RF-18) is ``mixed_matrix(inverse_mixed_angles(angles))``.
 
     >>> mixed_matrix(torch.tensor([math.pi, 0.0])).diagonal().tolist()
     [-1.0, -1.0, 1.0, -1.0]
-
-    Source: RF-17. The inverse (RF-18) is ``mixed_matrix(inverse_mixed_angles(angles))``.
     """
     check_even(angles.shape[-1], "angles' last dimension")
     turns = rotation_matrix(angles[..., 0::2])
@@ -117,10 +103,10 @@ def mixed_matrix(angles: Tensor) -> Tensor:
 def inverse_mixed_angles(angles: Tensor) -> Tensor:
     """The angles (..., d/2) of the inverse of ``mixed_matrix``: rotations turn back, reflections stay.
 
+    Source: RF-18.
+
     >>> inverse_mixed_angles(torch.tensor([0.5, 0.7])).tolist()
     [-0.5, 0.7]
-
-    Source: RF-18.
     """
     signs = torch.ones_like(angles)
     signs[..., 0::2] = -1
@@ -136,11 +122,10 @@ def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
     Angles (..., r/2), in radians counter-clockwise, broadcast against x's leading dimensions. With r < d only the first
     r features turn (partial rotary) and the others pass through. ValueError when d is odd, or there are more than d/2
     angles.
+    Source: RF-10, LR-A2.
 
     >>> rotate_pairs(torch.tensor([1.0, 0.0, 5.0, 6.0]), torch.tensor([math.pi / 2])).round(decimals=4).tolist()
     [0.0, 1.0, 5.0, 6.0]
-
-    Source: RF-10, LR-A2.
     """
     check_floating(x, "x")
     dim, turned = x.shape[-1], 2 * angles.shape[-1]
@@ -156,10 +141,10 @@ def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
 def reflect_pairs(x: Tensor, angles: Tensor) -> Tensor:
     """Mirror each interleaved pair of x (..., d) in the line at its angle (..., d/2): S(a_j) (x_{2j}, x_{2j+1}).
 
+    Source: RF-15, RF-16 (with s = 1).
+
     >>> reflect_pairs(torch.tensor([1.0, 2.0]), torch.tensor([math.pi / 4])).round(decimals=4).tolist()
     [2.0, 1.0]
-
-    Source: RF-15, RF-16 (with s = 1).
     """
     check_floating(x, "x")
     check_even(x.shape[-1], "x's last dimension")
@@ -182,11 +167,10 @@ def language_frequencies(dim: int, base: float = 10000.0) -> Tensor:
     """RoPE's frequencies for text, theta_i = base^(-2i/d) for i = 0 ... d/2 - 1: (dim/2, 1), radians per token.
 
     The slowest pair takes nearly 2 pi base tokens for a full turn.
+    Source: LR-A2.
 
     >>> language_frequencies(4, base=100.0).flatten().tolist()
     [1.0, 0.1]
-
-    Source: LR-A2.
     """
     if isinstance(dim, float) or dim <= 0 or dim % 2:
         check_even(dim, "dim")
@@ -197,11 +181,10 @@ def document_frequencies(dim: int, longest: float) -> Tensor:
     """Frequencies tied to the longest document, theta_i = 2 pi / N^(2(i-1)/d) for i = 1 ... d/2: (dim/2, 1).
 
     In radians per token. N is ``longest``, in tokens. Keep it constant: the rotations change with it.
+    Source: CS-rot.
 
     >>> (document_frequencies(4, longest=100) / (2 * math.pi)).flatten().tolist()
     [1.0, 0.1]
-
-    Source: CS-rot.
     """
     check_even(dim, "dim")
     require(longest > 1, "longest", longest, "tokens of the longest document, more than 1")
@@ -214,11 +197,10 @@ def axial_frequencies(dim: int, axes: int, base: float = 100.0) -> Tensor:
     (dim/2, axes), radians per unit of position, with one non-zero entry a row; blocks differ by at most one pair when
     ``axes`` does not divide dim/2. A base of 100 suits integer patch indices of images; 10000 leaves most pairs nearly
     still on an 8x8 grid.
+    Source: RF-S.
 
     >>> axial_frequencies(8, axes=2).tolist()
     [[1.0, 0.0], [0.1, 0.0], [0.0, 1.0], [0.0, 0.1]]
-
-    Source: RF-S.
     """
     if isinstance(dim, float) or dim <= 0 or dim % 2:
         check_even(dim, "dim")
@@ -234,11 +216,10 @@ def alternating_frequencies(dim: int, axes: int, base: float = 10000.0) -> Tenso
     """VisionLLaMA's layout: pair j follows axis j mod axes, so neighbours share a frequency and differ in axis.
 
     (dim/2, axes), radians per unit of position, with one non-zero entry a row; dim/2 is a multiple of ``axes``.
+    Source: LR-T1 (the VisionLLaMA column).
 
     >>> alternating_frequencies(8, axes=2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.01, 0.0], [0.0, 0.01]]
-
-    Source: LR-T1 (the VisionLLaMA column).
     """
     check_even(dim, "dim")
     require(axes >= 1 and dim // 2 % axes == 0, "axes", axes, f"it must divide the {dim // 2} pairs of dim {dim}")
@@ -264,9 +245,9 @@ def interpolated(frequencies: Tensor, factor: float) -> Tensor:
 def ntk_aware(frequencies: Tensor, factor: float) -> Tensor:
     """NTK-aware scaling: the fastest pair stays, the slowest turns ``factor`` times as slowly, geometric between them.
 
-    For ``language_frequencies(d, base)`` it is the base times factor^(d / (d - 2)). Frequencies are (pairs, 1), from
-    the fastest on, at least two. The dynamic variant takes factor * tokens / trained - (factor - 1) in place of the
-    factor once there are more tokens than in training.
+    For ``language_frequencies(d, base)`` it is the base times factor^(d / (d - 2)). Frequencies are (pairs, 1), at
+    least two, the fastest first. The dynamic variant has factor * tokens / trained - (factor - 1) for the factor beyond
+    the trained length.
 
     >>> ntk_aware(torch.tensor([[1.0], [0.1], [0.01]]), 4.0).flatten()
     tensor([1.0000, 0.0500, 0.0025])
@@ -285,10 +266,8 @@ def ntk_by_parts(frequencies: Tensor, factor: float, trained: int, slow: float =
     in it: at least ``fast`` times, it stays; at most ``slow`` times, it is interpolated; linear in that number between
     them. It is the formula of the paper on YaRN; Llama 3.1 has it with ``fast=4``.
 
-    >>> ntk_by_parts(2 * math.pi * torch.tensor([[1.0], [0.025], [0.001]]), 8.0, trained=100, fast=4.0) / (2 * math.pi)
-    tensor([[1.0000e+00],
-            [1.4063e-02],
-            [1.2500e-04]])
+    >>> ntk_by_parts(torch.tensor([[6.0], [0.15], [0.006]]), 8.0, trained=100, fast=4.0).flatten().tolist()
+    [6.0, 0.079445, 0.00075]
     """
     check_positive(factor, "factor")
     check_positive(trained, "trained")
@@ -368,11 +347,10 @@ def rescale_positions(positions: Tensor, trained: Sequence[int], size: Sequence[
     """Positions (tokens, axes) on a grid of another size, squeezed into the trained range: positions * trained / size.
 
     ``trained`` and ``size`` count the cells along each axis, at training and now.
+    Source: LR-F2 (the rescaled variant; the other one leaves the positions as they are).
 
     >>> rescale_positions(torch.tensor([[8.0, 12.0]]), trained=(8, 8), size=(16, 16)).tolist()
     [[4.0, 6.0]]
-
-    Source: LR-F2 (the rescaled variant; the other one leaves the positions as they are).
     """
     require(len(trained) == len(size), "size", tuple(size), f"one entry for each of the {len(trained)} trained axes")
     check_positions(positions, len(trained))
@@ -387,11 +365,10 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
 
     Positions are (..., tokens, axes), any real numbers; for an offset (keys in a cache) add it to them. Frequencies are
     (..., pairs, axes), radians per unit of position. Leading dimensions (heads, say) are broadcast.
+    Source: RF-S, LR-A1 (block width 2).
 
     >>> pair_angles(torch.tensor([[2.0, 3.0]]), torch.tensor([[0.5, 0.0], [0.0, 0.1]])).tolist()
     [[1.0, 0.3]]
-
-    Source: RF-S, LR-A1 (block width 2).
     """
     axes = frequencies.shape[-1]
     if positions.dim() < 2 or positions.shape[-1] != axes:
@@ -409,28 +386,18 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor) -> Tensor:
     Applied to queries and keys alike it makes the score of a query at m and a key at n depend on n - m alone: (R(m)q) .
     (R(n)k) = q . R(n - m) k.
 
-    With float32 positions x is off by at most 1e-4 of its length at position 1e3 and a tenth at 1e6. Positions in
-    float64, or whole numbers, keep it to 2e-7 of its length for the same frequencies. A device without float64 (MPS)
-    takes all positions as float32.
-
-    Parameters
-    ----------
-    x : Tensor, (..., tokens, d)
-        ValueError when it has fewer heads or tokens than the angles.
-    positions : Tensor, (tokens, axes)
-    frequencies : Tensor, (r/2, axes), or (heads, r/2, axes) for x as (..., heads, tokens, d)
-        From one of the ``*_frequencies`` functions, or learned.
+    x is (..., tokens, d), positions (tokens, axes), frequencies (r/2, axes), or (heads, r/2, axes) for x as (...,
+    heads, tokens, d); ValueError when x has fewer heads or tokens than the angles. With float32 positions x is off by
+    at most 1e-4 of its length at position 1e3 and a tenth at 1e6. Positions in float64, or whole numbers, keep it to
+    2e-7 of its length for the same frequencies. A device without float64 (MPS) takes all positions as float32.
+    Source: LR-A2, CS-rot, RF-13 with s = 1 (there with the opposite sign of theta).
 
     >>> q, k = rope(torch.ones(2, 2), torch.tensor([[3.0], [5.0]]), torch.tensor([[0.5]]))
     >>> round(float(q @ k), 4), round(2 * math.cos(1.0), 4)
     (1.0806, 1.0806)
-
-    Source: LR-A2, CS-rot, RF-13 with s = 1 (there with the opposite sign of theta).
     """
-    frequencies = frequencies.to(angle_dtype(x, frequencies))
-    angles = pair_angles(positions, frequencies)
-    turned = rotate_pairs(x, angles)
-    lead = angles.shape[:-1]
+    angles = pair_angles(positions, frequencies.to(angle_dtype(x, frequencies)))
+    turned, lead = rotate_pairs(x, angles), angles.shape[:-1]
     there = "one vector for each head and position"
     require(turned.shape == x.shape, "x", x.shape, lambda: f"{there}, {tuple(lead)} and the features")
     return turned
@@ -477,7 +444,7 @@ def half_split_rows(weight: Tensor, heads: int, turned: int | None = None) -> Te
     >>> half_split_rows(torch.arange(8), heads=2).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
     """
-    return _rows(weight, heads, lambda features: to_half_split(features, turned))
+    return _rows(weight, heads, turned, to_half_split)
 
 
 def interleaved_rows(weight: Tensor, heads: int, turned: int | None = None) -> Tensor:
@@ -488,11 +455,11 @@ def interleaved_rows(weight: Tensor, heads: int, turned: int | None = None) -> T
     >>> interleaved_rows(torch.arange(8), heads=2).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
     """
-    return _rows(weight, heads, lambda features: to_interleaved(features, turned))
+    return _rows(weight, heads, turned, to_interleaved)
 
 
-def _rows(weight: Tensor, heads: int, act: Callable[[Tensor], Tensor]) -> Tensor:
-    """A map of the features of each head, applied to the rows of a weight."""
+def _rows(weight: Tensor, heads: int, turned: int | None, order: Callable[[Tensor, int | None], Tensor]) -> Tensor:
+    """An order of the features of each head, applied to the rows of a weight."""
     rows = weight.shape[0]
     require(heads > 0 and rows % heads == 0, "heads", heads, f"it must divide the {rows} rows of the weight")
-    return act(weight.unflatten(0, (heads, -1)).movedim(1, -1)).movedim(-1, 1).flatten(0, 1)
+    return order(weight.unflatten(0, (heads, -1)).movedim(1, -1), turned).movedim(-1, 1).flatten(0, 1)

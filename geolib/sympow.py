@@ -8,10 +8,8 @@ coordinate of the monomial with exponents a is sqrt(p! / (a_1! ... a_d!)) v^a. W
 product of two embeddings is (v . w)^p, and the same coordinates are those of Sym^p as a subspace of the tensor power,
 in an orthonormal basis. A map P of R^d therefore acts on them by a matrix, its *lift*, orthogonal when P is.
 
-Whole numbers are promoted to the default float dtype: roots of multinomials are none. Where a matrix
-meets a point, the wider float dtype decides.
-
-Index tables are made once for each (d, p) and device and kept for the last few pairs used.
+Whole numbers are promoted to the default float dtype: roots of multinomials are none. Where a matrix meets a point, the
+wider float dtype decides. Index tables are made once for each (d, p) and device and kept for the last few pairs used.
 """
 
 from __future__ import annotations
@@ -24,13 +22,6 @@ from torch import Tensor
 
 from geolib._checks import as_floating, check_last, require
 from geolib._compile import kept
-from geolib.rotations import rotate_pairs
-
-__all__ = [
-    "Monomials", "act", "dimension", "direction_moment", "embed", "from_tensor", "halves", "lift",
-    "lift_determinant_exponent", "monomials", "norm_functional", "state_bytes", "state_numbers",
-    "tensor_determinant_exponent", "to_tensor", "turned_embedding", "variables",
-]  # fmt: skip
 
 # Sizes --------------------------------------------------------------------------------------------------------------
 
@@ -38,10 +29,10 @@ __all__ = [
 def dimension(dim: int, power: int) -> int:
     """The dimension of Sym^p of R^d: binom(d + p - 1, p).
 
+    Source: CS-k.
+
     >>> dimension(64, 2), dimension(64, 4)
     (2080, 766480)
-
-    Source: CS-k.
     """
     _check_sizes(dim, power)
     return math.comb(dim + power - 1, power)
@@ -50,10 +41,10 @@ def dimension(dim: int, power: int) -> int:
 def state_numbers(dim: int, power: int, value_dim: int | None = None) -> int:
     """How many numbers one head's recurrent state holds: S and Z together, (value_dim + 1) D; values have d features.
 
+    Source: CS-size, CS-rec.
+
     >>> state_numbers(64, 2)
     135200
-
-    Source: CS-size, CS-rec.
     """
     return ((dim if value_dim is None else value_dim) + 1) * dimension(dim, power)
 
@@ -61,10 +52,10 @@ def state_numbers(dim: int, power: int, value_dim: int | None = None) -> int:
 def state_bytes(dim: int, power: int, layers: int, heads: int, bytes_per_number: int = 2) -> int:
     """The bytes of a model's recurrent state for one sequence; heads are counted in one layer, bfloat16 has 2 bytes.
 
+    Source: CS-size.
+
     >>> state_bytes(64, 2, layers=12, heads=12)
     38937600
-
-    Source: CS-size.
     """
     for name, came in (("layers", layers), ("heads", heads), ("bytes_per_number", bytes_per_number)):
         require(came >= 1, name, came, "it must be at least 1")
@@ -76,11 +67,10 @@ def direction_moment(dim: int, power: int) -> float:
 
     So much weight does a random key get from the power t of its score, in the mean; N keys drown one of weight 1 near
     N = 1 / moment.
+    Source: CS-k.
 
     >>> direction_moment(64, 2) == 1 / 64, round(1 / direction_moment(64, 4))
     (True, 1408)
-
-    Source: CS-k.
     """
     _check_sizes(dim, power)
     if power % 2:
@@ -91,24 +81,22 @@ def direction_moment(dim: int, power: int) -> float:
 def tensor_determinant_exponent(dim: int, power: int) -> int:
     """The exponent e in det(P x ... x P) = det(P)^e on the tensor power: p d^(p-1).
 
+    Source: CS-P3 (the paper prints p d).
+
     >>> tensor_determinant_exponent(3, 2), tensor_determinant_exponent(3, 4)
     (6, 108)
-
-    Source: CS-P3 (the paper prints p d).
     """
     _check_sizes(dim, power)
     return power * dim ** (power - 1)
 
 
 def lift_determinant_exponent(dim: int, power: int) -> int:
-    """The exponent e in det(lift(P)) = det(P)^e on Sym^p: binom(d + p - 1, d).
+    """The exponent e in det(lift(P)) = det(P)^e on Sym^p: binom(d + p - 1, d), how often each coordinate occurs.
 
-    Every coordinate of R^d occurs p D / d times among the D monomials, and p D / d = binom(d + p - 1, d).
+    Source: CS-P3.
 
     >>> lift_determinant_exponent(3, 2), round(float(lift(torch.diag(torch.tensor([1.0, 1.0, 2.0])), 2).det()))
     (4, 16)
-
-    Source: CS-P3.
     """
     _check_sizes(dim, power)
     return math.comb(dim + power - 1, dim)
@@ -126,17 +114,10 @@ def _check_sizes(dim: int, power: int) -> None:
 class Monomials(NamedTuple):
     """The monomials of degree p in d variables, in order, and how each is made from one of degree p - 1.
 
-    Attributes
-    ----------
-    first : Tensor, (D,) of int64
-        The smallest variable of each monomial.
-    rest : Tensor, (D,) of int64
-        Where what is left without it stands among the monomials of degree p - 1.
-    weight : Tensor, (D,) of float64
-        The multinomial coefficient p! / (a_1! ... a_d!).
-    starts : tuple of int
-        For each variable i, where the monomials of degree p - 1 in the variables i, i+1, ... begin. They end the list,
-        so the monomials of degree p that begin with i are x_i times a tail.
+    ``first`` is the smallest variable of each (D,), ``rest`` where what is left without it stands among the monomials
+    of degree p - 1 (D,), ``weight`` the multinomial coefficient p! / (a_1! ... a_d!), (D,) in float64. ``starts`` says
+    for each variable i where the monomials of degree p - 1 in the variables i, i+1, ... begin: they end the list, so
+    the monomials of degree p that begin with i are x_i times a tail.
 
     >>> table = monomials(2, 2)  # x^2, x y, y^2
     >>> table.first.tolist(), table.rest.tolist(), table.weight.tolist(), table.starts
@@ -153,19 +134,15 @@ class Monomials(NamedTuple):
 def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Monomials:  # noqa: B008
     """The table of the monomials of one degree on a device, made once and kept: do not write to it.
 
+    Source: CS-k.
+
     >>> monomials(2, 3).weight.tolist()  # x^3, x^2 y, x y^2, y^3
     [1.0, 3.0, 3.0, 1.0]
-
-    Source: CS-k.
     """
     _check_sizes(dim, power)
     if device.type != "cpu":
         table = monomials(dim, power)
         return Monomials(table.first.to(device), table.rest.to(device), _on(device, table.weight), table.starts)
-    return _table(dim, power)
-
-
-def _table(dim: int, power: int) -> Monomials:
     if power == 1:
         return Monomials(torch.arange(dim), torch.zeros(dim, dtype=torch.long), torch.ones(dim).double(), (0,) * dim)
     lower = monomials(dim, power - 1)
@@ -197,11 +174,10 @@ def variables(dim: int, power: int) -> Tensor:
     """The variables of every monomial in rising order, with repetition: (D, p) of int64. Do not write to it.
 
     These are the rows of ``itertools.combinations_with_replacement(range(d), p)``.
+    Source: CS-k.
 
     >>> variables(2, 2).tolist()
     [[0, 0], [0, 1], [1, 1]]
-
-    Source: CS-k.
     """
     table = monomials(dim, power)
     if power == 1:
@@ -237,12 +213,11 @@ def norm_functional(dim: int, power: int, device: torch.device = torch.device("c
     """The vector n of Sym^p, a trace, with n . embed(v, p) = |v|^p for even p: (D,) of float64. Do not write to it.
 
     |v|^p = (sum v_i^2)^(p/2) is a combination of the monomials whose exponents are all even.
+    Source: CS-k (used to bound the normaliser Z phi(Q) by |Q|^p n . Z).
 
     >>> v = torch.tensor([3.0, 4.0], dtype=torch.float64)
     >>> norm_functional(2, 4) @ embed(v, 4)  # 5^4
     tensor(625.0000, dtype=torch.float64)
-
-    Source: CS-k (used to bound the normaliser Z phi(Q) by |Q|^p n . Z).
     """
     even = isinstance(power, int) and power >= 2 and power % 2 == 0
     require(even, "power", power, "it must be a whole number, even and at least 2")
@@ -269,14 +244,10 @@ def embed(v: Tensor, power: int) -> Tensor:
     """The symmetric power embedding phi^p of v (..., d): (..., D), coordinates whose inner products are (v . w)^p.
 
     Any power from 1 on, odd ones too. ValueError for a lower power or one that is no whole number.
-
-    >>> v, w = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
-    >>> embed(v, 2)
-    tensor([1.0000, 2.8284, 4.0000])
-    >>> embed(v, 3) @ embed(w, 3)  # (3 - 2)^3
-    tensor(1.0000)
-
     Source: CS-k.
+
+    >>> embed(torch.tensor([1.0, 2.0]), 2)
+    tensor([1.0000, 2.8284, 4.0000])
     """
     v = as_floating(v, "v")
     require(v.dim() >= 1, "v", "shape ()", "it must be (..., d)")
@@ -288,19 +259,6 @@ def embed(v: Tensor, power: int) -> Tensor:
     return products * _root_weights(v.shape[-1], power, v.device, v.dtype)
 
 
-def turned_embedding(v: Tensor, angles: Tensor, power: int) -> Tensor:
-    """The lift of a rotation of the coordinate planes, applied to an embedding: phi(R v), no D x D matrix formed.
-
-    v is (..., d) with interleaved pairs, angles (..., d/2) in radians.
-
-    >>> turned_embedding(torch.tensor([1.0, 0.0]), torch.tensor([math.pi / 4]), 2)
-    tensor([0.5000, 0.7071, 0.5000])
-
-    Source: CS-P3.
-    """
-    return embed(rotate_pairs(as_floating(v, "v"), as_floating(angles, "angles")), power)
-
-
 # Maps of Sym^p ------------------------------------------------------------------------------------------------------
 
 
@@ -309,13 +267,10 @@ def lift(matrix: Tensor, power: int) -> Tensor:
 
     It is multiplicative, lift(A B) = lift(A) lift(B); it takes transposes to transposes, so rotations to rotations.
     P may be singular. Differentiable; ValueError for a matrix that is not square.
-
-    >>> lift(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 2)
-    tensor([[1.0000, 1.4142, 1.0000],
-            [0.0000, 2.0000, 2.8284],
-            [0.0000, 0.0000, 4.0000]])
-
     Source: CS-P3.
+
+    >>> lift(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 2).tolist()
+    [[1.0, 1.414214, 1.0], [0.0, 2.0, 2.828427], [0.0, 0.0, 4.0]]
     """
     matrix = _square(matrix)
     dim = matrix.shape[-1]
@@ -325,9 +280,8 @@ def lift(matrix: Tensor, power: int) -> Tensor:
     for degree in range(2, power + 1):
         table = monomials(dim, degree, matrix.device)
         products = forms[..., table.rest, :, None] * matrix[..., table.first, None, :]
-        size = len(table.first)
         landing = _raised(dim, degree - 1, matrix.device).flatten()
-        empty = matrix.new_zeros(*products.shape[:-2], size)
+        empty = matrix.new_zeros(*products.shape[:-2], len(table.first))
         forms = empty.index_add(-1, landing, products.flatten(-2))
     root = _root_weights(dim, power, matrix.device, matrix.dtype)
     return root[:, None] * forms / root
@@ -344,36 +298,15 @@ def _raised(dim: int, power: int, device: torch.device) -> Tensor:
 def to_tensor(s: Tensor, dim: int, power: int) -> Tensor:
     """Coordinates (..., D) of Sym^p as a symmetric tensor with p indices: an isometry into the tensor power.
 
-    >>> to_tensor(embed(torch.tensor([1.0, 2.0]), 2), 2, 2)
-    tensor([[1.0000, 2.0000],
-            [2.0000, 4.0000]])
-
     Source: CS-P3 (Sym^p as a subspace of the tensor power).
+
+    >>> to_tensor(embed(torch.tensor([1.0, 2.0]), 2), 2, 2).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
     """
     check_last(s, dimension(dim, power), "s")
     s = as_floating(s, "s")
     root = _root_weights(dim, power, s.device, s.dtype)
     return (s / root)[..., _entries(dim, power, s.device)].unflatten(-1, (dim,) * power)
-
-
-def from_tensor(tensor: Tensor, power: int) -> Tensor:
-    """Coordinates (..., D) of the symmetric part of a tensor with p indices: the inverse of ``to_tensor`` on Sym^p.
-
-    >>> from_tensor(torch.tensor([[1.0, 3.0], [1.0, 4.0]]), 2)
-    tensor([1.0000, 2.8284, 4.0000])
-
-    Source: CS-P3.
-    """
-    _check_sizes(1, power)
-    tensor = as_floating(tensor, "tensor")
-    sizes = tuple(tensor.shape[-power:])
-    require(len(sizes) == power and len(set(sizes)) == 1, "tensor", tensor.shape,
-            f"its last {power} dimensions must be equal")  # fmt: skip
-    dim = sizes[0]
-    flat = tensor.flatten(-power)
-    sums = flat.new_zeros(*flat.shape[:-1], dimension(dim, power))
-    sums = sums.index_add(-1, _entries(dim, power, tensor.device), flat)
-    return sums / _root_weights(dim, power, tensor.device, tensor.dtype)
 
 
 @kept(32)
@@ -389,12 +322,11 @@ def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
     """Apply the lift of a matrix to points (..., D) of Sym^p without forming it: one index after the other.
 
     Leading dimensions broadcast. It takes p d^(p+1) multiply-adds where the matrix has D^2 numbers.
+    Source: CS-P3, CS-3.
 
     >>> P, s = torch.tensor([[1.0, 1.0], [0.0, 2.0]]), embed(torch.tensor([1.0, 2.0]), 2)
     >>> torch.allclose(act(P, s, 2), lift(P, 2) @ s)
     True
-
-    Source: CS-P3, CS-3.
     """
     matrix, s = _square(matrix), as_floating(s, "s")
     dtype, dim = torch.promote_types(matrix.dtype, s.dtype), matrix.shape[-1]
@@ -403,7 +335,8 @@ def act(matrix: Tensor, s: Tensor, power: int) -> Tensor:
         # The last index is acted on and moved to the front: after p turns every index had its turn and its place.
         columns = tensor.unflatten(-1, (-1, dim)).transpose(-1, -2)
         tensor = (matrix @ columns).flatten(-2)
-    return from_tensor(tensor.unflatten(-1, (dim,) * power), power)
+    sums = tensor.new_zeros(*tensor.shape[:-1], s.shape[-1]).index_add(-1, _entries(dim, power, s.device), tensor)
+    return sums / _root_weights(dim, power, s.device, dtype)
 
 
 def _square(matrix: Tensor) -> Tensor:

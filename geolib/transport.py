@@ -20,7 +20,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, as_widest, check_even, check_floating, check_last, require
+from geolib._checks import (
+    angle_dtype,
+    as_widest,
+    check_even,
+    check_finite,
+    check_floating,
+    check_last,
+    check_square,
+    require,
+)
 from geolib.conformal import diagonal_metric, general_metric, metric_root, scalar_metric
 from geolib.lie import exp_skew
 from geolib.rotations import (
@@ -33,70 +42,49 @@ from geolib.rotations import (
     rotation_matrix,
 )
 
-__all__ = [
-    "Preset",
-    "check_frames",
-    "compatibility",
-    "compatible_frames",
-    "diagonal_preset",
-    "equivalent_frequencies",
-    "general_preset",
-    "literal_scores",
-    "mixed_pairs",
-    "mixed_preset",
-    "pulled_back_metrics",
-    "reference_metrics",
-    "reflection_preset",
-    "rotation_preset",
-    "scale_features",
-    "skew_preset",
-    "squared_length",
-    "tangent_mappings",
-    "transports",
-    "transposed_scores",
-]
-
 # Frames and transports: the literal form ----------------------------------------------------------------------------
 
 
-def check_frames(frames: Tensor) -> None:
-    """Refuse frames (..., d, d) of which one has no inverse: a condition number beyond its precision.
+def check_invertible(matrices: Tensor, argument: str) -> None:
+    """Refuse whole numbers, and matrices (..., d, d) that are not square, not finite, or singular in their precision.
 
-    >>> check_frames(torch.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    >>> check_invertible(torch.tensor([[1.0, 2.0], [2.0, 4.0]]), "frames")
     Traceback (most recent call last):
-    ValueError: frames: got a singular matrix; every frame must have an inverse
+    ValueError: frames: got a singular matrix; every matrix must be invertible
     """
-    check_floating(frames, "frames")
-    square = frames.dim() >= 2 and frames.shape[-1] == frames.shape[-2]
-    require(square, "frames", frames.shape, "it must be (..., d, d)")
-    require(bool(frames.isfinite().all()), "frames", "entries that are not finite", "all must be finite")
-    sizes = torch.linalg.svdvals(frames.detach())
-    # The ratio, not the smallest value: s^(-m/2) alone makes a frame small, and no worse to invert.
-    regular = sizes[..., -1] > frames.shape[-1] * torch.finfo(frames.dtype).eps * sizes[..., 0]
-    require(bool(regular.all()), "frames", "a singular matrix", "every frame must have an inverse")
+    check_floating(matrices, argument)
+    check_square(matrices, argument)
+    check_finite(matrices, argument)
+    matrices = matrices.detach()
+    inverse, failed = torch.linalg.inv_ex(matrices)
+    # A ratio, not a size: s^(-m/2) alone makes a frame small, and no worse to invert.
+    condition = torch.linalg.matrix_norm(matrices, 1) * torch.linalg.matrix_norm(inverse, 1)
+    # Written so that a NaN in a failed inverse counts as singular.
+    invertible = (failed == 0) & (condition < 1 / torch.finfo(matrices.dtype).eps)
+    require(bool(invertible.all()), argument, "a singular matrix", "every matrix must be invertible")
 
 
 def tangent_mappings(frames: Tensor) -> Tensor:
     """The tangent mappings T_i^-1 (..., d, d), from each tangent space to the reference space.
 
-    Errors as ``check_frames``.
+    ValueError for frames that are whole numbers, not square, not finite or singular.
+    Source: RF-2.
 
     >>> tangent_mappings(torch.tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
-
-    Source: RF-2.
     """
-    check_frames(frames)
+    check_invertible(frames, "frames")
     return torch.linalg.inv(frames)
 
 
 def transports(frames: Tensor) -> Tensor:
-    """P_{n->m} = T_m T_n^-1 (tokens, tokens, d, d), entry [m, n], of frames (tokens, d, d); errors as ``check_frames``.
+    """P_{n->m} = T_m T_n^-1 (tokens, tokens, d, d), entry [m, n], of frames (tokens, d, d).
+
+    Errors as ``tangent_mappings``.
+    Source: RF-2, RF-8, RF-12.
 
     >>> transports(torch.tensor([[[1.0]], [[2.0]]]))[1, 0].item()  # from token 0 to token 1
     2.0
-
-    Source: RF-2, RF-8, RF-12.
     """
     return frames[:, None] @ tangent_mappings(frames)[None, :]
 
@@ -104,10 +92,10 @@ def transports(frames: Tensor) -> Tensor:
 def squared_length(x: Tensor, metric: Tensor) -> Tensor:
     """x^T M x (...) of vectors (..., d) in metrics (..., d, d).
 
+    Source: RF-1.
+
     >>> squared_length(torch.tensor([1.0, 2.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0]])).item()
     14.0
-
-    Source: RF-1.
     """
     x, metric = as_widest(x, metric)
     return torch.einsum("...i,...ij,...j->...", x, metric, x)
@@ -117,12 +105,11 @@ def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
     """(T_n^-1)^T T_m^T M_m T_m T_n^-1: the metric at m as the tangent space at n sees it through the transport.
 
     Entry [m, n] of (tokens, tokens, d, d) is M_n for all m exactly when transports keep lengths.
+    Source: RF-3, RF-4.
 
     >>> m, metrics = torch.arange(3.0), torch.tensor([1.0, 4.0, 16.0])[:, None, None]
     >>> pulled_back_metrics(metrics, metrics.rsqrt())[:, 1].flatten().tolist()  # M_1, from everywhere
     [4.0, 4.0, 4.0]
-
-    Source: RF-3, RF-4.
     """
     metrics, frames = as_widest(metrics, frames)
     p = transports(frames)
@@ -132,10 +119,10 @@ def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
     """T_i^T M_i T_i: metrics (..., d, d), read in the reference space through frames of the same shape.
 
+    Source: RF-5.
+
     >>> reference_metrics(torch.tensor([[4.0]]), torch.tensor([[0.5]])).item()
     1.0
-
-    Source: RF-5.
     """
     metrics, frames = as_widest(metrics, frames)
     return frames.mT @ metrics @ frames
@@ -144,21 +131,19 @@ def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 def compatibility(metrics: Tensor, frames: Tensor) -> Tensor:
     """How far T_n^T M_n T_n is from T_m^T M_m T_m over all pairs of tokens: 0 when transports keep lengths.
 
-    Metrics and frames are (tokens, d, d). The largest difference of two corresponding entries, as a share of the
-    largest entry. ValueError when a metric is not symmetric positive definite, a frame is singular, or the shapes
-    differ.
+    Metrics and frames are (tokens, d, d); the result is the largest difference of two corresponding entries as a share
+    of the largest. ValueError when a metric is not symmetric positive definite, a frame is singular, or shapes differ.
+    Source: RF-5.
 
     >>> metrics = torch.tensor([1.0, 4.0])[:, None, None]
     >>> compatibility(metrics, metrics.rsqrt()).item(), compatibility(metrics, metrics**0).item()
     (0.0, 0.75)
-
-    Source: RF-5.
     """
     shapes = f"shapes {tuple(metrics.shape)} and {tuple(frames.shape)}"
     require(metrics.dim() == 3 and metrics.shape == frames.shape, "metrics and frames", shapes, "both (tokens, d, d)")
     metrics, frames = as_widest(metrics, frames)
     metric_root(metrics)
-    check_frames(frames)
+    check_invertible(frames, "frames")
     common = reference_metrics(metrics, frames)
     return (common.amax(0) - common.amin(0)).max() / common.abs().max()
 
@@ -166,14 +151,13 @@ def compatibility(metrics: Tensor, frames: Tensor) -> Tensor:
 def compatible_frames(metrics: Tensor, orthogonals: Tensor) -> Tensor:
     """Frames T_i = M_i^(-1/2) O_i, for which T_i^T M_i T_i = I; all are (tokens, d, d), each O_i orthogonal.
 
-    These are all of them, up to one matrix common to all tokens: T_i^T M_i T_i = G for all i exactly when T_i =
-    M_i^(-1/2) O_i G^(1/2) with O_i orthogonal. ValueError when a metric is not symmetric positive definite.
+    All others are these times one matrix G^(1/2) common to all tokens, with T_i^T M_i T_i = G. ValueError when a metric
+    is not symmetric positive definite.
+    Source: RF-5.
 
     >>> quarter = rotation_matrix(torch.tensor([math.pi / 2]))
     >>> compatible_frames(torch.tensor([[[4.0, 0.0], [0.0, 1.0]]]), quarter).round(decimals=4).tolist()
     [[[0.0, -0.5], [1.0, 0.0]]]
-
-    Source: RF-5.
     """
     metrics, orthogonals = as_widest(metrics, orthogonals)
     metric_root(metrics)
@@ -185,12 +169,11 @@ def literal_scores(q: Tensor, k: Tensor, metrics: Tensor, frames: Tensor) -> Ten
     """<q_m, P_{n->m} k_n> in the metric M_m, written out: q_m^T M_m T_m T_n^-1 k_n, with a row for each query.
 
     Queries and keys are (..., tokens, d), metrics and frames (tokens, d, d).
+    Source: RF-9, RF-13.
 
     >>> metrics = torch.tensor([1.0, 4.0])[:, None, None]
     >>> literal_scores(torch.ones(2, 1), torch.ones(2, 1), metrics, metrics.rsqrt()).tolist()
     [[1.0, 2.0], [2.0, 4.0]]
-
-    Source: RF-9, RF-13.
     """
     q, k, metrics, frames = as_widest(q, k, metrics, frames)
     return torch.einsum("...mi,mij,mnjl,...nl->...mn", q, metrics, transports(frames), k)
@@ -203,9 +186,8 @@ def literal_scores(q: Tensor, k: Tensor, metrics: Tensor, frames: Tensor) -> Ten
 class Preset:
     """Metrics and frames given by formulas, with the fast form of their tangent mapping.
 
-    ``metrics(positions)`` and ``frames(positions)`` are matrices (tokens, d, d); ``pull_back(x, positions)`` is T_m^-1
-    x_m for x as (..., tokens, d), computed without matrices where the preset allows it. Positions are (tokens,). The
-    learnable parts are the tensors a preset was made of; gradients reach them.
+    ``metrics(positions)`` and ``frames(positions)`` are (tokens, d, d) at positions (tokens,), ``pull_back(x,
+    positions)`` is T_m^-1 x_m for x as (..., tokens, d). Gradients reach the tensors that a preset is made of.
 
     >>> preset, m = rotation_preset(torch.tensor(-0.1), torch.tensor([0.5])), torch.arange(3.0)
     >>> q = k = torch.ones(3, 2)
@@ -229,10 +211,10 @@ class Preset:
 def scale_features(x: Tensor, log_factor: Tensor) -> Tensor:
     """x (..., tokens, d) times e^log_factor, computed in float32 or float64 and returned in x's dtype.
 
+    Source: RF-14.
+
     >>> scale_features(torch.ones(1, 2), torch.tensor([0.0, math.log(3)])).tolist()
     [[1.0, 3.0]]
-
-    Source: RF-14.
     """
     dtype = angle_dtype(x, log_factor)
     return (x.to(dtype) * log_factor.to(dtype).exp()).to(x.dtype)
@@ -242,12 +224,11 @@ def rotation_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
     """M_m = s^m I and T_m = s^(-m/2) diag(R(m theta_1), ..., R(m theta_{D/2})); RoPE, up to its sign, when s = 1.
 
     ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,) radians per unit of position.
+    Source: RF-10, RF-11, RF-12, RF-13, RF-14.
 
     >>> preset = rotation_preset(torch.tensor(math.log(4)), torch.tensor([math.pi / 2]))
     >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
     [[[0.0, -0.5], [0.5, 0.0]]]
-
-    Source: RF-10, RF-11, RF-12, RF-13, RF-14.
     """
     return Preset(
         lambda m: scalar_metric(m, log_scale, 2 * len(frequencies)),
@@ -260,12 +241,11 @@ def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
     """M_m = s^m I and T_m = s^(-m/2) exp(m X), for a skew matrix X (d, d); ``log_scale`` is log s, ().
 
     ValueError when X is not skew.
+    Source: RF-7, RF-8, RF-9.
 
     >>> preset = skew_preset(torch.tensor(0.0), torch.tensor([[0.0, -math.pi / 2], [math.pi / 2, 0.0]]))
     >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
     [[[0.0, -1.0], [1.0, 0.0]]]
-
-    Source: RF-7, RF-8, RF-9.
     """
     require(torch.equal(skew.mT, -skew), "skew", "a matrix with X^T != -X", "pass A - A^T of any square matrix A")
     return Preset(
@@ -278,15 +258,13 @@ def skew_preset(log_scale: Tensor, skew: Tensor) -> Preset:
 def diagonal_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
     """M_m = diag(s_1^m, ..., s_D^m) and T_m = M_m^(-1/2) R(m theta), the scales outside the rotation.
 
-    ``log_scales`` are log s_i, (d,); ``frequencies`` are theta, (d/2,) radians per unit of position. With unequal
-    scales in a plane the two factors do not commute: R(m theta) M_m^(-1/2) would break RF-5. The tangent mapping scales
-    first and turns then.
+    ``log_scales`` are log s_i, (d,); ``frequencies`` are theta, (d/2,) radians per unit of position. The tangent
+    mapping scales first and turns then: with unequal scales in a plane R(m theta) M_m^(-1/2) would break RF-5.
+    Source: RF-5, RF-6.
 
     >>> preset = diagonal_preset(torch.tensor([math.log(4), 0.0]), torch.tensor([math.pi / 2]))
     >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
     [[[0.0, -0.5], [1.0, 0.0]]]
-
-    Source: RF-5, RF-6.
     """
     check_last(log_scales, 2 * len(frequencies), "log_scales")
     return Preset(
@@ -299,15 +277,14 @@ def diagonal_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
 def reflection_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
     """M_m = s^m I and T_m = s^(-m/2) diag(S(m theta_1), ..., S(m theta_{D/2})), with reflections S.
 
-    ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,): radians by which the mirror lines turn per unit of
-    position. With Delta = n - m the scores are those of ``rotation_preset`` with doubled angles: S(m theta) S(n theta)
-    = R(-2 Delta theta).
+    ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,), radians by which the mirror lines turn per unit of
+    position. The scores are those of ``rotation_preset`` with doubled angles: S(m theta) S(n theta) = R(2 (m - n)
+    theta).
+    Source: RF-15, RF-16, RF-REFL.
 
     >>> preset = reflection_preset(torch.tensor(0.0), torch.tensor([math.pi / 2]))
     >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
     [[[-1.0, 0.0], [0.0, 1.0]]]
-
-    Source: RF-15, RF-16, RF-REFL.
     """
     return Preset(
         lambda m: scalar_metric(m, log_scale, 2 * len(frequencies)),
@@ -321,12 +298,11 @@ def mixed_preset(log_scale: Tensor, frequencies: Tensor) -> Preset:
 
     ``log_scale`` is log s, (); ``frequencies`` are theta, (d/2,) for an even number of planes: even-numbered ones turn,
     odd-numbered ones are mirrored.
+    Source: RF-17, RF-18.
 
     >>> preset = mixed_preset(torch.tensor(0.0), torch.tensor([math.pi, math.pi / 2]))
     >>> preset.frames(torch.tensor([1.0]))[0].diagonal().round(decimals=4).tolist()
     [-1.0, -1.0, -1.0, 1.0]
-
-    Source: RF-17, RF-18.
     """
     check_even(len(frequencies), "frequencies' length")
     return Preset(
@@ -342,14 +318,12 @@ def general_preset(log_scales: Tensor, frequencies: Tensor) -> Preset:
     """M_m = R(-m theta) S^m R(m theta) and T_m = R(-m theta) S^(-m/2), the appendix's general metric.
 
     ``log_scales`` are log s_i, (d,), entries 2j and 2j + 1 for plane j; ``frequencies`` are theta, (d/2,) radians per
-    unit of position. The tangent mapping S^(m/2) R(m theta) turns first and scales then. The paper's last line prints a
-    scalar s where the matrix S must stand.
+    unit of position. The tangent mapping S^(m/2) R(m theta) turns first and scales then.
+    Source: RF-A1, RF-A2, RF-A3, RF-A4, RF-A5.
 
     >>> preset = general_preset(torch.tensor([math.log(4), 0.0]), torch.tensor([math.pi / 2]))
     >>> preset.frames(torch.tensor([1.0])).round(decimals=4).tolist()
     [[[0.0, 1.0], [-0.5, 0.0]]]
-
-    Source: RF-A1, RF-A2, RF-A3, RF-A4, RF-A5.
     """
     check_last(log_scales, 2 * len(frequencies), "log_scales")
     return Preset(
@@ -363,11 +337,10 @@ def mixed_pairs(x: Tensor, angles: Tensor) -> Tensor:
     """Turn the even-numbered pairs of x (..., d), mirror the odd-numbered ones: the fast form of ``mixed_matrix``.
 
     The angles (..., d/2) are in radians.
+    Source: RF-17.
 
     >>> mixed_pairs(torch.ones(4), torch.tensor([math.pi, math.pi / 2])).round(decimals=4).tolist()
     [-1.0, -1.0, -1.0, 1.0]
-
-    Source: RF-17.
     """
     # S(a) = R(2a) S(0), and S(0) flips the sign of the second feature.
     flip = torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=x.dtype, device=x.device).repeat(x.shape[-1] // 4)
@@ -380,10 +353,10 @@ def mixed_pairs(x: Tensor, angles: Tensor) -> Tensor:
 def equivalent_frequencies(frequencies: Tensor) -> Tensor:
     """The theta of ``rotation_preset`` that score as these (..., d/2) do in ``mixed_preset``: odd entries doubled.
 
+    Source: RF-REFL.
+
     >>> equivalent_frequencies(torch.tensor([1.0, 2.0])).tolist()
     [1.0, 4.0]
-
-    Source: RF-REFL.
     """
     check_even(frequencies.shape[-1], "frequencies' last dimension")
     doubled = torch.ones_like(frequencies)
@@ -394,15 +367,13 @@ def equivalent_frequencies(frequencies: Tensor) -> Tensor:
 def transposed_scores(q: Tensor, k: Tensor, frames: Tensor) -> Tensor:
     """What comes out when T^T is used for T^-1: <T_m^T q_m, T_n^T k_n>, a mistake found in public code.
 
-    Queries and keys are (..., tokens, d), frames (tokens, d, d). With s = 1 the frames are orthogonal and nothing
-    changes. Otherwise T^T = s^(-m/2) R(-m theta), and every score is multiplied by s^-(m+n): the model computes the
-    preset with 1/s for s, so that a metric meant to shrink far tokens blows them up.
+    Queries and keys are (..., tokens, d), frames (tokens, d, d). Where T = s^(-m/2) R(m theta) with s other than 1,
+    every score is multiplied by s^-(m+n): the metric of 1/s, so that one meant to shrink far tokens blows them up.
+    Source: RF-INV.
 
     >>> frames = torch.tensor([1.0, 2.0])[:, None, None]  # s = 1/4
     >>> transposed_scores(torch.ones(2, 1), torch.ones(2, 1), frames)[1, 1].item()  # instead of 1/4
     4.0
-
-    Source: RF-INV.
     """
     q, k, frames = as_widest(q, k, frames)
     return _act(frames.mT, q) @ _act(frames.mT, k).mT

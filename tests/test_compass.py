@@ -1,5 +1,6 @@
 """Transport along named paths against products multiplied out, the compass and its relatives, what curvature costs."""
 
+import copy
 import functools
 import itertools
 import math
@@ -11,6 +12,7 @@ import torch
 from torch.testing import assert_close
 
 from geolib import connection as cn
+from geolib.connection import TRANSPORTS
 from geolib.encodings import build
 from geolib.rotations import grid_positions
 
@@ -33,8 +35,7 @@ def cells_of(grid):
 
 def connection_of(turns):
     """Steps that enter each node, (axes, *grid, d, d), as a connection."""
-    axes = len(turns)
-    return cn.Connection(tuple(turns[a].narrow(a, 1, turns.shape[1 + a] - 1) for a in range(axes)))
+    return cn.Connection(tuple(turn.narrow(a, 1, turn.shape[a] - 1) for a, turn in enumerate(turns)))
 
 
 # Rotations and products ------------------------------------------------------------------------------------------
@@ -52,17 +53,12 @@ def test_cayley_rotation_is_the_fraction_and_turns_by_twice_the_arc_tangent():
     close(cn.cayley_rotation(torch.zeros(3).double()), one)
 
 
-def test_frames_of_lines_multiply_up_from_the_first_node():
-    steps = double(2, 4, 3, 2, 2)
-    along = cn.line_frames(steps, 1)
-    close(along[:, 0], torch.eye(2).double().expand(2, 3, 2, 2))
-    close(along[1, 3, 2], steps[1, 3, 2] @ steps[1, 2, 2] @ steps[1, 1, 2])
-
-
 @every_grid
 def test_carried_scores_are_transport_along_straight_paths(grid):  # RF-FLAT
     turns, u, w = cn.cayley_rotation(double(len(grid), *grid, 3)), double(*grid, 2, 3), double(*grid, 2, 3)
-    got, steps = cn.carried_scores(u, w, turns), connection_of(turns)
+    steps = connection_of(turns)
+    got = cn.carried_scores(u, w, steps.steps)
+    close(cn.line_frames(turns[0][:0], 0), torch.eye(3).double().expand(1, *grid[1:], 3, 3))
     for (i, m), (j, n) in itertools.product(enumerate(cells_of(grid)), repeat=2):
         P = cn.transport_along(steps, cn.straight_path(n, m))
         close(got[i, j], (u[m] * (w[n] @ P.T)).sum())
@@ -98,11 +94,13 @@ def carried(encoding, transport, x, head):
 
 
 @every_grid
-@pytest.mark.parametrize("transport", cn.TRANSPORTS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_every_compass_carries_its_vectors_from_key_to_query(transport, grid):  # CS-beta, RF-FLAT
     encoding, positions = compass(transport, grid), grid_positions(*grid).double()
     x, cells = double(2, len(positions), 12), cells_of(grid)
     gates = encoding.place(positions).log_gate(x).detach()
+    narrow = copy.deepcopy(encoding).bfloat16()  # what half precision reads is carried in float32
+    assert narrow.turns(x.bfloat16()).dtype == narrow.scores(x.bfloat16()).dtype == torch.float32
     u, w = (linear(x[1]).detach().unflatten(-1, (3, 3, 3)) for linear in (encoding.W_u, encoding.W_w))
     for head in range(3):
         P = carried(encoding, transport, x[1], head)
@@ -114,12 +112,6 @@ def test_every_compass_carries_its_vectors_from_key_to_query(transport, grid):  
             cn.transport_along(read, cn.straight_path(cells[0], far)),
             carried(encoding, transport, x[1], 2)(cells[0], far),
         )
-
-
-@pytest.mark.parametrize("transport", cn.TRANSPORTS)
-def test_what_half_precision_reads_is_carried_in_float32(transport):
-    encoding, x = compass(transport, (3, 4)).bfloat16(), double(1, 12, 12).bfloat16()
-    assert encoding.turns(x).dtype == encoding.scores(x).dtype == torch.float32
 
 
 def test_only_steps_on_a_grid_are_curved():  # RF-FLAT
@@ -147,7 +139,7 @@ def test_on_its_comb_the_flat_compass_has_the_steps_of_the_curved_one():  # RF-F
 
 def test_frames_of_cells_alone_do_not_know_where_they_stand():  # RF-FLAT
     x, other = double(1, 12, 12), torch.randperm(12)
-    for transport in cn.TRANSPORTS:
+    for transport in TRANSPORTS:
         scores = compass(transport, (3, 4)).scores
         blind = (scores(x)[..., other, :][..., other] - scores(x[:, other])).abs().max() < 1e-12
         assert blind == (transport == "frames")
@@ -165,8 +157,7 @@ def test_the_steps_of_one_axis_commute_and_those_of_three_do_not():  # CS-beta
 @pytest.mark.parametrize(("transport", "rank"), [("paths", 9), ("frames", 3), ("order", 3), ("comb", 3)])
 def test_the_way_matters_as_much_as_the_rank_of_all_transports(transport, rank):  # RF-FLAT
     """One inner product of three numbers for flat compasses; min(rows, columns) times as many for a curved one."""
-    encoding, _positions = compass(transport, (3, 4), heads=1), grid_positions(3, 4).double()
-    x = double(1, 12, 12)
+    encoding, x = compass(transport, (3, 4), heads=1), double(1, 12, 12)
     basis = torch.eye(3).double().expand(1, 1, 12, 3, 3)
     scores = torch.zeros(12, 3, 12, 3).double()
     for a, b in itertools.product(range(3), repeat=2):
@@ -175,19 +166,20 @@ def test_the_way_matters_as_much_as_the_rank_of_all_transports(transport, rank):
     assert torch.linalg.matrix_rank(scores.reshape(36, 36)) == rank
 
 
-def test_unknown_transports_missing_keys_and_no_vectors_are_refused():
-    with pytest.raises(ValueError, match="transport: got 'away'"):
-        build("compass", width=8, heads=2, grid=(3, 3), transport="away")
-    with pytest.raises(ValueError, match="vectors: got 0"):
-        cn.Compass(8, 2, (3, 3), vectors=0)
-    with pytest.raises(ValueError, match="heads: got 0"):
-        cn.Compass(8, 0, (3, 3))
-    with pytest.raises(ValueError, match="keys: got 5 rows"):
-        cn.Compass(8, 2, (3, 3)).place(torch.zeros(5, 2))
-    with pytest.raises(ValueError, match="v: got shape"):
-        cn.cayley_rotation(torch.zeros(2))
-    with pytest.raises(ValueError, match="entering: got 0 axes"):
-        cn.carried_scores(torch.zeros(1, 3), torch.zeros(1, 3), [])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: build("compass", width=8, heads=2, grid=(3, 3), transport="away"), "transport: got 'away'"),
+        (lambda: cn.Compass(8, 2, (3, 3), vectors=0), "vectors: got 0"),
+        (lambda: cn.Compass(8, 0, (3, 3)), "heads: got 0"),
+        (lambda: cn.Compass(8, 2, (3, 3)).place(torch.zeros(5, 2)), "keys: got 5 rows"),
+        (lambda: cn.cayley_rotation(torch.zeros(2)), "v: got shape"),
+        (lambda: cn.carried_scores(torch.zeros(1, 3), torch.zeros(1, 3), []), "steps: got 0 axes"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 # A line with data-dependent steps --------------------------------------------------------------------------------

@@ -89,16 +89,13 @@ def test_a_path_taken_backwards_gives_the_inverse():  # RF-2
 
 
 def test_a_batch_of_connections_gives_what_each_gives_alone():
-    steps = [invertible(5, 2, 2, 3, d=2), invertible(5, 2, 3, 2, d=2)]
-    batch, one = cn.Connection(tuple(steps)), cn.Connection(tuple(s[3, 1] for s in steps))
-    loop = cn.rectangle((0, 1), (2, 1))
-    close(cn.holonomy(batch, loop)[3, 1], cn.holonomy(one, loop))
-    close(cn.plaquettes(batch)[3, 1], cn.plaquettes(one))
-    close(cn.to_frames(batch)[3, 1], cn.to_frames(one))
-    change = invertible(5, 2, 3, 3, d=2)
+    batch = cn.Connection((invertible(5, 2, 2, 3, d=2), invertible(5, 2, 3, 2, d=2)))
+    one, change = cn.Connection(tuple(s[3, 1] for s in batch.steps)), invertible(5, 2, 3, 3, d=2)
+    assert batch.shape == one.shape == (3, 3)
+    for made in (lambda c: cn.holonomy(c, cn.rectangle((0, 1), (2, 1))), cn.plaquettes, cn.to_frames):
+        close(made(batch)[3, 1], made(one))
     for many, alone in zip(cn.gauge_transform(batch, change).steps, cn.gauge_transform(one, change[3, 1]).steps):
         close(many[3, 1], alone)
-    assert batch.shape == one.shape == (3, 3)
 
 
 @pytest.mark.parametrize("axes", list(itertools.permutations(range(3), 2)))
@@ -180,6 +177,9 @@ def test_data_dependent_rotations_turn_by_the_curl_of_their_rates():  # RF-FLAT,
     expected = [[scipy.linalg.block_diag(*(_turn(c * t) for t in theta)) for c in row] for row in curl]
     close(cn.plaquettes(grid), torch.from_numpy(np.array(expected)))
     assert cn.flatness_defect(grid) > 0.1
+    potential = double(4, 4)  # rates that are a gradient have no curl
+    flat = cn.turning_steps([potential.diff(dim=0), potential.diff(dim=1)], theta)
+    close(cn.flatness_defect(flat), torch.zeros(()).double())
     # Stokes: a large rectangle turns by the sum over the squares inside.
     total = curl[0:2, 1:3].sum()
     close(cn.holonomy(grid, cn.rectangle((0, 1), (2, 2)))[:2, :2], torch.from_numpy(_turn(total)))
@@ -203,12 +203,6 @@ def test_the_defect_sees_each_pair_of_axes_and_what_shrinks(pair, factor):  # RF
     for flat in itertools.combinations(range(3), 2):
         if other in flat:
             close(cn.plaquettes(connection, *flat), one.expand_as(cn.plaquettes(connection, *flat)))
-
-
-def test_rates_that_are_a_gradient_give_a_flat_connection():  # RF-FLAT
-    potential = double(4, 4)
-    flat = cn.turning_steps([potential.diff(dim=0), potential.diff(dim=1)], vec(1.0, 0.3))
-    close(cn.flatness_defect(flat), torch.zeros(()).double())
 
 
 def test_generators_that_do_not_commute_curve_the_grid():  # LR-A1, RF-FLAT
@@ -366,10 +360,8 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
         (lambda: cn.Connection(()), "steps"),
         (lambda: cn.Connection((double(3, 2, 3),)), "steps"),
         (lambda: cn.holonomy(GRID, []), "loop"),
-        (lambda: cn.Connection((double(2, 3, 2, 2), double(2, 3, 2, 2))), "steps"),
         (lambda: cn.Connection((invertible(2, 3, d=2), invertible(3, 2, d=3))), "steps"),
         (lambda: cn.Connection((torch.zeros(3, 2, 2),)), "steps"),
-        (lambda: cn.from_frames(torch.arange(9.0).reshape(1, 3, 3), axes=1), "frames"),
         (lambda: cn.gauge_transform(GRID, invertible(3, 2, d=2)), "change"),
         (lambda: cn.transport_along(GRID, []), "path"),
         (lambda: cn.transport_along(GRID, [(0, 0), (1, 1)]), "path"),
@@ -377,9 +369,7 @@ GRID = cn.from_frames(torch.eye(2).expand(3, 3, 2, 2), axes=2)
         (lambda: cn.holonomy(GRID, [(0, 0), (0, 1)]), "loop"),
         (lambda: cn.from_frames(torch.ones(2, 1, 1, dtype=torch.long), axes=1), "frames"),
         (lambda: cn.plaquettes(GRID, 0, 0), "axes"),
-        (lambda: cn.plaquettes(GRID, 0, 2), "axes"),
         (lambda: cn.generator_steps(skew(2, d=2), (3,)), "shape"),
-        (lambda: cn.levi_civita(mf.torus(), vec(0, 1)), "coordinates"),
         (lambda: cn.levi_civita(mf.half_plane(), vec(0, 1), vec(-1, 1)), "points"),
     ],
 )

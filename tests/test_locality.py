@@ -47,19 +47,12 @@ def test_attenuation_is_the_gaussian_of_the_distance_of_a(axes, tokens):  # RF-2
     positions, precision = _random(tokens, axes), locality.precision_matrix(_random(axes, axes))
     sigma = 0.5 + torch.rand(tokens, dtype=F64)
     got = locality.attenuation(positions, sigma, precision)
-    for m in range(tokens):
-        for n in range(tokens):
-            step = (positions[m] - positions[n]).numpy()
-            expected = math.exp(-(step @ precision.numpy() @ step) / (2 * sigma[m].item() ** 2))
-            assert got[m, n].item() == pytest.approx(expected, rel=1e-12, abs=1e-300)
-
-
-def test_identity_is_the_default_metric():  # RF-21
-    positions = grid_positions(3, 4).double()
-    sigma = torch.tensor([1.5], dtype=F64)
-    identity = locality.precision_matrix(torch.zeros(2, 2, dtype=F64))
-    assert_close(identity, torch.eye(2, dtype=F64))
-    assert_close(locality.attenuation(positions, sigma), locality.attenuation(positions, sigma, identity))
+    plain, identity = (locality.attenuation(positions, sigma, A) for A in (None, torch.eye(axes, dtype=F64)))
+    assert_close(plain, identity)
+    for m, n in np.ndindex(tokens, tokens):
+        step = (positions[m] - positions[n]).numpy()
+        expected = math.exp(-(step @ precision.numpy() @ step) / (2 * sigma[m].item() ** 2))
+        assert got[m, n].item() == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
 @given(axes=st.integers(1, 4))
@@ -246,60 +239,43 @@ def test_rounded_features_err_by_a_power_of_the_unit_times_the_half_squares(dtyp
     assert ((u - centred).abs() <= unit * centred.abs()).all()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sigma": torch.ones(2, 5)}, r"sigma: got shape \(2, 5\); its last dimension must be 1"),
-        ({"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
-        ({"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
-        ({"parts": 0}, "parts: got 0"),
-    ],
-)
-@pytest.mark.parametrize("call", [locality.gated_by_features, locality.focused_by_features])
-def test_features_refuse_what_they_cannot_do(call, changes, message):
-    x = torch.ones(2, 6, 4)
-    arguments = {"q": x, "k": x, "v": x, "positions": torch.zeros(5, 2), "sigma": torch.ones(2, 1)}
-    call(**arguments)
-    with pytest.raises(ValueError, match=message):
-        call(**(arguments | changes))
-
-
 # Bad input ----------------------------------------------------------------------------------------------------------
 
 
-def _call(**changes):
-    arguments = {
-        "q": torch.ones(2, 6, 4),
-        "k": torch.ones(2, 6, 4),
-        "v": torch.ones(2, 6, 4),
-        "positions": torch.zeros(5, 2),
-        "sigma": torch.ones(2, 1),
-    }
-    return locality.fused_focused_attention(**(arguments | changes))
+ARGUMENTS = {**dict.fromkeys("qkv", torch.ones(2, 6, 4)), "positions": torch.zeros(5, 2), "sigma": torch.ones(2, 1)}
+BY_FEATURES = (locality.gated_by_features, locality.focused_by_features)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("calls", "changes", "message"),
     [
-        ({"k": torch.ones(2, 5, 4)}, r"k: got shape \(2, 5, 4\)"),
-        ({"v": torch.ones(2, 5, 4)}, r"v: got shape \(2, 5, 4\)"),
-        ({"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
-        ({"positions": torch.zeros(5)}, r"positions: got shape \(5,\)"),
-        ({"positions": torch.zeros(5, 0)}, r"positions: got shape \(5, 0\)"),
-        ({"sigma": torch.ones(2, 3)}, r"sigma: got shape \(2, 3\)"),
-        ({"sigma": torch.ones(3, 1)}, r"sigma: got leading shape \(3,\)"),
-        ({"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
-        ({"sigma": torch.tensor([math.nan])}, "sigma: got a width"),
-        ({"sigma": torch.tensor([math.inf])}, "sigma: got a width"),
-        ({"precision": torch.eye(3)}, r"precision: got a matrix of \(3, 3\)"),
-        ({"precision": -torch.eye(2)}, "positive definite"),
-        ({"precision": torch.eye(2).expand(3, 2, 2)}, r"precision: got leading shape \(3,\)"),
+        ((), {"k": torch.ones(2, 5, 4)}, r"k: got shape \(2, 5, 4\)"),
+        ((), {"v": torch.ones(2, 5, 4)}, r"v: got shape \(2, 5, 4\)"),
+        (BY_FEATURES, {"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
+        ((), {"positions": torch.zeros(5)}, r"positions: got shape \(5,\)"),
+        ((), {"positions": torch.zeros(5, 0)}, r"positions: got shape \(5, 0\)"),
+        ((), {"sigma": torch.ones(2, 3)}, r"sigma: got shape \(2, 3\)"),
+        ((), {"sigma": torch.ones(3, 1)}, r"sigma: got leading shape \(3,\)"),
+        (BY_FEATURES, {"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
+        ((), {"sigma": torch.tensor([math.nan])}, "sigma: got a width"),
+        ((), {"sigma": torch.tensor([math.inf])}, "sigma: got a width"),
+        ((), {"precision": torch.eye(3)}, r"precision: got a matrix of \(3, 3\)"),
+        ((), {"precision": -torch.eye(2)}, "positive definite"),
+        ((), {"precision": torch.eye(2).expand(3, 2, 2)}, r"precision: got leading shape \(3,\)"),
     ],
 )
-def test_bad_input_names_the_argument(changes, message):
-    _call()
-    with pytest.raises(ValueError, match=message):
-        _call(**changes)
+def test_bad_input_names_the_argument(calls, changes, message):
+    for call in (locality.fused_focused_attention, *calls):
+        call(**ARGUMENTS)
+        with pytest.raises(ValueError, match=message):
+            call(**(ARGUMENTS | changes))
+
+
+@pytest.mark.parametrize("call", BY_FEATURES)
+def test_features_need_one_width_a_head_and_a_part(call):
+    for changes, message in (({"sigma": torch.ones(2, 5)}, "sigma: got .* must be 1"), ({"parts": 0}, "parts: got 0")):
+        with pytest.raises(ValueError, match=message):
+            call(**(ARGUMENTS | changes))
 
 
 # Nothing, and much -------------------------------------------------------------------------------------------------

@@ -68,9 +68,6 @@ def skewed_metric(x):
 
 
 SKEWED = mf.Chart(3, skewed_metric, name="skewed")
-POLAR = mf.Chart(
-    2, lambda x: torch.diag(torch.stack([1 + 0 * x[0], x[0] ** 2])), lambda x: x[..., 0], (0.0, 2 * math.pi)
-)
 SURFACES = {
     "spherical": (mf.sphere_spherical(), vec(1.1, 0.4)),
     "stereographic": (mf.sphere_stereographic(), vec(0.3, -0.4)),
@@ -78,7 +75,6 @@ SURFACES = {
     "disk": (mf.poincare_disk(), vec(0.2, -0.4)),
     "torus": (mf.torus(), vec(0.7, 0.2)),
     "bumpy": (mf.conformally_flat(bumpy), vec(0.2, 0.5)),
-    "polar": (POLAR, vec(1.3, 0.2)),
 }
 every_surface = pytest.mark.parametrize(("chart", "point"), SURFACES.values(), ids=SURFACES)
 
@@ -239,23 +235,6 @@ def test_logarithm_undoes_the_exponential_map_in_a_batch():  # RF-PT
     close(mf.exponential(chart, starts, velocities[1])[1], ends[1])  # one velocity for all
 
 
-@pytest.mark.parametrize("name", ["sphere", "disk", "half-plane"])
-def test_distances_against_closed_forms(name):  # RF-PT
-    if name == "sphere":
-        a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
-        expected = (mf.embed_stereographic(a) @ mf.embed_stereographic(b)).acos()
-        close(mf.distance(mf.sphere_stereographic(), a, b), expected)
-        close(mf.distance(mf.sphere_stereographic(3.0), 3 * a, 3 * b), 3 * expected)
-    elif name == "disk":
-        a, b = vec(0.2, 0.1), vec(-0.5, 0.6)
-        w = (complex(*a) - complex(*b)) / (1 - complex(*a).conjugate() * complex(*b))
-        close(mf.distance(mf.poincare_disk(), a, b), vec(2 * math.atanh(abs(w)))[0])
-    else:
-        a, b = vec(0.2, 1.1), vec(-0.5, 0.6)
-        expected = (1 + (a - b).square().sum() / (2 * a[1] * b[1])).acosh()
-        close(mf.distance(mf.half_plane(), a, b), expected)
-
-
 @few
 @given(coordinates, coordinates)
 def test_cayleys_map_is_an_isometry(x, y):  # RF-PT
@@ -282,22 +261,15 @@ def test_transport_keeps_the_metrics_lengths_and_angles(chart, point):  # RF-PT,
     close(matrix.T @ end @ matrix, start)
 
 
-def test_transport_is_linear():  # RF-PT
+def test_transport_is_linear_and_depends_on_the_curve():  # RF-PT
     chart, curve = mf.conformally_flat(bumpy), wavy(vec(0.2, 0.5))
     u, v = double(2, 2)
     carried = mf.parallel_transport(chart, curve, torch.stack([u, v, 2 * u - 3 * v]))
     close(carried[2], 2 * carried[0] - 3 * carried[1])
-    close(mf.parallel_transport(chart, curve, v), carried[1])
     close(mf.transport_matrix(chart, curve) @ u, carried[0])
-
-
-def test_transport_depends_on_the_curve():  # RF-PT
     sphere, start, corner, end = mf.sphere_stereographic(), vec(0, 0), vec(1, 0), vec(1, 1)
-    straight = mf.transport_matrix(sphere, mf.segment(start, end))
     bent = mf.transport_matrix(sphere, [mf.segment(start, corner), mf.segment(corner, end)])
-    assert (straight - bent).abs().max() > 0.1
-    flat = mf.conformally_flat(lambda x: 0 * x[0])
-    close(mf.transport_matrix(flat, mf.segment(start, end)), torch.eye(2).double())
+    assert (mf.transport_matrix(sphere, mf.segment(start, end)) - bent).abs().max() > 0.1
 
 
 def test_transport_depends_on_the_track_and_not_on_the_speed():  # RF-PT
@@ -350,6 +322,9 @@ def test_holonomy_of_a_spherical_triangle_is_its_area():  # RF-PT, RF-FLAT
     area = mf.spherical_area(*mf.embed_stereographic(corners))
     assert 0.3 < area < 1
     close(mf.rotation_angle(mf.sphere_stereographic(), corners[0], turn), area)
+    x, y, z = mf.embed_stereographic(corners).unbind(-1)
+    polar = torch.stack([z.acos(), torch.atan2(y, x)], -1)  # in this chart turns of different places do not commute
+    close(mf.rotation_angle(mf.sphere_spherical(), polar[0], mf.geodesic_holonomy(mf.sphere_spherical(), polar)), area)
 
 
 def test_holonomy_of_a_conformal_metric_is_minus_the_integral_of_the_laplacian():  # RF-FLAT
@@ -424,23 +399,20 @@ def angle_between(a, b):
 def random_on_sphere(count):
     """Points of the sphere in both charts, in a region whose great circles pass no pole closely."""
     z, turn = 0.7 * (2 * torch.rand(count, dtype=torch.float64) - 1), 1.5 * torch.rand(count, dtype=torch.float64)
-    return torch.stack([z.acos(), turn], -1), torch.stack([turn.cos(), turn.sin()], -1) * ((1 - z) / (1 + z)).sqrt()[
-        :, None
-    ]
+    reach = ((1 - z) / (1 + z)).sqrt()
+    return torch.stack([z.acos(), turn], -1), torch.stack([turn.cos(), turn.sin()], -1) * reach[:, None]
 
 
-@pytest.mark.parametrize(
-    "chart", [mf.sphere_spherical(), mf.sphere_stereographic()], ids=["spherical", "stereographic"]
-)
-def test_random_pairs_of_the_sphere_have_their_distance(chart):  # RF-PT
-    (polar, flat), (other_polar, other_flat) = random_on_sphere(8), random_on_sphere(8)
-    pairs = (polar, other_polar) if chart.periods else (flat, other_flat)
-    found = torch.stack([mf.distance(chart, *pair) for pair in zip(*pairs)])
-    close(found, angle_between(flat, other_flat), 1e-8)
-
-
-def sharply_bumped(x):
-    return torch.exp(-30 * x @ x)
+@pytest.mark.parametrize("radius", [1.0, 3.0])
+def test_random_pairs_of_the_sphere_have_their_distance(radius):  # RF-PT
+    (polar, flat), (other_polar, other_flat) = random_on_sphere(5), random_on_sphere(5)
+    expected = radius * angle_between(flat, other_flat)
+    for pair, chart in zip(zip(polar, other_polar), [mf.sphere_spherical(radius)] * 5):
+        close(mf.distance(chart, *pair), expected[0], 1e-8)
+        expected = expected.roll(-1)
+    flats = zip(radius * flat, radius * other_flat)
+    found = torch.stack([mf.distance(mf.sphere_stereographic(radius), *pair) for pair in flats])
+    close(found, expected, 1e-8)
 
 
 def test_a_way_that_leaves_the_chart_is_refused():
@@ -455,6 +427,8 @@ def test_a_batch_of_pairs_has_the_distance_of_each():  # at one place, near and 
     end = torch.stack([vec(0, 1), vec(4, 1), vec(3e-5, 2e-5), vec(0.1, 1)])
     expected = (1 + (end - start).square().sum(-1) / (2 * start[:, 1] * end[:, 1])).acosh()
     close(mf.distance(mf.half_plane(), start, end), expected)
+    moved = (mf.half_plane_to_disk(x[[1, 3]]) for x in (start, end))
+    close(mf.distance(mf.poincare_disk(), *moved), expected[[1, 3]])
 
 
 def test_the_shorter_way_round_is_taken():
@@ -466,21 +440,13 @@ def test_the_shorter_way_round_is_taken():
 
 
 def test_the_shortest_way_goes_round_a_summit_in_any_unit():
-    bumped = mf.conformally_flat(sharply_bumped)
+    bumped = mf.conformally_flat(lambda x: torch.exp(-30 * x @ x))
     found = []
     for unit in (1.0, 2.0**-24, 2.0**24):
         chart = mf.Chart(2, lambda x, u=unit: u * bumped.metric(x))
         found.append(mf.logarithm(chart, vec(-0.5, 0), vec(0.5, 0)))
     assert found[0][1].abs() > 0.1  # the straight line, over the summit, is a saddle
     close(torch.stack(found), found[0].expand(3, 2), 1e-9)
-
-
-def test_where_polynomials_do_not_agree_the_geodesic_is_shot(monkeypatch):
-    exact = vec(0.5, 0.3)
-    chart = mf.conformally_flat(bumpy).within(1e-9, 1e-11)
-    end = mf.exponential(chart, vec(0.2, 0.1), exact)
-    monkeypatch.setattr("geolib.manifolds.geodesics.exact_velocity", lambda *_: None)
-    close(mf.logarithm(chart, vec(0.2, 0.1), end), exact, 1e-6)
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------
@@ -495,7 +461,6 @@ def constant_metric(*rows):
     [
         (((1.0, 1.0), (1.0, 1.0)), "singular or indefinite"),
         (((1.0, 0.0), (0.0, -1.0)), "singular or indefinite"),
-        (((0.0, 0.0), (0.0, 0.0)), "singular or indefinite"),
         (((1.0, 0.5), (0.0, 1.0)), "not symmetric"),
         (((1.0, math.nan), (math.nan, 1.0)), "not finite"),
         (((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)), "shape"),
@@ -507,16 +472,14 @@ def test_matrices_that_are_no_metric_are_refused(rows, complaint, use):
         use(constant_metric(*rows), vec(0.1, 0.2))
 
 
-def test_a_curve_that_leaves_the_chart_is_caught_with_its_parameter():
-    with pytest.raises(ValueError, match=r"path, piece 0: got a curve that leaves the chart at t = 0\.76923"):
-        mf.transport_matrix(mf.poincare_disk(), mf.segment(vec(0, 0), vec(1.3, 0)))
-    pieces = [mf.segment(vec(0, 1), vec(1, 1)), mf.segment(vec(1, 1), vec(1, -3))]
-    with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.01;"):
-        mf.transport_matrix(mf.poincare_disk(), mf.segment(vec(0, 0), vec(100, 0)))
-    with pytest.raises(ValueError, match=r"path, piece 0: .* leaves the chart at t = 0\.5"):
-        mf.transport_matrix(mf.sphere_spherical(), mf.segment(vec(math.pi - 1, 0), vec(math.pi + 1, 0)))
-    with pytest.raises(ValueError, match=r"path, piece 1: .* leaves the chart at t = 0\.25"):
-        mf.parallel_transport(mf.half_plane(), pieces, vec(1, 0))
+def test_a_curve_that_leaves_the_chart_is_caught_and_about_where():
+    for chart, path, piece, where in (
+        (mf.poincare_disk(), mf.segment(vec(0, 0), vec(1.3, 0)), 0, "before t = 0.78125"),  # at 1 / 1.3
+        (mf.sphere_spherical(), mf.segment(vec(math.pi - 1, 0), vec(math.pi + 1, 0)), 0, "before t = 0.5"),
+        (mf.half_plane(), [mf.segment(vec(0, 1), vec(1, 1)), mf.segment(vec(1, 1), vec(1, -3))], 1, "before t = 0.25"),
+    ):
+        with pytest.raises(ValueError, match=f"path, piece {piece}: got a curve that leaves the chart {where}"):
+            mf.transport_matrix(chart, path)
 
 
 def test_an_excursion_between_the_samples_is_caught_by_the_solver():
@@ -532,13 +495,11 @@ def test_an_excursion_between_the_samples_is_caught_by_the_solver():
     [
         (lambda c: mf.christoffel(c, vec(1, 2, 3)), "points"),
         (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1), vec(1, 1)), vec(1, 2, 3)), "vectors"),
-        (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1), vec(1, 1)), vec(1, math.nan)), "vectors"),
         (lambda c: mf.parallel_transport(c, mf.segment(vec(0, 1, 0), vec(1, 1, 0)), vec(1, 2)), "path, piece 0"),
         (lambda c: mf.parallel_transport(c, [], vec(1, 2)), "path"),
         (lambda c: mf.parallel_transport(c, [mf.segment(vec(0, 1), vec(1, 1))] * 2, vec(1, 2)), "path"),
         (lambda c: mf.holonomy(c, mf.segment(vec(0, 1), vec(1, 1))), "loop"),
         (lambda c: c.within(0, 1e-12), "rtol"),
-        (lambda c: c.within(1e-10, -1), "atol"),
         (lambda c: mf.exponential(c, vec(0, -1), vec(1, 0)), "point"),
         (lambda c: mf.exponential(c, vec(0, 1), vec(math.nan, 0)), "velocity"),
         (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), vec(1, 0)), "times"),
@@ -549,15 +510,10 @@ def test_an_excursion_between_the_samples_is_caught_by_the_solver():
         (lambda c: mf.Chart(2, lambda x: x, periods=(1.0,)), "periods"),
         (lambda c: mf.sphere_spherical(-1.0), "radius"),
         (lambda c: mf.torus(1.0, 2.0), "major"),
-        (lambda c: mf.circle(vec(0, 0), math.inf), "radius"),
         (lambda c: mf.square_loop(vec(0, 0, 0), 1.0), "center"),
         (lambda c: mf.sectional_curvature(SKEWED, vec(0, 1, 0), vec(1, 2, 0), vec(2, 4, 0)), "v"),
-        (lambda c: mf.norm(c, vec(0, 1), vec(1, 2, 0)), "vectors"),
-        (lambda c: mf.torus(1.0, -1.0), "minor"),
         (lambda c: mf.segment([0.0, 1.0], vec(0, 1)), "start"),
         (lambda c: mf.polygon([[0.0, 1.0]]), "vertices"),
-        (lambda c: mf.christoffel(c, [0.0, 1.0]), "points"),
-        (lambda c: mf.geodesic(c, [0.0, 1.0], vec(1, 0), vec(0, 1)), "point"),
         (lambda c: mf.geodesic(c, vec(0, 1), vec(1, 0), [0, 1]), "times"),
         (lambda c: mf.parallel_transport(c, [vec(0, 1)], vec(1, 0)), "path, piece 0"),
     ],

@@ -215,7 +215,6 @@ SPECIAL = {"start": 0.5, "law": conformal.free_law(), "learn_angles": True}
 FREQUENCIES = torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [0.0, 0.5]])
 TWO_AXES = torch.tensor([[0.4, 0.1], [0.2, 0.3]])
 GENERATORS = lie.skew_matrix(torch.randn(2, 6, dtype=DOUBLE), 4)
-FAMILY = lie.skew_matrix(torch.randn(2, 28, generator=torch.Generator().manual_seed(0)).double(), 8)
 RAYS = lie.find_rays(2 * GRID)
 SQUARE = connection.from_frames(torch.linalg.matrix_exp(torch.randn(2, 2, 2, 2, 2, dtype=DOUBLE)), 3)
 SQUARE = connection.Connection(tuple(step + 0.1 * torch.rand_like(step) for step in SQUARE.steps))
@@ -311,8 +310,6 @@ ROWS = [
     of(MultiHeadAttention(16, 2).weights, X, Placed(), mask=SEEN),
     of(attention.as_places, torch.zeros(4), None, by=or_refused, axes=2),
     of(conformal.bounded_log_scale, K, alpha=0.5),
-    of(conformal.bounded_raw, OMEGA, alpha=0.5),
-    of(conformal.slow_exponent, OMEGA, beta=2.0),
     of(conformal.bounded_law, by=then(of_law), alpha=0.5, origin=1.5),
     of(conformal.bounded_law, by=then(lambda law: law.raw(OMEGA)), alpha=0.5),
     of(conformal.free_law, by=then(of_law), origin=1.5),
@@ -362,8 +359,6 @@ ROWS = [
     of(lie.bch, *GENERATORS, order=2),
     of(lie.exp_pade, GENERATORS, degree=1, squarings=1),
     of(lie.initial_top_angle, 8, high=1.0),
-    of(lie.nearest_commuting, FAMILY, steps=1),
-    ("lie.nearest_commuting", lambda **o: lie.nearest_commuting(FAMILY, **{"steps": 2} | o), {"directions": 1}),
     of(lie.uniform_entries, 3, by=random_by, high=1.0, generator=2),
     of(lie.mixed_frequencies, TWO_AXES, 2, by=random_by, generator=2),
     of(lie.position_rotations, GRID, GENERATORS, rays=RAYS),

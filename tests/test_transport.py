@@ -122,12 +122,14 @@ def test_preset_metrics_and_frames_are_the_papers(case):  # RF-6, RF-7, RF-10, R
     assert_close(preset.frames(POSITIONS), torch.from_numpy(np.stack([frame(m) for m in POSITIONS.tolist()])))
 
 
-def test_presets_satisfy_the_compatibility_condition(case):  # RF-5, RF-A3
+def test_presets_satisfy_the_compatibility_condition(case):  # RF-4, RF-5, RF-A3
     preset, *_ = case
     metrics, frames = preset.metrics(POSITIONS), preset.frames(POSITIONS)
     assert transport.compatibility(metrics, frames) < 1e-13
     # And with the identity as the common value, which the fast form needs.
     assert_close(transport.reference_metrics(metrics, frames), torch.eye(DIM, dtype=F64).expand(5, -1, -1))
+    # Seen through the transport, from anywhere, a metric is the metric.
+    assert_close(transport.pulled_back_metrics(metrics, frames), metrics.expand(5, -1, -1, -1))
 
 
 def test_fast_form_is_the_literal_form_is_the_closed_form(case):  # RF-9, RF-13, RF-14, RF-A4, RF-A5
@@ -152,18 +154,10 @@ def test_transport_keeps_lengths_and_inner_products(case):  # RF-1, RF-3
     preset, *_ = case
     metrics, p = preset.metrics(POSITIONS), transport.transports(preset.frames(POSITIONS))
     x, y = _random(2, DIM)
-    for n in range(5):
-        for m in range(5):
-            before = transport.squared_length(x, metrics[n])
-            assert_close(transport.squared_length(p[m, n] @ x, metrics[m]), before)
-            assert_close((p[m, n] @ x) @ metrics[m] @ (p[m, n] @ y), x @ metrics[n] @ y)
-
-
-def test_metric_seen_through_the_transport_is_the_metric(case):  # RF-4
-    preset, *_ = case
-    metrics = preset.metrics(POSITIONS)
-    seen = transport.pulled_back_metrics(metrics, preset.frames(POSITIONS))
-    assert_close(seen, metrics.expand(5, -1, -1, -1))
+    for m, n in np.ndindex(5, 5):
+        before = transport.squared_length(x, metrics[n])
+        assert_close(transport.squared_length(p[m, n] @ x, metrics[m]), before)
+        assert_close((p[m, n] @ x) @ metrics[m] @ (p[m, n] @ y), x @ metrics[n] @ y)
 
 
 def test_scalar_presets_transport_by_the_difference_of_positions():  # RF-8, RF-12
@@ -268,14 +262,6 @@ def test_shift_by_c_multiplies_scores_by_s_to_the_c(make, s):  # RF-13
     assert_close(preset.scores(q, k, POSITIONS + 3.0), s**3.0 * preset.scores(q, k, POSITIONS))
 
 
-def test_with_s_one_the_rotation_preset_is_rope_with_the_opposite_sign():  # RF-13
-    theta = _random(PLANES)
-    preset = transport.rotation_preset(torch.zeros((), dtype=F64), theta)
-    q, k = _random(2, 5, DIM)
-    turned = [rotate_pairs(x, POSITIONS[:, None] * -theta) for x in (q, k)]
-    assert_close(preset.scores(q, k, POSITIONS), turned[0] @ turned[1].mT)
-
-
 def test_general_metric_with_equal_scales_is_the_rotation_preset_with_the_opposite_sign():  # RF-A5
     theta, log_s = _random(PLANES), torch.tensor(-0.2, dtype=F64)
     q, k = _random(2, 5, DIM)
@@ -302,26 +288,18 @@ def test_scalar_s_cannot_stand_for_the_matrix_in_the_last_line_of_the_appendix()
 
 
 @pytest.mark.parametrize("s", [1.0, 0.8, 1.2])
-def test_reflections_score_as_rotations_by_the_doubled_angle(s):  # RF-REFL, RF-15, RF-16
+def test_reflections_score_as_rotations_by_the_doubled_angle(s):  # RF-REFL, RF-15, RF-16, RF-17
     theta, log_s = _random(PLANES), torch.tensor(math.log(s), dtype=F64)
     q, k = _random(2, 5, DIM)
     mirrored = transport.reflection_preset(log_s, theta)
     turned = transport.rotation_preset(log_s, 2 * theta)
     assert_close(mirrored.literal_scores(q, k, POSITIONS), turned.scores(q, k, POSITIONS))
     assert_close(transport.transports(mirrored.frames(POSITIONS)), transport.transports(turned.frames(POSITIONS)))
-
-
-@pytest.mark.parametrize("s", [1.0, 0.8])
-def test_mixed_blocks_score_as_rotations_with_mirrored_planes_doubled(s):  # RF-REFL, RF-17
-    theta, log_s = _random(PLANES), torch.tensor(math.log(s), dtype=F64)
-    q, k = _random(2, 5, DIM)
     mixed = transport.mixed_preset(log_s, theta)
-    turned = transport.rotation_preset(log_s, theta * torch.tensor([1.0, 2.0, 1.0, 2.0], dtype=F64))
+    doubled = transport.equivalent_frequencies(theta)
+    assert_close(doubled, theta * torch.tensor([1.0, 2.0, 1.0, 2.0], dtype=F64))
+    turned = transport.rotation_preset(log_s, doubled)
     assert_close(mixed.literal_scores(q, k, POSITIONS), turned.scores(q, k, POSITIONS))
-    assert_close(
-        transport.rotation_preset(log_s, transport.equivalent_frequencies(theta)).scores(q, k, POSITIONS),
-        mixed.scores(q, k, POSITIONS),
-    )
 
 
 def test_mixed_pairs_is_the_mixed_matrix():  # RF-17
@@ -329,21 +307,15 @@ def test_mixed_pairs_is_the_mixed_matrix():  # RF-17
     assert_close(transport.mixed_pairs(x, angles), torch.einsum("tij,tj->ti", mixed_matrix(angles), x))
 
 
-def test_transpose_for_inverse_divides_scores_by_s_to_the_sum_of_positions():  # RF-INV
-    theta = _random(PLANES)
+@pytest.mark.parametrize("s", [1.0, 0.8])
+def test_transpose_for_inverse_divides_scores_by_s_to_the_sum_of_positions(s):  # RF-INV
+    theta, log_s = _random(PLANES), torch.tensor(math.log(s), dtype=F64)
     q, k = _random(2, 5, DIM)
-    right = transport.rotation_preset(torch.tensor(math.log(0.8), dtype=F64), theta)
+    right = transport.rotation_preset(log_s, theta)
     wrong = transport.transposed_scores(q, k, right.frames(POSITIONS))
-    assert_close(wrong, right.scores(q, k, POSITIONS) * 0.8 ** -(POSITIONS[:, None] + POSITIONS))
+    assert_close(wrong, right.scores(q, k, POSITIONS) * s ** -(POSITIONS[:, None] + POSITIONS))
     # What such a model computes is the preset with 1/s: a metric that grows where it should shrink.
-    grows = transport.rotation_preset(torch.tensor(-math.log(0.8), dtype=F64), theta)
-    assert_close(wrong, grows.scores(q, k, POSITIONS))
-
-
-def test_transpose_for_inverse_does_no_harm_when_s_is_one():  # RF-INV
-    q, k = _random(2, 5, DIM)
-    preset = transport.rotation_preset(torch.zeros((), dtype=F64), _random(PLANES))
-    assert_close(transport.transposed_scores(q, k, preset.frames(POSITIONS)), preset.scores(q, k, POSITIONS))
+    assert_close(wrong, transport.rotation_preset(-log_s, theta).scores(q, k, POSITIONS))
 
 
 @pytest.mark.parametrize("make", [transport.diagonal_preset, transport.general_preset])
@@ -357,26 +329,17 @@ def test_transpose_for_inverse_inverts_every_scale_of_a_matrix_metric(make):  # 
 # Learnable parts, precision, errors ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [
-        (transport.rotation_preset, ()),
-        (transport.diagonal_preset, (4,)),
-        (transport.reflection_preset, ()),
-        (transport.mixed_preset, ()),
-        (transport.general_preset, (4,)),
-    ],
-)
-def test_gradients_reach_scales_and_angles(make, shape):  # RF-9
-    m = POSITIONS[1:4]
-    inputs = [x.requires_grad_() for x in (0.1 * _random(*shape), _random(2), _random(3, 4), _random(3, 4))]
-    assert torch.autograd.gradcheck(lambda s, t, q, k: make(s, t).scores(q, k, m), inputs)
+@pytest.mark.parametrize("name", ["rotation", "skew", "diagonal", "reflection", "mixed", "general"])
+def test_gradients_reach_scales_and_angles(name):  # RF-7, RF-9
+    make = getattr(transport, f"{name}_preset")
+    scales = 0.1 * _random(4 if name in ("diagonal", "general") else 1).squeeze()
+    angles = _random(4, 4) if name == "skew" else _random(2)
+    inputs = [x.requires_grad_() for x in (scales, angles, _random(3, 4), _random(3, 4))]
 
+    def scores(s, t, q, k):
+        return make(s, t - t.T if name == "skew" else t).scores(q, k, POSITIONS[1:4])
 
-def test_gradients_reach_the_skew_generator():  # RF-7
-    m = POSITIONS[1:4]
-    inputs = [x.requires_grad_() for x in (_random(), _random(4, 4), _random(3, 4), _random(3, 4))]
-    assert torch.autograd.gradcheck(lambda s, a, q, k: transport.skew_preset(s, a - a.T).scores(q, k, m), inputs)
+    assert torch.autograd.gradcheck(scores, inputs)
 
 
 def test_frames_that_stretch_and_then_turn_have_no_origin():  # RF-ORIGIN

@@ -12,77 +12,15 @@ Two ways to make one::
 
 And one method whose steps are read from the data on a grid, so that the way matters: ``Compass``, with flat relatives.
 
-Rooms: ``lattice`` (connections, products along paths, flatness), ``steps`` (connections given step by step), ``paths``
-(transport between all pairs), ``compass`` (the curved method). All names are importable from here.
+Rooms: ``lattice`` (connections, products along paths, flatness), ``steps`` (connections given step by step) and
+``compass`` (the curved method). All names are importable from here.
 """
 
 from __future__ import annotations
 
-from geolib.connection.compass import (
-    TRANSPORTS,
-    CombCompass,
-    CommutingCompass,
-    Compass,
-    FrameCompass,
-    OrderCompass,
-    read_compass,
-)
-from geolib.connection.lattice import (
-    Connection,
-    Node,
-    check_invertible,
-    flatness_defect,
-    from_frames,
-    gauge_transform,
-    holonomy,
-    plaquettes,
-    rectangle,
-    straight_path,
-    to_frames,
-    transport_along,
-)
-from geolib.connection.paths import (
-    carried_scores,
-    cayley_rotation,
-    line_frames,
-)
-from geolib.connection.steps import (
-    conformal_steps,
-    generator_steps,
-    householder_steps,
-    implied_connection,
-    levi_civita,
-    turning_steps,
-)
+from geolib.connection import compass, lattice, steps
+from geolib.connection.compass import *  # noqa: F403
+from geolib.connection.lattice import *  # noqa: F403
+from geolib.connection.steps import *  # noqa: F403
 
-# In the order in which they are told; the API page follows it.
-__all__ = [  # noqa: RUF022
-    "Node",
-    "Connection",
-    "check_invertible",
-    "transport_along",
-    "holonomy",
-    "straight_path",
-    "rectangle",
-    "plaquettes",
-    "flatness_defect",
-    "from_frames",
-    "to_frames",
-    "gauge_transform",
-    "turning_steps",
-    "conformal_steps",
-    "householder_steps",
-    "implied_connection",
-    "generator_steps",
-    "levi_civita",
-    "cayley_rotation",
-    "line_frames",
-    "carried_scores",
-    "Compass",
-    "CommutingCompass",
-    "CombCompass",
-    "FrameCompass",
-    "OrderCompass",
-    "TRANSPORTS",
-    "read_compass",
-]
+__all__ = [name for room in (lattice, steps, compass) for name in room.__all__]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,37 +12,26 @@ from torch import Tensor, nn
 from geolib._checks import angle_dtype, check_whole, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed, as_places, input_of
-from geolib.connection.lattice import Connection
-from geolib.connection.paths import carried_scores, cayley_rotation, line_frames
+from geolib.connection.lattice import Connection, carried_scores, comb_frames, line_frames
+from geolib.connection.steps import cayley_rotation
 
-__all__ = [
-    "TRANSPORTS", "CombCompass", "CommutingCompass", "Compass", "FrameCompass", "OrderCompass", "read_compass",
-]  # fmt: skip
+__all__ = ["TRANSPORTS", "Compass", "read_compass"]
 
 
 class Compass(Encoding):
     """Vectors in space that travel from key to query, turned at every step by what the layer reads there.
 
-    Parameters
-    ----------
-    width, heads : int
-    grid : tuple of int
-        Cells along each axis. Keys are a whole grid in reading order: their positions are counted, not read.
-    vectors : int
-        How many vectors travel in each head.
-
-    Notes
-    -----
-    Every token gives vectors u and w, and for each axis the axis and size v of a turn; the step that enters its cell
-    along the axis is ``cayley_rotation(v)``. The sum of u_m^T P_{n->m} w_n is added to the scores. In even heads the
-    path from n to m goes along axis 0 first, in odd heads along the last axis first: on an image both L-shaped paths.
-    On a grid the steps are curved wherever the data make them so; a line has no loops.
+    ``grid`` has the cells along each axis: keys are a whole grid in reading order, and their positions are counted, not
+    read. ``vectors`` is how many travel in each head. Every token gives vectors u and w, and for each axis the axis and
+    size v of a turn; the step that enters its cell along the axis is ``cayley_rotation(v)``. The sum of
+    u_m^T P_{n->m} w_n is added to the scores. In even heads the path from n to m goes along axis 0 first, in odd heads
+    along the last axis first: on an image both L-shaped paths. On a grid the steps are curved wherever the data make
+    them so; a line has no loops. ValueError for no head or vector, and for keys that are not the grid's.
+    Source: RF-FLAT, CS-beta.
 
     >>> compass = Compass(width=8, heads=2, grid=(3, 3))
     >>> compass.place(torch.zeros(9, 2)).log_gate(torch.randn(4, 9, 8)).shape
     torch.Size([4, 2, 9, 9])
-
-    Source: RF-FLAT, CS-beta.
     """
 
     settings = ("heads", "grid", "vectors")
@@ -84,11 +72,16 @@ class Compass(Encoding):
             v = self.turns(x)
             return self.transported(u.to(v.dtype), w.to(v.dtype), v)
 
+    def steps(self, v: Tensor) -> list[Tensor]:
+        """The steps of turns (batch, heads, axes, cells, 3), for each axis (batch, heads, *cells, 3, 3)."""
+        turns = cayley_rotation(v.unflatten(3, self.grid)).unbind(2)
+        return [turn.narrow(2 + a, 1, n - 1) for a, (turn, n) in enumerate(zip(turns, self.grid))]
+
     def transported(self, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
         """u_m^T P_{n->m} w_n along the paths of each head; u, w (batch, heads, cells, vectors, 3), v as ``turns``."""
         u, w = (x.unflatten(2, self.grid) for x in (u, w))
-        entering = cayley_rotation(v.unflatten(3, self.grid))
-        return self.by_head(lambda h, order: _in_order(u[:, h], w[:, h], entering[:, h], order))
+        steps = self.steps(v)
+        return self.by_head(lambda h, order: _in_order(u[:, h], w[:, h], [step[:, h] for step in steps], order))
 
     def by_head(self, made: Callable[[slice, tuple[int, ...]], Tensor]) -> Tensor:
         """Made of the even heads with axis 0 first, of the odd ones with the last axis first, each in its place."""
@@ -97,12 +90,11 @@ class Compass(Encoding):
         return torch.stack([parts[h % 2][:, h // 2] for h in heads], 1)
 
 
-def _in_order(u: Tensor, w: Tensor, entering: Tensor, order: tuple[int, ...]) -> Tensor:
+def _in_order(u: Tensor, w: Tensor, steps: Sequence[Tensor], order: tuple[int, ...]) -> Tensor:
     """``carried_scores`` along the axes in this order; cells of the result in reading order."""
     axes = len(order)
     nodes = [2 + a for a in order]
-    steps = [entering[:, :, a].permute(0, 1, *nodes, -2, -1) for a in order]
-    u, w = (x.permute(0, 1, *nodes, -2, -1) for x in (u, w))
+    u, w, *steps = (x.permute(0, 1, *nodes, -2, -1) for x in (u, w, *(steps[a] for a in order)))
     scores = carried_scores(u, w, steps).unflatten(-1, u.shape[2:-2]).unflatten(2, u.shape[2:-2])
     back = [order.index(a) for a in range(axes)]
     scores = scores.permute(0, 1, *(2 + b for b in back), *(2 + axes + b for b in back))
@@ -112,16 +104,11 @@ def _in_order(u: Tensor, w: Tensor, entering: Tensor, order: tuple[int, ...]) ->
 class CommutingCompass(Compass):
     """A compass that turns about one axis alone: steps commute, and a grid of them is still curved.
 
-    Parameters as of ``Compass``; of each turn the last number alone is used.
-
-    >>> CommutingCompass(width=8, heads=1, grid=(2, 2)).turns(torch.randn(1, 4, 8))[..., :2].abs().max().item()
-    0.0
-
     Source: CS-beta, RF-FLAT.
     """
 
     def turns(self, x: Tensor) -> Tensor:
-        """Turns about the third axis, as ``Compass.turns``."""
+        """Turns about the third axis, as ``Compass.turns``: the last number alone is used."""
         v = super().turns(x)
         return torch.cat([torch.zeros_like(v[..., :2]), v[..., 2:]], -1)
 
@@ -129,17 +116,11 @@ class CommutingCompass(Compass):
 class FrameCompass(Compass):
     """A flat compass: each cell has a frame read from its own data, and no way between two cells matters.
 
-    Parameters as of ``Compass``; the frame is the product of the turns of all axes.
-
-    >>> compass, x = FrameCompass(width=8, heads=1, grid=(2, 2)), torch.randn(1, 4, 8)
-    >>> compass.frames(compass.turns(x)).shape
-    torch.Size([1, 1, 4, 3, 3])
-
     Source: RF-2, RF-FLAT.
     """
 
     def frames(self, v: Tensor) -> Tensor:
-        """T (batch, heads, cells, 3, 3) from turns (batch, heads, axes, cells, 3)."""
+        """T (batch, heads, cells, 3, 3) from turns (batch, heads, axes, cells, 3): the product over the axes."""
         frames, *others = cayley_rotation(v).unbind(2)
         for other in others:
             frames = other @ frames
@@ -155,53 +136,27 @@ class FrameCompass(Compass):
 class OrderCompass(FrameCompass):
     """A compass that travels along the cells in reading order, as along a line of text: flat, and not commuting.
 
-    Parameters as of ``Compass``; a step is the product of the turns of all axes.
-
-    >>> compass, x = OrderCompass(width=8, heads=1, grid=(2, 2)), torch.randn(1, 4, 8)
-    >>> compass.frames(compass.turns(x))[0, 0, 0]
-    tensor([[1., 0., 0.],
-            [0., 1., 0.],
-            [0., 0., 1.]], grad_fn=<SelectBackward0>)
-
     Source: CS-beta, RF-FLAT.
     """
 
     def frames(self, v: Tensor) -> Tensor:
-        """Products of the steps from the first cell on, as ``FrameCompass.frames``."""
-        return line_frames(super().frames(v), -3)
+        """Products of the steps from the first cell on; a step is the product of the turns of all axes."""
+        return line_frames(super().frames(v)[..., 1:, :, :], -3)
 
 
 class CombCompass(FrameCompass):
     """The compass made flat: steps along one axis count in the first line alone, and all transport goes round by it.
 
-    Parameters as of ``Compass``. In even heads the frame of a cell is the transport from the first cell along axis 0
-    first, in odd heads along the last axis first. On these paths, a comb, steps are those of ``Compass``; the others
-    are as if they closed every square.
-
-    >>> compass, x = CombCompass(width=8, heads=1, grid=(2, 2)), torch.randn(1, 4, 8)
-    >>> frames, (down, right) = compass.frames(compass.turns(x)), cayley_rotation(compass.turns(x))[0, 0]
-    >>> torch.allclose(frames[0, 0, 3], right[3] @ down[2], atol=1e-6)
-    True
-
+    In even heads the frame of a cell is the transport from the first cell along axis 0 first, in odd heads along the
+    last axis first. On these paths, a comb, steps are those of ``Compass``; the others are as if they closed every
+    square.
     Source: RF-2, RF-FLAT.
     """
 
     def frames(self, v: Tensor) -> Tensor:
-        """Products of the steps along the comb, as ``FrameCompass.frames``."""
-        entering = cayley_rotation(v.unflatten(3, self.grid))
-        return self.by_head(lambda h, order: _along_comb(entering[:, h], order))
-
-
-def _along_comb(entering: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Frames (batch, heads, cells, 3, 3) of cells reached from the first one along the axes in this order."""
-    lines = []
-    for done, axis in enumerate(order, 1):
-        steps = entering[:, :, axis]
-        for later in order[done:]:
-            steps = steps.narrow(2 + later, 0, 1)
-        lines.append(line_frames(steps, 2 + axis))
-    frames = functools.reduce(lambda before, line: line @ before, lines)
-    return frames.flatten(2, 1 + len(order))
+        """Products of the steps along the comb."""
+        steps = self.steps(v)
+        return self.by_head(lambda h, order: comb_frames([step[:, h] for step in steps], order).flatten(2, -3))
 
 
 TRANSPORTS: dict[str, type[Compass]] = {
@@ -218,19 +173,18 @@ def read_compass(compass: Compass, x: Tensor, head: int) -> Connection:
     """The steps of one head of a ``Compass`` for the cells' features x (cells, width), in float64.
 
     With ``CommutingCompass`` as well; the flat compasses have frames in place of steps: a ValueError.
+    Source: RF-FLAT, CS-beta.
 
     >>> from geolib.connection import plaquettes
     >>> steps = read_compass(Compass(8, heads=1, grid=(3, 4)), torch.randn(12, 8), head=0)
     >>> steps.shape, plaquettes(steps).shape
     ((3, 4), torch.Size([2, 3, 3, 3]))
-
-    Source: RF-FLAT, CS-beta.
     """
     curved = isinstance(compass, Compass) and not isinstance(compass, FrameCompass)
     require(curved, "compass", type(compass).__name__, "one whose steps stand on a grid: Compass, CommutingCompass")
-    v = copy.deepcopy(compass).double().turns(x.detach().double()[None])[0, head].detach()
-    entering = cayley_rotation(v.unflatten(1, compass.grid))
-    return Connection(tuple(turn.narrow(a, 1, n - 1) for a, (turn, n) in enumerate(zip(entering, compass.grid))))
+    wide = copy.deepcopy(compass).double()
+    steps = wide.steps(wide.turns(x.detach().double()[None]).detach())
+    return Connection(tuple(step[0, head] for step in steps))
 
 
 class _Read(Placed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from geolib._checks import check_floating, require
+from geolib._checks import as_widest, require
+from geolib.transport import check_invertible
 
 __all__ = [
-    "Connection",
-    "Node",
-    "check_invertible",
-    "flatness_defect",
-    "from_frames",
-    "gauge_transform",
-    "holonomy",
-    "plaquettes",
-    "rectangle",
-    "straight_path",
-    "to_frames",
-    "transport_along",
-]
+    "Connection", "Node", "carried_scores", "flatness_defect", "from_frames", "gauge_transform", "holonomy",
+    "line_frames", "plaquettes", "rectangle", "straight_path", "to_frames", "transport_along",
+]  # fmt: skip
 
 Node = tuple[int, ...]
 
@@ -33,20 +25,15 @@ Node = tuple[int, ...]
 class Connection:
     """An invertible matrix for every step between neighbours of a line (one axis) or a grid (several).
 
-    Parameters
-    ----------
-    steps : tuple of Tensor, one for each axis, each (..., *cells, d, d)
-        ``steps[a][..., p, :, :]`` takes vectors at node p to the node after p along axis a; on axis a it has one cell
-        less than the grid. Leading dimensions are a batch of connections. ValueError for steps that fit no common grid,
-        are whole numbers, not square, not finite or not invertible.
+    There is one tensor (..., *cells, d, d) for each axis: ``steps[a][..., p, :, :]`` takes vectors at node p to the
+    node after p along axis a, and on axis a it has one cell less than the grid. Leading dimensions are a batch of
+    connections. ValueError for steps that fit no common grid, are whole numbers, not square, not finite or not
+    invertible.
+    Source: RF-FLAT.
 
     >>> line = Connection((2 * torch.eye(2).expand(3, 2, 2),))
-    >>> line.shape, line.step((1,), (2,)), line.step((2,), (1,))
-    ((4,), tensor([[2., 0.],
-            [0., 2.]]), tensor([[0.5000, 0.0000],
-            [0.0000, 0.5000]]))
-
-    Source: RF-FLAT.
+    >>> line.shape, line.step((1,), (2,)).tolist(), line.step((2,), (1,)).tolist()
+    ((4,), [[2.0, 0.0], [0.0, 2.0]], [[0.5, 0.0], [0.0, 0.5]])
     """
 
     steps: tuple[Tensor, ...]
@@ -96,34 +83,16 @@ class Connection:
         return matrix if moves[axis] == 1 else torch.linalg.inv(matrix)
 
 
-def check_invertible(matrices: Tensor, argument: str) -> None:
-    """Finite square matrices (..., d, d), each with an inverse in floating point; otherwise a ValueError.
-
-    >>> check_invertible(torch.zeros(2, 2), "frames")
-    Traceback (most recent call last):
-    ValueError: frames: got a singular matrix; every matrix must be invertible
-    """
-    check_floating(matrices, argument)
-    require(bool(matrices.isfinite().all()), argument, "entries that are not finite", "all must be finite")
-    matrices = matrices.detach()
-    inverse, failed = torch.linalg.inv_ex(matrices)
-    condition = torch.linalg.matrix_norm(matrices, 1) * torch.linalg.matrix_norm(inverse, 1)
-    # Written so that a NaN in a failed inverse counts as singular.
-    invertible = (failed == 0) & (condition < 1 / torch.finfo(matrices.dtype).eps)
-    require(bool(invertible.all()), argument, "a singular matrix", "every matrix must be invertible")
-
-
 def transport_along(connection: Connection, path: Sequence[Node]) -> Tensor:
     """The path-ordered product (..., d, d): the matrices of the path's steps, the latest on the left.
 
     It takes vectors at the first node to the last. ValueError for an empty path, nodes off the grid or a step that
     skips a node.
+    Source: RF-2, RF-FLAT.
 
     >>> line = Connection((torch.tensor([[[2.0]], [[3.0]]]),))
     >>> transport_along(line, [(0,), (1,), (2,), (1,)])
     tensor([[2.]])
-
-    Source: RF-2, RF-FLAT.
     """
     require(len(path) > 0, "path", "no node", "it must have at least one")
     product = torch.eye(connection.dim, dtype=connection.steps[0].dtype, device=connection.steps[0].device)
@@ -136,12 +105,11 @@ def holonomy(connection: Connection, loop: Sequence[Node]) -> Tensor:
     """The path-ordered product once round a loop, (..., d, d); it acts on vectors at the first node, which is the last.
 
     ValueError for a loop that is empty or not closed, and as ``transport_along``.
+    Source: RF-FLAT.
 
     >>> line = Connection((torch.tensor([[[2.0]], [[3.0]]]),))
     >>> holonomy(line, [(0,), (1,), (2,), (1,), (0,)])  # a line has no loops
     tensor([[1.]])
-
-    Source: RF-FLAT.
     """
     require(len(loop) > 0, "loop", "no node", "it must have at least one")
     require(tuple(loop[0]) == tuple(loop[-1]), "loop", f"ends {loop[0]} and {loop[-1]}", "a loop ends where it starts")
@@ -180,12 +148,11 @@ def plaquettes(connection: Connection, first: int = 0, second: int = 1) -> Tenso
 
     Along the first axis, along the second, back by each; one square less than nodes along both. Entry p acts on vectors
     at node p.
+    Source: RF-FLAT.
 
     >>> right, up = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 5.0])
     >>> plaquettes(Connection((right.view(1, 2, 1, 1), up.view(2, 1, 1, 1))))  # 2 * 5 / (3 * 1)
     tensor([[[[3.3333]]]])
-
-    Source: RF-FLAT.
     """
     axes = connection.axes
     good = first != second and 0 <= first < axes and 0 <= second < axes
@@ -203,17 +170,14 @@ def plaquettes(connection: Connection, first: int = 0, second: int = 1) -> Tenso
 def flatness_defect(connection: Connection) -> Tensor:
     """How far a connection is from flat: the largest entry of |holonomy - I| over all unit squares; 0 on a line.
 
+    Source: RF-FLAT.
+
     >>> flatness_defect(from_frames(torch.randn(3, 3, 2, 2, dtype=torch.float64), axes=2)) < 1e-6
     tensor(True)
-
-    Source: RF-FLAT.
     """
-    worst = connection.steps[0].new_zeros(())
-    for first, second in itertools.combinations(range(connection.axes), 2):
-        turn = plaquettes(connection, first, second)
-        deviation = turn - torch.eye(connection.dim, dtype=turn.dtype, device=turn.device)
-        worst = torch.maximum(worst, torch.cat([deviation.abs().flatten(), worst[None]]).max())
-    return worst
+    turns = [plaquettes(connection, *pair).flatten(0, -3) for pair in itertools.combinations(range(connection.axes), 2)]
+    one = torch.eye(connection.dim, dtype=connection.steps[0].dtype, device=connection.steps[0].device)
+    return (torch.cat([one[None], *turns]) - one).abs().max()
 
 
 def from_frames(frames: Tensor, axes: int) -> Connection:
@@ -221,15 +185,13 @@ def from_frames(frames: Tensor, axes: int) -> Connection:
 
     T takes the reference space to the node's tangent space; so many of the dimensions before the last two are the
     grid's as it has axes. ValueError for frames of wrong shape, whole numbers, not finite or not invertible.
+    Source: RF-2, RF-8, RF-FLAT.
 
     >>> from_frames(torch.tensor([[[1.0]], [[2.0]], [[6.0]]]), axes=1).steps[0].flatten()
     tensor([2., 3.])
-
-    Source: RF-2, RF-8, RF-FLAT.
     """
-    came = f"shape {tuple(frames.shape)}"
     square = axes >= 1 and frames.dim() >= axes + 2 and frames.shape[-1] == frames.shape[-2]
-    require(square, "frames", came, f"it must be (..., {axes} grid dimensions, d, d)")
+    require(square, "frames", frames.shape, f"it must be (..., {axes} grid dimensions, d, d)")
     check_invertible(frames, "frames")
     steps = []
     for axis in range(axes):
@@ -240,30 +202,46 @@ def from_frames(frames: Tensor, axes: int) -> Connection:
     return Connection(tuple(steps))
 
 
+def line_frames(steps: Tensor, dim: int) -> Tensor:
+    """Products of the steps along a grid dimension from the first node of each line, (..., *nodes, d, d).
+
+    Steps are those of a ``Connection``, one less than there are nodes along this dimension. The transport from i to j
+    on one line is F_j F_i^-1, forward and back.
+    Source: RF-FLAT.
+
+    >>> line_frames(torch.tensor([[[2.0]], [[3.0]]]), 0).flatten()
+    tensor([1., 2., 6.])
+    """
+    size = list(steps.shape)
+    del size[dim]
+    frames = [torch.eye(size[-1], dtype=steps.dtype, device=steps.device).expand(size)]
+    for step in steps.unbind(dim):
+        frames.append(step @ frames[-1])
+    return torch.stack(frames, dim)
+
+
+def comb_frames(steps: Sequence[Tensor], order: Sequence[int]) -> Tensor:
+    """Frames (..., *nodes, d, d) made by transport from the origin along the axes in this order."""
+    lines = []
+    for done, axis in enumerate(order, 1):
+        along = steps[axis]
+        for later in order[done:]:  # entered after this axis is left: only the steps at index 0 of those count
+            along = along.narrow(later - len(steps) - 2, 0, 1)
+        lines.append(line_frames(along, axis - len(steps) - 2))
+    return functools.reduce(lambda before, line: line @ before, lines)
+
+
 def to_frames(connection: Connection) -> Tensor:
     """Frames (..., *nodes, d, d) made by transport from the origin, along axis 0 first, then axis 1, and so on.
 
     The identity stands at the origin. On a grid, where every loop is made of unit squares, a flat connection is
     ``from_frames`` of these; for one that is not flat they reproduce only the steps of those paths.
+    Source: RF-FLAT (the converse).
 
     >>> to_frames(Connection((torch.tensor([[[2.0]], [[3.0]]]),))).flatten()
     tensor([1., 2., 6.])
-
-    Source: RF-FLAT (the converse).
     """
-    axes = connection.axes
-    frames = torch.eye(connection.dim, dtype=connection.steps[0].dtype, device=connection.steps[0].device)
-    frames = frames.expand(*connection.steps[0].shape[: -2 - axes], *[1] * axes, -1, -1)
-    for axis, steps in enumerate(connection.steps):
-        d = axis - axes - 2
-        # Paths leave this axis before they enter the later ones: steps at index 0 of those.
-        for later in range(axis + 1, axes):
-            steps = steps.narrow(later - axes - 2, 0, 1)
-        rows = [frames]
-        for i in range(steps.shape[d]):
-            rows.append(steps.narrow(d, i, 1) @ rows[-1])
-        frames = torch.cat(rows, d)
-    return frames
+    return comb_frames(connection.steps, range(connection.axes))
 
 
 def gauge_transform(connection: Connection, change: Tensor) -> Connection:
@@ -271,16 +249,14 @@ def gauge_transform(connection: Connection, change: Tensor) -> Connection:
 
     Its holonomy round a loop from n is g_n H g_n^-1: flat stays flat. ValueError for a change of wrong shape, or that
     is not invertible.
+    Source: RF-FLAT.
 
     >>> line = Connection((torch.tensor([[[2.0]], [[3.0]]]),))
     >>> gauge_transform(line, torch.tensor([[[1.0]], [[0.5]], [[1.0]]])).steps[0].flatten()
     tensor([1., 6.])
-
-    Source: RF-FLAT.
     """
     axes, tail = connection.axes, (*connection.shape, connection.dim, connection.dim)
-    came = f"shape {tuple(change.shape)}"
-    require(tuple(change.shape[-axes - 2 :]) == tail, "change", came, f"its last dimensions must be {tail}")
+    require(change.shape[-axes - 2 :] == tail, "change", change.shape, f"its last dimensions must be {tail}")
     check_invertible(change, "change")
     steps = []
     for axis, step in enumerate(connection.steps):
@@ -288,3 +264,39 @@ def gauge_transform(connection: Connection, change: Tensor) -> Connection:
         after, before = change.narrow(d, 1, count), change.narrow(d, 0, count)
         steps.append(torch.linalg.solve(before, after @ step, left=False))
     return Connection(tuple(steps))
+
+
+_AT, _FROM = "ABCDEFGH", "abcdefgh"  # the query's coordinates and the key's, in Einstein sums
+
+
+def carried_scores(u: Tensor, w: Tensor, steps: Sequence[Tensor]) -> Tensor:
+    """u_m^T P_{n->m} w_n for all pairs of nodes of a grid, each w carried along axis 0 first, then axis 1, and so on.
+
+    Vectors u at the query's node and w at the key's are (..., *grid, vectors, d), and their products are added up.
+    Steps are those of a ``Connection``, and orthogonal. The result is (..., nodes, nodes), nodes in reading order, with
+    a row for each query.
+
+    No matrix is made for a pair. A curved grid has no frames, so a key has no single place to be brought to: it is
+    brought to every coordinate of axis 0, then of axis 1, ... and meets the query on the last axis, where a line has
+    frames. On an 8 x 8 grid that is 8 versions of each key.
+    Source: RF-FLAT (what a path costs).
+
+    >>> right, up = cayley_rotation(torch.randn(3, 3, 3)), cayley_rotation(torch.randn(4, 2, 3))
+    >>> carried_scores(torch.randn(4, 3, 1, 3), torch.randn(4, 3, 1, 3), [right, up]).shape
+    torch.Size([12, 12])
+    """
+    axes = len(steps)
+    require(0 < axes <= len(_AT), "steps", f"{axes} axes", f"it must have 1 to {len(_AT)}")
+    u, w, *steps = as_widest(u, w, *steps)
+    at, start = _AT[:axes], _FROM[:axes]
+    for a, along in enumerate(steps):
+        frames = line_frames(along, a - axes - 2)
+        before = at[:a] + start
+        w = torch.einsum(f"...{at[:a] + start[a:]}yx,...{before}vy->...{before}vx", frames, w)
+        if a < axes - 1:  # on to every coordinate of this axis, where the next one is entered
+            after = at[: a + 1] + start
+            w = torch.einsum(f"...{at[: a + 1] + start[a + 1 :]}xy,...{before}vy->...{after}vx", frames, w)
+        else:
+            u = torch.einsum(f"...{at}yx,...{at}vy->...{at}vx", frames, u)
+    scores = torch.einsum(f"...{at}vx,...{at[:-1] + start}vx->...{at + start}", u, w)
+    return scores.flatten(-axes).flatten(-axes - 1, -2)

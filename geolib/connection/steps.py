@@ -7,19 +7,33 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from geolib._checks import require
+from geolib._checks import check_last, require
 from geolib.connection.lattice import Connection, Node
 from geolib.manifolds import Chart, orthonormal_frame, segment, transport_matrix
 from geolib.rotations import block_diagonal, rotation_matrix
 
 __all__ = [
-    "conformal_steps",
-    "generator_steps",
-    "householder_steps",
-    "implied_connection",
-    "levi_civita",
-    "turning_steps",
-]
+    "cayley_rotation", "conformal_steps", "generator_steps", "householder_steps", "implied_connection",
+    "levi_civita", "turning_steps",
+]  # fmt: skip
+
+
+def cayley_rotation(v: Tensor) -> Tensor:
+    """The rotation of space about v by 2 atan|v|, (..., 3) to (..., 3, 3): (I - K)^-1 (I + K), with K x = v x x.
+
+    A quarter turn has |v| = 1; a half turn is approached and never reached. It is rational in v, so smooth at 0.
+    Source: RF-FLAT (steps read from data).
+
+    >>> cayley_rotation(torch.tensor([0.0, 0.0, 1.0])).tolist()  # x to y
+    [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    check_last(v, 3, "v")
+    x, y, z = v.unbind(-1)
+    o = torch.zeros_like(x)
+    K = torch.stack([o, -z, y, z, o, -x, -y, x, o], -1).unflatten(-1, (3, 3))
+    size = v.square().sum(-1)[..., None, None]
+    one = torch.eye(3, dtype=v.dtype, device=v.device)
+    return one + 2 / (1 + size) * (K + v[..., :, None] * v[..., None, :] - size * one)
 
 
 def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
@@ -28,13 +42,11 @@ def turning_steps(rates: Sequence[Tensor], frequencies: Tensor) -> Connection:
     Rates beta (..., *cells) come for each axis, with one cell less than the grid along it; theta (pairs,) is in
     radians. Flat on a line. On a grid the unit square at p turns pair j by theta_j times rates[0][p] + rates[1][p +
     e_0] - rates[0][p + e_1] - rates[1][p], the rates' curl.
+    Source: CS-beta, RF-FLAT.
 
     >>> line = turning_steps([torch.tensor([1.0, 2.0])], torch.tensor([math.pi / 2]))
-    >>> line.steps[0][1].round(decimals=4)  # half a turn
-    tensor([[-1.0000,  0.0000],
-            [-0.0000, -1.0000]])
-
-    Source: CS-beta, RF-FLAT.
+    >>> line.steps[0][1].round(decimals=4).tolist()  # half a turn
+    [[-1.0, 0.0], [-0.0, -1.0]]
     """
     return Connection(tuple(block_diagonal(rotation_matrix(rate[..., None] * frequencies)) for rate in rates))
 
@@ -46,12 +58,10 @@ def conformal_steps(log_gates: Tensor, rates: Tensor, frequencies: Tensor) -> Co
     transport and scale of conformal symmetric-power attention: flat. On a grid the unit square at p, with corners
     e = p + e_0 and n = p + e_1, has the holonomy gamma_e / gamma_n R((beta_n - beta_e) theta): curved wherever the data
     at e and n differ.
-
-    >>> conformal_steps(torch.tensor([0.0, 0.5]).log(), torch.tensor([7.0, 0.0]), torch.ones(1)).steps[0][0]
-    tensor([[0.5000, 0.0000],
-            [-0.0000, 0.5000]])
-
     Source: CS-1, CS-gate, CS-beta, RF-FLAT.
+
+    >>> conformal_steps(torch.tensor([0.0, 0.5]).log(), torch.tensor([7.0, 0.0]), torch.ones(1)).steps[0].tolist()
+    [[[0.5, 0.0], [-0.0, 0.5]]]
     """
     axes = range(rates.dim())
     turns = turning_steps([-rates.narrow(a, 1, rates.shape[a] - 1) for a in axes], frequencies)
@@ -64,12 +74,10 @@ def householder_steps(w: Tensor, strength: Tensor) -> Connection:
 
     w (nodes, d) is read from the data and brought to unit length here, beta (nodes,) in (0, 2) too; those of node 0 are
     not taken. A step keeps lengths at beta = 0 and 2 alone; at beta = 1 it has no inverse, and is a ValueError.
-
-    >>> householder_steps(torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([1.0, 2.0])).steps[0][0]
-    tensor([[ 0.2800, -0.9600],
-            [-0.9600, -0.2800]])
-
     Source: RF-FLAT (a line with data-dependent steps).
+
+    >>> householder_steps(torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([1.0, 2.0])).steps[0].tolist()
+    [[[0.28, -0.96], [-0.96, -0.28]]]
     """
     axis = w[1:] / w[1:].norm(dim=-1, keepdim=True)
     one = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
@@ -81,14 +89,12 @@ def implied_connection(form: Callable[[Tensor, Tensor], Tensor], *coordinates: T
 
     B is a function of two positions (axes,); coordinates give the grid's values along each axis. Flat when B comes from
     frames, B(m, n) = T_m^-T T_n^-1.
+    Source: RF-1, RF-2, RF-9, RF-FLAT.
 
     >>> from geolib.rotations import rotation_matrix
     >>> line = implied_connection(lambda m, n: rotation_matrix(n - m)[0], torch.tensor([0.0, math.pi]))
-    >>> line.steps[0][0].round(decimals=4)  # half a turn
-    tensor([[-1.0000,  0.0000],
-            [-0.0000, -1.0000]])
-
-    Source: RF-1, RF-2, RF-9, RF-FLAT.
+    >>> line.steps[0][0].round(decimals=4).tolist()  # half a turn
+    [[-1.0, 0.0], [-0.0, -1.0]]
     """
     points = torch.stack(torch.meshgrid(*coordinates, indexing="ij"), -1)
     steps = []
@@ -105,13 +111,12 @@ def generator_steps(generators: Tensor, shape: Node) -> Connection:
 
     Flat when the generators commute; otherwise every unit square has the holonomy
     exp(-A_1) exp(-A_0) exp(A_1) exp(A_0) = I + [A_1, A_0] + O(|A|^3).
+    Source: LR-A1, RF-FLAT.
 
     >>> a, b = torch.zeros(2, 3, 3)
     >>> a[0, 1], a[1, 0], b[1, 2], b[2, 1] = -0.1, 0.1, -0.1, 0.1
     >>> plaquettes(generator_steps(torch.stack([a, b]), (2, 2)))[0, 0, 0, 2]  # about the commutator, -0.01
     tensor(-0.0100)
-
-    Source: LR-A1, RF-FLAT.
     """
     axes = generators.shape[0]
     require(len(shape) == axes, "shape", shape, f"one number of nodes for each of {axes} axes")
@@ -126,13 +131,12 @@ def levi_civita(chart: Chart, *coordinates: Tensor) -> Connection:
 
     Coordinates give the grid's increasing values along each axis; ValueError when the grid leaves the chart. Orthogonal
     matrices, float64. On a surface a small square turns by curvature times area.
+    Source: RF-PT, RF-FLAT.
 
     >>> from geolib.manifolds import sphere_spherical
     >>> grid = levi_civita(sphere_spherical(), torch.tensor([1.5, 1.6]), torch.tensor([0.0, 0.1]))
     >>> plaquettes(grid)[0, 0, 1, 0]  # the sine of the area
     tensor(0.0100, dtype=torch.float64)
-
-    Source: RF-PT, RF-FLAT.
     """
     require(len(coordinates) == chart.dim, "coordinates", len(coordinates), f"the chart has {chart.dim}")
     points = torch.stack(torch.meshgrid(*[c.double() for c in coordinates], indexing="ij"), -1)

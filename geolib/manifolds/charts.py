@@ -1,4 +1,4 @@
-"""Charts: coordinates with a metric; what is checked of points; the examples; lengths and frames."""
+"""Charts: coordinates with a metric; what is checked of points; examples; lengths and frames."""
 
 from __future__ import annotations
 
@@ -14,20 +14,11 @@ from torch.func import vmap
 from geolib._checks import check_last, check_positive, require
 
 __all__ = [
-    "Chart",
-    "check_metric",
-    "coordinates",
-    "difference",
-    "half_plane",
-    "inside",
-    "norm",
-    "orthonormal_frame",
-    "over_batch",
-    "poincare_disk",
-    "sphere_spherical",
-    "sphere_stereographic",
-    "torus",
-]
+    "Chart", "conformally_flat", "half_plane", "norm", "orthonormal_frame", "poincare_disk", "power_metric",
+    "sphere_spherical", "sphere_stereographic", "torus",
+]  # fmt: skip
+
+Field = Callable[[Tensor], Tensor]  # a function of points
 
 
 def _everywhere(points: Tensor) -> Tensor:
@@ -39,18 +30,10 @@ def _everywhere(points: Tensor) -> Tensor:
 class Chart:
     """A coordinate chart of dimension ``dim`` with a Riemannian metric.
 
-    Parameters
-    ----------
-    metric
-        The matrix (n, n) of the metric at one point (n,), differentiable.
-    margin
-        A continuous function of points (..., n), positive inside the chart alone.
-    periods
-        The period of each coordinate, 0 for one that does not come round; () when none does.
-    name
-        For error messages.
-    rtol, atol
-        Tolerances, relative and absolute, of every differential equation that is solved on the chart.
+    ``metric`` gives its matrix (n, n) at one point (n,), differentiable; ``margin`` is a continuous function of points
+    (..., n), positive inside the chart alone; ``periods`` has the period of each coordinate, 0 for one that does not
+    come round. ``name`` stands in error messages. ``rtol`` and ``atol`` are the tolerances, relative and absolute, of
+    every differential equation that is solved on the chart.
 
     >>> polar = Chart(2, lambda x: torch.diag(torch.stack([1 + 0 * x[0], x[0] ** 2])), lambda x: x[..., 0])
     >>> polar.metric_at(torch.tensor([3.0, 0.5])).tolist()
@@ -58,8 +41,8 @@ class Chart:
     """
 
     dim: int
-    metric: Callable[[Tensor], Tensor]
-    margin: Callable[[Tensor], Tensor] = _everywhere
+    metric: Field
+    margin: Field = _everywhere
     periods: tuple[float, ...] = ()
     name: str = "chart"
     rtol: float = 1e-10
@@ -143,15 +126,19 @@ def difference(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
 # The examples ---------------------------------------------------------------------------------------------------------
 
 
+def _isotropic(factor: Field, margin: Field = _everywhere, name: str = "chart", dim: int = 2) -> Chart:
+    """The metric that is a number at each point times |dx|^2."""
+    return Chart(dim, lambda x: factor(x) * torch.eye(dim, dtype=x.dtype), margin, name=name)
+
+
 def sphere_spherical(radius: float = 1.0) -> Chart:
     """The sphere without its poles, in colatitude and longitude (theta, phi): r^2 (d theta^2 + sin^2 theta d phi^2).
 
     Oriented by the outward normal; longitude has period 2 pi.
+    Source: RF-PT.
 
     >>> sphere_spherical(2.0).metric_at(torch.tensor([math.pi / 2, 0.0])).tolist()
     [[4.0, 0.0], [0.0, 4.0]]
-
-    Source: RF-PT.
     """
     check_positive(radius, "radius")
 
@@ -168,45 +155,36 @@ def sphere_stereographic(radius: float = 1.0) -> Chart:
     """The sphere without its south pole, projected from there to the equator's plane: 4 |dx|^2 / (1 + |x|^2/r^2)^2.
 
     The north pole is the origin; oriented by the outward normal.
+    Source: RF-PT.
 
     >>> sphere_stereographic().metric_at(torch.tensor([1.0, 0.0])).tolist()  # on the equator lengths are true
     [[1.0, 0.0], [0.0, 1.0]]
-
-    Source: RF-PT.
     """
     check_positive(radius, "radius")
 
-    def metric(x: Tensor) -> Tensor:
-        return 4 / (1 + (x @ x) / radius**2) ** 2 * torch.eye(2, dtype=x.dtype)
-
-    return Chart(2, metric, name="sphere, stereographic")
+    return _isotropic(lambda x: 4 / (1 + (x @ x) / radius**2) ** 2, name="sphere, stereographic")
 
 
 def half_plane() -> Chart:
     """The hyperbolic plane as the upper half-plane y > 0: (dx^2 + dy^2) / y^2, of curvature -1.
 
+    Source: RF-PT.
+
     >>> half_plane().metric_at(torch.tensor([5.0, 2.0])).tolist()
     [[0.25, 0.0], [0.0, 0.25]]
-
-    Source: RF-PT.
     """
-    return Chart(2, lambda x: torch.eye(2, dtype=x.dtype) / x[1] ** 2, lambda x: x[..., 1], name="half-plane")
+    return _isotropic(lambda x: 1 / x[1] ** 2, lambda x: x[..., 1], "half-plane")
 
 
 def poincare_disk() -> Chart:
     """The hyperbolic plane as the unit disk: 4 |dx|^2 / (1 - |x|^2)^2, of curvature -1.
 
+    Source: RF-PT.
+
     >>> poincare_disk().contains(torch.tensor([[0.6, 0.6], [0.8, 0.8]])).tolist()
     [True, False]
-
-    Source: RF-PT.
     """
-    return Chart(
-        2,
-        lambda x: 4 / (1 - x @ x) ** 2 * torch.eye(2, dtype=x.dtype),
-        lambda x: 1 - x.square().sum(-1),
-        name="Poincare disk",
-    )
+    return _isotropic(lambda x: 4 / (1 - x @ x) ** 2, lambda x: 1 - x.square().sum(-1), "Poincare disk")
 
 
 def torus(major: float = 2.0, minor: float = 1.0) -> Chart:
@@ -214,11 +192,10 @@ def torus(major: float = 2.0, minor: float = 1.0) -> Chart:
 
     theta goes round the tube of radius ``minor``, 0 on the outer equator; phi goes round the axis, at the distance
     ``major`` > minor from the middle of the tube. Both have period 2 pi.
+    Source: RF-PT.
 
     >>> torus().metric_at(torch.tensor([0.0, 1.0])).tolist()
     [[1.0, 0.0], [0.0, 9.0]]
-
-    Source: RF-PT.
     """
     check_positive(minor, "minor")
     require(math.isfinite(major) and major > minor, "major", major, f"it must be finite and above minor = {minor}")
@@ -229,16 +206,41 @@ def torus(major: float = 2.0, minor: float = 1.0) -> Chart:
     return Chart(2, metric, periods=(2 * math.pi, 2 * math.pi), name="torus")
 
 
+def conformally_flat(f: Field, dim: int = 2) -> Chart:
+    """All of R^n with the metric e^{2f} |dx|^2, for a differentiable function f of one point (n,).
+
+    Source: RF-6.
+
+    >>> conformally_flat(lambda x: x[0] * math.log(2)).metric_at(torch.tensor([1.0, 5.0])).round(decimals=6).tolist()
+    [[4.0, 0.0], [0.0, 4.0]]
+    """
+    return _isotropic(lambda x: (2 * f(x)).exp(), name="conformally flat", dim=dim)
+
+
+def power_metric(log_scale: float, dim: int = 2) -> Chart:
+    """R^n with the metric s^{x_1} |dx|^2, which grows by the factor s with each unit of the first coordinate.
+
+    Flat in the plane. From dimension three on, planes orthogonal to x_1 have curvature -(log s)^2 / (4 s^{x_1}), those
+    that contain its direction 0.
+    Source: RF-6, RF-FLAT.
+
+    >>> chart, at, (x, y, z) = power_metric(math.log(4), 3), torch.tensor([0.5, 0.0, 0.0]), torch.eye(3)
+    >>> round(float(sectional_curvature(chart, at, y, z)), 6), round(float(sectional_curvature(chart, at, x, y)), 6)
+    (-0.240227, 0.0)
+    """
+    return conformally_flat(lambda x: x[0] * log_scale / 2, dim)
+
+
 # Lengths and frames ---------------------------------------------------------------------------------------------------
 
 
 def norm(chart: Chart, points: Tensor, vectors: Tensor) -> Tensor:
     """The metric's length sqrt(v^T g v) of tangent vectors (..., n) attached at points (..., n).
 
+    Source: RF-PT.
+
     >>> float(norm(half_plane(), torch.tensor([0.0, 2.0]), torch.tensor([3.0, 4.0])))
     2.5
-
-    Source: RF-PT.
     """
     vectors = coordinates(vectors, chart.dim, "vectors")
     return torch.einsum("...i,...ij,...j->...", vectors, chart.metric_at(points), vectors).sqrt()
@@ -248,10 +250,9 @@ def orthonormal_frame(chart: Chart, points: Tensor) -> Tensor:
     """A frame (..., n, n) at each point whose columns are orthonormal and keep the orientation: E^T g E = I.
 
     Upper triangular with a positive diagonal: the first column points along the first coordinate.
+    Source: RF-5.
 
     >>> orthonormal_frame(half_plane(), torch.tensor([0.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 2.0]]
-
-    Source: RF-5.
     """
     return torch.linalg.inv(torch.linalg.cholesky(chart.metric_at(points))).mT

@@ -9,13 +9,9 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "embed_spherical",
-    "embed_stereographic",
-    "half_plane_to_disk",
-    "latitude_transport",
-    "spherical_area",
+    "embed_spherical", "embed_stereographic", "half_plane_to_disk", "latitude_transport", "spherical_area",
     "torus_curvature",
-]
+]  # fmt: skip
 
 
 def latitude_transport(colatitude: Tensor, longitude: Tensor) -> Tensor:
@@ -23,12 +19,10 @@ def latitude_transport(colatitude: Tensor, longitude: Tensor) -> Tensor:
 
     In the coordinate basis of ``sphere_spherical``: on unit vectors (south, east), the rotation by
     -longitude cos(colatitude).
-
-    >>> latitude_transport(torch.tensor(math.pi / 3), torch.tensor(math.pi)).round(decimals=4)  # a quarter turn
-    tensor([[ 0.0000,  0.8660],
-            [-1.1547,  0.0000]], dtype=torch.float64)
-
     Source: RF-PT.
+
+    >>> latitude_transport(torch.tensor(math.pi / 3), torch.tensor(math.pi)).round(decimals=4).tolist()  # quarter
+    [[0.0, 0.866], [-1.1547, 0.0]]
     """
     angle, sin = -longitude.double() * colatitude.double().cos(), colatitude.double().sin()
     rows = [torch.stack([angle.cos(), -angle.sin() * sin], -1), torch.stack([angle.sin() / sin, angle.cos()], -1)]
@@ -38,10 +32,10 @@ def latitude_transport(colatitude: Tensor, longitude: Tensor) -> Tensor:
 def torus_curvature(theta: Tensor, major: float = 2.0, minor: float = 1.0) -> Tensor:
     """The curvature of the torus at the angle theta round the tube: cos theta / (minor (major + minor cos theta)).
 
+    Source: RF-PT.
+
     >>> torus_curvature(torch.tensor([0.0, math.pi])).round(decimals=4)  # outer and inner equator
     tensor([ 0.3333, -1.0000])
-
-    Source: RF-PT.
     """
     return theta.cos() / (minor * (major + minor * theta.cos()))
 
@@ -83,11 +77,10 @@ def spherical_area(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """The area of a triangle of great circles: tan(area/2) = det(a, b, c) / (1 + a.b + b.c + c.a).
 
     Positive when the corners (..., 3) run counter-clockwise seen from outside.
+    Source: RF-PT.
 
     >>> round(float(spherical_area(*torch.eye(3))) / math.pi, 6)  # an eighth of 4 pi
     0.5
-
-    Source: RF-PT.
     """
     volume = torch.linalg.det(torch.stack([a, b, c], -1))
     return 2 * torch.atan2(volume, 1 + (a * b).sum(-1) + (b * c).sum(-1) + (c * a).sum(-1))

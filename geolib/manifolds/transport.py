@@ -5,29 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import jvp
 
 from geolib._checks import check_last, check_positive, check_tensor, require
-from geolib.manifolds._solver import basis_rows, left_chart, pull, solve
 from geolib.manifolds.charts import Chart, coordinates, difference, orthonormal_frame
+from geolib.manifolds.curvature import christoffel
 
 __all__ = [
-    "Curve",
-    "Path",
-    "circle",
-    "curvature_from_holonomy",
-    "holonomy",
-    "holonomy_angle",
-    "parallel_transport",
-    "polygon",
-    "rotation_angle",
-    "segment",
-    "square_loop",
-    "transport_matrix",
-]
+    "Curve", "Path", "circle", "curvature_from_holonomy", "holonomy", "holonomy_angle", "parallel_transport",
+    "polygon", "rotation_angle", "segment", "square_loop", "transport_matrix",
+]  # fmt: skip
 
 Curve = Callable[[Tensor], Tensor]
 Path = Curve | Sequence[Curve]
@@ -62,16 +53,14 @@ def square_loop(center: Tensor, side: float | Tensor) -> list[Curve]:
     """A square of the chart, counter-clockwise from its lower left corner.
 
     ``side`` is a coordinate length; several make a batch of squares.
+    Source: RF-FLAT.
 
     >>> [edge(torch.tensor(0.0)).tolist() for edge in square_loop(torch.tensor([0.0, 0.0]), 2.0)]
     [[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]
-
-    Source: RF-FLAT.
     """
-    center = coordinates(center, 2, "center")
     corners = torch.tensor([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]], dtype=torch.float64)
-    sides = torch.as_tensor(side, dtype=torch.float64)
-    return polygon(torch.stack([center + sides[..., None] * corner for corner in corners]))
+    reach = torch.as_tensor(side, dtype=torch.float64)[..., None]
+    return polygon(torch.stack([coordinates(center, 2, "center") + reach * corner for corner in corners]))
 
 
 def circle(center: Tensor, radius: float) -> Curve:
@@ -82,12 +71,7 @@ def circle(center: Tensor, radius: float) -> Curve:
     """
     center = coordinates(center, 2, "center")
     check_positive(radius, "radius")
-
-    def curve(t: Tensor) -> Tensor:
-        angle = 2 * math.pi * t
-        return center + radius * torch.stack([angle.cos(), angle.sin()])
-
-    return curve
+    return lambda t: center + radius * torch.stack([(2 * math.pi * t).cos(), (2 * math.pi * t).sin()])
 
 
 def _pieces(chart: Chart, path: Path) -> list[Curve]:
@@ -99,14 +83,6 @@ def _pieces(chart: Chart, path: Path) -> list[Curve]:
     for index, (before, after) in enumerate(itertools.pairwise(pieces)):
         gap = _gap(chart, before, after)
         require(gap < 1e-9, "path", f"a gap of {gap:.3g} after piece {index}", "each curve starts where the last ends")
-    return pieces
-
-
-def _closed(chart: Chart, loop: Path) -> list[Curve]:
-    """The curves of a path, checked to be a loop."""
-    pieces = _pieces(chart, loop)
-    gap = _gap(chart, pieces[-1], pieces[0])
-    require(gap < 1e-9, "loop", f"a gap of {gap:.3g} between its end and its start", "a loop is closed")
     return pieces
 
 
@@ -126,17 +102,16 @@ def _moving(curve: Curve, t: float) -> tuple[Tensor, Tensor]:
 
 
 def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -> None:
-    """A curve of the right dimension whose samples are inside the chart; the error says where it leaves."""
+    """A curve of the right dimension whose samples are inside the chart; the error names the first that is not."""
     require(callable(curve), argument, type(curve).__name__, "a curve is a function of t")
     point = curve(_time(0.0))
     require(isinstance(point, Tensor), argument, type(point).__name__, "a curve returns a tensor")
     check_last(point, chart.dim, argument)
     times = torch.linspace(0, 1, samples, dtype=torch.float64)
     points = torch.stack([curve(t) for t in times]).double()
-    inside = chart.contains(points).reshape(samples, -1).all(-1)
-    if not bool(inside.all()):
-        first = int((~inside).nonzero()[0])
-        left_chart(chart, argument, _exit(chart, curve, times[max(first - 1, 0)].item(), times[first].item()))
+    outside = times[~chart.contains(points).reshape(samples, -1).all(-1)]
+    if len(outside):
+        left_chart(chart, argument, f"before t = {float(outside[0]):.9g}")
     chart.metric_at(points)
     middle, velocity = _moving(curve, 0.5)
     moved = (curve(_time(0.5001)) - middle).abs().max().item()
@@ -145,13 +120,49 @@ def _check_curve(chart: Chart, curve: Curve, argument: str, samples: int = 65) -
     require(not hidden, argument, "a curve that moves while its derivative is 0", allowed)
 
 
-def _exit(chart: Chart, curve: Curve, inside: float, outside: float) -> float:
-    """The parameter between the two at which the curve leaves the chart, by bisection."""
-    while outside - inside > 1e-12:
-        middle = (inside + outside) / 2
-        stays = bool(chart.contains(curve(_time(middle))).all())
-        inside, outside = (middle, outside) if stays else (inside, middle)
-    return outside
+# Differential equations -----------------------------------------------------------------------------------------------
+
+_MOST_CALLS = 6_000  # of a differential equation's right side; a smooth problem takes a few hundred
+_TOO_HARD = "it must not run into a singularity or the ideal boundary; or loosen the chart's rtol and atol"
+
+
+def solve(
+    chart: Chart, rate: Callable[[float, Tensor], Tensor], start: Tensor, times: Sequence[float]
+) -> tuple[Tensor, float]:
+    """Integrate a system from times[0] on: its states at the times it reached, and the last time it reached."""
+    from scipy.integrate import solve_ivp
+
+    calls = itertools.count()
+
+    def flat_rate(t: float, y: Any) -> Any:
+        require(next(calls) < _MOST_CALLS, "curve", f"{_MOST_CALLS} steps of the solver up to t = {t:.9g}", _TOO_HARD)
+        return rate(t, torch.from_numpy(y).reshape(start.shape)).reshape(-1).numpy()
+
+    dense = len(times) > 2  # an interpolant between the steps costs three more evaluations a step
+    span, y = (times[0], times[-1]), start.reshape(-1).numpy(force=True)
+    solution = solve_ivp(flat_rate, span, y, "DOP853", dense_output=dense, rtol=chart.rtol, atol=chart.atol)
+    states = solution.sol(list(times)) if dense else solution.y[:, [0, -1]]
+    return torch.from_numpy(states.T.copy()).reshape(-1, *start.shape), float(solution.t[-1])
+
+
+def pull(chart: Chart, points: Tensor, velocity: Tensor, rows: Tensor) -> Tensor:
+    """-Gamma(velocity, row): how the components of parallel vectors change along a curve.
+
+    Outside the chart the answer is NaN: the solver rejects the step and comes as near to the boundary as it can.
+    """
+    if not bool(chart.contains(points).all()):
+        return torch.full_like(rows, torch.nan)
+    return -torch.einsum("...kij,...i,...aj->...ak", christoffel(chart, points), velocity, rows)
+
+
+def basis_rows(points: Tensor) -> Tensor:
+    """The coordinate basis at each point, one vector a row, (..., n, n)."""
+    return torch.eye(points.shape[-1], dtype=torch.float64).expand(*points.shape, -1)
+
+
+def left_chart(chart: Chart, argument: str, where: str) -> None:
+    """The one error for every curve that leaves its chart."""
+    require(False, argument, f"a curve that leaves the chart {where}", f"it must stay inside {chart.name!r}")
 
 
 # Transport ------------------------------------------------------------------------------------------------------------
@@ -166,7 +177,7 @@ def _carry(chart: Chart, pieces: list[Curve], rows: Tensor) -> Tensor:
 
         states, reached = solve(chart, rate, rows, (0.0, 1.0))
         if reached < 1.0:
-            left_chart(chart, f"path, piece {index}", reached)
+            left_chart(chart, f"path, piece {index}", f"at t = {reached:.9g}")
         rows = states[-1]
     return rows
 
@@ -175,13 +186,12 @@ def parallel_transport(chart: Chart, path: Path, vectors: Tensor) -> Tensor:
     """Carry tangent vectors along a path so that they stay parallel: dV^k/dt + Gamma^k_ij c'^i V^j = 0.
 
     Vectors (..., n) at the path's start, broadcast against a batch of paths, become vectors at its end. ValueError when
-    the path leaves the chart (it says at which parameter), has a gap, or has another dimension.
+    the path leaves the chart (it says about where), has a gap, or has another dimension.
+    Source: RF-PT.
 
     >>> across = segment(torch.tensor([0.0, 1.0]), torch.tensor([math.pi / 2, 1.0]))
     >>> parallel_transport(half_plane(), across, torch.tensor([0.0, 1.0])).round(decimals=6).tolist()
     [1.0, 0.0]
-
-    Source: RF-PT.
     """
     vectors = coordinates(vectors, chart.dim, "vectors")
     pieces = _pieces(chart, path)
@@ -192,11 +202,11 @@ def parallel_transport(chart: Chart, path: Path, vectors: Tensor) -> Tensor:
 def transport_matrix(chart: Chart, path: Path) -> Tensor:
     """The matrix (..., n, n) of parallel transport along a path; errors as ``parallel_transport``.
 
+    Source: RF-PT, RF-1.
+
     >>> up = segment(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 3.0]))
     >>> transport_matrix(half_plane(), up).round(decimals=6).tolist()  # lengths are kept: the ruler grew
     [[3.0, 0.0], [0.0, 3.0]]
-
-    Source: RF-PT, RF-1.
     """
     pieces = _pieces(chart, path)
     return _carry(chart, pieces, basis_rows(pieces[0](_time(0.0)))).mT
@@ -207,13 +217,14 @@ def holonomy(chart: Chart, loop: Path) -> Tensor:
 
     ValueError when the loop does not end where it starts, coordinates taken modulo their periods, or as
     ``parallel_transport``.
+    Source: RF-PT, RF-FLAT.
 
     >>> holonomy(sphere_stereographic(), circle(torch.zeros(2), 1.0)).round(decimals=6).tolist()  # round the equator
     [[1.0, 0.0], [0.0, 1.0]]
-
-    Source: RF-PT, RF-FLAT.
     """
-    pieces = _closed(chart, loop)
+    pieces = _pieces(chart, loop)
+    gap = _gap(chart, pieces[-1], pieces[0])
+    require(gap < 1e-9, "loop", f"a gap of {gap:.3g} between its end and its start", "a loop is closed")
     return _carry(chart, pieces, basis_rows(pieces[0](_time(0.0)))).mT
 
 
@@ -221,12 +232,11 @@ def rotation_angle(chart: Chart, point: Tensor, turn: Tensor) -> Tensor:
     """The angle, in (-pi, pi], of a rotation of a surface's tangent plane at points (..., 2).
 
     ``turn`` (..., 2, 2) acts in the coordinate basis and keeps the metric's lengths and the orientation: a holonomy.
+    Source: RF-10.
 
     >>> quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
     >>> round(float(rotation_angle(half_plane(), torch.tensor([0.0, 2.0]), quarter)), 6)
     1.570796
-
-    Source: RF-10.
     """
     require(chart.dim == 2, "chart", f"dimension {chart.dim}", "one angle describes a rotation in dimension 2 only")
     frame, turn = orthonormal_frame(chart, point), coordinates(turn, 2, "turn")
@@ -239,12 +249,11 @@ def holonomy_angle(chart: Chart, loop: Path) -> Tensor:
 
     It is the integral of the curvature over the inside of a loop that runs counter-clockwise, modulo 2 pi; errors as
     ``holonomy``.
+    Source: RF-PT, RF-FLAT.
 
     >>> cap = circle(torch.zeros(2), math.tan(math.pi / 6))  # colatitude 60 degrees: area 2 pi (1 - 1/2) = pi
     >>> round(abs(float(holonomy_angle(sphere_stereographic(), cap))), 6)
     3.141593
-
-    Source: RF-PT, RF-FLAT.
     """
     turn = holonomy(chart, loop)
     return rotation_angle(chart, (loop if callable(loop) else loop[0])(_time(0.0)), turn)
@@ -255,11 +264,10 @@ def curvature_from_holonomy(chart: Chart, point: Tensor, sides: Tensor) -> Tenso
 
     The area of a square with a coordinate length of ``side`` counts as side^2 sqrt(det g(point)); one result for each
     of the sides (count,).
+    Source: RF-FLAT (the contrast: a curved connection).
 
     >>> curvature_from_holonomy(half_plane(), torch.tensor([0.0, 1.0]), torch.tensor([0.1, 0.01])).round(decimals=4)
     tensor([-1.0025, -1.0000], dtype=torch.float64)
-
-    Source: RF-FLAT (the contrast: a curved connection).
     """
     angles = holonomy_angle(chart.within(1e-12, 1e-14), square_loop(point, sides))
     return angles / (sides.double() ** 2 * torch.linalg.det(chart.metric_at(point)).sqrt())

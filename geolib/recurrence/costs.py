@@ -10,28 +10,16 @@ from geolib._checks import require
 from geolib.recurrence._shared import check_chunk, check_count
 from geolib.sympow import dimension
 
-__all__ = [
-    "Work", "attention_work", "best_chunk", "chunked_work", "crossing_length", "embedding_work", "ideal_chunk",
-    "practical_chunk", "recurrent_work",
-]  # fmt: skip
-
 
 class Work(NamedTuple):
     """Multiplications for one head and one sequence, by what they serve; each comes with at most one addition.
 
-    Attributes
-    ----------
-    products : int
-        Inner products and products with values.
-    powers : int
-        Raising scores to the power, or making embeddings.
-    gates : int
-        Products of gates, and what they multiply.
+    ``products`` are inner products and products with values, ``powers`` raise scores or make embeddings, ``gates`` are
+    products of gates and what they multiply.
+    Source: CS-CROSS.
 
     >>> Work(6, 2, 1).total
     9
-
-    Source: CS-CROSS.
     """
 
     products: int
@@ -49,11 +37,10 @@ def attention_work(tokens: int, dim: int, power: int) -> Work:
 
     t(t+1)/2 pairs: d for the score, p - 1 for its power, d for the value. Gates: t(t-1)/2 to multiply the weights of
     pairs of different tokens, (t-1)(t-2)/2 for the products b_ij = b_(i-1)j g_i. Divisions are not counted.
+    Source: CS-CROSS.
 
     >>> attention_work(tokens=3, dim=2, power=2)
     Work(products=24, powers=6, gates=4)
-
-    Source: CS-CROSS.
     """
     check_count(tokens, "tokens")
     pairs = tokens * (tokens + 1) // 2
@@ -63,10 +50,10 @@ def attention_work(tokens: int, dim: int, power: int) -> Work:
 def embedding_work(dim: int, power: int) -> int:
     """What one embedding costs: one multiplication for each monomial of degree 2 ... p, and one for each weight.
 
+    Source: CS-CROSS.
+
     >>> embedding_work(dim=2, power=2)
     6
-
-    Source: CS-CROSS.
     """
     return sum(dimension(dim, degree) for degree in range(2, power + 1)) + dimension(dim, power)
 
@@ -75,11 +62,10 @@ def recurrent_work(tokens: int, dim: int, power: int) -> Work:
     """What the recurrent form costs, values as wide as keys.
 
     For each token dD to write, (d+1)D to read and two embeddings; (d+1)D for the gate, from the second token on.
+    Source: CS-CROSS, CS-cost (a step is O(dD)).
 
     >>> recurrent_work(tokens=3, dim=2, power=2)
     Work(products=45, powers=36, gates=18)
-
-    Source: CS-CROSS, CS-cost (a step is O(dD)).
     """
     check_count(tokens, "tokens")
     big = dimension(dim, power)
@@ -93,11 +79,10 @@ def chunked_work(tokens: int, dim: int, power: int, chunk: int) -> Work:
     Attention inside each chunk; outside, every token but the last chunk's is written to the state ((d+1)D) and every
     token but the first chunk's reads it ((d+1)D). Gates: c - 1 products to a chunk's start and to its end, d + 1 for
     each token written and each reading, and (d+1)D for each chunk the state passes whole.
+    Source: CS-chunk, CS-CROSS.
 
     >>> chunked_work(65536, 64, 2, chunk=512).total < recurrent_work(65536, 64, 2).total
     True
-
-    Source: CS-chunk, CS-CROSS.
     """
     check_count(tokens, "tokens")
     check_chunk(chunk)
@@ -117,11 +102,10 @@ def ideal_chunk(dim: int, power: int) -> float:
     """The chunk length with the fewest multiplications in a long sequence, sqrt((d+1) D / (d + (p-1)/2 + 1)).
 
     That is about sqrt(D): a longer chunk has more pairs, a shorter one passes the state on more often.
+    Source: CS-CROSS.
 
     >>> round(ideal_chunk(64, 2), 2)
     45.43
-
-    Source: CS-CROSS.
     """
     # Per token: c (d + (p-1)/2 + 1) for the pairs with their gates, (d+1) D / c to pass the state on.
     return math.sqrt(((dim + 1) * dimension(dim, power)) / (dim + (power - 1) / 2 + 1))
@@ -130,10 +114,10 @@ def ideal_chunk(dim: int, power: int) -> float:
 def best_chunk(tokens: int, dim: int, power: int) -> int:
     """The chunk length with the fewest multiplications, exactly: in short sequences all tokens, the attention form.
 
+    Source: CS-CROSS.
+
     >>> best_chunk(2048, 64, 2), best_chunk(65536, 64, 2)
     (2048, 46)
-
-    Source: CS-CROSS.
     """
     check_count(tokens, "tokens")
     near = range(1, min(tokens, 4 * math.ceil(ideal_chunk(dim, power))) + 1)
@@ -143,10 +127,10 @@ def best_chunk(tokens: int, dim: int, power: int) -> int:
 def practical_chunk(dim: int, power: int) -> int:
     """The chunk length used when none is given: the ideal one, and at least 512: narrower products do not pay.
 
+    Source: CS-CROSS.
+
     >>> practical_chunk(64, 2), practical_chunk(64, 4)
     (512, 866)
-
-    Source: CS-CROSS.
     """
     return max(512, round(ideal_chunk(dim, power)))
 
@@ -155,11 +139,10 @@ def crossing_length(dim: int, power: int, parts: Sequence[str] = Work._fields) -
     """The shortest sequence for which the recurrent form costs no more than the attention form.
 
     What is counted are the named fields of ``Work``: ``("products",)`` alone crosses near 2D; with gates, near 3D.
+    Source: CS-CROSS.
 
     >>> crossing_length(64, 2, ("products",)), crossing_length(64, 2)
     (4192, 6287)
-
-    Source: CS-CROSS.
     """
     require(len(parts) > 0 and set(parts) <= set(Work._fields), "parts", tuple(parts), f"among {Work._fields}")
 
