@@ -1,0 +1,235 @@
+"""Laws of what is done to a module as a whole: graphs, copies, checkpoints, several processes, derivatives."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from geolib.conform.core import Broken, CannotTry, Target, law, near
+from geolib.conform.rotation import cast
+from geolib.conform.sequences import inputs
+
+ANY = ("turn", "grid", "attend", "run", "forms")
+
+
+class Layer(nn.Module):
+    """A layer of attention around a target's module: what it does to queries, keys and values of an input.
+
+    Tokens come in pairs: on a grid they are two rows.
+    """
+
+    def __init__(self, target: Target):
+        super().__init__()
+        self.target, self.inner = target, target.made()
+        width = target.heads * target.head_dim
+        torch.manual_seed(1)
+        self.mix = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for x, (batch, tokens, width)."""
+        held, module, tokens = self.target, self.inner, x.shape[1]
+        if held.has("run"):
+            return held.run(module, self.mix(x)[..., : x.shape[-1]], None, None, None)[0]
+        q, k, v = self.mix(x).unflatten(-1, (3, held.heads, held.head_dim)).permute(2, 0, 3, 1, 4)
+        there = torch.arange(tokens, dtype=torch.float32)
+        there = there if held.axes == 1 else torch.stack([there] * held.axes, -1)
+        if held.has("forms"):
+            gates = F.logsigmoid(q[..., 0])
+            return list(held.forms(module).values())[-1](q, k, v, gates, None)[0].transpose(1, 2).flatten(2)
+        if held.has("attend"):
+            return held.attend(module, q, k, v, there, None).transpose(1, 2).flatten(2)
+        if held.has("turn"):
+            q, k = held.turn(module, q, k, there)
+        else:
+            q, k = (held.grid(module, t, 2, tokens // 2) for t in (q, k))
+        return F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v).transpose(1, 2).flatten(2)
+
+
+@torch.enable_grad()
+def derived(layer: nn.Module, x: Tensor, way: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+    """An output and all its derivatives, by the input and by what is learned."""
+    leaf, learned = x.clone().requires_grad_(), [p for p in layer.parameters() if p.requires_grad]
+    y = (layer if way is None else way)(leaf)
+    found = torch.autograd.grad(y.square().sum(), [leaf, *learned], allow_unused=True)
+    return [y, *(g if g is not None else torch.zeros(()) for g in found)]
+
+
+def same(got: list[Tensor], wanted: list[Tensor], what: str) -> None:
+    """Outputs and derivatives agree."""
+    for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        near(a, b, f"{what}, {'the output' if i == 0 else f'derivative {i - 1}'}", 1e-4)
+
+
+@law("one graph", *ANY)
+def graph(target: Target) -> None:
+    """It compiles without a break, and computes the same with the same derivatives."""
+    torch._dynamo.reset()
+    layer, x = Layer(target), inputs(target, 6, 2)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    same(derived(layer, x, compiled), derived(layer, x), "compiled and not")
+
+
+@law("dynamic sizes", *ANY)
+def sizes(target: Target) -> str:
+    """Compiled, it takes every length without a graph for each."""
+    torch._dynamo.reset()
+    layer, graphs = Layer(target), []
+
+    def kept(made: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(made)
+        return made
+
+    compiled = torch.compile(layer, backend=kept, fullgraph=True)
+    for tokens in (6, 10, 14, 22, 30):
+        x = inputs(target, tokens, 2)
+        with torch.no_grad():
+            near(compiled(x), layer(x), f"{tokens} tokens, compiled and not", 1e-4)
+    if len(graphs) > 3:
+        raise Broken(f"{len(graphs)} graphs for 5 lengths")
+    return f"{len(graphs)} graphs for 5 lengths"
+
+
+@law("export", *ANY)
+def export(target: Target) -> None:
+    """It can be exported, and computes the same."""
+    layer = Layer(target).eval()
+    exported = torch.export.export(layer, (inputs(target, 6, 2),)).module()
+    other = inputs(target, 6, 2, seed=5)
+    near(exported(other), layer(other), "exported and not", 1e-4)
+
+
+@law("checkpointing", *ANY, cases=[{"reentrant": False}, {"reentrant": True}])
+@torch.enable_grad()
+def checkpointing(target: Target, reentrant: bool) -> None:
+    """With activation checkpointing, of both kinds, output and derivatives stay."""
+    layer, x = Layer(target), inputs(target, 6, 2)
+    wanted = derived(layer, x)
+    leaf = x.clone().requires_grad_()
+    y = checkpoint(layer, leaf, use_reentrant=reentrant)
+    y.square().sum().backward()
+    found = [leaf, *(p for p in layer.parameters() if p.requires_grad)]
+    same([y, *(p.grad if p.grad is not None else torch.zeros(()) for p in found)], wanted, "checkpointed and not")
+
+
+@law("deepcopy and pickle", *ANY, cases=[{"way": "deepcopy"}, {"way": "pickle"}])
+def copies(target: Target, way: str) -> None:
+    """A copy of a module that was used computes the same, and does not change with it."""
+    layer, x = Layer(target), inputs(target, 6, 2)
+    wanted = derived(layer, x)
+    other = copy.copy(layer)
+    other._modules = dict(layer._modules)
+    other.inner = copy.deepcopy(layer.inner) if way == "deepcopy" else pickle.loads(pickle.dumps(layer.inner))
+    with torch.no_grad():
+        for p in layer.inner.parameters() if isinstance(layer.inner, nn.Module) else ():
+            p.add_(1.0)
+    same(derived(other, x), wanted, f"{way} and the original")
+
+
+@contextmanager
+def _poisoned() -> Iterator[None]:
+    """Memory that nothing was written to holds NaN."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@law("meta device", *ANY)
+def meta(target: Target) -> None:
+    """Made on the meta device and filled from a state dict, it computes what one that was made at once computes."""
+    layer, x = Layer(target), inputs(target, 6, 2)
+    if not isinstance(layer.inner, nn.Module):
+        raise CannotTry("it is a function and holds nothing")
+    with torch.device("meta"):
+        empty = target.make()
+    with _poisoned():
+        empty = empty.to_empty(device="cpu").eval()  # type: ignore[union-attr]
+    empty.load_state_dict(layer.inner.state_dict())
+    wanted = layer(x)
+    layer.inner = empty
+    near(layer(x), wanted, "filled later, and made at once", 1e-4)
+
+
+@law("gradients", *ANY)
+@torch.enable_grad()
+def gradients(target: Target) -> None:
+    """In float64, derivatives are limits of differences."""
+    layer = cast(Layer(target), torch.float64)
+    learned = {name: p for name, p in layer.named_parameters() if p.requires_grad and p.dtype == torch.float64}
+
+    def run(x: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, dict(zip(learned, values)), x)
+
+    leaves = [t.detach().clone().requires_grad_() for t in (inputs(target, 4).double(), *learned.values())]
+    torch.autograd.gradcheck(run, leaves, atol=1e-5, rtol=1e-3, fast_mode=True, nondet_tol=1e-9)
+
+
+# Two processes --------------------------------------------------------------------------------------------------------
+
+
+def _worker(rank: int, port: int, target: Target, way: str, answers: Any) -> None:
+    """One of two processes: derivatives of the mean over its half of a batch, gathered."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    try:
+        layer, x = Layer(target), inputs(target, 6, 4)
+        if way == "DDP":
+            held: Any = nn.parallel.DistributedDataParallel(layer, find_unused_parameters=True)
+        else:
+            from torch.distributed.fsdp import fully_shard
+
+            held = fully_shard(layer)
+        y = held(x[2 * rank : 2 * rank + 2])
+        (y.square().sum() / 2).backward()
+        grads = [p.grad for p in layer.parameters() if p.requires_grad]
+        grads = [g.full_tensor() if hasattr(g, "full_tensor") else g for g in grads]  # type: ignore[union-attr]
+        answers.put((rank, [t.detach().numpy() if t is not None else None for t in (y, *grads)]))
+    except Exception as error:  # of any kind: the target's code is not ours
+        answers.put((rank, f"{type(error).__name__}: {error}"))
+    finally:
+        dist.destroy_process_group()
+
+
+@law("DDP", *ANY, cases=[{"way": "DDP"}])
+@law("FSDP2", *ANY, cases=[{"way": "FSDP2"}])
+@torch.enable_grad()
+def processes(target: Target, way: str) -> None:
+    """Two processes, each with half of a batch, find the outputs and the derivatives of one."""
+    if not (dist.is_available() and dist.is_gloo_available()):
+        raise CannotTry("this build of PyTorch has no gloo")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = mp.get_context("spawn")
+    answers = context.SimpleQueue()
+    workers = [context.Process(target=_worker, args=(rank, port, target, way, answers)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    found = dict(answers.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    for said in found.values():
+        if isinstance(said, str):
+            raise Broken(said)
+    layer, x = Layer(target), inputs(target, 6, 4)
+    y = layer(x)
+    (y.square().sum() / 4).backward()
+    near(torch.cat([torch.from_numpy(found[rank][0]) for rank in (0, 1)]), y, "outputs of two processes", 1e-4)
+    for i, p in enumerate(p for p in layer.parameters() if p.requires_grad):
+        if p.grad is not None:
+            near(torch.from_numpy(found[0][i + 1]), p.grad, f"derivative {i} of two processes", 1e-4)
