@@ -166,10 +166,12 @@ class Slots(Heads):
 class Static(Decoder):
     module = Slots
     keep = join = None
-    not_promised = {law: "It writes into its cache." for law in ("one graph", "checkpointing", "gradients", "FSDP2", "DDP")}
+    not_promised = dict.fromkeys(
+        ("one graph", "checkpointing", "gradients", "FSDP2", "DDP"), "It writes into its cache."
+    )
 
     def run(self, module, x, cache, positions, mask):
-        return module(x, self.static(module, len(x), 16) if cache is None else cache, positions, mask)
+        return module(x, self.static(module, len(x), 64) if cache is None else cache, positions, mask)
 
     def static(self, module, batch, slots):
         return {"k": torch.zeros(batch, 2, slots, 8), "v": torch.zeros(batch, 2, slots, 8), "length": 0}

@@ -45,48 +45,46 @@ class Target:
       among them; there may be fewer queries than keys, the last ones.
     - ``run(module, x, cache, positions, mask)``: one causal layer that returns its output and its cache; cache None
       is empty, positions (batch, tokens) and mask (batch, keys) or (batch, 1, queries, keys) may be None.
-      ``positioned``, ``padded``, ``masked`` say which it takes. ``static(module, batch, slots)``: a cache with empty
-      slots. ``keep(cache, index)``: a cache of these tokens alone. ``join(caches)``: one cache of several.
+      ``positioned``, ``padded``, ``masked`` say which it takes, ``stateful`` that padding takes no place.
+      ``static(module, batch, slots)``: a cache with empty slots. ``keep(cache, index)``: a cache of these tokens
+      alone. ``join(caches)``: one cache of several.
+    - ``fill(module)``: what the library asks for after ``to_empty``.
     - ``forms(module)``: by name, functions (q, k, v, log_gates, state) to an output and a state; the first is the slow
       one. ``log_gates`` is (batch, heads, tokens), ``chunk`` the tokens in a chunk; ``stateless`` names forms without
       a state.
     """
 
-    library = ""
-    """The distribution whose version is told."""
+    title = library = ""
+    """What its column is called, and the distribution whose version is told."""
     heads, head_dim, axes, chunk = 2, 8, 1, 4
     layout: str | None = None
     """``interleaved`` or ``half-split`` where it is promised."""
     first_axis: str | None = None
     """What turns the first features, ``rows``, ``columns`` or ``both axes``, where it is promised."""
-    positioned = padded = masked = False
+    positioned = padded = masked = stateful = False
     stateless: Sequence[str] = ()
     not_promised: dict[str, str] = {}  # noqa: RUF012
     """By law, what the library does not promise, and where its documentation or source says so."""
     without: dict[str, str] = {}  # noqa: RUF012
     """By ability, why the library has none; by law, why it cannot be tried."""
-    turn: Any = None
-    grid: Any = None
-    prefix: Any = None
-    count: Any = None
-    resample: Any = None
-    attend: Any = None
-    causal: Any = None
-    windowed: Any = None
-    run: Any = None
-    static: Any = None
-    keep: Any = None
-    join: Any = None
-    forms: Any = None
+    turn = grid = prefix = count = resample = attend = causal = windowed = run = static = keep = join = forms = None
+    fill: Any = None
+
+    def __init__(self, **told: Any):
+        self.__dict__.update(told)
 
     def make(self) -> nn.Module | None:
-        """A fresh module with the same numbers each time, as far as its numbers are not learned; None for functions."""
+        """A fresh module; None for functions."""
         return None
+
+    def cast(self, module: Any, dtype: torch.dtype) -> Any:
+        """The module in another dtype, as its library makes it."""
+        return module.to(dtype) if isinstance(module, nn.Module) else module
 
     @property
     def name(self) -> str:
         """What its column is called."""
-        return type(self).__name__
+        return self.title or type(self).__name__
 
     def has(self, ability: str) -> bool:
         """Whether the adapter can do this."""

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from geolib.conform.core import Broken, CannotTry, Target, law, near
-from geolib.conform.rotation import cast
+from geolib.conform.core import Broken, CannotTry, NotApplicable, Target, drawn, law, near
 from geolib.conform.sequences import inputs
 
 ANY = ("turn", "grid", "attend", "run", "forms")
@@ -153,11 +152,13 @@ def meta(target: Target) -> None:
     """Made on the meta device and filled from a state dict, it computes what one that was made at once computes."""
     layer, x = Layer(target), inputs(target, 6, 2)
     if not isinstance(layer.inner, nn.Module):
-        raise CannotTry("it is a function and holds nothing")
+        raise NotApplicable("it is a function and holds nothing")
     with torch.device("meta"):
         empty = target.make()
     with _poisoned():
         empty = empty.to_empty(device="cpu").eval()  # type: ignore[union-attr]
+    if target.has("fill"):
+        target.fill(empty)
     empty.load_state_dict(layer.inner.state_dict())
     wanted = layer(x)
     layer.inner = empty
@@ -167,15 +168,21 @@ def meta(target: Target) -> None:
 @law("gradients", *ANY)
 @torch.enable_grad()
 def gradients(target: Target) -> None:
-    """In float64, derivatives are limits of differences."""
-    layer = cast(Layer(target), torch.float64)
-    learned = {name: p for name, p in layer.named_parameters() if p.requires_grad and p.dtype == torch.float64}
-
-    def run(x: Tensor, *values: Tensor) -> Tensor:
-        return torch.func.functional_call(layer, dict(zip(learned, values)), x)
-
-    leaves = [t.detach().clone().requires_grad_() for t in (inputs(target, 4).double(), *learned.values())]
-    torch.autograd.gradcheck(run, leaves, atol=1e-5, rtol=1e-3, fast_mode=True, nondet_tol=1e-9)
+    """Derivatives are limits of differences, along directions of the input and of what is learned."""
+    layer, x, step = Layer(target), inputs(target, 4), 3e-3
+    leaves = [x.requires_grad_(), *(p for p in layer.parameters() if p.requires_grad)]
+    weights = drawn(*layer(x).shape, seed=9)
+    found = torch.autograd.grad((layer(x) * weights).sum(), leaves, allow_unused=True)
+    for i, (leaf, grad) in enumerate(zip(leaves, found)):
+        way, values = F.normalize(drawn(leaf.numel(), seed=i + 10), dim=0).view_as(leaf), []
+        with torch.no_grad():
+            for sign in (1, -2):
+                leaf += sign * step * way
+                values.append((layer(x) * weights).sum(dtype=torch.float64))
+            leaf += step * way
+        wanted = (values[0] - values[1]) / (2 * step)
+        got = torch.zeros(()) if grad is None else (grad * way).sum()
+        near(got, wanted, f"derivative {i} and a difference", 1e-2)
 
 
 # Two processes --------------------------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -26,20 +25,18 @@ def at(*positions: int) -> Tensor:
 # Caches ---------------------------------------------------------------------------------------------------------------
 
 
-@law("one token at a time", "run", cases=[{"parts": (1,) * n} for n in (2, 3, 6)])
+@law("one token at a time", "run", cases=[{"parts": (1,) * n} for n in (2, 6)])
 @law("chunks", "run", cases=[{"parts": p} for p in ((2, 2), (3, 1, 2), (1, 5), (5, 4))])
-def parts_of_a_text(target: Target, parts: Sequence[int]) -> None:
+@law("static cache", "run+static", cases=[{"parts": p, "slots": 11} for p in ((1, 1), (3, 1, 2))])
+def parts_of_a_text(target: Target, parts: Sequence[int], slots: int = 0) -> None:
     """A text in parts, with the cache handed on, gives what the whole text gives."""
     module, x = target.made(), inputs(target, sum(parts), 2)
-    whole, cache, done = target.run(module, x, None, None, None)[0], None, 0
+    cache, done = target.static(module, 2, slots) if slots else None, 0
+    whole = target.run(module, x, None, None, None)[0]
     for tokens in parts:
         y, cache = target.run(module, x[:, done : done + tokens], cache, None, None)
-        near(
-            y,
-            whole[:, done : done + tokens],
-            f"tokens {done} to {done + tokens - 1} of parts {parts}, and as a whole",
-            1e-4,
-        )
+        what = f"tokens {done} to {done + tokens - 1} of parts {tuple(parts)}, and as a whole"
+        near(y, whole[:, done : done + tokens], what, 1e-4)
         done += tokens
 
 
@@ -66,17 +63,6 @@ def merged(target: Target, cut: int, tokens: int) -> None:
     got = target.run(module, x[:, tokens:], target.join(caches), at(tokens), None)[0]
     wanted = target.run(module, x, None, at(*range(tokens + 1)), None)[0][:, -1:]
     near(got, wanted, f"the token after fragments {spans}", 1e-4)
-
-
-@law("static cache", "run+static", cases=[{"parts": (1, 1)}, {"parts": (3, 1, 2)}])
-def static(target: Target, parts: tuple[int, ...]) -> None:
-    """A cache with slots that are not written yet gives what one without them gives."""
-    module, x = target.made(), inputs(target, sum(parts), 2)
-    whole, cache, done = target.run(module, x, None, None, None)[0], target.static(module, 2, 11), 0
-    for tokens in parts:
-        y, cache = target.run(module, x[:, done : done + tokens], cache, None, None)
-        near(y, whole[:, done : done + tokens], f"tokens {done} to {done + tokens - 1} with a cache of 11 slots", 1e-4)
-        done += tokens
 
 
 @law("left padding", "run+padded", cases=[{"lengths": (2, 1), "more": 0}, {"lengths": (5, 3), "more": 2}])
@@ -157,7 +143,7 @@ def padding(target: Target, tokens: int, hidden: int, by: float) -> None:
         else:
             text = x[0].transpose(1, 2).flatten(2)
             y.append(target.run(module, text, None, None, seen[None])[0][:, seen])
-    if not target.has("attend") and not target.positioned:  # a state passes padding as it is
+    if not target.has("attend") and target.stateful:  # a state passes padding as it is
         near(y[0], target.run(module, text[:, seen], None, None, None)[0], f"without token {hidden}, and hidden", 1e-4)
     near(y[1], y[0], f"with {by} and with 0 at token {hidden}, which is hidden", 1e-4)
 
@@ -209,22 +195,15 @@ def gated(target: Target, tokens: int, gates: str = "usual") -> list[Tensor]:
     return [*x, kinds[gates]]
 
 
-def lengths_of(target: Target) -> tuple[int, ...]:
-    """Lengths around a chunk."""
-    return 1, target.chunk - 1, target.chunk, target.chunk + 1, 2 * target.chunk + 1, 0
+GATES = [*spread(tokens=(3, 9), gates=("ones", "almost ones", "almost zeros", "in turn"))]
 
 
-@law("forms agree", "forms", cases=[{"length": i} for i in range(6)])
-@law(
-    "gates near 0 and 1",
-    "forms",
-    cases=[*spread(length=(1, 4), gates=("ones", "almost ones", "almost zeros", "in turn"))],
-)
-def forms(target: Target, length: int, gates: str = "usual") -> None:
-    """All forms give what the first gives, at a length around a chunk: 1, chunk - 1, chunk, chunk + 1, 2 chunk + 1, 0."""
-    tokens = lengths_of(target)[length]
-    made, x = target.forms(target.made()), gated(target, tokens, gates)
-    (first, slow), *others = made.items()
+@law("forms agree", "forms", cases=[{"tokens": n} for n in (1, 3, 4, 5, 9, 0)])
+@law("gates near 0 and 1", "forms", cases=GATES)
+def forms(target: Target, tokens: int, gates: str = "usual") -> None:
+    """All forms give what the first one gives, at lengths around a chunk of four and at none."""
+    x = gated(target, tokens, gates)
+    (first, slow), *others = target.forms(target.made()).items()
     if not others:
         raise NotApplicable(f"there is one form, {first}")
     wanted = slow(*x, None)[0]
@@ -234,37 +213,21 @@ def forms(target: Target, length: int, gates: str = "usual") -> None:
         near(form(*x, None)[0], wanted, f"{name} and {first} for {tokens} tokens", 1e-3)
 
 
-def reloaded(state: Any) -> Any:
-    """A state that was written to a file and read again."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
+CUTS = ((1, 2), (3, 4), (1, 9), (5, 9), (0, 3), (3, 3))
 
 
-def _goes_on(target: Target, cut: int, tokens: int, between: Callable[[Any], Any]) -> None:
+@law("odd cuts", "forms", cases=[{"cut": c, "tokens": n} for c, n in CUTS])
+@law("state saved and loaded", "forms", cases=[{"cut": c, "tokens": n, "saved": True} for c, n in ((1, 2), (4, 9))])
+def cuts(target: Target, cut: int, tokens: int, saved: bool = False) -> None:
+    """A text in two parts, with the state handed on or read from a file, gives what the whole gives."""
     x = gated(target, tokens)
     for name, form in target.forms(target.made()).items():
         if name in target.stateless:
             continue
         whole = form(*x, None)[0]
         first, state = form(*(t[:, :, :cut] for t in x), None)
-        second = form(*(t[:, :, cut:] for t in x), between(state))[0]
-        near(
-            torch.cat([first, second], 2),
-            whole,
-            f"{name} of {tokens} tokens in parts from {cut} on, and as a whole",
-            1e-3,
-        )
-
-
-@law("odd cuts", "forms", cases=[{"cut": c, "tokens": n} for c, n in ((1, 2), (3, 4), (1, 9), (5, 9), (0, 3), (3, 3))])
-def cuts(target: Target, cut: int, tokens: int) -> None:
-    """A text in two parts, with the state handed on, gives what the whole gives."""
-    _goes_on(target, cut, tokens, lambda state: state)
-
-
-@law("state saved and loaded", "forms", cases=[{"cut": 1, "tokens": 2}, {"cut": 4, "tokens": 9}])
-def saved(target: Target, cut: int, tokens: int) -> None:
-    """A state that was saved and loaded goes on as the state does."""
-    _goes_on(target, cut, tokens, reloaded)
+        if saved:
+            torch.save(state, file := io.BytesIO())
+            state = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+        second = form(*(t[:, :, cut:] for t in x), state)[0]
+        near(torch.cat([first, second], 2), whole, f"{name} of {tokens} tokens, cut at {cut}, and as a whole", 1e-3)
