@@ -1,6 +1,7 @@
-"""Right stand-ins for what laws are about, and forty wrong ones, each keyed by the law that must catch it."""
+"""Right stand-ins for what laws are about, and what is planted into them, keyed by the law that must catch it."""
 
 import math
+import os
 
 import torch
 import torch.nn.functional as F
@@ -264,7 +265,7 @@ class Memory(nn.Module):
 
 
 class Recurrent(Target):
-    padded = True
+    padded = stateful = True
     module = Memory
 
     def make(self):
@@ -275,3 +276,246 @@ class Recurrent(Target):
 
 
 RIGHT = [Text, Image, Decoder, Static, Masks, States, Recurrent]
+
+
+# Faults that are more than a method ---------------------------------------------------------------------------------
+
+
+class Kept(Rope):
+    """A table by length, whatever the positions."""
+
+    def angles(self, positions):
+        self.tables = {**getattr(self, "tables", {})}
+        return self.tables.setdefault(positions.shape[-1], super().angles(positions))
+
+
+class Counting(Rope):
+    """Each call turns a little further."""
+
+    calls = 0
+
+    def angles(self, positions):
+        self.calls += 1
+        return super().angles(positions * (1 + self.calls % 7))
+
+
+class Remembering(Rope):
+    """It keeps what it computed, with its graph."""
+
+    def forward(self, x, positions):
+        self.last = super().forward(x, positions)
+        return self.last
+
+
+class Closed(Rope):
+    """It holds a function that cannot be written down."""
+
+    def __init__(self):
+        super().__init__()
+        self.change = lambda x: x
+
+
+class Passing(Rope):
+    """A table that no state dict has."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("theta", self.theta, persistent=False)
+
+
+class Learned(Rope):
+    """Frequencies that are learned, and that get no derivative."""
+
+    def __init__(self):
+        super().__init__()
+        theta = self.theta
+        del self.theta
+        self.theta = nn.Parameter(theta)
+
+    def angles(self, positions):
+        return positions.to(self.theta.dtype)[..., None] * self.theta.detach()
+
+
+class Own(Rope):
+    """Frequencies that differ from process to process, and that nobody knows of."""
+
+    def angles(self, positions):
+        return super().angles(positions) * (1 + os.getpid() % 97)
+
+
+class Stale(Learned):
+    """It holds its parameter in a list, beside the module's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = [self.theta]
+
+    def angles(self, positions):
+        return positions[..., None] * self.held[0]
+
+
+class FirstGrid(GridRope):
+    """The first grid's cells for all grids."""
+
+    def at(self, height, width):
+        if not hasattr(self, "cells"):
+            self.cells = super().at(height, width)
+        return tuple(part.repeat(9)[: height * width] for part in self.cells)
+
+
+class ByCount(GridRope):
+    """A table by the number of cells."""
+
+    def at(self, height, width):
+        self.tables = getattr(self, "tables", {})
+        return self.tables.setdefault(height * width, super().at(height, width))
+
+
+def mixed(self, x, positions):
+    """Angles in one layout, pairs in the other."""
+    angle = self.angles(positions).repeat_interleave(2, -1)
+    a, b = x.chunk(2, -1)
+    return x * angle.cos() + torch.cat([-b, a], -1) * angle.sin()
+
+
+def neighbours(self, x, positions):
+    """Interleaved pairs."""
+    angle = self.angles(positions)
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
+
+
+def no_sign(self, x, positions):
+    """A sine that lost its sign."""
+    angle = self.angles(positions)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angle.cos() + b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+
+def branching(self, positions):
+    """Angles by a number that is read back."""
+    return Rope.angles(self, positions if positions.max() < 1e6 else positions / 2)
+
+
+def plain(self, q, k, v, seen):
+    """Values at hidden tokens are multiplied by 0."""
+    return (q @ k.mT / 8**0.5).masked_fill(~seen, -math.inf).softmax(-1) @ v
+
+
+def soft(self, q, k, v, seen):
+    """Hidden tokens are made a little less likely."""
+    return (q @ k.mT / 8**0.5 - 3.0 * ~seen).softmax(-1) @ v
+
+
+def fractions(self, g):
+    """A quotient of two small numbers."""
+    total = g.cumsum(-1).exp()
+    return (total[..., :, None] / total[..., None, :]).tril()
+
+
+FAULTS = {
+    "positions end at 2,048": ("relative", Text, {"angles": lambda self, p: Rope.angles(self, p.clamp(max=2048))}),
+    "keys stay as they are": ("relative", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), k)}),
+    "a sine lost its sign": ("isometry", Text, {"forward": no_sign}),
+    "positions begin at 1": ("the zero place", Text, {"angles": lambda self, p: Rope.angles(self, p + 1)}),
+    "angles grow with the logarithm": ("homomorphism", Text, {"angles": lambda self, p: Rope.angles(self, p.log1p())}),
+    "angles in one layout, pairs in the other": ("layout of pairs", Text, {"forward": mixed}),
+    "neighbours where halves are promised": ("layout of pairs", Text, {"forward": neighbours}),
+    "keys in another layout": (
+        "layout of pairs", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), neighbours(rope, k, p))}
+    ),
+    "tables by length": ("texts of other lengths", Text, Kept),
+    "no offset": ("texts of other lengths", Text, None, {"count": lambda self, rope, x, _: Text.count(self, rope, x, 0)}),
+    "angles by a product of matrices": (
+        "angles under autocast", Text, {"angles": lambda self, p: p.float()[..., None] @ self.theta[None]}
+    ),
+    "a table in the model's dtype": ("angles after half()", Text, {"_apply": nn.Module._apply}),
+    "positions in the model's dtype": (
+        "positions in bfloat16", Text, {"forward": lambda self, x, p: Rope.forward(self, x, p.to(x.dtype))}
+    ),
+    "angles in float32": (
+        "float64 in, float64 out", Text, {"angles": lambda self, p: p.float()[..., None] * self.theta.float()}
+    ),
+    "a number is read": ("one graph", Text, {"angles": branching}),
+    "a graph a length": ("dynamic sizes", Text, Kept),
+    "a branch on the largest position": ("export", Text, {"angles": branching}),
+    "calls are counted": ("checkpointing", Text, Counting),
+    "a graph is kept": ("deepcopy and pickle", Text, Remembering),
+    "a function without a name": ("deepcopy and pickle", Text, Closed),
+    "a table that no state dict has": ("meta device", Text, Passing),
+    "no derivative": ("gradients", Text, Learned),
+    "each process its own": ("DDP", Text, Own),
+    "a parameter in a list": ("FSDP2", Text, Stale),
+    "columns first": ("axis order", Image, {"at": lambda self, h, w: GridRope.at(self, w, h)[::-1]}),
+    "one axis twice": ("axis order", Image, {"at": lambda self, h, w: (GridRope.at(self, h, w)[0],) * 2}),
+    "rows further and further apart": (
+        "unit and origin", Image, {"at": lambda self, h, w: (GridRope.at(self, h, w)[0] ** 2, GridRope.at(self, h, w)[1])}
+    ),
+    "the class token is a cell": (
+        "class token and prefix", Image, None, {"prefix": lambda self, rope, x, h, w, n: rope(x, 1, x.shape[-2])}
+    ),
+    "the first grid's cells": ("dynamic grids", Image, FirstGrid),
+    "tables by the number of cells": ("one count, other shapes", Image, ByCount),
+    "nothing to do for one count": (
+        "interpolation", Image, None, {"resample": lambda self, rope, table, old, new: table.reshape(*new, -1)}
+    ),
+    "a cache that begins at 0": ("one token at a time", Decoder, {"length": lambda self, cache: 0}),
+    "a mask without the cache": (
+        "chunks", Decoder, {"causal": lambda self, queries, start, keys: Heads.causal(self, queries, 0, keys)}
+    ),
+    "positions by the cache's length": (
+        "a cache with gaps", Decoder, None, {"run": lambda self, m, x, cache, p, mask: m(x, cache, None, mask)}
+    ),
+    "fragments that all begin at 0": (
+        "merged fragments", Decoder, None,
+        {"run": lambda self, m, x, cache, p, mask: m(x, cache, p if cache else None, mask)},
+    ),
+    "empty slots are seen": (
+        "static cache", Static, {"written": lambda self, cache: True, "causal": lambda self, *sizes: torch.tensor(True)}
+    ),
+    "padding is seen": ("left padding", Decoder, {"padded": lambda self, mask, keys: torch.tensor(True)}),
+    "the tree's mask is lost": (
+        "siblings of a tree", Decoder,
+        {"padded": lambda self, mask, keys: Heads.padded(self, mask, keys) if mask.dim() == 2 else torch.tensor(True)},
+    ),
+    "documents see each other": (
+        "packed documents", Masks, None, {"attend": lambda self, m, q, k, v, p, mask: Masks.attend(self, m, q, k, v, p, None)}
+    ),
+    "hidden tokens count a little": ("padding inside", Masks, {"attend": soft}),
+    "padding shrinks the state": (
+        "padding inside", Recurrent, {"hidden": lambda self, k, g, mask: (Memory.hidden(self, k, g, mask)[0], g)}
+    ),
+    "zero times NaN": ("NaN at padding", Masks, {"attend": plain}),
+    "the diagonal begins at the wrong corner": (
+        "causal", Masks, {"causal": lambda self, queries, start, keys: Heads.causal(self, queries, 0, keys)}
+    ),
+    "a window to both sides": (
+        "window", Masks, None,
+        {"windowed": lambda self, m, q, k, v, n: m.attend(
+            q, k, v, (torch.arange(q.shape[-2]) - torch.arange(q.shape[-2])[:, None]).abs() < n)},
+    ),
+    "a state by the first gate": (
+        "forms agree", States, {"carried": lambda self, S, k, v, g: Gla.carried(self, S, k, v, g.flip(-1))}
+    ),
+    "the state of the chunk before": (
+        "odd cuts", States, {"chunked": lambda self, q, k, v, g, state=None: (
+            Gla.chunked(self, q, k, v, g, state)[0], Gla.chunked(self, *(t[:, :, :-1] for t in (q, k, v, g)), state)[1])}
+    ),
+    "a quotient of small numbers": ("gates near 0 and 1", States, {"decay": fractions}),
+    "a state that cannot be written": (
+        "state saved and loaded", States, {"recurrent": lambda self, q, k, v, g, state=None: (
+            lambda y, S: (y, lambda: S))(*Gla.recurrent(self, q, k, v, g, state and state()))}
+    ),
+}  # fmt: skip
+
+
+def planted(name):
+    """The law that must catch a fault, and the target that has it."""
+    law, target, module, *own = FAULTS[name]
+    module = type("Wrong", (target.module,), module) if isinstance(module, dict) else module or target.module
+    wrong = type("Wrong", (target,), {"module": module, **(own[0] if own else {})})
+    return law, OfProcesses(module=module) if law in ("DDP", "FSDP2") else wrong()
+
+
+class OfProcesses(Text):
+    """A target that another process can make."""

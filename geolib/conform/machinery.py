@@ -126,12 +126,14 @@ def checkpointing(target: Target, reentrant: bool) -> None:
 def copies(target: Target, way: str) -> None:
     """A copy of a module that was used computes the same, and does not change with it."""
     layer, x = Layer(target), inputs(target, 6, 2)
+    if not isinstance(layer.inner, nn.Module):
+        raise NotApplicable("it is a function and holds nothing")
     wanted = derived(layer, x)
     other = copy.copy(layer)
     other._modules = dict(layer._modules)
     other.inner = copy.deepcopy(layer.inner) if way == "deepcopy" else pickle.loads(pickle.dumps(layer.inner))
     with torch.no_grad():
-        for p in layer.inner.parameters() if isinstance(layer.inner, nn.Module) else ():
+        for p in layer.inner.parameters():
             p.add_(1.0)
     same(derived(other, x), wanted, f"{way} and the original")
 
@@ -222,7 +224,8 @@ def processes(target: Target, way: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = mp.get_context("spawn")
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["geolib.conform", "torch.distributed.fsdp"])
     answers = context.SimpleQueue()
     workers = [context.Process(target=_worker, args=(rank, port, target, way, answers)) for rank in (0, 1)]
     for worker in workers:

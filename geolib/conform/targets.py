@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -338,7 +339,8 @@ class FlaForms(Target):
             raise CannotTry("fla is not installed")
         path = Path(found.submodule_search_locations[0]) / "ops" / "simple_gla" / "naive.py"
         spec: Any = importlib.util.spec_from_file_location("fla_simple_gla_naive", path)
-        spec.loader.exec_module(plain := importlib.util.module_from_spec(spec))
+        sys.modules[spec.name] = plain = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(plain)
         chunk = partial(plain.naive_chunk_simple_gla, chunk_size=self.chunk, output_final_state=True)
         parallel = lambda *x, initial_state: plain.naive_parallel_simple_gla(*x)  # noqa: E731
         return {"recurrent": plain.naive_recurrent_simple_gla, "chunk": chunk, "parallel": parallel}
