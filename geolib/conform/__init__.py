@@ -2,9 +2,9 @@
 
 from geolib.conform import machinery, rotation, sequences  # noqa: F401
 from geolib.conform.core import ABOUT, LAWS, Broken, CannotTry, Law, NotApplicable, Outcome, Target
-from geolib.conform.running import check, hold, load, version_of
+from geolib.conform.running import check, hold, load, spec_of, version_of
 
 __all__ = [
     "ABOUT", "LAWS", "Broken", "CannotTry", "Law", "NotApplicable", "Outcome", "Target", "check", "hold", "load",
-    "version_of",
+    "spec_of", "version_of",
 ]  # fmt: skip

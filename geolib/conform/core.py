@@ -115,9 +115,9 @@ class Law:
         """The law in a sentence."""
         return (self.check.__doc__ or "").partition("\n")[0]
 
-    def about(self, key: str) -> str:
-        """What ``laws.toml`` has: group, theorem, thread or met."""
-        return ABOUT[self.name].get(key, "")
+    def applies(self, target: Target) -> bool:
+        """Whether the target has an ability that it needs."""
+        return any(target.has(ability) for ability in self.needs)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 import socket
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from geolib.conform.core import Broken, CannotTry, NotApplicable, Target, drawn, law, near
 from geolib.conform.sequences import inputs
 
+LONGEST = 90  # seconds that two processes have
 ANY = ("turn", "grid", "attend", "run", "forms")
 
 
@@ -190,15 +192,16 @@ def gradients(target: Target) -> None:
 # Two processes --------------------------------------------------------------------------------------------------------
 
 
-def _worker(rank: int, port: int, target: Target, way: str, answers: Any) -> None:
+def _worker(rank: int, port: int, target: Target, way: str, answer: Any) -> None:
     """One of two processes: derivatives of the mean over its half of a batch, gathered."""
+    warnings.simplefilter("ignore")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     try:
         layer, x = Layer(target), inputs(target, 6, 4)
         if way == "DDP":
-            held: Any = nn.parallel.DistributedDataParallel(layer, find_unused_parameters=True)
+            held: Any = nn.parallel.DistributedDataParallel(layer)
         else:
             from torch.distributed.fsdp import fully_shard
 
@@ -207,9 +210,9 @@ def _worker(rank: int, port: int, target: Target, way: str, answers: Any) -> Non
         (y.square().sum() / 2).backward()
         grads = [p.grad for p in layer.parameters() if p.requires_grad]
         grads = [g.full_tensor() if hasattr(g, "full_tensor") else g for g in grads]  # type: ignore[union-attr]
-        answers.put((rank, [t.detach().numpy() if t is not None else None for t in (y, *grads)]))
+        answer.send([t.detach().numpy() if t is not None else None for t in (y, *grads)])
     except Exception as error:  # of any kind: the target's code is not ours
-        answers.put((rank, f"{type(error).__name__}: {error}"))
+        answer.send(f"{type(error).__name__}: {error}")
     finally:
         dist.destroy_process_group()
 
@@ -226,16 +229,24 @@ def processes(target: Target, way: str) -> None:
         port = free.getsockname()[1]
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["geolib.conform", "torch.distributed.fsdp"])
-    answers = context.SimpleQueue()
-    workers = [context.Process(target=_worker, args=(rank, port, target, way, answers)) for rank in (0, 1)]
-    for worker in workers:
-        worker.start()
-    found = dict(answers.get() for _ in workers)
-    for worker in workers:
-        worker.join()
-    for said in found.values():
-        if isinstance(said, str):
-            raise Broken(said)
+    pipes = [context.Pipe(duplex=False) for _ in (0, 1)]
+    workers = [context.Process(target=_worker, args=(rank, port, target, way, pipes[rank][1])) for rank in (0, 1)]
+    found: list[Any] = []
+    try:
+        for worker, (_, writer) in zip(workers, pipes):
+            worker.start()
+            writer.close()
+        for reader, _ in pipes:
+            if not reader.poll(LONGEST):
+                raise CannotTry(f"two processes gave no answer in {LONGEST} s")
+            found.append(reader.recv())
+            if isinstance(found[-1], str):
+                raise Broken(found[-1])
+    except EOFError:
+        raise CannotTry("another process cannot make the target") from None
+    finally:
+        for worker in workers:
+            worker.kill()
     layer, x = Layer(target), inputs(target, 6, 4)
     y = layer(x)
     (y.square().sum() / 4).backward()

@@ -37,7 +37,7 @@ def hold(target: Target, law: Law, spec: str) -> Outcome:
 
 
 def _held(target: Target, law: Law, spec: str) -> Outcome:
-    if not any(target.has(ability) for ability in law.needs):
+    if not law.applies(target):
         missing = [part for ability in law.needs for part in ability.split("+") if not target.has(part)]
         reasons = [target.without[part] for part in missing if part in target.without]
         return Outcome(law.name, "does not apply", reasons[0] if reasons else f"it has no {' or '.join(missing)}")
