@@ -425,7 +425,9 @@ FAULTS = {
         "layout of pairs", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), neighbours(rope, k, p))}
     ),
     "tables by length": ("texts of other lengths", Text, Kept),
-    "no offset": ("texts of other lengths", Text, None, {"count": lambda self, rope, x, _: Text.count(self, rope, x, 0)}),
+    "no offset": (
+        "texts of other lengths", Text, None, {"count": lambda self, rope, x, _: Text.count(self, rope, x, 0)}
+    ),
     "angles by a product of matrices": (
         "angles under autocast", Text, {"angles": lambda self, p: p.float()[..., None] @ self.theta[None]}
     ),
@@ -449,7 +451,8 @@ FAULTS = {
     "columns first": ("axis order", Image, {"at": lambda self, h, w: GridRope.at(self, w, h)[::-1]}),
     "one axis twice": ("axis order", Image, {"at": lambda self, h, w: (GridRope.at(self, h, w)[0],) * 2}),
     "rows further and further apart": (
-        "unit and origin", Image, {"at": lambda self, h, w: (GridRope.at(self, h, w)[0] ** 2, GridRope.at(self, h, w)[1])}
+        "unit and origin", Image,
+        {"at": lambda self, h, w: [p ** (2 - i) for i, p in enumerate(GridRope.at(self, h, w))]},
     ),
     "the class token is a cell": (
         "class token and prefix", Image, None, {"prefix": lambda self, rope, x, h, w, n: rope(x, 1, x.shape[-2])}
@@ -479,7 +482,8 @@ FAULTS = {
         {"padded": lambda self, mask, keys: Heads.padded(self, mask, keys) if mask.dim() == 2 else torch.tensor(True)},
     ),
     "documents see each other": (
-        "packed documents", Masks, None, {"attend": lambda self, m, q, k, v, p, mask: Masks.attend(self, m, q, k, v, p, None)}
+        "packed documents", Masks, None,
+        {"attend": lambda self, m, q, k, v, p, mask: Masks.attend(self, m, q, k, v, p, None)},
     ),
     "hidden tokens count a little": ("padding inside", Masks, {"attend": soft}),
     "padding shrinks the state": (
@@ -499,7 +503,8 @@ FAULTS = {
     ),
     "the state of the chunk before": (
         "odd cuts", States, {"chunked": lambda self, q, k, v, g, state=None: (
-            Gla.chunked(self, q, k, v, g, state)[0], Gla.chunked(self, *(t[:, :, :-1] for t in (q, k, v, g)), state)[1])}
+            Gla.chunked(self, q, k, v, g, state)[0],
+            Gla.chunked(self, *(t[:, :, :-1] for t in (q, k, v, g)), state)[1])}
     ),
     "a quotient of small numbers": ("gates near 0 and 1", States, {"decay": fractions}),
     "a state that cannot be written": (

@@ -48,7 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--only", action="append", default=[], choices=list(ABOUT), metavar="LAW", help="this law alone"
     )
     parser.add_argument("--record", type=Path, help="a JSON file in which the outcomes take the place of older ones")
-    parser.add_argument("--page", type=Path, help="write the table of that file as a page of Markdown")
+    parser.add_argument(
+        "--page", type=Path, help="a page of Markdown: the record's tables take the place of older ones"
+    )
     given = parser.parse_args(arguments)
     sys.path.insert(0, "")
     found = [one for spec in given.target for one in tried(spec, given.only)]
@@ -59,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
         record = {**now, "python": platform.python_version(), "machine": platform.machine(), "targets": [*kept, *found]}
         given.record.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
         if given.page:
-            given.page.write_text(page.written(record), "utf-8")
+            above = given.page.read_text("utf-8").partition(page.BELOW)[0] if given.page.is_file() else ""
+            given.page.write_text(above + page.BELOW + page.written(record), "utf-8")
     return int(any(x["outcome"] == "broken" for one in found for x in one["outcomes"]))
 
 

@@ -200,6 +200,10 @@ def _worker(rank: int, port: int, target: Target, way: str, answer: Any) -> None
     dist.init_process_group("gloo", rank=rank, world_size=2)
     try:
         layer, x = Layer(target), inputs(target, 6, 4)
+        learned = [p for p in layer.parameters() if p.requires_grad]
+        used = torch.autograd.grad(layer(x).square().sum(), learned, allow_unused=True)
+        for p, derivative in zip(learned, used):  # DDP waits for all that is learned
+            p.requires_grad_(derivative is not None)
         if way == "DDP":
             held: Any = nn.parallel.DistributedDataParallel(layer)
         else:
@@ -251,6 +255,5 @@ def processes(target: Target, way: str) -> None:
     y = layer(x)
     (y.square().sum() / 4).backward()
     near(torch.cat([torch.from_numpy(found[rank][0]) for rank in (0, 1)]), y, "outputs of two processes", 1e-4)
-    for i, p in enumerate(p for p in layer.parameters() if p.requires_grad):
-        if p.grad is not None:
-            near(torch.from_numpy(found[0][i + 1]), p.grad, f"derivative {i} of two processes", 1e-4)
+    for i, grad in enumerate(p.grad for p in layer.parameters() if p.grad is not None):
+        near(torch.from_numpy(found[0][i + 1]), grad, f"derivative {i} of two processes", 1e-4)

@@ -7,6 +7,7 @@ from typing import Any
 
 from geolib.conform.core import ABOUT, LAWS
 
+BELOW = "<!-- What follows was written by python -m geolib.conform. -->\n\n"
 WORDS = {"kept": "kept", "does not apply": "–", "cannot be tried here": "not tried"}
 LINKED = {"broken": "**no**", "not promised": "not promised"}
 

@@ -48,6 +48,10 @@ class Held(pytest.Item):
         super().__init__(**named)
         self.target, self.law = target, law
 
+    def reportinfo(self) -> tuple[Any, None, str]:
+        """What a failure is called."""
+        return self.path, None, self.name
+
     def runtest(self) -> None:
         """Passes where it is kept, is skipped where it was not tried, and fails with its smallest input."""
         from geolib.conform import hold

@@ -56,7 +56,8 @@ def _held(target: Target, law: Law, spec: str) -> Outcome:
         except Exception as error:  # of any kind: the target's code is not ours
             said = str(error) if isinstance(error, Broken) else f"{type(error).__name__}: {error}"
             said = said.strip().splitlines()[0][:300] if said.strip() else type(error).__name__
-            given = "".join(f", {key}={value!r}" for key, value in case.items())
+            told = {key: repr(value) if value == value else "float('nan')" for key, value in case.items()}
+            given = "".join(f", {key}={value}" for key, value in told.items())
             snippet = f"from geolib.conform import check\n\ncheck({spec!r}, {law.name!r}{given})"
             outcome = "not promised" if law.name in target.not_promised else "broken"
             why = f"{target.not_promised[law.name]} Found: {said}" if outcome == "not promised" else said

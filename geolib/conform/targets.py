@@ -44,7 +44,7 @@ class Ours(Target):
         True,
         True,
     )
-    not_promised = {"NaN at padding": NAN}  # noqa: RUF012
+    not_promised = {"NaN at padding": NAN}
 
     def make(self) -> Any:
         return OneLayer(RoPE.text(DIM))
@@ -135,7 +135,7 @@ class Timm(Target):
     apply: Any
     layer: Any
     resampled: Any
-    not_promised = {"float64 in, float64 out": "Angles are computed in float32 (docstrings of get_embed)."}  # noqa: RUF012
+    not_promised = {"float64 in, float64 out": "Angles are computed in float32 (docstrings of get_embed)."}
 
     def fill(self, module: Any) -> None:
         module.init_non_persistent_buffers()
@@ -179,7 +179,7 @@ class Llama(Target):
     """A Llama of one layer, its rotation, and PyTorch's attention as its models call it."""
 
     library, title, layout, positioned, padded, masked = "transformers", "llama", "half-split", True, True, True
-    not_promised = {  # noqa: RUF012
+    not_promised = {
         "NaN at padding": NAN,
         "float64 in, float64 out": "Angles are computed in float32 for every dtype (LlamaRotaryEmbedding.forward).",
         "meta device": "On the meta device, models are filled by from_pretrained (page Loading models).",
@@ -250,7 +250,7 @@ class Mamba2(Target):
     library, title, padded, stateful = "transformers", "mamba2", True, True
     not_promised = {
         "NaN at padding": "Padding is multiplied by 0 (apply_mask_to_padding_states), and no page speaks of NaN."
-    }  # noqa: RUF012
+    }
 
     def make(self) -> Any:
         from transformers import Mamba2Config, Mamba2Model
@@ -311,7 +311,7 @@ class XTransformers(Target):
     """RoPE of x-transformers, and a decoder of one layer, which is told how many tokens are new."""
 
     library, title, layout, padded = "x-transformers", "rope", "interleaved", True
-    not_promised = {"NaN at padding": NAN}  # noqa: RUF012
+    not_promised = {"NaN at padding": NAN}
 
     def make(self) -> Any:
         from x_transformers import Decoder
