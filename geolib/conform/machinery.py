@@ -228,6 +228,7 @@ def processes(target: Target, way: str) -> None:
     """Two processes, each with half of a batch, find the outputs and the derivatives of one."""
     if not (dist.is_available() and dist.is_gloo_available()):
         raise CannotTry("this build of PyTorch has no gloo")
+    layer, x = Layer(target), inputs(target, 6, 4)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -251,7 +252,6 @@ def processes(target: Target, way: str) -> None:
     finally:
         for worker in workers:
             worker.kill()
-    layer, x = Layer(target), inputs(target, 6, 4)
     y = layer(x)
     (y.square().sum() / 4).backward()
     near(torch.cat([torch.from_numpy(found[rank][0]) for rank in (0, 1)]), y, "outputs of two processes", 1e-4)

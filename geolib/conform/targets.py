@@ -24,6 +24,8 @@ from geolib.rotations import grid_positions
 WIDTH, HEADS, DIM = Target.heads * Target.head_dim, Target.heads, Target.head_dim
 NAN = "A mask gives weight 0 to what stands at a token, and 0 times NaN is NaN: no page speaks of NaN."
 
+UNSAID = "No page of the library speaks of compiling."
+
 
 class OneLayer(nn.Module):
     """An encoding, and what makes queries, keys and values."""
@@ -268,6 +270,7 @@ class RotaryTorch(Target):
     """RoPE of rotary-embedding-torch; its cache is keys as they are, here the input itself."""
 
     library, title, layout = "rotary-embedding-torch", "language", "interleaved"
+    not_promised = {"dynamic sizes": UNSAID}
 
     def make(self) -> Any:
         from rotary_embedding_torch import RotaryEmbedding
@@ -295,6 +298,7 @@ class RotaryTorchGrid(Target):
     """Axial RoPE of rotary-embedding-torch."""
 
     library, title = "rotary-embedding-torch", "pixels"
+    not_promised = {"dynamic sizes": UNSAID}
 
     def make(self) -> Any:
         from rotary_embedding_torch import RotaryEmbedding
