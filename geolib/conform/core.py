@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class Target:
 class Law:
     """A statement about every module with certain abilities, and its cases from small to large.
 
-    ``laws.toml`` has the group, the theorem it comes from, and where somebody met the fault in public, if it was found.
+    ``laws.toml`` has both, its group and theorem, and where somebody met the fault in public, if that was found.
     """
 
     name: str
@@ -132,31 +132,22 @@ class Outcome:
 
 
 LAWS: dict[str, Law] = {}
-ABOUT: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
+ABOUT: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
 
 
-def law(
-    name: str, *needs: str, cases: Sequence[dict[str, Any]] = ({},)
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a law."""
+def law(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a law; what it needs and its cases stand in ``laws.toml``."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        LAWS[name] = Law(name, needs, tuple(cases), function)
+        cases = ({key: _tuples(value) for key, value in case.items()} for case in ABOUT[name].get("cases", [{}]))
+        LAWS[name] = Law(name, tuple(ABOUT[name]["needs"]), tuple(cases), function)
         return function
 
     return enter
 
 
-def spread(**values: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Every combination of these values, the last name changing fastest.
-
-    >>> [*spread(a=(1, 2), b=(3,))]
-    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
-    """
-    name, *others = values
-    for value in values[name]:
-        for more in spread(**{other: values[other] for other in others}) if others else [{}]:
-            yield {name: value, **more}
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

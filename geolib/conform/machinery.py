@@ -73,7 +73,7 @@ def same(got: list[Tensor], wanted: list[Tensor], what: str) -> None:
         near(a, b, f"{what}, {'the output' if i == 0 else f'derivative {i - 1}'}", 1e-4)
 
 
-@law("one graph", *ANY)
+@law("one graph")
 def graph(target: Target) -> None:
     """It compiles without a break, and computes the same with the same derivatives."""
     torch._dynamo.reset()
@@ -82,7 +82,7 @@ def graph(target: Target) -> None:
     same(derived(layer, x, compiled), derived(layer, x), "compiled and not")
 
 
-@law("dynamic sizes", *ANY)
+@law("dynamic sizes")
 def sizes(target: Target) -> str:
     """Compiled, it takes every length without a graph for each."""
     torch._dynamo.reset()
@@ -102,7 +102,7 @@ def sizes(target: Target) -> str:
     return f"{len(graphs)} graphs for 5 lengths"
 
 
-@law("export", *ANY)
+@law("export")
 def export(target: Target) -> None:
     """It can be exported, and computes the same."""
     layer = Layer(target).eval()
@@ -111,7 +111,7 @@ def export(target: Target) -> None:
     near(exported(other), layer(other), "exported and not", 1e-4)
 
 
-@law("checkpointing", *ANY, cases=[{"reentrant": False}, {"reentrant": True}])
+@law("checkpointing")
 @torch.enable_grad()
 def checkpointing(target: Target, reentrant: bool) -> None:
     """With activation checkpointing, of both kinds, output and derivatives stay."""
@@ -124,7 +124,7 @@ def checkpointing(target: Target, reentrant: bool) -> None:
     same([y, *(p.grad if p.grad is not None else torch.zeros(()) for p in found)], wanted, "checkpointed and not")
 
 
-@law("deepcopy and pickle", *ANY, cases=[{"way": "deepcopy"}, {"way": "pickle"}])
+@law("deepcopy and pickle")
 def copies(target: Target, way: str) -> None:
     """A copy of a module that was used computes the same, and does not change with it."""
     layer, x = Layer(target), inputs(target, 6, 2)
@@ -151,7 +151,7 @@ def _poisoned() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-@law("meta device", *ANY)
+@law("meta device")
 def meta(target: Target) -> None:
     """Made on the meta device and filled from a state dict, it computes what one that was made at once computes."""
     layer, x = Layer(target), inputs(target, 6, 2)
@@ -169,7 +169,7 @@ def meta(target: Target) -> None:
     near(layer(x), wanted, "filled later, and made at once", 1e-4)
 
 
-@law("gradients", *ANY)
+@law("gradients")
 @torch.enable_grad()
 def gradients(target: Target) -> None:
     """Derivatives are limits of differences, along directions of the input and of what is learned."""
@@ -221,8 +221,8 @@ def _worker(rank: int, port: int, target: Target, way: str, answer: Any) -> None
         dist.destroy_process_group()
 
 
-@law("DDP", *ANY, cases=[{"way": "DDP"}])
-@law("FSDP2", *ANY, cases=[{"way": "FSDP2"}])
+@law("DDP")
+@law("FSDP2")
 @torch.enable_grad()
 def processes(target: Target, way: str) -> None:
     """Two processes, each with half of a batch, find the outputs and the derivatives of one."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from geolib.conform.core import Broken, NotApplicable, Target, drawn, law, near, spread
+from geolib.conform.core import Broken, NotApplicable, Target, drawn, law, near
 
 
 def inputs(target: Target, tokens: int, batch: int = 1, seed: int = 0) -> Tensor:
@@ -25,9 +25,9 @@ def at(*positions: int) -> Tensor:
 # Caches ---------------------------------------------------------------------------------------------------------------
 
 
-@law("one token at a time", "run", cases=[{"parts": (1,) * n} for n in (2, 6)])
-@law("chunks", "run", cases=[{"parts": p} for p in ((2, 2), (3, 1, 2), (1, 5), (5, 4))])
-@law("static cache", "run+static", cases=[{"parts": p, "slots": 11} for p in ((1, 1), (3, 1, 2))])
+@law("one token at a time")
+@law("chunks")
+@law("static cache")
 def parts_of_a_text(target: Target, parts: Sequence[int], slots: int = 0) -> None:
     """A text in parts, with the cache handed on, gives what the whole text gives."""
     module, x = target.made(), inputs(target, sum(parts), 2)
@@ -40,11 +40,7 @@ def parts_of_a_text(target: Target, parts: Sequence[int], slots: int = 0) -> Non
         done += tokens
 
 
-@law(
-    "a cache with gaps",
-    "run+positioned+keep",
-    cases=[{"kept": k, "then": n} for k, n in (((1,), 2), ((0, 1, 4, 5), 9))],
-)
+@law("a cache with gaps")
 def gaps(target: Target, kept: tuple[int, ...], then: int) -> None:
     """After tokens were dropped, a query sees the others where they stood."""
     module, x = target.made(), inputs(target, 7)
@@ -54,7 +50,7 @@ def gaps(target: Target, kept: tuple[int, ...], then: int) -> None:
     near(got, wanted, f"position {then} after a cache of positions {kept}", 1e-4)
 
 
-@law("merged fragments", "run+positioned+join", cases=[{"cut": 1, "tokens": 2}, {"cut": 3, "tokens": 7}])
+@law("merged fragments")
 def merged(target: Target, cut: int, tokens: int) -> None:
     """Caches of two fragments, each made alone at its own positions, are the cache of the text."""
     module, x = target.made(), inputs(target, tokens + 1)
@@ -65,7 +61,7 @@ def merged(target: Target, cut: int, tokens: int) -> None:
     near(got, wanted, f"the token after fragments {spans}", 1e-4)
 
 
-@law("left padding", "run+padded", cases=[{"lengths": (2, 1), "more": 0}, {"lengths": (5, 3), "more": 2}])
+@law("left padding")
 def left_padding(target: Target, lengths: tuple[int, ...], more: int) -> None:
     """A text in a batch that is padded on the left, and goes on from there, gives what it gives alone."""
     module, tokens = target.made(), max(lengths)
@@ -81,7 +77,7 @@ def left_padding(target: Target, lengths: tuple[int, ...], more: int) -> None:
         near(torch.cat(y, 1)[sample : sample + 1, tokens - n :], alone, f"the text of {n} tokens, and alone", 1e-4)
 
 
-@law("siblings of a tree", "run+positioned+masked", cases=[{"before": 1}, {"before": 3}])
+@law("siblings of a tree")
 def siblings(target: Target, before: int) -> None:
     """Two tokens that go on from one text, at one position, do not see each other."""
     module, x = target.made(), inputs(target, before + 2)
@@ -110,7 +106,7 @@ def packed(target: Target, x: Sequence[Tensor], positions: Tensor, mask: Tensor)
     return target.run(module, x[0].transpose(1, 2).flatten(2), None, positions.long()[None], mask)[0]
 
 
-@law("packed documents", "attend", "run+positioned+masked", cases=[{"lengths": n} for n in ((1, 1), (3, 4), (2, 1, 3))])
+@law("packed documents")
 def documents(target: Target, lengths: tuple[int, ...]) -> None:
     """Documents in one row, each with positions of its own, give what they give alone."""
     x, done = attended(target, sum(lengths)), 0
@@ -123,15 +119,8 @@ def documents(target: Target, lengths: tuple[int, ...]) -> None:
         done += n
 
 
-@law(
-    "padding inside", "attend", "run+padded", cases=[{"tokens": n, "hidden": h, "by": 3.0} for n, h in ((3, 1), (6, 2))]
-)
-@law(
-    "NaN at padding",
-    "attend",
-    "run+padded",
-    cases=[{"tokens": n, "hidden": h, "by": math.nan} for n, h in ((3, 1), (6, 2))],
-)
+@law("padding inside")
+@law("NaN at padding")
 def padding(target: Target, tokens: int, hidden: int, by: float) -> None:
     """What stands at a token that nobody sees reaches nobody."""
     module, seen, y = target.made(), torch.arange(tokens) != hidden, []
@@ -158,7 +147,7 @@ def softmax_loop(target: Target, q: Tensor, k: Tensor, v: Tensor, window: float)
     return torch.stack(rows, -2)
 
 
-@law("causal", "causal", cases=[{"queries": n, "keys": k} for n, k in ((1, 1), (1, 3), (2, 3), (5, 5), (4, 9))])
+@law("causal")
 def causal(target: Target, queries: int, keys: int) -> None:
     """Causal attention is a loop over queries, of which the last stands beside the last key."""
     q, k, v = attended(target, keys)
@@ -166,7 +155,7 @@ def causal(target: Target, queries: int, keys: int) -> None:
     near(got, softmax_loop(target, q[..., -queries:, :], k, v, math.inf), f"{queries} queries, {keys} keys")
 
 
-@law("window", "windowed", cases=[*spread(tokens=(3, 7), window=(1, 2, 5))])
+@law("window")
 def window(target: Target, tokens: int, window: int) -> str:
     """Attention to the last tokens is a loop over queries; whether the own one is counted is found out."""
     q, k, v = attended(target, tokens)
@@ -195,11 +184,8 @@ def gated(target: Target, tokens: int, gates: str = "usual") -> list[Tensor]:
     return [*x, kinds[gates]]
 
 
-GATES = [*spread(tokens=(3, 9), gates=("ones", "almost ones", "almost zeros", "in turn"))]
-
-
-@law("forms agree", "forms", cases=[{"tokens": n} for n in (1, 3, 4, 5, 9, 0)])
-@law("gates near 0 and 1", "forms", cases=GATES)
+@law("forms agree")
+@law("gates near 0 and 1")
 def forms(target: Target, tokens: int, gates: str = "usual") -> None:
     """All forms give what the first one gives, at lengths around a chunk of four and at none."""
     x = gated(target, tokens, gates)
@@ -213,11 +199,8 @@ def forms(target: Target, tokens: int, gates: str = "usual") -> None:
         near(form(*x, None)[0], wanted, f"{name} and {first} for {tokens} tokens", 1e-3)
 
 
-CUTS = ((1, 2), (3, 4), (1, 9), (5, 9), (0, 3), (3, 3))
-
-
-@law("odd cuts", "forms", cases=[{"cut": c, "tokens": n} for c, n in CUTS])
-@law("state saved and loaded", "forms", cases=[{"cut": c, "tokens": n, "saved": True} for c, n in ((1, 2), (4, 9))])
+@law("odd cuts")
+@law("state saved and loaded")
 def cuts(target: Target, cut: int, tokens: int, saved: bool = False) -> None:
     """A text in two parts, with the state handed on or read from a file, gives what the whole gives."""
     x = gated(target, tokens)
