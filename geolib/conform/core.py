@@ -16,6 +16,9 @@ __all__ = ["LAWS", "OUTCOMES", "Broken", "CannotTry", "Law", "NotApplicable", "O
 OUTCOMES = ("kept", "broken", "not promised", "does not apply", "cannot be tried here")
 
 
+ABSENT: Any = None
+
+
 class Broken(AssertionError):
     """A law does not hold for an input."""
 
@@ -67,8 +70,8 @@ class Target:
     """By law, what the library does not promise, and where its documentation or source says so."""
     without: dict[str, str] = {}  # noqa: RUF012
     """By ability, why the library has none; by law, why it cannot be tried."""
-    turn = grid = prefix = count = resample = attend = causal = windowed = run = static = keep = join = forms = None
-    fill: Any = None
+    turn = grid = prefix = count = resample = attend = causal = windowed = run = static = keep = join = forms = ABSENT
+    fill = ABSENT
 
     def __init__(self, **told: Any):
         self.__dict__.update(told)

@@ -174,7 +174,7 @@ def prefix(target: Target, count: int) -> None:
 @law("dynamic grids")
 def dynamic(target: Target, sizes: tuple[tuple[int, int], ...]) -> None:
     """A module that has seen grids of other shapes does what a fresh one does, and tells them apart."""
-    module, seen = target.made(), {}
+    module, seen = target.made(), dict[tuple[int, int], Tensor]()
     for height, width in sizes:
         x = vectors(target, height * width)
         got, wanted = (target.grid(m, x, height, width) for m in (module, target.made()))

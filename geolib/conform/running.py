@@ -83,7 +83,7 @@ def load(spec: str) -> list[Target]:
         return chosen
     allowed = f"one of {', '.join(TARGETS)}, or module:object"
     require(bool(attribute), "target", repr(spec), allowed)
-    found = getattr(import_module(module), attribute, None)
+    found: Any = getattr(import_module(module), attribute, None)
     targets = [found() if isinstance(found, type) else found] if not isinstance(found, (list, tuple)) else [*found]
     require(all(isinstance(x, Target) for x in targets), "target", repr(spec), "a geolib.conform.Target, or several")
     return targets

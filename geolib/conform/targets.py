@@ -65,7 +65,7 @@ class Ours(Target):
         if positions is None:
             start = 0 if cache is None else cache[0].shape[2]
             positions = torch.arange(start, start + x.shape[1], device=x.device).expand(len(x), -1)
-        held = (k, v, positions[..., None])
+        held: Any = (k, v, positions[..., None])
         if cache is not None:
             held = tuple(torch.cat(both, -2) for both in zip(cache, held))
         mask = mask if mask is None or mask.dim() == 4 else mask[:, None, None]
@@ -191,7 +191,12 @@ class Llama(Target):
         """Weights large enough that rotations show."""
         from transformers import LlamaConfig, LlamaModel
 
-        sizes = {"hidden_size": WIDTH, "intermediate_size": 16, "num_attention_heads": HEADS, "vocab_size": 8}
+        sizes: dict[str, Any] = {
+            "hidden_size": WIDTH,
+            "intermediate_size": 16,
+            "num_attention_heads": HEADS,
+            "vocab_size": 8,
+        }
         return LlamaModel(
             LlamaConfig(num_hidden_layers=1, initializer_range=0.3, max_position_embeddings=8192, **sizes)
         )
@@ -218,7 +223,12 @@ class Llama(Target):
         from transformers.masking_utils import causal_mask_function, sdpa_mask, sliding_window_causal_mask_function
 
         seen = sliding_window_causal_mask_function(window) if window else causal_mask_function
-        sizes = {"batch_size": 1, "q_length": q.shape[2], "kv_length": k.shape[2], "q_offset": k.shape[2] - q.shape[2]}
+        sizes: dict[str, Any] = {
+            "batch_size": 1,
+            "q_length": q.shape[2],
+            "kv_length": k.shape[2],
+            "q_offset": k.shape[2] - q.shape[2],
+        }
         return self.attend(module, q, k, v, None, sdpa_mask(mask_function=seen, allow_is_causal_skip=False, **sizes))
 
     def causal(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Any:
@@ -257,7 +267,14 @@ class Mamba2(Target):
     def make(self) -> Any:
         from transformers import Mamba2Config, Mamba2Model
 
-        sizes = {"hidden_size": WIDTH, "num_heads": 2, "head_dim": 16, "state_size": 8, "n_groups": 1, "vocab_size": 8}
+        sizes: dict[str, Any] = {
+            "hidden_size": WIDTH,
+            "num_heads": 2,
+            "head_dim": 16,
+            "state_size": 8,
+            "n_groups": 1,
+            "vocab_size": 8,
+        }
         return Mamba2Model(Mamba2Config(num_hidden_layers=1, chunk_size=4, **sizes))
 
     def run(self, module: Any, x: Tensor, cache: Any, positions: Any, mask: Any) -> Any:
