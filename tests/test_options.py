@@ -27,7 +27,7 @@ from geolib.encodings.sympow import Powered
 from geolib.manifolds import charts
 from geolib.recurrence import chunks, fused
 
-ASIDE = ("lab", "explorables", "check", "figures", "adapters")  # these have tests of their own kinds
+ASIDE = ("lab", "explorables", "check", "figures", "adapters", "conform")  # these have tests of their own kinds
 
 # Parameters that are there so that all of a kind can be called alike.
 EXCUSED = {

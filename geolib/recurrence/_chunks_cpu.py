@@ -263,8 +263,9 @@ def _derived(function: Callable[..., Any], pull: Callable[..., Any]) -> Callable
 
         @staticmethod
         def backward(ctx: Any, *by: Tensor) -> tuple[Tensor | None, ...]:
-            found = pull(*by, *ctx.saved_tensors, ctx.power)
-            return *found, *(None,) * (len(ctx.saved_tensors) + 1 - len(found))
+            saved = ctx.saved_tensors  # read once: non-reentrant checkpointing unpacks them no second time
+            found = pull(*by, *saved, ctx.power)
+            return *found, *(None,) * (len(saved) + 1 - len(found))
 
     return Derived.apply
 

@@ -1,0 +1,287 @@
+"""Laws of what turns queries and keys: relative scores, layouts, axes, sizes, digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from geolib.conform.core import Broken, CannotTry, NotApplicable, Target, drawn, law, near
+
+FAR = 302  # cells of a row, beyond the whole numbers that bfloat16 has
+
+
+def places(target: Target, *values: float) -> Tensor:
+    """Positions of as many tokens; on each further axis the same numbers, one token later."""
+    row = torch.tensor(values)
+    return row if target.axes == 1 else torch.stack([row.roll(axis) for axis in range(target.axes)], -1)
+
+
+def vectors(target: Target, tokens: int, seed: int = 0) -> Tensor:
+    """Vectors for every head."""
+    return drawn(1, target.heads, tokens, target.head_dim, seed=seed)
+
+
+def turned(target: Target, module: Any, x: Tensor, positions: Tensor) -> Tensor:
+    """Vectors as queries are turned."""
+    return target.turn(module, x, x, positions)[0]
+
+
+def operators(target: Target, carry: Callable[[Tensor], Tensor], tokens: int) -> Tensor:
+    """What is done to the vectors of the first head at each token, as matrices, (tokens, head_dim, head_dim)."""
+    d = target.head_dim
+    images = carry(torch.eye(d)[:, None, None].expand(d, target.heads, tokens, d).contiguous())
+    return images.detach()[:, 0].permute(1, 2, 0).double()
+
+
+def cells(target: Target, module: Any, height: int, width: int) -> Tensor:
+    """What is done at each cell of a grid, (height, width, head_dim, head_dim)."""
+    made = operators(target, lambda x: target.grid(module, x, height, width), height * width)
+    return made.unflatten(0, (height, width))
+
+
+# Relative positions ---------------------------------------------------------------------------------------------------
+
+
+@law("relative")
+def relative(target: Target, tokens: int, shift: float) -> None:
+    """Scores do not change when all positions are shifted by the same amount."""
+    q, k, scores = vectors(target, tokens), vectors(target, tokens, 1), []
+    for start in (0.0, shift):
+        a, b = target.turn(target.made(), q, k, places(target, *(start + 1.5 * i for i in range(tokens))))
+        scores.append(a @ b.mT)
+    near(scores[1], scores[0], f"scores of positions that are shifted by {shift}", 2e-5 + 2e-7 * shift)
+
+
+@law("isometry")
+def isometry(target: Target, tokens: int) -> None:
+    """Vectors keep their lengths."""
+    x = vectors(target, tokens)
+    if target.has("turn"):
+        both = target.turn(target.made(), x, x, places(target, *(0.0, 1.5, 7.0, 4001.0, 2.0, 3.0)[:tokens]))
+    else:
+        both = (target.grid(target.made(), x, 2, tokens // 2),)
+    for y, what in zip(both, ("queries", "keys")):
+        near(y.norm(dim=-1), x.norm(dim=-1), f"lengths of {what}", 1e-5)
+
+
+@law("the zero place")
+def zero(target: Target, tokens: int) -> None:
+    """A vector at position 0 stays as it is."""
+    x = vectors(target, tokens)
+    for y in target.turn(target.made(), x, x, places(target, *[0.0] * tokens)):
+        near(y, x, "a vector at position 0", 1e-6)
+
+
+@law("homomorphism")
+def homomorphism(target: Target, a: float, b: float) -> None:
+    """Along each axis, to be turned by a and then by b is to be turned by a + b."""
+    x, module = vectors(target, 1), target.made()
+    for axis in range(target.axes):
+        one = torch.eye(target.axes)[axis : axis + 1] if target.axes > 1 else torch.ones(1)
+        got = turned(target, module, turned(target, module, x, a * one), b * one)
+        wanted = turned(target, module, x, (a + b) * one)
+        near(got, wanted, f"turned by {a}, then by {b} on axis {axis}", 1e-5 + 5e-7 * a)
+
+
+# Layout and axes ------------------------------------------------------------------------------------------------------
+
+
+def pairs_of(matrices: Tensor) -> dict[int, int]:
+    """Which feature turns with which; Broken where a matrix is no rotation, NotApplicable for larger blocks."""
+    joined = ((matrices.abs() > 1e-5) | (matrices.mT.abs() > 1e-5)).any(0).fill_diagonal_(False)
+    away = (matrices @ matrices.mT - torch.eye(len(joined))).abs().amax((0, 2))
+    if away.max() > 1e-4:
+        feature = int(away.argmax())
+        raise Broken(f"feature {feature} is mixed with {joined[feature].nonzero().flatten().tolist()}: no rotation")
+    if int(joined.sum(-1).max()) > 1:
+        raise NotApplicable(f"features turn together in blocks of up to {int(joined.sum(-1).max()) + 1}")
+    return {i: int(row.int().argmax()) for i, row in enumerate(joined) if row.any()}
+
+
+@law("layout of pairs")
+def layout(target: Target) -> str:
+    """Queries and keys turn in the same pairs of features, and in those that are promised."""
+    module, there = target.made(), places(target, 3.0, 7.0)
+    if target.has("turn"):
+        ways = [lambda x, i=i: target.turn(module, x, x, there)[i] for i in (0, 1)]  # type: ignore[misc]
+        found = [pairs_of(operators(target, way, 2)) for way in ways]
+    else:
+        found = [pairs_of(cells(target, module, 3, 5).flatten(0, 1))]
+    if found[0] != found[-1]:
+        raise Broken(f"queries turn in the pairs {found[0]}, keys in {found[-1]}")
+    count = len(found[0])
+    kinds = {"interleaved": lambda i: i ^ 1, "half-split": lambda i: (i + count // 2) % count}
+    named = [name for name, partner in kinds.items() if found[0] == {i: partner(i) for i in found[0]}]
+    kind = named[0] if named else f"in the pairs {sorted(p for p in found[0].items() if p[0] < p[1])}"
+    if target.layout not in (None, kind):
+        raise Broken(f"the layout is {kind}, where {target.layout} is promised")
+    return f"{kind}, {count} of {target.head_dim} features"
+
+
+@law("axis order")
+def axes(target: Target, height: int, width: int) -> str:
+    """A cell is turned by its row and by its column, in reading order, on grids that are not square."""
+    made = cells(target, target.made(), height, width)
+    back = torch.linalg.inv(made[0, 0])
+    for i in range(height):
+        for j in range(width):
+            wanted = made[i, 0] @ back @ made[0, j]
+            near(made[i, j], wanted, f"cell ({i}, {j}) of {height} x {width}, and what its row and its column do", 1e-4)
+    moved = [(line - made[0, 0]).abs().amax((0, 2)) > 1e-5 for line in (made[:, 0], made[0])]
+    rows, columns = (features.nonzero().flatten().tolist() for features in moved)
+    if min(height, width) < 3:  # with two rows a step may be a full turn
+        return ""
+    if not rows or not columns:
+        raise Broken(f"nothing turns from one {'column' if rows else 'row'} to the next")
+    first = "rows" if rows[0] < columns[0] else "columns" if columns[0] < rows[0] else "both axes"
+    if target.first_axis not in (None, first):
+        raise Broken(f"the first features turn with {first}, where {target.first_axis} is promised")
+    return f"{first} first: rows turn features {rows}, columns {columns}"
+
+
+@law("unit and origin")
+def unit(target: Target, height: int, width: int) -> str:
+    """Along an axis every step turns alike; where the first cell stands, and what a step is, is found out."""
+    made = cells(target, target.made(), height, width)
+    for name, line in (("row", made[:, 0]), ("column", made[0])):
+        steps = line[1:] @ torch.linalg.inv(line[:-1])
+        for i, step in enumerate(steps):
+            near(step, steps[0], f"the step from {name} {i} to {name} {i + 1}, and the first step", 1e-4)
+    other = cells(target, target.made(), height + 1, width + 2)
+    kept = (other[:2, :2] - made[:2, :2]).abs().max() < 1e-4
+    origin = (made[0, 0] - torch.eye(target.head_dim)).abs().max() < 1e-5
+    where = "at the origin" if origin else "away from the origin"
+    return f"the first cell stands {where}, and the unit {'is one cell' if kept else 'follows the size of the grid'}"
+
+
+@law("class token and prefix")
+def prefix(target: Target, count: int) -> None:
+    """Tokens in front that have no place stay as they are, and change nothing for the others."""
+    x, module = vectors(target, count + 6), target.made()
+    got = target.prefix(module, x, 2, 3, count)
+    near(got[..., :count, :], x[..., :count, :], "the tokens in front", 1e-6)
+    near(got[..., count:, :], target.grid(module, x[..., count:, :], 2, 3), "the cells behind them")
+
+
+# Sizes ----------------------------------------------------------------------------------------------------------------
+
+
+@law("one count, other shapes")
+@law("dynamic grids")
+def dynamic(target: Target, sizes: tuple[tuple[int, int], ...]) -> None:
+    """A module that has seen grids of other shapes does what a fresh one does, and tells them apart."""
+    module, seen = target.made(), dict[tuple[int, int], Tensor]()
+    for height, width in sizes:
+        x = vectors(target, height * width)
+        got, wanted = (target.grid(m, x, height, width) for m in (module, target.made()))
+        near(got, wanted, f"{height} x {width} after other grids, and at once")
+        for size, other in seen.items():
+            if size != (height, width) and other.shape == got.shape and (other - got).abs().max() < 1e-4:
+                raise Broken(f"{size} and {(height, width)} are turned alike")
+        seen[height, width] = got
+
+
+@law("texts of other lengths")
+def texts(target: Target, spans: tuple[tuple[int, int], ...]) -> None:
+    """A module that has seen texts of other lengths and offsets does what a fresh one does."""
+    module, counting = target.made(), target.made()
+    for tokens, offset in spans:
+        x, there = vectors(target, tokens), places(target, *map(float, range(offset, offset + tokens)))
+        wanted = turned(target, target.made(), x, there)
+        near(turned(target, module, x, there), wanted, f"{tokens} tokens from {offset} on after others, and at once")
+        if target.has("count"):
+            near(target.count(counting, x, offset), wanted, f"{tokens} tokens counted from {offset} on", 1e-3)
+
+
+@law("interpolation")
+def interpolation(target: Target, old: tuple[int, int], new: tuple[int, int]) -> None:
+    """A table that is resampled for another grid keeps its axes, and on its own grid it stays itself."""
+    table, module = drawn(*old, 4), target.made()
+    got = target.resample(module, table, old, new)
+    if got.shape != (*new, 4):
+        raise Broken(f"the table has the shape {tuple(got.shape)}, where {(*new, 4)} is asked for")
+    if old == new:
+        near(got, table, "a table for its own grid")
+    for axis in (0, 1):
+        flat = table.narrow(axis, 0, 1).expand_as(table).contiguous()
+        one = target.resample(module, flat, old, new)
+        near(one, one.narrow(axis, 0, 1).expand_as(one), f"a table that does not change along axis {axis}", 1e-4)
+
+
+# Digits ---------------------------------------------------------------------------------------------------------------
+
+
+def cast(module: Any, dtype: torch.dtype) -> Any:
+    """A module in another dtype; functions have none."""
+    return module.to(dtype) if isinstance(module, torch.nn.Module) else module
+
+
+@law("angles under autocast")
+@law("angles after half()")
+@law("positions in bfloat16")
+def rounded(target: Target, dtype: str, atol: float, autocast: bool = False) -> None:
+    """Far from the origin, vectors are turned as in float32, up to the rounding of what comes out."""
+    narrow, far, ways = getattr(torch, dtype), places(target, 4001.0, 4002.0, 257.0), {}
+    if target.has("turn"):
+        ways["positions 4001, 4002 and 257"] = lambda module, x: turned(target, module, x, far)
+    else:
+        ways[f"rows of {FAR} cells"] = lambda module, x: target.grid(module, x, 2, FAR)
+    if target.has("count"):
+        ways["3 tokens counted from 4001 on"] = lambda module, x: target.count(module, x, 4001)
+    for what, way in ways.items():
+        x = vectors(target, 2 * FAR if "cells" in what else 3).to(narrow)
+        module, wide = target.made(), target.made()
+        module = target.cast(module, narrow) if dtype == "bfloat16" else cast(module, narrow)
+        for p in wide.parameters() if isinstance(wide, torch.nn.Module) else ():
+            if p.requires_grad:  # what is learned is rounded with the model; a table must not be
+                p.copy_(p.to(narrow))
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            got = way(module, x)
+        near(got.float(), way(wide, x.float()), f"{what}, and in float32", atol)
+
+
+@law("float64 in, float64 out")
+def float64(target: Target) -> None:
+    """In float64, steps add up to nine digits."""
+    module, x = cast(target.made(), torch.float64), vectors(target, 4).double()
+    if target.has("turn"):
+        far = [places(target, *[p] * 4).double() for p in (1000.25, 3001.5, 4001.75)]
+        got, wanted = (
+            turned(target, module, turned(target, module, x, far[0]), far[1]),
+            turned(target, module, x, far[2]),
+        )
+    else:
+        line = target.grid(module, x[..., :1, :].expand(-1, -1, 2 * FAR, -1).contiguous(), 2, FAR)
+        got, wanted = ((line[..., i, :] * line[..., i + 7, :]).sum(-1) for i in (3, 290))
+    if got.dtype != torch.float64:
+        raise Broken(f"{got.dtype} came out where float64 went in")
+    near(got, wanted, "steps and their sum in float64", 1e-9)
+
+
+class _Wide(TorchDispatchMode):
+    """Notes the first operation that makes float64."""
+
+    seen = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.dtype == torch.float64 and not self.seen:
+            self.seen = str(func)
+        return out
+
+
+@law("no float64 on the way")
+def narrow(target: Target) -> None:
+    """Of float32 nothing in float64 is made."""
+    module, x = target.made(), vectors(target, 4)
+    with _Wide() as wide:
+        if target.has("turn"):
+            turned(target, module, x, places(target, 0.0, 1.0, 2.0, 3.0))
+        else:
+            target.grid(module, x, 2, 2)
+    if wide.seen:
+        raise CannotTry(f"{wide.seen} makes float64 on this CPU; a device without it would tell whether it does there")
