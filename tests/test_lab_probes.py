@@ -173,6 +173,7 @@ def test_at_the_trained_size_nothing_changes(method):  # LR-F2
     run = run_of(method)
     before = run.model.positions
     assert vit.extended_accuracy(run, 8) == vit.rescaled_accuracy(run, 8) == 1.0
+    assert vit.edge_accuracy(run, 8, True) == vit.edge_accuracy(run, 8, False) == 1.0
     assert run.model.positions is before
     with pytest.raises(ValueError, match="patch: got 2; it must divide the image, 9x9 pixels"):
         vit.extended_accuracy(run, 9)
@@ -187,6 +188,9 @@ def test_resized_images_get_positions_that_go_on_or_are_squeezed_and_tables_to_m
         encoding.place = lambda at, e=encoding, p=place, s=seen: s.append((at, getattr(e, "vectors", None))) or p(at)
         vit.extended_accuracy(run, 16)
         vit.rescaled_accuracy(run, 16)
+        for grows, far in ((True, 6.0), (False, 3.0)) if method == "liere" else ():  # as torch.linspace(0, far, 8)
+            vit.edge_accuracy(run, 16, grows)
+            assert_close(seen.pop()[0], cells * far / 7)
         (extended, larger), (rescaled, stretched) = seen
         assert torch.equal(extended, cells)
         assert torch.equal(rescaled, squeezed)
@@ -219,6 +223,8 @@ def test_a_record_keeps_each_measurement_that_its_configuration_asks_for():  # L
         "carried_accuracy": [vit.carried_accuracy(run, shift) for shift in (1, 2)],
         "extended_accuracy": [vit.extended_accuracy(run, pixels) for pixels in (6, 12)],
         "rescaled_accuracy": [vit.rescaled_accuracy(run, pixels) for pixels in (6, 12)],
+        "extended_to_the_edge_accuracy": [vit.edge_accuracy(run, pixels, True) for pixels in (6, 12)],
+        "rescaled_to_the_edge_accuracy": [vit.edge_accuracy(run, pixels, False) for pixels in (6, 12)],
     }
     assert set(after_training(run_of("none", shifts=[1]))) == {"shuffled_accuracy", "moved_accuracy"}  # no room
     volumes = run_of("none", shifts=[1], shape=(1, 4, 4, 4), blank=2)

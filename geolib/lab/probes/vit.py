@@ -34,7 +34,7 @@ def learned(run: Run) -> dict[str, Any]:
 
     shuffled_accuracy, and ``learned_parameters`` as nested lists; with LieRE also shift_deviation, and what it and the
     angles were before training. Of the configuration's shifts moved_accuracy, and carried_accuracy where the pictures
-    have room; of its resolutions extended_accuracy and rescaled_accuracy.
+    have room; of its resolutions extended_accuracy and rescaled_accuracy, both as by ``edge_accuracy`` without tables.
 
     Source: RF-T1, RF-6a, LR-T3, LR-F2, LR-SHIFT.
     """
@@ -52,6 +52,8 @@ def learned(run: Run) -> dict[str, Any]:
     if resolutions := run.config.resolutions:
         kept["extended_accuracy"] = [extended_accuracy(run, pixels) for pixels in resolutions]
         kept["rescaled_accuracy"] = [rescaled_accuracy(run, pixels) for pixels in resolutions]
+        for name, grows in (("extended", True), ("rescaled", False)) if not _tables(run.model) else ():
+            kept[f"{name}_to_the_edge_accuracy"] = [edge_accuracy(run, pixels, grows) for pixels in resolutions]
     return kept
 
 
@@ -242,6 +244,20 @@ def rescaled_accuracy(run: Run, pixels: int) -> float:
     trained = grid if values else patch_grid(run.data.shape, run.model.patch)
     positions = rescale_positions(grid_positions(*grid), trained, grid).to(run.model.positions)
     return _accuracy(run, resized(run.task.x_test, pixels), (run.model, "positions", positions), *values)
+
+
+def edge_accuracy(run: Run, pixels: int, grows: bool) -> float:
+    """Compute the accuracy on resized test images with positions spaced as LieRE's released code spaces them.
+
+    On n patches in place of L they run evenly from 0 to L - 1, the end of the trained range, or to n / L times that
+    where it ``grows``, so that a step is not quite that of training.
+
+    Source: LR-F2.
+    """
+    trained, grid = patch_grid(run.data.shape, run.model.patch), _grid(run, pixels)
+    step = [(t - 1) / max(1, n - 1) * (n / t if grows else 1) for t, n in zip(trained, grid)]
+    positions = (grid_positions(*grid) * torch.tensor(step)).to(run.model.positions)
+    return _accuracy(run, resized(run.task.x_test, pixels), (run.model, "positions", positions))
 
 
 def _grid(run: Run, pixels: int) -> tuple[int, ...]:
