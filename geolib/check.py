@@ -23,6 +23,7 @@ from geolib.recurrence import alibi_log_gates, log_decay, signal_to_noise
 
 Faults = Iterator[str | None]  # what is wrong with an answer, one after the other; None where nothing is
 Checker = Callable[[Any], Faults]
+Half = tuple[Tensor, Tensor]  # of a text: the product of its gates, and its state
 
 CHECKERS: dict[str, Checker] = {}
 
@@ -69,9 +70,6 @@ def check(exercise: str, answer: Any) -> bool:
     return found is None
 
 
-# Attention ------------------------------------------------------------------------------------------------------------
-
-
 @_checker("attention: temperature")
 def _temperature(answer: Callable[[float, float], float]) -> Faults:
     """answer(c, a): the temperature at which a lead of c has the weight a, by the weights there."""
@@ -105,9 +103,6 @@ def _gate(answer: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor
     yield _differs(found, attention_weights(q, k, log_gate=gate, causal=True, scale=1.0), "the causal weights")
 
 
-# Manifolds ------------------------------------------------------------------------------------------------------------
-
-
 @_checker("manifolds: pendulum")
 def _pendulum(answer: Callable[[float], float]) -> Faults:
     """answer(latitude): hours for a full turn, positive for clockwise, by carrying an arrow for one day."""
@@ -120,9 +115,6 @@ def _pendulum(answer: Callable[[float], float]) -> Faults:
         hours = float(answer(latitude))
         if _far(hours, expected, 1e-3 * abs(expected)):
             yield f"at latitude {latitude} a full turn takes {expected:.2f} hours, you say {hours:.2f}"
-
-
-# Rotations ------------------------------------------------------------------------------------------------------------
 
 
 @_checker("rotations: three mirrors")
@@ -169,9 +161,6 @@ def _which_shift(answer: Callable[[Tensor, Tensor, Tensor], float]) -> Faults:
             yield f"at your shift the score is {got:.5f}, but {best:.5f} can be reached"
 
 
-# Transport in attention -----------------------------------------------------------------------------------------------
-
-
 @_checker("transport: metrics")
 def _metrics(answer: Callable[[Tensor, Tensor], Tensor]) -> Faults:
     """answer(P, metric): the metrics under which transports keep lengths, from frames that are written down."""
@@ -185,9 +174,6 @@ def _metrics(answer: Callable[[Tensor, Tensor], Tensor]) -> Faults:
         yield _differs(answer(transports, expected[0]), expected, f"five tokens with {d} features")
 
 
-# Conformal metrics ----------------------------------------------------------------------------------------------------
-
-
 @_checker("conformal: take a factor apart")
 def _apart(answer: Callable[[float, float], Sequence[float]]) -> Faults:
     """answer(a, c): the scales s and t with a^m c^n = s^((m+n)/2) t^((m-n)/2)."""
@@ -199,9 +185,6 @@ def _apart(answer: Callable[[float, float], Sequence[float]]) -> Faults:
             given, made = a**m * c**n, s ** ((m + n) / 2) * t ** ((m - n) / 2)
             if not math.isclose(given, made, rel_tol=1e-6):
                 yield f"a = {a}, c = {c}: at m = {m}, n = {n} the factor is {given:.5g}, yours make {made:.5g}"
-
-
-# Lie groups and their algebras ----------------------------------------------------------------------------------------
 
 
 @_checker("lie: another logarithm")
@@ -241,9 +224,6 @@ def _cayley_for_the_exponential(answer: Callable[[Tensor], Tensor]) -> Faults:
         if Z.shape != X.shape or not torch.allclose(Z, -Z.mT, atol=1e-6):
             yield f"for {width} features the answer is no skew matrix of that size"
         yield _differs(cayley((Z - Z.mT) / 2), exp_skew(X), f"Cayley of the answer for {width} features")
-
-
-# Locality -------------------------------------------------------------------------------------------------------------
 
 
 @_checker("locality: half width")
@@ -307,9 +287,6 @@ def _sink(answer: Callable[[float, float], float]) -> Faults:
         yield _differs(scores.softmax(0)[0], torch.tensor(kept, dtype=torch.float64), f"lse {lse}, kept {kept}")
 
 
-# Symmetric powers -----------------------------------------------------------------------------------------------------
-
-
 @_checker("sympow: with a constant")
 def _with_a_constant(answer: Callable[[Tensor, int], Tensor]) -> Faults:
     """answer(v, p): features of v (d,) whose inner products are (1 + v.w)^p, no more of them than needed."""
@@ -346,11 +323,6 @@ def _how_many_keys(answer: Callable[[int, int, float], float]) -> Faults:
             yield f"d = {d}, p = {p}: {got:.6g} random keys leave it {left:.4g} of the weight, not {share}"
 
 
-# Recurrences ----------------------------------------------------------------------------------------------------------
-
-Half = tuple[Tensor, Tensor]
-
-
 @_checker("recurrences: slope")
 def _slope(answer: Callable[[float], float]) -> Faults:
     """answer(memory): ALiBi's slope for this memory, by adding up what it leaves of twenty memories of tokens."""
@@ -382,9 +354,6 @@ def _scan(answer: Callable[[Half, Half], Half]) -> Faults:
             yield _differs(mine, right, f"{what} of seven tokens cut after {cut}")
 
 
-# The one connection ---------------------------------------------------------------------------------------------------
-
-
 @_checker("connection: comb")
 def _comb(answer: Callable[[Connection], Tensor]) -> Faults:
     """answer(steps): a change of gauge that makes a comb of the grid trivial, by applying it with plain inverses."""
@@ -403,9 +372,6 @@ def _comb(answer: Callable[[Connection], Tensor]) -> Faults:
             yield _differs(part, (one / 2).expand_as(part), f"{case}: the {what}")
 
 
-# RiemannFormer --------------------------------------------------------------------------------------------------------
-
-
 @_checker("riemannformer: paired difference")
 def _paired_difference(answer: Callable[[dict[int, float], dict[int, float]], tuple[float, float]]) -> Faults:
     """answer(a, b): mean and standard error of a - b over the common seeds."""
@@ -416,9 +382,6 @@ def _paired_difference(answer: Callable[[dict[int, float], dict[int, float]], tu
         spread = math.fsum((x - y) ** 2 for x in differences for y in differences) / (2 * count * (count - 1))
         expected = torch.tensor([mean, math.sqrt(spread / count)], dtype=torch.float64)
         yield _differs([float(x) for x in answer(a, b)], expected, f"a = {a}, b = {b}")
-
-
-# LieRE in two and three dimensions ------------------------------------------------------------------------------------
 
 
 @_checker("liere: blind direction")
@@ -448,9 +411,6 @@ def _velocity(answer: Callable[[float, float], Tensor]) -> Faults:
         # Another velocity would solve the same two equations unless their part in space is regular.
         if float(torch.linalg.det(rows[:, 1:]).abs()) < 1e-6:
             yield f"at ({vy}, {vx}) the clocks stand still along other velocities too"
-
-
-# Long documents -------------------------------------------------------------------------------------------------------
 
 
 @_checker("documents: bits per byte")

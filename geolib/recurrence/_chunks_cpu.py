@@ -122,12 +122,8 @@ def _monomials(x: Tensor, power: int) -> list[Tensor]:
     return found
 
 
-def _root(dim: int, power: int, like: Tensor) -> Tensor:
-    return _root_weights(dim, power, like.device, like.dtype)
-
-
 def _write(x: Tensor, w: Tensor, power: int) -> Tensor:
-    root = _root(x.shape[-1], power, x)
+    root = _root_weights(x.shape[-1], power, x.device, x.dtype)
     state = x.new_zeros(x.shape[0], w.shape[-1], len(root))
     for columns, put in _columns(power, x, w):
         state.baddbmm_(put, _monomials(columns, power)[-1].mT)
@@ -135,12 +131,12 @@ def _write(x: Tensor, w: Tensor, power: int) -> Tensor:
 
 
 def _read(x: Tensor, state: Tensor, power: int) -> Tensor:
-    state = state * _root(x.shape[-1], power, x)
+    state = state * _root_weights(x.shape[-1], power, x.device, x.dtype)
     return torch.cat([(state @ _monomials(columns, power)[-1]).mT for (columns,) in _columns(power, x)], 1)
 
 
 def _slope(x: Tensor, w: Tensor, state: Tensor, power: int) -> Tensor:
-    state, found = (state * _root(x.shape[-1], power, x)).mT, []
+    state, found = (state * _root_weights(x.shape[-1], power, x.device, x.dtype)).mT, []
     for columns, put in _columns(power, x, w):
         lower, by, by_x = _monomials(columns, power - 1), state @ put, torch.zeros_like(columns)
         for degree in range(power, 1, -1):
@@ -206,28 +202,25 @@ def _pairs_slope(
 
 # Operators, each with its derivative, once ---------------------------------------------------------------------------
 
-_MADE: dict[str, Callable[..., Any]] = {
-    "write": _write, "read": _read, "slope": _slope, "pairs": _pairs, "pairs_slope": _pairs_slope,
-}  # fmt: skip
-OPERATORS = {f"geolib::{name}": _few_at_a_time(function) for name, function in _MADE.items()}
-"""The operators that this module adds to PyTorch's, and what each is made of."""
-
 _KEYS = "Tensor q, Tensor k, Tensor v, Tensor? sums, Tensor? first"
-_SHAPES: dict[str, tuple[str, Callable[..., Any]]] = {
-    "write": ("(Tensor x, Tensor w, SymInt power) -> Tensor",
+_MADE: dict[str, tuple[Callable[..., Any], str, Callable[..., Any]]] = {
+    "write": (_write, "(Tensor x, Tensor w, SymInt power) -> Tensor",
               lambda x, w, power: x.new_empty(len(x), w.shape[-1], dimension(x.shape[-1], power))),
-    "read": ("(Tensor x, Tensor state, SymInt power) -> Tensor",
+    "read": (_read, "(Tensor x, Tensor state, SymInt power) -> Tensor",
              lambda x, state, power: x.new_empty(*x.shape[:2], state.shape[1])),
-    "slope": ("(Tensor x, Tensor w, Tensor state, SymInt power) -> Tensor", lambda x, *more: torch.empty_like(x)),
-    "pairs": (f"({_KEYS}, SymInt power) -> Tensor", lambda q, k, v, *more: torch.empty_like(v)),
-    "pairs_slope": (f"({_KEYS}, Tensor by, SymInt power) -> (Tensor, Tensor, Tensor)",
+    "slope": (_slope, "(Tensor x, Tensor w, Tensor state, SymInt power) -> Tensor",
+              lambda x, *more: torch.empty_like(x)),
+    "pairs": (_pairs, f"({_KEYS}, SymInt power) -> Tensor", lambda q, k, v, *more: torch.empty_like(v)),
+    "pairs_slope": (_pairs_slope, f"({_KEYS}, Tensor by, SymInt power) -> (Tensor, Tensor, Tensor)",
                     lambda q, k, v, *more: tuple(torch.empty_like(t) for t in (q, k, v))),
 }  # fmt: skip
+OPERATORS = {f"geolib::{name}": _few_at_a_time(function) for name, (function, *_) in _MADE.items()}
+"""The operators that this module adds to PyTorch's, and what each is made of."""
 
 
 def _operator(name: str) -> Any:
     """A graph holds it whole; what ``torch.vmap`` maps over joins the chunks of the stack."""
-    schema, fake = _SHAPES[name]
+    schema, fake = _MADE[name][1:]
     operator = torch.library.custom_op(f"geolib::{name}", OPERATORS[f"geolib::{name}"], mutates_args=(), schema=schema)
     operator.register_fake(fake)
 

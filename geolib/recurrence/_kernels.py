@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from geolib.recurrence._products import summed
 from geolib.sympow import dimension
 
 # Through the state --------------------------------------------------------------------------------------------------
@@ -200,11 +201,6 @@ def _pairs_by_keys(q, k, v, sums, first, slope, by_k, by_v, tokens, gated: tl.co
 # Operators, shapes (heads, chunks, tokens, features) ----------------------------------------------------------------
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that products add up in."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _sizes(x: Tensor, w_width: int) -> dict[str, Any]:
     """What a kernel must know of its tensors; tiles of 16 to 128 tokens and features."""
     dim, values = x.shape[-1], w_width - 1
@@ -223,7 +219,7 @@ def write(x: Tensor, w: Tensor) -> Tensor:
     """sum_t w_t phi(x_t)^T, (heads, chunks, values + 1, D)."""
     x, w, sizes = x.contiguous(), w.contiguous(), _sizes(x, w.shape[-1])
     size = dimension(x.shape[-1], 2)
-    state = x.new_empty(*x.shape[:2], w.shape[-1], size, dtype=_wide(x.dtype))
+    state = x.new_empty(*x.shape[:2], w.shape[-1], size, dtype=summed(x.dtype))
     _write[x.shape[0] * x.shape[1], x.shape[-1]](x, w, state, x.shape[2], size=size, **sizes)
     return state
 
@@ -232,7 +228,7 @@ def write(x: Tensor, w: Tensor) -> Tensor:
 def read(x: Tensor, state: Tensor) -> Tensor:
     """state phi(x_t), (heads, chunks, tokens, values + 1)."""
     x, state, sizes = x.contiguous(), state.contiguous(), _sizes(x, state.shape[2])
-    y = x.new_empty(*x.shape[:3], state.shape[2], dtype=_wide(x.dtype))
+    y = x.new_empty(*x.shape[:3], state.shape[2], dtype=summed(x.dtype))
     _read[_blocks(x, sizes["T"])](x, state, y, x.shape[2], size=state.shape[3], **sizes)
     return y
 
@@ -250,7 +246,7 @@ def slope(x: Tensor, w: Tensor, state: Tensor) -> Tensor:
 def pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None) -> Tensor:
     """sum_(j <= i) exp(G_i - G_j) (q_i . k_j)^2 v_j, (heads, chunks, tokens, values + 1)."""
     q, k, v, sums, first = _together(q, k, v, sums, first)
-    sizes, y = _sizes(q, v.shape[-1]), v.new_empty(v.shape, dtype=_wide(v.dtype))
+    sizes, y = _sizes(q, v.shape[-1]), v.new_empty(v.shape, dtype=summed(v.dtype))
     _pairs[_blocks(q, sizes["T"])](q, k, v, sums, first, y, q.shape[2], gated=sums is not q, **sizes)
     return y
 
@@ -277,11 +273,11 @@ def _together(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tenso
 
 
 write.register_fake(
-    lambda x, w: x.new_empty(*x.shape[:2], w.shape[-1], dimension(x.shape[-1], 2), dtype=_wide(x.dtype))
+    lambda x, w: x.new_empty(*x.shape[:2], w.shape[-1], dimension(x.shape[-1], 2), dtype=summed(x.dtype))
 )
-read.register_fake(lambda x, state: x.new_empty(*x.shape[:3], state.shape[2], dtype=_wide(x.dtype)))
+read.register_fake(lambda x, state: x.new_empty(*x.shape[:3], state.shape[2], dtype=summed(x.dtype)))
 slope.register_fake(lambda x, w, state: x.new_empty(x.shape))
-pairs.register_fake(lambda q, k, v, sums, first: v.new_empty(v.shape, dtype=_wide(v.dtype)))
+pairs.register_fake(lambda q, k, v, sums, first: v.new_empty(v.shape, dtype=summed(v.dtype)))
 pairs_slope.register_fake(lambda q, k, v, sums, first, by_y: tuple(t.new_empty(t.shape) for t in (q, k, v)))
 
 

@@ -67,21 +67,15 @@ def prepared(
 
 
 def carried(state: State | None, q: Tensor, v: Tensor, power: int) -> State:
-    """The state, empty for None."""
+    """The state, empty for None; ValueError for one that does not fit queries and values."""
     if state is None:
         return empty_state(q, v, power)
     require(isinstance(state, State), "state", type(state).__name__, "a State; State(*parts) makes one of a tuple")
-    check_state(state, q, power)
-    wanted = (*q.shape[:2], v.shape[-1], dimension(q.shape[-1], power))
-    require(tuple(state.S.shape) == wanted, "state", f"S of shape {tuple(state.S.shape)}", f"it must be {wanted}")
-    return state
-
-
-def check_state(state: State, q: Tensor, power: int) -> None:
-    """Z and mu fit the queries."""
-    for name, part, size in (("Z", state.Z, dimension(q.shape[-1], power)), ("mu", state.mu, q.shape[-1] // 2)):
+    big = dimension(q.shape[-1], power)
+    for name, sizes in (("Z", (big,)), ("mu", (q.shape[-1] // 2,)), ("S", (v.shape[-1], big))):
+        part, wanted = getattr(state, name), (*q.shape[:2], *sizes)
         check_floating(part, "state")
         narrow = name == "mu" and part.dtype != angle_dtype(part)
         require(not narrow, "state", f"mu in {part.dtype}", "angles in float32 or float64: State.to keeps them so")
-        wanted = (*q.shape[:2], size)
         require(tuple(part.shape) == wanted, "state", f"{name} of shape {tuple(part.shape)}", f"it must be {wanted}")
+    return state

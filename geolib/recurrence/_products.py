@@ -10,7 +10,7 @@ from torch import Tensor
 from geolib._precision import full_precision
 
 
-def _summed(dtype: torch.dtype) -> torch.dtype:
+def summed(dtype: torch.dtype) -> torch.dtype:
     """The dtype that products of a dtype add up in."""
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
@@ -22,12 +22,12 @@ def product(a: Tensor, b: Tensor) -> Tensor:
         if a.dtype == torch.bfloat16 and a.is_cuda and hasattr(torch.ops.aten.bmm, "dtype"):
             stacked = torch.bmm(a.flatten(0, -3), b.flatten(0, -3), out_dtype=torch.float32)
             return stacked.unflatten(0, a.shape[:-2])
-        return (a @ b).to(_summed(a.dtype))
+        return (a @ b).to(summed(a.dtype))
 
 
 @product.register_fake
 def _(a: Tensor, b: Tensor) -> Tensor:
-    return a.new_empty(*a.shape[:-1], b.shape[-1], dtype=_summed(a.dtype))
+    return a.new_empty(*a.shape[:-1], b.shape[-1], dtype=summed(a.dtype))
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -14,7 +14,6 @@ from geolib._compile import exported_up_to
 UNIT, SMALL = 64, 16
 """State.exponent is a multiple of the first: 0 while the largest entry of K, to the power p, is 2^-16 to 2^48."""
 
-
 RESET = -1e4
 """A log gate at or below it is a reset, as -inf is: the gate and its p-th root are 0 in every dtype."""
 
@@ -101,10 +100,8 @@ def fewest_keys(tokens: int, chunk: int, log_gates: Tensor | None) -> float:
         return min(chunk, tokens)
     count, fewest = log_gates.new_zeros(()), float(tokens)
     for gates in log_gates.detach().split(chunk, -1):
-        sums, first = gate_sums(gates)
-        hidden = torch.arange(gates.shape[-1], device=gates.device) < first[..., -1:]
-        whole = sums[..., -1].masked_fill(first[..., -1] >= 0, float("-inf")).exp()
-        count = whole * count + (sums[..., -1:] - sums).masked_fill(hidden, float("-inf")).exp().sum(-1)
+        _, to_end, whole = sides(gate_sums(gates), gates)
+        count = whole.exp() * count + to_end.sum(-1)
         fewest = min(fewest, float(count.min()))
     return fewest
 
@@ -201,11 +198,6 @@ def check_power(power: Any) -> None:
     require(even, "power", power, "it must be a whole number, even and at least 2, so that no weight is negative")
 
 
-def check_chunk(chunk: Any) -> None:
-    """A whole number of tokens, at least one."""
-    check_count(chunk, "chunk")
-
-
 def check_count(came: Any, argument: str) -> None:
     """A whole number of at least 1."""
     check_whole(came, argument)
@@ -234,12 +226,7 @@ def check_forms(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor |
     if log_gates is not None:
         check_gates(log_gates, tuple(q.shape[:3]))
     if turns is not None:
-        check_turns(turns, q)
-
-
-def check_turns(turns: Tensor, q: Tensor) -> None:
-    """A turn for each pair of features of each token."""
-    check_floating(turns, "turns")
-    check_even(q.shape[-1], "q's last dimension")
-    wanted = (*q.shape[:-1], q.shape[-1] // 2)
-    require(turns.shape == wanted, "turns", turns.shape, lambda: f"it must be {wanted}")
+        check_floating(turns, "turns")
+        check_even(q.shape[-1], "q's last dimension")
+        wanted = (*q.shape[:-1], q.shape[-1] // 2)
+        require(turns.shape == wanted, "turns", turns.shape, lambda: f"it must be {wanted}")

@@ -18,7 +18,7 @@ from geolib.recurrence._prepared import carried, prepared, turned
 from geolib.recurrence._shared import (
     Sums,
     above_rounding,
-    check_chunk,
+    check_count,
     check_forms,
     exponent_of,
     finite_part,
@@ -30,10 +30,7 @@ from geolib.recurrence.fused import TRITON
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State, nothing
 
-__all__ = [
-    "KERNELS", "WIDEST", "Choice", "Engine", "by_chunks", "by_kernels", "by_large_products", "chunked_form",
-    "chunked_with", "one_chunk_form",
-]  # fmt: skip
+__all__ = ["by_chunks", "by_kernels", "by_large_products", "chunked_form", "chunked_with", "one_chunk_form"]
 
 KERNELS = os.environ.get("GEOLIB_KERNELS") == "1" and TRITON
 """Whether a GPU takes the kernels; not by itself, for nobody has timed them yet."""
@@ -56,6 +53,7 @@ def chunked_form(
 
     The last chunk may be shorter; ``practical_chunk`` gives the length for None. ValueError as ``recurrent_form``, and
     for a chunk that is no whole number above 0.
+    Source: CS-chunk, CS-2.
 
     Notes
     -----
@@ -70,8 +68,6 @@ def chunked_form(
     >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
     >>> torch.allclose(attended.output, attention_form(q, q, v, 2).output, atol=1e-4)
     True
-
-    Source: CS-chunk, CS-2.
     """
     on_gpu = by_kernels if KERNELS else by_large_products
     choose = by_chunks if q.device.type == "cpu" else on_gpu
@@ -91,16 +87,16 @@ def chunked_with(
 ) -> tuple[Attended, State]:
     """The chunked form by ``by_chunks``, ``by_large_products`` or ``by_kernels``, whatever the device: to compare them.
 
+    Source: CS-chunk.
+
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> ours, other = (chunked_with(by, q, q, v, 2, chunk=16)[0] for by in (by_chunks, by_large_products))
     >>> torch.allclose(ours.output, other.output, atol=1e-4)
     True
-
-    Source: CS-chunk.
     """
     check_forms(q, k, v, power, log_gates, turns)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
-    check_chunk(chunk)
+    check_count(chunk, "chunk")
     if (most := exported_up_to(q.shape[2])) is not None:
         allowed = f"an exported graph takes lengths that vary, here up to {most}, in one chunk: at least as many"
         require(chunk >= most, "chunk", chunk, allowed)
@@ -128,12 +124,11 @@ def one_chunk_form(
 
     Pairs are made a few heads at a time and again in the backward pass, so that they stay in a processor's cache; it is
     differentiable once. ValueError as ``attention_form``.
+    Source: CS-att.
 
     >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
     >>> torch.allclose(one_chunk_form(q, q, v, 2), attention_form(q, q, v, 2).output, atol=1e-4)
     True
-
-    Source: CS-att.
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:

@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from geolib._checks import require
-from geolib.recurrence._shared import check_chunk, check_count
+from geolib.recurrence._shared import check_count
 from geolib.sympow import dimension
+
+__all__ = [
+    "Work", "attention_work", "best_chunk", "chunked_work", "crossing_length", "embedding_work", "ideal_chunk",
+    "practical_chunk", "recurrent_work",
+]  # fmt: skip
 
 
 class Work(NamedTuple):
@@ -85,7 +90,7 @@ def chunked_work(tokens: int, dim: int, power: int, chunk: int) -> Work:
     True
     """
     check_count(tokens, "tokens")
-    check_chunk(chunk)
+    check_count(chunk, "chunk")
     chunk = min(chunk, tokens)
     chunks, last = -(-tokens // chunk), (tokens - 1) % chunk + 1
     full, ragged = attention_work(chunk, dim, power), attention_work(last, dim, power)

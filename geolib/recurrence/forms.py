@@ -40,13 +40,12 @@ def attention_form(
 
     ValueError for an odd power, whole numbers, shapes that do not agree, and log gates above 0. On a GPU
     ``fused_form`` computes it, without the matrix of pairs in memory, where its kernel takes the tensors.
+    Source: CS-att, CS-gate, CS-conf.
 
     >>> q = torch.tensor([[[[1.0, 0.0], [0.6, 0.8]]]])
     >>> v = torch.tensor([[[[0.0], [1.0]]]])
     >>> attention_form(q, q, v, 2).output.flatten()  # the last query gives weights 0.36 and 1
     tensor([0.0000, 0.7353])
-
-    Source: CS-att, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:
@@ -76,12 +75,11 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
 
     A row whose scores are all exactly zero is NaN; ``attention_form`` has no such rows. It holds all pairs, as the
     formula stands; ``fused_form`` does not.
+    Source: CS-FUSED.
 
     >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
     >>> torch.allclose(softmax_form(q, q, v, 2), attention_form(q, q, v, 2).output, atol=1e-5)
     True
-
-    Source: CS-FUSED.
     """
     check_forms(q, k, v, power, log_gates, None)
     q, k, v, *gates = as_widest(q, k, v, *(() if log_gates is None else (log_gates,)))
@@ -108,13 +106,13 @@ def recurrent_step(
 ) -> tuple[Attended, State]:
     """One token of the recurrent form: its arguments and its output have no dimension of tokens.
 
+    Source: CS-rec, CS-gate, CS-2.
+
     >>> q, v = torch.ones(1, 1, 2), torch.ones(1, 1, 3)
     >>> state = empty_state(q[:, :, None], v[:, :, None], 2)
     >>> attended, state = recurrent_step(state, q, q, 5 * v, 2)
     >>> attended.output.flatten(), state.Z.flatten()
     (tensor([5., 5., 5.]), tensor([1.0000, 1.4142, 1.0000]))
-
-    Source: CS-rec, CS-gate, CS-2.
     """
     gates, turns = None if log_gate is None else log_gate[..., None], None if turn is None else turn[..., None, :]
     q, k, v = (t[..., None, :] for t in (q, k, v))
@@ -135,13 +133,12 @@ def recurrent_form(
 
     ValueError as ``attention_form``, and for a state of another shape. ``torch.compile`` takes a single token into
     its graph and leaves a loop over several as it is.
+    Source: CS-rec, CS-P1, CS-P2, CS-2.
 
     >>> q, v = torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
     >>> attended, state = recurrent_form(q, q, v, 2)
     >>> torch.allclose(attended.output, attention_form(q, q, v, 2).output, atol=1e-4)
     True
-
-    Source: CS-rec, CS-P1, CS-P2, CS-2.
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:
@@ -176,18 +173,13 @@ def _recur(
 
 
 def conformal_step(
-    state: State,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    power: int,
-    log_gate: Tensor,
-    turn: Tensor,
+    state: State, q: Tensor, k: Tensor, v: Tensor, power: int, log_gate: Tensor, turn: Tensor
 ) -> tuple[Tensor, State]:
     """One token by the conformal form of the update: the state is turned and shrunk, queries and keys stay as they are.
 
     The state comes in the frame of the token before, S R-bar(mu) and Z R-bar(mu) of the recurrent form's, and leaves
     in this token's; its mu is left alone. Shapes and ValueErrors as in ``recurrent_step``.
+    Source: CS-1, CS-3.
 
     >>> k, gate, turn = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[0.5]]).log(), torch.tensor([[[math.pi / 2]]])
     >>> state = empty_state(k[:, :, None], k[:, :, None], 2)
@@ -195,8 +187,6 @@ def conformal_step(
     ...     output, state = conformal_step(state, k, k, k, 2, gate, turn)
     >>> state.Z.flatten().round(decimals=4)  # the first key, now halved, points along the other axis
     tensor([1.0000, 0.0000, 0.5000])
-
-    Source: CS-1, CS-3.
     """
     one_q, one_k, one_v = (t[..., None, :] for t in (q, k, v))
     check_forms(one_q, one_k, one_v, power, log_gate[..., None], turn[..., None, :])
@@ -223,13 +213,12 @@ def merge(parts: Sequence[Attended]) -> Attended:
     """Attention over several disjoint sets of keys from the attention over each, for the same queries.
 
     Outputs are averaged with their normalisers as weights.
+    Source: CS-att.
 
     >>> one = Attended(torch.tensor([[[[1.0]]]]), torch.tensor([[[3.0]]]).log())
     >>> other = Attended(torch.tensor([[[[5.0]]]]), torch.tensor([[[1.0]]]).log())
     >>> merge([one, other]).output.item()
     2.0
-
-    Source: CS-att.
     """
     require(len(parts) > 0, "parts", "none", "at least one")
     logs = torch.stack([part.log_normaliser for part in parts])

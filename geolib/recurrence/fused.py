@@ -16,7 +16,7 @@ from geolib.recurrence._shared import check_forms, check_power, finite_part, fol
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, nothing
 
-__all__ = ["BLOCK", "NARROWEST", "TRITON", "fused_form", "kernel_takes", "score_modifier"]
+__all__ = ["fused_form", "kernel_takes", "score_modifier"]
 
 NARROWEST = 16
 """The fewest features that the kernel takes."""
@@ -31,11 +31,10 @@ def score_modifier(power: int, log_gates: Tensor | None = None) -> Callable[...,
     A function of (score, batch, head, query index, key index), as ``torch.nn.attention.flex_attention`` takes it;
     call that with ``scale=1`` and a causal mask. A score of exactly 0 becomes -inf, with derivative 0,
     and so does that of a key before the query's last reset.
+    Source: CS-FUSED.
 
     >>> score_modifier(2)(torch.tensor(-3.0), 0, 0, 5, 4).exp()
     tensor(9.)
-
-    Source: CS-FUSED.
     """
     check_power(power)
     gates = None if log_gates is None else gate_sums(log_gates)
@@ -60,6 +59,7 @@ def fused_form(
     """The attention form by PyTorch's FlexAttention, forward and backward, gates and turns included.
 
     ``attention_form`` comes here by itself where ``kernel_takes`` the tensors. ValueError as there.
+    Source: CS-FUSED, CS-gate, CS-conf.
 
     Notes
     -----
@@ -75,8 +75,6 @@ def fused_form(
     >>> from geolib.recurrence import attention_form
     >>> torch.allclose(fused_form(q, q, v, 2, gates).output, attention_form(q, q, v, 2, gates).output, atol=1e-5)
     True
-
-    Source: CS-FUSED, CS-gate, CS-conf.
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from geolib._checks import check_heads, check_tensor, check_whole, check_width, require
 from geolib._precision import WideBuffers, numbered
 from geolib.attention import sound
-from geolib.recurrence._shared import check_chunk, check_power
+from geolib.recurrence._shared import check_count, check_power
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
 from geolib.recurrence.gates import GATE_BIAS, log_gates, rotation_rates, turns_of
@@ -23,6 +23,8 @@ __all__ = ["SympowAttention"]
 
 class SympowAttention(WideBuffers):
     """Causal multi-head attention by symmetric powers, with gates and rotations that depend on the data.
+
+    Source: CS-gate, CS-beta, CS-conf, CS-cost, CS-GATE0, CS-N.
 
     Parameters
     ----------
@@ -48,8 +50,6 @@ class SympowAttention(WideBuffers):
     >>> last, _ = layer(x[:, 5:], state)  # one token from the state on
     >>> torch.allclose(last, whole[:, 5:], atol=1e-4)
     True
-
-    Source: CS-gate, CS-beta, CS-conf, CS-cost, CS-GATE0, CS-N.
     """
 
     frequencies: Tensor
@@ -73,7 +73,7 @@ class SympowAttention(WideBuffers):
         check_whole(own, "key_heads")
         require(own > 0 and heads % own == 0, "key_heads", own, f"it must divide the {heads} heads")
         if chunk is not None:
-            check_chunk(chunk)
+            check_count(chunk, "chunk")
         self.heads, self.key_heads, self.power, self.gate_bias, self.chunk = heads, own, power, gate_bias, chunk
         self.register_buffer("frequencies", document_frequencies(width // heads, longest), persistent=False)
         self.qkv = nn.Linear(width, width + 2 * own * (width // heads), bias=False)

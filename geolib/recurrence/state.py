@@ -11,7 +11,7 @@ from geolib._checks import angle_dtype, wide
 from geolib.recurrence._shared import check_power, precise
 from geolib.sympow import dimension
 
-__all__ = ["Attended", "State", "empty_state", "nothing"]
+__all__ = ["Attended", "State", "empty_state"]
 
 
 class Attended(NamedTuple):
@@ -37,6 +37,8 @@ class Attended(NamedTuple):
 class State(NamedTuple):
     """What the recurrent form carries from one token to the next; S and Z count in units of 2^exponent.
 
+    Source: CS-rec, CS-P1, CS-2.
+
     Attributes
     ----------
     S : Tensor, (batch, heads, value_dim, D)
@@ -53,8 +55,6 @@ class State(NamedTuple):
     >>> state = recurrent_form(k, k, torch.ones(1, 1, 1, 1), 2)[1]
     >>> state.Z.flatten().tolist()  # 9, sqrt(2) 3 and 1
     [9.0, 4.2426, 1.0]
-
-    Source: CS-rec, CS-P1, CS-2.
     """
 
     S: Tensor
@@ -88,11 +88,10 @@ def empty_state(k: Tensor, v: Tensor, power: int) -> State:
     """The zeros before the first token, for keys (batch, heads, tokens, d) and values of these shapes and dtypes.
 
     S and Z are float64 where keys or values are, and from the power 4 on, as those that follow token by token are.
+    Source: CS-rec.
 
     >>> empty_state(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 3), power=2).S.shape
     torch.Size([1, 2, 3, 10])
-
-    Source: CS-rec.
     """
     check_power(power)
     heads, dtype = k.shape[:2], precise(k, angle_dtype(k, v), 1, power)
