@@ -91,8 +91,7 @@ def bounded_law(alpha: float = 0.1, origin: float = 0.0) -> ScaleLaw:
 def free_law(origin: float = 0.0) -> ScaleLaw:
     """s = e^w, above or below 1, to the power m - origin.
 
-    ``origin`` is the position where the metric is the identity, 0 or any real number. Counted from the middle of the
-    positions, s tilts the scores and leaves their mean logarithm where it was.
+    ``origin`` as in ``bounded_law``. From the middle of the positions, s tilts scores and keeps their mean logarithm.
     Source: RF-6a.
 
     >>> law = free_law(origin=3.5)

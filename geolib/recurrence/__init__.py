@@ -26,8 +26,8 @@ Powers from 4 on
 ----------------
 The recurrent form goes through the state in float64, and S and Z come out so. So do up to 64 tokens in chunks, and more
 where gates leave fewer than 16 keys at the end of a chunk, as near the beginning of a packed document: among few keys
-float32 loses the sums. Other texts are read in float32. On a GPU, in a graph and under a transform of functions gates
-are not looked at, and float32 is kept. Factors in bfloat16 are rounded further: with few keys hand over float32.
+float32 has too few digits. Other texts are read in float32. On a GPU, in a graph and under a transform of functions
+gates are not looked at, and float32 is kept. Factors in bfloat16 are rounded further: for few keys, use float32 inputs.
 
 Small normalisers
 -----------------

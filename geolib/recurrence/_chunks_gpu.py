@@ -12,17 +12,7 @@ from torch import Tensor
 
 from geolib._compile import recomputed
 from geolib.recurrence._products import picked, product
-from geolib.recurrence._shared import (
-    GateSums,
-    Sums,
-    cut,
-    decay_of,
-    following,
-    gate_sums,
-    in_parts,
-    power_of,
-    sides,
-)
+from geolib.recurrence._shared import GateSums, Sums, cut, decay_of, following, gate_sums, in_parts, power_of, sides
 from geolib.sympow import dimension, halves, monomials, norm_functional
 
 NUMBERS = 2**29
@@ -63,21 +53,14 @@ def attend_on_gpu(
         trace = norm_functional(q.shape[-1], power, q.device).to(dtype)
         mass = (lengths * to_end).sum(-1)[..., None, None]
         bound = from_start * _scan(mass, decays, (start[:, -1] @ trace)[:, None, None])[0].squeeze(-1)
-        floor = bound * _rounding(products, dimension(q.shape[-1], power))
+        # In bfloat16 the factors are rounded, each on its own: the errors of many terms add up like a random walk.
+        terms = dimension(q.shape[-1], power) if products == torch.bfloat16 else 1
+        floor = bound * (torch.finfo(products).eps / math.sqrt(terms))
 
     def whole(t: Tensor) -> Tensor:
         return t.flatten(1, 2)[:, : leading[2]].unflatten(0, leading[:2])
 
     return Sums(whole(total), last.unflatten(0, leading[:2]), whole(floor))
-
-
-def _rounding(products: torch.dtype, terms: int) -> float:
-    """What a sum of products loses, relative to its bound.
-
-    In bfloat16 the factors are rounded, each on its own: the errors of many terms add up like a random walk.
-    """
-    eps = torch.finfo(products).eps
-    return eps / math.sqrt(terms) if products == torch.bfloat16 else eps
 
 
 def _inside(q: Tensor, k: Tensor, v: Tensor, gates: GateSums | None, power: int) -> Tensor:

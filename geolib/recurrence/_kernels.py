@@ -1,16 +1,9 @@
 """Kernels of the chunked form at p = 2 for a GPU, in Triton: embeddings and pairs never leave the chip.
 
 A vector x has the embedding phi(x) = (x_a x_b, times root 2 where a < b): row a holds the b from a on, and rows follow
-one another. A state is a matrix M of values by these coordinates. Three kernels go through states, and two through the
-pairs of a chunk:
-
-    write   M = sum_t w_t phi(x_t)^T                           the keys' own, and the derivative of read by M
-    read    y_t = M phi(x_t)                                   the queries' own, and the derivative of write by w
-    slope   the derivative of w_t . M phi(x_t) by x_t          of either
-    pairs   y_i = sum_(j <= i) exp(G_i - G_j) (q_i . k_j)^2 v_j, and its derivatives
-
-The last column of values counts, and stands apart: matrix units take powers of two. Factors of products have the
-inputs' dtype, as those of the large products have, and add up in float32.
+one another. A state is a matrix M of values by these coordinates. The operators are those of ``_chunks_cpu``. The last
+column of values counts, and stands apart: matrix units take powers of two. Factors of products have the inputs' dtype,
+as those of the large products have, and add up in float32.
 """
 
 from __future__ import annotations

@@ -57,12 +57,10 @@ def chunked_form(
 
     Notes
     -----
-    Time and memory grow linearly with the tokens: embeddings are made again in the backward pass, not stored. What is
-    stored beside the inputs is a state or two for each chunk. On a CPU a few heads and tokens are worked on at a time,
-    whose numbers stay in the cache; it is differentiable once, and ``torch.compile`` leaves its operators as they are.
-    On a GPU a few large products do all chunks at once, in one graph; when queries, keys and values are bfloat16, so
-    are the factors of the products, which add up in float32; ``torch.func.grad`` raises RuntimeError there. With
-    ``GEOLIB_KERNELS=1`` in the environment kernels do these at p = 2, see ``by_kernels``.
+    Time and memory grow linearly with the tokens: the backward pass makes embeddings again, and a state or two for
+    each chunk is stored. On a CPU this is ``by_chunks``: differentiable once, and ``torch.compile`` leaves its
+    operators as they are. On a GPU it is ``by_large_products``, in one graph. With ``GEOLIB_KERNELS=1`` in the
+    environment it is ``by_kernels`` there.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
@@ -160,9 +158,10 @@ def by_chunks(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
 
 
 def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
-    """All chunks at once, for a GPU; with factors in bfloat16 where queries, keys and values are; for ``chunked_with``.
+    """All chunks at once, for a GPU; for ``chunked_with``.
 
-    ``torch.vmap`` takes it and autograd derives it; under ``torch.func.grad`` its products raise RuntimeError.
+    Where queries, keys and values are bfloat16, so are the factors of products, which add up in float32. ``torch.vmap``
+    takes it and autograd derives it; under ``torch.func.grad`` its products raise RuntimeError.
 
     >>> q = torch.ones(1, 1, 2, 2, dtype=torch.bfloat16)
     >>> chunked_with(by_large_products, q, q, q, 2)[0].output.flatten()
