@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from explorable_kit import axe_violations, functions_of
+from explorable_kit import axe_violations, functions_of, place_of
 from test_notebooks import REPOSITORY
 
 from geolib.attention import Encoding
@@ -32,6 +32,7 @@ STATIC = REPOSITORY / "book" / "_static"
 INDEX = (REPOSITORY / "book" / "index.md").read_text("utf-8")
 ITEMS = re.findall(r"(?m)^- \*\*(.*?)\*\*: (.*)$", INDEX[INDEX.index("maps-why") :].partition("```")[0])
 call = functions_of("maps.js")
+opened, elsewhere = place_of("ScoreMaps")
 METHODS = ["none", "sines", "learned", "rope", "alibi", "xpos", "riemannformer", "liere", "gates", "liere-grid"]
 MOVING = {"sines", "learned", "riemannformer", "liere-grid"}
 
@@ -217,6 +218,17 @@ def test_a_slide_moves_no_pixel_of_relative_maps_and_then_says_why(landing):
     assert page.locator(".maps .verdict").nth(7).text_content() == "moves"
     on_grid = pixels(page)["liere"]
     assert slide(page, 60)["liere"] != on_grid
+
+
+def test_elsewhere_the_reasons_have_no_links(elsewhere):
+    elsewhere.set(shift=5, spread=1.85, words="grid")  # no word leaves the ruler
+    elsewhere.page.locator("#one .maps.open").wait_for()
+    texts = [reason for name, reason in ITEMS if name != "LieRE"]
+    plain = [re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"\1", each) for each in texts]
+    assert sorted(elsewhere.page.locator("#one .foot p").all_text_contents()) == sorted(plain)
+    assert elsewhere.page.locator("#one .maps a").count() == 0
+    sled, ruler = (elsewhere.page.locator(f"#one {part}").bounding_box() for part in (".sled", ".ruler"))
+    assert sled["x"] + sled["width"] <= ruler["x"] + ruler["width"] + 8
 
 
 def test_keys_move_both_and_no_word_leaves_the_ruler(landing):

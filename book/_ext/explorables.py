@@ -99,7 +99,7 @@ def held(name: str) -> str:
     kind, saved = "application/vnd.jupyter.widget", json.dumps({"state": {"it": {"state": state}}}, ensure_ascii=False)
     text = saved.replace("</", "<\\/")
     view = f'<script type="{kind}-view+json">{{"model_id": "it"}}</script>'
-    return f'<script type="{kind}-state+json" data-whole>{text}</script>\n{view}'
+    return f'<script data-whole type="{kind}-state+json">{text}</script>\n{view}'
 
 
 class Shown(SphinxDirective):
