@@ -215,6 +215,7 @@ def test_a_slide_moves_no_pixel_of_relative_maps_and_then_says_why(landing):
     again = slide(page, -300)
     assert {each for each in again if again[each] != before[each]} == {"sines", "learned", "riemannformer"}
     page.get_by_role("button", name="on a grid").click()
+    page.locator(".maps .verdict", has_text="moves").nth(3).wait_for()
     assert page.locator(".maps .verdict").nth(7).text_content() == "moves"
     on_grid = pixels(page)["liere"]
     assert slide(page, 60)["liere"] != on_grid
