@@ -1,16 +1,15 @@
-"""The landing page's wall of maps: its scores are the library's, its sentence slides by hand, finger and keys."""
+"""The score maps: their scores are the library's, their sentence slides by hand, finger and keys, in any page."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
-from explorable_kit import HELPER, axe_violations, find
+from explorable_kit import axe_violations, functions_of, place_of
 from test_notebooks import REPOSITORY
 
 from geolib.attention import Encoding
@@ -26,28 +25,18 @@ from geolib.encodings import (
     SympowEncoding,
 )
 
+sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
+import explorables
+
 STATIC = REPOSITORY / "book" / "_static"
 INDEX = (REPOSITORY / "book" / "index.md").read_text("utf-8")
 ITEMS = re.findall(r"(?m)^- \*\*(.*?)\*\*: (.*)$", INDEX[INDEX.index("maps-why") :].partition("```")[0])
+call = functions_of("maps.js")
+opened, elsewhere = place_of("ScoreMaps")
 METHODS = ["none", "sines", "learned", "rope", "alibi", "xpos", "riemannformer", "liere", "gates", "liere-grid"]
 MOVING = {"sines", "learned", "riemannformer", "liere-grid"}
 
 # The scores ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def call(tmp_path_factory):
-    """call(name, [arguments, ...]): what a function of maps-scores.js gives in Node; names of data give the data."""
-    module = tmp_path_factory.mktemp("maps") / "scores.mjs"
-    exports = "export const { scores, placed, fresh, change, moves } = geoMaps; export const given = () => geoMaps;\n"
-    module.write_text((STATIC / "maps-scores.js").read_text("utf-8") + exports, "utf-8")
-
-    def go(name, calls):
-        command = [find("node"), str(HELPER), str(module), name]
-        done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=60, check=True)
-        return json.loads(done.stdout)
-
-    return go
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +128,12 @@ def test_what_training_never_saw_is_marked(call):
     assert [far[each] for each in ("none", "gates", "rope", "alibi", "xpos", "liere")] == [0, 0, 6, 6, 6, 6]
 
 
+def test_the_landing_page_lists_the_same_reasons_with_links(given):
+    plain = [[name, re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"\1", reason)] for name, reason in ITEMS]
+    assert plain == list(given["METHODS"].values())
+    assert all("{prf:ref}" in reason for _, reason in ITEMS)
+
+
 # The page ------------------------------------------------------------------------------------------------------------
 
 PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><head><meta charset="utf-8"><title>Maps</title>
@@ -146,14 +141,14 @@ PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><head><meta charse
 <style>* {{ box-sizing: border-box }} body {{ margin: 0; color: var(--pst-color-text-base);
 background: var(--pst-color-background) }} main {{ max-width: 43rem; margin: auto; padding: 0 20px }}
 .bd-article a {{ color: var(--pst-color-link) }} figure {{ margin: 0 }} img {{ width: 100% }} {style}</style></head>
-<body class="bd-article"><main><h1>Maps</h1><figure class="maps-figure"><img src="data:," alt="A still">
-<figcaption>Caption</figcaption></figure><div class="maps-why"><ul>{items}</ul></div><p style="height: 60rem">More</p>
-</main><script>{script}</script></body></html>"""
+<body class="bd-article"><main><h1>Maps</h1><div class="maps-first"><figure><img class="explorable-still" src="data:,"
+alt="A still"><figcaption>Caption</figcaption></figure>{shown}</div><div class="maps-why"><ul>{items}</ul></div>
+<p style="height: 60rem">More</p></main><script>{host}</script></body></html>"""
 
 
 @pytest.fixture
 def landing(browser):
-    """landing(theme, width, scripts): the wall as the landing page holds it."""
+    """landing(theme, width, scripts): the maps as the landing page holds them."""
     opened = []
 
     def go(theme="light", width=760, scripts=True):
@@ -163,12 +158,14 @@ def landing(browser):
         page = context.new_page()
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        names = ("house.css", "maps.css", "maps-scores.js", "maps.js")
-        house, wall, *script = ((STATIC / name).read_text("utf-8") for name in names)
-        style = house + wall
+        house, host = ((STATIC / name).read_text("utf-8") for name in ("house.css", "widget-host.js"))
         told = [(name, re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"<a href=#>\1</a>", reason)) for name, reason in ITEMS]
         items = "".join(f"<li><p><strong>{name}</strong>: {reason}</p></li>" for name, reason in told)
-        page.set_content(PAGE.format(theme=theme, style=style, items=items, script="\n".join(script)))
+        page.set_content(
+            PAGE.format(theme=theme, style=house, items=items, shown=explorables.held("ScoreMaps"), host=host)
+        )
+        if scripts:
+            page.wait_for_selector(".explorable[data-alive]")
         opened.append(page)
         return page
 
@@ -180,7 +177,7 @@ def landing(browser):
 
 def pixels(page):
     """What each canvas shows, by its method's name."""
-    names = [re.split(r"on a", each)[0] for each in page.locator(".maps-name").all_text_contents()]
+    names = [re.split(r"on a", each)[0] for each in page.locator(".maps .name").all_text_contents()]
     shown = page.locator(".maps canvas").evaluate_all("(all) => all.map((each) => each.toDataURL())")
     return dict(zip((each.lower() for each in names), shown))
 
@@ -190,7 +187,7 @@ def middle(locator):
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def slide(page, dx, part=".maps-sled"):
+def slide(page, dx, part=".maps .sled"):
     x, y = middle(page.locator(part))
     page.mouse.move(x, y)
     page.mouse.down()
@@ -206,38 +203,47 @@ def test_a_slide_moves_no_pixel_of_relative_maps_and_then_says_why(landing):
     before = pixels(page)
     page.wait_for_timeout(700)
     assert pixels(page) == before  # nothing moves by itself
-    assert page.locator(".maps-verdict:not(:empty), .maps-foot a").count() == 0
+    assert page.locator(".maps .verdict:not(:empty), .maps a").count() == 0
     for name in ("none", "sines", "RoPE"):  # two right and one wrong, five that should be marked are not
         page.get_by_role("button", name=f"{name} stands still").click()
     moved = slide(page, 150)
     assert {each for each in moved if moved[each] != before[each]} == {"sines", "learned", "riemannformer"}
-    assert "on 4 of 9" in page.locator(".maps-said").text_content()
-    verdicts = dict(zip(moved, page.locator(".maps-verdict").all_text_contents()))
+    page.locator(".maps .geo-say", has_text="on 4 of 9").wait_for()
+    verdicts = dict(zip(moved, page.locator(".maps .verdict").all_text_contents()))
     assert {each for each, said in verdicts.items() if said == "moves"} == {"sines", "learned", "riemannformer"}
-    assert page.locator(".maps-foot a").count() == 9
+    assert page.locator(".maps a").count() == 9
     again = slide(page, -300)
     assert {each for each in again if again[each] != before[each]} == {"sines", "learned", "riemannformer"}
     page.get_by_role("button", name="on a grid").click()
-    assert page.locator(".maps-verdict").nth(7).text_content() == "moves"
+    page.locator(".maps .verdict", has_text="moves").nth(3).wait_for()
+    assert page.locator(".maps .verdict").nth(7).text_content() == "moves"
     on_grid = pixels(page)["liere"]
     assert slide(page, 60)["liere"] != on_grid
 
 
+def test_elsewhere_the_reasons_have_no_links(elsewhere):
+    elsewhere.set(shift=5, spread=1.85, words="grid")  # no word leaves the ruler
+    elsewhere.page.locator("#one .maps.open").wait_for()
+    texts = [reason for name, reason in ITEMS if name != "LieRE"]
+    plain = [re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"\1", each) for each in texts]
+    assert sorted(elsewhere.page.locator("#one .foot p").all_text_contents()) == sorted(plain)
+    assert elsewhere.page.locator("#one .maps a").count() == 0
+    sled, ruler = (elsewhere.page.locator(f"#one {part}").bounding_box() for part in (".sled", ".ruler"))
+    assert sled["x"] + sled["width"] <= ruler["x"] + ruler["width"] + 8
+
+
 def test_keys_move_both_and_no_word_leaves_the_ruler(landing):
     page = landing()
-    now = lambda part: float(page.locator(part).get_attribute("aria-valuenow"))  # noqa: E731
-    page.locator(".maps-sled").focus()
-    for key, value in (("Home", -1), ("ArrowRight", -0.5), ("End", 5), ("ArrowLeft", 4.5), ("ArrowRight", 5)):
-        page.keyboard.press(key)
-        assert now(".maps-sled") == value
-    page.locator(".maps-end:visible").wait_for()
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "maps-end"
-    for key, value in (("ArrowRight", 1), ("Home", 0.5), ("ArrowRight", 0.6), ("End", 1)):
-        page.keyboard.press(key)
-        assert now(".maps-end") == pytest.approx(value)
-    assert "places" in page.locator(".maps-end").get_attribute("aria-valuetext")
-    page.wait_for_timeout(400)
+    for label, keys in (
+        ("Places moved", {"Home": -1, "ArrowRight": -0.75, "End": 5, "ArrowLeft": 4.75, "PageUp": 5}),
+        ("Places from word to word", {"ArrowRight": 1, "Home": 0.5, "ArrowUp": 0.55, "End": 1}),
+    ):
+        slider = page.get_by_label(label)
+        for key, value in keys.items():
+            slider.press(key)
+            assert float(slider.input_value()) == pytest.approx(value)
+        page.locator(".maps .end:visible").wait_for()
+        page.locator(".maps summary").click()
     assert "changed by the slide by up to 0.00" in page.locator("canvas").nth(3).get_attribute("aria-label")
 
 
@@ -255,28 +261,28 @@ def swipe(page, x, y, dx, dy):
 def test_a_finger_slides_the_sentence_scrolls_the_wall_and_finds_the_sentence_docked(landing):
     page = landing(width=390)
     before = pixels(page)
-    swipe(page, *middle(page.locator(".maps-sled")), 80, -60)
+    swipe(page, *middle(page.locator(".maps .sled")), 80, -60)
     assert page.evaluate("scrollY") == 0
-    assert float(page.locator(".maps-sled").get_attribute("aria-valuenow")) == pytest.approx(3.5, abs=0.4)
+    assert float(page.get_by_label("Places moved").input_value()) == pytest.approx(3.5, abs=0.4)
     assert pixels(page)["rope"] == before["rope"]
     assert pixels(page)["riemannformer"] != before["riemannformer"]
     swipe(page, *middle(page.locator("canvas").nth(4)), 0, -300)
     assert page.evaluate("scrollY") > 150
-    docked = page.locator(".maps-strip").bounding_box()
-    assert docked["y"] == pytest.approx(56, abs=1)  # under the theme's bar
+    docked = page.locator(".maps .strip").bounding_box()
+    assert docked["y"] == pytest.approx(54.4, abs=1)  # under the theme's bar
     assert page.locator("canvas").nth(8).bounding_box()["y"] + 110 < 844
-    swipe(page, *middle(page.locator(".maps-sled")), -60, 0)
-    assert float(page.locator(".maps-sled").get_attribute("aria-valuenow")) < 2
+    swipe(page, *middle(page.locator(".maps .sled")), -60, 0)
+    assert float(page.get_by_label("Places moved").input_value()) < 2
 
 
 @pytest.mark.parametrize(("theme", "width"), [("dark", 390), ("light", 760)])
 def test_it_fits_its_words_are_read_and_axe_finds_nothing(landing, theme, width):
     page = landing(theme, width)
-    columns = page.locator(".maps-wall").evaluate("(e) => getComputedStyle(e).gridTemplateColumns.split(' ').length")
+    columns = page.locator(".maps .wall").evaluate("(e) => getComputedStyle(e).gridTemplateColumns.split(' ').length")
     assert columns == (3 if width == 390 else 5)
     sizes = "(all) => all.filter((e) => e.textContent.trim()).map((e) => parseFloat(getComputedStyle(e).fontSize))"
     assert min(page.locator(".maps :is(p, b, span, button)").evaluate_all(sizes)) >= 11
-    strip, wall = (page.locator(each).bounding_box() for each in (".maps-strip", ".maps-wall"))
+    strip, wall = (page.locator(each).bounding_box() for each in (".maps .strip", ".maps .wall"))
     assert wall["y"] + wall["height"] - strip["y"] <= 800  # sentence and maps on one screen
     for _ in range(2):
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -41,7 +41,7 @@ HOLDS = ".explorable :is(.geo-reach, [data-drag=pad], .geo-turns .geo-face, .fie
 # The figures that a sentence of the book moves.
 MOVED = {name for path in NOTEBOOKS for name in NAMES for link in links_of(path) if f"-{file_of(name)[:-3]}?" in link}
 WITHOUT = {"LabNotebook", "LiveMemory", "PageLeft", "StepTime"}  # nothing in them is dragged, or only along an axis
-FULL = {"GateCurves", "LiereGrid", "LocalityFocus"}  # their pictures are pads from edge to edge
+FULL = {"GateCurves", "LiereGrid", "LocalityFocus", "ScoreMaps"}  # their pictures answer from edge to edge
 # A point of a picture that is open ground, at least a finger away from what a hand can take.
 GROUND = """() => {
   for (const picture of document.querySelectorAll(".explorable svg")) {

@@ -3,6 +3,8 @@
 A widget's code, what all of them share of it, and long lists travel in scripts of their own,
 ``_static/explorables/NAME-HASH.js``, which the page's host asks for when the explorable comes into view; a style that
 several widgets of a page share stands there once. In the gallery a line says in which chapters an explorable stands.
+
+A page that is no notebook shows one by ``{explorable} NAME``; its code stands in the page: nothing is waited for.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
 
 from geolib import explorables
 
@@ -89,7 +92,29 @@ def name_chapters(app: Sphinx, document: nodes.document) -> None:
         figure.parent.insert(figure.parent.index(figure), line)
 
 
+def held(name: str) -> str:
+    """What a page holds of an explorable as it starts: the states of its widgets, which are one, and the view."""
+    widget = getattr(explorables, name)()
+    state = widget.get_state([*widget.parameters(), "share", "_rules", "_anywidget_id", "_esm", "_css"])
+    kind, saved = "application/vnd.jupyter.widget", json.dumps({"state": {"it": {"state": state}}}, ensure_ascii=False)
+    text = saved.replace("</", "<\\/")
+    view = f'<script type="{kind}-view+json">{{"model_id": "it"}}</script>'
+    return f'<script data-whole type="{kind}-state+json">{text}</script>\n{view}'
+
+
+class Shown(SphinxDirective):
+    """``{explorable} NAME`` shows an explorable, the only one of its page."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Its state and its view, as a notebook's page has them."""
+        self.env.note_reread()  # what it is made of are no files of the page
+        return [nodes.raw("", held(self.arguments[0]), format="html")]
+
+
 def setup(app: Sphinx) -> dict[str, object]:
-    """Register the line; postprocess.py takes the pieces out of the pages."""
+    """Register the line and the directive; postprocess.py takes the pieces out of the pages."""
+    app.add_directive("explorable", Shown)
     app.connect("doctree-read", name_chapters)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

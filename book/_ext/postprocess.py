@@ -266,18 +266,16 @@ def fitting(page: str) -> str:
 
 
 def add_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object) -> None:
-    """Say that scripts run; the landing page has its wall of maps, the search page what finds a page's text."""
+    """Say that scripts run; the landing page, no notebook, has an explorable, the search page what finds a text."""
     known = '<script>document.documentElement.dataset.scripts = "on";</script>'
     context["metatags"] = f"{context.get('metatags', '')}\n    {known}"
     if "<mjx-container" in context.get("body", ""):  # formulas are laid out once, and not anew as each font comes
         for font in ("Zero", "Main-Regular", "Math-Italic", "Size1-Regular", "Size2-Regular"):
             source = context["pathto"](f"_static/fonts/MathJax_{font}.woff", 1)
             context["metatags"] += f'\n    <link rel="preload" as="font" type="font/woff" href="{source}" crossorigin>'
-    if pagename == app.config.root_doc:
-        app.add_css_file("maps.css")
-    own = {app.config.root_doc: ("maps-scores.js", "maps.js"), "search": ("search-text.js",), WHICH: ("which.js",)}
-    for name in own.get(pagename, ()):
-        app.add_js_file(name, defer="defer")
+    own = {app.config.root_doc: "widget-host.js", "search": "search-text.js", WHICH: "which.js"}
+    if pagename in own:
+        app.add_js_file(own[pagename], defer="defer")
 
 
 def rewrite(app: Sphinx, problem: Exception | None) -> None:

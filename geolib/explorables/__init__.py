@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geolib.explorables.liere import LiereGrid
     from geolib.explorables.live import LiveModel
     from geolib.explorables.locality import LocalityFocus
+    from geolib.explorables.maps import ScoreMaps
     from geolib.explorables.memory import LiveMemory
     from geolib.explorables.metric import GeneralMetric
     from geolib.explorables.mirrors import TwoMirrors
@@ -51,6 +52,7 @@ __all__ = [
     "Plaquettes",
     "RopeClock",
     "ScaleSlider",
+    "ScoreMaps",
     "SkewExponential",
     "SphereTransport",
     "StepTime",
@@ -75,6 +77,7 @@ _MODULES = {
     "Plaquettes": "plaquettes",
     "RopeClock": "clock",
     "ScaleSlider": "scale",
+    "ScoreMaps": "maps",
     "SkewExponential": "skew",
     "SphereTransport": "sphere",
     "StepTime": "time",
