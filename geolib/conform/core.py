@@ -62,6 +62,8 @@ class Target:
     heads, head_dim, axes, chunk = 2, 8, 1, 4
     layout: str | None = None
     """``interleaved`` or ``half-split`` where it is promised."""
+    base: float | None = None
+    """The base of its frequencies for texts, where these are promised to be RoPE's."""
     first_axis: str | None = None
     """What turns the first features, ``rows``, ``columns`` or ``both axes``, where it is promised."""
     positioned = padded = masked = stateful = False
@@ -142,15 +144,11 @@ def law(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a law; what it needs and its cases stand in ``laws.toml``."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        cases = ({key: _tuples(value) for key, value in case.items()} for case in ABOUT[name].get("cases", [{}]))
-        LAWS[name] = Law(name, tuple(ABOUT[name]["needs"]), tuple(cases), function)
+        about = ABOUT[name]
+        LAWS[name] = Law(name, tuple(about["needs"]), tuple(about.get("cases", [{}])), function)
         return function
 
     return enter
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
