@@ -5,17 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LAWS", "OUTCOMES", "Broken", "CannotTry", "Law", "NotApplicable", "Outcome", "Target"]
+__all__ = ["Broken", "CannotTry", "Law", "NotApplicable", "Outcome", "Target"]
 
-OUTCOMES = ("kept", "broken", "not promised", "does not apply", "cannot be tried here")
-
-
+ABOUT: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
+CHECKS: dict[str, Callable[..., str | None]] = {}
 ABSENT: Any = None
 
 
@@ -91,6 +91,11 @@ class Target:
         """What its column is called."""
         return self.title or type(self).__name__
 
+    @property
+    def version(self) -> str:
+        """The version of its library, or nothing where that is not installed."""
+        return next((found.version for found in distributions(name=self.library or "-")), "")
+
     def has(self, ability: str) -> bool:
         """Whether the adapter can do this."""
         return all(getattr(self, part) not in (None, False) for part in ability.split("+"))
@@ -104,16 +109,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Law:
-    """A statement about every module with certain abilities, and its cases from small to large.
-
-    ``laws.toml`` has both, its group and theorem, and where somebody met the fault in public, if that was found.
-    """
+    """A statement about every module with certain abilities, and its cases from small to large, as in ``laws.toml``."""
 
     name: str
-    needs: tuple[str, ...]
-    """Abilities of which one is needed, joined by + where several are needed together."""
-    cases: tuple[dict[str, Any], ...]
     check: Callable[..., str | None]
+    group: str
+    theorem: str
+    needs: Sequence[str]
+    """Abilities of which one is needed, joined by + where several are needed together."""
+    cases: Sequence[dict[str, Any]] = ({},)
+    met: str = ""
+    thread: str = ""
+    """Where somebody met the fault in public, if that was found."""
 
     @property
     def statement(self) -> str:
@@ -131,21 +138,17 @@ class Outcome:
 
     law: str
     outcome: str
-    why: str = ""
-    snippet: str = ""
-    seconds: float = 0.0
-
-
-LAWS: dict[str, Law] = {}
-ABOUT: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
+    why: str
+    snippet: str
+    seconds: float
+    """Of the processor."""
 
 
 def law(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a law; what it needs and its cases stand in ``laws.toml``."""
+    """Enter what checks a law of ``laws.toml``."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        about = ABOUT[name]
-        LAWS[name] = Law(name, tuple(about["needs"]), tuple(about.get("cases", [{}])), function)
+        CHECKS[name] = function
         return function
 
     return enter

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-import socket
 import warnings
 from collections.abc import Callable
+from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -72,13 +73,56 @@ def same(got: list[Tensor], wanted: list[Tensor], what: str) -> None:
         near(a, b, f"{what}, {'the output' if i == 0 else f'derivative {i - 1}'}", 1e-4)
 
 
+def filled(target: Target, state: dict[str, Tensor]) -> nn.Module:
+    """A module that is made on the meta device, and has NaN where nothing is written to it."""
+    with torch.device("meta"):
+        made: Any = target.make()
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)  # which fills memory with NaN
+    try:
+        made = made.to_empty(device="cpu").eval()
+    finally:
+        torch.use_deterministic_algorithms(before)
+    if target.has("fill"):
+        target.fill(made)
+    made.load_state_dict(state)
+    return made
+
+
+COPIES: dict[str, Callable[[Target, nn.Module], Any]] = {
+    "deepcopy": lambda _, module: copy.deepcopy(module),
+    "pickle": lambda _, module: pickle.loads(pickle.dumps(module)),
+    "meta": lambda target, module: filled(target, module.state_dict()),
+}
+WAYS: dict[str, Callable[[nn.Module], Any]] = {
+    "compile": lambda layer: torch.compile(layer, backend="aot_eager", fullgraph=True),
+    "checkpoint": lambda layer: partial(checkpoint, layer, use_reentrant=False),
+    "reentrant checkpoint": lambda layer: partial(checkpoint, layer, use_reentrant=True),
+}
+
+
 @law("one graph")
-def graph(target: Target) -> None:
-    """It compiles without a break, and computes the same with the same derivatives."""
+@law("checkpointing")
+def ways(target: Target, way: str) -> None:
+    """Compiled without a break, or checkpointed in either way, it computes the same with the same derivatives."""
     torch._dynamo.reset()
     layer, x = Layer(target), inputs(target, 6, 2)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
-    same(derived(layer, x, compiled), derived(layer, x), "compiled and not")
+    wanted = derived(layer, x)
+    same(derived(layer, x, WAYS[way](layer)), wanted, f"with {way} and without")
+
+
+@law("deepcopy and pickle")
+@law("meta device")
+def copies(target: Target, way: str) -> None:
+    """A copy, or a module made on the meta device and filled, computes the same, and does not change with the first."""
+    layer, x = Layer(target), inputs(target, 6, 2)
+    if not isinstance(layer.inner, nn.Module):
+        raise NotApplicable("it is a function and holds nothing")
+    wanted = derived(layer, x)
+    other = COPIES[way](target, layer.inner)
+    for p in layer.inner.parameters():
+        p.add_(1.0)
+    same(derived(Layer(target, other), x), wanted, f"{way} and the original")
 
 
 @law("dynamic sizes")
@@ -103,48 +147,6 @@ def export(target: Target) -> None:
     near(exported(other), layer(other), "exported and not", 1e-4)
 
 
-@law("checkpointing")
-def checkpointing(target: Target, reentrant: bool) -> None:
-    """With activation checkpointing, of both kinds, output and derivatives stay."""
-    layer, x = Layer(target), inputs(target, 6, 2)
-    wanted = derived(layer, x)
-    got = derived(layer, x, lambda leaf: checkpoint(layer, leaf, use_reentrant=reentrant))
-    same(got, wanted, "checkpointed and not")
-
-
-def filled(target: Target, state: dict[str, Tensor]) -> nn.Module:
-    """A module that is made on the meta device, and has NaN where nothing is written to it."""
-    with torch.device("meta"):
-        made: Any = target.make()
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)  # which fills memory with NaN
-    try:
-        made = made.to_empty(device="cpu").eval()
-    finally:
-        torch.use_deterministic_algorithms(before)
-    if target.has("fill"):
-        target.fill(made)
-    made.load_state_dict(state)
-    return made
-
-
-@law("deepcopy and pickle")
-@law("meta device")
-def copies(target: Target, way: str) -> None:
-    """A copy, or a module made on the meta device and filled, computes the same, and does not change with the first."""
-    layer, x = Layer(target), inputs(target, 6, 2)
-    if not isinstance(layer.inner, nn.Module):
-        raise NotApplicable("it is a function and holds nothing")
-    wanted = derived(layer, x)
-    if way == "meta":
-        other = filled(target, layer.inner.state_dict())
-    else:
-        other = copy.deepcopy(layer.inner) if way == "deepcopy" else pickle.loads(pickle.dumps(layer.inner))
-    for p in layer.inner.parameters():
-        p.add_(1.0)
-    same(derived(Layer(target, other), x), wanted, f"{way} and the original")
-
-
 @law("gradients")
 @torch.enable_grad()
 def gradients(target: Target) -> None:
@@ -165,9 +167,6 @@ def gradients(target: Target) -> None:
         near(got, wanted, f"derivative {i} and a difference", 1e-2)
 
 
-# Two processes --------------------------------------------------------------------------------------------------------
-
-
 def used(target: Target) -> tuple[Layer, Tensor]:
     """A layer and its input; nothing is learned that has no derivative, for DDP waits for all that is learned."""
     layer, x = Layer(target), inputs(target, 6, 4)
@@ -177,23 +176,19 @@ def used(target: Target) -> tuple[Layer, Tensor]:
     return layer, x
 
 
-def work(rank: int, port: int, target: Target, way: str, answer: Any) -> None:
+def work(rank: int, folder: str, target: Target, way: str) -> None:
     """One of two processes: the output for its half of a batch, and derivatives of the mean over processes."""
+    from torch.distributed.fsdp import fully_shard
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    try:
-        from torch.distributed.fsdp import fully_shard
-
-        layer, x = used(target)
-        held: Any = nn.parallel.DistributedDataParallel(layer) if way == "DDP" else fully_shard(layer)
-        found = derived(layer, x[2 * rank : 2 * rank + 2], held)
-        whole = (t.full_tensor() if hasattr(t, "full_tensor") else t for t in found)
-        answer.send([t.detach().numpy() for t in whole])
-    except Exception as error:  # of any kind: the target's code is not ours
-        answer.send(f"{type(error).__name__}: {error}")
-    finally:
-        dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    layer, x = used(target)
+    held: Any = nn.parallel.DistributedDataParallel(layer) if way == "DDP" else fully_shard(layer)
+    found = derived(layer, x[2 * rank : 2 * rank + 2], held)
+    whole = [t.full_tensor() if hasattr(t, "full_tensor") else t for t in found]
+    torch.save([t.detach() for t in whole], f"{folder}/{rank}")
+    dist.destroy_process_group()
 
 
 @law("DDP")
@@ -204,29 +199,19 @@ def processes(target: Target, way: str) -> None:
     if not (dist.is_available() and dist.is_gloo_available()):
         raise CannotTry("this build of PyTorch has no gloo")
     layer, x = used(target)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["geolib.conform", "torch.distributed.fsdp"])
-    pipes = [context.Pipe(duplex=False) for _ in (0, 1)]
-    workers = [context.Process(target=work, args=(rank, port, target, way, pipes[rank][1])) for rank in (0, 1)]
-    found: list[Any] = []
-    try:
-        for worker, (_, writer) in zip(workers, pipes):
-            worker.start()
-            writer.close()
-        for reader, _ in pipes:
-            if not reader.poll(LONGEST):
+    mp.set_forkserver_preload(["geolib.conform", "torch.distributed.fsdp"])
+    with TemporaryDirectory() as folder:
+        workers = mp.start_processes(work, (folder, target, way), 2, join=False, start_method="forkserver")
+        try:
+            if not any(workers.join(LONGEST) for _ in range(2)):  # it returns when one process ends
                 raise CannotTry(f"two processes gave no answer in {LONGEST} s")
-            found.append(reader.recv())
-            if isinstance(found[-1], str):
-                raise Broken(found[-1])
-    except EOFError:
-        raise CannotTry("another process cannot make the target") from None
-    finally:
-        for worker in workers:
-            worker.kill()
-    halves = [torch.cat([torch.from_numpy(part) for part in both]) for both in list(zip(*found))[:2]]
-    learned = [2 * torch.from_numpy(grad) for grad in found[0][2:]]
-    same([*halves, *learned], derived(layer, x), "two processes and one")
+        except mp.ProcessRaisedException as error:
+            raise Broken(str(error).strip().splitlines()[-1]) from None
+        except mp.ProcessExitedException:
+            raise CannotTry("another process cannot make the target") from None
+        finally:
+            for worker in workers.processes:
+                worker.kill()
+        found = [torch.load(f"{folder}/{rank}") for rank in (0, 1)]
+    halves = [torch.cat(both) for both in list(zip(*found))[:2]]
+    same([*halves, *(2 * grad for grad in found[0][2:])], derived(layer, x), "two processes and one")

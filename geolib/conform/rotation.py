@@ -48,9 +48,6 @@ def cells(target: Target, height: int, width: int) -> Tensor:
     return made.unflatten(0, (height, width))
 
 
-# Relative positions ---------------------------------------------------------------------------------------------------
-
-
 @law("relative")
 def relative(target: Target, tokens: int, shift: float) -> None:
     """Scores do not change when all positions are shifted by the same amount."""
@@ -80,10 +77,7 @@ def addition(target: Target, steps: Sequence[float]) -> None:
         for step in steps:
             both = target.turn(module, *both, step * one)
         for got, wanted, what in zip(both, target.turn(module, x, x, sum(steps) * one), ("queries", "keys")):
-            near(got, wanted, f"{what} after steps {steps} on axis {axis}", 1e-5 + 5e-7 * max(steps, default=0.0))
-
-
-# Layout and axes ------------------------------------------------------------------------------------------------------
+            near(got, wanted, f"{what} after steps {steps} on axis {axis}", 1e-5 + 5e-7 * min(steps, default=0.0))
 
 
 def pairs_of(matrices: Tensor) -> dict[int, int]:
@@ -175,9 +169,6 @@ def prefix(target: Target, count: int) -> None:
     near(got[..., count:, :], target.grid(module, x[..., count:, :], 2, 3), "the cells behind them")
 
 
-# Sizes ----------------------------------------------------------------------------------------------------------------
-
-
 @law("one count, other shapes")
 @law("dynamic grids")
 @law("texts of other lengths")
@@ -213,9 +204,6 @@ def interpolation(target: Target, old: Sequence[int], new: Sequence[int]) -> Non
         flat = table.narrow(axis, 0, 1).expand_as(table).contiguous()
         one = target.resample(module, flat, old, new)
         near(one, one.narrow(axis, 0, 1).expand_as(one), f"a table that does not change along axis {axis}", 1e-4)
-
-
-# Digits ---------------------------------------------------------------------------------------------------------------
 
 
 @law("angles under autocast")

@@ -28,9 +28,6 @@ def at(*positions: int) -> Tensor:
     return torch.tensor([positions])
 
 
-# Caches ---------------------------------------------------------------------------------------------------------------
-
-
 def in_parts(
     target: Target, module: Any, x: Tensor, parts: Sequence[int], cache: Any = None, there: Any = None, mask: Any = None
 ) -> Tensor:
@@ -85,9 +82,6 @@ def continued(target: Target, fragments: Sequence[int], then: Sequence[int], kep
         path, places = x[:, [*before, tokens + i]], at(*before, position)
         wanted = target.run(module, path, None, places, None)[0][:, -1]
         near(got[:, i], wanted, f"token {i} at position {position} after a cache, and in a text", 1e-4)
-
-
-# Masks and packing ----------------------------------------------------------------------------------------------------
 
 
 def masked(target: Target, module: Any, x: Sequence[Tensor], positions: Tensor, mask: Tensor | None) -> Tensor:
@@ -150,9 +144,6 @@ def window(target: Target, queries: int, keys: int, window: int | None = None) -
         return "the own token is not counted"
     near(got, softmax_loop(target, q, k, v, window), f"{what}, a window of {window}")
     return "the own token is counted"
-
-
-# States ---------------------------------------------------------------------------------------------------------------
 
 
 GATES = {"ones": 0.0, "almost ones": -1e-7, "almost zeros": -30.0}

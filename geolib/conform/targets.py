@@ -26,9 +26,6 @@ NAN = "A mask gives weight 0 to what stands at a token, and 0 times NaN is NaN: 
 UNSAID = "No page of the library speaks of compiling."
 
 
-# This library ---------------------------------------------------------------------------------------------------------
-
-
 class OneLayer(nn.Module):
     """An encoding, and what makes queries, keys and values."""
 
@@ -124,9 +121,6 @@ def ours() -> list[Target]:
     return [Ours(), axial, liere, OursStates()]
 
 
-# timm -----------------------------------------------------------------------------------------------------------------
-
-
 class Timm(Target):
     """One of timm's rotary modules for images."""
 
@@ -172,9 +166,6 @@ def timm() -> list[Target]:
     ]
 
 
-# transformers ---------------------------------------------------------------------------------------------------------
-
-
 class Hub(Target):
     """A model of transformers, of one layer."""
 
@@ -194,7 +185,7 @@ class Hub(Target):
 
 
 class Llama(Hub):
-    """A Llama, its rotation, and PyTorch's attention as its models call it; its weights are so large that turns show."""
+    """A Llama, its rotation, and PyTorch's attention as models call it; weights are large, so that turns show."""
 
     title, layout, base, positioned, masked = "llama", "half-split", 10000.0, True, True
     sizes = {"intermediate_size": 16, "num_attention_heads": HEADS, "initializer_range": 0.3}
@@ -264,9 +255,6 @@ class Mamba2(Hub):
         return out.last_hidden_state, out.cache_params
 
 
-# rotary-embedding-torch and x-transformers ----------------------------------------------------------------------------
-
-
 class RotaryTorch(Target):
     """RoPE of rotary-embedding-torch; its cache is keys as they are, here the input itself."""
 
@@ -331,9 +319,6 @@ def x_transformers() -> list[Target]:
     options = {"attn_dim_head": DIM, "rotary_pos_emb": True, "rotary_emb_dim": DIM, "verbose": False}
     make = partial(Decoder, dim=WIDTH, depth=1, heads=HEADS, **options)
     return [XTransformers(make=make, apply=apply_rotary_pos_emb)]
-
-
-# flash-linear-attention -----------------------------------------------------------------------------------------------
 
 
 def tokens_first(form: Callable[..., Any], *told: Any) -> Any:
