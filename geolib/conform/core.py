@@ -70,8 +70,6 @@ class Target:
     stateless: Sequence[str] = ()
     not_promised: dict[str, str] = {}  # noqa: RUF012
     """By law, what the library does not promise, and where its documentation or source says so."""
-    without: dict[str, str] = {}  # noqa: RUF012
-    """By ability, why the library has none; by law, why it cannot be tried."""
     turn = grid = prefix = count = resample = attend = causal = windowed = run = static = keep = join = forms = ABSENT
     fill = ABSENT
 

@@ -128,11 +128,8 @@ def frequencies(target: Target) -> None:
 def axes(target: Target, height: int, width: int) -> str:
     """A cell is turned by its row and by its column, in reading order, on grids that are not square."""
     made = cells(target, height, width)
-    back = torch.linalg.inv(made[0, 0])
-    for i in range(height):
-        for j in range(width):
-            wanted = made[i, 0] @ back @ made[0, j]
-            near(made[i, j], wanted, f"cell ({i}, {j}) of {height} x {width}, and what its row and its column do", 1e-4)
+    wanted = made[:, :1] @ torch.linalg.inv(made[0, 0]) @ made[:1]
+    near(made, wanted, f"cells of {height} x {width}, and what their rows and their columns do", 1e-4)
     moved = [(line - made[0, 0]).abs().amax((0, 2)) > 1e-5 for line in (made[:, 0], made[0])]
     rows, columns = (features.nonzero().flatten().tolist() for features in moved)
     if min(height, width) < 3:  # with two rows a step may be a full turn
@@ -151,8 +148,7 @@ def unit(target: Target, height: int, width: int) -> str:
     made = cells(target, height, width)
     for name, line in (("row", made[:, 0]), ("column", made[0])):
         steps = line[1:] @ torch.linalg.inv(line[:-1])
-        for i, step in enumerate(steps):
-            near(step, steps[0], f"the step from {name} {i} to {name} {i + 1}, and the first step", 1e-4)
+        near(steps, steps[:1].expand_as(steps), f"all steps from one {name} to the next, and the first", 1e-4)
     other = cells(target, height + 1, width + 2)
     kept = (other[:2, :2] - made[:2, :2]).abs().max() < 1e-4
     origin = (made[0, 0] - torch.eye(target.head_dim)).abs().max() < 1e-5

@@ -40,10 +40,7 @@ def hold(target: Target, law: Law, spec: str) -> Outcome:
 def _held(target: Target, law: Law, spec: str) -> tuple[str, str, str]:
     if not law.applies(target):
         missing = [part for ability in law.needs for part in ability.split("+") if not target.has(part)]
-        reasons = [target.without[part] for part in missing if part in target.without]
-        return "does not apply", reasons[0] if reasons else f"it has no {' or '.join(missing)}", ""
-    if law.name in target.without:
-        return "cannot be tried here", target.without[law.name], ""
+        return "does not apply", f"it has no {' or '.join(missing)}", ""
     found = None
     for case in law.cases:
         try:
