@@ -119,11 +119,13 @@ class Law:
     met: str = ""
     thread: str = ""
     """Where somebody met the fault in public, if that was found."""
+    says: str = ""
+    """The law in a sentence, where the docstring of what checks it speaks of several."""
 
     @property
     def statement(self) -> str:
         """The law in a sentence."""
-        return (self.check.__doc__ or "").partition("\n")[0]
+        return self.says or (self.check.__doc__ or "").partition("\n")[0]
 
     def applies(self, target: Target) -> bool:
         """Whether the target has an ability that it needs."""
