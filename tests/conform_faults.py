@@ -40,7 +40,7 @@ class Rope(nn.Module):
 class Text(Target):
     """A home-made RoPE."""
 
-    layout = "half-split"
+    layout, base = "half-split", 100.0
     module = Rope
 
     def make(self):
@@ -424,6 +424,7 @@ FAULTS = {
     "keys in another layout": (
         "layout of pairs", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), neighbours(rope, k, p))}
     ),
+    "a base of its own": ("the usual frequencies", Text, {"angles": lambda self, p: p[..., None] * self.theta**0.9}),
     "tables by length": ("texts of other lengths", Text, Kept),
     "no offset": (
         "texts of other lengths", Text, None, {"count": lambda self, rope, x, _: Text.count(self, rope, x, 0)}

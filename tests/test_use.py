@@ -24,9 +24,7 @@ EXAMPLES = [
 def test_each_cell_runs_by_itself(name):
     """As a reader does who copies it alone; the picture is left to the book."""
     torch.manual_seed(0)
-    names = {}
-    exec(compile(CODE[name], name, "exec"), names)
-    assert name != "agreement-table" or names["library"] == "fla-core"  # the table's last
+    exec(compile(CODE[name], name, "exec"), {})
 
 
 @pytest.mark.parametrize(("library", "example"), EXAMPLES, ids=[library for library, _ in EXAMPLES])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LAWS", "OUTCOMES", "Broken", "CannotTry", "Law", "NotApplicable", "Outcome", "Target"]
+__all__ = ["Broken", "CannotTry", "Law", "NotApplicable", "Outcome", "Target"]
 
-OUTCOMES = ("kept", "broken", "not promised", "does not apply", "cannot be tried here")
-
-
+ABOUT: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
+CHECKS: dict[str, Callable[..., str | None]] = {}
 ABSENT: Any = None
 
 
@@ -62,14 +62,14 @@ class Target:
     heads, head_dim, axes, chunk = 2, 8, 1, 4
     layout: str | None = None
     """``interleaved`` or ``half-split`` where it is promised."""
+    base: float | None = None
+    """The base of its frequencies for texts, where these are promised to be RoPE's."""
     first_axis: str | None = None
     """What turns the first features, ``rows``, ``columns`` or ``both axes``, where it is promised."""
     positioned = padded = masked = stateful = False
     stateless: Sequence[str] = ()
     not_promised: dict[str, str] = {}  # noqa: RUF012
     """By law, what the library does not promise, and where its documentation or source says so."""
-    without: dict[str, str] = {}  # noqa: RUF012
-    """By ability, why the library has none; by law, why it cannot be tried."""
     turn = grid = prefix = count = resample = attend = causal = windowed = run = static = keep = join = forms = ABSENT
     fill = ABSENT
 
@@ -89,6 +89,11 @@ class Target:
         """What its column is called."""
         return self.title or type(self).__name__
 
+    @property
+    def version(self) -> str:
+        """The version of its library, or nothing where that is not installed."""
+        return next((found.version for found in distributions(name=self.library or "-")), "")
+
     def has(self, ability: str) -> bool:
         """Whether the adapter can do this."""
         return all(getattr(self, part) not in (None, False) for part in ability.split("+"))
@@ -102,21 +107,25 @@ class Target:
 
 @dataclass(frozen=True)
 class Law:
-    """A statement about every module with certain abilities, and its cases from small to large.
-
-    ``laws.toml`` has both, its group and theorem, and where somebody met the fault in public, if that was found.
-    """
+    """A statement about every module with certain abilities, and its cases from small to large, as in ``laws.toml``."""
 
     name: str
-    needs: tuple[str, ...]
-    """Abilities of which one is needed, joined by + where several are needed together."""
-    cases: tuple[dict[str, Any], ...]
     check: Callable[..., str | None]
+    group: str
+    theorem: str
+    needs: Sequence[str]
+    """Abilities of which one is needed, joined by + where several are needed together."""
+    cases: Sequence[dict[str, Any]] = ({},)
+    met: str = ""
+    thread: str = ""
+    """Where somebody met the fault in public, if that was found."""
+    says: str = ""
+    """The law in a sentence, where the docstring of what checks it speaks of several."""
 
     @property
     def statement(self) -> str:
         """The law in a sentence."""
-        return (self.check.__doc__ or "").partition("\n")[0]
+        return self.says or (self.check.__doc__ or "").partition("\n")[0]
 
     def applies(self, target: Target) -> bool:
         """Whether the target has an ability that it needs."""
@@ -129,28 +138,20 @@ class Outcome:
 
     law: str
     outcome: str
-    why: str = ""
-    snippet: str = ""
-    seconds: float = 0.0
-
-
-LAWS: dict[str, Law] = {}
-ABOUT: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
+    why: str
+    snippet: str
+    seconds: float
+    """Of the processor."""
 
 
 def law(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a law; what it needs and its cases stand in ``laws.toml``."""
+    """Enter what checks a law of ``laws.toml``."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        cases = ({key: _tuples(value) for key, value in case.items()} for case in ABOUT[name].get("cases", [{}]))
-        LAWS[name] = Law(name, tuple(ABOUT[name]["needs"]), tuple(cases), function)
+        CHECKS[name] = function
         return function
 
     return enter
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from geolib.conform.core import ABOUT, LAWS
+from geolib.conform.running import LAWS
 
 BELOW = "<!-- What follows was written by python -m geolib.conform. -->\n\n"
-WORDS = {"kept": "kept", "does not apply": "–", "cannot be tried here": "not tried"}
-LINKED = {"broken": "**no**", "not promised": "not promised"}
+WORDS = {
+    "kept": "kept",
+    "broken": "no",
+    "not promised": "not promised",
+    "cannot be tried here": "not tried",
+    "does not apply": "does not apply",
+}
 
 
 def anchor(one: dict[str, Any], law: str) -> str:
@@ -17,10 +22,17 @@ def anchor(one: dict[str, Any], law: str) -> str:
     return "conform-" + re.sub(r"[^a-z0-9]+", "-", f"{one['target']}-{one['method']}-{law}".lower()).strip("-")
 
 
-def cell(one: dict[str, Any], law: str) -> str:
-    """What is said of a law for a method; a failure links to its input."""
-    outcome = next(x["outcome"] for x in one["outcomes"] if x["law"] == law)
-    return WORDS.get(outcome) or f"[{LINKED[outcome]}](#{anchor(one, law)})"
+def cell(methods: list[dict[str, Any]], law: str) -> str:
+    """What is said of a law for a library: a word where its methods agree; a failure links to its input."""
+    said = {}
+    for one in methods:
+        outcome = next(x["outcome"] for x in one["outcomes"] if x["law"] == law)
+        word = "**no**" if outcome == "broken" else WORDS[outcome]
+        if outcome != "does not apply":
+            failed = outcome in ("broken", "not promised")
+            said[one["method"]] = f"[{word}](#{anchor(one, law)})" if failed else word
+    alike = len(set(said.values())) <= 1
+    return next(iter(said.values()), "–") if alike else ", ".join(f"{method} {word}" for method, word in said.items())
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -31,50 +43,28 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 def written(record: dict[str, Any]) -> str:
     """The parts of the page that come from a record: counts, a table for each group of laws, and the failing inputs."""
     libraries: dict[str, list[dict[str, Any]]] = {}
-    for one in record["targets"]:
-        libraries.setdefault(one["target"], []).append(one)
-    lines = [f"Tried on {record['date']} with PyTorch {record['torch']} and Python {record['python']} on a CPU.", ""]
-    kinds = ["kept", "broken", "not promised", "cannot be tried here", "does not apply"]
     rows = []
     for one in record["targets"]:
-        counts = [str(sum(x["outcome"] == kind for x in one["outcomes"])) for kind in kinds]
+        libraries.setdefault(one["target"], []).append(one)
+        counts = [str(sum(x["outcome"] == kind for x in one["outcomes"])) for kind in WORDS]
         rows.append([f"{one['target']} {one['version']}", one["method"], *counts, f"{one['seconds']:.0f} s"])
-    head = ["library", "method", "kept", "no", "not promised", "not tried", "does not apply", "processor time"]
-    lines += ["(conform-counts)=", "## The counts", "", *table(head, rows)]
+    lines = [f"Tried on {record['date']} with PyTorch {record['torch']} and Python {record['python']} on a CPU.", ""]
+    lines += ["(conform-counts)=", "## The counts", ""]
+    lines += table(["library", "method", *WORDS.values(), "processor time"], rows)
     lines += ["(conform-table)=", "## The table", ""]
-    for group in dict.fromkeys(entry["group"] for entry in ABOUT.values()):
-        laws = [name for name, entry in ABOUT.items() if entry["group"] == group]
-        lines += [f"### {group.capitalize()}", ""]
-        rows = []
+    for group in dict.fromkeys(law.group for law in LAWS.values()):
+        laws = [law for law in LAWS.values() if law.group == group]
+        rows = [[law.name, *(cell(methods, law.name) for methods in libraries.values())] for law in laws]
+        lines += [f"### {group.capitalize()}", "", *table(["law", *libraries], rows)]
         for law in laws:
-            cells = []
-            for methods in libraries.values():
-                said = {one["method"]: cell(one, law) for one in methods}
-                apply = {method: word for method, word in said.items() if word != "–"}
-                same = len(set(apply.values())) <= 1
-                cells.append(
-                    next(iter(apply.values()), "–") if same else ", ".join(f"{m} {w}" for m, w in apply.items())
-                )
-            rows.append([law, *cells])
-        lines += table(["law", *libraries], rows)
-        for law in laws:
-            entry = ABOUT[law]
-            met = f" Met in public: [{entry['met']}]({entry['thread']})" if "thread" in entry else ""
-            lines.append(f"- *{law[0].upper()}{law[1:]}*: {LAWS[law].statement} {entry['theorem']}{met}")
+            met = f" Met in public: [{law.met}]({law.thread})" if law.thread else ""
+            lines.append(f"- *{law.name[0].upper()}{law.name[1:]}*: {law.statement} {law.theorem}{met}")
         lines.append("")
     lines += ["(conform-inputs)=", "## The failing inputs", "", "The smallest input of each, as a program.", ""]
     for one in record["targets"]:
         for x in one["outcomes"]:
-            if x["outcome"] in LINKED:
-                word = "not promised" if x["outcome"] == "not promised" else "no"
-                title = f"**{one['target']}, {one['method']}, {x['law']}: {word}.**"
-                lines += [
-                    f"({anchor(one, x['law'])})=",
-                    f"{title} {x['why']}",
-                    "",
-                    "```python",
-                    x["snippet"],
-                    "```",
-                    "",
-                ]
+            if x["snippet"]:
+                title = f"**{one['target']}, {one['method']}, {x['law']}: {WORDS[x['outcome']]}.**"
+                lines += [f"({anchor(one, x['law'])})=", f"{title} {x['why']}", ""]
+                lines += ["```python", x["snippet"], "```", ""]
     return "\n".join(lines)

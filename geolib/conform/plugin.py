@@ -5,7 +5,6 @@ It is there as soon as the library is installed, and imports nothing of it befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,35 +17,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The laws stand behind the other tests."""
+    """The laws that apply stand behind the other tests."""
     for spec in config.getoption("--geolib-conform"):
-        collector = Conformance.from_parent(session, name=f"geolib-conform[{spec}]", spec=spec)
-        items.extend(collector.collect())
+        from geolib.conform import LAWS, load
 
-
-class Conformance(pytest.Collector):
-    """The laws for what one name stands for."""
-
-    def __init__(self, spec: str, **named: Any):
-        super().__init__(**named)
-        self.spec = spec
-
-    def collect(self) -> Iterator[pytest.Item]:
-        """A test for each law that applies."""
-        from geolib.conform import ABOUT, LAWS, load
-
-        for target in load(self.spec):
-            for name in ABOUT:
-                if LAWS[name].applies(target):
-                    yield Held.from_parent(self, name=f"{target.name}: {name}", target=target, law=LAWS[name])
+        for name, target in load(spec):
+            for law in LAWS.values():
+                if law.applies(target):
+                    held = {"spec": name, "target": target, "law": law}
+                    items.append(Held.from_parent(session, name=f"{target.name}: {law.name}", **held))
 
 
 class Held(pytest.Item):
     """One law for one target."""
 
-    def __init__(self, target: Any, law: Any, **named: Any):
+    def __init__(self, spec: str, target: Any, law: Any, **named: Any):
         super().__init__(**named)
-        self.target, self.law = target, law
+        self.spec, self.target, self.law = spec, target, law
 
     def reportinfo(self) -> tuple[Any, None, str]:
         """What a failure is called."""
@@ -56,7 +43,7 @@ class Held(pytest.Item):
         """Passes where it is kept, is skipped where it was not tried, and fails with its smallest input."""
         from geolib.conform import hold
 
-        found = hold(self.target, self.law, self.parent.spec)  # type: ignore[union-attr]
+        found = hold(self.target, self.law, self.spec)
         if found.outcome == "broken":
             pytest.fail(f"{self.law.statement}\n{found.why}\n\n{found.snippet}", pytrace=False)
         if found.outcome != "kept":

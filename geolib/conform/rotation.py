@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,13 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib.conform.core import Broken, CannotTry, NotApplicable, Target, drawn, law, near
 
-FAR = 302  # cells of a row, beyond the whole numbers that bfloat16 has
+FAR = 302
+"""Cells of a row, beyond the whole numbers that bfloat16 has."""
 
 
-def places(target: Target, *values: float) -> Tensor:
-    """Positions of as many tokens; on each further axis the same numbers, one token later."""
+def places(target: Target, *values: float, apart: int = 1) -> Tensor:
+    """Positions of as many tokens; on each further axis the same numbers, ``apart`` tokens later."""
     row = torch.tensor(values)
-    return row if target.axes == 1 else torch.stack([row.roll(axis) for axis in range(target.axes)], -1)
+    return row if target.axes == 1 else torch.stack([row.roll(axis * apart) for axis in range(target.axes)], -1)
 
 
 def vectors(target: Target, tokens: int, seed: int = 0) -> Tensor:
@@ -25,9 +27,11 @@ def vectors(target: Target, tokens: int, seed: int = 0) -> Tensor:
     return drawn(1, target.heads, tokens, target.head_dim, seed=seed)
 
 
-def turned(target: Target, module: Any, x: Tensor, positions: Tensor) -> Tensor:
-    """Vectors as queries are turned."""
-    return target.turn(module, x, x, positions)[0]
+def carried(target: Target, module: Any, q: Tensor, k: Tensor, positions: Tensor, rows: int = 2) -> Any:
+    """Queries and keys at positions, or as cells in so many rows where the target has grids alone."""
+    if target.has("turn"):
+        return target.turn(module, q, k, positions)
+    return [target.grid(module, x, rows, x.shape[-2] // rows) for x in (q, k)]
 
 
 def operators(target: Target, carry: Callable[[Tensor], Tensor], tokens: int) -> Tensor:
@@ -37,13 +41,11 @@ def operators(target: Target, carry: Callable[[Tensor], Tensor], tokens: int) ->
     return images.detach()[:, 0].permute(1, 2, 0).double()
 
 
-def cells(target: Target, module: Any, height: int, width: int) -> Tensor:
+def cells(target: Target, height: int, width: int) -> Tensor:
     """What is done at each cell of a grid, (height, width, head_dim, head_dim)."""
+    module = target.made()
     made = operators(target, lambda x: target.grid(module, x, height, width), height * width)
     return made.unflatten(0, (height, width))
-
-
-# Relative positions ---------------------------------------------------------------------------------------------------
 
 
 @law("relative")
@@ -59,35 +61,23 @@ def relative(target: Target, tokens: int, shift: float) -> None:
 @law("isometry")
 def isometry(target: Target, tokens: int) -> None:
     """Vectors keep their lengths."""
-    x = vectors(target, tokens)
-    if target.has("turn"):
-        both = target.turn(target.made(), x, x, places(target, *(0.0, 1.5, 7.0, 4001.0, 2.0, 3.0)[:tokens]))
-    else:
-        both = (target.grid(target.made(), x, 2, tokens // 2),)
-    for y, what in zip(both, ("queries", "keys")):
+    x, there = vectors(target, tokens), places(target, *(0.0, 1.5, 7.0, 4001.0, 2.0, 3.0)[:tokens])
+    for y, what in zip(carried(target, target.made(), x, x, there), ("queries", "keys")):
         near(y.norm(dim=-1), x.norm(dim=-1), f"lengths of {what}", 1e-5)
 
 
 @law("the zero place")
-def zero(target: Target, tokens: int) -> None:
-    """A vector at position 0 stays as it is."""
-    x = vectors(target, tokens)
-    for y in target.turn(target.made(), x, x, places(target, *[0.0] * tokens)):
-        near(y, x, "a vector at position 0", 1e-6)
-
-
 @law("homomorphism")
-def homomorphism(target: Target, a: float, b: float) -> None:
-    """Along each axis, to be turned by a and then by b is to be turned by a + b."""
+def addition(target: Target, steps: Sequence[float]) -> None:
+    """Along each axis, steps one after the other turn as their sum does, and no step as position 0 does."""
     x, module = vectors(target, 1), target.made()
     for axis in range(target.axes):
         one = torch.eye(target.axes)[axis : axis + 1] if target.axes > 1 else torch.ones(1)
-        got = turned(target, module, turned(target, module, x, a * one), b * one)
-        wanted = turned(target, module, x, (a + b) * one)
-        near(got, wanted, f"turned by {a}, then by {b} on axis {axis}", 1e-5 + 5e-7 * a)
-
-
-# Layout and axes ------------------------------------------------------------------------------------------------------
+        both = x, x
+        for step in steps:
+            both = target.turn(module, *both, step * one)
+        for got, wanted, what in zip(both, target.turn(module, x, x, sum(steps) * one), ("queries", "keys")):
+            near(got, wanted, f"{what} after steps {steps} on axis {axis}", 1e-5 + 5e-7 * min(steps, default=0.0))
 
 
 def pairs_of(matrices: Tensor) -> dict[int, int]:
@@ -105,13 +95,10 @@ def pairs_of(matrices: Tensor) -> dict[int, int]:
 @law("layout of pairs")
 def layout(target: Target) -> str:
     """Queries and keys turn in the same pairs of features, and in those that are promised."""
-    module, there = target.made(), places(target, 3.0, 7.0)
-    if target.has("turn"):
-        ways = [lambda x, i=i: target.turn(module, x, x, there)[i] for i in (0, 1)]  # type: ignore[misc]
-        found = [pairs_of(operators(target, way, 2)) for way in ways]
-    else:
-        found = [pairs_of(cells(target, module, 3, 5).flatten(0, 1))]
-    if found[0] != found[-1]:
+    module, there, found = target.made(), places(target, *range(3, 60, 4)), []
+    for i in (0, 1):
+        found.append(pairs_of(operators(target, lambda x, i=i: carried(target, module, x, x, there, 3)[i], 15)))  # type: ignore[misc]
+    if found[0] != found[1]:
         raise Broken(f"queries turn in the pairs {found[0]}, keys in {found[-1]}")
     count = len(found[0])
     kinds = {"interleaved": lambda i: i ^ 1, "half-split": lambda i: (i + count // 2) % count}
@@ -122,15 +109,27 @@ def layout(target: Target) -> str:
     return f"{kind}, {count} of {target.head_dim} features"
 
 
+@law("the usual frequencies")
+def frequencies(target: Target) -> None:
+    """Pair j of d features turns by its position times base^(-2j / d), as the formula says in float64."""
+    d, there = target.head_dim, places(target, 1.0, 2.5, 100.0)
+
+    def planes(x: Tensor) -> Tensor:
+        pairs = x.unflatten(-1, (-1, 2)) if target.layout == "interleaved" else x.unflatten(-1, (2, -1)).mT
+        return torch.view_as_complex(pairs.double().contiguous())
+
+    x, turns = vectors(target, 3), there[:, None] * (target.base or 1.0) ** (-torch.arange(0, d, 2).double() / d)
+    wanted = planes(x) * torch.exp(1j * turns)
+    for got, what in zip(target.turn(target.made(), x, x, there), ("queries", "keys")):
+        near(torch.view_as_real(planes(got)), torch.view_as_real(wanted), f"{what}, and the formula", 1e-4)
+
+
 @law("axis order")
 def axes(target: Target, height: int, width: int) -> str:
     """A cell is turned by its row and by its column, in reading order, on grids that are not square."""
-    made = cells(target, target.made(), height, width)
-    back = torch.linalg.inv(made[0, 0])
-    for i in range(height):
-        for j in range(width):
-            wanted = made[i, 0] @ back @ made[0, j]
-            near(made[i, j], wanted, f"cell ({i}, {j}) of {height} x {width}, and what its row and its column do", 1e-4)
+    made = cells(target, height, width)
+    wanted = made[:, :1] @ torch.linalg.inv(made[0, 0]) @ made[:1]
+    near(made, wanted, f"cells of {height} x {width}, and what their rows and their columns do", 1e-4)
     moved = [(line - made[0, 0]).abs().amax((0, 2)) > 1e-5 for line in (made[:, 0], made[0])]
     rows, columns = (features.nonzero().flatten().tolist() for features in moved)
     if min(height, width) < 3:  # with two rows a step may be a full turn
@@ -146,12 +145,11 @@ def axes(target: Target, height: int, width: int) -> str:
 @law("unit and origin")
 def unit(target: Target, height: int, width: int) -> str:
     """Along an axis every step turns alike; where the first cell stands, and what a step is, is found out."""
-    made = cells(target, target.made(), height, width)
+    made = cells(target, height, width)
     for name, line in (("row", made[:, 0]), ("column", made[0])):
         steps = line[1:] @ torch.linalg.inv(line[:-1])
-        for i, step in enumerate(steps):
-            near(step, steps[0], f"the step from {name} {i} to {name} {i + 1}, and the first step", 1e-4)
-    other = cells(target, target.made(), height + 1, width + 2)
+        near(steps, steps[:1].expand_as(steps), f"all steps from one {name} to the next, and the first", 1e-4)
+    other = cells(target, height + 1, width + 2)
     kept = (other[:2, :2] - made[:2, :2]).abs().max() < 1e-4
     origin = (made[0, 0] - torch.eye(target.head_dim)).abs().max() < 1e-5
     where = "at the origin" if origin else "away from the origin"
@@ -167,38 +165,30 @@ def prefix(target: Target, count: int) -> None:
     near(got[..., count:, :], target.grid(module, x[..., count:, :], 2, 3), "the cells behind them")
 
 
-# Sizes ----------------------------------------------------------------------------------------------------------------
-
-
 @law("one count, other shapes")
 @law("dynamic grids")
-def dynamic(target: Target, sizes: tuple[tuple[int, int], ...]) -> None:
-    """A module that has seen grids of other shapes does what a fresh one does, and tells them apart."""
-    module, seen = target.made(), dict[tuple[int, int], Tensor]()
-    for height, width in sizes:
-        x = vectors(target, height * width)
-        got, wanted = (target.grid(m, x, height, width) for m in (module, target.made()))
-        near(got, wanted, f"{height} x {width} after other grids, and at once")
-        for size, other in seen.items():
-            if size != (height, width) and other.shape == got.shape and (other - got).abs().max() < 1e-4:
-                raise Broken(f"{size} and {(height, width)} are turned alike")
-        seen[height, width] = got
-
-
 @law("texts of other lengths")
-def texts(target: Target, spans: tuple[tuple[int, int], ...]) -> None:
-    """A module that has seen texts of other lengths and offsets does what a fresh one does."""
-    module, counting = target.made(), target.made()
-    for tokens, offset in spans:
-        x, there = vectors(target, tokens), places(target, *map(float, range(offset, offset + tokens)))
-        wanted = turned(target, target.made(), x, there)
-        near(turned(target, module, x, there), wanted, f"{tokens} tokens from {offset} on after others, and at once")
-        if target.has("count"):
-            near(target.count(counting, x, offset), wanted, f"{tokens} tokens counted from {offset} on", 1e-3)
+def other_sizes(target: Target, grids: Sequence[Any] = (), texts: Sequence[Any] = ()) -> None:
+    """A module that has seen grids or texts of other sizes does what a fresh one does, and tells them apart."""
+    module, counting, seen = target.made(), target.made(), list[tuple[Any, Tensor]]()
+    for size in grids or texts:
+        x = vectors(target, math.prod(size) if grids else size[0])
+        if grids:
+            got, wanted = (target.grid(m, x, *size) for m in (module, target.made()))
+        else:
+            there = places(target, *map(float, range(size[1], sum(size))))
+            got, wanted = (target.turn(m, x, x, there)[0] for m in (module, target.made()))
+            if target.has("count"):
+                near(target.count(counting, x, size[1]), wanted, f"{size[0]} tokens counted from {size[1]} on", 1e-3)
+        near(got, wanted, f"{size} after others, and at once")
+        for other, result in seen:
+            if other != size and result.shape == got.shape and (result - got).abs().max() < 1e-4:
+                raise Broken(f"{other} and {size} are turned alike")
+        seen.append((size, got))
 
 
 @law("interpolation")
-def interpolation(target: Target, old: tuple[int, int], new: tuple[int, int]) -> None:
+def interpolation(target: Target, old: Sequence[int], new: Sequence[int]) -> None:
     """A table that is resampled for another grid keeps its axes, and on its own grid it stays itself."""
     table, module = drawn(*old, 4), target.made()
     got = target.resample(module, table, old, new)
@@ -212,30 +202,20 @@ def interpolation(target: Target, old: tuple[int, int], new: tuple[int, int]) ->
         near(one, one.narrow(axis, 0, 1).expand_as(one), f"a table that does not change along axis {axis}", 1e-4)
 
 
-# Digits ---------------------------------------------------------------------------------------------------------------
-
-
-def cast(module: Any, dtype: torch.dtype) -> Any:
-    """A module in another dtype; functions have none."""
-    return module.to(dtype) if isinstance(module, torch.nn.Module) else module
-
-
 @law("angles under autocast")
 @law("angles after half()")
 @law("positions in bfloat16")
 def rounded(target: Target, dtype: str, atol: float, autocast: bool = False) -> None:
     """Far from the origin, vectors are turned as in float32, up to the rounding of what comes out."""
-    narrow, far, ways = getattr(torch, dtype), places(target, 4001.0, 4002.0, 257.0), {}
-    if target.has("turn"):
-        ways["positions 4001, 4002 and 257"] = lambda module, x: turned(target, module, x, far)
-    else:
-        ways[f"rows of {FAR} cells"] = lambda module, x: target.grid(module, x, 2, FAR)
+    narrow, far = getattr(torch, dtype), places(target, 4001.0, 4002.0, 257.0)
+    tokens = 3 if target.has("turn") else 2 * FAR
+    what = "positions 4001, 4002 and 257" if target.has("turn") else f"rows of {FAR} cells"
+    ways = {what: lambda module, x: carried(target, module, x, x, far)[0]}
     if target.has("count"):
-        ways["3 tokens counted from 4001 on"] = lambda module, x: target.count(module, x, 4001)
+        ways[f"{tokens} tokens counted from 4001 on"] = lambda module, x: target.count(module, x, 4001)
     for what, way in ways.items():
-        x = vectors(target, 2 * FAR if "cells" in what else 3).to(narrow)
-        module, wide = target.made(), target.made()
-        module = target.cast(module, narrow) if dtype == "bfloat16" else cast(module, narrow)
+        x, module, wide = vectors(target, tokens).to(narrow), target.made(), target.made()
+        module = target.cast(module, narrow) if dtype == "bfloat16" else Target.cast(target, module, narrow)
         for p in wide.parameters() if isinstance(wide, torch.nn.Module) else ():
             if p.requires_grad:  # what is learned is rounded with the model; a table must not be
                 p.copy_(p.to(narrow))
@@ -246,20 +226,14 @@ def rounded(target: Target, dtype: str, atol: float, autocast: bool = False) -> 
 
 @law("float64 in, float64 out")
 def float64(target: Target) -> None:
-    """In float64, steps add up to nine digits."""
-    module, x = cast(target.made(), torch.float64), vectors(target, 4).double()
-    if target.has("turn"):
-        far = [places(target, *[p] * 4).double() for p in (1000.25, 3001.5, 4001.75)]
-        got, wanted = (
-            turned(target, module, turned(target, module, x, far[0]), far[1]),
-            turned(target, module, x, far[2]),
-        )
-    else:
-        line = target.grid(module, x[..., :1, :].expand(-1, -1, 2 * FAR, -1).contiguous(), 2, FAR)
-        got, wanted = ((line[..., i, :] * line[..., i + 7, :]).sum(-1) for i in (3, 290))
-    if got.dtype != torch.float64:
-        raise Broken(f"{got.dtype} came out where float64 went in")
-    near(got, wanted, "steps and their sum in float64", 1e-9)
+    """In float64, scores depend on how far apart tokens are, to nine digits."""
+    module, there = Target.cast(target, target.made(), torch.float64), torch.arange(0.25, 26 * FAR, 13)
+    x = vectors(target, 1).double().expand(-1, -1, 2 * FAR, -1).contiguous()
+    q, k = carried(target, module, x, x, places(target, *there.tolist(), apart=0).double())
+    if q.dtype != torch.float64:
+        raise Broken(f"{q.dtype} came out where float64 went in")
+    scores = (q * k.roll(-7, -2)).sum(-1)
+    near(scores[..., 290], scores[..., 3], "scores of tokens 290 and 297, and of tokens 3 and 10", 1e-9)
 
 
 class _Wide(TorchDispatchMode):
@@ -279,9 +253,6 @@ def narrow(target: Target) -> None:
     """Of float32 nothing in float64 is made."""
     module, x = target.made(), vectors(target, 4)
     with _Wide() as wide:
-        if target.has("turn"):
-            turned(target, module, x, places(target, 0.0, 1.0, 2.0, 3.0))
-        else:
-            target.grid(module, x, 2, 2)
+        carried(target, module, x, x, places(target, 0.0, 1.0, 2.0, 3.0))
     if wide.seen:
         raise CannotTry(f"{wide.seen} makes float64 on this CPU; a device without it would tell whether it does there")

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from importlib.metadata import distribution
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -16,14 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib.attention import Encoding
-from geolib.conform.core import CannotTry, Target
+from geolib.conform.core import ABSENT, CannotTry, Target
 from geolib.encodings import RoPE, build
 from geolib.recurrence import SympowAttention, attention_form, chunked_form, recurrent_form
 from geolib.rotations import grid_positions
 
 WIDTH, HEADS, DIM = Target.heads * Target.head_dim, Target.heads, Target.head_dim
 NAN = "A mask gives weight 0 to what stands at a token, and 0 times NaN is NaN: no page speaks of NaN."
-
 UNSAID = "No page of the library speaks of compiling."
 
 
@@ -38,14 +37,8 @@ class OneLayer(nn.Module):
 class Ours(Target):
     """RoPE for texts: a cache is keys as they are, values and positions."""
 
-    library, title, layout, positioned, padded, masked = (
-        "geometry-of-attention",
-        "rope",
-        "interleaved",
-        True,
-        True,
-        True,
-    )
+    library, title, layout, base = "geometry-of-attention", "rope", "interleaved", 10000.0
+    positioned = padded = masked = True
     not_promised = {"NaN at padding": NAN}
 
     def make(self) -> Any:
@@ -66,8 +59,7 @@ class Ours(Target):
             start = 0 if cache is None else cache[0].shape[2]
             positions = torch.arange(start, start + x.shape[1], device=x.device).expand(len(x), -1)
         held: Any = (k, v, positions[..., None])
-        if cache is not None:
-            held = tuple(torch.cat(both, -2) for both in zip(cache, held))
+        held = held if cache is None else self.join([cache, held])
         mask = mask if mask is None or mask.dim() == 4 else mask[:, None, None]
         placed = module.encoding.place(positions[..., None], keys=held[2])
         return placed.attention(q, *held[:2], causal=True, mask=mask).transpose(1, 2).flatten(2), held
@@ -91,11 +83,17 @@ class OursGrid(Target):
         return module.place(positions).layer(0).to_reference(q, k)
 
     def grid(self, module: Any, x: Tensor, height: int, width: int) -> Any:
-        return self.turn(module, x, x, grid_positions(height, width))[0]
+        return self.prefix(module, x, height, width, 0)
 
     def prefix(self, module: Any, x: Tensor, height: int, width: int, count: int) -> Any:
         placed = module.place(grid_positions(height, width)).layer(0)
-        return placed.with_prefix_tokens(count).to_reference(x, x)[0]
+        return (placed.with_prefix_tokens(count) if count else placed).to_reference(x, x)[0]
+
+
+def of_power_two(form: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, gates: Tensor, state: Any) -> Any:
+    """One of our forms, as a target has them."""
+    attended, state = form(q, k, v, 2, gates, state=state)
+    return attended.output, state
 
 
 class OursStates(Target):
@@ -107,15 +105,9 @@ class OursStates(Target):
         return SympowAttention(WIDTH, HEADS, chunk=self.chunk)
 
     def forms(self, module: Any) -> Any:
-        def of(form: Callable[..., Any]) -> Callable[..., Any]:
-            def run(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, state: Any) -> Any:
-                attended, state = form(q, k, v, 2, gates, state=state)
-                return attended.output, state
-
-            return run
-
         attention = lambda q, k, v, gates, _: (attention_form(q, k, v, 2, gates).output, None)  # noqa: E731
-        return {"recurrent": of(recurrent_form), "chunked": of(partial(chunked_form, chunk=4)), "attention": attention}
+        chunked = partial(of_power_two, partial(chunked_form, chunk=self.chunk))
+        return {"recurrent": partial(of_power_two, recurrent_form), "chunked": chunked, "attention": attention}
 
     def run(self, module: Any, x: Tensor, cache: Any, positions: Any, mask: Any) -> Any:
         return module(x, cache, mask=None if mask is None else mask[:, -x.shape[1] :])
@@ -124,19 +116,16 @@ class OursStates(Target):
 def ours() -> list[Target]:
     """This library's."""
     own = "Generators of two axes do not commute, and then scores are not relative: chapter 12, and LieRE's paper."
-    liere = {"relative": own, "axis order": own}
     axial = OursGrid(title="axial", method="rope-axial", layout="interleaved", first_axis="rows")
-    return [Ours(), axial, OursGrid(title="liere", method="liere", not_promised=liere), OursStates()]
+    liere = OursGrid(title="liere", method="liere", not_promised={"relative": own, "axis order": own})
+    return [Ours(), axial, liere, OursStates()]
 
 
 class Timm(Target):
     """One of timm's rotary modules for images."""
 
     library, half = "timm", False
-    make: Any
-    apply: Any
-    layer: Any
-    resampled: Any
+    make = apply = layer = resampled = ABSENT
     not_promised = {"float64 in, float64 out": "Angles are computed in float32 (docstrings of get_embed)."}
 
     def fill(self, module: Any) -> None:
@@ -177,35 +166,34 @@ def timm() -> list[Target]:
     ]
 
 
-class Llama(Target):
-    """A Llama of one layer, its rotation, and PyTorch's attention as its models call it."""
+class Hub(Target):
+    """A model of transformers, of one layer."""
 
-    library, title, layout, positioned, padded, masked = "transformers", "llama", "half-split", True, True, True
-    not_promised = {
-        "NaN at padding": NAN,
-        "float64 in, float64 out": "Angles are computed in float32 for every dtype (LlamaRotaryEmbedding.forward).",
-        "meta device": "On the meta device, models are filled by from_pretrained (page Loading models).",
-    }
+    library, padded, sizes = "transformers", True, dict[str, Any]()
 
     def make(self) -> Any:
-        """Weights large enough that rotations show."""
-        from transformers import LlamaConfig, LlamaModel
+        from transformers import AutoConfig, AutoModel
 
-        sizes: dict[str, Any] = {
-            "hidden_size": WIDTH,
-            "intermediate_size": 16,
-            "num_attention_heads": HEADS,
-            "vocab_size": 8,
-        }
-        return LlamaModel(
-            LlamaConfig(num_hidden_layers=1, initializer_range=0.3, max_position_embeddings=8192, **sizes)
-        )
+        common = {"num_hidden_layers": 1, "hidden_size": WIDTH, "vocab_size": 8}
+        return AutoModel.from_config(AutoConfig.for_model(self.title, **common, **self.sizes))
 
     def cast(self, module: Any, dtype: torch.dtype) -> Any:
         """As its pages have it, by a dtype beside the configuration."""
         from transformers import AutoModel
 
         return AutoModel.from_config(module.config, dtype=dtype)
+
+
+class Llama(Hub):
+    """A Llama, its rotation, and PyTorch's attention as models call it; weights are large, so that turns show."""
+
+    title, layout, base, positioned, masked = "llama", "half-split", 10000.0, True, True
+    sizes = {"intermediate_size": 16, "num_attention_heads": HEADS, "initializer_range": 0.3}
+    not_promised = {
+        "NaN at padding": NAN,
+        "float64 in, float64 out": "Angles are computed in float32 for every dtype (LlamaRotaryEmbedding.forward).",
+        "meta device": "On the meta device, models are filled by from_pretrained (page Loading models).",
+    }
 
     def turn(self, module: Any, q: Tensor, k: Tensor, positions: Tensor) -> Any:
         from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -217,27 +205,23 @@ class Llama(Target):
 
         if positions is not None:
             q, k = self.turn(module, q, k, positions)
-        return sdpa_attention_forward(SimpleNamespace(), q, k, v, mask, is_causal=False)[0].transpose(1, 2)  # type: ignore[arg-type]
+        layer: Any = SimpleNamespace()
+        return sdpa_attention_forward(layer, q, k, v, mask, is_causal=False)[0].transpose(1, 2)
 
     def windowed(self, module: Any, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Any:
-        from transformers.masking_utils import causal_mask_function, sdpa_mask, sliding_window_causal_mask_function
+        from transformers import masking_utils as masks
 
-        seen = sliding_window_causal_mask_function(window) if window else causal_mask_function
-        sizes: dict[str, Any] = {
-            "batch_size": 1,
-            "q_length": q.shape[2],
-            "kv_length": k.shape[2],
-            "q_offset": k.shape[2] - q.shape[2],
-        }
-        return self.attend(module, q, k, v, None, sdpa_mask(mask_function=seen, allow_is_causal_skip=False, **sizes))
+        seen = masks.sliding_window_causal_mask_function(window) if window else masks.causal_mask_function
+        queries, keys, made = q.shape[2], k.shape[2], partial(masks.sdpa_mask, 1, mask_function=seen)
+        mask = made(q_length=queries, kv_length=keys, q_offset=keys - queries, allow_is_causal_skip=False)
+        return self.attend(module, q, k, v, None, mask)
 
     def causal(self, module: Any, q: Tensor, k: Tensor, v: Tensor) -> Any:
         return self.windowed(module, q, k, v, None)
 
     def run(self, module: Any, x: Tensor, cache: Any, positions: Any, mask: Any) -> Any:
-        out = module(
-            inputs_embeds=x, past_key_values=cache, position_ids=positions, attention_mask=mask, use_cache=True
-        )
+        held = {"past_key_values": cache, "use_cache": True}
+        out = module(inputs_embeds=x, position_ids=positions, attention_mask=mask, **held)
         return out.last_hidden_state, out.past_key_values
 
     def static(self, module: Any, batch: int, slots: int) -> Any:
@@ -256,26 +240,14 @@ class Llama(Target):
         return caches[0]
 
 
-class Mamba2(Target):
-    """A Mamba 2 of one layer, without compiled kernels."""
+class Mamba2(Hub):
+    """A Mamba 2, without compiled kernels."""
 
-    library, title, padded, stateful = "transformers", "mamba2", True, True
+    title, stateful = "mamba2", True
+    sizes = {"num_heads": 2, "head_dim": 16, "state_size": 8, "n_groups": 1, "chunk_size": 4}
     not_promised = {
         "NaN at padding": "Padding is multiplied by 0 (apply_mask_to_padding_states), and no page speaks of NaN."
     }
-
-    def make(self) -> Any:
-        from transformers import Mamba2Config, Mamba2Model
-
-        sizes: dict[str, Any] = {
-            "hidden_size": WIDTH,
-            "num_heads": 2,
-            "head_dim": 16,
-            "state_size": 8,
-            "n_groups": 1,
-            "vocab_size": 8,
-        }
-        return Mamba2Model(Mamba2Config(num_hidden_layers=1, chunk_size=4, **sizes))
 
     def run(self, module: Any, x: Tensor, cache: Any, positions: Any, mask: Any) -> Any:
         mask = None if mask is None else mask.long()[:, -x.shape[1] :]
@@ -286,19 +258,13 @@ class Mamba2(Target):
 class RotaryTorch(Target):
     """RoPE of rotary-embedding-torch; its cache is keys as they are, here the input itself."""
 
-    library, title, layout = "rotary-embedding-torch", "language", "interleaved"
+    library, title, layout, base = "rotary-embedding-torch", "language", "interleaved", 10000.0
     not_promised = {"dynamic sizes": UNSAID}
-
-    def make(self) -> Any:
-        from rotary_embedding_torch import RotaryEmbedding
-
-        return RotaryEmbedding(dim=DIM)
+    make = apply = ABSENT
 
     def turn(self, module: Any, q: Tensor, k: Tensor, positions: Tensor) -> Any:
-        from rotary_embedding_torch import apply_rotary_emb
-
         angles = module(positions)
-        return apply_rotary_emb(angles, q), apply_rotary_emb(angles, k)
+        return self.apply(angles, q), self.apply(angles, k)
 
     def count(self, module: Any, x: Tensor, offset: int) -> Any:
         return module.rotate_queries_or_keys(x, offset=offset)
@@ -314,41 +280,51 @@ class RotaryTorch(Target):
 class RotaryTorchGrid(Target):
     """Axial RoPE of rotary-embedding-torch."""
 
-    library, title = "rotary-embedding-torch", "pixels"
-    not_promised = {"dynamic sizes": UNSAID}
-
-    def make(self) -> Any:
-        from rotary_embedding_torch import RotaryEmbedding
-
-        return RotaryEmbedding(dim=DIM // 2, freqs_for="pixel", max_freq=10)
+    library, title, not_promised = "rotary-embedding-torch", "pixels", RotaryTorch.not_promised
+    make = apply = ABSENT
 
     def grid(self, module: Any, x: Tensor, height: int, width: int) -> Any:
-        from rotary_embedding_torch import apply_rotary_emb
+        return self.apply(module.get_axial_freqs(height, width), x.unflatten(2, (height, width))).flatten(2, 3)
 
-        return apply_rotary_emb(module.get_axial_freqs(height, width), x.unflatten(2, (height, width))).flatten(2, 3)
+
+def rotary() -> list[Target]:
+    """Its RoPE for texts, and that for pixels."""
+    from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
+
+    pixels = partial(RotaryEmbedding, dim=DIM // 2, freqs_for="pixel", max_freq=10)
+    text = RotaryTorch(make=partial(RotaryEmbedding, dim=DIM), apply=apply_rotary_emb)
+    return [text, RotaryTorchGrid(make=pixels, apply=apply_rotary_emb)]
 
 
 class XTransformers(Target):
     """RoPE of x-transformers, and a decoder of one layer, which is told how many tokens are new."""
 
-    library, title, layout, padded = "x-transformers", "rope", "interleaved", True
+    library, title, layout, base, padded = "x-transformers", "rope", "interleaved", 10000.0, True
     not_promised = {"NaN at padding": NAN}
-
-    def make(self) -> Any:
-        from x_transformers import Decoder
-
-        options = {"attn_dim_head": DIM, "rotary_pos_emb": True, "rotary_emb_dim": DIM, "verbose": False}
-        return Decoder(dim=WIDTH, depth=1, heads=HEADS, **options)
+    make = apply = ABSENT
 
     def turn(self, module: Any, q: Tensor, k: Tensor, positions: Tensor) -> Any:
-        from x_transformers.x_transformers import apply_rotary_pos_emb
-
         angles, _ = module.rotary_pos_emb(positions)
-        return apply_rotary_pos_emb(q, angles), apply_rotary_pos_emb(k, angles)
+        return self.apply(q, angles), self.apply(k, angles)
 
     def run(self, module: Any, x: Tensor, cache: Any, positions: Any, mask: Any) -> Any:
         new = {} if cache is None else {"cache": cache, "cache_age": x.shape[1], "input_not_include_cache": True}
         return module(x, mask=mask, return_hiddens=True, **new)
+
+
+def x_transformers() -> list[Target]:
+    """Its decoder."""
+    from x_transformers.x_transformers import Decoder, apply_rotary_pos_emb
+
+    options = {"attn_dim_head": DIM, "rotary_pos_emb": True, "rotary_emb_dim": DIM, "verbose": False}
+    make = partial(Decoder, dim=WIDTH, depth=1, heads=HEADS, **options)
+    return [XTransformers(make=make, apply=apply_rotary_pos_emb)]
+
+
+def tokens_first(form: Callable[..., Any], *told: Any) -> Any:
+    """One of its forms, in which tokens stand before heads, as a target has them."""
+    y, state = form(*(t.transpose(1, 2) for t in told[:4]), initial_state=told[4])
+    return y.transpose(1, 2), state
 
 
 class FlaForms(Target):
@@ -358,28 +334,17 @@ class FlaForms(Target):
 
     def make(self) -> Any:
         """The functions of one file: the package compiles kernels when it is imported."""
-        found = importlib.util.find_spec("fla")
-        if found is None or not found.submodule_search_locations:
-            raise CannotTry("fla is not installed")
-        path = Path(found.submodule_search_locations[0]) / "ops" / "simple_gla" / "naive.py"
+        path = str(distribution("fla-core").locate_file("fla/ops/simple_gla/naive.py"))
         spec: Any = importlib.util.spec_from_file_location("fla_simple_gla_naive", path)
         sys.modules[spec.name] = plain = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(plain)
+        return plain
+
+    def forms(self, plain: Any) -> Any:
         chunk = partial(plain.naive_chunk_simple_gla, chunk_size=self.chunk, output_final_state=True)
         parallel = lambda *x, initial_state: plain.naive_parallel_simple_gla(*x)  # noqa: E731
-        return {"recurrent": plain.naive_recurrent_simple_gla, "chunk": chunk, "parallel": parallel}
-
-    def forms(self, module: Any) -> Any:
-        """Tokens stand before heads there."""
-
-        def of(form: Callable[..., Any]) -> Callable[..., Any]:
-            def run(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, state: Any) -> Any:
-                y, state = form(*(t.transpose(1, 2) for t in (q, k, v, gates)), initial_state=state)
-                return y.transpose(1, 2), state
-
-            return run
-
-        return {name: of(form) for name, form in module.items()}
+        made = {"recurrent": plain.naive_recurrent_simple_gla, "chunk": chunk, "parallel": parallel}
+        return {name: partial(tokens_first, form) for name, form in made.items()}
 
 
 class FlaLayers(Target):
@@ -396,7 +361,7 @@ TARGETS: dict[str, Callable[[], list[Target]]] = {
     "geolib": ours,
     "timm": timm,
     "transformers": lambda: [Llama(), Mamba2()],
-    "x_transformers": lambda: [XTransformers()],
-    "rotary_embedding_torch": lambda: [RotaryTorch(), RotaryTorchGrid()],
+    "x_transformers": x_transformers,
+    "rotary_embedding_torch": rotary,
     "fla": lambda: [FlaForms(), FlaLayers()],
 }
