@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from geolib import rotations
-from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, wide
+from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, sound, wide
 from geolib._precision import numbered
-from geolib.attention import Encoding, Placed, as_places, sound
+from geolib.attention import Encoding, Placed, as_places
 from geolib.encodings.composite import Composite, PerLayer, check_encoding, turned_features
 from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
@@ -114,11 +114,9 @@ class RoPE(Encoding):
 
     @property
     def paired(self) -> int:
-        """Features that turn."""
         return 2 * self.frequencies.shape[-2]
 
     def extra_repr(self) -> str:
-        """What it is."""
         own = f", heads={self.frequencies.shape[0]}" if self.frequencies.dim() == 3 else ""
         own += f", length={self.length:g}" if self.length != 1 else ""
         return described(self.frequencies) + own + (f", rotary_dim={self.rotary_dim}" if self.rotary_dim else "")
@@ -129,7 +127,6 @@ class RoPE(Encoding):
         return turns if self.length == 1 else self.length * turns
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Cosines and sines, for all layers."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         heads = self.frequencies.shape[0] if self.frequencies.dim() == 3 else 1
         tables, features = at_both(self.turns, positions, keys), None if self.rotary_dim else self.paired
@@ -177,7 +174,6 @@ class LengthRoPE(RoPE):
         return (self.frequencies.to(grown.dtype) * grown ** -share[:, None]).to(self.frequencies.dtype)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Cosines and sines, for all layers, by the same frequencies for queries and keys."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         frequencies = self.at(positions, keys)
         tables = at_both(lambda p: self.length * cis(pair_angles(for_heads(p), frequencies)), positions, keys)
@@ -209,15 +205,12 @@ class HalfSplit(Encoding):
         self.encoding, self.turned = encoding, least if turned is None else turned
 
     def extra_repr(self) -> str:
-        """What it is, beside what it goes around."""
         return "" if self.turned is None else f"turned={self.turned}"
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the inner encoding does."""
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The inner encoding's, between two changes of order."""
         return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned)
 
 
@@ -243,11 +236,9 @@ class PlacedHalfSplit(Composite):
         return to_half_split(a, self.turned), to_half_split(b, self.turned)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
-        """As inside."""
         return self.parts[0].attend(q, k, v, *given, **options)
 
     def weights(self, q: Tensor, k: Tensor, *given: Any, **options: Any) -> Tensor:
-        """As inside."""
         return self.parts[0].weights(q, k, *given, **options)
 
 
@@ -313,10 +304,8 @@ class Carried(Placed):
                 own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
                 require(False, argument, x.shape, own + "repeat_heads(k, heads)")
             if self.features is not None and self.features < x.shape[-1]:
-                said = (
-                    f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim={self.features}"
-                )
-                require(False, argument, x.shape, said)
+                said = f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim="
+                require(False, argument, x.shape, f"{said}{self.features}")
             needed = "positions were placed for another number of samples"
             try:
                 y = self.act(x[..., front:, :] if front else x, table)

@@ -50,11 +50,9 @@ class SympowEncoding(Encoding):
 
     @property
     def paired(self) -> int:
-        """Features that turn."""
         return 2 * self.frequencies.shape[-2]
 
     def extra_repr(self) -> str:
-        """What it is, beside its gates."""
         return f"{described(self.frequencies)}, gate_bias={self.gate_bias}"
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
@@ -155,15 +153,12 @@ class PowerScores(Encoding):
         self.encoding, self.power = encoding, power
 
     def extra_repr(self) -> str:
-        """What it is, beside what it goes around."""
         return f"power={self.power}"
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the inner encoding does."""
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The inner encoding's, with powers of its scores."""
         return Powered(self.encoding.place(positions, keys), self.power)
 
 
