@@ -216,3 +216,19 @@ def check_scale(scale: float | None) -> None:
     """What multiplies scores: 0 would make all keys alike, a negative number would turn their order around."""
     if isinstance(scale, (int, float)) and not 0 < scale < math.inf:
         check_positive(scale, "scale")
+
+
+def input_of(x: Tensor | None, rows: int, unplaced: int, width: int | None = None) -> Tensor:
+    """The rows of the placed keys in x (batch, tokens, width), the layer's input; ValueError for another x.
+
+    >>> input_of(torch.zeros(1, 5, 8), 4, 1, width=8).shape
+    torch.Size([1, 4, 8])
+    """
+    needed = "the gates are made of the layer's input, (batch, tokens, width): placed.attention(q, k, v, x)"
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x: got {came}; {needed}")
+    if width is not None:
+        check_width(x, width)
+    check_count(rows, x.shape[1], unplaced)
+    return x[:, unplaced:]

@@ -45,6 +45,7 @@ from geolib._checks import (
     sound,
     warn_of_rounding,
 )
+from geolib._checks import input_of as input_of
 from geolib._precision import WideBuffers, without_autocast
 from geolib.masks import hidden, visible
 
@@ -316,22 +317,6 @@ def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -
             if torch.finfo(x.dtype).bits < 32:
                 warn_of_rounding(x, argument)
     return places[0], places[1]
-
-
-def input_of(x: Tensor | None, rows: int, unplaced: int, width: int | None = None) -> Tensor:
-    """The rows of the placed keys in x (batch, tokens, width), the layer's input; ValueError for another x.
-
-    >>> input_of(torch.zeros(1, 5, 8), 4, 1, width=8).shape
-    torch.Size([1, 4, 8])
-    """
-    needed = "the gates are made of the layer's input, (batch, tokens, width): placed.attention(q, k, v, x)"
-    if not isinstance(x, Tensor) or x.dim() != 3:
-        came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"x: got {came}; {needed}")
-    if width is not None:
-        check_width(x, width)
-    check_count(rows, x.shape[1], unplaced)
-    return x[:, unplaced:]
 
 
 def looked_up(table: Tensor) -> ScoreMod:
