@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from geolib._checks import check_positive, check_whole, check_width, readable, require
 from geolib._precision import numbered
 from geolib.attention import Encoding, as_places
-from geolib.encodings.rotary import described
 from geolib.rotations import axial_frequencies, pair_angles
 
 __all__ = ["Learned", "Sinusoidal", "check_grid"]
@@ -39,7 +38,8 @@ class Sinusoidal(Encoding):
         self.register_buffer("frequencies", axial_frequencies(width, axes, base), persistent=False)
 
     def extra_repr(self) -> str:
-        return f"width={2 * len(self.frequencies)}, {described(self.frequencies)}"
+        pairs, axes = self.frequencies.shape
+        return f"width={2 * pairs}, pairs={pairs}, axes={axes}"
 
     def table(self, positions: Tensor) -> Tensor:
         """The vectors that are added, (tokens, width) in float32 or float64."""

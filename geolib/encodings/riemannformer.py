@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_heads, readable, require
-from geolib.attention import Encoding, Placed, as_places
+from geolib.attention import Placed, as_places
 from geolib.conformal import ScaleLaw, bounded_law
-from geolib.encodings.rotary import Carried, at_both, check_frequencies, cis, counts, described, for_heads, turn_pairs
+from geolib.encodings.rotary import Carried, Paired, at_both, check_frequencies, cis, counts, for_heads, turn_pairs
 from geolib.rotations import pair_angles
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class RiemannFormer(Encoding):
+class RiemannFormer(Paired):
     """Transport with a learned conformal metric: T_m^-1 = s^(m/2) R(-m theta), with one s a head and axis.
 
     Each pair of features follows the axis, or axes, where its frequency is not zero, both in its angle and in its
@@ -56,7 +56,6 @@ class RiemannFormer(Encoding):
     tensor([[[1.0000, 0.9487, 0.9000]]])
     """
 
-    frequencies: Tensor
     follows: Tensor
     turns = 1.0
     """How many times theta the score turns by, for a step of one."""
@@ -84,12 +83,8 @@ class RiemannFormer(Encoding):
         else:
             self.register_buffer("frequencies", frequencies, persistent=False)
 
-    @property
-    def paired(self) -> int:
-        return 2 * self.frequencies.shape[-2]
-
     def extra_repr(self) -> str:
-        return f"{described(self.frequencies)}, scales={tuple(self.raw_scale.shape)}"
+        return f"{super().extra_repr()}, scales={tuple(self.raw_scale.shape)}"
 
     @staticmethod
     def scale_shape(heads: int, frequencies: Tensor) -> tuple[int, ...]:

@@ -23,12 +23,29 @@ from geolib.encodings.composite import Composite, PerLayer, check_encoding, turn
 from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
 __all__ = [
-    "KINDS", "Carried", "HalfSplit", "LengthRoPE", "PlacedHalfSplit", "RoPE", "at_both", "check_frequencies", "cis",
-    "counts", "described", "for_heads", "turn_halves", "turn_pairs",
+    "KINDS", "Carried", "HalfSplit", "LengthRoPE", "Paired", "PlacedHalfSplit", "RoPE", "at_both", "check_frequencies",
+    "cis", "counts", "for_heads", "turn_halves", "turn_pairs",
 ]  # fmt: skip
 
 
-class RoPE(Encoding):
+class Paired(Encoding):
+    """An encoding that turns pairs of features at ``frequencies``, (..., pairs, axes).
+
+    >>> RoPE.text(64).paired
+    64
+    """
+
+    frequencies: Tensor
+
+    @property
+    def paired(self) -> int:
+        return 2 * self.frequencies.shape[-2]
+
+    def extra_repr(self) -> str:
+        return f"pairs={self.frequencies.shape[-2]}, axes={self.frequencies.shape[-1]}"
+
+
+class RoPE(Paired):
     """Rotary encoding: pair j of queries and keys turns by p . frequencies[j].
 
     ``to_reference`` applies R(m theta) to both (the sign of RoPE), so the score depends on n - m alone. Frequencies,
@@ -45,7 +62,6 @@ class RoPE(Encoding):
               [0., 1.]]]])
     """
 
-    frequencies: Tensor
     settings: tuple[str, ...] = ("length",)
 
     def __init__(self, frequencies: Tensor, length: float = 1.0, rotary_dim: int | None = None):
@@ -112,14 +128,10 @@ class RoPE(Encoding):
         made = {repr(layer): _encoding(config, *layer) if layer else Encoding() for layer in read}
         return PerLayer(made[repr(layer)] for layer in read) if len(made) > 1 else made[repr(read[0])]
 
-    @property
-    def paired(self) -> int:
-        return 2 * self.frequencies.shape[-2]
-
     def extra_repr(self) -> str:
         own = f", heads={self.frequencies.shape[0]}" if self.frequencies.dim() == 3 else ""
         own += f", length={self.length:g}" if self.length != 1 else ""
-        return described(self.frequencies) + own + (f", rotary_dim={self.rotary_dim}" if self.rotary_dim else "")
+        return super().extra_repr() + own + (f", rotary_dim={self.rotary_dim}" if self.rotary_dim else "")
 
     def turns(self, positions: Tensor) -> Tensor:
         """The turn of each pair as a complex number, (..., tokens, pairs, 2)."""
@@ -344,15 +356,6 @@ def counts(positions: Tensor, keys: Tensor | None) -> tuple[int, int]:
     (2, 5)
     """
     return positions.shape[-2], (positions if keys is None else keys).shape[-2]
-
-
-def described(frequencies: Tensor) -> str:
-    """How many pairs turn along how many axes, for what a method prints.
-
-    >>> described(torch.ones(32, 1))
-    'pairs=32, axes=1'
-    """
-    return f"pairs={frequencies.shape[-2]}, axes={frequencies.shape[-1]}"
 
 
 def for_heads(x: Tensor) -> Tensor:
