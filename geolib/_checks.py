@@ -103,11 +103,6 @@ def readable(x: Tensor) -> bool:
     return type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not is_transformed(x)
 
 
-def sound(x: Tensor) -> bool:
-    """Whether all numbers of x are finite, as far as they may be read."""
-    return not readable(x) or bool(x.isfinite().all())
-
-
 def is_transformed(x: Tensor) -> bool:
     """Whether x stands for another tensor inside vmap, grad or jvp, or carries a tangent."""
     if torch.compiler.is_compiling():

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_positive, check_tensor, check_whole, require, sound, wide
+from geolib._checks import angle_dtype, check_positive, check_tensor, check_whole, require, wide
 from geolib._precision import full_precision
-from geolib.attention import Encoding, Placed, as_places
+from geolib.attention import Encoding, Placed, as_places, sound
 from geolib.encodings.composite import ByLayer
 from geolib.encodings.rotary import Carried, at_both, cis, counts, for_heads, turn_pairs
 from geolib.lie import entry_count, placed_rotations, skew_matrix, turn_blocks

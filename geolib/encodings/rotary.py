@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from geolib import rotations
-from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, sound, wide
+from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, wide
 from geolib._precision import numbered
-from geolib.attention import Encoding, Placed, as_places
+from geolib.attention import Encoding, Placed, as_places, sound
 from geolib.encodings.composite import Composite, PerLayer, check_encoding, turned_features
 from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
