@@ -70,23 +70,14 @@ def check_floating(x: Any, argument: str) -> None:
 
 
 def check_no_mask(x: Tensor | None, argument: str, meant: str) -> None:
-    """ValueError where a mask, or whole numbers, stand in the place of something else, for which they would do.
-
-    >>> check_no_mask(torch.ones(3, 3, dtype=torch.bool), "log_gate", "it is added to the scores")
-    Traceback (most recent call last):
-    ValueError: log_gate: got torch.bool; it is added to the scores, in floating point; a mask is handed over by name
-    """
+    """ValueError where a mask, or whole numbers, stand in the place of something else, for which they would do."""
     holds = x is None or (isinstance(x, Tensor) and x.is_floating_point())
     came = getattr(x, "dtype", type(x).__name__)
     require(holds, argument, came, f"{meant}, in floating point; a mask is handed over by name")
 
 
 def as_floating(x: Any, argument: str) -> Tensor:
-    """A tensor of real numbers: whole numbers in the default float dtype, anything else as it came.
-
-    >>> as_floating(torch.tensor([1, 2]), "v")
-    tensor([1., 2.])
-    """
+    """A tensor of real numbers: whole numbers in the default float dtype, anything else as it came."""
     check_tensor(x, argument)
     require(not x.is_complex(), argument, x.dtype, "it must hold real numbers")
     return x if x.is_floating_point() else x.to(torch.get_default_dtype())
@@ -106,22 +97,14 @@ def check_positions(positions: Tensor, axes: int) -> None:
 
 
 def readable(x: Tensor) -> bool:
-    """Whether the numbers of x may be read at no one's cost: on a CPU, outside graphs, traces and batches of calls.
-
-    >>> readable(torch.zeros(1)), readable(torch.zeros(1, device="meta"))
-    (True, False)
-    """
+    """Whether the numbers of x may be read at no one's cost: on a CPU, outside graphs, traces and batches of calls."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     return type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu" and not is_transformed(x)
 
 
 def is_transformed(x: Tensor) -> bool:
-    """Whether x stands for another tensor inside vmap, grad or jvp, or carries a tangent.
-
-    >>> torch.vmap(lambda x: x + is_transformed(x))(torch.zeros(2))
-    tensor([1., 1.])
-    """
+    """Whether x stands for another tensor inside vmap, grad or jvp, or carries a tangent."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.is_functorch_wrapped_tensor(x) or forward_ad.unpack_dual(x).tangent is not None
@@ -145,11 +128,7 @@ def angle_dtype(*tensors: Tensor | None) -> torch.dtype:
 
 
 def wide(x: Tensor) -> Tensor:
-    """x in float64, or in float32 where its device has none, as Apple's MPS.
-
-    >>> wide(torch.zeros(1)).dtype
-    torch.float64
-    """
+    """x in float64, or in float32 where its device has none, as Apple's MPS."""
     try:
         return x.double()
     except (TypeError, RuntimeError):
@@ -157,12 +136,7 @@ def wide(x: Tensor) -> Tensor:
 
 
 def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the widest of their dtypes, so that no digit of any is lost on the way.
-
-    >>> a, b = as_widest(torch.ones(1), torch.ones(1, dtype=torch.float64))
-    >>> a.dtype, b.dtype
-    (torch.float64, torch.float64)
-    """
+    """The tensors in the widest of their dtypes, so that no digit of any is lost on the way."""
     dtype = reduce(torch.promote_types, (t.dtype for t in tensors))
     return tuple(t.to(dtype) for t in tensors)
 
@@ -173,7 +147,7 @@ def check_square(A: Tensor, argument: str) -> None:
 
 
 def check_skew(A: Tensor, argument: str) -> None:
-    """Finite skew matrices, up to rounding; on a GPU and inside a graph the shape alone is looked at."""
+    """Finite skew matrices, up to rounding; where numbers may not be read, the shape alone is looked at."""
     check_square(A, argument)
     if not readable(A):
         return
@@ -195,13 +169,7 @@ _IN_FRONT = 16  # tokens that a message takes for a CLS token and registers
 
 
 def check_input(x: Tensor | None, q: Tensor, k: Tensor) -> None:
-    """The layer's input has a row for each key, and no mask stands in its place.
-
-    >>> q = torch.zeros(1, 2, 3, 4)
-    >>> check_input(torch.zeros(3, 3), q, q)
-    Traceback (most recent call last):
-    ValueError: x: got shape (3, 3); the layer's input is (batch, tokens, width), here (1, 3, width); a mask ...
-    """
+    """The layer's input has a row for each key, and no mask stands in its place."""
     check_no_mask(x, "x", "the layer's input is (batch, tokens, width)")
     if x is not None:
         samples, tokens = q.shape[0] if q.dim() == 4 else 1, k.shape[-2]

@@ -49,11 +49,7 @@ def _without_tf32(device: torch.device) -> Iterator[None]:
 
 
 def wide_default() -> torch.dtype:
-    """The default dtype, or float32 where that is narrower: for constants that models in bfloat16 are built with.
-
-    >>> wide_default()
-    torch.float32
-    """
+    """The default dtype, or float32 where that is narrower: for constants that models in bfloat16 are built with."""
     return torch.promote_types(torch.get_default_dtype(), torch.float32)
 
 

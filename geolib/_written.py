@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from geolib._checks import require
 from geolib._compile import transformed
 
 _PIECE = 2**16  # weights that are worked on at a time, where several float32 copies of them are made
@@ -21,31 +20,13 @@ LONGEST = 512  # tokens; from about twice as many on the fused kernel, which mak
 
 
 def pays(q: Tensor, k: Tensor, v: Tensor, fused: bool) -> bool:
-    """Whether attention of these is written out; ``fused``: whether the fused kernel is the other choice.
-
-    >>> q = torch.zeros(1, 2, 64, 8)
-    >>> pays(q, q, q, fused=True), pays(q.bfloat16(), q.bfloat16(), q.bfloat16(), fused=True)
-    (False, True)
-    """
+    """Whether attention of these is written out; ``fused``: whether the fused kernel is the other choice."""
     narrow = q.device.type == "cpu" and q.dtype == k.dtype == v.dtype == torch.bfloat16
     alike = q.dim() >= 3 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
     # A transform of functions, as vmap is, needs operations that it can see through.
     seen_through = torch.compiler.is_compiling() or transformed()
     trained = torch.is_grad_enabled() and not seen_through
     return narrow and alike and trained and not (fused and max(q.shape[-2], k.shape[-2]) > LONGEST)
-
-
-def repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Keys or values (..., own heads, tokens, features) for more query heads, as in grouped-query attention.
-
-    Each head stands for heads / own heads query heads that follow one another. ValueError where that is not whole.
-
-    >>> repeat_heads(torch.tensor([[[1.0]], [[2.0]]]), 4).flatten()
-    tensor([1., 1., 2., 2.])
-    """
-    own = x.shape[-3]
-    require(heads % own == 0, "heads", heads, f"it must be a multiple of the {own} heads of keys and values")
-    return x if own == heads else x.repeat_interleave(heads // own, -3)
 
 
 class WrittenOut(torch.autograd.Function):

@@ -40,19 +40,13 @@ from geolib._checks import (
     check_scale,
     check_tensor,
     check_width,
-    input_of,
     is_transformed,
     require,
     warn_of_rounding,
 )
+from geolib._checks import input_of as input_of
 from geolib._precision import WideBuffers, without_autocast
-from geolib._written import repeat_heads
 from geolib.masks import hidden, visible
-
-__all__ = [
-    "Encoding", "MultiHeadAttention", "Placed", "ScoreMod", "add_up", "as_places", "attention", "attention_weights",
-    "input_of", "is_grouped", "looked_up", "repeat_heads", "sound",
-]  # fmt: skip
 
 # A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
 ScoreMod = Callable[..., Tensor]
@@ -361,6 +355,19 @@ def is_grouped(q: Tensor, k: Tensor) -> bool:
     return q.dim() == k.dim() == 4 and bool(1 < k.shape[1] < q.shape[1])  # in a trace sizes are tensors
 
 
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Keys or values (..., own heads, tokens, features) for more query heads, as in grouped-query attention.
+
+    Each head stands for heads / own heads query heads that follow one another. ValueError where that is not whole.
+
+    >>> repeat_heads(torch.tensor([[[1.0]], [[2.0]]]), 4).flatten()
+    tensor([1., 1., 2., 2.])
+    """
+    own = x.shape[-3]
+    require(heads % own == 0, "heads", heads, f"it must be a multiple of the {own} heads of keys and values")
+    return x if own == heads else x.repeat_interleave(heads // own, -3)
+
+
 def attention_weights(
     q: Tensor,
     k: Tensor,
@@ -401,29 +408,7 @@ def attention_weights(
     """
     _check_alike(q, k, log_gate, attenuation)
     check_scale(scale)
-    return _weights(q, k, log_gate, attenuation, visible(q, k, causal, mask), scale, mask is not None)
-
-
-def _check_alike(q: Tensor, k: Tensor, log_gate: Tensor | None, attenuation: Tensor | None) -> None:
-    """Keys with as many features as queries; a gate and an attenuation in floating point."""
-    if not isinstance(k, Tensor) or k.dim() < 1 or k.shape[-1] != q.shape[-1]:
-        check_last(k, q.shape[-1], "k")
-    if log_gate is not None:
-        check_no_mask(log_gate, "log_gate", "it is added to the scores")
-    if attenuation is not None:
-        check_no_mask(attenuation, "attenuation", "it multiplies the weights")
-
-
-def _weights(
-    q: Tensor,
-    k: Tensor,
-    log_gate: Tensor | None,
-    attenuation: Tensor | None,
-    seen: Tensor | None,
-    scale: float | None,
-    masked: bool,
-) -> Tensor:
-    """``attention_weights``, ``seen`` as ``visible`` makes it; ``masked``: a query may see nothing."""
+    seen = visible(q, k, causal, mask)
     if is_grouped(q, k):
         k = repeat_heads(k, q.shape[1])
     dtype = angle_dtype(q, k, log_gate, attenuation)
@@ -437,9 +422,19 @@ def _weights(
     else:  # gates and mask together may close a row that neither closes alone
         closed = (scores == float("-inf")).all(-1, keepdim=True)
         weights = scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)
-    if masked:
+    if mask is not None:
         weights = weights.masked_fill(~seen, 0.0)  # type: ignore[operator]
     return weights if attenuation is None else weights * attenuation
+
+
+def _check_alike(q: Tensor, k: Tensor, log_gate: Tensor | None, attenuation: Tensor | None) -> None:
+    """Keys with as many features as queries; a gate and an attenuation in floating point."""
+    if not isinstance(k, Tensor) or k.dim() < 1 or k.shape[-1] != q.shape[-1]:
+        check_last(k, q.shape[-1], "k")
+    if log_gate is not None:
+        check_no_mask(log_gate, "log_gate", "it is added to the scores")
+    if attenuation is not None:
+        check_no_mask(attenuation, "attenuation", "it multiplies the weights")
 
 
 def attention(
@@ -476,9 +471,9 @@ def attention(
         check_scale(scale)
     if log_gate is not None and log_gate.dim() < q.dim():
         log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
+    options: Any = {"log_gate": log_gate, "attenuation": attenuation, "causal": causal, "scale": scale, "mask": mask}
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
-        options: dict[str, Any] = {"log_gate": log_gate, "attenuation": attenuation, "scale": scale, "mask": mask}
-        return attention(*as_widest(q, k, v), causal=causal, dropout=dropout, **options).to(v.dtype)
+        return attention(*as_widest(q, k, v), dropout=dropout, **options).to(v.dtype)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     literal = attenuation is not None
     if log_gate is not None and not literal:
@@ -489,8 +484,7 @@ def attention(
         with torch.autocast("cpu", enabled=False):
             return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
     if literal:
-        seen, wide = visible(q, k, causal, mask), q.to(angle_dtype(q, v))
-        weights = _weights(wide, k, log_gate, attenuation, seen, scale, mask is not None)
+        weights = attention_weights(q.to(angle_dtype(q, v)), k, **options)
         return add_up(F.dropout(weights, dropout) if dropout else weights, v)
     grouped = is_grouped(q, k)
     fused = partial(F.scaled_dot_product_attention, q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped)
@@ -578,16 +572,13 @@ class MultiHeadAttention(WideBuffers):
         return f"heads={self.heads}, causal={self.causal}, dropout={self.dropout}"
 
     def weights(self, x: Tensor, placed: Placed, mask: Tensor | None = None) -> Tensor:
-        """The weights by which ``forward`` adds up the values, (batch, heads, tokens, tokens); row: query.
-
-        Rows sum to 1, or less where the encoding has an attenuation.
+        """The weights by which ``forward`` adds up the values, (batch, heads, queries, keys).
 
         Source: RF-19, RF-20.
         """
         q, k, _ = self._heads(x)
-        return placed.weights(
-            *placed.to_reference(q, k), log_gate=placed.masked_log_gate(x, mask), causal=self.causal, mask=mask
-        )
+        gate = placed.masked_log_gate(x, mask)
+        return placed.weights(*placed.to_reference(q, k), gate, self.causal, mask=mask)
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, tokens, head_dim) each."""

@@ -18,8 +18,6 @@ from torch import Tensor
 from geolib._checks import check_count, check_input, check_scale, require
 from geolib.attention import Placed, ScoreMod, is_grouped
 
-__all__ = ["BLOCK", "flex_attend", "flex_kernel", "past_blocks", "with_prefix_tokens"]
-
 BLOCK = 128
 """Tokens in a block of the causal mask, the kernel's own size."""
 
@@ -161,20 +159,17 @@ def flex_kernel(device: str, scale: float, grouped: bool) -> Callable[..., tuple
     >>> flex_kernel("cpu", 1.0, False)(q, q, q, None, None)[1].exp()  # two scores of 0
     tensor([[[2., 2.]]])
     """
-    from torch.nn.attention.flex_attention import flex_attention
+    from torch.nn.attention import flex_attention as module
 
-    options = {"scale": scale, "enable_gqa": grouped, **_with_logarithm()}
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": grouped}
+    if hasattr(module, "AuxRequest"):  # how this version of PyTorch is asked for the logarithm
+        options["return_aux"] = module.AuxRequest(lse=True)
+    else:
+        options["return_lse"] = True
 
     def attend(q: Tensor, k: Tensor, v: Tensor, modify: ScoreMod | None, mask: Any) -> tuple[Tensor, Tensor]:
-        output, more = flex_attention(q, k, v, score_mod=modify, block_mask=mask, **options)
+        output, more = module.flex_attention(q, k, v, score_mod=modify, block_mask=mask, **options)
         return output, getattr(more, "lse", more)
 
     # Lengths that vary compile into one kernel: with a kernel for each, the compiler gives up and all pairs are made.
     return torch.compile(attend) if device == "cuda" else attend
-
-
-def _with_logarithm() -> dict[str, Any]:
-    """How this version of PyTorch is asked for the logarithm of the normaliser."""
-    from torch.nn.attention import flex_attention as module
-
-    return {"return_aux": module.AuxRequest(lse=True)} if hasattr(module, "AuxRequest") else {"return_lse": True}

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from geolib._checks import check_tensor, require
 
-__all__ = ["document_mask", "document_positions", "document_starts", "hidden", "padding_mask", "starts_of", "visible"]
-
 
 def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
     """Sequences padded on the right: every query sees the keys before its sequence's end, (batch, 1, 1, tokens).

@@ -18,8 +18,6 @@ from geolib.adapters._passes import OnePass, check_acts
 from geolib.attention import Encoding, repeat_heads
 from geolib.encodings import KINDS, RoPE
 
-__all__ = ["HeldTokens", "OnTheWay", "in_language_model", "language_part"]
-
 _NAME = "geolib"
 _SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys has these whole numbers
 

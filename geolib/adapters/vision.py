@@ -15,8 +15,6 @@ from geolib.adapters._passes import OnePass, check_acts
 from geolib.attention import Encoding, Placed
 from geolib.rotations import grid_positions
 
-__all__ = ["HeldAttention", "HeldPositions", "Positions", "in_vision_model"]
-
 Positions = Tensor | Callable[[int, int], Tensor] | None
 """Of patches: (tokens, axes), or what makes them of the numbers of rows and columns, or these themselves (None)."""
 

@@ -26,13 +26,44 @@ __all__ = [
 ]  # fmt: skip
 
 
-class ALiBi(Encoding):
+class ManhattanDecay(Encoding):
+    """RMT's factor: weights are multiplied, after the softmax, by e^(-a_h) for each step between query and key.
+
+    Distances are sums over the axes; ``axes``, where it is given, is how many positions have. The slopes a_h, (heads,),
+    are positive: RMT's decay gamma_h is e^(-a_h). Its published code has it inside.
+
+    >>> decay = ManhattanDecay(torch.tensor([0.5])).place(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).attenuation()
+    >>> decay[0, 0]  # e^(-3/2) at three steps
+    tensor([1.0000, 0.2231])
+    """
+
+    slopes: Tensor
+    inside = False
+    """Whether the logarithm of the factor goes inside the softmax."""
+
+    def __init__(self, slopes: Tensor | Sequence[float], axes: int | None = None):
+        super().__init__()
+        self.axes = axes
+        slopes = torch.as_tensor(slopes)
+        positive = slopes.is_meta or bool((slopes > 0).all())  # a model built without numbers has none to look at
+        require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
+        self.register_buffer("slopes", slopes, persistent=False)
+
+    def extra_repr(self) -> str:
+        return f"heads={len(self.slopes)}"
+
+    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
+        """The factor or its logarithm, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
+        places = at_both(lambda p: p.to(angle_dtype(p)), *as_places(positions, keys, self.axes))
+        return (ScoreBias if self.inside else Attenuated)(Steps(self.slopes, *places))
+
+
+class ALiBi(ManhattanDecay):
     """A penalty inside the softmax that grows linearly with the distance: -2^(-8h/H) |p_m - p_n|, h = 1 ... H.
 
-    With more axes the distance is the sum over them: the factor is then the product of one gate a step along any
-    shortest path on the grid. ``axes``, where it is given, is how many positions have. For a number of heads that is
-    no power of two the slopes are the published ones, ``geolib.locality.alibi_slopes``; ``slopes``, one number above 0
-    for each head, stand in their place.
+    It is the logarithm of the factor of ``ManhattanDecay``: one gate a step along any shortest path on the grid. For a
+    number of heads that is no power of two the slopes are the published ones, ``geolib.locality.alibi_slopes``;
+    ``slopes``, one number above 0 for each head, stand in their place.
 
     Source: CS-A1.
 
@@ -42,65 +73,13 @@ class ALiBi(Encoding):
             [-2., -1., -0.]])
     """
 
-    slopes: Tensor
+    inside = True
 
     @numbered
     def __init__(self, heads: int, slopes: Tensor | Sequence[float] | None = None, axes: int | None = None):
-        super().__init__()
-        self.axes = axes
         check_heads(heads)
-        given = alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32)
-        _check_slopes(given)
-        require(len(given) == heads, "slopes", f"{len(given)} numbers", f"one for each of {heads} heads")
-        self.register_buffer("slopes", given, persistent=False)
-
-    def extra_repr(self) -> str:
-        """What it is."""
-        return f"heads={len(self.slopes)}"
-
-    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The penalty, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return ScoreBias(Steps(self.slopes, *at_both(_wide, *as_places(positions, keys, self.axes))))
-
-
-class ManhattanDecay(Encoding):
-    """RMT's factor: weights are multiplied, after the softmax, by e^(-a_h) for each step between query and key.
-
-    Distances are sums over the axes, as in ``ALiBi``, which adds the logarithm of the same factor inside the softmax.
-    The slopes a_h, (heads,), are positive: RMT's decay gamma_h is e^(-a_h). Its published code has it inside.
-
-    >>> decay = ManhattanDecay(torch.tensor([0.5])).place(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).attenuation()
-    >>> decay[0, 0]  # e^(-3/2) at three steps
-    tensor([1.0000, 0.2231])
-    """
-
-    slopes: Tensor
-
-    def __init__(self, slopes: Tensor | Sequence[float], axes: int | None = None):
-        super().__init__()
-        self.axes = axes
-        slopes = torch.as_tensor(slopes)
-        _check_slopes(slopes)
-        self.register_buffer("slopes", slopes, persistent=False)
-
-    def extra_repr(self) -> str:
-        """What it is."""
-        return f"heads={len(self.slopes)}"
-
-    def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The factor, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        return Attenuated(Steps(self.slopes, *at_both(_wide, *as_places(positions, keys, self.axes))))
-
-
-def _check_slopes(slopes: Tensor) -> None:
-    """One number above 0 for each head."""
-    positive = slopes.is_meta or bool((slopes > 0).all())  # a model built without numbers has none to look at
-    require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
-
-
-def _wide(positions: Tensor) -> Tensor:
-    """Positions in float32 or float64."""
-    return positions.to(angle_dtype(positions))
+        super().__init__(alibi_slopes(heads) if slopes is None else torch.as_tensor(slopes, dtype=torch.float32), axes)
+        require(len(self.slopes) == heads, "slopes", f"{len(self.slopes)} numbers", f"one for each of {heads} heads")
 
 
 class LocalityFocusing(Encoding):
@@ -150,7 +129,6 @@ class LocalityFocusing(Encoding):
             self.register_buffer("raw_precision", torch.zeros(axes, axes), persistent=False)
 
     def extra_repr(self) -> str:
-        """What it is, beside what it goes around."""
         heads, widths = self.log_sigma.shape
         learned = isinstance(self.raw_precision, nn.Parameter)
         return f"heads={heads}, axes={len(self.raw_precision)}, widths={widths}, learn_precision={learned}"
@@ -164,7 +142,6 @@ class LocalityFocusing(Encoding):
         return precision_matrix(self.raw_precision)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the inner encoding does."""
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
@@ -198,8 +175,6 @@ class LocalityFocusing(Encoding):
 class GaussianGate(LocalityFocusing):
     """The Gaussian of ``LocalityFocusing`` inside the softmax: -|p_m - p_n|_A^2 / (2 sigma^2) is added to the scores.
 
-    Rows sum to one: what is taken from far keys goes to near ones. Parameters are those of ``LocalityFocusing``.
-
     >>> gate = GaussianGate(Encoding(), heads=1, axes=1, sigma=1.0).place(torch.arange(3.0)[:, None])
     >>> gate.log_gate(None)[0, 0].detach(), gate.attenuation() is None
     (tensor([-0.0000, -0.5000, -2.0000]), True)
@@ -223,14 +198,11 @@ class PerLayerFocusing(PerLayer):
         self.encoding = encoding
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the encoding inside does."""
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The encoding placed once, and the Gaussians of all layers."""
         inner = self.encoding.place(positions, keys)
-        each: list[Any] = list(self.layers)
-        return ByLayer([focus.around(inner.layer(i), positions, keys) for i, focus in enumerate(each)])
+        return ByLayer([own.around(inner.layer(i), positions, keys) for i, own in enumerate(self.layers)])
 
 
 # What layers use ----------------------------------------------------------------------------------------------------
@@ -249,11 +221,9 @@ class ScoreBias(Placed):
         self.pairs, self.counts, self.own = pairs, pairs.counts, pairs.own
 
     def log_gate(self, x: Tensor | None) -> Tensor:
-        """The gate."""
         return self.pairs.log()
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod:
-        """The same, pair by pair."""
         return self.pairs.as_mod()
 
 
@@ -270,15 +240,13 @@ class Attenuated(Placed):
 
     def __init__(self, pairs: Pairwise):
         self.pairs, self.counts, self.own = pairs, pairs.counts, pairs.own
-        if pairs.is_made:
+        if pairs.made is not None:
             pairs.factor()
 
     def attenuation(self) -> Tensor:
-        """The factor."""
         return self.pairs.factor()
 
     def as_attenuation_mod(self) -> ScoreMod:
-        """Its logarithm, pair by pair."""
         return self.pairs.as_mod()
 
 
@@ -292,14 +260,17 @@ class Pairwise:
 
     >>> x = torch.arange(3.0)[:, None]
     >>> pairs = Steps(torch.tensor([0.5]), x, x)
-    >>> pairs.is_made, pairs.factor() is pairs.factor(), pairs.is_made
-    (False, True, True)
+    >>> pairs.made is None, pairs.factor() is pairs.factor(), pairs.made is None
+    (True, True, False)
     """
 
     counts: tuple[int, int] | None = None
     """How many queries and keys there are, where that is known."""
     own: tuple[int, int]
     """For how many samples and heads numbers differ."""
+    made: Tensor | None
+    """The matrix, where it stands in memory."""
+    _factor: Tensor | None
 
     @staticmethod
     def measure(apart: Tensor) -> Tensor:
@@ -309,8 +280,7 @@ class Pairwise:
     def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
         self.query, self.key, self.rate, self.counts = query, key, rate, (query.shape[-2], key.shape[-2])
         self.own = max(len(x) if x.dim() == 3 else 1 for x in (query, key)), len(rate)
-        self._log: Tensor | None = None
-        self._factor: Tensor | None = None
+        self.made, self._factor = None, None
         learns = (rate.requires_grad or query.requires_grad) and torch.is_grad_enabled()
         if learns or torch.jit.is_tracing():
             self.log()
@@ -320,16 +290,11 @@ class Pairwise:
         apart = for_heads(self.query).unsqueeze(-2) - for_heads(self.key).unsqueeze(-3)
         return -self.rate.unsqueeze(-1) * self.measure(apart).sum(-1)
 
-    @property
-    def is_made(self) -> bool:
-        """Whether the matrix stands in memory."""
-        return self._log is not None
-
     def log(self) -> Tensor:
         """The matrix, made once."""
-        if self._log is None:
-            self._log = self.computed()
-        return self._log
+        if self.made is None:
+            self.made = self.computed()
+        return self.made
 
     def factor(self) -> Tensor:
         """Its exponential, made once."""
@@ -366,7 +331,6 @@ class Steps(Pairwise):
 
     @staticmethod
     def measure(apart: Tensor) -> Tensor:
-        """Steps along each axis."""
         return apart.abs()
 
     def __init__(self, slopes: Tensor, query: Tensor, key: Tensor):
@@ -386,7 +350,6 @@ class Gaussian(Pairwise):
 
     @staticmethod
     def measure(apart: Tensor) -> Tensor:
-        """Squares along each axis."""
         return apart.square()
 
 
@@ -398,24 +361,20 @@ class Matrix(Pairwise):
     """
 
     def __init__(self, log: Tensor):
-        self._log, self._factor = log, None
+        self.made, self._factor = log, None
         samples, heads, queries, keys = (1,) * (4 - log.dim()) + log.shape
         self.own, self.counts = (samples, heads), None if 1 in (queries, keys) else (queries, keys)
 
     def as_mod(self) -> ScoreMod:
-        """What adds the entry to the score."""
         return looked_up(self.log())
 
 
 class FocusedByBlocks(Composite):
     """What is placed inside and a Gaussian after the softmax, for a long sequence on a CPU: no matrix of weights.
 
-    The numbers are those of ``Composite([inner, Attenuated(Gaussian(*u, rate))])``, whose matrix is made where
-    something else asks for one.
-    It works through blocks of queries that stay in the cache: slower than the literal form at some hundreds of tokens,
-    faster from a thousand on without gradients, and with them for larger batches. Compiled and on a GPU the literal
-    form is a few large kernels. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal
-    form.
+    The numbers are those of the literal form, ``Composite([inner, Attenuated(Gaussian(*u, rate))])``. Blocks of queries
+    stay in the cache: slower at some hundreds of tokens, faster from a thousand on without gradients, and with them for
+    larger batches. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal form.
 
     Source: RF-FUSED, RF-22.
     """

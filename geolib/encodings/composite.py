@@ -27,23 +27,20 @@ class Composed(Encoding):
     torch.Size([2, 3, 3])
     """
 
+    parts: Any
+
     def __init__(self, parts: Iterable[Encoding]):
         super().__init__()
         self.parts = nn.ModuleList(_encodings(parts, "parts"))
         check_inside(self, "parts")
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x with what each adds."""
-        for part in self._all():
+        for part in self.parts:
             x = part.embed(x, positions)
         return x
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Each of them, placed."""
-        return Composite([part.place(positions, keys) for part in self._all()])
-
-    def _all(self) -> list[Encoding]:
-        return list(self.parts)  # type: ignore[arg-type]
+        return Composite([part.place(positions, keys) for part in self.parts])
 
 
 class Composite(Placed):
@@ -63,33 +60,26 @@ class Composite(Placed):
         self.own = widest(*(part.own for part in parts))
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """By each in turn."""
         for part in self.parts:
             q, k = part.to_reference(q, k)
         return q, k
 
     def log_gate(self, x: Tensor | None) -> Tensor | None:
-        """The sum of the gates, where there is one."""
         return joined(torch.add, [part.log_gate(x) for part in self.parts])
 
     def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """The same under a mask."""
         return joined(torch.add, [part.masked_log_gate(x, mask) for part in self.parts])
 
     def attenuation(self) -> Tensor | None:
-        """The product of the attenuations, where there is one."""
         return joined(torch.mul, [part.attenuation() for part in self.parts])
 
     def as_score_mod(self, x: Tensor | None = None) -> ScoreMod | None:
-        """One after the other."""
         return chained(part.as_score_mod(x) for part in self.parts)
 
     def as_attenuation_mod(self) -> ScoreMod | None:
-        """One after the other."""
         return chained(part.as_attenuation_mod() for part in self.parts)
 
     def layer(self, index: int) -> Placed:
-        """What each uses in the layer."""
         parts = [part.layer(index) for part in self.parts]
         if all(own is part for own, part in zip(parts, self.parts)):
             return self
@@ -144,21 +134,19 @@ class PerLayer(Encoding):
     (True, torch.Size([2, 3, 3]))
     """
 
+    layers: Any
+
     def __init__(self, layers: Iterable[Encoding]):
         super().__init__()
         self.layers = nn.ModuleList(_encodings(layers, "layers"))
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the first layer's encoding does."""
-        return self._all()[0].embed(x, positions)
+        return self.layers[0].embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Each layer's encoding, placed; one that several layers share is placed once."""
-        placed = {encoding: encoding.place(positions, keys) for encoding in dict.fromkeys(self._all())}
-        return ByLayer([placed[encoding] for encoding in self._all()])
-
-    def _all(self) -> list[Encoding]:
-        return list(self.layers)  # type: ignore[arg-type]
+        placed = {encoding: encoding.place(positions, keys) for encoding in dict.fromkeys(self.layers)}
+        return ByLayer([placed[encoding] for encoding in self.layers])
 
 
 class ByLayer(Placed):
@@ -172,7 +160,6 @@ class ByLayer(Placed):
         self.parts = layers
 
     def layer(self, index: int) -> Placed:
-        """What layer ``index`` uses, counted from 0."""
         require(0 <= index < len(self.parts), "index", index, f"there are {len(self.parts)} layers, counted from 0")
         return self.parts[index].layer(index)
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from geolib._checks import check_positive, check_whole, check_width, readable, require
 from geolib._precision import numbered
 from geolib.attention import Encoding, as_places
-from geolib.encodings.rotary import described
 from geolib.rotations import axial_frequencies, pair_angles
 
 __all__ = ["Learned", "Sinusoidal", "check_grid"]
@@ -39,8 +38,8 @@ class Sinusoidal(Encoding):
         self.register_buffer("frequencies", axial_frequencies(width, axes, base), persistent=False)
 
     def extra_repr(self) -> str:
-        """What it is."""
-        return f"width={2 * len(self.frequencies)}, {described(self.frequencies)}"
+        pairs, axes = self.frequencies.shape
+        return f"width={2 * pairs}, pairs={pairs}, axes={axes}"
 
     def table(self, positions: Tensor) -> Tensor:
         """The vectors that are added, (tokens, width) in float32 or float64."""
@@ -48,7 +47,6 @@ class Sinusoidal(Encoding):
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x plus the table's row at each token."""
         positions, _ = as_places(positions, None, self.frequencies.shape[1])
         _check_embedded(x, positions, 2 * len(self.frequencies))
         return x + self.table(positions).to(x.dtype)
@@ -77,11 +75,9 @@ class Learned(Encoding):
         self.vectors = nn.Parameter(std * torch.randn(*self.grid, width))
 
     def extra_repr(self) -> str:
-        """What it is."""
         return f"width={self.vectors.shape[-1]}, grid={self.grid}"
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x plus the learned vector of each token's cell."""
         positions, _ = as_places(positions, None, len(self.grid))
         cells = positions.round().long()
         _check_embedded(x, positions, self.vectors.shape[-1])

@@ -81,11 +81,9 @@ class LieRE(Encoding):
 
     @property
     def paired(self) -> int:
-        """Features that turn."""
         return self.width * self.generators.shape[2]
 
     def extra_repr(self) -> str:
-        """What it is."""
         layers, heads, blocks, axes, _ = self.generators.shape
         return f"width={self.width}, blocks={blocks}, axes={axes}, layers={self.layers}, own=({layers}, {heads})"
 
@@ -150,7 +148,6 @@ class SphericalRoPE(Encoding):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def extra_repr(self) -> str:
-        """What it is."""
         return f"triples={len(self.frequencies)}, axes={self.axes}"
 
     def generators(self) -> Tensor:
@@ -172,7 +169,6 @@ class SphericalRoPE(Encoding):
         return turned.unflatten(0, positions.shape[:-1]).unsqueeze(-5)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The rotations, for all layers."""
         positions, keys = as_places(positions, keys, self.axes)
         return Carried(_turn_triples, at_both(self.rotations, positions, keys), counts(positions, keys))
 

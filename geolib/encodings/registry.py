@@ -87,11 +87,6 @@ def _compass(setting: Setting, transport: str = "paths", vectors: int = 3) -> Co
     return TRANSPORTS[transport](setting.width, setting.heads, setting.grid, vectors)
 
 
-def _own_layers(make: Callable[[], Encoding], setting: Setting, per_layer: bool) -> Encoding:
-    """One encoding shared by all layers, or one for each."""
-    return PerLayer(make() for _ in range(setting.layers or 1)) if per_layer else make()
-
-
 def _riemannian(
     method: type[RiemannFormer],
     setting: Setting,
@@ -113,9 +108,8 @@ def _riemannian(
     frequencies = axial_frequencies(setting.head_dim, setting.axes, base) / method.turns
     heads = setting.heads if per_head else 1
     start = far ** (1 / float(scale_law.exponent(torch.tensor(max(max(setting.grid) - 1.0, 1.0)))))
-    return _own_layers(
-        lambda: method(frequencies, heads, start, scale_law, learn_angles=learn_angles), setting, per_layer
-    )
+    make = partial(method, frequencies, heads, start, scale_law, learn_angles)
+    return PerLayer(make() for _ in range(setting.layers or 1)) if per_layer else make()
 
 
 def _focused(
@@ -162,16 +156,12 @@ def _visionllama(setting: Setting, base: float = 10000.0) -> RoPE:
 _SHARING = {"none": (True, True), "layers": (False, True), "heads": (True, False), "all": (False, False)}
 
 
-def _owners(setting: Setting, share: str) -> tuple[int, int]:
-    """How many layers and heads have generators of their own."""
+def _owners(setting: Setting, share: str) -> tuple[int, int, int | None]:
+    """How many layers and heads have generators of their own, and in how many layers they may be used at most."""
     require(share in _SHARING, "share", repr(share), f"one of {', '.join(_SHARING)}")
     by_layer, by_head = _SHARING[share]
-    return (setting.layers or 1) if by_layer else 1, setting.heads if by_head else 1
-
-
-def _used(setting: Setting, share: str) -> int | None:
-    """In how many layers generators may be used: those of one layer in no second one, where nobody said how many."""
-    return 1 if setting.layers is None and _SHARING[share][0] else setting.layers
+    layers = setting.layers or (1 if by_layer else None)  # those of one layer in no second one
+    return (layers or 1) if by_layer else 1, setting.heads if by_head else 1, layers
 
 
 def _spherical(setting: Setting, base: float = 100.0) -> SphericalRoPE:
@@ -184,16 +174,17 @@ def _spherical(setting: Setting, base: float = 100.0) -> SphericalRoPE:
 def _rope_mixed(setting: Setting, base: float = 10.0, share: str = "none") -> LieRE:
     """Block width 2, started from axial frequencies along one random direction for each layer and head."""
     axial = axial_frequencies(setting.head_dim, setting.axes, base)
-    return LieRE(-mixed_frequencies(axial, *_owners(setting, share))[..., None], 2, layers=_used(setting, share))
+    layers, heads, used = _owners(setting, share)
+    return LieRE(-mixed_frequencies(axial, layers, heads)[..., None], 2, layers=used)
 
 
 def _liere(setting: Setting, block: int | None = None, share: str = "none", scale: float = 2 * math.pi) -> LieRE:
     """Blocks of the given width (the whole head when None), started uniform on [0, scale)."""
     block = setting.head_dim if block is None else block
     check_width(setting.head_dim, block)
-    shape = (*_owners(setting, share), setting.head_dim // block, setting.axes, entry_count(block))
-    unit = [max(cells - 1, 1) for cells in setting.grid]
-    return LieRE(uniform_entries(*shape, high=scale), block, layers=_used(setting, share), unit=unit)
+    layers, heads, used = _owners(setting, share)
+    entries = uniform_entries(layers, heads, setting.head_dim // block, setting.axes, entry_count(block), high=scale)
+    return LieRE(entries, block, layers=used, unit=[max(cells - 1, 1) for cells in setting.grid])
 
 
 METHODS: dict[str, Callable[..., Encoding]] = {

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_heads, readable, require
-from geolib.attention import Encoding, Placed, as_places
+from geolib.attention import Placed, as_places
 from geolib.conformal import ScaleLaw, bounded_law
-from geolib.encodings.rotary import Carried, at_both, check_frequencies, cis, counts, described, for_heads, turn_pairs
+from geolib.encodings.rotary import Carried, Paired, at_both, check_frequencies, cis, counts, for_heads, turn_pairs
 from geolib.rotations import pair_angles
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class RiemannFormer(Encoding):
+class RiemannFormer(Paired):
     """Transport with a learned conformal metric: T_m^-1 = s^(m/2) R(-m theta), with one s a head and axis.
 
     Each pair of features follows the axis, or axes, where its frequency is not zero, both in its angle and in its
@@ -56,7 +56,6 @@ class RiemannFormer(Encoding):
     tensor([[[1.0000, 0.9487, 0.9000]]])
     """
 
-    frequencies: Tensor
     follows: Tensor
     turns = 1.0
     """How many times theta the score turns by, for a step of one."""
@@ -84,14 +83,8 @@ class RiemannFormer(Encoding):
         else:
             self.register_buffer("frequencies", frequencies, persistent=False)
 
-    @property
-    def paired(self) -> int:
-        """Features that turn."""
-        return 2 * self.frequencies.shape[-2]
-
     def extra_repr(self) -> str:
-        """What it is."""
-        return f"{described(self.frequencies)}, scales={tuple(self.raw_scale.shape)}"
+        return f"{super().extra_repr()}, scales={tuple(self.raw_scale.shape)}"
 
     @staticmethod
     def scale_shape(heads: int, frequencies: Tensor) -> tuple[int, ...]:
@@ -122,7 +115,6 @@ class RiemannFormer(Encoding):
     act: Callable[[Tensor, Any], Tensor] = staticmethod(turn_pairs)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The inverse tangent mappings, for all layers."""
         positions, keys = self._sound(positions, keys)
         tables, sizes = at_both(self.table, positions, keys), counts(positions, keys)
         return Carried(self.act, tables, sizes, len(self.raw_scale), self.paired)
@@ -136,11 +128,9 @@ class RiemannFormer(Encoding):
             if x is not None and readable(x) and x.numel():
                 ends = torch.stack(x.detach().flatten(0, -2).aminmax(dim=0))
                 grown = self._growth(ends)
-                allowed = (
-                    f"scales are sound up to {self.longest:g}: count positions from 0 upwards, or from a nearer origin"
-                )
+                allowed = "count positions from 0 upwards, or from a nearer origin"
                 came = f"{ends[0].tolist()} to {ends[1].tolist()}, where vectors become {grown:.1e} times as long"
-                require(grown <= self.longest, argument, came, allowed)
+                require(grown <= self.longest, argument, came, f"scales are sound up to {self.longest:g}: {allowed}")
         return places
 
     @torch.no_grad()
@@ -259,9 +249,10 @@ class RiemannFormerRelative(RiemannFormer):
     longest = 1e17
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Two maps, one for queries and one for keys, for all layers."""
+        """The maps of queries and of keys, whose scales are inverted."""
         positions, keys = self._sound(positions, keys)
-        at_keys = self.key_table(positions if keys is None else keys)
+        there = positions if keys is None else keys
+        at_keys = (-self.exponents(there)).exp()[..., None] * cis(-self.angles(there))
         tables, sizes = (self.table(positions), at_keys), counts(positions, keys)
         return Carried(self.act, tables, sizes, len(self.raw_scale), self.paired)
 
@@ -269,7 +260,3 @@ class RiemannFormerRelative(RiemannFormer):
     def _growth(self, ends: Tensor) -> float:
         """Of queries, or of keys, whose exponents have the other sign."""
         return float(self.exponents(ends).abs().max().exp())
-
-    def key_table(self, positions: Tensor) -> Tensor:
-        """What keys are multiplied by: the turns of ``table``, the scales inverted."""
-        return (-self.exponents(positions)).exp()[..., None] * cis(-self.angles(positions))

@@ -23,12 +23,29 @@ from geolib.encodings.composite import Composite, PerLayer, check_encoding, turn
 from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
 __all__ = [
-    "KINDS", "Carried", "HalfSplit", "LengthRoPE", "PlacedHalfSplit", "RoPE", "at_both", "check_frequencies", "cis",
-    "counts", "described", "for_heads", "turn_halves", "turn_pairs",
+    "KINDS", "Carried", "HalfSplit", "LengthRoPE", "Paired", "PlacedHalfSplit", "RoPE", "at_both", "check_frequencies",
+    "cis", "counts", "for_heads", "turn_halves", "turn_pairs",
 ]  # fmt: skip
 
 
-class RoPE(Encoding):
+class Paired(Encoding):
+    """An encoding that turns pairs of features at ``frequencies``, (..., pairs, axes).
+
+    >>> RoPE.text(64).paired
+    64
+    """
+
+    frequencies: Tensor
+
+    @property
+    def paired(self) -> int:
+        return 2 * self.frequencies.shape[-2]
+
+    def extra_repr(self) -> str:
+        return f"pairs={self.frequencies.shape[-2]}, axes={self.frequencies.shape[-1]}"
+
+
+class RoPE(Paired):
     """Rotary encoding: pair j of queries and keys turns by p . frequencies[j].
 
     ``to_reference`` applies R(m theta) to both (the sign of RoPE), so the score depends on n - m alone. Frequencies,
@@ -45,7 +62,6 @@ class RoPE(Encoding):
               [0., 1.]]]])
     """
 
-    frequencies: Tensor
     settings: tuple[str, ...] = ("length",)
 
     def __init__(self, frequencies: Tensor, length: float = 1.0, rotary_dim: int | None = None):
@@ -112,16 +128,10 @@ class RoPE(Encoding):
         made = {repr(layer): _encoding(config, *layer) if layer else Encoding() for layer in read}
         return PerLayer(made[repr(layer)] for layer in read) if len(made) > 1 else made[repr(read[0])]
 
-    @property
-    def paired(self) -> int:
-        """Features that turn."""
-        return 2 * self.frequencies.shape[-2]
-
     def extra_repr(self) -> str:
-        """What it is."""
         own = f", heads={self.frequencies.shape[0]}" if self.frequencies.dim() == 3 else ""
         own += f", length={self.length:g}" if self.length != 1 else ""
-        return described(self.frequencies) + own + (f", rotary_dim={self.rotary_dim}" if self.rotary_dim else "")
+        return super().extra_repr() + own + (f", rotary_dim={self.rotary_dim}" if self.rotary_dim else "")
 
     def turns(self, positions: Tensor) -> Tensor:
         """The turn of each pair as a complex number, (..., tokens, pairs, 2)."""
@@ -129,7 +139,6 @@ class RoPE(Encoding):
         return turns if self.length == 1 else self.length * turns
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Cosines and sines, for all layers."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         heads = self.frequencies.shape[0] if self.frequencies.dim() == 3 else 1
         tables, features = at_both(self.turns, positions, keys), None if self.rotary_dim else self.paired
@@ -177,7 +186,6 @@ class LengthRoPE(RoPE):
         return (self.frequencies.to(grown.dtype) * grown ** -share[:, None]).to(self.frequencies.dtype)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """Cosines and sines, for all layers, by the same frequencies for queries and keys."""
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         frequencies = self.at(positions, keys)
         tables = at_both(lambda p: self.length * cis(pair_angles(for_heads(p), frequencies)), positions, keys)
@@ -209,15 +217,12 @@ class HalfSplit(Encoding):
         self.encoding, self.turned = encoding, least if turned is None else turned
 
     def extra_repr(self) -> str:
-        """What it is, beside what it goes around."""
         return "" if self.turned is None else f"turned={self.turned}"
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the inner encoding does."""
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The inner encoding's, between two changes of order."""
         return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned)
 
 
@@ -243,11 +248,9 @@ class PlacedHalfSplit(Composite):
         return to_half_split(a, self.turned), to_half_split(b, self.turned)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
-        """As inside."""
         return self.parts[0].attend(q, k, v, *given, **options)
 
     def weights(self, q: Tensor, k: Tensor, *given: Any, **options: Any) -> Tensor:
-        """As inside."""
         return self.parts[0].weights(q, k, *given, **options)
 
 
@@ -313,10 +316,8 @@ class Carried(Placed):
                 own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
                 require(False, argument, x.shape, own + "repeat_heads(k, heads)")
             if self.features is not None and self.features < x.shape[-1]:
-                said = (
-                    f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim={self.features}"
-                )
-                require(False, argument, x.shape, said)
+                said = f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim="
+                require(False, argument, x.shape, f"{said}{self.features}")
             needed = "positions were placed for another number of samples"
             try:
                 y = self.act(x[..., front:, :] if front else x, table)
@@ -355,15 +356,6 @@ def counts(positions: Tensor, keys: Tensor | None) -> tuple[int, int]:
     (2, 5)
     """
     return positions.shape[-2], (positions if keys is None else keys).shape[-2]
-
-
-def described(frequencies: Tensor) -> str:
-    """How many pairs turn along how many axes, for what a method prints.
-
-    >>> described(torch.ones(32, 1))
-    'pairs=32, axes=1'
-    """
-    return f"pairs={frequencies.shape[-2]}, axes={frequencies.shape[-1]}"
 
 
 def for_heads(x: Tensor) -> Tensor:

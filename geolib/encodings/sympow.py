@@ -11,7 +11,7 @@ from geolib._checks import angle_dtype, check_floating, check_heads, readable, r
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, as_places, input_of, is_grouped, repeat_heads
 from geolib.encodings.composite import Composite, check_encoding
-from geolib.encodings.rotary import Carried, at_both, cis, counts, described, for_heads, turn_pairs
+from geolib.encodings.rotary import Carried, Paired, at_both, cis, counts, for_heads, turn_pairs
 from geolib.masks import visible
 from geolib.recurrence import GATE_BIAS, log_gates, score_modifier
 from geolib.recurrence._shared import check_power, decay_of, gate_sums, in_parts, power_of, read_twice
@@ -20,7 +20,7 @@ from geolib.rotations import pair_angles
 __all__ = ["PowerScores", "Powered", "SympowEncoding"]
 
 
-class SympowEncoding(Encoding):
+class SympowEncoding(Paired):
     """The gates and the fixed rotations of symmetric-power attention, as an encoding for softmax attention.
 
     Queries and keys turn by the document's frequencies (pairs, axes), in radians per unit of position:
@@ -38,7 +38,6 @@ class SympowEncoding(Encoding):
     Source: CS-gate, CS-rot, CS-A1.
     """
 
-    frequencies: Tensor
     settings = ("gate_bias",)
 
     def __init__(self, width: int, heads: int, frequencies: Tensor, gate_bias: float = GATE_BIAS):
@@ -48,14 +47,8 @@ class SympowEncoding(Encoding):
         self.register_buffer("frequencies", frequencies, persistent=False)
         self.W_gamma = nn.Linear(width, heads, bias=False)
 
-    @property
-    def paired(self) -> int:
-        """Features that turn."""
-        return 2 * self.frequencies.shape[-2]
-
     def extra_repr(self) -> str:
-        """What it is, beside its gates."""
-        return f"{described(self.frequencies)}, gate_bias={self.gate_bias}"
+        return f"{super().extra_repr()}, gate_bias={self.gate_bias}"
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """Cosines and sines, for all layers; the gates come with each layer's input.
@@ -65,19 +58,13 @@ class SympowEncoding(Encoding):
         """
         positions, keys = as_places(positions, keys, self.frequencies.shape[-1])
         if keys is not None:
-            _check_last(positions, keys)
+            allowed, n = "gates follow the order of tokens: queries must be the last of the keys", positions.shape[-2]
+            require(n <= keys.shape[-2], "positions", lambda: f"{n} for {keys.shape[-2]} keys", allowed)
+            if readable(positions) and readable(keys):
+                alike = bool((positions == keys[..., keys.shape[-2] - n :, :]).all())
+                require(alike, "positions", "positions that are not those of the last keys", allowed)
         tables = at_both(lambda p: cis(pair_angles(for_heads(p), self.frequencies)), positions, keys)
         return _Gated(self, tables, counts(positions, keys))
-
-
-def _check_last(positions: Tensor, keys: Tensor) -> None:
-    """Queries stand where the last keys do; on a GPU and in a graph the numbers are not read back."""
-    allowed = "gates follow the order of tokens: queries must be the last of the keys"
-    n = positions.shape[-2]
-    require(n <= keys.shape[-2], "positions", lambda: f"{n} for {keys.shape[-2]} keys", allowed)
-    if readable(positions) and readable(keys):
-        alike = bool((positions == keys[..., keys.shape[-2] - n :, :]).all())
-        require(alike, "positions", "positions that are not those of the last keys", allowed)
 
 
 class _Gated(Carried):
@@ -155,15 +142,12 @@ class PowerScores(Encoding):
         self.encoding, self.power = encoding, power
 
     def extra_repr(self) -> str:
-        """What it is, beside what it goes around."""
         return f"power={self.power}"
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the inner encoding does."""
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        """The inner encoding's, with powers of its scores."""
         return Powered(self.encoding.place(positions, keys), self.power)
 
 
