@@ -6,9 +6,8 @@
   const column = [...table.tHead.rows[0].cells].findIndex((cell) => cell.textContent.trim() === "question");
   const rows = [...table.tBodies[0].rows], yes = new Set();
   const serves = rows.map((row) => new Set(row.cells[column].textContent.match(/\d/g)));
-  table.id ||= "methods";
   list.insertAdjacentHTML("afterend", `<p class="asked"><span role="status" aria-live="polite"></span>
-    <a href="#${table.id}">The table</a> <button type="button" class="quiet">Show all</button></p>`);
+    <a href="#${table.closest("section").id}">The table</a> <button type="button" class="quiet">Show all</button></p>`);
   const [count, , all] = list.nextElementSibling.children;
   const buttons = [...list.querySelectorAll(":scope > li > p > strong:first-child")].map((words, i) => {
     const button = Object.assign(document.createElement("button"), { type: "button", className: "question" });
