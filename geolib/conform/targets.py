@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geolib.attention import Encoding
-from geolib.conform.core import ABSENT, CannotTry, Target
+from geolib.conform.core import ABSENT, Target
 from geolib.encodings import RoPE, build
 from geolib.recurrence import SympowAttention, attention_form, chunked_form, recurrent_form
 from geolib.rotations import grid_positions
@@ -347,21 +347,11 @@ class FlaForms(Target):
         return {name: partial(tokens_first, form) for name, form in made.items()}
 
 
-class FlaLayers(Target):
-    """Layers of flash-linear-attention, whose kernels need a GPU."""
-
-    library, title, padded, stateful, run = "fla-core", "layers", True, True, True
-
-    def made(self) -> Any:
-        """Nothing without a GPU."""
-        raise CannotTry("its kernels need a GPU, and there is none here")
-
-
 TARGETS: dict[str, Callable[[], list[Target]]] = {
     "geolib": ours,
     "timm": timm,
     "transformers": lambda: [Llama(), Mamba2()],
     "x_transformers": x_transformers,
     "rotary_embedding_torch": rotary,
-    "fla": lambda: [FlaForms(), FlaLayers()],
+    "fla": lambda: [FlaForms()],
 }
