@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Broken", "CannotTry", "Law", "NotApplicable", "Outcome", "Target"]
-
 ABOUT: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("laws.toml").read_text("utf-8"))
 CHECKS: dict[str, Callable[..., str | None]] = {}
 ABSENT: Any = None

@@ -14,8 +14,6 @@ from geolib.conform import machinery, rotation, sequences  # noqa: F401
 from geolib.conform.core import ABOUT, CHECKS, Broken, CannotTry, Law, NotApplicable, Outcome, Target
 from geolib.conform.targets import TARGETS
 
-__all__ = ["LAWS", "check", "hold", "load"]
-
 LAWS = {name: Law(name, CHECKS[name], **about) for name, about in ABOUT.items()}
 
 

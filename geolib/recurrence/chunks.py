@@ -28,7 +28,7 @@ from geolib.recurrence._shared import (
 from geolib.recurrence.costs import practical_chunk
 from geolib.recurrence.fused import TRITON
 from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import Attended, State, nothing
+from geolib.recurrence.state import Attended, State, _nothing
 
 __all__ = ["by_chunks", "by_kernels", "by_large_products", "chunked_form", "chunked_with", "one_chunk_form"]
 
@@ -100,7 +100,7 @@ def chunked_with(
         require(chunk >= most, "chunk", chunk, allowed)
     chunk = q.shape[2] if q.shape[2] <= chunk else chunk  # as ``min``, which an exported graph would keep
     if q.numel() == 0:
-        return nothing(q, k, v), carried(state, q, v, power)
+        return _nothing(q, k, v), carried(state, q, v, power)
     with full_precision(q.device):
         ready = prepared(state, q, k, v, power, log_gates, turns, chunk)
         values, spoilt = finite_part(ready.v, log_gates)
@@ -130,7 +130,7 @@ def one_chunk_form(
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:
-        return nothing(q, k, v).output
+        return _nothing(q, k, v).output
     with full_precision(q.device):
         dtype = angle_dtype(q, k, v)
         q, k = turned(q, k, None if turns is None else cumulative_angles(turns), dtype)

@@ -22,7 +22,7 @@ from geolib.recurrence._shared import (
 )
 from geolib.recurrence.fused import fused_form, kernel_takes, score_modifier
 from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import Attended, State, nothing
+from geolib.recurrence.state import Attended, State, _nothing
 from geolib.rotations import block_diagonal, rotation_matrix
 from geolib.sympow import act, embed, norm_functional
 
@@ -49,7 +49,7 @@ def attention_form(
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:
-        return nothing(q, k, v)
+        return _nothing(q, k, v)
     if kernel_takes(q, k, v):
         return fused_form(q, k, v, power, log_gates, turns)
     with full_precision(q.device):
@@ -142,7 +142,7 @@ def recurrent_form(
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:
-        return nothing(q, k, v), carried(state, q, v, power)
+        return _nothing(q, k, v), carried(state, q, v, power)
     loop = _recur if q.shape[2] == 1 else uncompiled(_recur)
     return loop(q, k, v, power, log_gates, turns, state)
 

@@ -14,7 +14,7 @@ from geolib.flex import BLOCK, flex_kernel, past_blocks
 from geolib.recurrence._prepared import turned
 from geolib.recurrence._shared import check_forms, check_power, finite_part, following, gate_sums, in_parts, read_twice
 from geolib.recurrence.gates import cumulative_angles
-from geolib.recurrence.state import Attended, nothing
+from geolib.recurrence.state import Attended, _nothing
 
 __all__ = ["fused_form", "kernel_takes", "score_modifier"]
 
@@ -78,7 +78,7 @@ def fused_form(
     """
     check_forms(q, k, v, power, log_gates, turns)
     if q.numel() == 0:
-        return nothing(q, k, v)
+        return _nothing(q, k, v)
     wide = angle_dtype(q, k, v, log_gates)
     dtype = v.dtype if q.dtype == k.dtype == v.dtype else wide
     with full_precision(q.device):

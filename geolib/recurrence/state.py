@@ -104,6 +104,6 @@ def empty_state(k: Tensor, v: Tensor, power: int) -> State:
     )
 
 
-def nothing(q: Tensor, k: Tensor, v: Tensor) -> Attended:
+def _nothing(q: Tensor, k: Tensor, v: Tensor) -> Attended:
     """What no tokens attend to, shapes kept: for a batch or a text of length 0."""
     return Attended(v.clone(), (q * k).sum(-1).to(angle_dtype(q, k, v)))
