@@ -122,7 +122,6 @@ class Placed:
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """T^-1 q and T^-1 k, whose inner product is the score; (batch, heads, tokens, head_dim) as they came.
-
         Source: RF-9.
         """
         return q, k
@@ -145,7 +144,6 @@ class Placed:
 
     def attenuation(self) -> Tensor | None:
         """What multiplies the weights of placed tokens after the softmax, broadcastable as ``log_gate``.
-
         Source: RF-19.
         """
         return None
@@ -459,7 +457,6 @@ def attention(
     for narrow q, the weights stand in memory. So they do where a processor trains in bfloat16, whose fused backward
     pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through. ValueError
     for whole numbers.
-
     Source: RF-19, RF-20.
 
     >>> q, v = torch.zeros(3, 4), torch.tensor([[0.0], [3.0], [6.0]])
@@ -573,7 +570,6 @@ class MultiHeadAttention(WideBuffers):
 
     def weights(self, x: Tensor, placed: Placed, mask: Tensor | None = None) -> Tensor:
         """The weights by which ``forward`` adds up the values, (batch, heads, queries, keys).
-
         Source: RF-19, RF-20.
         """
         q, k, _ = self._heads(x)

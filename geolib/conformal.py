@@ -148,7 +148,6 @@ SCALE_LAWS: dict[str, Callable[..., ScaleLaw]] = {"bounded": bounded_law, "free"
 
 def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
     """M_m = s^m I (tokens, dim, dim) at positions (tokens,); ``log_scale`` is log s, ().
-
     Source: RF-6.
 
     >>> scalar_metric(torch.tensor([2.0]), torch.tensor(math.log(3)), 2).tolist()
@@ -160,7 +159,6 @@ def scalar_metric(positions: Tensor, log_scale: Tensor, dim: int) -> Tensor:
 
 def diagonal_metric(positions: Tensor, log_scales: Tensor) -> Tensor:
     """M_m = diag(s_1^m, ..., s_D^m) (tokens, dim, dim) at positions (tokens,); ``log_scales`` are log s_i, (dim,).
-
     Source: RF-6.
 
     >>> diagonal_metric(torch.tensor([2.0]), torch.tensor([2.0, 3.0]).log()).tolist()
@@ -231,7 +229,6 @@ def metric_root(metric: Tensor) -> Tensor:
 
 def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
     """The matrix s R (..., d, d) of a conformal map, from log s (...) and an orthogonal R.
-
     Source: CS-1.
 
     >>> conformal_matrix(torch.tensor(math.log(2)), torch.eye(2)).tolist()
@@ -243,7 +240,6 @@ def conformal_matrix(log_scale: Tensor, rotation: Tensor) -> Tensor:
 
 def conformal_factor(matrix: Tensor) -> Tensor:
     """The scale s (...) of a conformal matrix (..., d, d): the root of the mean of its squared singular values.
-
     Source: CS-1.
 
     >>> conformal_factor(torch.tensor([[0.0, -3.0], [3.0, 0.0]])).item()

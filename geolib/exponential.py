@@ -330,7 +330,6 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
 
 def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = None) -> Tensor:
     """As ``position_rotations``, for generators that are skew as they are made: nothing is checked, no number is read.
-
     Source: LR-A1.
 
     >>> placed_rotations(torch.zeros(3, 2), torch.zeros(2, 4, 4)).shape

@@ -34,7 +34,6 @@ from geolib.exponential import turn_blocks as turn_blocks
 
 def entry_count(width: int) -> int:
     """How many free entries a skew block of width b >= 2 has: b(b-1)/2, the dimension of so(b).
-
     Source: LR-par.
 
     >>> entry_count(8)
@@ -60,7 +59,6 @@ def generator_parameters(head_dim: int, width: int, *, axes: int, heads: int, la
 
 def check_width(head_dim: int, width: int) -> None:
     """Raise ValueError unless blocks of this width fill a head.
-
     Source: LR-blk.
 
     >>> check_width(64, 5)
@@ -72,7 +70,6 @@ def check_width(head_dim: int, width: int) -> None:
 
 def skew_matrix(entries: Tensor, width: int) -> Tensor:
     """The skew matrix, (..., width, width), with the given strict upper triangle, row by row.
-
     Source: LR-B5.
 
     >>> skew_matrix(torch.tensor([1.0, 2.0, 3.0]), width=3).tolist()
@@ -92,7 +89,6 @@ def skew_matrix(entries: Tensor, width: int) -> Tensor:
 
 def upper_entries(A: Tensor) -> Tensor:
     """The strict upper triangle of skew (..., b, b), row by row: the inverse of ``skew_matrix``.
-
     Source: LR-B5.
 
     >>> upper_entries(skew_matrix(torch.tensor([1.0, 2.0, 3.0]), 3))
@@ -105,7 +101,6 @@ def upper_entries(A: Tensor) -> Tensor:
 
 def commutator(X: Tensor, Y: Tensor) -> Tensor:
     """The bracket [X, Y] = XY - YX of (..., n, n); skew for skew X and Y, and zero exactly when they commute.
-
     Source: LR-1, LR-2.
 
     >>> X, Y = (skew_matrix(torch.tensor(row), 3) for row in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]))
@@ -398,7 +393,6 @@ def initial_top_angle(width: int, high: float = 2 * math.pi) -> float:
 
 def uniform_entries(*shape: int, high: float = 2 * math.pi, generator: torch.Generator | None = None) -> Tensor:
     """Entries of generators as LieRE draws them: float32, uniform on [0, high), 2 pi in the paper.
-
     Source: LR-B5.
 
     >>> uniform_entries(2, 5, 28, high=1.0).shape

@@ -40,7 +40,6 @@ def precision_root(raw: Tensor) -> Tensor:
 
 def precision_matrix(raw: Tensor) -> Tensor:
     """A symmetric positive definite matrix from free numbers: A = L L^T with L = ``precision_root(raw)``.
-
     Source: RF-21.
 
     >>> precision_matrix(torch.tensor([[math.log(2), 9.0], [3.0, 0.0]])).tolist()
@@ -99,7 +98,6 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
 
 def attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
     """Omega = exp(-|p_m - p_n|_A^2 / (2 sigma_m^2)): ones on the diagonal; arguments and errors as ``log_attenuation``.
-
     Source: RF-21.
 
     >>> attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).tolist()

@@ -33,7 +33,6 @@ from geolib._checks import angle_dtype, check_even, check_floating, check_positi
 
 def rotation_matrix(angle: Tensor) -> Tensor:
     """The rotation R(a) of the plane, (..., 2, 2), by angles (...) in radians, counter-clockwise.
-
     Source: RF-10.
 
     >>> rotation_matrix(torch.tensor(math.pi / 2)).round(decimals=4).tolist()
@@ -45,7 +44,6 @@ def rotation_matrix(angle: Tensor) -> Tensor:
 
 def reflection_matrix(angle: Tensor) -> Tensor:
     """The reflection S(a), (..., 2, 2), in the line through the origin at angle a: determinant -1, its own inverse.
-
     Source: RF-15.
 
     >>> reflection_matrix(torch.tensor(math.pi / 4)).round(decimals=4).tolist()  # swaps the coordinates
@@ -57,7 +55,6 @@ def reflection_matrix(angle: Tensor) -> Tensor:
 
 def block_diagonal(blocks: Tensor) -> Tensor:
     """Square blocks (..., count, b, b) along the diagonal of one matrix (..., count b, count b), zeros elsewhere.
-
     Source: RF-10, RF-17.
 
     >>> block_diagonal(torch.tensor([[[1.0]], [[2.0]]])).tolist()
@@ -102,7 +99,6 @@ def mixed_matrix(angles: Tensor) -> Tensor:
 
 def inverse_mixed_angles(angles: Tensor) -> Tensor:
     """The angles (..., d/2) of the inverse of ``mixed_matrix``: rotations turn back, reflections stay.
-
     Source: RF-18.
 
     >>> inverse_mixed_angles(torch.tensor([0.5, 0.7])).tolist()
@@ -140,7 +136,6 @@ def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
 def reflect_pairs(x: Tensor, angles: Tensor) -> Tensor:
     """Mirror each interleaved pair of x (..., d) in the line at its angle (..., d/2): S(a_j) (x_{2j}, x_{2j+1}).
-
     Source: RF-15, RF-16 (with s = 1).
 
     >>> reflect_pairs(torch.tensor([1.0, 2.0]), torch.tensor([math.pi / 4])).round(decimals=4).tolist()

@@ -28,7 +28,6 @@ from geolib._compile import kept
 
 def dimension(dim: int, power: int) -> int:
     """The dimension of Sym^p of R^d: binom(d + p - 1, p).
-
     Source: CS-k.
 
     >>> dimension(64, 2), dimension(64, 4)
@@ -40,7 +39,6 @@ def dimension(dim: int, power: int) -> int:
 
 def state_numbers(dim: int, power: int, value_dim: int | None = None) -> int:
     """How many numbers one head's recurrent state holds: S and Z together, (value_dim + 1) D; values have d features.
-
     Source: CS-size, CS-rec.
 
     >>> state_numbers(64, 2)
@@ -51,7 +49,6 @@ def state_numbers(dim: int, power: int, value_dim: int | None = None) -> int:
 
 def state_bytes(dim: int, power: int, layers: int, heads: int, bytes_per_number: int = 2) -> int:
     """The bytes of a model's recurrent state for one sequence; heads are counted in one layer, bfloat16 has 2 bytes.
-
     Source: CS-size.
 
     >>> state_bytes(64, 2, layers=12, heads=12)
@@ -80,7 +77,6 @@ def direction_moment(dim: int, power: int) -> float:
 
 def tensor_determinant_exponent(dim: int, power: int) -> int:
     """The exponent e in det(P x ... x P) = det(P)^e on the tensor power: p d^(p-1).
-
     Source: CS-P3 (the paper prints p d).
 
     >>> tensor_determinant_exponent(3, 2), tensor_determinant_exponent(3, 4)
@@ -92,7 +88,6 @@ def tensor_determinant_exponent(dim: int, power: int) -> int:
 
 def lift_determinant_exponent(dim: int, power: int) -> int:
     """The exponent e in det(lift(P)) = det(P)^e on Sym^p: binom(d + p - 1, d), how often each coordinate occurs.
-
     Source: CS-P3.
 
     >>> lift_determinant_exponent(3, 2), round(float(lift(torch.diag(torch.tensor([1.0, 1.0, 2.0])), 2).det()))
@@ -133,7 +128,6 @@ class Monomials(NamedTuple):
 @kept(32)
 def monomials(dim: int, power: int, device: torch.device = torch.device("cpu")) -> Monomials:  # noqa: B008
     """The table of the monomials of one degree on a device, made once and kept: do not write to it.
-
     Source: CS-k.
 
     >>> monomials(2, 3).weight.tolist()  # x^3, x^2 y, x y^2, y^3
@@ -297,7 +291,6 @@ def _raised(dim: int, power: int, device: torch.device) -> Tensor:
 
 def to_tensor(s: Tensor, dim: int, power: int) -> Tensor:
     """Coordinates (..., D) of Sym^p as a symmetric tensor with p indices: an isometry into the tensor power.
-
     Source: CS-P3 (Sym^p as a subspace of the tensor power).
 
     >>> to_tensor(embed(torch.tensor([1.0, 2.0]), 2), 2, 2).tolist()

@@ -91,7 +91,6 @@ def transports(frames: Tensor) -> Tensor:
 
 def squared_length(x: Tensor, metric: Tensor) -> Tensor:
     """x^T M x (...) of vectors (..., d) in metrics (..., d, d).
-
     Source: RF-1.
 
     >>> squared_length(torch.tensor([1.0, 2.0]), torch.tensor([[2.0, 0.0], [0.0, 3.0]])).item()
@@ -118,7 +117,6 @@ def pulled_back_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
 
 def reference_metrics(metrics: Tensor, frames: Tensor) -> Tensor:
     """T_i^T M_i T_i: metrics (..., d, d), read in the reference space through frames of the same shape.
-
     Source: RF-5.
 
     >>> reference_metrics(torch.tensor([[4.0]]), torch.tensor([[0.5]])).item()
@@ -210,7 +208,6 @@ class Preset:
 
 def scale_features(x: Tensor, log_factor: Tensor) -> Tensor:
     """x (..., tokens, d) times e^log_factor, computed in float32 or float64 and returned in x's dtype.
-
     Source: RF-14.
 
     >>> scale_features(torch.ones(1, 2), torch.tensor([0.0, math.log(3)])).tolist()
@@ -352,7 +349,6 @@ def mixed_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
 def equivalent_frequencies(frequencies: Tensor) -> Tensor:
     """The theta of ``rotation_preset`` that score as these (..., d/2) do in ``mixed_preset``: odd entries doubled.
-
     Source: RF-REFL.
 
     >>> equivalent_frequencies(torch.tensor([1.0, 2.0])).tolist()

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from geolib.conform import LAWS, Target, hold, load, page
+from geolib.conform import LAWS, Target, hold, load
 
 
 def tried(spec: str, name: str, target: Target, laws: list[str]) -> dict[str, Any]:
@@ -41,7 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
     add("target", nargs="*", help="one or more of the names above")
     add("--only", action="append", choices=list(LAWS), metavar="LAW", help="this law alone")
     add("--record", type=Path, help="a JSON file in which the outcomes take the place of older ones")
-    add("--page", type=Path, help="a page of Markdown: the record's tables take the place of older ones")
     given = parser.parse_args(arguments)
     sys.path.insert(0, "")
     found = [tried(spec, *one, given.only or list(LAWS)) for spec in given.target for one in load(spec)]
@@ -51,9 +50,6 @@ def main(arguments: list[str] | None = None) -> int:
         record: dict[str, Any] = {"date": datetime.now(UTC).date().isoformat(), "torch": torch.__version__}
         record |= {"python": platform.python_version(), "machine": platform.machine(), "targets": [*kept, *found]}
         given.record.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        if given.page:
-            above = given.page.read_text("utf-8").partition(page.BELOW)[0] if given.page.is_file() else ""
-            given.page.write_text(above + page.BELOW + page.written(record), "utf-8")
     return int(any(x["outcome"] == "broken" for one in found for x in one["outcomes"]))
 
 

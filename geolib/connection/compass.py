@@ -103,7 +103,6 @@ def _in_order(u: Tensor, w: Tensor, steps: Sequence[Tensor], order: tuple[int, .
 
 class CommutingCompass(Compass):
     """A compass that turns about one axis alone: steps commute, and a grid of them is still curved.
-
     Source: CS-beta, RF-FLAT.
     """
 
@@ -115,7 +114,6 @@ class CommutingCompass(Compass):
 
 class FrameCompass(Compass):
     """A flat compass: each cell has a frame read from its own data, and no way between two cells matters.
-
     Source: RF-2, RF-FLAT.
     """
 
@@ -135,7 +133,6 @@ class FrameCompass(Compass):
 
 class OrderCompass(FrameCompass):
     """A compass that travels along the cells in reading order, as along a line of text: flat, and not commuting.
-
     Source: CS-beta, RF-FLAT.
     """
 

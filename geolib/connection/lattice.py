@@ -169,7 +169,6 @@ def plaquettes(connection: Connection, first: int = 0, second: int = 1) -> Tenso
 
 def flatness_defect(connection: Connection) -> Tensor:
     """How far a connection is from flat: the largest entry of |holonomy - I| over all unit squares; 0 on a line.
-
     Source: RF-FLAT.
 
     >>> flatness_defect(from_frames(torch.randn(3, 3, 2, 2, dtype=torch.float64), axes=2)) < 1e-6

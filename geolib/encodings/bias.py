@@ -64,7 +64,6 @@ class ALiBi(ManhattanDecay):
     It is the logarithm of the factor of ``ManhattanDecay``: one gate a step along any shortest path on the grid. For a
     number of heads that is no power of two the slopes are the published ones, ``geolib.locality.alibi_slopes``;
     ``slopes``, one number above 0 for each head, stand in their place.
-
     Source: CS-A1.
 
     >>> ALiBi(heads=1).place(torch.arange(3.0)[:, None]).log_gate(None)[0] * 2**8
@@ -339,7 +338,6 @@ class Steps(Pairwise):
 
 class Gaussian(Pairwise):
     """-rate |u_m - u_n|^2, with a rate for each head, (heads, 1), or for each head and query: 1 / (2 sigma^2).
-
     Source: RF-19, RF-21.
 
     >>> u = torch.tensor([[0.0], [2.0]])
@@ -375,7 +373,6 @@ class FocusedByBlocks(Composite):
     The numbers are those of the literal form, ``Composite([inner, Attenuated(Gaussian(*u, rate))])``. Blocks of queries
     stay in the cache: slower at some hundreds of tokens, faster from a thousand on without gradients, and with them for
     larger batches. Inside vmap, jvp and other transforms, and for second derivatives, it is the literal form.
-
     Source: RF-FUSED, RF-22.
     """
 

@@ -22,7 +22,6 @@ class Sinusoidal(Encoding):
 
     The pairs of a token's ``width`` features are split over the axes and turn at the frequencies of axial RoPE: pair j
     of the table is (sin a_j, cos a_j).
-
     Source: RF-T1 (the Sinusoidal column).
 
     >>> Sinusoidal(width=4).table(torch.tensor([[0.0], [1.0]]))
@@ -57,7 +56,6 @@ class Learned(Encoding):
 
     A position is rounded to its cell; one off the grid is an IndexError (on a GPU, where nothing is read, only beyond
     the far end).
-
     Source: LR-T1 (the absolute-position column).
 
     >>> table = Learned(width=4, grid=(3, 3))

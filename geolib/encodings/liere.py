@@ -126,7 +126,6 @@ class SphericalRoPE(Encoding):
     Triple j turns about its first axis by p_1 theta_j, then about its second by p_2 theta_j, and so on in a circle. The
     turns do not commute, so from two axes on a score does not depend on n - m alone. Which turn comes first, and that
     frequencies are fixed, (triples,), is our reading. Features that fill no triple stay as they are.
-
     Source: LR-T1 (a row of ours).
 
     >>> quarter = SphericalRoPE(torch.tensor([math.pi / 2]), axes=2)

@@ -157,7 +157,6 @@ class RiemannFormerGeneral(RiemannFormer):
     Pairs follow axes as in ``RiemannFormer``, with the sign of RoPE: queries and keys turn by +m theta. The metric
     turns with the frame, so a shift by c multiplies each feature's part of the score, in the turned basis, by its s^c.
     Parameters are those of ``RiemannFormer``.
-
     Source: RF-A2, RF-A5.
 
     >>> RiemannFormerGeneral(torch.ones(4, 1), heads=2).log_scale().shape
@@ -188,7 +187,6 @@ class RiemannFormerDiagonal(RiemannFormerGeneral):
 
     The scales stand outside the rotation: the tangent mapping scales first and turns then. A common shift by c scales
     each feature of queries and keys by its s^(c/2). Parameters are those of ``RiemannFormer``.
-
     Source: RF-5, RF-6.
 
     >>> method = RiemannFormerDiagonal(torch.full((1, 1), 2 * math.pi), heads=1, start=0.25)
@@ -209,7 +207,6 @@ class RiemannFormerReflection(RiemannFormer):
 
     The score is that of ``RiemannFormer`` with the doubled angles. Parameters are those of ``RiemannFormer``; theta is
     how far a mirror line turns for a step of one.
-
     Source: RF-16, RF-REFL.
 
     >>> mirror = RiemannFormerReflection(torch.zeros(1, 1), heads=1).place(torch.tensor([[0.0]]))
@@ -234,7 +231,6 @@ class RiemannFormerRelative(RiemannFormer):
     The score carries s^((m-n)/2), the power that xPos and RetNet give it, in place of s^((m+n)/2); s is learned here,
     one a head and axis, and constant there. A common shift changes nothing under the laws whose exponent is linear.
     Parameters are those of ``RiemannFormer``.
-
     Source: RF-6a, CS-1 (constant s).
 
     What queries lose keys gain, so both may become far longer than in ``RiemannFormer`` before digits are lost.

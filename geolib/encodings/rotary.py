@@ -52,7 +52,6 @@ class RoPE(Paired):
     (pairs, axes) or (heads, pairs, axes), come from ``geolib.rotations``. All features of a head turn, or, where
     ``rotary_dim`` says so, the first ones alone. Turned pairs come out ``length`` times as long: 1, or ``yarn_length``
     with YaRN's frequencies.
-
     Source: LR-A2, RF-13 with s = 1.
 
     >>> placed = RoPE(torch.tensor([[math.pi / 2]])).place(torch.tensor([[0.0], [1.0]]))

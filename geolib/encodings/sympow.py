@@ -123,7 +123,6 @@ class PowerScores(Encoding):
     """Any encoding, its weights the even power (q . k)^p of scores, normalised, where others have softmax.
 
     ValueError for an odd power: weights could be negative.
-
     Source: CS-att.
 
     >>> placed = PowerScores(Encoding(), 2).place(torch.zeros(2, 1))
@@ -156,7 +155,6 @@ class Powered(Composite):
 
     Weights are (q . k)^p times the gate, divided by their sum over the keys, times the attenuation. A row whose scores
     are all zero has weights 0. The scale of queries and keys cancels.
-
     Source: CS-att.
 
     >>> q = torch.tensor([[[[1.0, 0.0], [0.6, 0.8]]]])

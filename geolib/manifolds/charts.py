@@ -167,7 +167,6 @@ def sphere_stereographic(radius: float = 1.0) -> Chart:
 
 def half_plane() -> Chart:
     """The hyperbolic plane as the upper half-plane y > 0: (dx^2 + dy^2) / y^2, of curvature -1.
-
     Source: RF-PT.
 
     >>> half_plane().metric_at(torch.tensor([5.0, 2.0])).tolist()
@@ -178,7 +177,6 @@ def half_plane() -> Chart:
 
 def poincare_disk() -> Chart:
     """The hyperbolic plane as the unit disk: 4 |dx|^2 / (1 - |x|^2)^2, of curvature -1.
-
     Source: RF-PT.
 
     >>> poincare_disk().contains(torch.tensor([[0.6, 0.6], [0.8, 0.8]])).tolist()
@@ -208,7 +206,6 @@ def torus(major: float = 2.0, minor: float = 1.0) -> Chart:
 
 def conformally_flat(f: Field, dim: int = 2) -> Chart:
     """All of R^n with the metric e^{2f} |dx|^2, for a differentiable function f of one point (n,).
-
     Source: RF-6.
 
     >>> conformally_flat(lambda x: x[0] * math.log(2)).metric_at(torch.tensor([1.0, 5.0])).round(decimals=6).tolist()
@@ -236,7 +233,6 @@ def power_metric(log_scale: float, dim: int = 2) -> Chart:
 
 def norm(chart: Chart, points: Tensor, vectors: Tensor) -> Tensor:
     """The metric's length sqrt(v^T g v) of tangent vectors (..., n) attached at points (..., n).
-
     Source: RF-PT.
 
     >>> float(norm(half_plane(), torch.tensor([0.0, 2.0]), torch.tensor([3.0, 4.0])))

@@ -91,7 +91,6 @@ def sectional_curvature(chart: Chart, points: Tensor, u: Tensor, v: Tensor) -> T
 
 def gaussian_curvature(chart: Chart, points: Tensor) -> Tensor:
     """The curvature K of a surface, a chart of dimension 2: <R(d_1, d_2) d_2, d_1> / det g.
-
     Source: RF-PT.
 
     >>> float(gaussian_curvature(half_plane(), torch.tensor([0.0, 2.0])))

@@ -56,7 +56,6 @@ def geodesic(chart: Chart, point: Tensor, velocity: Tensor, times: Tensor) -> tu
 
 def exponential(chart: Chart, point: Tensor, velocity: Tensor) -> Tensor:
     """The exponential map: where the geodesic with this velocity is after unit time; errors as ``geodesic``.
-
     Source: RF-PT.
 
     >>> exponential(poincare_disk(), torch.zeros(2), torch.tensor([0.5, 0.0])).round(decimals=6).tolist()  # tanh(1/2)
@@ -92,7 +91,6 @@ def logarithm(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
 
 def distance(chart: Chart, start: Tensor, end: Tensor) -> Tensor:
     """The length of the geodesic from start to end, both (..., n), that ``logarithm`` finds; errors as there.
-
     Source: RF-PT.
 
     >>> round(float(distance(half_plane(), torch.tensor([0.0, 1.0]), torch.tensor([0.0, 20.0]))), 6)  # log 20

@@ -31,7 +31,6 @@ def latitude_transport(colatitude: Tensor, longitude: Tensor) -> Tensor:
 
 def torus_curvature(theta: Tensor, major: float = 2.0, minor: float = 1.0) -> Tensor:
     """The curvature of the torus at the angle theta round the tube: cos theta / (minor (major + minor cos theta)).
-
     Source: RF-PT.
 
     >>> torus_curvature(torch.tensor([0.0, math.pi])).round(decimals=4)  # outer and inner equator

@@ -201,7 +201,6 @@ def parallel_transport(chart: Chart, path: Path, vectors: Tensor) -> Tensor:
 
 def transport_matrix(chart: Chart, path: Path) -> Tensor:
     """The matrix (..., n, n) of parallel transport along a path; errors as ``parallel_transport``.
-
     Source: RF-PT, RF-1.
 
     >>> up = segment(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 3.0]))

@@ -84,7 +84,6 @@ def chunked_with(
     chunk: int | None = None,
 ) -> tuple[Attended, State]:
     """The chunked form by ``by_chunks``, ``by_large_products`` or ``by_kernels``, whatever the device: to compare them.
-
     Source: CS-chunk.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)

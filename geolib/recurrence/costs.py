@@ -54,7 +54,6 @@ def attention_work(tokens: int, dim: int, power: int) -> Work:
 
 def embedding_work(dim: int, power: int) -> int:
     """What one embedding costs: one multiplication for each monomial of degree 2 ... p, and one for each weight.
-
     Source: CS-CROSS.
 
     >>> embedding_work(dim=2, power=2)
@@ -118,7 +117,6 @@ def ideal_chunk(dim: int, power: int) -> float:
 
 def best_chunk(tokens: int, dim: int, power: int) -> int:
     """The chunk length with the fewest multiplications, exactly: in short sequences all tokens, the attention form.
-
     Source: CS-CROSS.
 
     >>> best_chunk(2048, 64, 2), best_chunk(65536, 64, 2)
@@ -131,7 +129,6 @@ def best_chunk(tokens: int, dim: int, power: int) -> int:
 
 def practical_chunk(dim: int, power: int) -> int:
     """The chunk length used when none is given: the ideal one, and at least 512: narrower products do not pay.
-
     Source: CS-CROSS.
 
     >>> practical_chunk(64, 2), practical_chunk(64, 4)

@@ -105,7 +105,6 @@ def recurrent_step(
     turn: Tensor | None = None,
 ) -> tuple[Attended, State]:
     """One token of the recurrent form: its arguments and its output have no dimension of tokens.
-
     Source: CS-rec, CS-gate, CS-2.
 
     >>> q, v = torch.ones(1, 1, 2), torch.ones(1, 1, 3)

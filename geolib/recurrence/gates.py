@@ -33,7 +33,6 @@ def log_gates(logits: Tensor, bias: float = 0.0) -> Tensor:
 
 def memory_length(gate: float) -> float:
     """How many tokens a constant gate in (0, 1) remembers: 1 + g + g^2 + ... = 1 / (1 - g).
-
     Source: CS-GATE0.
 
     >>> memory_length(0.5), round(memory_length(0.999))
@@ -65,7 +64,6 @@ def signal_to_noise(distance: int, tokens: int, gate: float, dim: int, power: in
 
 def gate_for_distance(distance: float) -> float:
     """The constant gate with which the token t back is read best in an endless document: sqrt(t / (t + 1)), t above 0.
-
     Source: CS-REACH.
 
     >>> round(gate_for_distance(1) ** 2, 12), round(memory_length(gate_for_distance(100)))
@@ -92,7 +90,6 @@ def log_decay(log_gates: Tensor) -> Tensor:
 
 def alibi_log_gates(slopes: Tensor, tokens: int) -> Tensor:
     """ALiBi as constant gates (1, heads, tokens): log g = -m, for slopes m >= 0, one for each head.
-
     Source: CS-A1.
 
     >>> log_decay(alibi_log_gates(torch.tensor([0.5]), 3))[0, 0, 2]  # the bias m (j - i) of the last query
@@ -105,7 +102,6 @@ def alibi_log_gates(slopes: Tensor, tokens: int) -> Tensor:
 
 def rotation_rates(logits: Tensor) -> Tensor:
     """How fast each token turns relative to the fixed frequencies: beta = 1 + tanh(W_beta X), between 0 and 2.
-
     Source: CS-beta.
 
     >>> rotation_rates(torch.tensor([-9.0, 0.0, 9.0])).round()
@@ -130,7 +126,6 @@ def turns_of(rates: Tensor, frequencies: Tensor) -> Tensor:
 
 def cumulative_angles(turns: Tensor, start: Tensor | None = None) -> Tensor:
     """mu_i = mu_(i-1) + turn_i in float64, for turns (..., tokens, d/2), from start (..., d/2) or from 0.
-
     Source: CS-P1, CS-beta.
 
     >>> cumulative_angles(torch.tensor([[1.0], [0.5], [0.25]]), torch.tensor([2.0])).flatten()

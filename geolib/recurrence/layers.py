@@ -23,7 +23,6 @@ __all__ = ["SympowAttention"]
 
 class SympowAttention(WideBuffers):
     """Causal multi-head attention by symmetric powers, with gates and rotations that depend on the data.
-
     Source: CS-gate, CS-beta, CS-conf, CS-cost, CS-GATE0, CS-N.
 
     Parameters

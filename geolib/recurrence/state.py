@@ -36,7 +36,6 @@ class Attended(NamedTuple):
 
 class State(NamedTuple):
     """What the recurrent form carries from one token to the next; S and Z count in units of 2^exponent.
-
     Source: CS-rec, CS-P1, CS-2.
 
     Attributes

@@ -1,13 +1,20 @@
-"""The page *Who keeps which law*, from a record."""
+"""The page *Who keeps which law*: ``python book/conformance.py`` writes its tables anew from conformance.json.
+
+The record is made by ``python -m geolib.conform TARGET ... --record book/conformance.json``.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
-from geolib.conform.running import LAWS
+from geolib.conform import LAWS
 
-BELOW = "<!-- What follows was written by python -m geolib.conform. -->\n\n"
+PAGE = Path(__file__).with_suffix(".md")
+
+BELOW = "<!-- What follows was written by python book/conformance.py. -->\n\n"
 WORDS = {
     "kept": "kept",
     "broken": "no",
@@ -68,3 +75,14 @@ def written(record: dict[str, Any]) -> str:
                 lines += [f"({anchor(one, x['law'])})=", f"{title} {x['why']}", ""]
                 lines += ["```python", x["snippet"], "```", ""]
     return "\n".join(lines)
+
+
+def main() -> None:
+    """Write what stands below the line, from the record beside the page."""
+    record = json.loads(PAGE.with_suffix(".json").read_text("utf-8"))
+    above = PAGE.read_text("utf-8").partition(BELOW)[0]
+    PAGE.write_text(above + BELOW + written(record), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
