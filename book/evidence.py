@@ -62,7 +62,6 @@ def watched(agree: Any) -> Any:
     """The comparison of two arrays, which also keeps their largest difference if they agree."""
 
     def compare(left: Any, right: Any, *more: Any, **options: Any) -> Any:
-        """Compare as ever."""
         answer = agree(left, right, *more, **options)
         if np.all(np.asarray(answer)):
             GAPS.append(float(np.abs(wide(left) - wide(right)).max(initial=0.0)))

@@ -55,8 +55,7 @@ def state(widget: Any) -> dict[str, Any]:
 
 def stamp(widget: Any) -> str:
     """A hash of the code and the values that a still shows; recorded runs and models may grow without a new picture."""
-    shown = {name: value for name, value in state(widget).items() if name not in ("runs", "_rules")}
-    shown = {name: value for name, value in shown.items() if not name.startswith("_later")}
+    shown = {k: v for k, v in state(widget).items() if k not in ("runs", "_rules") and not k.startswith("_later")}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:16]
 
 
