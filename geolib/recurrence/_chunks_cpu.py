@@ -260,7 +260,12 @@ def _derived(function: Callable[..., Any], pull: Callable[..., Any]) -> Callable
             found = pull(*by, *saved, ctx.power)
             return *found, *(None,) * (len(saved) + 1 - len(found))
 
-    return Derived.apply
+    def apply(*args: Any) -> Any:
+        """A compiler takes the operator as it is where nothing asks for a derivative."""
+        sought = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in args)
+        return Derived.apply(*args) if sought or not torch.compiler.is_compiling() else function(*args)
+
+    return apply
 
 
 def _refused(*args: Any) -> Any:
