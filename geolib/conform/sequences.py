@@ -114,7 +114,7 @@ def padding(target: Target, tokens: int, hidden: int, by: float) -> None:
         masked(target, module, [t.masked_fill(~seen[:, None], inside) for t in x], there, seen[None])[..., seen, :]
         for inside in (0.0, by)
     ]
-    if target.stateful and not target.has("attend"):  # a state passes padding as it is
+    if target.stateful and not target.has("attend") and math.isfinite(by):  # a state passes padding as it is
         alone = masked(target, module, [t[..., seen, :] for t in x], there, None)
         near(y[0], alone, f"without token {hidden}, and hidden", 1e-4)
     near(y[1], y[0], f"with {by} and with 0 at token {hidden}, which is hidden", 1e-4)
