@@ -294,7 +294,13 @@ FINDINGS = {
         (RECORDS, records_by(0.8, 1.0, 1.25), "digits-differences"),
         (BENCH, shaken_by(0.9), "pairs-check pairs-check-two"),
     ],
-    "09_recurrences": [(BENCH, shaken_by(0.9), "verdict-check verdict-check-both verdict-check-two")],
+    "09_recurrences": [
+        (
+            BENCH,
+            shaken_by(0.9),
+            "start-recorded verdict-check verdict-check-both verdict-check-two verdict-check-holm",
+        )
+    ],
     "10_connection": [
         (
             RECORDS,
