@@ -289,7 +289,9 @@ STATEMENTS = {
 }
 
 FINDINGS = {
-    "03_rotations": [(RECORDS, records_by(0.8, 1.0, 1.25), "digits-ties-check repeat-check moved-falls-check")],
+    "03_rotations": [
+        (RECORDS, records_by(0.8, 1.0, 1.25), "digits-ties-check repeat-check moved-check moved-falls-check")
+    ],
     "08_sympow": [
         (RECORDS, records_by(0.8, 1.0, 1.25), "digits-differences"),
         (BENCH, shaken_by(0.9), "pairs-check pairs-check-two"),
