@@ -131,8 +131,7 @@ def test_after_a_signal_processes_leave_checkpoints_that_any_engine_goes_on_from
 def test_what_a_process_prints_of_an_unforeseen_error_is_in_its_log(tmp_path, capsys):
     task = three(tmp_path, 1, none_such=1)[0]
     assert make_all([task], DATA, Processes(2, "cpu"), Times("none")) == ([], FAILED)
-    says = f"TypeError: train() got an unexpected keyword argument 'none_such'; log {task.log}\n"
-    assert capsys.readouterr().err.endswith(says)
+    assert capsys.readouterr().err.endswith(f"unexpected keyword argument 'none_such'; log {task.log}\n")
     assert "Traceback" in task.log.read_text()
 
 

@@ -13,6 +13,8 @@ from geolib.lab.data.augmentation import AUGMENTATIONS
 from geolib.lab.data.sets import DATASETS
 
 NAN, INF = math.nan, math.inf
+NO_PAIRS = ((0, 0), (1, -1), (1, 31), (1,), (1, 0, 0), (1.0, 0), (1, 0.0), (True, 0), (1, False), 2, "12", None)
+NO_SIDES = (0, (), [], (0, 1), (2, 0, 2), 1.5, (1.0,), True, "4")
 # Fields, values at the edge of what they may be, values just beyond it, and how an error says what they may be.
 EDGES = [
     (("heads", "layers", "epochs", "batch", "eval_every"), (1,), (0, 1.0, True, "1"), "must be a whole number above 0"),
@@ -29,24 +31,9 @@ EDGES = [
     (("schedule",), ("cosine", "constant"), ("step", None), "must be cosine or constant"),
     (("augment",), tuple(AUGMENTATIONS), ("crop", None), f"must be one of {', '.join(AUGMENTATIONS)}"),
     (("precision",), (None, "float32", "bfloat16"), ("float16", 32), "must be None or one of float32, bfloat16"),
-    (
-        ("randaugment",),
-        ((1, 0), (5, 30)),
-        ((0, 0), (1, -1), (1, 31), (1,), (1, 0, 0), (1.0, 0), (1, 0.0), (True, 0), (1, False), 2, "12", None),
-        "must be operations, above 0, and a magnitude of 0 ... 30",
-    ),
-    (
-        ("shifts", "resolutions"),
-        ((), (1,), (3, 1)),
-        ((0,), (1, 0), (1.0,), 1, "1"),
-        "must be a list of whole numbers above 0",
-    ),
-    (
-        ("patch",),
-        (1, (1,), (2, 1)),
-        (0, (), [], (0, 1), (2, 0, 2), 1.5, (1.0,), True, "4"),
-        "must be None or whole numbers above 0, one or one for each axis",
-    ),
+    (("randaugment",), ((1, 0), (5, 30)), NO_PAIRS, "must be operations, above 0, and a magnitude of 0 ... 30"),
+    (("shifts", "resolutions"), ((), (1,), (3, 1)), ((0,), (1, 0), (1.0,), 1, "1"), "must be a list of whole numbers"),
+    (("patch",), (1, (1,), (2, 1)), NO_SIDES, "must be None or whole numbers above 0, one or one for each axis"),
     (("context",), (None,), (8,), "is for text alone"),
 ]
 OF_TEXT = [
@@ -57,7 +44,7 @@ OF_TEXT = [
     (("shifts", "resolutions"), ((), []), ((4,), [4]), "is for images alone"),
     (("randaugment",), ((2, 9), [2, 9]), ([2, 8],), "is for images alone"),
 ]
-FLOATS = [each.name for each in fields(Config) if each.type == "float"]
+FLOATS = [each.name for each in fields(Config) if each.type is float]
 TUPLES = {"patch": (2, 1), "randaugment": (1, 0), "shifts": (2,), "resolutions": (4, 8)}
 
 
@@ -76,7 +63,7 @@ def test_what_a_field_may_be_ends_where_its_error_says(usual, names, allowed, be
             assert kept == (tuple(given) if isinstance(given, list) else given)
         for value in beyond:
             named, came = ("heads", "4") if "divide" in says else (name, ".*")
-            with pytest.raises(ValueError, match=f"^{named}: got {came}; it {re.escape(says)}$"):
+            with pytest.raises(ValueError, match=f"^{named}: got {came}; it {re.escape(says)}"):
                 Config(**{**usual, name: value})
 
 
@@ -89,12 +76,10 @@ def test_names_that_are_not_there_are_told_with_those_that_are():
         Config("digits", "sympow+gates")
     with pytest.raises(ValueError, match=r"^method: got 'riemannformer'; for text there are none, softmax"):
         Config("books", "riemannformer")
-    for values, says in (
-        ({"dataset": "digits", "size": 1, "a": 2}, r"unknown fields \['a', 'size'\]"),
-        ({}, "no dataset"),
-    ):
-        with pytest.raises(ValueError, match=rf"^config: got {says}; it "):
-            Config.from_dict(values)
+    with pytest.raises(ValueError, match=r"^config: got unknown fields \['a', 'size'\]; it "):
+        Config.from_dict({"dataset": "digits", "size": 1, "a": 2})
+    with pytest.raises(ValueError, match=r"^config: got no dataset; it "):
+        Config.from_dict({})
 
 
 @pytest.mark.parametrize("options", [{"base": {1, 2}}, {"base": NAN}, {"base": INF}, {"base": b"9"}])
@@ -115,9 +100,10 @@ def test_a_record_from_before_a_field_was_retired_keeps_its_name():
 
 AWAY = {
     "method": "alibi", "method_options": {"base": 7.0}, "width": 8, "heads": 1, "layers": 3, "mlp_ratio": 1.0,
-    "patch": 2, "pool": "cls", "dropout": 0.5, "epochs": 3, "batch": 5, "lr": 1e-2, "weight_decay": 0.9,
-    "schedule": "constant", "warmup": 3, "augment": "crop-flip", "train_size": 24, "test_size": 60, "eval_every": 2,
-    "seed": 1, "randaugment": (2, 30), "erase": 0.9, "shifts": (1,), "precision": "bfloat16", "resolutions": (16,),
+    "patch": 2, "pool": "cls", "dropout": 0.5, "epochs": 2, "batch": 5, "lr": 2e-2, "weight_decay": 0.9,
+    "schedule": "constant", "warmup": 1, "augment": "crop-flip-autoaugment", "train_size": 24, "test_size": 20,
+    "eval_every": 3, "seed": 1, "randaugment": (2, 30), "erase": 0.9, "shifts": (1,), "precision": "bfloat16",
+    "resolutions": (16,),
 }  # fmt: skip
 
 

@@ -7,24 +7,9 @@ from itertools import product
 import pytest
 
 from geolib.lab import Config, LabError, read_all
-from geolib.lab.experiments import (
-    EXPERIMENTS,
-    PairedDifference,
-    cells_of,
-    difference_error,
-    difference_table,
-    disagreement,
-    find,
-    holm,
-    mcnemar,
-    paired_differences,
-    sampling_error,
-    strongest,
-    table,
-    verdict,
-)
+from geolib.lab.experiments import EXPERIMENTS, find, stats
 from geolib.lab.experiments.plan import SCALES, Experiment, Row
-from geolib.lab.experiments.tables import column, learned, tables_of
+from geolib.lab.experiments.tables import cells_of, column, difference_table, learned, strongest, table, tables_of
 from geolib.lab.files import ON_GPU, RECORDED
 from geolib.lab.records import Record, packed_bits
 
@@ -39,8 +24,8 @@ def record(config, accuracy, experiment=None, **changes):
     return replace(Record.from_dict(fields | {"data": {}, "started": ""}), **changes)
 
 
-def seeds_of(method, accuracies, first_seed=0):
-    return [record(Config("cifar10", method, seed=first_seed + i), a) for i, a in enumerate(accuracies)]
+def seeds_of(*accuracies, first=0):
+    return [record(Config("cifar10", seed=first + i), accuracy) for i, accuracy in enumerate(accuracies)]
 
 
 # The runs they plan ---------------------------------------------------------------------------------------------------
@@ -115,9 +100,8 @@ def made(accuracies, experiment=SMALL, scale="cpu", **changes):
 
 
 def test_a_table_is_what_one_would_write_down():  # RF-T1
-    shown = table(
-        SMALL, "cpu", made({("none", "digits"): [20, 22], ("rope", "digits"): [90, 92], ("lf", "cifar10"): [41.234]})
-    )
+    cells = {("none", "digits"): [20, 22], ("rope", "digits"): [90, 92], ("lf", "cifar10"): [41.234]}
+    shown = table(SMALL, "cpu", made(cells))
     assert shown.title == "small (cpu scale): top-1 test accuracy in % after the last epoch"
     assert shown.header == ["method", "digits, paper", "digits, ours", "cifar10"]
     assert shown.rows == [
@@ -134,10 +118,8 @@ def test_a_table_is_what_one_would_write_down():  # RF-T1
         SPREAD.format("0, 1"),
         "Ran on a device (float32).",
     ]
-    assert shown.markdown().splitlines()[3:5] == [
-        "| --- | --- | --- | --- |",
-        "| No-Pos | 20.00 | 21.00 ± 1.41 (2 seeds) |  |",
-    ]
+    lines = "| --- | --- | --- | --- |", "| No-Pos | 20.00 | 21.00 ± 1.41 (2 seeds) |  |"
+    assert tuple(shown.markdown().splitlines()[3:5]) == lines
     assert shown.plain().splitlines()[4] == "No-Pos  20.00          21.00 ± 1.41 (2 seeds)"
 
 
@@ -193,11 +175,8 @@ def test_differences_are_what_one_would_write_down():  # RF-T1
     shown = difference_table(SMALL, "cpu", found)
     assert shown.title == "small (cpu scale): differences over common seeds, in percentage points"
     assert shown.header == ["difference", "digits, paper", "digits, ours", "cifar10"]
-    assert shown.rows == [
-        ["RoPE - No-Pos", "+70.50", "+71.00 ± 1.00 (2 seeds)", ""],
-        ["LF - RoPE", "-", "", "-0.50 (1 seed)"],
-    ]
-    assert shown.notes == []
+    first, second = ["RoPE - No-Pos", "+70.50", "+71.00 ± 1.00 (2 seeds)", ""], ["LF - RoPE", "-", "", "-0.50 (1 seed)"]
+    assert (shown.rows, shown.notes) == ([first, second], [])
     none = difference_table(SMALL, "smoke", found)
     assert (none.header, none.rows, none.notes) == (["difference"], [], ["1 of 1 pairs have no common seed yet."])
     assert [t.title for t in tables_of(SMALL, "cpu", iter(found))] == [table(SMALL, "cpu", found).title, shown.title]
@@ -224,7 +203,8 @@ def test_the_strongest_records_are_those_of_the_largest_scale_that_has_the_seeds
     assert strongest(every, records, "rope") == "full"
     assert strongest(every, records, "rope", "none") == "laptop"
     assert strongest(every, records, "rope", "none", seeds=3) == "cpu"
-    assert strongest(every, [*records, *runs("full", 0, 1, "cifar10")], "rope", "none") == "laptop"  # of one data set
+    records += runs("full", 0, 1, "cifar10")
+    assert strongest(every, records, "rope", "none") == "laptop"  # of one data set
     with pytest.raises(LabError, match="small: no scale has records of lf with 1 seeds in common"):
         strongest(every, records, "lf")
     with pytest.raises(LabError, match="all rows"):
@@ -254,8 +234,8 @@ def test_no_recorded_table_mixes_machines():
 
 
 def test_paired_differences_are_those_computed_by_hand():
-    a, b = seeds_of("rope", [0.80, 0.83, 0.86, 0.50]), seeds_of("none", [0.79, 0.80, 0.81])
-    difference = paired_differences(a, reversed(b))
+    a, b = seeds_of(0.80, 0.83, 0.86, 0.50), seeds_of(0.79, 0.80, 0.81)
+    difference = stats.paired_differences(a, reversed(b))
     assert difference.seeds == (0, 1, 2)
     assert difference.differences == pytest.approx((1, 3, 5))
     # Deviations -2, 0, 2: variance 8 / 2 = 4, standard error 2 / sqrt(3); 4.303 is the t table's 97.5 % for 2 degrees.
@@ -264,50 +244,50 @@ def test_paired_differences_are_those_computed_by_hand():
     assert difference.interval == pytest.approx((3 - half, 3 + half), rel=1e-3)
     assert difference.within_noise is True
     assert str(difference) == "+3.00 ± 1.15 (3 seeds, 95 % interval -1.97 to +7.97)"
-    same = paired_differences(a, a)
+    same = stats.paired_differences(a, a)
     assert (same.interval, same.within_noise) == ((0, 0), True)
 
 
 def test_few_seeds_claim_no_interval():
-    one = paired_differences(seeds_of("rope", [0.8]), seeds_of("none", [0.7, 0.9]))
-    two = paired_differences(seeds_of("rope", [0.8, 0.9]), seeds_of("none", [0.7, 0.7]))
-    none = paired_differences(seeds_of("rope", [0.8]), seeds_of("none", [0.7], first_seed=5))
+    one = stats.paired_differences(seeds_of(0.8), seeds_of(0.7, 0.9))
+    two = stats.paired_differences(seeds_of(0.8, 0.9), seeds_of(0.7, 0.7))
+    none = stats.paired_differences(seeds_of(0.8), seeds_of(0.7, first=5))
     assert (one.count, one.standard_error, one.interval, one.within_noise) == (1, None, None, None)
     assert two.standard_error == pytest.approx(5)
     assert (two.interval, two.within_noise) == (None, None)
     assert (str(one), str(two), str(none)) == ("+10.00 (1 seed)", "+15.00 ± 5.00 (2 seeds)", "no common seed")
     assert math.isnan(none.mean)
-    once, twice = seeds_of("none", [0.8]), seeds_of("rope", [0.8]) * 2
+    once, twice = seeds_of(0.8), seeds_of(0.8) * 2
     for pair, name in (((twice, once), "records_a"), ((once, twice), "records_b")):
         with pytest.raises(ValueError, match=f"^{name}: got two records of seed 0; one record a seed$"):
-            paired_differences(*pair)
+            stats.paired_differences(*pair)
 
 
 def test_errors_over_test_images_are_those_of_all_test_sets():  # how-to-compare goes through all of them
-    assert (sampling_error(0.5, 1), sampling_error(0.0, 9), sampling_error(1.0, 9)) == (50, 0, 0)
-    assert sampling_error(0.8, 400) == pytest.approx(2)
+    assert (stats.sampling_error(0.5, 1), stats.sampling_error(0.0, 9), stats.sampling_error(1.0, 9)) == (50, 0, 0)
+    assert stats.sampling_error(0.8, 400) == pytest.approx(2)
     # Of 10 images the first model alone is right on 3, the second alone on 1: differences 1, -1 and 0, mean 0.2.
     variance = (3 * 0.8**2 + 1.2**2 + 6 * 0.2**2) / 10
-    assert difference_error(0.8, 0.6, 10, 0.4) == pytest.approx(100 * math.sqrt(variance / 10))
-    independent = math.hypot(sampling_error(0.8, 500), sampling_error(0.7, 500))
-    assert difference_error(0.8, 0.7, 500) == pytest.approx(independent)
-    assert [difference_error(0.5, 0.5, 1, u) for u in (-1e-9, 1 + 1e-9)] == pytest.approx([0, 100])  # rounding
+    assert stats.difference_error(0.8, 0.6, 10, 0.4) == pytest.approx(100 * math.sqrt(variance / 10))
+    independent = math.hypot(stats.sampling_error(0.8, 500), stats.sampling_error(0.7, 500))
+    assert stats.difference_error(0.8, 0.7, 500) == pytest.approx(independent)
+    assert [stats.difference_error(0.5, 0.5, 1, u) for u in (-1e-9, 1 + 1e-9)] == pytest.approx([0, 100])  # rounding
     # Nine throws of a fair coin fall as unevenly as 8 to 1 in 2 (1 + 9) of 512 cases.
-    assert (mcnemar(8, 1), mcnemar(1, 8)) == pytest.approx((20 / 512, 20 / 512))
-    assert (mcnemar(0, 0), mcnemar(4, 4), mcnemar(3, 0)) == pytest.approx((1, 1, 0.25))
+    assert (stats.mcnemar(8, 1), stats.mcnemar(1, 8)) == pytest.approx((20 / 512, 20 / 512))
+    assert (stats.mcnemar(0, 0), stats.mcnemar(4, 4), stats.mcnemar(3, 0)) == pytest.approx((1, 1, 0.25))
 
 
 def test_disagreement_counts_the_images_that_one_model_alone_has_right():
     config, data = Config("digits", epochs=1), {"fingerprint": "f", "test_images": 10}
     right = [[1, 1, 1, 0, 0, 1, 1, 0, 1, 0], [1, 0, 0, 0, 0, 1, 1, 1, 1, 0]]
     a, b = (record(config, 0.5, data=data, answers=packed_bits(x)) for x in right)
-    assert (disagreement(a, b), disagreement(b, a), disagreement(a, a)) == ((2, 1), (1, 2), (0, 0))
+    assert (stats.disagreement(a, b), stats.disagreement(b, a), stats.disagreement(a, a)) == ((2, 1), (1, 2), (0, 0))
     for other in (data | {"fingerprint": "g"}, data | {"test_images": 9}):
         with pytest.raises(LabError, match="have different test images"):
-            disagreement(a, replace(b, data=other))
+            stats.disagreement(a, replace(b, data=other))
     for pair in ((a, replace(b, answers="")), (replace(a, answers=""), b)):
         with pytest.raises(LabError, match=f"^{config.name}: the record does not say which test images"):
-            disagreement(*pair)
+            stats.disagreement(*pair)
 
 
 @pytest.mark.parametrize(
@@ -321,33 +301,31 @@ def test_disagreement_counts_the_images_that_one_model_alone_has_right():
     ],
 )
 def test_a_verdict_looks_at_zero_and_at_the_size_named(ends, named, expected):
-    assert verdict(*ends, named) == expected
-    assert verdict(*ends, named, part=True) == expected.replace("turned round", "not seen")  # of some test images
+    assert stats.verdict(*ends, named) == expected
+    assert stats.verdict(*ends, named, part=True) == expected.replace("turned round", "not seen")  # of some test images
 
 
 def test_holm_keeps_what_holds_against_the_tests_that_are_left():
-    assert holm([0.02, 0.01, 0.04, 0.03]) == [False, True, False, False]  # 0.01 <= 0.05 / 4, 0.02 > 0.05 / 3
-    assert holm([0.024, 0.001, 0.011, 0.5]) == [True, True, True, False]  # Bonferroni's 0.0125 leaves the first out
-    assert (holm([]), holm([0.0125] * 4), holm([0.06])) == ([], [True] * 4, [False])
-    few = PairedDifference((0, 1, 2), (1.0, 2.0, 3.0))  # t = 2 sqrt(3): P(|t| > f) = 1 - f / sqrt(2 + f^2)
+    assert stats.holm([0.02, 0.01, 0.04, 0.03]) == [False, True, False, False]  # 0.01 <= 0.05 / 4, 0.02 > 0.05 / 3
+    assert stats.holm([0.024, 0.001, 0.011, 0.5]) == [True] * 3 + [False]  # Bonferroni's 0.0125 leaves the first out
+    assert (stats.holm([]), stats.holm([0.0125] * 4), stats.holm([0.06])) == ([], [True] * 4, [False])
+    few = stats.PairedDifference((0, 1, 2), (1.0, 2.0, 3.0))  # t = 2 sqrt(3): P(|t| > f) = 1 - f / sqrt(2 + f^2)
     assert few.p_value == pytest.approx(1 - 12**0.5 / 14**0.5)
-    assert PairedDifference((0, 1), (1.0, 2.0)).p_value is PairedDifference((0, 1, 2), (1.0, 1.0, 1.0)).p_value is None
+    for values in ((1.0, 2.0), (1.0, 1.0, 1.0)):
+        assert stats.PairedDifference(tuple(range(len(values))), values).p_value is None
 
 
 @pytest.mark.parametrize(
-    ("call", "complaint"),
+    ("call", "given", "complaint"),
     [
-        (lambda: verdict(2.0, 1.0), r"low: got 2\.0 above high 1\.0; the ends of an interval, the lower first"),
-        (lambda: verdict(0, 1, -0.1), r"named: got -0\.1; it must be 0 or above"),
-        (lambda: difference_error(0.5, 1.01, 9), r"accuracy_b: got 1\.01; it must be in \[0, 1\]"),
-        (lambda: difference_error(0.5, 0.5, 0), "images: got 0; it must be above 0"),
-        (
-            lambda: difference_error(0.8, 0.7, 9, 0.51),
-            "disagreement: got 0.51; between 0.1 and 0.5 for these accuracies",
-        ),
-        (lambda: mcnemar(3, 1.5), "second_only: got 1.5; a number of images, 0 or more"),
+        ("verdict", (2.0, 1.0), r"low: got 2\.0 above high 1\.0; the ends of an interval, the lower first"),
+        ("verdict", (0, 1, -0.1), r"named: got -0\.1; it must be 0 or above"),
+        ("difference_error", (0.5, 1.01, 9), r"accuracy_b: got 1\.01; it must be in \[0, 1\]"),
+        ("difference_error", (0.5, 0.5, 0), "images: got 0; it must be above 0"),
+        ("difference_error", (0.8, 0.7, 9, 0.51), "disagreement: got 0.51; between 0.1 and 0.5 for these accuracies"),
+        ("mcnemar", (3, 1.5), "second_only: got 1.5; a number of images, 0 or more"),
     ],
 )
-def test_statistics_refuse_what_is_no_share_or_count(call, complaint):
+def test_statistics_refuse_what_is_no_share_or_count(call, given, complaint):
     with pytest.raises(ValueError, match=f"^{complaint}$"):
-        call()
+        getattr(stats, call)(*given)

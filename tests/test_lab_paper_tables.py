@@ -18,6 +18,8 @@ from geolib.lab.gpt import GPT
 from geolib.lab.vit import ViT
 
 BIT = math.log(2)
+FIVE = "learned", "visionllama", "liere-2", "liere-8", "liere-64"
+SHARES = ("liere-8@20", "liere-8@40", "liere-8@60", "liere-8@70", "liere-8@80", "liere-8")
 
 
 def test_the_papers_accuracies_are_those_printed():  # RF-T1, LR-T1, LR-T4
@@ -25,10 +27,9 @@ def test_the_papers_accuracies_are_those_printed():  # RF-T1, LR-T1, LR-T4
     ten, hundred = (79.61, 86.06, 87.91, 87.30, 89.87, 90.82), (53.37, 59.81, 62.37, 63.01, 64.51, 66.96)
     printed = {(row, f"cifar{n}"): x for n, numbers in ((10, ten), (100, hundred)) for row, x in zip(six, numbers)}
     assert find("riemannformer-table1").paper == printed
-    five = "learned", "visionllama", "liere-2", "liere-8", "liere-64"
-    tiny, base = (find(name).paper for name in ("liere-cifar100", "liere-base"))
-    assert tiny == dict(zip([(row, "cifar100") for row in five], (57.2, 58.2, 65.4, 65.6, 65.3)))
-    assert base == dict(zip([(row, "cifar100") for row in five], (63.9, 65.5, 68.8, 70.3, 70.0)))
+    tiny, base = (57.2, 58.2, 65.4, 65.6, 65.3), (63.9, 65.5, 68.8, 70.3, 70.0)
+    for name, numbers in (("liere-cifar100", tiny), ("liere-base", base)):
+        assert find(name).paper == {(row, "cifar100"): x for row, x in zip(FIVE, numbers)}
 
 
 # A row trains what its name and its title say -------------------------------------------------------------------------
@@ -87,12 +88,9 @@ def test_lieres_full_scale_is_the_papers():  # LR-T4, LR-cfg, LR-F3b
     assert shares == [10_000, 20_000, 30_000, 35_000, 40_000, None]
 
 
-SHARES = ("liere-8@20", "liere-8@40", "liere-8@60", "liere-8@70", "liere-8@80", "liere-8")
-
-
 def test_each_method_has_the_rate_that_the_records_give_it():  # LR-T1
     cells = cells_of(liere.RATES, "laptop", read_all())
-    for row in ("learned", "visionllama", "liere-2", "liere-8", "liere-64"):
+    for row in FIVE:
         runs = [group[0] for (name, _), group in cells.items() if name.split("@")[0] == row]
         best = min(runs, key=lambda run: run.metrics[-1]["train_loss"]).config.lr
         assert len(runs) == 4
@@ -157,13 +155,11 @@ def line(name, *runs, scale="cpu"):
 
 def test_tables_of_books_have_bits_under_their_names():  # CS-F1, CS-F2, CS-N, CS-GATE0
     read = {"contexts": [64, 256, 1024], "bits": [3.5, 2.25, 2.75]}
-    runs = [of_books("sympow-ablations", "softmax", trained=[4.0, 3.0, 2.5], **read)]
-    runs += [of_books("sympow-ablations", "sympow", trained=[5.0, 3.0, 1.5], **read)]
-    same = {"held out": "2.250", "at 4 times the context": "2.750"}
-    assert cells(table(find("sympow-ablations"), "cpu", runs)) == {
-        "softmax": {"training, first part": "4.000", "training, last part": "2.500", "state": "grows"} | same,
-        "sympow": {"training, first part": "5.000", "training, last part": "1.500", "state": "9,248"} | same,
-    }
+    for row, first, last, state in (("softmax", 4.0, 2.5, "grows"), ("sympow", 5.0, 1.5, "9,248")):
+        wanted = {"training, first part": f"{first:.3f}", "training, last part": f"{last:.3f}", "state": state}
+        wanted |= {"held out": "2.250", "at 4 times the context": "2.750"}
+        run = of_books("sympow-ablations", row, trained=[first, 3.0, last], **read)
+        assert line("sympow-ablations", run) == (row, wanted)
     read = {"contexts": [256, 1024], "bits": [2.25, 2.75], "bits_current_N": [None, 2.625]}
     runs = [of_books("sympow-context", "sympow@1024", trained=[2.5], contexts=[256, 1024], bits=[3.25, 2.0])]
     runs += [of_books("sympow-context", "sympow@256", trained=[2.5], **read)]
@@ -176,13 +172,12 @@ def test_tables_of_books_have_bits_under_their_names():  # CS-F1, CS-F2, CS-N, C
 
 
 def test_rates_and_budgets_of_books_are_under_their_names():
-    runs = [
-        of_books("sympow-rates", f"fox@{rate}", trained=[9.0, trained], bits=[bits])
-        for rate, trained, bits in ((0.001, 2.5, 2.25), (0.002, 2.0, 2.75), (0.004, 3.0, 3.5))
-    ]
-    training = {"training, 0.001": "2.500", "training, 0.002": "2.000", "training, 0.004": "3.000"}
-    held_out = {"held out, 0.001": "2.250", "held out, 0.002": "2.750", "held out, 0.004": "3.500"}
-    assert line("sympow-rates", *runs) == ("softmax and gates (FoX)", training | held_out)
+    rates = {0.001: (2.5, 2.25), 0.002: (2.0, 2.75), 0.004: (3.0, 3.5)}
+    runs = [of_books("sympow-rates", f"fox@{r}", trained=[9.0, x], bits=[y]) for r, (x, y) in rates.items()]
+    wanted = {
+        f"{name}, {r}": f"{both[i]:.3f}" for i, name in enumerate(("training", "held out")) for r, both in rates.items()
+    }
+    assert line("sympow-rates", *runs) == ("softmax and gates (FoX)", wanted)
     # 102,400 bytes an epoch.
     run = of_books("sympow-budget", "fox@256", trained=[1.0] * 80, held_out={20: 3.0, 40: 2.5, 60: 2.25, 80: 2.125})
     wanted = {"2.05 MB": "3.000", "4.1 MB": "2.500", "6.14 MB": "2.250", "8.19 MB": "2.125"}
@@ -208,15 +203,14 @@ def test_lieres_main_table_has_shuffled_resized_and_how_soon_the_baseline_was_re
 
 
 def test_lieres_other_tables_have_each_number_under_its_name():  # LR-T1, LR-F3b, LR-F4a, LR-T2, LR-SHIFT
-    runs = []
+    runs, wanted = [], {}
     for rate, lost, accuracy in (("0.0015", 2.5, 0.25), ("0.003", 2.0, 0.5), ("0.006", 2.25, 0.375)):
         run = of_images("liere-rates", "laptop", f"liere-8@{rate}", accuracy)
         runs.append(replace(run, metrics=(*run.metrics[:-1], run.metrics[-1] | {"train_loss": lost})))
-    training = {"training, 0.0015": "2.500", "training, 0.003": "2.000", "training, 0.006": "2.250"}
-    tested = {"tested, 0.0015": "25.0", "tested, 0.003": "50.0", "tested, 0.006": "37.5"}
-    assert line("liere-rates", *runs, scale="laptop") == ("LieRE8", training | tested)
+        wanted |= {f"training, {rate}": f"{lost:.3f}", f"tested, {rate}": f"{100 * accuracy:.1f}"}
+    assert line("liere-rates", *runs, scale="laptop") == ("LieRE8", wanted)
     runs = [of_images("liere-data", "cpu", row, 0.1 + i / 100) for i, row in enumerate(SHARES)]
-    shares = {"20 %": "10.0", "40 %": "11.0", "60 %": "12.0", "70 %": "13.0", "80 %": "14.0", "100 %": "15.0"}
+    shares = {f"{share} %": f"{10 + i}.0" for i, share in enumerate((20, 40, 60, 70, 80, 100))}
     assert line("liere-data", *runs) == ("LieRE8", shares)
     read = {"shuffled_accuracy": 0.25, "shift_deviation_start": 0.5, "shift_deviation": 0.375}
     wanted = {"in place": "75.0", "shuffled": "25.0", "loss": "1.000", "deviation at the start": "0.500"}
@@ -225,16 +219,14 @@ def test_lieres_other_tables_have_each_number_under_its_name():  # LR-T1, LR-F3b
         assert shown == wanted | {"trained": "0.375"}
 
 
-MOVED = {"moved_accuracy": [0.71, 0.72, 0.73, 0.74, 0.75, 0.76, 0.77, 0.78]}
-
-
 def test_tables_of_digits_have_each_number_under_its_name():  # RF-PE, RF-6a, LR-blk
     def shown(name, row, **learned):
         title, found = line(name, of_images(name, "cpu", row, 0.9, **learned))
         return title, " ".join(f"{key}: {text};" for key, text in found.items())
 
+    moved = {"moved_accuracy": [0.71, 0.72, 0.73, 0.74, 0.75, 0.76, 0.77, 0.78]}
     wanted = "RoPE, reading order", "0: 90.0; 1: 71.0; 2: 72.0; 4: 74.0; 8: 76.0; 16: 78.0;"
-    assert shown("digits-shift", "rope", **MOVED) == wanted
+    assert shown("digits-shift", "rope", **moved) == wanted
     carried = {"moved_accuracy": [0.1] * 4, "carried_accuracy": [0.4, 0.3, 0.2, 0.1]}
     assert shown("digits-field", "learned", **carried) == ("learned", "0: 90.0; 1: 40.0; 2: 30.0; 4: 10.0;")
     assert shown("digits-doors", "none", shuffled_accuracy=0.3) == ("none", "in place: 90.0; shuffled: 30.0;")
@@ -243,7 +235,7 @@ def test_tables_of_digits_have_each_number_under_its_name():  # RF-PE, RF-6a, LR
     read = {"shift_deviation_start": 0.5, "shift_deviation": 0.25, "commuting_accuracy": 0.6, "shaken_accuracy": 0.3}
     wanted = "in place: 90.0; moved by 4: 74.0; deviation at the start: 0.500; trained: 0.250; "
     wanted += "commuting: 60.0; shaken: 30.0;"
-    assert shown("digits-blocks", "liere-4", **MOVED, **read) == ("LieRE, width 4", wanted)
+    assert shown("digits-blocks", "liere-4", **moved, **read) == ("LieRE, width 4", wanted)
 
 
 def test_the_grids_table_has_each_settings_distance_from_the_papers_baselines():  # RF-T1
@@ -260,10 +252,8 @@ def test_the_grids_table_has_each_settings_distance_from_the_papers_baselines():
     }
     names = ["setting", "No-Pos (paper 79.61)", "RoPE (paper 87.91)", "distance"]
     assert list(shown["w384-mlp4 with rope"]) == names
-    assert shown["w256-mlp4-auto-erase with rope"]["setting"] == (
-        "width 256, MLP ratio 4, augmentation crop-flip-autoaugment, erasing 0.25, "
-        "cosine learning rate after 1955 steps of warm-up"
-    )
+    training = "augmentation crop-flip-autoaugment, erasing 0.25, cosine learning rate after 1955 steps of warm-up"
+    assert shown["w256-mlp4-auto-erase with rope"]["setting"] == f"width 256, MLP ratio 4, {training}"
     assert SPREAD.format("0") in table(riemannformer.BASELINES, "full", runs).notes
 
 
@@ -285,7 +275,7 @@ def test_multiply_adds_are_those_of_the_formula(monkeypatch):  # LR-T5
     rows = {row["method"]: row for row in flops.flop_rows()}
     width, layers, hidden = 384, 12, 768
     plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + 2 * 65**2 * width) + 64 * 48 * width + 100 * width
-    for method, block in (("learned", 0), ("visionllama", 2), ("liere-2", 2), ("liere-8", 8), ("liere-64", 64)):
+    for method, block in zip(FIVE, (0, 2, 2, 8, 64)):
         extra, found = layers * 2 * 64 * width * block, rows[method]
         assert found["products"] + found["turning"] == plain + extra, method
         assert found["percent"] == pytest.approx(100 * extra / plain)

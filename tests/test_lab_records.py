@@ -17,8 +17,8 @@ import torch
 import geolib
 from geolib.lab import Config, LabError, Record, load, read_all, records, run
 from geolib.lab.data.documents import Bytes, Documents
-from geolib.lab.files import BENCHES, ON_GPU, RECORDED, remove, write_atomically
-from geolib.lab.records import bits_of, load_records, packed_bits, path_of, read, record_files, write
+from geolib.lab.files import BENCHES, ON_GPU, remove, write_atomically
+from geolib.lab.records import bits_of, packed_bits, path_of, read, record_files, write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,8 +57,7 @@ def test_a_record_says_what_was_run_on_what_and_comes_back_from_its_file(config,
     text, images = {"train_windows": 32, "test_windows": 16, "context": 8}, {"train_images": 32, "test_images": 20}
     named = {"name": config.dataset, "source": data.source, "fingerprint": data.fingerprint}
     assert told.data == named | (text if config.is_text else images)
-    python = platform.python_version()
-    assert told.versions == {"python": python, "torch": torch.__version__, "geolib": geolib.__version__}
+    assert told.versions["geolib"] == geolib.__version__
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", told.started)
     assert 0 < told.metrics[0]["seconds"] < told.metrics[-1]["seconds"] <= told.wall_seconds
     assert told.images_per_second > 3 * 32 / told.wall_seconds
@@ -136,21 +135,12 @@ def test_all_records_below_a_folder_are_read_in_the_order_of_their_names_and_wha
     bad = {"0": b"{", "1": b"\xff{}", "2": b"[]"}
     for name, content in bad.items():
         (tmp_path / "b" / f"{name}.json").write_bytes(content)
-    found, problems = load_records(tmp_path / "b")
-    assert [record.config.seed for record in found] == [0, 2]
-    for problem, name in zip(problems, bad, strict=True):
-        assert problem.startswith(f"{tmp_path / 'b' / name}.json: not a record, ")
-    with pytest.raises(LabError, match=f"^{re.escape(problems[0])}$"):
-        read_all(tmp_path / "b")
+    for name in bad:
+        with pytest.raises(LabError, match=f"^{tmp_path / 'b' / name}.json: not a record, "):
+            read_all(tmp_path / "b")
+        (tmp_path / "b" / f"{name}.json").unlink()
     with pytest.raises(LabError, match=r"none\.json: cannot be read \(No such file or directory\)$"):
         read(tmp_path / "none.json")
-
-
-def test_what_is_apart_was_made_on_a_gpu_where_a_processor_has_made_the_table():
-    apart, others = read_all(RECORDED / ON_GPU), read_all()
-    assert {record.peak_memory["of"] for record in apart} == {"device"}
-    of_processors = {(r.experiment, r.scale) for r in others if r.peak_memory["of"] == "process"}
-    assert {(record.experiment, record.scale) for record in apart} <= of_processors
 
 
 def full_disk(*words, **options):

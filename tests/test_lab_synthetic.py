@@ -21,9 +21,8 @@ def draw(seed=0):
 def test_flip_flop_asks_for_the_bit_written_last():
     tokens, answers, asked = synthetic.flip_flop(40, 30, draw(), writes=0.2)
     assert torch.equal(asked, tokens == 4)
+    assert asked[:, -1].all()
     for row, right in zip(tokens.tolist(), answers.tolist()):
-        assert row[0] in (0, 1)
-        assert row[-1] == 4
         written = None
         for token, answer in zip(row, right):
             written = token if token < 2 else written
@@ -105,27 +104,19 @@ def test_accuracy_is_the_share_of_right_answers_on_sequences_that_training_does_
     assert not (unseen.tokens == trained_on.tokens).all(1).any()
 
 
-LEARNED = {  # heads, task, steps, rate, and the accuracy of the best one
-    "copying": (synthetic.recall_heads(["rotations"], 2), synthetic.RECALL["copying"]["train"], 150, 0.03, 0.8),
-    "words": (synthetic.word_heads("pairs turn", 2, 5), partial(synthetic.word_problem, "Z5", 64, 12), 150, 0.03, 0.8),
-}
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_heads_learn(name):
-    heads, task, steps, rate, right = LEARNED[name]
-    assert max(synthetic.accuracy(heads, task)) < right / 1.5
-    losses = synthetic.trained(heads, task, steps, rate)
-    assert losses.shape == (steps, 2)
+@pytest.mark.parametrize(
+    ("heads", "task"),
+    [
+        (synthetic.recall_heads(["rotations"], 2), synthetic.RECALL["copying"]["train"]),
+        (synthetic.word_heads("pairs turn", 2, 5), partial(synthetic.word_problem, "Z5", 64, 12)),
+    ],
+)
+def test_heads_learn(heads, task):
+    assert max(synthetic.accuracy(heads, task)) < 0.53
+    losses = synthetic.trained(heads, task, 150, 0.03)
+    assert losses.shape == (150, 2)
     assert losses[-10:].mean() < losses[:10].mean()
-    assert max(synthetic.accuracy(heads, task)) > right
-
-
-def test_a_run_of_recall_has_a_row_for_each_variant_and_seed(monkeypatch):
-    monkeypatch.setattr(synthetic, "VARIANTS", {name: synthetic.VARIANTS[name] for name in ("gates", "rotations")})
-    rows = synthetic.recall(steps=2, seeds=2, every=1)
-    cases = itertools.product(synthetic.RECALL, ("gates", "rotations"), range(2))
-    assert [(row["task"], row["variant"], row["seed"]) for row in rows] == list(cases)
+    assert max(synthetic.accuracy(heads, task)) > 0.8
 
 
 def test_runs_take_the_rate_that_answers_best(monkeypatch):

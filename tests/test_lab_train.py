@@ -1,6 +1,6 @@
 """Training: against a loop written out by hand, interrupted at any step, out of time, memory, disk and numbers."""
 
-import errno
+import io
 import itertools
 import math
 import os
@@ -8,16 +8,16 @@ import random
 import signal
 import sys
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from test_lab_config import AWAY
 from vision import import_torchvision
 
 from geolib.encodings import METHODS
 from geolib.lab import Config, LabError, train
-from geolib.lab.capture import compiled, unchanged
+from geolib.lab.capture import unchanged
 from geolib.lab.data.augmentation import channel_moments, crop_and_flip
 from geolib.lab.data.documents import Bytes, Documents
 from geolib.lab.data.sets import Dataset
@@ -63,7 +63,7 @@ KINDS = pytest.mark.parametrize(("config", "data"), [(IMAGES, noise()), (TEXT, p
 
 def numbers(run):
     """What a run came to, without its times."""
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.metrics]
+    return [{**row, "seconds": None} for row in run.metrics]
 
 
 def quietly(config, data, **settings):
@@ -77,20 +77,17 @@ def by_hand(config, data):
     """The losses and evaluations of a run, from PyTorch alone and the seeds that recorded runs have."""
     seed = loop.seed_of
     torch.manual_seed(config.seed)
+    permuted = lambda count, seed: torch.randperm(count, generator=torch.Generator().manual_seed(seed))  # noqa: E731
     if config.is_text:
         model = GPT(config)
         x, x_test = (
             torch.stack([torch.tensor(list(t[start : start + 13])) for t in part.texts for start in range(0, 396, 12)])
             for part in (data.train, data.test)
         )
-        x_test = x_test[torch.randperm(len(x_test), generator=torch.Generator().manual_seed(0))[: config.test_size]]
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed(config, 0, "order")))
-        loss_of = lambda windows, **o: F.cross_entropy(model(windows[:, :-1]).mT, windows[:, 1:], **o)  # noqa: E731
+        x_test, order = x_test[permuted(len(x_test), 0)[: config.test_size]], permuted(len(x), seed(config, 0, "order"))
+        loss_of = lambda windows: F.cross_entropy(model(windows[:, :-1]).mT, windows[:, 1:])  # noqa: E731
     else:
-        chosen, tested = (
-            torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:size]
-            for y, size in ((data.y_train, config.train_size), (data.y_test, config.test_size))
-        )
+        chosen, tested = permuted(len(data.y_train), 0)[: config.train_size], permuted(32, 0)[: config.test_size]
         model = ViT(config, data.shape, 4)
         mean, std = channel_moments(data.x_train[chosen])
         x, y, x_test, y_test = data.x_train[chosen], data.y_train[chosen], data.x_test[tested], data.y_test[tested]
@@ -104,7 +101,7 @@ def by_hand(config, data):
         if config.is_text:
             mine = order[(torch.arange(config.train_size) + epoch * config.train_size) % len(order)]
         else:
-            mine = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed(config, epoch, "order")))
+            mine = permuted(len(y), seed(config, epoch, "order"))
         for step in range(steps):
             rows_now = mine[step * config.batch : (step + 1) * config.batch]
             if not config.is_text:
@@ -145,48 +142,27 @@ def test_a_run_is_the_loop_written_out_by_hand(config, data):
     before = torch.get_rng_state()
     run = quietly(config, data)
     assert torch.equal(torch.get_rng_state(), before)  # the caller's random numbers are his own
-    expected = by_hand(config, data)
-    assert [row.keys() for row in numbers(run)] == [row.keys() for row in expected]
-    for got, wanted in zip(run.metrics, expected):
-        for key, value in wanted.items():
-            assert got[key] == pytest.approx(value, rel=2e-5), key
+    for got, wanted in zip(run.metrics, by_hand(config, data), strict=True):
+        assert got == pytest.approx(wanted | {"seconds": got["seconds"]}, rel=2e-5)
     assert not run.model.training
     assert run.seconds >= run.metrics[-1]["seconds"] > 0
     assert (run.precision, run.step, run.device) == ("float32", "eager", CPU)
+    if config.is_text:
+        assert run.answers is None
+    else:
+        assert torch.equal(run.answers, run.scores(run.task.x_test).argmax(1) == run.task.y_test)
 
 
-def test_answers_are_those_of_the_trained_model():
-    run = quietly(IMAGES, noise())
-    right = run.scores(run.task.x_test).argmax(1) == run.task.y_test
-    assert torch.equal(run.answers, right)
-    assert run.metrics[-1]["test_accuracy"] == right.double().mean().item()
-    assert quietly(TEXT, pages()).answers is None
-
-
-AWAY = {
-    "method": ("alibi", {"method_options": {}}), "method_options": ({"block": 4, "scale": 0.5}, {}), "width": (24, {}),
-    "heads": (4, {"width": 32}), "layers": (1, {}), "mlp_ratio": (1.0, {}), "patch": (4, {}), "pool": ("mean", {}),
-    "dropout": (0.5, {}), "epochs": (2, {}), "batch": (5, {}), "lr": (1e-3, {}), "weight_decay": (0.0, {"lr": 0.1}),
-    "schedule": ("constant", {}), "warmup": (0, {}), "augment": ("none", {}), "train_size": (20, {}),
-    "test_size": (20, {}), "eval_every": (1, {}), "seed": (1, {}), "erase": (0.9, {}), "precision": ("bfloat16", {}),
-    "randaugment": ((2, 30), {"augment": "crop-flip-randaugment"}),
+BESIDE = {
+    "method": {"method_options": {}}, "heads": {"width": 32}, "pool": {"pool": "mean"}, "weight_decay": {"lr": 0.1},
+    "method_options": {"method": "rope", "method_options": {}}, "randaugment": {"augment": "crop-flip-randaugment"},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", AWAY)
+@pytest.mark.parametrize("name", sorted(AWAY.keys() - {"shifts", "resolutions"}))  # which probes read
 def test_every_field_of_a_configuration_changes_the_run(name):
-    value, beside = AWAY[name]
-    usual = quietly(replace(IMAGES, **beside), noise())
-    assert numbers(quietly(replace(IMAGES, **{**beside, name: value}), noise())) != numbers(usual)
-
-
-def test_precisions_differ_little_repeat_and_leave_weights_wide():
-    wide, narrow, again = (quietly(IMAGES, noise(), precision=p) for p in ("float32", "bfloat16", "bfloat16"))
-    assert numbers(narrow) == numbers(again) != numbers(wide)
-    assert [run.precision for run in (wide, narrow)] == ["float32", "bf16"]
-    for a, b in zip(wide.metrics, narrow.metrics):
-        assert a["train_loss"] == pytest.approx(b["train_loss"], abs=0.02)
-    assert {p.dtype for p in narrow.model.parameters()} == {torch.float32}
+    usual = replace(IMAGES, **BESIDE.get(name, {}))
+    assert numbers(quietly(replace(usual, **{name: AWAY[name]}), noise())) != numbers(quietly(usual, noise()))
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -231,69 +207,40 @@ def test_stopped_by_a_signal_a_run_goes_on_to_the_same_numbers(tmp_path, monkeyp
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
     resumed = quietly(config, data, checkpoint=checkpoint)
     assert numbers(resumed) == numbers(alone)
-    assert resumed.started <= alone.started or resumed.seconds > 0
-    for a, b in zip(resumed.model.parameters(), alone.model.parameters()):
-        assert torch.equal(a, b)
-    if alone.answers is not None:
-        assert torch.equal(resumed.answers, alone.answers)
+    both = zip(resumed.model.parameters(), alone.model.parameters())
+    assert all(torch.equal(a, b) for a, b in both)
+    assert config.is_text or torch.equal(resumed.answers, alone.answers)
 
 
 def test_a_signal_in_the_last_evaluation_stops_the_caller_and_loses_nothing(tmp_path, monkeypatch):
     checkpoint, usual = tmp_path / "run.pt", loop.Run.evaluate
-    alone = quietly(IMAGES, noise())
-
-    def evaluate(run):
-        if len(run.metrics) == IMAGES.epochs - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return usual(run)
-
+    kill = lambda run: len(run.metrics) == IMAGES.epochs - 1 and os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
     with monkeypatch.context() as patched:
-        patched.setattr(loop.Run, "evaluate", evaluate)
+        patched.setattr(loop.Run, "evaluate", lambda run: (kill(run), usual(run))[1])
         with pytest.raises(loop.Stopped):
             quietly(IMAGES, noise(), checkpoint=checkpoint)
-    assert numbers(quietly(IMAGES, noise(), checkpoint=checkpoint)) == numbers(alone)
+    assert numbers(quietly(IMAGES, noise(), checkpoint=checkpoint)) == numbers(quietly(IMAGES, noise()))
 
 
-@pytest.mark.parametrize("spoil", ["other run", "other data", "cut", "no run", "precision"])
-def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path, monkeypatch, spoil):
+def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path, monkeypatch):
     checkpoint = tmp_path / "run.pt"
     with monkeypatch.context() as patched:
         interrupt_at(patched, 2)
         with pytest.raises(loop.Stopped):
             quietly(IMAGES, noise(), checkpoint=checkpoint, precision="float32")
-    config, data, precision = IMAGES, noise(), None
-    if spoil == "other run":
-        config = replace(IMAGES, seed=1)
-    if spoil == "other data":
-        data = noise(train=41)
-    if spoil == "cut":
-        checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    if spoil == "no run":
-        torch.save([1, 2], checkpoint)
-    if spoil == "precision":
-        precision = "bfloat16"
-    kept = checkpoint.read_bytes()
-    with pytest.raises(LabError, match=rf"^{checkpoint}: .*delete it to start") as refused:
-        quietly(config, data, checkpoint=checkpoint, precision=precision)
-    assert "\n" not in str(refused.value)
-    assert checkpoint.read_bytes() == kept
-
-
-def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
-    checkpoint, calls = tmp_path / "run.pt", itertools.count()
-    usual = os.fsync
-
-    def full(handle):
-        if next(calls) >= 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        usual(handle)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(LabError, match=r"could not be written \(No space left on device\); nothing was changed"):
-            quietly(IMAGES, noise(), checkpoint=checkpoint, save_every=0.0)
-    assert [path.name for path in tmp_path.iterdir()] == ["run.pt"]
-    assert numbers(quietly(IMAGES, noise(), checkpoint=checkpoint)) == numbers(quietly(IMAGES, noise()))
+    whole, other = checkpoint.read_bytes(), io.BytesIO()
+    torch.save([1, 2], other)
+    asked = {"config": IMAGES, "data": noise()}
+    for kept, changed in (
+        (whole, {"config": replace(IMAGES, seed=1)}),
+        (whole, {"data": noise(train=41)}),
+        (whole, {"precision": "bfloat16"}),
+        *((spoilt, {}) for spoilt in (whole[:1000], other.getvalue())),
+    ):
+        checkpoint.write_bytes(kept)
+        with pytest.raises(LabError, match=rf"^{checkpoint}: [^\n]*delete it to start[^\n]*$"):
+            quietly(**asked | changed, checkpoint=checkpoint)
+        assert checkpoint.read_bytes() == kept
 
 
 def test_a_loss_or_a_weight_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
@@ -302,9 +249,8 @@ def test_a_loss_or_a_weight_that_is_not_finite_stops_the_run(tmp_path, monkeypat
     usual = loop.Text.loss
     monkeypatch.setattr(loop.Text, "loss", lambda *of: usual(*of) * (math.inf if next(calls) == 4 else 1.0))
     calls, checkpoint = itertools.count(), tmp_path / "run.pt"
-    with pytest.raises(
-        loop.Diverged, match=rf"^the loss is inf at step 2 in epoch 2; the last good .* {checkpoint}; try"
-    ):
+    told = rf"^the loss is inf at step 2 in epoch 2; the last good .* {checkpoint}; try"
+    with pytest.raises(loop.Diverged, match=told):
         quietly(TEXT, pages(), checkpoint=checkpoint, save_every=0.0)
 
 
@@ -325,26 +271,24 @@ def test_a_loss_or_a_weight_that_is_not_finite_stops_the_run(tmp_path, monkeypat
     ],
 )
 def test_what_the_data_do_not_allow_is_one_line(config, data, says):
-    with pytest.raises(LabError, match=says) as refused:
+    with pytest.raises(LabError, match=rf"{says}[^\n]*$"):
         quietly(config, data)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_device_is_the_one_named_or_a_gpu_of_ones_own(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert (pick_device("cpu"), pick_device(None)) == (CPU, torch.device("cuda:0"))
-    for variable in ("LOCAL_RANK", "SLURM_LOCALID"):
-        with monkeypatch.context() as patched:
-            patched.setenv(variable, "1")
-            assert pick_device("cuda") == pick_device(None) == torch.device("cuda:1")
-            assert pick_device("cuda:0") == torch.device("cuda:0")
-            patched.setenv(variable, "2")
-            with pytest.raises(LabError, match=r"^device cuda:2 is not here; there is cpu, cuda:0, cuda:1$"):
-                pick_device(None)
     for name in ("cuda:2", "tpu", "cpu:1", "cuda:x"):
         with pytest.raises(LabError, match=f"^device {name} is not here; there is cpu, cuda:0, cuda:1$"):
             pick_device(name)
+    for variable in ("SLURM_LOCALID", "LOCAL_RANK"):
+        monkeypatch.setenv(variable, "1")
+        assert pick_device("cuda") == pick_device(None) == torch.device("cuda:1")
+        assert pick_device("cuda:0") == torch.device("cuda:0")
+        monkeypatch.setenv(variable, "2")
+        with pytest.raises(LabError, match="device cuda:2 is not here"):
+            pick_device(None)
 
 
 def test_a_precision_is_the_configurations_else_the_callers_else_the_devices(monkeypatch):
@@ -386,9 +330,7 @@ def test_steps_that_were_tried_leave_no_trace():
         model(torch.ones(4, 3)).sum().backward()
         optimizer.step()
 
-    for tried_before in (False, True):
-        if tried_before:
-            step()
+    for _ in range(2):
         weights, drawn = [p.clone() for p in model.parameters()], torch.get_rng_state()
         moments = [{k: v.clone() for k, v in optimizer.state.get(p, {}).items()} for p in model.parameters()]
         with unchanged(model, optimizer):
@@ -398,23 +340,7 @@ def test_steps_that_were_tried_leave_no_trace():
         for p, before in zip(model.parameters(), moments):
             for key, value in optimizer.state[p].items():
                 assert torch.equal(value, before.get(key, torch.zeros_like(value))), key
-
-
-@KINDS
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_a_compiled_model_has_the_models_loss_and_gradient(monkeypatch, config, data, precision):
-    # One graph without a break, without the minute that its kernels take to be compiled.
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    run = loop.Run(replace(config, dropout=0.0), data, CPU, precision)
-    inputs, targets = next(run.task.batches(0, 0))
-    both = []
-    for model in (None, compiled(run.model)):
-        run.model.zero_grad()
-        loss = run.task.loss(run.forward(inputs, model), targets)
-        loss.backward()
-        both.append((loss.item(), torch.cat([p.grad.flatten() for p in run.model.parameters()])))
-    assert both[0][0] == pytest.approx(both[1][0], abs=1e-5 if precision == "float32" else 2e-2)
-    assert torch.cosine_similarity(both[0][1], both[1][1], dim=0) > (0.9999 if precision == "float32" else 0.99)
+        step()
 
 
 @pytest.mark.gpu
@@ -433,15 +359,14 @@ def test_on_a_gpu_the_captured_step_trains_to_the_eager_losses_and_goes_on(tmp_p
     assert numbers(resumed) == numbers(captured)
     monkeypatch.setattr(loop, "CapturedStep", lambda step, *_: step)
     eager = train(config, data, device="cuda", precision="float32", quiet=True)
-    for a, b in zip(captured.metrics, eager.metrics):
-        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
+    losses = ([row["train_loss"] for row in run.metrics] for run in (captured, eager))
+    assert next(losses) == pytest.approx(next(losses), rel=1e-3)
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_what_a_run_sets_is_put_back():
-    before = torch.get_deterministic_debug_mode(), torch.cuda.get_rng_state()
+    mode, state = torch.get_deterministic_debug_mode(), torch.cuda.get_rng_state()
     with isolated(torch.device("cuda", 0)):
-        torch.manual_seed(1)
         torch.randn(3, device="cuda")
-    assert torch.get_deterministic_debug_mode() == before[0]
-    assert torch.equal(torch.cuda.get_rng_state(), before[1])
+    assert torch.get_deterministic_debug_mode() == mode
+    assert torch.equal(torch.cuda.get_rng_state(), state)

@@ -1,14 +1,10 @@
 """The lab: data, a small vision transformer, a training loop, and a record of each run.
 
-In a notebook::
-
-    from geolib.lab import Config, run
+From a shell: ``python -m geolib.lab list``. In a notebook, after ``from geolib.lab import Config, run``::
 
     record = run(Config(dataset="digits", method="rope", epochs=8))
     record.accuracy                     # of the last epoch, on the test images, in [0, 1]
     record.curve("test_accuracy")       # epoch by epoch
-
-From a shell: ``python -m geolib.lab list``.
 """
 
 from geolib.lab.config import Config

@@ -1,11 +1,9 @@
 """The lab's command line: ``python -m geolib.lab list | run | table | pending | bench | data prepare``.
 
 Exit codes: 0, done; 1, a run diverged, or an error that nobody foresaw; 2, something the user can put right (one line
-says what); 3, the time budget did not hold all; 128 + n, stopped by signal n. After 3 and 128 + n the same command goes
-on where it was. Of several runs one that fails is reported and the others go on; the code is then the worst.
+says what); 3, the time budget did not hold all; 128 + n, stopped by signal n; of several runs the worst. After 3 and
+128 + n the same command goes on where it was.
 """
-
-from __future__ import annotations
 
 import argparse
 import importlib
@@ -18,6 +16,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,7 +29,7 @@ from geolib.lab.experiments import EXPERIMENTS, Experiment, find
 from geolib.lab.experiments.plan import FAST_SCALES, SCALES
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
-from geolib.lab.records import Record, check_writable, device_name, load_records
+from geolib.lab.records import Record, check_writable, device_name, read, record_files
 from geolib.lab.runner import DONE, USER_ERROR, Task, Times, complain, lasting, make_all, worst
 
 BENCHES = ("flops", "locality", "speedup_ablation", "sympow", "vs_libraries")
@@ -61,12 +60,9 @@ def run(options: Namespace) -> int:
     out = options.out or RECORDED
     records, code = known(out)
     recorded = {record.config.hash: record for record in records}
-
-    keywords = {
-        "device": options.device,
-        "precision": options.precision or ("auto" if options.scale in FAST_SCALES else None),
-        "quiet": options.quiet or options.jobs > 1 or options.ray is not None,
-    }
+    quiet = options.quiet or options.jobs > 1 or options.ray is not None
+    precision = options.precision or ("auto" if options.scale in FAST_SCALES else None)
+    keywords = {"device": options.device, "precision": precision, "quiet": quiet}
     tasks = [Task(each, experiment.name, options.scale, out, keywords, again=options.again) for each in configs]
     missing = [task for task in tasks if options.again or not (task.config.hash in recorded or task.is_recorded)]
     if options.dry_run:
@@ -74,15 +70,12 @@ def run(options: Namespace) -> int:
         lines = [f"{task.config.name}  {times.words(task.config)}" for task in missing]
         print(*lines, f"{len(missing)} of {len(tasks)} runs have no record", sep="\n")
         return code
-
     for task in tasks:
         if task not in missing and (record := recorded.get(task.config.hash)):
             print(f"{record.name}: recorded already, {record.result} (by {record.experiment}); --again repeats it")
     if missing:
-        if options.ray is not None:
-            engine: Here = RayCluster(options.ray, options.device)
-        else:
-            engine = Processes(options.jobs, options.device) if options.jobs > 1 else Here(options.device)
+        engine = Processes(options.jobs, options.device) if options.jobs > 1 else Here(options.device)
+        engine = engine if options.ray is None else RayCluster(options.ray, options.device)
         data = {name: sets.load(name) for name in dict.fromkeys(task.config.dataset for task in missing)}
         check_writable(out, missing[0].checkpoint.parent)  # and the data before: an error now, not after a run
         made, outcome = make_all(missing, data, engine, Times(engine.device_name, records), options.time_budget)
@@ -109,11 +102,15 @@ def chosen(experiment: Experiment, options: Namespace) -> list[Config]:
 
 
 def known(folder: Path) -> tuple[list[Record], int]:
-    """The records in a folder, and the exit code where one is damaged."""
-    records, problems = load_records(folder)
-    for problem in problems:
-        complain(problem)
-    return records, USER_ERROR if problems else DONE
+    """The records in a folder, and the exit code where one is damaged, which is told."""
+    records, code = [], DONE
+    for path in record_files(folder):
+        try:
+            records.append(read(path))
+        except LabError as error:
+            complain(str(error))
+            code = USER_ERROR
+    return records, code
 
 
 def list_all(options: Namespace) -> int:
@@ -179,55 +176,48 @@ def prepare(options: Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of all commands."""
-    whole = argparse.ArgumentParser(
-        prog="python -m geolib.lab", description="Train small models on real data and keep records."
-    )
+    whole = argparse.ArgumentParser("python -m geolib.lab", description="Train small models on data; keep records.")
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     scales, here = "|".join(SCALES), "where the records are (default: those of the book)"
 
-    commands.add_parser("list", help="the experiments and what each needs").set_defaults(act=list_all)
+    def command(among: Any, name: str, act: Any, about: str, **more: Any) -> Any:
+        made = among.add_parser(name, help=about, **more)
+        made.set_defaults(act=act)
+        return made
 
-    command = commands.add_parser("run", help="run an experiment and record it", description=run.__doc__, epilog=EPILOG)
-    command.set_defaults(act=run)
-    command.add_argument("name", metavar="NAME")
-    command.add_argument("--scale", default="cpu", metavar=scales)
-    command.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="instead of the experiment's own")
-    command.add_argument("--only", action="append", default=[], metavar="ROW/DATASET|HASH", help="either part, or both")
-    command.add_argument(
-        "--time-budget", type=float, default=math.inf, metavar="SECONDS", help="start no run that cannot end in it"
-    )
-    command.add_argument("--out", type=Path, metavar="DIR", help="records here, checkpoints and logs in DIR/runs")
-    many = command.add_mutually_exclusive_group()
+    command(commands, "list", list_all, "the experiments and what each needs")
+    more = {"description": run.__doc__, "epilog": EPILOG}
+    made = command(commands, "run", run, "run an experiment and record it", **more)
+    add = made.add_argument
+    add("name", metavar="NAME")
+    add("--scale", default="cpu", metavar=scales)
+    add("--seeds", nargs="+", type=int, metavar="SEED", help="instead of the experiment's own")
+    add("--only", action="append", default=[], metavar="ROW/DATASET|HASH", help="either part, or both")
+    add("--time-budget", type=float, default=math.inf, metavar="SECONDS", help="start no run that cannot end in it")
+    add("--out", type=Path, metavar="DIR", help="records here, checkpoints and logs in DIR/runs")
+    many = made.add_mutually_exclusive_group()
     many.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, each a process (default 1)")
     many.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="on that Ray cluster, or a new one here")
-    command.add_argument("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
-    command.add_argument("--precision", choices=("auto", *PRECISIONS), help="of products, where a run names none")
-    command.add_argument("--dry-run", action="store_true", help="show what is missing and its time; run nothing")
-    command.add_argument("--again", action="store_true", help="also what has a record")
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
-
-    command = commands.add_parser("table", help="an experiment's table, from its records")
-    command.set_defaults(act=table)
-    command.add_argument("name", metavar="NAME")
-    command.add_argument("--scale", metavar=scales, help="full, and what else has records")
-    command.add_argument("--format", choices=("plain", "markdown"), default="plain")
-    command.add_argument("--out", type=Path, metavar="DIR", help=here)
-
-    command = commands.add_parser("pending", help="runs without a record, most important first")
-    command.set_defaults(act=pending)
-    command.add_argument("--scale", default="full", metavar=scales, help="full when not given")
-    command.add_argument("--out", type=Path, metavar="DIR", help=here)
-    command.add_argument("--json", action="store_true", help="for other programs")
-
-    command = commands.add_parser("bench", help="measure what a module's fast form gains; minutes")
-    command.set_defaults(act=bench)
-    command.add_argument("name", metavar="|".join(BENCHES))
-    command.add_argument("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
-
+    add("--device", help="cpu, cuda, cuda:1; a GPU where there is one")
+    add("--precision", choices=("auto", *PRECISIONS), help="of products, where a run names none")
+    add("--dry-run", action="store_true", help="show what is missing and its time; run nothing")
+    add("--again", action="store_true", help="also what has a record")
+    add("--quiet", action="store_true", help="no progress bar")
+    add = command(commands, "table", table, "an experiment's table, from its records").add_argument
+    add("name", metavar="NAME")
+    add("--scale", metavar=scales, help="full, and what else has records")
+    add("--format", choices=("plain", "markdown"), default="plain")
+    add("--out", type=Path, metavar="DIR", help=here)
+    add = command(commands, "pending", pending, "runs without a record, most important first").add_argument
+    add("--scale", default="full", metavar=scales, help="full when not given")
+    add("--out", type=Path, metavar="DIR", help=here)
+    add("--json", action="store_true", help="for other programs")
+    add = command(commands, "bench", bench, "measure what a module's fast form gains; minutes").add_argument
+    add("name", metavar="|".join(BENCHES))
+    add("--record", type=Path, metavar="FILE", help="write the rows there, with machine and versions")
     actions = commands.add_parser("data", help="data sets").add_subparsers(required=True, metavar="ACTION")
-    action = actions.add_parser("prepare", help=f"write a set's arrays into ${sets.FOLDER_VARIABLE}")
-    action.set_defaults(act=prepare)
-    action.add_argument("name", metavar="NAME")
+    written = f"write a set's arrays into ${sets.FOLDER_VARIABLE}"
+    command(actions, "prepare", prepare, written).add_argument("name", metavar="NAME")
     return whole
 
 

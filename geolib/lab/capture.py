@@ -1,10 +1,4 @@
-"""A training step on a GPU that is recorded once as a CUDA graph and replayed.
-
-A small model's step is some hundred short kernels, and launching them from Python takes longer than running them. A
-graph launches them all at once.
-"""
-
-from __future__ import annotations
+"""A training step on a GPU, recorded once as a CUDA graph, which launches some hundred short kernels at once."""
 
 import gc
 import warnings
@@ -16,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 Step = Callable[[Tensor, Tensor], Tensor]  # inputs and targets of a batch; the loss, (), on the device
-WARM_UPS = 3  # steps before the recording: libraries load, buffers are made, PyTorch compiles
 
 
 class CapturedStep:
-    """Replays a step on full batches; takes it eagerly on batches of another size.
+    """A step, recorded at the first full batch and replayed on all; taken eagerly on batches of another size.
 
-    The recording is made at the first full batch. The step must not read numbers back from the GPU (RuntimeError at the
-    recording). The optimiser is ``capturable`` with its learning rate in a tensor on the device.
+    A step that reads numbers back from the GPU is a RuntimeError. The optimiser's learning rate is a tensor there.
     """
 
     def __init__(self, step: Step, model: nn.Module, optimizer: torch.optim.Optimizer, size: int):
@@ -45,19 +37,18 @@ class CapturedStep:
         return self.loss
 
     def record(self) -> None:
-        """Take the step a few times on a stream of its own, then record it."""
+        """Take the step on a stream of its own until libraries are loaded and kernels compiled, then record it."""
         device = self.inputs.device
         side, mode = torch.cuda.Stream(device), torch.cuda.get_sync_debug_mode()
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch calls the mode below a prototype each time
-            for number in range(WARM_UPS):
-                # The last one with waiting forbidden, so that a step that waits for the GPU fails here.
-                torch.cuda.set_sync_debug_mode("error" if number == WARM_UPS - 1 else mode)
-                try:
+            try:
+                for forbidden in (mode, mode, "error"):  # the last one fails where a step waits for the GPU
+                    torch.cuda.set_sync_debug_mode(forbidden)
                     self.step(self.inputs, self.targets)
-                finally:
-                    torch.cuda.set_sync_debug_mode(mode)
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
         torch.cuda.current_stream(device).wait_stream(side)
         self.optimizer.zero_grad()  # the gradients of the recording live in the graph's own memory
         gc.collect()  # recordings of earlier runs hold memory, and may wait in a cycle

@@ -1,7 +1,5 @@
 """The checkpoint of a run: everything that the rest of it depends on, in one file that is whole or not there."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import zipfile
@@ -31,9 +29,7 @@ def save(path: Path, run: Any, optimizer: torch.optim.Optimizer, losses: Tensor,
     write_atomically(path, lambda file: file.write(content.getbuffer()))
 
 
-def restore(
-    path: Path, run: Any, optimizer: torch.optim.Optimizer, losses: Tensor, precision: str | None
-) -> tuple[int, int]:
+def restore(path: Path, run: Any, optimizer: torch.optim.Optimizer, losses: Tensor, precision: Any) -> tuple[int, int]:
     """Go on from a checkpoint of the same configuration, data and kind of device; its epoch and step."""
     try:
         state = torch.load(path, map_location=run.device, weights_only=True)

@@ -1,7 +1,5 @@
 """Engines: where runs are made. In this process, in several processes of this machine, or on a cluster by Ray."""
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import os
@@ -25,10 +23,10 @@ from geolib.lab.runner import DONE, FAILED, USER_ERROR, Outcome, Task, make
 
 
 class Here:
-    """An engine: one run at a time, in this process.
+    """An engine: one run at a time, in this process. Records have ``device_name`` for the device.
 
     ``submit`` takes a task and gives a future of its outcome; ``slots`` tasks are to be given at a time. ``stop`` makes
-    the runs at work write their checkpoints and end. Records have ``device_name`` for the device.
+    the runs at work write their checkpoints and end.
     """
 
     slots = 1
@@ -37,7 +35,7 @@ class Here:
         self.device_name = device_name(pick_device(device))
 
     def close(self) -> None:
-        """Do nothing: what ends with an engine is its processes or its connection."""
+        """End processes or a connection; here there are none."""
 
     def submit(self, task: Task, data: Any) -> Future[Outcome]:
         """Make the run now. A signal that ended it ends the command, too."""
@@ -60,11 +58,10 @@ class Processes(Here):
         self.device_name = device_name(pick_device(device), self.threads)
 
     def submit(self, task: Task, data: Any) -> Future[Outcome]:
-        """Begin the run in a new process, which loads the data by itself."""
-        spawn = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(self.threads,))
+        """Begin the run in a new process, which loads the data by itself and ends with its run."""
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (self.threads,))
         future = pool.submit(make_with_log, replace(task, jobs=self.slots), None)
-        pool.shutdown(wait=False)  # the process ends with its run
+        pool.shutdown(wait=False)
         return future
 
     def stop(self) -> None:
@@ -102,8 +99,8 @@ def make_with_log(task: Task, data: Any, patience: float = 0.0) -> Outcome:
 class RayCluster(Here):
     """Runs on the machines of a Ray cluster, each a task that asks for one GPU or for the cores of its threads.
 
-    Ray makes a task again whose process or machine has died. It goes on from its checkpoint where ``--out`` is on a
-    disk that the machines share, else it begins anew. Data are sent to the machines, records come back.
+    Ray makes a task again whose machine has died. It goes on from its checkpoint where the machines share the disk of
+    ``--out``, else it begins anew. Data are sent to the machines, records come back.
     """
 
     def __init__(self, address: str = "", device: str | None = None):
@@ -121,8 +118,7 @@ class RayCluster(Here):
             self.ray.init(where, log_to_driver=False, logging_level="error")
         except Exception as error:  # of many kinds
             raise LabError(f"--ray {where}: {str(error).strip().partition(chr(10))[0]}") from None
-        self.data, self.refs = dict[str, Any](), list[Any]()
-        self.threads = int(os.environ.get("OMP_NUM_THREADS", 1))
+        self.data, self.refs, self.threads = dict[str, Any](), list[Any](), int(os.environ.get("OMP_NUM_THREADS", 1))
         wanted = device or ("cuda" if self.ray.cluster_resources().get("GPU") else "cpu")
         self.device = "cuda:0" if wanted == "cuda" else wanted  # Ray lets a run see its own GPU alone
         self.kind, self.amount = ("CPU", self.threads) if self.device == "cpu" else ("GPU", 1)

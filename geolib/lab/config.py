@@ -1,14 +1,12 @@
 """What decides the numbers of a run: a frozen configuration, checked when it is made and named by its hash."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from geolib._checks import require
 from geolib.encodings import check_name
@@ -24,8 +22,7 @@ CONTEXT = 256  # tokens of a window of text where the configuration names none
 class Config:
     """Everything that decides the numbers of a run; ValueError for an unknown name or a number outside its range.
 
-    A default here never changes: the hash covers only what differs from the defaults, so that a field added later
-    leaves the name of every recorded run as it is.
+    A default here never changes: the hash covers what differs from them, so that a later field changes no run's name.
 
     Parameters
     ----------
@@ -42,7 +39,6 @@ class Config:
     train_size, test_size : a fixed random subset of each part; None takes all. Of text: windows that an epoch reads,
         new ones as long as there are any, and windows tested on
     eval_every : epochs between evaluations; the last epoch is always evaluated
-    seed : int
     randaugment : RandAugment's operations per image, and their magnitude, 0 ... 30
     erase : probability that a random rectangle of an image gets the mean colour, after everything else
     shifts, resolutions : the trained model is also tested at positions moved by these many patches along every axis,
@@ -50,8 +46,6 @@ class Config:
     precision : of matrix products, "float32" or "bfloat16", where runs are compared by it; None leaves it to ``train``
     context : tokens of a window of text, of which a step reads ``batch``; None takes 256
 
-    Examples
-    --------
     >>> Config("digits", "rope", epochs=8).name
     'digits-rope-seed0-8aca540105'
     """
@@ -96,7 +90,7 @@ class Config:
                 require(holds(getattr(self, name)), name, repr(getattr(self, name)), f"it must be {allowed}")
         require(self.width % self.heads == 0, "heads", self.heads, f"it must divide the width {self.width}")
         # One spelling for one value (4 and 4.0, a tuple and a list), so that equal settings have equal hashes.
-        spelled: dict[str, Any] = {name: float(getattr(self, name)) for name in _FLOATS}
+        spelled: dict[str, Any] = {f.name: float(getattr(self, f.name)) for f in fields(self) if f.type is float}
         spelled |= {name: tuple(getattr(self, name)) for name in ("randaugment", "shifts", "resolutions")}
         patch = DATASETS[self.dataset].patch if self.patch is None else self.patch
         spelled["patch"] = tuple(patch) if isinstance(patch, list) else patch
@@ -108,9 +102,10 @@ class Config:
             raise ValueError(told) from None
         for name, value in spelled.items():
             object.__setattr__(self, name, value)
-        for name in _IMAGES_ALONE if self.is_text else ("context",):
-            usual, kind = type(self).__dataclass_fields__[name].default, "images" if self.is_text else "text"
-            require(getattr(self, name) == usual, name, repr(getattr(self, name)), f"it is for {kind} alone")
+        kind, refused = ("images", _IMAGES_ALONE) if self.is_text else ("text", ["context"])
+        for f in fields(self):
+            value = getattr(self, f.name)
+            require(f.name not in refused or value == f.default, f.name, repr(value), f"it is for {kind} alone")
 
     @property
     def is_text(self) -> bool:
@@ -144,21 +139,17 @@ class Config:
         return replace(self, seed=0).hash
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Config:
-        """A configuration from its fields; ValueError for a field that does not exist.
-
-        Records keep fields that have been retired; at its only value such a field changes nothing, and is dropped.
-        """
-        kept = {name: value for name, value in values.items() if (name, value) not in _RETIRED}
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """A configuration from its fields; ValueError for a field that does not exist."""
+        # Old records hold a field that has been retired; at its only value it changes nothing.
+        kept = {name: value for name, value in values.items() if (name, value) != ("label_smoothing", 0.0)}
         unknown = sorted(kept.keys() - {f.name for f in fields(cls)})
         require(not unknown, "config", f"unknown fields {unknown}", "it may hold the fields of Config alone")
         require("dataset" in kept, "config", "no dataset", "it must name one")
         return cls(**kept)
 
 
-_RETIRED = [("label_smoothing", 0.0)]
-_FLOATS = ("mlp_ratio", "dropout", "lr", "weight_decay", "erase")
-_IMAGES_ALONE = ("pool", "dropout", "augment", "randaugment", "erase", "shifts", "resolutions")
+_IMAGES_ALONE = ["pool", "dropout", "augment", "randaugment", "erase", "shifts", "resolutions"]
 
 
 def _whole(value: Any, least: int = 1) -> bool:
@@ -170,11 +161,11 @@ def _each_whole(values: Any, least: int = 1) -> bool:
 
 
 def _within(low: float, value: Any, high: float = math.inf) -> bool:
-    """Whether a value is a finite number from ``low`` up to ``high``."""
     real = isinstance(value, int | float) and not isinstance(value, bool)
     return real and math.isfinite(value) and low <= value <= high
 
 
+# From fields to what holds of a value of theirs, and the same in words.
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "width heads layers epochs batch eval_every": (_whole, "a whole number above 0"),
     "train_size test_size context": (lambda n: n is None or _whole(n), "None or a whole number above 0"),
@@ -198,4 +189,3 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "None or whole numbers above 0, one or one for each axis",
     ),
 }
-"""From fields to what holds of a value of theirs, and the same in words."""

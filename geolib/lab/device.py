@@ -1,7 +1,5 @@
 """Where a run is computed: the device, the precision of its products, repeatable algorithms, signals, memory."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -9,15 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import torch
 
 from geolib.lab.files import LabError
 
-PRECISIONS = {"float32": "float32", "bfloat16": "bf16"}
-"""Names of precisions, and the names that records have for them."""
+PRECISIONS = {"float32": "float32", "bfloat16": "bf16"}  # names of precisions, and the records' names for them
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -35,10 +31,9 @@ def pick_device(name: str | None) -> torch.device:
 
 
 def precision_of(configured: str | None, option: str | None, device: torch.device) -> str:
-    """Settle the precision of products, as records name it: the configuration's, else the option's.
+    """Settle the precision of products, as records name it: the configuration's, else the option's (``train``).
 
-    Without either, float32 on a CPU, so that the records of a table agree, and bfloat16 on a GPU that has it. "auto"
-    takes bfloat16 also on a CPU that multiplies in it (AMX, AVX-512 BF16), which trains up to twice as fast so.
+    "auto" takes bfloat16 also on a CPU that multiplies in it (AMX, AVX-512 BF16): up to twice as fast.
     """
     if option not in (None, "auto", *PRECISIONS):
         raise LabError(f"precision: got {option!r}; it is one of auto, {', '.join(PRECISIONS)}")
@@ -105,10 +100,9 @@ def requests_to_stop(wanted: bool = True) -> Iterator[list[int]]:
 
     Nothing is collected, and signals do what they did, where it is not wanted and outside the main thread.
     """
-    asked: list[int] = []
-    before: dict[int, Any] = {}
+    asked, before = list[int](), dict[int, Any]()
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(number: int, frame: Any) -> None:
         asked.append(number)
         signal.signal(number, before[number])
 

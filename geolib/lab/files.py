@@ -1,7 +1,5 @@
 """Files that are whole or not there, and the one kind of error the lab shows to its user."""
 
-from __future__ import annotations
-
 import glob
 import os
 import secrets
@@ -12,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-BENCHES = "bench"  # the folder in it that holds measurements of speed, which are no runs
-# The folder of runs that a GPU made at a scale where the tables are a processor's: no table mixes the two.
-ON_GPU = "gpu"
+BENCHES = "bench"  # the folder among the records that holds measurements of speed, which are no runs
+ON_GPU = "gpu"  # that of runs that a GPU made at a scale where the tables are a processor's: no table mixes the two
 
 
 class LabError(ValueError):
@@ -22,9 +19,9 @@ class LabError(ValueError):
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that at any moment its old or its new content is there whole, whatever is killed when.
+    """Write a file so that at any moment its old or its new content is there whole; LabError when that fails.
 
-    ``write`` fills an open binary file. A missing folder is made; LabError when folder or file cannot be written.
+    ``write`` fills an open binary file. A missing folder is made.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}"
     try:

@@ -1,7 +1,5 @@
 """A small GPT on bytes, its attention by name, with one layer norm after the embedding as the paper's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,12 +12,9 @@ from geolib.lab.vit import Block
 
 
 class GPT(nn.Module):
-    """An embedding, a layer norm, blocks without dropout, a norm and a linear head.
+    """An embedding, a layer norm, blocks without dropout, a norm and a linear head. Source: CS-F1.
 
-    Options of a method are those of ``CausalAttention``: ``heads`` among them is for that method alone, and ``longest``
-    is the context when it is not given.
-
-    Source: CS-F1.
+    Options of a method are those of ``CausalAttention``; ``longest`` is the context when not given.
     """
 
     def __init__(self, config: Config):
@@ -45,8 +40,7 @@ class GPT(nn.Module):
 
     def resume(self, tokens: Tensor, states: Sequence[DecodeState] | None = None) -> tuple[Tensor, list[DecodeState]]:
         """Compute the scores for tokens that follow those of the layers' states, and the states after them."""
-        x, after = self.embed(tokens), []
-        blocks: Any = self.blocks
+        x, after, blocks = self.embed(tokens), list[DecodeState](), list[Any](self.blocks)
         for block, state in zip(blocks, states or [DecodeState()] * len(blocks)):
             y, state = block.attention.resume(block.norm1(x), state)
             x = x + y

@@ -1,9 +1,4 @@
-"""Records: one JSON file for each finished run, from which every table, figure and number of the book is read.
-
-From the top: what a record holds; where records lie and how they are written and read; and ``run``, which makes one.
-"""
-
-from __future__ import annotations
+"""Records: one JSON file for each finished run, from which every table, figure and number of the book is read."""
 
 import base64
 import json
@@ -15,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -37,13 +32,10 @@ class Record:
     train_loss, seconds since the start and, where it was evaluated, test_loss and test_accuracy in [0, 1], or for text
     test_bits per token. ``wall_seconds``: training and evaluation, over all starts; ``images_per_second`` (for text
     windows) of training alone. ``peak_memory``: bytes, and of what, "device" (its tensors) or "process". ``device``:
-    the GPU's name, or the processor's with its number of threads. ``precision`` of products: "bf16" or "float32".
-    ``commit``: id, and dirty, whether the library differed from it; None without git. ``data``: name, source,
-    fingerprint, sizes. ``started``: UTC, ISO 8601.
-
-    Older records lack ``engine``: step (how a training step was taken), devices, jobs (runs at a time); ``learned``,
-    what was read from the trained model; ``answers``, which test images it classified rightly (``bits_of``), empty for
-    text.
+    the GPU's name, or the processor's with its threads. ``precision`` of products: "bf16" or "float32". ``commit``:
+    id, and dirty, whether the library differed from it; None without git. ``data``: name, source, fingerprint, sizes.
+    ``started``: UTC, ISO 8601. Older records lack ``engine``: step (how one was taken), devices, jobs (runs at a time);
+    ``learned``, read from the trained model; ``answers``, the test images it classified rightly (``bits_of``).
     """
 
     config: Config
@@ -98,20 +90,20 @@ class Record:
         return {key: value for key, value in values.items() if value or key not in ("engine", "learned", "answers")}
 
     @classmethod
-    def from_dict(cls, values: Any) -> Record:
+    def from_dict(cls, values: Any) -> Self:
         """A record from its JSON; LabError that names what is wrong."""
         try:
             known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
             config = Config.from_dict(values["config"])
             record = cls(**known | {"config": config, "metrics": tuple(values["metrics"])})
             merit = record.bits if config.is_text else record.accuracy
-            of_metrics = [merit, *(number for row in record.metrics for number in row.values())]
-            epochs = [row["epoch"] for row in record.metrics]
+            numbers = [merit, *(number for row in record.metrics for number in row.values())]
+            epochs, whole = [row["epoch"] for row in record.metrics], [*range(1, config.epochs + 1)]
             checks = {
                 f"schema {_SCHEMA}": values["schema"] == _SCHEMA,
                 f"the hash {config.hash}": values["hash"] == config.hash,
-                "a row of metrics for each epoch": epochs == [*range(1, config.epochs + 1)],
-                "finite numbers in them": all(math.isfinite(number) for number in of_metrics),
+                "a row of metrics for each epoch": epochs == whole,
+                "finite numbers in them": all(math.isfinite(number) for number in numbers),
             }
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise LabError(f"{type(error).__name__} {error}") from None
@@ -121,20 +113,13 @@ class Record:
 
 
 def packed_bits(right: Sequence[bool] | Tensor | np.ndarray) -> str:
-    """Pack booleans, eight to a byte, the first in the highest bit, as base64.
-
-    >>> packed_bits([True, False, False, True]), bits_of("kA==", 4).tolist()
-    ('kA==', [True, False, False, True])
-    """
+    """Pack booleans, eight to a byte, the first in the highest bit, as base64, which ``bits_of`` reads."""
     return base64.b64encode(np.packbits(np.asarray(right, dtype=bool)).tobytes()).decode()
 
 
 def bits_of(text: str, count: int) -> np.ndarray:
     """Unpack the first ``count`` booleans of what ``packed_bits`` made, (count,) bool."""
     return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count).astype(bool)
-
-
-# Where records and checkpoints lie ------------------------------------------------------------------------------------
 
 
 def path_of(config: Config, experiment: str | None, folder: Path) -> Path:
@@ -183,29 +168,12 @@ def record_files(folder: Path | str = RECORDED) -> list[Path]:
     return [path for path in sorted(Path(folder).rglob("*.json")) if path.relative_to(folder).parts[0] not in apart]
 
 
-def load_records(folder: Path | str = RECORDED) -> tuple[list[Record], list[str]]:
-    """The records that ``read_all`` would give, and one line for each file there that is not a record."""
-    records, problems = [], []
-    for path in record_files(folder):
-        try:
-            records.append(read(path))
-        except LabError as error:
-            problems.append(str(error))
-    return records, problems
-
-
 def read_all(folder: Path | str = RECORDED) -> list[Record]:
     """All records below a folder, sorted by file name; without a folder, those that come with the library.
 
     A folder that does not exist holds none; a file that is not a record is a LabError.
     """
-    records, problems = load_records(folder)
-    if problems:
-        raise LabError(problems[0])
-    return records
-
-
-# From a configuration to its record -----------------------------------------------------------------------------------
+    return [read(path) for path in record_files(folder)]
 
 
 def run(
@@ -223,22 +191,17 @@ def run(
 
     Parameters
     ----------
-    config, data, **keywords
-        As of ``geolib.lab.train``, which also says what is raised.
-    out : folder or None
-        The record is written there, the checkpoint kept in its folder ``runs`` until then; with None neither.
-    experiment, scale, jobs
-        Noted in the record; ``jobs``: how many runs share the device.
-    after : function of the finished Run, or None
-        What it reads from the trained model, as JSON can hold it, becomes the record's ``learned``.
+    config, data, **keywords : as of ``geolib.lab.train``, which also says what is raised
+    out : folder of the record, whose folder ``runs`` keeps the checkpoint until then; with None neither is written
+    experiment, scale, jobs : noted in the record; ``jobs``: how many runs share the device
+    after : function of the finished Run. What it reads from the model, as JSON can hold it, becomes ``learned``
     """
     if out is not None:
         keywords["checkpoint"] = checkpoint_of(config, Path(out))
         check_writable(Path(out), keywords["checkpoint"].parent)
     done = train(config, data, **keywords)
-    learned = {} if after is None else dict(after(done))
     try:
-        learned = json.loads(json.dumps(learned, allow_nan=False))
+        learned = json.loads(json.dumps({} if after is None else dict(after(done)), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise LabError(f"after: it returned something that JSON cannot hold ({error})") from None
     record = Record(
@@ -285,11 +248,8 @@ def commit() -> dict[str, Any] | None:
     root = checkout()
     if root is None or not (root / ".git").exists():
         return None
+    git = lambda *words: subprocess.check_output(["git", *words], cwd=root, stderr=subprocess.DEVNULL, timeout=20)  # noqa: E731
     try:
-        number, changed = (
-            subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=20)
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "geolib"])
-        )
+        return {"id": git("rev-parse", "HEAD").decode().strip(), "dirty": git("status", "--porcelain", "geolib") != b""}
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"id": number.stdout.strip(), "dirty": bool(changed.stdout)}

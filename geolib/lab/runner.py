@@ -1,10 +1,4 @@
-"""Making many runs: what a process has to know to make one, how long one should take, and the loop over all of them.
-
-``make`` makes a run wherever an engine of ``geolib.lab.cluster`` has it made: in this process, in one of several, or on
-another machine. ``make_all`` is the loop of the command that the user gave; it alone writes records.
-"""
-
-from __future__ import annotations
+"""Making many runs: what a process must know to make one, how long one should take, and the loop over all of them."""
 
 import contextlib
 import math
@@ -35,7 +29,7 @@ class Task:
     """One run, with all that a process has to know to make it.
 
     ``out`` is the folder of all records; ``keywords`` are those of ``geolib.lab.train``; ``jobs`` runs share the
-    device; ``again`` makes it although there is a record.
+    device; ``again`` makes it although there is a record. Its lock and its log are beside its checkpoint.
     """
 
     config: Config
@@ -48,7 +42,7 @@ class Task:
 
     @property
     def checkpoint(self) -> Path:
-        """The run's checkpoint, beside which its lock and its log are."""
+        """The run's checkpoint."""
         return checkpoint_of(self.config, self.out)
 
     @property
@@ -72,25 +66,16 @@ class Outcome:
 
 
 def make(task: Task, data: Any = None, patience: float = 0.0) -> Outcome:
-    """Make one run. Its checkpoint stays, so that nothing is lost before the record is written.
-
-    ``patience``: seconds to wait for a lock that another process holds.
-    """
+    """Make one run, and wait ``patience`` seconds for its lock. Its checkpoint stays until the record is written."""
+    noted: dict[str, Any] = {"experiment": task.experiment, "scale": task.scale, "jobs": task.jobs}
     try:
         with lock(task.checkpoint, patience):
             if task.is_recorded and not task.again:
                 return Outcome(words="recorded by another process meanwhile")
-            record = run(
-                task.config,
-                data=data,
-                experiment=task.experiment,
-                scale=task.scale,
-                after=after_training,
-                jobs=task.jobs,
-                checkpoint=task.checkpoint,
-                **task.keywords,
+            made = run(
+                task.config, data=data, after=after_training, checkpoint=task.checkpoint, **noted, **task.keywords
             )
-            return Outcome(record)
+            return Outcome(made)
     except Timeout:
         return Outcome(words="being made by another process")
     except Stopped as stop:
@@ -116,9 +101,9 @@ def lock(checkpoint: Path, patience: float = 0.0) -> Iterator[None]:
         if isinstance(held, SoftFileLock):  # the mere presence of a file, which would outlive a killed process
             held.release()
             raise NotImplementedError("no flock")
-    except Timeout:
-        raise
     except (OSError, NotImplementedError) as error:
+        if isinstance(error, Timeout):
+            raise
         raise LabError(f"{path}: cannot be locked ({error}); name another folder with --out DIR") from None
     try:
         yield
@@ -151,16 +136,15 @@ class Times:
         return "time unknown" if like is None else f"about {lasting(like.wall_seconds)}, as {like.name}"
 
     @staticmethod
-    def _size(config: Config) -> tuple[Any, ...]:
-        model = config.method, repr(config.method_options), config.width, config.heads, config.layers, config.mlp_ratio
-        data = config.dataset, config.patch, config.context, config.train_size, config.test_size
-        return *model, *data, config.batch, config.epochs
+    def _size(c: Config) -> tuple[Any, ...]:
+        model = c.method, repr(c.method_options), c.width, c.heads, c.layers, c.mlp_ratio
+        return *model, c.dataset, c.patch, c.context, c.train_size, c.test_size, c.batch, c.epochs
 
 
 def make_all(
     tasks: Sequence[Task], data: Mapping[str, Any], engine: Any, times: Times, budget: float = math.inf
 ) -> tuple[list[Record], int]:
-    """Make runs in their order: the records that were written, and the exit code that says what became of the others.
+    """Make runs in their order, and write their records: these, and the exit code for what became of the others.
 
     A run is reported when it ends; one that fails does not keep the others from being made. None is started that by
     what is known of times cannot end within the budget, in seconds from now. After SIGINT or SIGTERM those at work
@@ -171,10 +155,9 @@ def make_all(
         like = times.like(task.config)
         return deadline - time.time() > (0.0 if like is None else like.wall_seconds)
 
-    deadline = time.time() + budget
+    deadline, stopping = time.time() + budget, False
     waiting, running, records, codes, notes = list(tasks), dict[Future[Outcome], Task](), [], [], []
     with requests_to_stop() as asked, closing(engine):
-        stopping = False
         while True:
             while not asked and len(running) < engine.slots and (task := next(filter(fits, waiting), None)):
                 waiting.remove(task)
@@ -209,10 +192,9 @@ def settled(task: Task, future: Future[Outcome]) -> Outcome:
     name = task.config.name
     try:
         outcome = future.result()
-        if outcome.record is not None:
-            path = write(outcome.record, task.out)
-            speed = f"{outcome.record.wall_seconds:.1f} s, {outcome.record.images_per_second:.0f} examples/s"
-            print(f"{name}: {outcome.record.result}, {speed}; wrote {path}", flush=True)
+        if (record := outcome.record) is not None:
+            path, speed = write(record, task.out), f"{record.images_per_second:.0f} examples/s"
+            print(f"{name}: {record.result}, {record.wall_seconds:.1f} s, {speed}; wrote {path}", flush=True)
             remove(task.checkpoint)
     except LabError as error:  # of the record: the checkpoint is still there
         outcome = Outcome(None, USER_ERROR, str(error))

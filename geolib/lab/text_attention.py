@@ -1,15 +1,12 @@
 """Causal attention by name, for language models.
 
-A method has three parts: a rotation of queries and keys (by the position, by the data, by one learned matrix, or none),
-gates that forget, and a kernel that makes a score a weight (softmax, an even power, or the features of linear
-attention). ``CausalAttention`` puts them together.
+A method has three parts: a rotation of queries and keys (by the position, by the data, or none), gates that forget, and
+a kernel that makes a score a weight (softmax, an even power, or the features of linear attention).
 
 Shapes in this module: x (batch, tokens, width), the layer's input; q, k, v (batch, heads, tokens, d), as what attention
 makes of them; gates (batch, heads, tokens), the logarithms of forget gates, or None. A cache is what a kernel keeps of
 the tokens so far, None at the start: of constant size for powers and linear attention, which decode from a state.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,14 +22,9 @@ from geolib.attention import attention
 from geolib.encodings import cis, turn_pairs
 from geolib.rotations import document_frequencies
 
-# Rotations ----------------------------------------------------------------------------------------------------------
-
 
 class Rotary(WideBuffers):
-    """Rotary embeddings: pairs of features rotate by the document's frequencies with each token.
-
-    Source: CS-rot.
-    """
+    """Rotary embeddings: pairs of features rotate by the document's frequencies with each token. Source: CS-rot."""
 
     frequencies: Tensor
 
@@ -55,10 +47,7 @@ class Rotary(WideBuffers):
 
 
 class DataRotation(Rotary):
-    """Pairs rotate by the frequencies times a rate between 0 and 2 that each token gives each head.
-
-    Source: CS-beta.
-    """
+    """Pairs rotate by the frequencies times a rate between 0 and 2 that each token gives each head. Source: CS-beta."""
 
     def __init__(self, width: int, heads: int, dim: int, longest: float):
         super().__init__(width, heads, dim, longest)
@@ -73,21 +62,15 @@ class DataRotation(Rotary):
         return recurrence.turns_of(self.rates(x), self.frequencies)
 
 
-# Kernels ------------------------------------------------------------------------------------------------------------
-
-
 # On a CPU, tokens up to which a window of a power is one chunk, and those of a chunk in a longer one: measured on heads
 # of 16 and 32 features at p = 2, where a chunk's pairs and the state stay in a core's cache.
-ONE_CHUNK, CHUNK = 384, 256
-LINEAR_CHUNK = 128
+ONE_CHUNK, CHUNK, LINEAR_CHUNK = 384, 256, 128
 
 
 def attend(kernel: str, power: int, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> Tensor:
     """Attend in a whole window with a kernel of ``METHODS``; only "power" uses the power.
 
-    A power takes all pairs in a short window and chunks in a long one, on a GPU whichever needs fewer operations.
-
-    Source: CS-att, CS-chunk.
+    It takes all pairs in a short window, else chunks; on a GPU what needs fewer operations. Source: CS-att, CS-chunk.
     """
     if kernel != "power":
         return attend_after(kernel, power, q, k, v, gates, None)[0]
@@ -102,7 +85,7 @@ def attend(kernel: str, power: int, q: Tensor, k: Tensor, v: Tensor, gates: Tens
 def attend_after(
     kernel: str, power: int, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any
 ) -> tuple[Tensor, Any]:
-    """Attend over tokens that follow those of a cache; also returns the cache after them, S and Z for a power.
+    """Attend over tokens after those of a cache, and hand on the cache after them, S and Z of a power.
 
     Source: CS-rec, CS-chunk.
     """
@@ -117,8 +100,7 @@ def softmax(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -
     """Attend by softmax; the cache holds keys and values so far, and the last sum of log gates.
 
     Gates add their logarithms to the scores, as FoX has it. A gate's sum up to the query is the same for a whole row
-    and cancels. What is left is one more feature of the keys, which every query multiplies by 1: gates cost next to
-    nothing, and the fused kernel stays.
+    and cancels. What is left is one more feature of the keys, times 1 of every query, and the fused kernel stays.
     """
     size, scale, last = v.shape[-1], q.shape[-1] ** -0.5, None
     q, k, v = (t.to(angle_dtype(t)) for t in (q, k, v))
@@ -135,10 +117,7 @@ def softmax(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -
 
 
 def linear(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) -> tuple[Tensor, Tensor]:
-    """Attend by plain linear attention, features elu + 1 of queries and keys, chunk by chunk.
-
-    The cache is the state (batch, heads, d, d + 1), the normaliser its last column.
-    """
+    """Attend by linear attention on elu + 1, chunk by chunk; the cache is its state, (batch, heads, d, d + 1)."""
     dtype = angle_dtype(v)
     q, k = (F.elu(t.to(dtype)) + 1 for t in (q, k))
     counted = F.pad(v.to(dtype), (0, 1), value=1.0)
@@ -154,9 +133,6 @@ def linear(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, cache: Any) ->
             state = sums[..., -1, None, None].to(dtype).exp() * state + (k_ * ends[..., None]).mT @ v_
     total = torch.cat(rows, 2)
     return (total[..., :-1] / total[..., -1:]).to(v.dtype), state
-
-
-# The layer ----------------------------------------------------------------------------------------------------------
 
 
 class Method(NamedTuple):
@@ -183,18 +159,16 @@ METHODS: dict[str, Method] = {  # in the order of the tables
 class DecodeState(NamedTuple):
     """What one layer hands from the tokens so far to the next ones; empty at the start."""
 
-    rotation: Tensor | None = None  # in total: radians (batch, heads, pairs) in float64, or matrices (heads, d, d)
+    rotation: Tensor | None = None  # in total, radians (batch, heads, pairs) in float64
     cache: Any = None
 
 
 class CausalAttention(nn.Module):
     """Multi-head causal attention of one of ``METHODS``.
 
-    ``longest`` is N in the frequencies, a constant of the model. ``gate_bias`` is added to the logits of gates:
-    ``GATE_BIAS`` starts them at 0.999, 0 at 1/2. A head has ``head_dim`` features, width / heads when None.
-    ``beta_scale`` multiplies the start of W_beta: 0 starts every rate at 1, PyTorch's own start spreads them.
-    ValueError for an unknown method and for sizes that do not fit.
-
+    ``longest`` is N in the frequencies. ``gate_bias`` is added to the logits of gates: ``GATE_BIAS`` starts them at
+    0.999, 0 at 1/2. A head has ``head_dim`` features, width / heads when None. ``beta_scale`` multiplies the start of
+    W_beta: 0 starts every rate at 1. ValueError for an unknown method and for sizes that do not fit.
     Source: CS-gate, CS-beta, CS-conf, CS-GATE0, CS-N.
     """
 
@@ -231,9 +205,7 @@ class CausalAttention(nn.Module):
     def rotated(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Project x to rotated queries and keys and to values; also returns the total rotation."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.dim)).permute(2, 0, 3, 1, 4)
-        if self.turning is None:
-            return q, k, v, None
-        q, k, after = self.turning(q, k, x, before)
+        q, k, after = (q, k, None) if self.turning is None else self.turning(q, k, x, before)
         return q, k, v, after
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,11 +1,8 @@
 """Training, to be read from top to bottom: the data of a run, its optimiser, the loop, what the loop leaves.
 
 A run is decided by its configuration and its data. All randomness comes from (seed, epoch, purpose): a run that was
-killed at any moment and started again ends in the same numbers as one left alone, on the same kind of device and with
-the same number of threads.
+killed at any moment and started again ends in the numbers of one left alone, on a like device with as many threads.
 """
-
-from __future__ import annotations
 
 import hashlib
 import math
@@ -29,7 +26,6 @@ from geolib.lab.data.sets import load
 from geolib.lab.device import isolated, peak_memory, pick_device, precision_of, repeatably, requests_to_stop
 from geolib.lab.files import LabError
 from geolib.lab.gpt import GPT
-from geolib.lab.progress import progress_bar, show_progress
 from geolib.lab.vit import ViT
 
 COMPILE_STEPS = 20_000  # of a run on a GPU, from which on its model is compiled
@@ -85,14 +81,13 @@ class Images:
         config = self.config
         order = shuffled(self.examples, seed_of(config, epoch, "order")).to(self.device)
         draws = torch.Generator(self.device).manual_seed(seed_of(config, epoch, "augmentation and dropout"))
+        crops = config.augment == "crop-flip" and self.recipe is None
         # On a GPU few large crops are faster than many small ones.
         block = config.batch * (max(1, 8192 // config.batch) if self.device.type == "cuda" else 1)
-        for start in range(0, self.examples, block):
-            rows = order[start : start + block]
-            crops = config.augment == "crop-flip" and self.recipe is None
+        for start, rows in enumerate(order.split(block)):
             images = crop_and_flip(self.x[rows], draws) if crops else self.x[rows]
             parts = zip(images.split(config.batch), self.y[rows].split(config.batch))
-            for step, (x, y) in enumerate(parts, start // config.batch):
+            for step, (x, y) in enumerate(parts, start * block // config.batch):
                 if step < first:
                     continue  # drawn all the same, so that a run that goes on draws what it would have drawn
                 if self.recipe is not None:
@@ -104,9 +99,7 @@ class Images:
         """Shift and scale stored images to mean 0 and deviation 1 in each channel of the training images."""
         return (images.float() - self.mean) / self.std
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Compute the mean cross-entropy, ()."""
-        return F.cross_entropy(scores, labels)
+    loss = staticmethod(F.cross_entropy)  # of scores and labels, ()
 
     def evaluate(self, score: Callable[[Tensor], Tensor]) -> tuple[dict[str, float], Tensor]:
         """Compute loss and accuracy on the test images, and which of them are classified rightly, (images,)."""
@@ -122,16 +115,15 @@ class Images:
 class Text:
     """Windows of documents, one token per byte; cross-entropy in nats for training, bits per token in the evaluation.
 
-    An epoch is ``train_size`` windows in an order that the seed decides. The next epoch goes on in that order, so that
-    no window is read twice before all have been read once.
+    An epoch is ``train_size`` windows in an order that the seed decides, in which the next epoch goes on.
     """
 
     unit = "tokens"
 
     def __init__(self, config: Config, data: Documents, device: torch.device):
         assert config.context is not None  # a configuration of text has one
-        self.config, self.device, self.data, self.each = config, device, data, config.context
-        self.context = config.context
+        self.config, self.device, self.data = config, device, data
+        self.context = self.each = config.context
         self.train_windows, test = windows(data.train, self.context), windows(data.test, self.context)
         self.examples = len(subset(len(self.train_windows), config.train_size, "train_size"))
         self.test_windows = test[shuffled(len(test), 0)[: len(subset(len(test), config.test_size, "test_size"))]]
@@ -209,8 +201,7 @@ class Run:
         self.metrics: list[dict[str, float]] = []
         self.answers: Tensor | None = None
         self.started, self.step = datetime.now(UTC).isoformat(timespec="seconds"), "eager"
-        self.seconds = self.evaluation_seconds = 0.0
-        self.peak_bytes = 0
+        self.seconds, self.evaluation_seconds, self.peak_bytes = 0.0, 0.0, 0
 
     def forward(self, inputs: Tensor, model: Any = None) -> Tensor:
         """The output of the model, or of a compiled form of it, float32, its products in the run's precision."""
@@ -248,7 +239,7 @@ def train(
     save_every: float = 15.0,
     quiet: bool = False,
 ) -> Run:
-    """Train one model.
+    """Train one model, and return its Run, with ``model`` in evaluation mode and ``metrics``, one row for each epoch.
 
     Parameters
     ----------
@@ -260,15 +251,8 @@ def train(
         ``save_every`` seconds. With None nothing is written and signals are left alone
     quiet : no progress bar
 
-    Returns
-    -------
-    Run, with ``model`` in evaluation mode and ``metrics``, one row for each epoch
-
-    Raises
-    ------
-    LabError : the data, the device or the checkpoint cannot be used, or the disk is full
-    Stopped : after SIGINT or SIGTERM when there is a checkpoint, which is written
-    Diverged : the loss or a weight is no longer finite
+    LabError where the data, the device or the checkpoint cannot be used, or the disk is full; Stopped after SIGINT or
+    SIGTERM when there is a checkpoint, which is written; Diverged when the loss or a weight is no longer finite.
     """
     place = pick_device(device)
     data = load(config.dataset) if data is None else data
@@ -281,7 +265,6 @@ def train(
         losses = torch.zeros(steps, device=place)  # of this epoch; read about once a second, so that a GPU never waits
         if checkpoint and checkpoint.is_file():
             epoch, step = restore(checkpoint, run, optimizer, losses, precision)
-
         # Compiling takes up to a minute and saves a millisecond or two a step.
         compiles = place.type == "cuda" and total >= COMPILE_STEPS
         fast: Any = compiled(model) if compiles else model
@@ -310,7 +293,6 @@ def train(
                     group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
                 losses[step] = take_step(inputs, targets)
                 step += 1
-
                 now = time.monotonic()
                 if not asked and now - looked < min(1.0, save_every):
                     continue  # what follows waits for a GPU
@@ -350,3 +332,27 @@ def check_finite(model: ViT | GPT, losses: Tensor, epoch: int, checkpoint: Path 
     what = f"the loss is {losses[bad[0]].item()} at step {int(bad[0]) + 1}" if len(bad) else "a weight is not finite"
     kept = f"; the last good checkpoint is {checkpoint}" if checkpoint and checkpoint.is_file() else ""
     raise Diverged(f"{what} in epoch {epoch + 1}{kept}; try a smaller lr or a longer warm-up")
+
+
+def progress_bar(run: Any) -> Any:
+    """Make a bar that counts images or tokens."""
+    try:
+        from tqdm import tqdm  # plain text: a widget would be dead on a static page
+    except ImportError:
+        raise LabError("the progress bar needs tqdm: pip install tqdm, or ask for quiet") from None
+    config, task = run.config, run.task
+    label = f"{config.dataset} {config.method} seed {config.seed}"
+    layout: dict[str, Any] = {"bar_format": "{l_bar}{bar:10}{r_bar}", "unit": f" {task.unit}", "unit_scale": True}
+    return tqdm(total=config.epochs * task.examples * task.each, desc=label, **layout)
+
+
+def show_progress(bar: Any, run: Any, epoch: int, step: int, loss: Tensor) -> None:
+    """Bring the bar, if there is one, up to date: what was seen, the last loss, the last evaluation's figures."""
+    if bar is None:
+        return
+    last: dict[str, float] = next((row for row in reversed(run.metrics) if "test_loss" in row), {})
+    tested = {key.removeprefix("test_"): f"{value:.3f}" for key, value in last.items() if key.startswith("test_")}
+    bar.set_postfix({"loss": f"{loss.item():.3f}", **tested}, refresh=False)
+    examples = epoch * run.task.examples + min(step * run.config.batch, run.task.examples)
+    bar.update(examples * run.task.each - bar.n)
+    bar.refresh()

@@ -1,7 +1,5 @@
 """A small vision transformer whose positions come from a method of ``geolib.encodings``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,10 +1,7 @@
 """LieRE's Table 5, counted: the multiply-adds of one image's forward pass, with the exponential and without it.
 
 The paper's 0.963, 5.607 and 19.856 G are multiply-adds of an image of CIFAR-100, half of what PyTorch counts.
-Nothing is trained: ``python -m geolib.lab bench flops`` counts on any computer.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
@@ -40,9 +37,7 @@ def flop_rows() -> list[dict[str, Any]]:
 
     products (of matrices, all but the exponential's), turning (pairs by complex numbers, four real products each) and
     exponential (for all tokens, once a pass whatever the batch); parameters are those of positions. percent is of
-    products and turning, as the paper counts, percent_with_exponential of all.
-
-    Source: LR-T5.
+    products and turning, as the paper counts, percent_with_exponential of all. Source: LR-T5.
     """
     rows = []
     for size, settings in SIZES.items():

@@ -40,8 +40,5 @@ def measured(side: int, heads: int, backward: bool, dim: int = 64, repeats: int 
 
 
 def run() -> list[dict[str, Any]]:
-    """Measure 4,096 tokens and 8 heads forward and backward, then one head forward at three lengths.
-
-    Source: RF-FUSED.
-    """
+    """Measure 4,096 tokens and 8 heads forward and backward, then one head at three lengths. Source: RF-FUSED."""
     return [*measured(64, 8, True), *(row for side in (32, 64, 128) for row in measured(side, 1, False))]

@@ -32,10 +32,7 @@ def forms(device: torch.device, tokens: int) -> dict[str, Callable[..., Tensor]]
 
 
 def run(dim: int = 64, lengths: Sequence[int] = LENGTHS, repeats: int = 3) -> list[dict[str, Any]]:
-    """Measure by ``form``, ``pass`` and ``tokens``: 8 heads in bfloat16 on a GPU, 2 in float32 on a CPU.
-
-    Source: CS-chunk, CS-FUSED, CS-cost.
-    """
+    """Measure 8 heads in bfloat16 on a GPU, 2 in float32 on a CPU, by ``form``. Source: CS-chunk, CS-FUSED, CS-cost."""
     rows, device = [], pick_device(None)
     heads, dtype = (2, torch.float32) if device.type == "cpu" else (8, torch.bfloat16)
     about = {"heads": heads, "dim": dim, "threads": torch.get_num_threads(), "device": device_name(device)}

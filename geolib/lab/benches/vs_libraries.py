@@ -22,8 +22,7 @@ Works = Iterator[tuple[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]] 
 both = lambda turn: lambda q, k: (turn(q), turn(k))  # noqa: E731
 
 
-def interleaved(q: Tensor) -> Works:
-    """Rotary embeddings of neighbouring features."""
+def _interleaved(q: Tensor) -> Works:
     yield "geolib", RoPE.text(DIM).place(torch.arange(float(q.shape[2]))).to_reference
     with suppress(ImportError):
         library = import_module("rotary_embedding_torch")
@@ -34,8 +33,7 @@ def interleaved(q: Tensor) -> Works:
         yield "x-transformers", both(partial(module.apply_rotary_pos_emb, freqs=angles))
 
 
-def half_split(q: Tensor) -> Works:
-    """Rotary embeddings of features half the width apart."""
+def _half_split(q: Tensor) -> Works:
     positions = torch.arange(float(q.shape[2]))
     yield "geolib", HalfSplit(RoPE.text(DIM)).place(positions).to_reference
     with suppress(ImportError):
@@ -44,8 +42,7 @@ def half_split(q: Tensor) -> Works:
         yield "transformers", partial(turn, cos=angles.cos().to(q), sin=angles.sin().to(q))
 
 
-def image(q: Tensor) -> Works:
-    """Axial rotary embeddings of a grid."""
+def _image(q: Tensor) -> Works:
     encoding, grid = RoPE.image(DIM, base=10_000.0), grid_positions(isqrt(q.shape[2]), isqrt(q.shape[2]))
     yield "geolib", encoding.place(grid).to_reference
     with suppress(ImportError):
@@ -54,7 +51,7 @@ def image(q: Tensor) -> Works:
         yield "timm", both(partial(import_module("timm.layers").apply_rot_embed_cat, emb=turns))
 
 
-TASKS = {"RoPE, interleaved": interleaved, "RoPE, half-split": half_split, "RoPE of an image": image}
+TASKS = {"RoPE, interleaved": _interleaved, "RoPE, half-split": _half_split, "RoPE of an image": _image}
 
 
 def run(repeats: int = 50) -> list[dict[str, Any]]:

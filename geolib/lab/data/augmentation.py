@@ -1,7 +1,5 @@
 """Augmentation of image batches: crops and flips, and the full recipes of papers, which torchvision carries out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -22,8 +20,7 @@ PADDING, GROUP = 4, 4  # zeros around an image that is cropped, and images that 
 def crop_and_flip(images: Tensor, generator: Generator | None = None) -> Tensor:
     """Each image is padded by zeros, cropped at random to its old size, and mirrored half of the time.
 
-    ``images`` (batch, channels, height, width) are of any dtype and keep it. Draws come from ``generator``, which lies
-    on the images' device, else from that device's default generator; a seed gives the same draws with either.
+    ``images`` (batch, channels, height, width) keep their dtype. Draws come from ``generator``, on the images' device.
     """
     batch, channels, height, width = images.shape
     device = images.device
@@ -42,14 +39,12 @@ def full_recipe(config: Any, shape: Sequence[int], mean: Tensor) -> Callable[[Te
     """The augmentation that a configuration names where it takes more than ``crop_and_flip``, else None.
 
     The order is crop, flip, AutoAugment (CIFAR-10's policy) or, as in LieRE's code, RandAugment, crop, flip; erasing
-    comes last. Policies and erasing are torchvision's. In the papers each image has a draw of its own. Here four
-    neighbours in a batch, whose order is random, share the draw of a policy, over three times as fast: a change is
-    as frequent as in the papers, and a batch has fewer different ones. Erasing draws for each image.
+    comes last. Policies and erasing are torchvision's. In the papers each image has a draw of its own; here four
+    neighbours in a batch share that of a policy, over three times as fast. Erasing draws for each image.
 
     ``shape`` is an image's. The recipe takes stored images, uint8 (batch, channels, height, width), to augmented ones,
-    not yet standardised, of uint8, or of float32 with erasing: it writes ``mean`` (channels, 1, 1), so that 0 is there
-    when they are. ``torch.manual_seed`` decides all draws. ValueError for augmented volumes and clips and for policies
-    on neither 1 nor 3 channels; LabError when torchvision is missing or does not fit torch.
+    of float32 with erasing, which writes ``mean`` (channels, 1, 1). ``torch.manual_seed`` decides all draws. ValueError
+    for augmented volumes and clips and for policies on neither 1 nor 3 channels; LabError without fitting torchvision.
     """
     augment, plain = config.augment, config.augment in ("none", "crop-flip")
     flat = len(shape) == 3 or (augment == "none" and config.erase == 0)

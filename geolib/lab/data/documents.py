@@ -1,9 +1,4 @@
-"""Documents for language models: the bytes of text files, in parts for training and for testing.
-
-Windows are cut inside documents, never across their ends, and all files of an author are in one part.
-"""
-
-from __future__ import annotations
+"""Documents for language models: bytes of text files, all of an author in one part, and windows cut inside them."""
 
 import hashlib
 import os
@@ -60,10 +55,10 @@ class Documents:
 
 
 def windows(part: Bytes, context: int) -> Tensor:
-    """Every window of a part: (windows, 2), the document and where in it the window starts.
+    """Every window of a part, (windows, 2): its document, and where it starts; LabError where one has too few tokens.
 
     A window has ``context`` tokens as inputs and those that follow each as targets, and the next starts where it ends;
-    a shorter rest at a document's end is left out. LabError when a document is too short for one window.
+    a shorter rest at a document's end is left out.
 
     >>> windows(Bytes(["one", "two"], [b"abcdefg", b"abcd"]), 3).tolist()
     [[0, 0], [0, 3], [1, 0]]

@@ -1,10 +1,7 @@
-"""Clips of a handwritten digit that moves: the class is the way it goes, not the digit.
+"""Clips of a handwritten digit that moves, turns once by a right angle and goes on.
 
-A digit goes straight on, turns once by a right angle and goes on. A class is the two directions in their order: right
-and then up is another class than up and then right, though both clips show the same steps.
+The class is not the digit but the two directions in their order: right, then up is another than up, then right.
 """
-
-from __future__ import annotations
 
 import numpy as np
 

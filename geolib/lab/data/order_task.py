@@ -1,12 +1,9 @@
 """Rendered boards whose answer is an ordered product: a ball is tipped along a way; which way round has it twisted?
 
-A board holds letters: nothing, "tip right" or "tip down". A ball goes from one marked cell to another and obeys the
-letters of the cells between, in the order of its way; a letter tips it by an eighth of a turn about a level axis. Such
-tips do not commute, and what they leave is a twist about the upright axis whose sign is the label. The letters read
-backwards give the opposite twist: their counts say nothing, the order alone decides. The tilt is a sum of both.
+A ball goes from one marked cell to another and obeys the letters of the cells between, "tip right" or "tip down" by an
+eighth of a turn. Such tips do not commute, and what they leave is a twist about the upright axis whose sign is the
+label. Read backwards the letters give the opposite twist: the order alone decides. The tilt adds their counts.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +14,10 @@ from numpy.random import RandomState  # its stream is frozen by NumPy's promise;
 SIDE, LONGEST, DENSITY = 6, 4, 0.7  # cells along a side, most steps in each direction, share of cells with a letter
 CLASSES = ("clockwise", "counter-clockwise")
 _C = _S = np.sqrt(0.5)
-# Columns are where x (to the right), y (away from us) and z (up) go: tipped right, the top goes right; tipped down the
-# page, the top comes towards us.
+# Columns are where x (right), y (away from us) and z (up) go: tipped right, z goes right; tipped down, towards us.
 TIPS = np.array([np.eye(3), [[_C, 0, _S], [0, 1, 0], [-_S, 0, _C]], [[1, 0, 0], [0, _C, -_S], [0, _S, _C]]])
 Cell = tuple[int, int]
+Way = Callable[[RandomState], list[Cell]]
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,7 @@ def stairs_way(random: RandomState) -> list[Cell]:
     return [(int(i), int(j)) for i, j in np.vstack([corner[:1], corner[0] + moves.cumsum(0)])]
 
 
-def boards(
-    count: int, way: Callable[[RandomState], list[Cell]], seed: int, asked: Callable[[Board], float] = Board.twist
-) -> list[Board]:
+def boards(count: int, way: Way, seed: int, asked: Callable[[Board], float] = Board.twist) -> list[Board]:
     """Boards drawn at random, as many whose answer is above 0 as below (or one more below), none without a twist."""
     random, room = RandomState(seed), [count - count // 2, count // 2]
     kept: list[Board] = []

@@ -1,7 +1,5 @@
 """The data sets by name: images, volumes and clips that are rendered, downloaded or read from files, and documents."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +16,6 @@ from geolib._checks import require
 from geolib.lab.data import documents, motion, order_task
 from geolib.lab.data.augmentation import TORCHVISION
 from geolib.lab.data.documents import FOLDER_VARIABLE, Documents, explained, in_folder
-from geolib.lab.data.varied import varied
 from geolib.lab.files import LabError, write_atomically
 
 Patch = int | tuple[int, ...]  # pixels along a patch's sides, one number for all axes, or one for each
@@ -28,10 +25,10 @@ Raw = tuple[Parts, Sequence[str], str]  # what a set is made of: parts, classes 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A labelled set of images, volumes or clips in two parts.
+    """A labelled set of images, volumes or clips in two parts; ``source`` says in words how they were obtained.
 
     Images are uint8 (images, channels, *sizes): height and width, three sides of a volume, or frames, height and width.
-    Labels are int64 (images,), 0 ... len(classes) - 1. ``source`` says in words how the images were obtained.
+    Labels are int64 (images,), 0 ... len(classes) - 1.
     """
 
     name: str
@@ -101,10 +98,10 @@ def patch_grid(shape: Sequence[int], patch: Patch) -> tuple[int, ...]:
     >>> patch_grid((1, 8, 32, 32), (2, 16, 16))
     (4, 2, 2)
     """
-    sides = tuple(zip(shape[1:], patch_sides(patch, len(shape) - 1)))
-    fits = all(size % side == 0 for size, side in sides)
+    cut = [divmod(size, side) for size, side in zip(shape[1:], patch_sides(patch, len(shape) - 1))]
+    fits = all(rest == 0 for _, rest in cut)
     require(fits, "patch", patch, f"it must divide the image, {'x'.join(map(str, shape[1:]))} pixels")
-    return tuple(size // side for size, side in sides)
+    return tuple(count for count, _ in cut)
 
 
 def _digits() -> Raw:
@@ -121,22 +118,38 @@ def _digits() -> Raw:
 
 
 def _digits_field() -> Raw:
-    """The digits, each in the top left corner of a blank field."""
     parts, classes, source = _digits()
     field = [(np.pad(images, ((0, 0), (0, 0), (0, 8), (0, 8))), labels) for images, labels in parts]
     return field, classes, f"{source}; in the top left corner of a blank field of 16x16 pixels"
 
 
+def varied(images: np.ndarray, copies: int, seed: int) -> np.ndarray:
+    """Each image, uint8 (images, 8, 8) of 0 to 16, so many times, as other hands might have drawn it.
+
+    A copy is turned by up to 15 degrees, leaned, stretched along each axis, moved by up to a pixel, in another ink.
+    """
+    from scipy.ndimage import affine_transform  # scikit-learn, which has the digits, brings SciPy
+
+    random, made, middle = np.random.RandomState(seed), [], 3.5  # RandomState's stream is frozen by NumPy's promise
+    for image in np.tile(images, (copies, 1, 1)).astype(float):
+        angle = np.deg2rad(random.uniform(-15, 15))
+        turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+        lean = np.array([[1.0, random.uniform(-0.2, 0.2)], [0.0, 1.0]])
+        linear = np.diag(1 / random.uniform(0.75, 1.15, 2)) @ lean @ turn  # of (row, column), from a copy to its image
+        move, ink = random.uniform(-1, 1, 2), random.uniform(0.8, 1.6)
+        copy = affine_transform(image, linear, middle - linear @ (middle + move), order=1, mode="grid-constant")
+        made.append(np.clip(np.rint(ink * copy), 0, 16))
+    return np.array(made, dtype=np.uint8)
+
+
 def _digits_varied() -> Raw:
-    """The digits, and beside each one to train on five that another hand might have drawn."""
     ((images, labels), test), classes, source = _digits()
     images = np.concatenate([images, varied(images[:, 0], copies=5, seed=0)[:, None]])
-    source = f"{source}; each training image 5 times more, by geolib.lab.data.varied, seed 0"
+    source = f"{source}; each training image 5 times more, by geolib.lab.data.sets.varied, seed 0"
     return [(images, np.tile(labels, 6)), test], classes, source
 
 
 def _turns(order: float | None = None, drawn: bool = False) -> Raw:
-    """Boards of ``order_task`` along a corner or a drawn staircase, labelled by their twist, or by their tilt."""
     way = order_task.stairs_way if drawn else order_task.corner_way
     asked = order_task.Board.twist if order is None else partial(order_task.Board.tilt, order=order)
     boards = [order_task.boards(count, way, seed, asked) for count, seed in ((6000, 0), (1000, 1))]
@@ -146,7 +159,6 @@ def _turns(order: float | None = None, drawn: bool = False) -> Raw:
 
 
 def _motion() -> Raw:
-    """Clips of ``motion``, of digits that are in one part alone."""
     (train, _), (test, _) = _digits()[0]
     parts = [motion.clips(7 * train[:, 0], 4000, seed=0), motion.clips(7 * test[:, 0], 1000, seed=1)]
     source = "rendered by geolib.lab.data.motion from scikit-learn's digits, seeds 0 (train) and 1 (test)"
@@ -154,7 +166,6 @@ def _motion() -> Raw:
 
 
 def _check(parts: Parts, shape: tuple[int, ...], classes: int) -> None:
-    """ValueError where the parts are not images of this shape and labels of so many classes."""
     allowed = f"they must be uint8 (images, {', '.join(map(str, shape))}) and whole numbers (images,)"
     for part, (x, y) in zip(("train", "test"), parts):
         holds = x.dtype == np.uint8 and x.shape[1:] == shape and y.dtype.kind in "iu" and y.shape == x.shape[:1] > (0,)
@@ -196,7 +207,6 @@ def _cifar(name: str) -> Raw:
 
 
 def _cifar_of(name: str, arrays: Mapping[str, Any], source: str) -> Raw:
-    """The set of prepared arrays; KeyError for a missing one and ValueError for one of another kind."""
     classes, count = arrays["classes"], _CIFAR_CLASSES[name]
     require(len(classes) == count, "classes", f"{len(classes)} names", f"there must be {count}")
     parts = [(arrays[f"x_{part}"].transpose(0, 3, 1, 2), np.asarray(arrays[f"y_{part}"])) for part in ("train", "test")]
@@ -205,7 +215,6 @@ def _cifar_of(name: str, arrays: Mapping[str, Any], source: str) -> Raw:
 
 
 def _cifar_twenty() -> Raw:
-    """The images of CIFAR-100's first classes: enough of each for a small model to tell them apart."""
     parts, classes, source = _cifar("cifar100")
     return [(x[y < 20], y[y < 20]) for x, y in parts], classes[:20], f"{source}, the first 20 classes"
 
@@ -235,11 +244,9 @@ _BOARD, _CLIP = (order_task.SIDE, order_task.SIDE), (1, motion.FRAMES, motion.SI
 DATASETS: dict[str, Spec] = {
     "digits": Spec("scikit-learn", 1, 1438, (1, 8, 8), _digits),
     "digits-field": Spec("scikit-learn", 2, 1438, (1, 16, 16), _digits_field),
-    "digits-varied": Spec("scikit-learn", 1, 8628, (1, 8, 8), _digits_varied),
+    "digits-varied": Spec("scikit-learn", 1, 8628, (1, 8, 8), _digits_varied),  # with digits as by other hands
     "turns": Spec("nothing", 1, 6000, (4, *_BOARD), _turns),
-    "turns-0": Spec("nothing", 1, 6000, (4, *_BOARD), partial(_turns, order=0)),
-    "turns-0.5": Spec("nothing", 1, 6000, (4, *_BOARD), partial(_turns, order=0.5)),
-    "turns-2": Spec("nothing", 1, 6000, (4, *_BOARD), partial(_turns, order=2)),
+    **{f"turns-{n}": Spec("nothing", 1, 6000, (4, *_BOARD), partial(_turns, order=n)) for n in (0, 0.5, 2)},
     "turns-stairs": Spec("nothing", 1, 6000, (5, *_BOARD), partial(_turns, drawn=True)),
     "motion": Spec("scikit-learn", (2, 4, 4), 4000, _CLIP, _motion),
     "modelnet10": Spec(_VOXELS, 8, 8676, (1, 32, 32, 32), lambda: read_voxels(in_folder("modelnet10.npz"))),

@@ -1,7 +1,5 @@
 """Experiments: what is run, and the tables and statistics that come of it; those of ``experiments.papers`` by name."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

@@ -1,7 +1,5 @@
 """What an experiment is: rows, data sets, scales and seeds, the runs they make, and the columns of its table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +11,6 @@ from geolib.lab.files import LabError
 from geolib.lab.records import Record
 
 SCALES = ("smoke", "cpu", "laptop", "full")
-
 # Scales whose runs take the precision that is fast on their processor, where their configuration names none. At the
 # others a CPU computes in float32: tables have runs of several computers, and small models gain little.
 FAST_SCALES = ("laptop",)
@@ -23,8 +20,7 @@ FAST_SCALES = ("laptop",)
 class Row:
     """A row of an experiment: its title and the method that it trains, None where its name is the method's.
 
-    ``settings`` are fields of Config in which the row differs from the others at every scale; ``at`` has those of each
-    scale for a row that is of these scales alone.
+    ``settings`` are fields of Config that differ at every scale; ``at`` has those of each scale that the row is of.
     """
 
     title: str
@@ -103,6 +99,10 @@ class Experiment:
         """Those that it has, the smallest first."""
         return [scale for scale in SCALES if scale in self.seeds]
 
+    def _is_ours(self, run: tuple[Any, ...]) -> bool:
+        """Whether the paper has no number for a run's row, its first entry."""
+        return run[0] not in {row for row, _ in self.paper}
+
     def pairs(self, scale: str) -> list[tuple[str, str]]:
         """Every (row, data set) of a scale, the paper's rows first, or as in ``parts``; LabError for another scale."""
         if scale not in self.scales:
@@ -111,10 +111,6 @@ class Experiment:
             return list(self.parts[scale])
         rows = [name for name, row in self.rows.items() if not row.at or scale in row.at]
         return sorted([(row, dataset) for dataset in self.datasets for row in rows], key=self._is_ours)
-
-    def _is_ours(self, run: tuple[Any, ...]) -> bool:
-        """Whether the paper has no number for a run's row, its first entry."""
-        return run[0] not in {row for row, _ in self.paper}
 
     def config(self, scale: str, row: str, dataset: str, seed: int) -> Config:
         """One run."""
@@ -133,9 +129,8 @@ class Experiment:
         picks = [set(word.split("/")) for word in words] or [set[str]()]
         pairs = [pair for pair in self.pairs(scale) if any(pick <= set(pair) for pick in picks)]
         runs = [(*pair, seed) for seed in (self.seeds[scale] if seeds is None else seeds) for pair in pairs]
-        if scale not in self.parts:
-            runs.sort(key=self._is_ours)
-        return [self.config(scale, *run) for run in runs]
+        ordered = runs if scale in self.parts else sorted(runs, key=self._is_ours)
+        return [self.config(scale, *run) for run in ordered]
 
     def cells(self, scale: str) -> dict[str, tuple[str, str]]:
         """From a configuration's ``cell`` to its row and data set."""

@@ -1,11 +1,11 @@
 """Statistics of compared runs: differences seed by seed, their verdicts, and what the choice of test images adds."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from scipy.special import bdtr, stdtr, stdtrit  # the binomial's and Student's distributions, and Student's quantile
 
 from geolib._checks import require
 from geolib.lab.files import LabError
@@ -39,8 +39,6 @@ class PairedDifference:
         """The paired 95 % t interval of the mean, in points; None for fewer than 3 seeds, where it says nothing."""
         if self.count < 3 or self.standard_error is None:
             return None
-        from scipy.special import stdtrit  # Student's quantile; scipy.stats takes a second to import, and warns of ties
-
         half = float(stdtrit(self.count - 1, 0.975)) * self.standard_error
         return self.mean - half, self.mean + half
 
@@ -49,8 +47,6 @@ class PairedDifference:
         """Student's two-sided p-value of no difference, below 0.05 where the interval excludes 0; None without one."""
         if self.count < 3 or not self.standard_error:
             return None
-        from scipy.special import stdtr  # Student's distribution function
-
         return 2 * float(stdtr(self.count - 1, -abs(self.mean) / self.standard_error))
 
     @property
@@ -63,33 +59,29 @@ class PairedDifference:
             return "no common seed"
         if self.standard_error is None:
             return f"{self.mean:+.2f} (1 seed)"
-        text = f"{self.mean:+.2f} ± {self.standard_error:.2f} ({self.count} seeds"
-        if self.interval is not None:
-            text += f", 95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f}"
-        return text + ")"
+        ends = "" if self.interval is None else ", 95 % interval {:+.2f} to {:+.2f}".format(*self.interval)
+        return f"{self.mean:+.2f} ± {self.standard_error:.2f} ({self.count} seeds{ends})"
 
 
 def paired_differences(records_a: Iterable[Record], records_b: Iterable[Record]) -> PairedDifference:
     """Accuracy of a minus accuracy of b for every seed that both have, in percentage points, seeds ascending.
 
-    ValueError where one side has two records of one seed. A seed decides the order of images and their augmentation for
-    all methods alike, so differences at one seed vary less than accuracies.
+    A seed decides the order of images for all methods alike, so these vary less than accuracies. ValueError where one
+    side has two records of one seed.
     """
-    sides: list[dict[int, float]] = [{}, {}]
-    for side, name, records in zip(sides, ("records_a", "records_b"), (records_a, records_b)):
+    a: dict[int, float] = {}
+    b: dict[int, float] = {}
+    for side, name, records in ((a, "records_a", records_a), (b, "records_b", records_b)):
         for record in records:
             seed = record.config.seed
             require(seed not in side, name, f"two records of seed {seed}", "one record a seed")
             side[seed] = record.accuracy
-    a, b = sides
     seeds = tuple(sorted(a.keys() & b.keys()))
     return PairedDifference(seeds, tuple(100 * (a[seed] - b[seed]) for seed in seeds))
 
 
 def holm(p_values: Iterable[float], level: float = 0.05) -> list[bool]:
     """Which tests survive Holm's correction: with probability 1 - level none that does is of no difference in truth.
-
-    From the smallest up a p-value is held against the level over the number of tests that are left, until one fails.
 
     >>> holm([0.02, 0.01, 0.04, 0.03]), holm([0.001, 0.024, 0.011])
     ([False, True, False, False], [True, True, True])
@@ -104,28 +96,24 @@ def holm(p_values: Iterable[float], level: float = 0.05) -> list[bool]:
 def verdict(low: float, high: float, named: float = 0.0, part: bool = False) -> str:
     """What may be said of the claim that something is above 0, by the ends of its 95 % interval and the size ``named``.
 
-    "seen": the interval excludes 0 and does not end below the size that the claim names, 0 where it names none. "not
-    seen": it ends below that size. "turned round": it ends below 0, and the whole test set was read: with a ``part`` of
-    it that is "not seen". "undecided": it holds 0 and that size. ValueError for ends that are exchanged and for a size
-    below 0.
+    "seen": it excludes 0 and does not end below the size that the claim names. "not seen": it ends below that size.
+    "turned round": it ends below 0; with a ``part`` of the test set alone that is "not seen". "undecided": it holds 0
+    and that size. ValueError for exchanged ends and for a size below 0.
 
     >>> verdict(0.3, 1.2), verdict(0.3, 1.2, named=2.0), verdict(-0.4, 1.2)
     ('seen', 'not seen', 'undecided')
     """
     require(low <= high, "low", f"{low} above high {high}", "the ends of an interval, the lower first")
     require(named >= 0, "named", named, "it must be 0 or above")
-    if high < 0:
-        return "not seen" if part else "turned round"
-    if high < named:
+    if high < 0 and not part:
+        return "turned round"
+    if high < max(0, named):
         return "not seen"
     return "seen" if low > 0 else "undecided"
 
 
 def sampling_error(accuracy: float, images: int) -> float:
-    """The standard error of an accuracy in [0, 1], sqrt(p (1 - p) / N) in points, over the choice of its N test images.
-
-    It is that of one trained model. All seeds share the test images, so their spread does not show it.
-    """
+    """The standard error of an accuracy p in [0, 1] over the choice of N test images: sqrt(p (1 - p) / N) in points."""
     require(0 <= accuracy <= 1, "accuracy", accuracy, "it must be in [0, 1]")
     require(images > 0, "images", images, "it must be above 0")
     return 100 * math.sqrt(accuracy * (1 - accuracy) / images)
@@ -154,8 +142,7 @@ def difference_error(accuracy_a: float, accuracy_b: float, images: int, disagree
 def disagreement(record_a: Record, record_b: Record) -> tuple[int, int]:
     """The counts of test images that only the first and only the second trained model classifies rightly.
 
-    LabError where a record does not hold its answers, as older ones and those of text do not, or where the test images
-    differ: another data set, or subsets of it that differ in size.
+    LabError where a record does not hold its answers, as older ones and those of text, or where test images differ.
     """
     for record in (record_a, record_b):
         if not record.answers:
@@ -170,15 +157,9 @@ def disagreement(record_a: Record, record_b: Record) -> tuple[int, int]:
 def mcnemar(first_only: int, second_only: int) -> float:
     """McNemar's exact test: the two-sided p-value of so uneven a split of the images where exactly one model is right.
 
-    Each such image is a fair coin's throw if both models are equally accurate; 1 when the two never disagree.
-
     >>> round(mcnemar(8, 1), 4)
     0.0391
     """
     for name, count in (("first_only", first_only), ("second_only", second_only)):
         require(count >= 0 and count == int(count), name, count, "a number of images, 0 or more")
-    if first_only + second_only == 0:
-        return 1.0
-    from scipy.stats import binomtest
-
-    return float(binomtest(int(first_only), int(first_only + second_only)).pvalue)
+    return min(1.0, 2 * float(bdtr(min(first_only, second_only), first_only + second_only, 0.5)))

@@ -1,14 +1,8 @@
-"""Single heads of attention trained on sequences made by a rule; each task returns the rows of a record.
-
-``recall``: flip-flop and copying, with and without gates and rotations. ``words``: word problems of groups, by the kind
-of rotation that a token makes.
-"""
-
-from __future__ import annotations
+"""Single heads of attention trained on sequences made by a rule; ``recall`` and ``words`` return rows of a record."""
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from itertools import product
+from itertools import accumulate, product
 from typing import Any, NamedTuple
 
 import torch
@@ -35,9 +29,8 @@ Task = Callable[[Generator], Sequences]
 class Heads(nn.Module):
     """Heads of one layer that share nothing and are trained in one pass; heads of one seed start alike.
 
-    A token has a query, a key, a value, two logits (zero at the start) and other numbers. ``attend(heads, tokens, q, k,
-    v)`` is the attention, (count, heads, tokens, value_dim). ``counts`` are those of tokens and answers, ``dims`` of a
-    query, a value and the other numbers.
+    A token has a query, a key, a value, other numbers (``dims``) and two logits. ``attend(heads, tokens, q, k, v)`` is
+    the attention, (count, heads, tokens, value_dim). ``counts`` are those of tokens and answers.
     """
 
     def __init__(self, seeds: Iterable[int], attend: Any, counts: tuple[int, int], dims: tuple[int, int, int]):
@@ -80,14 +73,9 @@ def accuracy(heads: Heads, task: Task) -> list[float]:
     return [round(share, 4) for share in right.float().mean(0).tolist()]
 
 
-# Recall: flip-flops and copying, with gates and rotations
-
-
+# Recall: flip-flops and copying, with gates and rotations -------------------------------------------------------------
 def flip_flop(count: int, length: int, draw: Generator, writes: float = 0.1) -> Sequences:
-    """Draw writes of a bit (tokens 0, 1), bits to ignore (2, 3) and reads (4), which ask for the bit written last.
-
-    The first token writes, the last one reads, and of the others 15 % read.
-    """
+    """Draw writes of a bit (tokens 0, 1), bits to ignore (2, 3) and reads (4), the last token among them."""
     kind, bit = torch.rand(count, length, generator=draw), torch.randint(0, 2, (count, length), generator=draw)
     at = torch.arange(length)
     asked = (kind > 0.85) & (at > 0) | (at == length - 1)
@@ -160,15 +148,14 @@ def recall(steps: int = 600, seeds: int = 3, every: int = 20) -> list[dict[str, 
     return rows
 
 
-# Words: word problems of groups, by the kind of rotation that a token makes
-
+# Words: word problems of groups, by the kind of rotation that a token makes -------------------------------------------
 GROUPS = {  # of order 5 (commuting), 6 and 60, by two permutations that generate them
     "Z5": ((1, 2, 3, 4, 0), (2, 3, 4, 0, 1)),
     "S3": ((1, 0, 2), (1, 2, 0)),
     "A5": ((1, 0, 3, 2, 4), (1, 2, 3, 4, 0)),
 }
-PREFIX, TRAINED, LENGTHS = 8, 12, (12, 48, 192)  # tokens before a word, its letters in training, and in tests
-DIM = 8  # features of a query
+# Tokens before a word, its letters in training and in tests, and features of a query.
+PREFIX, TRAINED, LENGTHS, DIM = 8, 12, (12, 48, 192), 8
 
 
 @cache
@@ -210,11 +197,9 @@ def word_heads(step: str, seeds: int, elements: int) -> Heads:
     """A head with squared scores for each seed, in which every token turns what is carried by a matrix of its own."""
 
     def attend(heads: Heads, key: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        frames = [torch.eye(DIM)]
-        for turn in STEPS[step](heads.numbers)[:, key].transpose(0, 1).unbind(2):
-            frames.append(turn @ frames[-1])
-        # A score is q_n . T_n T_m^-1 k_m, and the frames T are orthogonal.
-        q, k = ((t[..., None, :] @ torch.stack(frames[1:], 2))[..., 0, :] for t in (q, k))
+        turns = STEPS[step](heads.numbers)[:, key].transpose(0, 1).unbind(2)
+        frames = torch.stack([*accumulate(turns, lambda frame, turn: turn @ frame)], 2)
+        q, k = ((t[..., None, :] @ frames)[..., 0, :] for t in (q, k))  # q . T_n T_m^-1 k, and frames T are orthogonal
         return text_attention.attend("power", 2, q, k, v, None)
 
     return Heads(range(seeds), attend, (2 + PREFIX, elements), (DIM, 4 * DIM, 28))
@@ -223,9 +208,7 @@ def word_heads(step: str, seeds: int, elements: int) -> Heads:
 def words(steps: int = 2000, seeds: int = 5) -> list[dict[str, Any]]:
     """Train heads with each kind of step on short words of each group at two rates; the better one there is kept.
 
-    ``accuracy`` goes from a word's length to a share for each seed.
-
-    Source: CS-beta, LR-lin.
+    ``accuracy`` goes from a word's length to a share for each seed. Source: CS-beta, LR-lin.
     """
     rows = []
     for group, step in product(GROUPS, STEPS):

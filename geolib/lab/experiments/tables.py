@@ -1,12 +1,11 @@
 """Tables from records: means with their spread over seeds, and differences taken seed by seed."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Line
@@ -16,6 +15,7 @@ from geolib.lab.records import Record
 
 Cells = Mapping[tuple[str, str], Sequence[Record]]  # the records of one row and data set, seeds ascending
 Columns = Mapping[str, Callable[[Any], str]]  # from a title to the text that it has in a line
+Reader = Callable[[Record], float | None]
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,9 @@ def cells_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> d
 
 
 def strongest(experiment: Experiment, records: Iterable[Record], *rows: str, seeds: int = 1) -> str:
-    """The scale of the strongest records of a claim: "full" if it has them, else "laptop", else "cpu".
+    """The scale of the strongest records of a claim: "full" if it has them, else "laptop", else "cpu", or LabError.
 
-    A claim compares some rows, or all, on one data set, where they have at least so many seeds in common: 3 for an
-    interval. Smoke runs are no evidence. LabError where no scale has the records.
-
-    >>> from geolib.lab import read_all
-    >>> from geolib.lab.experiments import find
-    >>> strongest(find("liere-cifar100"), read_all(), "liere-8", "liere-2", seeds=3)
-    'laptop'
+    A claim compares some rows, or all, on one data set, where they have so many seeds in common: 3 for an interval.
     """
     kept = list(records)
     for scale in [scale for scale in ("full", "laptop", "cpu") if scale in experiment.scales]:
@@ -76,15 +70,11 @@ def strongest(experiment: Experiment, records: Iterable[Record], *rows: str, see
     raise LabError(f"{experiment.name}: no scale has records of {whose} with {seeds} seeds in common")
 
 
-# Columns --------------------------------------------------------------------------------------------------------------
+accuracy = attrgetter("accuracy")  # after the last epoch, in [0, 1]
 
 
 def spread(values: Sequence[float], times: float = 100, digits: int = 1) -> str:
-    """The mean, ± the standard deviation where there are two or more: of numbers of [0, 1] in percent, or ``times``.
-
-    >>> spread([0.5, 0.52]), spread([2.0, 2.2], times=1, digits=3)
-    ('51.0±1.4', '2.100±0.141')
-    """
+    """The mean, ± the standard deviation where there are two or more: of numbers of [0, 1] in percent, or ``times``."""
     mean = f"{times * statistics.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean}±{times * statistics.stdev(values):.{digits}f}"
 
@@ -97,9 +87,12 @@ def mean(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.3f}"
 
 
-def column(
-    read: Callable[[Record], float | None], form: Callable[[Sequence[float]], str] = spread, **fields: Any
-) -> Callable[[Line], str]:
+def learned(key: str) -> Reader:
+    """What was measured of the trained model under this name; None where the record has no such number."""
+    return lambda record: record.learned.get(key)
+
+
+def column(read: Reader, form: Callable[[Sequence[float]], str] = spread, **fields: Any) -> Callable[[Line], str]:
     """A column of what ``read`` takes from the records of a line whose configuration has these fields; "-" for none."""
 
     def text(line: Line) -> str:
@@ -110,28 +103,15 @@ def column(
     return text
 
 
-def accuracy(record: Record) -> float:
-    """Test accuracy after the last epoch, in [0, 1]."""
-    return record.accuracy
-
-
-def learned(key: str) -> Callable[[Record], float | None]:
-    """What was measured of the trained model under this name; None where the record has no such number."""
-    return lambda record: record.learned.get(key)
-
-
 def tables_of(experiment: Experiment, scale: str, records: Iterable[Record]) -> list[Table]:
     """The table of an experiment, and that of its differences where there are any."""
     kept = list(records)
-    both = table(experiment, scale, kept), difference_table(experiment, scale, kept)
-    return [both[0], *(each for each in both[1:] if each.rows)]
+    differences = difference_table(experiment, scale, kept)
+    return [table(experiment, scale, kept), *([differences] if differences.rows else [])]
 
 
 def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
-    """The experiment's table at one scale, without lines that have no record and columns that have no number.
-
-    Source: RF-T1.
-    """
+    """The experiment's table at one scale, without lines that have no record and empty columns. Source: RF-T1."""
     cells = cells_of(experiment, scale, records)
 
     def theirs(dataset: str, line: Line) -> str:
@@ -157,9 +137,7 @@ def table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Tabl
 def difference_table(experiment: Experiment, scale: str, records: Iterable[Record]) -> Table:
     """The paired differences of ``against`` in points, beside the paper's: mean ± standard error, 95 % t interval.
 
-    Pairs and data sets without a common seed are left out.
-
-    Source: RF-T1.
+    Pairs and data sets without a common seed are left out. Source: RF-T1.
     """
     cells = cells_of(experiment, scale, records)
 
@@ -203,9 +181,6 @@ def _filled(title: str, first: str, lines: Sequence[tuple[str, Any]], columns: C
     return Table(title, [first, *texts], rows, notes)
 
 
-# Notes ----------------------------------------------------------------------------------------------------------------
-
-
 def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     """How many runs are to come, what differs from the paper, whether its order holds, what ± is, and the devices."""
     found = [record for group in cells.values() for record in group]
@@ -216,10 +191,9 @@ def _notes(experiment: Experiment, scale: str, cells: Cells) -> list[str]:
     notes = [f"{missing} of {len(planned)} runs not run yet." if missing else f"All {len(planned)} runs are recorded."]
     if experiment.paper:
         usual = experiment.config(scale, *experiment.pairs(scale)[0], 0).to_dict()
-        both = {name: (value, usual[name]) for name, value in experiment.paper_setting.items()}
-        spelt = {name: ["all" if x is None else x for x in values] for name, values in both.items()}
-        differ = [f"{name} {a}, ours {b}" for name, (a, b) in spelt.items() if a != b]
-        where = "; ".join(differ) or "nowhere it states one"
+        spelt = lambda value: "all" if value is None else value  # noqa: E731
+        both = [(name, spelt(value), spelt(usual[name])) for name, value in experiment.paper_setting.items()]
+        where = "; ".join(f"{name} {a}, ours {b}" for name, a, b in both if a != b) or "nowhere it states one"
         notes.append(f"{experiment.source}. Where the settings differ, paper: {where}.")
     notes += [experiment.chosen] if experiment.chosen else []
     printed, recorded = [dataset for _, dataset in experiment.paper], {dataset for _, dataset in cells}

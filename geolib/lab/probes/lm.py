@@ -1,10 +1,7 @@
 """What a trained language model has learned: how far back it looks, what it forgets, and the text that it generates.
 
-Everything is measured on pieces of the documents tested on. All models of a data set get the same pieces, so that their
-records compare byte by byte.
+Everything is measured on pieces of the documents tested on, the same ones for all models of a data set.
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -33,12 +30,9 @@ BATCH = 8192  # tokens
 
 
 def learned(run: Run) -> dict[str, Any]:
-    """Measure what a record keeps of a language model beside its metrics.
+    """Measure what a record keeps of a language model beside its metrics, gates and rates where the method has them.
 
-    names are measured at the longest context of extrapolation. gates and rates are there where the method has them.
-    sample is a prompt from the first document tested on and how the model continued it.
-
-    Source: CS-F2, CS-N, CS-size.
+    names are measured at the longest context; sample is a prompt and its continuation. Source: CS-F2, CS-N, CS-size.
     """
     longest = FURTHER * run.task.context
     tokens = pieces(run.data.test, max(longest, PIECE), 2)
@@ -58,10 +52,7 @@ def learned(run: Run) -> dict[str, Any]:
 
 @torch.no_grad()
 def bits_of(run: Run, tokens: Tensor, context: int) -> Tensor:
-    """Compute the bits of each token but the first, (pieces, n), in windows of a context that divides n.
-
-    A window sees nothing of what came before it.
-    """
+    """Compute the bits of each token but the first, (pieces, n), in windows of a context that divides n."""
     inputs, targets = (t.reshape(-1, context).to(run.device) for t in (tokens[:, :-1], tokens[:, 1:]))
     batches = zip(*(t.split(max(1, BATCH // context)) for t in (inputs, targets)))
     nats = [F.cross_entropy(run.scores(x).mT, y, reduction="none") for x, y in batches]
@@ -69,10 +60,7 @@ def bits_of(run: Run, tokens: Tensor, context: int) -> Tensor:
 
 
 def frequencies_of(model: GPT, longest: float) -> AbstractContextManager[None]:
-    """Give the model's rotations, inside the context, the frequencies of another longest document.
-
-    Source: CS-N.
-    """
+    """Give the model's rotations, inside the context, the frequencies of another longest document. Source: CS-N."""
     rotations = [layer.turning for layer in model.attentions if isinstance(layer.turning, Rotary)]
     other = [document_frequencies(2 * len(each.frequencies), longest).to(each.frequencies) for each in rotations]
     return replaced(*((each, "frequencies", values) for each, values in zip(rotations, other)))
@@ -91,18 +79,15 @@ def extrapolation(run: Run, tokens: Tensor, longest: Tensor) -> dict[str, Any]:
 
     ``longest`` (pieces, n) are the bits at the longest of the contexts, which are known already. ``bits`` are those of
     the frequencies as trained, ``bits_current_N`` at the longest context those of its own frequencies: None at the
-    others, and for a method without rotary embeddings.
-
-    Source: CS-F2, CS-N.
+    others, and for a method without rotary embeddings. Source: CS-F2, CS-N.
     """
     *shorter, last = contexts_of(run.task.context)
-    bits = [*(bits_of(run, tokens, context) for context in shorter), longest]
-    current: list[float | None] = [None] * len(bits)
+    mean = lambda bits: round(float(bits.mean()), 5)  # noqa: E731
+    means, current = [*(mean(bits_of(run, tokens, context)) for context in shorter), mean(longest)], None
     if any(isinstance(layer.turning, Rotary) for layer in run.model.attentions):
         with frequencies_of(run.model, last):
-            current[-1] = round(float(bits_of(run, tokens, last).mean()), 5)
-    means = [round(float(each.mean()), 5) for each in bits]
-    return {"contexts": [*shorter, last], "bits": means, "bits_current_N": current}
+            current = mean(bits_of(run, tokens, last))
+    return {"contexts": [*shorter, last], "bits": means, "bits_current_N": [None] * len(shorter) + [current]}
 
 
 # For the most part names are words of three letters or more that are capitalised inside a sentence.
@@ -121,9 +106,8 @@ def mentions(text: bytes) -> Iterator[tuple[int, int, int]]:
 def names(tokens: Tensor, bits: Tensor, context: int) -> dict[str, Any]:
     """Average the bits of names after their first letter, by the distance to the last mention in the window.
 
-    ``tokens`` (pieces, n + 1) are bytes, ``bits`` those of ``bits_of``. ``distance`` has the starts of buckets in
-    bytes, ``bits`` the mean over a bucket's names of their mean bits per byte, None in an empty one; first_bits and
-    first_count are those of names that are new in the window.
+    ``tokens`` (pieces, n + 1) are bytes, ``bits`` of ``bits_of``. ``distance`` has the starts of buckets in bytes, bits
+    the mean over a bucket's names of their mean bits per byte, or None; first_* are those of names new in the window.
     """
     means, distances = [], []
     for piece, row in zip(tokens, bits):
@@ -157,27 +141,26 @@ def gates_and_rates(run: Run, tokens: Tensor) -> dict[str, Any]:
     """Compute statistics of gates and of rotation rates by layer and head; nothing where the method has neither.
 
     Of gates: mean, quantiles (5, 50 and 95 %) and memory, how many tokens the last one of a piece remembers: the sum
-    over all tokens of what the gates after them leave.
-
-    Source: CS-gate, CS-beta, CS-GATE0.
+    over all tokens of what the gates after them leave. Source: CS-gate, CS-beta, CS-GATE0.
     """
     kept: dict[str, Any] = defaultdict(lambda: defaultdict(list))
     levels = torch.tensor([0.05, 0.5, 0.95]).double()
     with layer_inputs(run.model.attentions) as inputs:
         run.scores(tokens.to(run.device))
+    keep = lambda part, name, values: kept[part][name].append(significant(values, 6))  # noqa: E731
     for layer, (given,) in zip(run.model.attentions, inputs):
         x = given.float()
         if (found := layer.log_gates(x)) is not None:
             logs = found.double().cpu().transpose(0, 1)  # (heads, pieces, tokens)
             flat, after = logs.exp().flatten(1), logs.flip(-1).cumsum(-1) - logs.flip(-1)
             few = flat[:, :: 1 + flat.shape[1] // 100_000]  # torch sorts no more than 16 million
-            kept["gates"]["mean"].append(significant(flat.mean(-1), 6))
-            kept["gates"]["quantiles"].append(significant(few.quantile(levels, -1), 6))
-            kept["gates"]["memory"].append(significant(after.exp().sum(-1).mean(-1), 6))
+            keep("gates", "mean", flat.mean(-1))
+            keep("gates", "quantiles", few.quantile(levels, -1))
+            keep("gates", "memory", after.exp().sum(-1).mean(-1))
         if isinstance(layer.turning, DataRotation):
             flat = layer.turning.rates(x).double().cpu().transpose(0, 1).flatten(1)
-            kept["rates"]["mean"].append(significant(flat.mean(-1), 6))
-            kept["rates"]["std"].append(significant(flat.std(-1), 6))
+            keep("rates", "mean", flat.mean(-1))
+            keep("rates", "std", flat.std(-1))
     return kept
 
 
@@ -197,8 +180,7 @@ def generate(model: GPT, prompt: Tensor, count: int, temperature: float = 1.0, s
 
 def state_numbers_of(model: GPT) -> int | None:
     """Count the numbers that the model hands from one token to the next; None where they grow with the tokens."""
-    layers = model.attentions
-    kernel, dim, power = layers[0].kernel, layers[0].dim, layers[0].power
-    if kernel == "softmax":
-        return None
-    return sum(layer.heads for layer in layers) * (state_numbers(dim, power) if kernel == "power" else dim * (dim + 1))
+    first, heads = model.attentions[0], sum(layer.heads for layer in model.attentions)
+    by_kernel = {"softmax": None, "power": state_numbers(first.dim, first.power), "linear": first.dim * (first.dim + 1)}
+    each = by_kernel[first.kernel]
+    return each and heads * each

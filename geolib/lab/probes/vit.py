@@ -1,12 +1,7 @@
 """What a trained vision transformer has learned: scales, angles, and its accuracy on patches that moved.
 
-In a notebook, after ``run = train(config)``::
-
-    learned_parameters(run.model)["scales"]     # s, (layers or 1, heads or 1, axes)
-    shuffled_accuracy(run)                      # in [0, 1]
+After ``run = train(config)`` these are ``learned_parameters(run.model)`` and, for one, ``shuffled_accuracy(run)``.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +30,6 @@ def learned(run: Run) -> dict[str, Any]:
     shuffled_accuracy, and ``learned_parameters`` as nested lists; with LieRE also shift_deviation, and what it and the
     angles were before training. Of the configuration's shifts moved_accuracy, and carried_accuracy where the pictures
     have room; of its resolutions extended_accuracy and rescaled_accuracy, both as by ``edge_accuracy`` without tables.
-
     Source: RF-T1, RF-6a, LR-T3, LR-F2, LR-SHIFT.
     """
     kept: dict[str, Any] = {"shuffled_accuracy": shuffled_accuracy(run)}
@@ -70,7 +64,6 @@ def learned_parameters(model: ViT) -> dict[str, Tensor]:
     scales: s of RiemannFormer, (layers or 1, heads or 1, axes), of its diagonal and general metric (..., pairs, 2); the
     metric at position m is s^m, of the slow law s to the logarithm of 1 + m. angles: how fast each generator of LieRE
     rotates its planes, (layers or 1, heads or 1, blocks, axes, width // 2), radians per patch, largest first.
-
     Source: RF-6, RF-6a, NT-1, NT-4.
     """
     found, layers = {}, [[*layer_encodings(model.encoding, index)] for index in range(len(model.blocks))]
@@ -94,12 +87,7 @@ def layer_encodings(encoding: Encoding, index: int) -> Iterator[Encoding]:
 
 
 def mean_shift_deviation(model: ViT) -> float | None:
-    """Average ``shift_deviation`` over all generators and 100 draws of two positions and a shift; None without LieRE.
-
-    Draws are uniform among those that keep both positions inside the picture, and always the same ones.
-
-    Source: LR-SHIFT.
-    """
+    """Average ``shift_deviation`` over generators and 100 draws of places; None without LieRE. Source: LR-SHIFT."""
     skew = _generators(model)
     if skew is None:
         return None
@@ -113,10 +101,9 @@ def mean_shift_deviation(model: ViT) -> float | None:
 
 def _generators(model: ViT) -> Tensor | None:
     """LieRE's generators per patch, (layers or 1, heads or 1, blocks, axes, width, width), float64 on the CPU."""
-    for module in model.encoding.modules():
-        if isinstance(module, LieRE):
-            return module.skew().detach().cpu().double() / module.unit.cpu().double()[:, None, None]
-    return None
+    of_liere = (module for module in model.encoding.modules() if isinstance(module, LieRE))
+    skews = (each.skew().detach().cpu().double() / each.unit.cpu().double()[:, None, None] for each in of_liere)
+    return next(skews, None)
 
 
 def model_at_start(run: Run) -> ViT:
@@ -149,10 +136,7 @@ def replaced(*values: Value) -> Iterator[None]:
 
 
 def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | None = None) -> Tensor:
-    """Shuffle the patches of each image (batch, channels, *sizes), in an order of its own, drawn uniformly.
-
-    Source: LR-T3.
-    """
+    """Shuffle the patches of each image (batch, channels, *sizes), in an order of its own. Source: LR-T3."""
     batch, channels, *sizes = images.shape
     axes, cells = len(sizes), patch_grid((channels, *sizes), patch)
     cut = patches(images, patch)  # (batch, patches, channels * pixels of a patch)
@@ -164,10 +148,7 @@ def shuffle_patches(images: Tensor, patch: Patch, generator: torch.Generator | N
 
 
 def shuffled_accuracy(run: Run) -> float:
-    """Compute the accuracy after the patches of every test image are shuffled; the positions stay where they are.
-
-    Source: LR-T3, RF-PE.
-    """
+    """Compute the accuracy on test images with shuffled patches and positions that stay. Source: LR-T3, RF-PE."""
     generator = torch.Generator().manual_seed(0)
     return _accuracy(run, (shuffle_patches(x, run.model.patch, generator) for x in run.task.x_test.split(BATCH)))
 
@@ -175,10 +156,8 @@ def shuffled_accuracy(run: Run) -> float:
 def moved_accuracy(run: Run, shift: int) -> float:
     """Compute the accuracy on the test images when every coordinate of every position grows by the shift, in patches.
 
-    The pixels stay. It changes nothing, up to rounding, where scores depend on differences of positions alone. Learned
-    vectors of cells beyond the trained grid are drawn as their start was: a larger table would hold them untrained.
-
-    Source: RF-13.
+    It changes nothing where scores depend on differences of positions alone. Learned vectors of cells beyond the
+    trained grid are drawn as their start was: a larger table would hold them untrained. Source: RF-13.
     """
     return _accuracy(run, run.task.x_test.split(BATCH), *_placed_at(run, run.model.positions + shift))
 
@@ -222,10 +201,7 @@ def carried_accuracy(run: Run, shift: int) -> float | None:
 def extended_accuracy(run: Run, pixels: int) -> float:
     """Compute the accuracy on resized test images when positions count on past the trained grid or stop before its end.
 
-    ``pixels`` is along each side of the resized images; ValueError when no whole number of patches fits. Learned
-    vectors are as for ``moved_accuracy``.
-
-    Source: LR-F2.
+    ``pixels`` is along each side; ValueError when no whole number of patches fits. Source: LR-F2.
     """
     return _accuracy(run, resized(run.task.x_test, pixels), *_placed_at(run, grid_positions(*_grid(run, pixels))))
 
@@ -233,9 +209,7 @@ def extended_accuracy(run: Run, pixels: int) -> float:
 def rescaled_accuracy(run: Run, pixels: int) -> float:
     """Compute the accuracy on resized test images when positions are scaled into the trained range.
 
-    Tables of learned vectors are interpolated linearly instead; ``pixels`` is as for ``extended_accuracy``.
-
-    Source: LR-F2.
+    Tables of learned vectors are interpolated linearly instead. Source: LR-F2.
     """
     grid, values = _grid(run, pixels), list[Value]()
     for table in _tables(run.model):
@@ -250,9 +224,7 @@ def edge_accuracy(run: Run, pixels: int, grows: bool) -> float:
     """Compute the accuracy on resized test images with positions spaced as LieRE's released code spaces them.
 
     On n patches in place of L they run evenly from 0 to L - 1, the end of the trained range, or to n / L times that
-    where it ``grows``, so that a step is not quite that of training.
-
-    Source: LR-F2.
+    where it ``grows``, so that a step is not quite that of training. Source: LR-F2.
     """
     trained, grid = patch_grid(run.data.shape, run.model.patch), _grid(run, pixels)
     step = [(t - 1) / max(1, n - 1) * (n / t if grows else 1) for t, n in zip(trained, grid)]
@@ -261,7 +233,6 @@ def edge_accuracy(run: Run, pixels: int, grows: bool) -> float:
 
 
 def _grid(run: Run, pixels: int) -> tuple[int, ...]:
-    """Patches along each axis of a resized image."""
     return patch_grid((1, *[pixels] * (len(run.data.shape) - 1)), run.model.patch)
 
 

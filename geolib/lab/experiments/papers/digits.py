@@ -1,10 +1,9 @@
 """Small questions, most of them asked of scikit-learn's digits: experiments that need no download."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ DEVIATIONS = {  # of rotations from what differences of positions alone would gi
 }
 
 # What positions, powers and precisions are worth ----------------------------------------------------------------------
-
 _NAMED = {name: Row(name) for name in ("none", "sinusoidal", "learned")}
 AXIAL = {"rope-axial": Row("RoPE, axial")}
 
@@ -70,35 +68,21 @@ POWERS = replace(
 
 
 def _precision(name: str, about: str, methods: Mapping[str, Row], like: Experiment) -> Experiment:
-    """Each method in both precisions, at the small scales of another experiment's first data set.
-
-    A seed gives both runs the same weights, order and augmentation; nothing but the rounding is between them.
-    """
-    both = [(method, precision) for method in methods for precision in ("float32", "bfloat16")]
-    return Experiment(
-        name=name,
-        about=f"products in float32 and in bfloat16: {about}",
-        datasets=like.datasets[:1],
-        rows={f"{m}.{x}": Row(f"{methods[m].title}, {x}", m, settings={"precision": x}) for m, x in both},
-        against=tuple((f"{method}.bfloat16", f"{method}.float32") for method in methods),
-        settings=like.settings,
-        seeds={"smoke": (0,), "cpu": (0, 1, 2)},
-        importance=4,
-    )
+    """Each method in both precisions on an experiment's first data set: only the rounding is between runs of a seed."""
+    both, about = list(product(methods, ("float32", "bfloat16"))), f"products in float32 and in bfloat16: {about}"
+    rows = {f"{m}.{x}": Row(f"{methods[m].title}, {x}", m, settings={"precision": x}) for m, x in both}
+    pairs, seeds = tuple((f"{m}.bfloat16", f"{m}.float32") for m in methods), {"smoke": (0,), "cpu": (0, 1, 2)}
+    return Experiment(name, about, like.datasets[:1], rows, like.settings, seeds, pairs, importance=4)
 
 
 _BOTH = AXIAL | {"riemannformer": Row("RiemannFormer")}
 PRECISION_DIGITS = _precision("precision", "8x8 digits as 64 tokens", _BOTH, ENCODINGS)
 PRECISION_CIFAR10 = _precision("precision-cifar10", "a fifth of CIFAR-10", AXIAL, TABLE1)
 
+
 # Trained in one place, tested in another ------------------------------------------------------------------------------
-
-
 def accuracies(record: Record) -> dict[int, float]:
-    """The accuracy at each shift of a record of ``digits-shift``, ``digits-field`` or ``digits-live``, in [0, 1].
-
-    Shift 0 is the test accuracy; carried pictures where the record has them, else moved positions.
-    """
+    """The accuracy in [0, 1] at each shift: of carried pictures where the record has them, else at moved positions."""
     found = record.learned.get("carried_accuracy", record.learned.get("moved_accuracy", ()))
     return {0: record.accuracy} | dict(zip(record.config.shifts, found))
 
@@ -155,34 +139,27 @@ LIVE = replace(
     seeds={"smoke": (0,), "cpu": (0,), "full": (0, 1, 2)},
 )
 
+
 # Which way a learned scale goes ---------------------------------------------------------------------------------------
-
-
 def start_of(row: str) -> float:
-    """Where s starts in a row of ``digits-scale``; 1 where it is not learned.
-
-    >>> round(start_of("free-above"), 4), start_of("rope-axial")
-    (1.0152, 1.0)
-
-    Source: RF-6a.
-    """
+    """Where s starts in a row of ``digits-scale``; 1 where it is not learned. Source: RF-6a."""
     options = SCALE.rows[row].options
     usual = 1.0 if row == "rope-axial" else 0.9  # at the last position along an axis of 8 pixels
     return options.get("far", usual) ** (1 / (7 - options.get("law_options", {}).get("origin", 0.0)))
 
 
-def scales_of(record: Record) -> np.ndarray:
-    """The learned s of a record, one for each head and axis, flat; empty where the method has none."""
-    return np.ravel(record.learned.get("scales", []))
+def scales_of(*records: Record) -> np.ndarray:
+    """The learned s of records, one for each head and axis, flat; empty where the method has none."""
+    return np.concatenate([np.ravel(record.learned.get("scales", [])) for record in records])
 
 
 def _ends(line: Line) -> str:
-    s = np.concatenate([scales_of(record) for record in line.records])
+    s = scales_of(*line.records)
     return f"{s.min():.4f} to {s.max():.4f}" if s.size else "not learned"
 
 
 def _went_up(line: Line) -> str:
-    s = np.concatenate([scales_of(record) for record in line.records])
+    s = scales_of(*line.records)
     return f"{(s > start_of(line.rows[0])).sum()} of {s.size}" if s.size else ""
 
 
@@ -222,20 +199,15 @@ SCALE = replace(
 )
 
 # LieRE's block width --------------------------------------------------------------------------------------------------
-
 _BLOCKS = {f"liere-{b}": Row(f"LieRE, width {b}", "liere", {"block": b}) for b in (2, 3, 4, 6, 12)}
-# The mean generator's top angle, high / 2 cot(pi / 2b), is pi as for width 2 drawn to 2 pi. Source: LR-INIT.
-_EQUAL = {b: round(2 * math.pi * math.tan(math.pi / (2 * b)), 4) for b in (3, 4, 6, 12)}
-_BLOCKS |= {
-    f"equal-{b}": Row(f"LieRE, width {b}, equal start", "liere", {"block": b, "scale": high})
-    for b, high in _EQUAL.items()
-}
+for b in (3, 4, 6, 12):  # the mean generator's top angle, high / 2 cot(pi / 2b), is pi as for width 2 drawn to 2 pi
+    high = round(2 * math.pi * math.tan(math.pi / (2 * b)), 4)  # Source: LR-INIT.
+    _BLOCKS[f"equal-{b}"] = Row(f"LieRE, width {b}, equal start", "liere", {"block": b, "scale": high})
 
-# Settled before the runs that replace generators. Expected: moved, commuting ones lose nothing but by rounding; in
-# place, moved by 4 and at 12 pixels a side they are below the trained ones in every row. What a projection costs says
-# something of the order of turns only beside a random change as large: "resized, the order of turns is used" is seen
-# when at 12 pixels commuting generators are below shaken ones, with a paired 95 % interval over the three seeds above
-# zero, in at least five of the eight rows; refuted when they are above in five; else undecided.
+# Settled before the runs that replace generators: "resized, the order of turns is used" is seen when at 12 pixels
+# commuting generators are below shaken ones, which are changed as much, with a paired 95 % interval over the three
+# seeds above zero, in at least five of the eight rows; refuted when they are above in five; else undecided. Expected:
+# moved, commuting ones lose nothing; in place, moved by 4 and at 12 pixels they are below the trained in every row.
 BLOCKS = replace(
     SHIFT,
     name="digits-blocks",
@@ -250,16 +222,12 @@ BLOCKS = replace(
     shows="test accuracy in %, and how far the rotations are from relative",
     # The last two are accuracies with the nearest generators that commute, and with a random change as large.
     columns={
-        "in place": column(accuracy),
-        "moved by 4": _at(4),
-        **DEVIATIONS,
-        "commuting": column(learned("commuting_accuracy")),
-        "shaken": column(learned("shaken_accuracy")),
+        **{"in place": column(accuracy), "moved by 4": _at(4), **DEVIATIONS},
+        **{name: column(learned(f"{name}_accuracy")) for name in ("commuting", "shaken")},
     },
 )
 
 # Looking nearby -------------------------------------------------------------------------------------------------------
-
 # The same kernels of the distance inside the softmax and after it. On digits, a token a pixel, a kernel of the distance
 # is all that shows where a token is; CIFAR's patches show edges. ALiBi and the Manhattan decay have the same slopes.
 _KERNELS = {
@@ -268,10 +236,10 @@ _KERNELS = {
     "rmt": Row("Manhattan decay after: RMT's equation", options={"slopes": "alibi"}),
     "alibi": Row("Manhattan decay inside: ALiBi"),
 }
-_ROTATED = {
-    f"rope-axial+{name}": Row(f"RoPE, axial, and {row.title}", options={name: row.options} if row.options else {})
-    for name, row in _KERNELS.items()
-}
+_ROTATED = {}
+for name, row in _KERNELS.items():
+    options = {name: row.options} if row.options else {}
+    _ROTATED[f"rope-axial+{name}"] = Row(f"RoPE, axial, and {row.title}", options=options)
 _LOCAL = {"none": Row("none"), **_KERNELS, **AXIAL, **_ROTATED}
 
 LOCALITY_DIGITS = replace(
@@ -314,7 +282,6 @@ LOCALITY_CIFAR10 = replace(
 )
 
 # Where the order of steps decides: boards on which a ball is tipped ---------------------------------------------------
-
 _CURVED = {
     "compass": Row("compass along both L-shaped paths (curved)"),
     "compass-commuting": Row("compass about one axis (curved, commuting)", "compass", {"transport": "commuting"}),

@@ -1,36 +1,29 @@
-"""Symmetric powers, gates and rotations on long documents: a small GPT on the bytes of books.
-
-``sympow-context`` trains four methods at several contexts with a fixed number of bytes a step; the records carry what
-``sympow-extrapolation`` shows. ``sympow-ablations`` takes the method apart at one context, ``sympow-rates`` gives each
-method a learning rate of its own, and ``sympow-long`` trains the chunked form where all pairs would not fit.
-"""
-
-from __future__ import annotations
+"""Symmetric powers, gates and rotations on long documents: a small GPT on the bytes of books."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from geolib.lab.experiments.plan import Experiment, Line, Row
 from geolib.lab.experiments.tables import column, decimals
 from geolib.lab.records import Record
 
+Sizes = Mapping[str, int]  # by scale
 TITLES = {name: name.replace("+", " and ") for name in ("softmax", "sympow", "sympow+gates", "conformal-sympow")}
 CONTEXTS = {"smoke": (16, 64), "cpu": (64, 256, 1024), "full": (256, 512, 1024, 2048, 4096, 8192)}
 FOURTH = (1024, 2048, 4096, 8192, 16384)  # contexts of p = 4, at full scale
 FOURTH_EPOCHS = 6  # of p = 4 and of softmax beside it, where p = 2 takes ten
 
 _FIXED: dict[str, Any] = {"weight_decay": 0.0, "schedule": "constant", "mlp_ratio": 4.0}
+# At the CPU scale, of a million parameters, softmax lost least at the rate 2e-3 of 1e-3, 2e-3 and 3e-3: at context 256
+# with seed 0 it had 2.379, 2.356 and 2.384 bits a byte held out.
+_CPU = {**_FIXED, "width": 176, "heads": 4, "layers": 3, "lr": 2e-3, "epochs": 20, "eval_every": 20}
 SETTINGS: dict[str, dict[str, Any]] = {
     "smoke": {**_FIXED, "width": 32, "heads": 2, "layers": 1, "lr": 3e-3, "epochs": 1},
-    # A million parameters. Of the rates 1e-3, 2e-3 and 3e-3 softmax lost least at this one at context 256 with seed 0
-    # (2.379, 2.356, 2.384 bits a byte held out).
-    "cpu": {
-        **{**_FIXED, "width": 176, "heads": 4, "layers": 3, "lr": 2e-3, "epochs": 20, "eval_every": 20},
-        "precision": "bfloat16",
-    },
+    "cpu": {**_CPU, "precision": "bfloat16"},
     "full": {**_FIXED, "width": 512, "heads": 8, "layers": 8, "lr": 6e-4, "epochs": 10, "eval_every": 5},
 }
 STEP = {"smoke": 256, "cpu": 2048, "full": 131_072}  # bytes
@@ -41,13 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"head_dim": 16}}  # of every metho
 
 
 def at(
-    title: str,
-    method: str,
-    contexts: Mapping[str, int],
-    base: Mapping[str, Mapping[str, Any]] = OPTIONS,
-    step: Mapping[str, int] = STEP,
-    own: Mapping[str, Any] | None = None,
-    **options: Any,
+    title: str, method: str, contexts: Sizes, base: Any = OPTIONS, step: Sizes = STEP, own: Any = None, **options: Any
 ) -> Row:
     """A row: a method at a context at each scale, in windows that cut the scale's bytes; options, fields, steps."""
     settings = {}
@@ -60,8 +47,6 @@ def at(
 
 
 # What columns read ----------------------------------------------------------------------------------------------------
-
-
 def train_bits(record: Record) -> float:
     """The training loss over the last epoch in bits a byte, the paper's measure. Source: CS-F1."""
     return record.metrics[-1]["train_loss"] / math.log(2)
@@ -70,10 +55,7 @@ def train_bits(record: Record) -> float:
 def at_context(record: Record, context: int, key: str = "bits") -> float | None:
     """Bits a byte on the documents tested on, read in windows of a context; None where the record has none.
 
-    All contexts read the same bytes, so the numbers of one record differ by the context alone. ``key`` may also be
-    "bits_current_N": with the frequencies of the context that is read.
-
-    Source: CS-F2, CS-N.
+    ``key`` may also be "bits_current_N": with the frequencies of the context that is read. Source: CS-F2, CS-N.
     """
     found = record.learned["extrapolation"]
     return dict(zip(found["contexts"], found[key])).get(context)
@@ -85,24 +67,19 @@ def held_out(record: Record, times: int = 1) -> float | None:
 
 
 # Loss against the training context ------------------------------------------------------------------------------------
-
 # Rows METHOD@CONTEXT; METHOD-4@CONTEXT are those at p = 4 and softmax beside them, which read as many bytes as one
 # another and fewer than the rest.
 _ALL = sorted({context for contexts in CONTEXTS.values() for context in contexts})
-_SCALES = {size: {scale: size for scale, sizes in CONTEXTS.items() if size in sizes} for size in _ALL}
-_GRID = {
-    f"{method}@{size}": at(f"{title}, {size:,} bytes", method, scales)
-    for size, scales in _SCALES.items()
-    for method, title in TITLES.items()
-}
 _BESIDE = {method: f"{title}, {'beside ' * (method == 'softmax')}p = 4" for method, title in TITLES.items()}
 _SHORTER = {"epochs": FOURTH_EPOCHS, "eval_every": FOURTH_EPOCHS}
-_FOURTH: dict[str, dict[str, Any]] = {method: {} if method == "softmax" else {"power": 4} for method in TITLES}
-_GRID |= {
-    f"{method}-4@{size}": at(f"{title}, {size:,} bytes", method, {"full": size}, own=_SHORTER, **_FOURTH[method])
-    for size in FOURTH
-    for method, title in _BESIDE.items()
-}
+_GRID = {}
+for size, method in product(_ALL, TITLES):
+    scales = {scale: size for scale, sizes in CONTEXTS.items() if size in sizes}
+    _GRID[f"{method}@{size}"] = at(f"{TITLES[method]}, {size:,} bytes", method, scales)
+for size, method in product(FOURTH, TITLES):
+    power: dict[str, Any] = {} if method == "softmax" else {"power": 4}
+    title = f"{_BESIDE[method]}, {size:,} bytes"
+    _GRID[f"{method}-4@{size}"] = at(title, method, {"full": size}, own=_SHORTER, **power)
 
 CONTEXT = Experiment(
     name="sympow-context",
@@ -143,12 +120,10 @@ EXTRAPOLATION = replace(
 )
 
 # Taken apart ----------------------------------------------------------------------------------------------------------
-
 _ONE = {"smoke": 16, "cpu": 256, "full": 2048}
-# N of the frequencies at context 256: with N = 256 and 16 features every pair returns after 128 tokens, so that two
-# distances inside the window look alike; 300 has no such return. Settled before the runs: a difference of two rows
-# counts as seen when the paired 95 % interval over the three seeds excludes 0; seeds of one row lie some 0.01 bits
-# apart, so differences under 0.03 bits will mostly stay undecided.
+# N of the frequencies at context 256: with N = 256 and 16 features every pair returns after 128 tokens; 300 has no such
+# return. Settled before the runs: a difference is seen when the paired 95 % interval over three seeds excludes 0. Seeds
+# lie some 0.01 bits apart, so differences under 0.03 bits will mostly stay undecided.
 _BASE = {"cpu": {"head_dim": 16, "longest": 300.0}}
 
 
@@ -206,7 +181,6 @@ ABLATIONS = Experiment(
 )
 
 # A rate for each ------------------------------------------------------------------------------------------------------
-
 # Settled before the runs: a method's rate is that of the least training loss in the last part, the mean over seeds: a
 # loss on new text, as no byte is read twice. On the books held out methods are then compared at their rates, by the
 # rule of verdicts, for 0.05 bits.
@@ -214,13 +188,13 @@ _RATED = ("softmax", "softmax-11", "fox", "linear", "linear+gates", "sympow", "s
 _TO_RATE = _APART | {"linear": _apart("linear attention", "linear", "cpu")}
 
 
-def _at_rate(row: str, scale: str, rate: float) -> Row:
+_TRIED = [(row, "cpu", rate) for rate in (1e-3, 2e-3, 4e-3) for row in _RATED]
+_TRIED += [(row, "smoke", 3e-3) for row in ("softmax", "sympow")]
+_AT_RATES = {}  # METHOD@RATE
+for row, scale, rate in _TRIED:
     own = _TO_RATE[row]
-    return Row(f"{own.title}, rate {rate:g}", own.method, at={scale: {**own.at[scale], "lr": rate}})
-
-
-_AT_RATES = {f"{row}@{r:g}": _at_rate(row, "cpu", r) for r in (1e-3, 2e-3, 4e-3) for row in _RATED}  # METHOD@RATE
-_AT_RATES |= {f"{row}@0.003": _at_rate(row, "smoke", 3e-3) for row in ("softmax", "sympow")}
+    at_rate = {scale: {**own.at[scale], "lr": rate}}
+    _AT_RATES[f"{row}@{rate:g}"] = Row(f"{own.title}, rate {rate:g}", own.method, at=at_rate)
 
 RATES = replace(
     ABLATIONS,
@@ -240,7 +214,6 @@ RATES = replace(
 )
 
 # Four times the bytes -------------------------------------------------------------------------------------------------
-
 # After two megabytes softmax is 0.04 bits behind sympow with gates at 256 bytes, and 0.1 at 1,024: is that how fast
 # each learns? Settled before the second and third seed: ``verdict`` of the 95 % interval of the differences at equal
 # seeds, for 0.06 bits. Where these scatter by 0.03 bits a gap of 0.11 would be seen and one of 0.05 would not be.
@@ -284,7 +257,6 @@ BUDGET = replace(
 )
 
 # Long windows ---------------------------------------------------------------------------------------------------------
-
 _STEP = STEP | {"cpu": 8192}  # a step holds one window
 _LONG, _SHORT = {"smoke": 64, "cpu": 8192, "full": 65_536}, {"smoke": 16, "cpu": 1024, "full": 2048}
 

@@ -1,15 +1,14 @@
 """LieRE's experiments: images (its tables, digits, shares of data, block widths, sharing, sizes), voxels and clips.
 
 The CPU scale takes CIFAR-100's first twenty classes and a model of three layers whose heads have 24 features, so that
-blocks of 2, 4, 8, 12 and 24 fill them. Its learning rate is that of the digits' experiments; none was tried for it.
+blocks of 2, 4, 8, 12 and 24 fill them. Its rate and warm-up are those of the digits' experiments; no other was tried.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from geolib.lab.experiments.papers.digits import DEVIATIONS, SHUFFLED, at_scales
@@ -21,22 +20,16 @@ from geolib.lab.records import Record
 SMALL, WHOLE = "cifar100-20", "cifar100"  # the data set of the small scales, and that of the full one
 
 # Appendix B, and the authors' code where the appendix is silent. Source: LR-cfg.
-STATED: dict[str, Any] = {
-    **{"layers": 12, "pool": "cls", "dropout": 0.1, "epochs": 200, "batch": 512, "lr": 1e-4, "schedule": "cosine"},
-    **{"weight_decay": 0.0, "augment": "crop-flip-randaugment"},
-}
+STATED: dict[str, Any] = {"layers": 12, "pool": "cls", "dropout": 0.1, "epochs": 200, "batch": 512, "lr": 1e-4}
+STATED |= {"schedule": "cosine", "weight_decay": 0.0, "augment": "crop-flip-randaugment"}
 TINY: dict[str, Any] = {**STATED, "width": 384, "heads": 6, "mlp_ratio": 2.0, "randaugment": (2, 14), "eval_every": 5}
 BASE: dict[str, Any] = {**TINY, "width": 768, "heads": 12, "mlp_ratio": 4.0}
-# The learning rate and its warm-up are those of the digits' experiments.
-MODEL: dict[str, Any] = {
-    **{"width": 48, "heads": 2, "layers": 3, "mlp_ratio": 2.0, "pool": "cls", "dropout": 0.1, "lr": 3e-3},
-    **{"weight_decay": 0.0, "warmup": 60},
-}
+MODEL: dict[str, Any] = {"width": 48, "heads": 2, "layers": 3, "mlp_ratio": 2.0, "pool": "cls", "dropout": 0.1}
+MODEL |= {"lr": 3e-3, "weight_decay": 0.0, "warmup": 60}
 CPU: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 50, "augment": "crop-flip", "train_size": 3000, "test_size": 1000}
 SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64}
 # All images and classes, the CPU scale's model, a sixteenth of the epochs. Settled before the second and third seed:
-# `verdict` of the 95 % interval of the differences at equal seeds. The headline is one rate for all, as in the paper; a
-# method with another in ``liere-rates`` has a second row.
+# `verdict` of the 95 % interval of differences at equal seeds; the headline is one rate for all, as in the paper.
 LAPTOP: dict[str, Any] = {**CPU, "epochs": 12, "batch": 100, "train_size": None, "test_size": None}
 
 
@@ -65,17 +58,15 @@ _OF_PRINTED = (
     *(("visionllama", "learned"), ("liere-2", "visionllama"), ("liere-2", "learned"), ("liere-8", "liere-2")),
     *(("liere-64", "liere-8"), ("liere-64", "liere-2"), ("liere-8", "learned")),
 )
-AGAINST = (
-    *_OF_PRINTED,
-    *(("rope-mixed", "liere-2"), ("rope-axial", "liere-2"), ("spherical", "liere-2"), ("riemannformer", "rope-axial")),
-)
+_OF_OURS = *((row, "liere-2") for row in ("rope-mixed", "rope-axial", "spherical")), ("riemannformer", "rope-axial")
+AGAINST = (*_OF_PRINTED, *_OF_OURS)
 
 
-def varied(row: str, words: str, **changes: Any) -> Row:
+def varied(row: str, words: str, options: Mapping[str, Any] | None = None, **changes: Any) -> Row:
     """A row with something else in it, and words for that in its title; options are added to its own."""
     own = ROWS[row]
-    options = {**own.options, **changes.pop("options", {})}
-    return replace(own, title=f"{own.title}, {words}", method=own.method or row, options=options, **changes)
+    both = {**own.options, **(options or {})}
+    return replace(own, title=f"{own.title}, {words}", method=own.method or row, options=both, **changes)
 
 
 def everywhere(rows: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
@@ -85,15 +76,9 @@ def everywhere(rows: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
 
 
 # What columns read ----------------------------------------------------------------------------------------------------
-
-
 def epochs_to_reach(record: Record, accuracy: float) -> int | None:
-    """The first evaluated epoch at whose end a run is at least that accurate, in [0, 1]; None where it never is.
-
-    Source: LR-F4b.
-    """
-    reached = (epoch for epoch, value in zip(*record.curve("test_accuracy")) if value >= accuracy)
-    return next(reached, None)
+    """The first evaluated epoch with at least that accuracy in [0, 1], None where there is none. Source: LR-F4b."""
+    return next((epoch for epoch, value in zip(*record.curve("test_accuracy")) if value >= accuracy), None)
 
 
 def _to_the_baseline(line: Line) -> str:
@@ -106,21 +91,16 @@ def _to_the_baseline(line: Line) -> str:
 
 
 def _resized(record: Record, pixels: int, how: str) -> float | None:
-    """The accuracy on images of another size, with positions extended or rescaled; None where it was not read."""
     return dict(zip(record.config.resolutions, record.learned.get(f"{how}_accuracy", ()))).get(pixels)
 
 
 SHUFFLED_AND_LOSS = {"shuffled": SHUFFLED, "loss": column(lambda record: record.metrics[-1]["test_loss"], mean)}
-# Source: LR-T3, LR-T6, LR-F2, LR-F4b.
-BESIDE = {
-    **SHUFFLED_AND_LOSS,
-    **{
-        f"{pixels} px, {how}": column(partial(_resized, pixels=pixels, how=how))
-        for pixels in (6, 12, 24, 40, 48, 64)
-        for how in ("extended", "rescaled")
-    },
-    "epochs to the baseline": _to_the_baseline,
+_SIZES = {
+    f"{pixels} px, {how}": column(partial(_resized, pixels=pixels, how=how))
+    for pixels, how in product((6, 12, 24, 40, 48, 64), ("extended", "rescaled"))
 }
+# Source: LR-T3, LR-T6, LR-F2, LR-F4b.
+BESIDE = {**SHUFFLED_AND_LOSS, **_SIZES, "epochs to the baseline": _to_the_baseline}
 # Source: LR-F4a, LR-T2, LR-T3, LR-T6, LR-SHIFT.
 RELATIVITY: dict[str, Any] = {
     "shows": "test accuracy in %, test loss, and how far rotations are from relative",
@@ -128,7 +108,6 @@ RELATIVITY: dict[str, Any] = {
 }
 
 # The paper's tables ---------------------------------------------------------------------------------------------------
-
 # Blocks of 8 and of a whole head of 24 that start as fast as those of width 2, in the mean square: the b / 2 squared
 # rates of a block sum to half its squared norm, that is to b (b - 1) / 2 times high^2 / 3.
 _EQUAL = {
@@ -151,10 +130,7 @@ CIFAR100 = Experiment(
         *((row, row.partition(".")[0]) for row in (*_EQUAL, *_AT_OWN_RATE)),
     ),
     settings={
-        **{
-            scale: {**own, "resolutions": (24, 48)}
-            for scale, own in (("smoke", SMOKE), ("cpu", CPU), ("laptop", LAPTOP))
-        },
+        **{scale: x | {"resolutions": (24, 48)} for scale, x in (("smoke", SMOKE), ("cpu", CPU), ("laptop", LAPTOP))},
         "full": {**TINY, "resolutions": (24, 40, 48, 64)},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "laptop": (0, 1, 2), "full": (0, 1, 2)},
@@ -209,8 +185,12 @@ RATES = Experiment(
     shows="training loss over the last epoch and top-1 test accuracy in %, by learning rate",
     lines={own.title: [f"{row}@{rate:g}" for rate in _RATES] for row, own in PRINTED.items()},
     columns={
-        **{f"training, {rate:g}": column(lambda x: x.metrics[-1]["train_loss"], decimals, lr=rate) for rate in _RATES},
-        **{f"tested, {rate:g}": column(accuracy, spread, lr=rate) for rate in _RATES},
+        f"{name}, {rate:g}": column(read, form, lr=rate)
+        for name, read, form in (
+            ("training", lambda x: x.metrics[-1]["train_loss"], decimals),
+            ("tested", accuracy, spread),
+        )
+        for rate in _RATES
     },
 )
 
@@ -235,7 +215,6 @@ LIERE_DIGITS = Experiment(
 )
 
 # One choice changed: block width, sharing, pooling, start, data -------------------------------------------------------
-
 # Widths divide a head. The paper's 48 divides none and is left out.
 _WIDTHS = {"smoke": (2, 4, 8, 12, 64), "cpu": (2, 4, 8, 12, 64), "full": (2, 4, 8, 16, 32, 64)}
 _BLOCK_ROWS = of_widths((2, 4, 8, 12, 16, 32, 64))
@@ -255,11 +234,11 @@ BLOCKS = Experiment(
 )
 
 _CHANGED = {
-    **{
-        f"{row}.{share}": varied(row, f"shared by {words}", options={"share": share})
-        for row in _LIERE
-        for share, words in (("layers", "layers"), ("heads", "heads"), ("all", "both"))
-    },
+    f"{row}.{share}": varied(row, f"shared by {words}", {"share": share})
+    for row in _LIERE
+    for share, words in (("layers", "layers"), ("heads", "heads"), ("all", "both"))
+}
+_CHANGED |= {
     "learned.mean": Row("absolute, mean pooling", "learned", settings={"pool": "mean"}),
     "liere-8.mean": varied("liere-8", "mean pooling", settings={"pool": "mean"}),
     "liere-8.start-1": varied("liere-8", "entries start below 1", options={"scale": 1.0}),
@@ -267,7 +246,6 @@ _CHANGED = {
 }
 _WITH_OWN = {row: ROWS[row] for row in ("learned", *_LIERE)} | _CHANGED
 
-# Table 2 is of the base size, where every row is at most two points from the next.
 SHARING = replace(
     BLOCKS,
     name="liere-sharing",
@@ -289,17 +267,15 @@ _SHARE = {n * share // 100: share for n in _IMAGES.values() for share in SHARES}
 _SHARED = ("learned", "liere-2", "liere-8")
 
 
-def _at_share(row: str, share: int) -> Row:
-    """With all data a row is the table's own, elsewhere ROW@SHARE."""
-    at = {scale: {"train_size": images * share // 100} for scale, images in _IMAGES.items()}
-    return varied(row, f"{share} %", at=at if share < 100 else {})
+_SHARE_ROWS = {}  # ROW@SHARE, and the table's own with all data
+for share, row in product(SHARES, _SHARED):
+    at = {scale: {"train_size": images * share // 100} for scale, images in _IMAGES.items() if share < 100}
+    _SHARE_ROWS[f"{row}@{share}".removesuffix("@100")] = varied(row, f"{share} %", at=at)
 
 
 def _of_share(record: Record, share: int) -> float | None:
     return record.accuracy if _SHARE[record.config.train_size] == share else None
 
-
-_SHARE_ROWS = {f"{row}@{share}".removesuffix("@100"): _at_share(row, share) for share in SHARES for row in _SHARED}
 
 DATA = replace(
     BLOCKS,
@@ -316,7 +292,6 @@ DATA = replace(
 )
 
 # Three axes: voxels of objects, and clips of digits that move in place of UCF101 --------------------------------------
-
 # Appendix B.2: batches of 64. Volumes and clips are not augmented; the azimuths of an object are views of their own.
 _FULL: dict[str, Any] = {**TINY, "batch": 64, "augment": "none", "epochs": 50}
 _CLIPS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1600, "test_size": 1000}
@@ -341,11 +316,12 @@ _VOXELS: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 32, "train_size": 1500
 # All azimuths of all objects. Settled before the first seed: `verdict` of the 95 % interval of paired differences.
 _ALL_VOXELS = {**_VOXELS, "epochs": 12, "train_size": None, "test_size": None, "eval_every": 4}
 _FINE = {f"{row}@4": varied(row, "patches of 4 voxels", settings={"patch": 4}) for row in (*PRINTED, "none")}
-
-
-def _voxels(*rows: str) -> list[tuple[str, str]]:
-    return [(row, "modelnet10") for row in rows]
-
+_OF_SCALE = {
+    "smoke": (*_PLAIN, "learned@4", "liere-8@4"),
+    "cpu": _PLAIN,
+    "laptop": PRINTED,
+    "full": (*_PLAIN, "liere-4", "liere-16", "liere-32", *_FINE),
+}
 
 VOXELS = replace(
     MOTION,
@@ -353,17 +329,10 @@ VOXELS = replace(
     about="positions in space: ModelNet10's objects as voxels, tested on objects held out; block widths; fine patches",
     source="LR-3D, LR-F4a",
     datasets=("modelnet10",),
-    rows=_PLAIN
-    | {row: replace(own, title=f"{own.title} (ours)") for row, own in of_widths((4, 12, 16, 32)).items()}
-    | _FINE,
+    rows=_PLAIN | {row: replace(x, title=f"{x.title} (ours)") for row, x in of_widths((4, 12, 16, 32)).items()} | _FINE,
     settings={"smoke": {**_VOXELS, **_GLIMPSE}, "cpu": _VOXELS, "laptop": _ALL_VOXELS, "full": _FULL},
     seeds={**MOTION.seeds, "laptop": (0, 1, 2)},
-    parts={
-        "smoke": _voxels(*_PLAIN, "learned@4", "liere-8@4"),
-        "cpu": _voxels(*_PLAIN),
-        "laptop": _voxels(*PRINTED),
-        "full": _voxels(*_PLAIN, "liere-4", "liere-16", "liere-32", *_FINE),
-    },
+    parts={scale: [(row, "modelnet10") for row in rows] for scale, rows in _OF_SCALE.items()},
     chosen="The paper has no voxels: sizes and settings are those of its videos, 50 epochs of all azimuths.",
 )
 
@@ -390,7 +359,5 @@ VOXEL_PATCHES = replace(
     importance=4,
 )
 
-EXPERIMENTS = (
-    *(CIFAR100, SIZES, RATES, LIERE_DIGITS, DATA, BLOCKS, SHARING),
-    *(VOXELS, VOXEL_BLOCKS, VOXEL_PATCHES, MOTION),
-)
+_IMAGE_SETS = CIFAR100, SIZES, RATES, LIERE_DIGITS, DATA, BLOCKS, SHARING
+EXPERIMENTS = (*_IMAGE_SETS, VOXELS, VOXEL_BLOCKS, VOXEL_PATCHES, MOTION)

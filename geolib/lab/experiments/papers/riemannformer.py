@@ -1,7 +1,5 @@
 """RiemannFormer's table: the grid that settles what the paper leaves out, the table itself, and ablations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +17,8 @@ PAPER = {
 }
 STATED: dict[str, Any] = {"heads": 4, "layers": 6, "epochs": 200, "batch": 128}
 
+
 # The grid: settings that the paper does not state ---------------------------------------------------------------------
-
-
 def _training(width: int, mlp_ratio: float, augment: str = "crop-flip", **own: Any) -> dict[str, Any]:
     """The fields of Config at full scale that the paper leaves open; the warm-up takes five epochs."""
     warmup = 5 * math.ceil(50_000 / STATED["batch"])
@@ -35,17 +32,15 @@ TRAININGS = {
     "w192-mlp2-auto": _training(192, 2.0, "crop-flip-autoaugment"),
     "w384-mlp4": _training(384, 4.0),
     "w256-mlp4-constant": _training(256, 4.0, schedule="constant"),
-    # The augmentation of another CIFAR script by the paper's author.
-    "w256-mlp4-auto-erase": _training(256, 4.0, "crop-flip-autoaugment", erase=0.25),
+    "w256-mlp4-auto-erase": _training(256, 4.0, "crop-flip-autoaugment", erase=0.25),  # as another script of the author
     # The paper to the letter: it names no augmentation, and no warm-up, without which RoPE learns badly at this rate.
     "w256-mlp4-plain": _training(256, 4.0, "none"),
     "w256-mlp4-cold": _training(256, 4.0, warmup=0),
 }
 # The settings that the rule chooses from: a training and one of two readings of the paper's RoPE each.
 GRID = (*((training, "rope") for training in TRAININGS), *((x, "rope-axial") for x in ("w256-mlp4", "w256-mlp4-auto")))
-# The setting of ``riemannformer-table1`` at full scale. The rule, settled before the runs: of the grid's settings the
-# one nearest the paper's two baselines by the distance in the grid's table at full scale, the first in the grid's order
-# when two are equal. Until all of the grid is recorded this is our first choice.
+# The setting of ``riemannformer-table1`` at full scale. The rule, settled before the runs: the grid's nearest to the
+# paper's two baselines by the distance in its table, the first of two equals. Until all is recorded, our first choice.
 FROZEN = ("w256-mlp4", "rope")
 
 
@@ -73,7 +68,6 @@ def _in_words(config: Config) -> str:
 
 
 def _grid_row(training: str, method: str) -> Row:
-    """A row of the grid; the smaller scales have its width in small."""
     full = TRAININGS[training]
     scales = ("smoke", 8, 1), ("cpu", 4, 31)
     at = {s: full | {"width": full["width"] // by, "warmup": min(full["warmup"], steps)} for s, by, steps in scales}
@@ -81,10 +75,8 @@ def _grid_row(training: str, method: str) -> Row:
 
 
 _SMOKE = {"width": 32, "heads": 4, "layers": 1, "epochs": 1, "train_size": 256, "test_size": 128}
-_CPU = {
-    **{"width": 64, "heads": 4, "layers": 6, "epochs": 8, "batch": 64, "augment": "crop-flip"},
-    **{"train_size": 10_000, "test_size": 2_000},
-}
+_CPU = {"width": 64, "heads": 4, "layers": 6, "epochs": 8, "batch": 64, "augment": "crop-flip"}
+_CPU |= {"train_size": 10_000, "test_size": 2_000}
 # All images, the paper's depth, fewer epochs and features; from three seeds on ``verdict`` of the 95 % interval.
 _LAPTOP = {**STATED, "width": 96, "mlp_ratio": 2.0, "epochs": 30, "augment": "crop-flip", "eval_every": 5}
 _LAPTOP_ROWS = ("none", "rope", "riemannformer", "rope-axial", "riemannformer+lf", "lf", "sinusoidal", "rope-100")
@@ -115,7 +107,6 @@ BASELINES = Experiment(
 )
 
 # The table ------------------------------------------------------------------------------------------------------------
-
 TABLE1 = Experiment(
     name="riemannformer-table1",
     about="Table 1 of RiemannFormer: position methods on CIFAR-10 and CIFAR-100",
@@ -137,15 +128,13 @@ TABLE1 = Experiment(
         "rope-mixed+lf": Row("RoPE-Mixed+LF (ours)"),
         "liere": Row("LieRE(8) (ours)", options={"block": 8}),
         "liere+lf": Row("LieRE(8)+LF (ours)", options={"block": 8}),
-        # RiemannFormer differs from RoPE in reading order in base, axes and s: the base alone, and an s that starts
-        # near the paper's law at w = 0, 1 / 1.1 (here 0.5^(1/7) = 0.906); at full scale it is an ablation.
+        # The base alone, and an s that starts near the paper's law at w = 0, 1 / 1.1 (here 0.5^(1/7) = 0.906).
         "rope-100": Row("RoPE, base 100 (ours)", "rope", {"base": 100.0}),
         "far-0.5": Row("RiemannFormer, s from 0.906 (ours)", "riemannformer", {"far": 0.5}, at={"laptop": {}}),
     },
     against=(
         *(("sinusoidal", "none"), ("rope", "none"), ("lf", "none"), ("riemannformer", "rope")),
-        # Without its scales RiemannFormer is axial RoPE with the same angles: this pair shows the scales alone.
-        *(("riemannformer", "rope-axial"), ("rope-axial", "rope-100"), ("rope-100", "rope")),
+        *(("riemannformer", "rope-axial"), ("rope-axial", "rope-100"), ("rope-100", "rope")),  # first: the scales alone
         *(("riemannformer+lf", "riemannformer"), ("riemannformer+lf", "rope-axial+lf")),
         *((f"{row}+lf", row) for row in ("learned", "rope", "rope-axial", "rope-mixed", "liere")),
     ),
@@ -164,8 +153,7 @@ TABLE1 = Experiment(
     importance=1,
 )
 
-# From RoPE to RiemannFormer a step at a time -------------------------------------------------------------------------
-
+# From RoPE to RiemannFormer a step at a time --------------------------------------------------------------------------
 # Settled before the runs: with three seeds, `verdict` of the 95 % interval. The paper names no size for the base nor
 # for the axes; the scale is held to the paper's step from RoPE to RiemannFormer, 1.96 points, from either start. Holm's
 # rule over the five pairs says which survive. All test images are read: 2,000 of them leave a point of noise.
@@ -185,9 +173,8 @@ PARTS = Experiment(
     importance=2,
 )
 
+
 # Ablations ------------------------------------------------------------------------------------------------------------
-
-
 def _rf(title: str, method: str = "riemannformer", **options: Any) -> Row:
     return Row(f"RiemannFormer, {title}", method, options)
 
@@ -210,13 +197,12 @@ _OF_THE_METRIC = {
     "riemannformer-general": _rf("the appendix's metric", "riemannformer-general"),
     "riemannformer-reflection": _rf("reflections, half the angles", "riemannformer-reflection"),
 }
+_EACH, _IDENTITY = {"per_position": True}, {"learn_precision": False}
 _OF_LOCALITY = {
-    "sigma-per-position": _lf("sigma of each position", per_position=True),
+    "sigma-per-position": _lf("sigma of each position", **_EACH),
     "sigma-per-layer": _lf("sigma and E of each layer", per_layer=True),
-    "identity": _lf("E the identity", learn_precision=False),
-    "sigma-per-position-identity": _lf(
-        "sigma of each position, E the identity", per_position=True, learn_precision=False
-    ),
+    "identity": _lf("E the identity", **_IDENTITY),
+    "sigma-per-position-identity": _lf("sigma of each position, E the identity", **_EACH, **_IDENTITY),
 }
 
 ABLATIONS = Experiment(
