@@ -1,16 +1,10 @@
 """One symbol, one meaning: the tables of symbols of the chapters against the notation page."""
 
-import json
 import re
-import sys
 from collections import defaultdict
-from pathlib import Path
 
-import pytest
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-from ledger import bare, names_of, rows_of  # noqa: E402
+from explorable_kit import REPOSITORY, text_of
+from ledger import bare, names_of, rows_of
 
 PAGE = REPOSITORY / "book" / "notation.md"
 CHAPTERS = [*sorted((REPOSITORY / "chapters").glob("*.ipynb")), REPOSITORY / "book" / "how-to-compare.ipynb"]
@@ -51,8 +45,7 @@ def clashes(page, tables):
 
 def table_of(chapter):
     """A chapter's symbols: those of the page that it names, and its own."""
-    cells = json.loads(chapter.read_text("utf-8"))["cells"]
-    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    text = text_of(chapter)
     page, named = dict(settled()), re.search(r"^:::\{symbols\} (.*)$", text, re.MULTILINE)
     return [(bare(name), page[bare(name)]) for name in names_of(named[1])] + list(rows_of(text))
 
@@ -74,13 +67,8 @@ def test_the_page_gives_each_letter_one_row():
     assert {name for name, where in rows.items() if len(where) > 1} == {"T"}
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_keeps_to_the_page(chapter):
-    table = table_of(chapter)
-    assert len(table) == len({symbol for symbol, _ in table}) > 0, "a chapter says its symbols once"
-    assert clashes(settled(), {chapter.stem: table}) == []
-
-
-def test_chapters_agree_with_each_other():
+def test_chapters_keep_to_the_page_and_agree_with_each_other():
     tables = {path.stem: table_of(path) for path in CHAPTERS}
+    for name, table in tables.items():
+        assert len(table) == len({symbol for symbol, _ in table}) > 0, f"{name} says a symbol twice, or none"
     assert clashes(settled(), tables) == []

@@ -1,34 +1,45 @@
 """What is published: one version everywhere, records that ship, and a library that reads them away from a checkout."""
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
+import address as addresses
 import pytest
+import versions as version_program
+from explorable_kit import REPOSITORY
 
 from geolib.lab.__main__ import main
 from geolib.lab.files import RECORDED, checkout
 from geolib.lab.records import record_files
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 NAMED = ("geolib/__init__.py", "CITATION.cff", "CHANGELOG.md")
 
 
 @pytest.fixture
-def versions(tmp_path, monkeypatch):
-    """release/versions.py, on a copy of the files that it reads."""
-    spec = importlib.util.spec_from_file_location("versions", REPOSITORY / "release" / "versions.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for name in NAMED:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(REPOSITORY / name, tmp_path / name)
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
-    return module
+def on_a_copy(tmp_path, monkeypatch):
+    """on_a_copy(program, files): a program of release/, which sees a copy of these files for the repository."""
+
+    def go(program, files):
+        for path in files:
+            (there := tmp_path / path.relative_to(REPOSITORY)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, there)
+        monkeypatch.setattr(program, "REPOSITORY", tmp_path)
+        return program
+
+    return go
+
+
+@pytest.fixture
+def versions(on_a_copy):
+    return on_a_copy(version_program, [REPOSITORY / name for name in NAMED])
+
+
+@pytest.fixture
+def address(on_a_copy):
+    return on_a_copy(addresses, addresses.texts())
 
 
 def replace(path, old, new):
@@ -63,20 +74,6 @@ def test_a_release_needs_its_tag_a_day_and_the_same_day_in_the_citation(versions
 
 
 # The address ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def address(tmp_path, monkeypatch):
-    """release/address.py, on a copy of the repository's texts."""
-    spec = importlib.util.spec_from_file_location("address", REPOSITORY / "release" / "address.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for path in module.texts():
-        there = tmp_path / path.relative_to(REPOSITORY)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there)
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
-    return module
 
 
 def test_the_repository_gives_itself_one_address(address):
