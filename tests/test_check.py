@@ -39,19 +39,10 @@ def cayley_back(X):
 
 
 def blind_direction(X1, X2):
-    """Where the sign of the Pfaffian of width 6 changes: found by bisection over half a circle."""
-
-    def pfaffian(t):
-        X = math.cos(t) * X1 + math.sin(t) * X2
-        four = lambda a, b, c, d: X[a, b] * X[c, d] - X[a, c] * X[b, d] + X[a, d] * X[b, c]  # noqa: E731
-        rest = [[k for k in range(1, 6) if k != j] for j in range(1, 6)]
-        return sum((-1) ** (j + 1) * X[0, j] * four(*rest[j - 1]) for j in range(1, 6))
-
-    low, high = 0.0, math.pi  # of opposite signs: the degree is odd
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if pfaffian(low) * pfaffian(middle) > 0 else (low, middle)
-    return torch.tensor([math.cos(low), math.sin(low)], dtype=torch.float64)
+    """Where X1 + u X2 is singular: a real root u of its determinant, which has three roots, each twice."""
+    roots = torch.linalg.eigvals(torch.linalg.solve(X2, -X1))
+    u = roots[roots.imag.abs().argmin()].real
+    return torch.stack([torch.ones_like(u), u]) / torch.hypot(torch.ones_like(u), u)
 
 
 def with_one(v, p):

@@ -277,13 +277,10 @@ def sizes_of(row):
     return {key: row[key] for key in SIZES}
 
 
-def test_the_rows_are_the_records_and_the_machine_is_named():
+def test_the_rows_are_the_records_each_found_by_its_sizes_and_one_between_two_by_the_nearest(time_js):
     widget = StepTime()
     assert [row["shares"] for row in widget.rows] == [row["shares"] for row in ROWS]
     assert saved.read("parts")["device"] in widget.made
-
-
-def test_each_recorded_step_is_found_by_its_sizes_and_one_between_two_by_the_nearest(time_js):
     assert time_js("rowOf", [[ROWS, sizes_of(row)] for row in ROWS]) == ROWS
     between = {"batch": 9.0, "width": 360.0, "tokens": 20.0, "precision": "bf16"}
     assert list(sizes_of(time_js("rowOf", [[ROWS, between]])[0]).values()) == [8, 384, 16, "bf16"]

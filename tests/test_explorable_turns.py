@@ -19,7 +19,7 @@ from geolib import connection as cn
 from geolib import lie
 from geolib.lie import commutator, exp_skew, log_rotation, skew_matrix, upper_entries
 from geolib.manifolds import embed_spherical, holonomy_angle, parallel_transport, sphere_spherical, spherical_area
-from geolib.rotations import rope, rotation_matrix
+from geolib.rotations import rope, rotate_pairs, rotation_matrix
 
 # The clock of RoPE: its numbers are geolib's, and a shift turns its hands alone ---------------------------------------
 
@@ -62,6 +62,14 @@ mirrors_opened, on_mirrors = place_of("TwoMirrors", mirrors=2)
 
 def test_the_angle_of_a_line_is_less_than_half_a_turn(mirrors_js):
     assert mirrors_js("lineAngle", [[-10], [0], [179], [180], [365]]) == [170, 0, 179, 0, 5]
+
+
+def test_no_rotation_brings_the_figures_mirror_image_onto_it(mirrors_js):
+    state = {"m": 80, "n": 20, "shift": 0, "distance": 0.5, "angle": 30}
+    start, once = (float64(mirrors_js("images", [[state]])[0][name]) for name in ("start", "once"))
+    angles = torch.linspace(0, 2 * math.pi, 361, dtype=torch.float64)[:, None, None]
+    turned = rotate_pairs(once - once.mean(0), angles)
+    assert float(torch.cdist(turned, (start - start.mean(0)).expand(361, -1, -1)).amin(-1).amax(-1).min()) > 0.03
 
 
 def points_of(on_mirrors, name):
@@ -122,8 +130,7 @@ skew_opened, on_skew = place_of("SkewExponential", t=1)
 
 
 def random_entries(count, seed=0, most=3.0):
-    draw = random.Random(seed)
-    return [[draw.uniform(-most, most) for _ in range(3)] for _ in range(count)]
+    return [state["entries"] for state in states(count, seed, entries=(-most, most, 3))]
 
 
 def matrices(entries):
@@ -135,18 +142,14 @@ def size(A):
     return upper_entries(A).norm(dim=-1)
 
 
-def square(A, B, e):
-    """exp(-eB) exp(-eA) exp(eB) exp(eA), by the library."""
-    return exp_skew(-e * B) @ exp_skew(-e * A) @ exp_skew(e * B) @ exp_skew(e * A)
-
-
 def test_what_the_square_leaves_is_its_logarithm_and_what_is_foretold_the_bracket(skew_js):  # LR-1
     first, second = random_entries(20, seed=7, most=1), random_entries(20, seed=8, most=1)
     A, B = matrices(first), matrices(second)
     for e in (1.0, 0.3, 0.02):
         found = skew_js("squareTurn", [[a, b, e] for a, b in zip(first, second)])
         left, foretold, ratio = (float64([each[name] for each in found]) for name in ("left", "foretold", "ratio"))
-        assert_close(left, size(log_rotation(square(A, B, e))), rtol=0, atol=1e-6)
+        around = exp_skew(-e * B) @ exp_skew(-e * A) @ exp_skew(e * B) @ exp_skew(e * A)
+        assert_close(left, size(log_rotation(around)), rtol=0, atol=1e-6)
         assert_close(foretold, e**2 * size(commutator(A, B)), rtol=0, atol=1e-6)
         assert_close(ratio, left / foretold)
 
@@ -196,17 +199,13 @@ SIDE = 15
 QUERY = torch.full((4,), 0.5, dtype=torch.float64)
 liere_js = functions_of("liere.js")
 liere_opened, on_liere = place_of("LiereGrid")
+liere_states = partial(states, mix=(0, 1), size=(0.05, 0.6), shift=(0, 15), row=range(SIDE), column=range(SIDE))
 
 
 @pytest.fixture(scope="module")
 def example(liere_js):
     """For random parameters: they, the generators and the grids before and after the shift."""
-    draw = random.Random(0)
-    states = [
-        {"mix": draw.random(), "size": draw.uniform(0.05, 0.6), "shift": draw.uniform(0, 15)}
-        | {"row": draw.randrange(SIDE), "column": draw.randrange(SIDE)}
-        for _ in range(5)
-    ]
+    states = liere_states(5)
     generators = [float64(each) for each in liere_js("generators", [[s["mix"], s["size"]] for s in states])]
     grids = [liere_js("turnedGrid", [[s["mix"], s["size"], on * s["shift"]] for s in states]) for on in (0, 1)]
     return list(zip(states, generators, *grids))
@@ -392,10 +391,8 @@ plaquettes_opened, on_plaquettes = place_of("Plaquettes")
 both = pytest.mark.parametrize("group", ["plane", "space"])
 
 
-def plaquettes_states(count, group, seed=0):
-    draw = random.Random(seed)
-    angles = lambda size: [draw.uniform(-180, 180) for _ in range(size)]  # noqa: E731
-    return [{"links": angles(12), "sites": angles(9), "group": group, "part": "link 1"} for _ in range(count)]
+def plaquettes_states(count, group):
+    return states(count, links=(-180, 180, 12), sites=(-180, 180, 9), group=[group], part=["link 1"])
 
 
 def about(degrees, axis):

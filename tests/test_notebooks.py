@@ -57,11 +57,6 @@ def code_cells(path):
     return [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
 
 
-def wrong(path, holds):
-    """The ids of the code cells of which something does not hold."""
-    return [cell["id"] for cell in code_cells(path) if not holds(cell)]
-
-
 every = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -93,38 +88,24 @@ def test_a_cell_imports_only_what_readers_have_and_the_library_has(path):
     assert [f"{module}: {name}" for module, names in own for name in names if lacks(modules[module], name)] == []
 
 
-@every
-def test_a_cell_fits_a_screen(path):
-    def fits(cell):
-        lines = [line for line in source(cell).splitlines() if line.strip()]
-        most = MOST_LINES_OF_A_CHECK if "check" in tags(cell) else MOST_LINES
-        return len(lines) <= most and max(map(len, lines)) <= WIDEST
-
-    assert wrong(path, fits) == []
-
-
-@every
-def test_a_check_asserts(path):
-    """By itself or by geolib.check, which raises."""
-    asserts = re.compile(r"\bassert|assert_close|\bcheck\(")
-    assert wrong(path, lambda cell: "check" not in tags(cell) or asserts.search(source(cell))) == []
+def faults(cell):
+    """What a cell lacks."""
+    text, lines = source(cell), [line for line in source(cell).splitlines() if line.strip()]
+    check, drawn = "check" in tags(cell), re.search(r"\bplt\.(show|subplots|figure)\b", text)
+    told = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")  # what one would see
+    if len(lines) > (MOST_LINES_OF_A_CHECK if check else MOST_LINES) or max(map(len, lines)) > WIDEST:
+        yield "it does not fit a screen"
+    if check and not re.search(r"\bassert|assert_close|\bcheck\(", text):  # geolib.check raises
+        yield "it is a check that asserts nothing"
+    if drawn and "no-picture" not in tags(cell) and len(told) < 20:
+        yield "its picture has no text alternative"
+    if "from geolib.explorables import" in text and "mystnb" in cell["metadata"]:
+        yield "its explorable has a caption besides that of its still"
 
 
 @every
-def test_a_picture_has_a_text_alternative(path):
-    """In the cell's metadata mystnb.image.alt: what one would see."""
-
-    def told(cell):
-        drawn = re.search(r"\bplt\.(show|subplots|figure)\b", source(cell)) and "no-picture" not in tags(cell)
-        return not drawn or len(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")) >= 20
-
-    assert wrong(path, told) == []
-
-
-@every
-def test_an_explorable_has_the_caption_of_its_still_and_no_other(path):
-    drawn = "from geolib.explorables import"
-    assert wrong(path, lambda cell: drawn not in source(cell) or "mystnb" not in cell["metadata"]) == []
+def test_a_cell_fits_a_screen_a_check_asserts_and_pictures_have_words(path):
+    assert {cell["id"]: found for cell in code_cells(path) if (found := [*faults(cell)])} == {}
 
 
 # Words that lead somewhere --------------------------------------------------------------------------------------------

@@ -127,18 +127,20 @@ def python(library, cwd, *words):
     return subprocess.run([sys.executable, *words], cwd=cwd, env=os.environ | said, capture_output=True, text=True)
 
 
-@pytest.fixture
-def lab(installed, tmp_path):
-    """lab(words...): the installed lab's command line in an empty folder."""
-    return lambda *words: python(installed, tmp_path, "-m", "geolib.lab", *words)
-
-
-def test_an_installed_library_prints_the_tables_of_a_checkout(lab, capsys):
+def test_an_installed_library_prints_a_checkouts_tables_plans_a_run_and_asks_where_records_go(
+    installed, tmp_path, capsys
+):
+    lab = lambda *words: python(installed, tmp_path, "-m", "geolib.lab", *words)  # noqa: E731
     assert main(["table", "digits-encodings"]) == 0
-    here = capsys.readouterr().out
-    there = lab("table", "digits-encodings")
+    here, there = capsys.readouterr().out, lab("table", "digits-encodings")
     assert (there.returncode, there.stdout) == (0, here)
     assert "±" in here
+    plan = lab("run", "digits-encodings", "--dry-run")
+    assert plan.returncode == 0, plan.stderr
+    refused = lab("run", "digits-encodings", "--scale", "smoke")
+    assert refused.returncode == 2
+    assert "--out DIR" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("left", ["another", "none"])
@@ -153,12 +155,3 @@ def test_a_folder_that_another_package_wrote_into_says_so(installed, tmp_path, l
     said = python(tmp_path, tmp_path, "-c", "import geolib._checks").stderr.splitlines()[-1]
     assert said.startswith(f"ImportError: the folder {folder} mixes geometry-of-attention with another package")
     assert "pip install --force-reinstall --no-deps geometry-of-attention" in said
-
-
-def test_an_installed_library_plans_a_run_but_asks_where_its_records_go(lab, tmp_path):
-    plan = lab("run", "digits-encodings", "--dry-run")
-    assert plan.returncode == 0, plan.stderr
-    refused = lab("run", "digits-encodings", "--scale", "smoke")
-    assert refused.returncode == 2
-    assert "--out DIR" in refused.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,6 @@ from explorable_kit import NAMES, REPOSITORY
 from explorables import without_pieces
 
 import geolib.explorables
-from geolib.explorables import RopeClock
 
 HOST = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
 
@@ -125,21 +124,6 @@ def test_style_that_two_widgets_wear_is_put_on_the_page_once_and_one_may_hold_it
     assert paddings == ["7px"] * 3
     styles = "[...document.querySelectorAll('style')].filter((s) => s.textContent.includes('padding: 7px')).length"
     assert page.evaluate(styles) == 1
-
-
-def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(shown):
-    def state(**values):
-        clock = RopeClock(**values)
-        return clock.get_state([*clock.parameters(), "share", "_esm", "_css"])
-
-    states = {"a": state(share={"base": "b"}), "b": state(share={"base": "b"}), "alone": state()}
-    page = shown(states, ["a", "b", "alone"])
-    page.get_by_label("Base b").first.focus()
-    page.keyboard.press("End")
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.explorable')].map((e) => e.querySelectorAll('output')[3].textContent)"
-        ".join() === '1000000,1000000,100'"
-    )
 
 
 # Pieces of a page in scripts of their own ----------------------------------------------------------------------------
