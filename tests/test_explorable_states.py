@@ -174,9 +174,7 @@ def memory_states(count, seed, tokens=14):
     """States of some pairs, with what each pair is: (state, [(key, value, strokes before it), ...])."""
     draw, states = random.Random(seed), []
     for _ in range(count):
-        triples = [
-            (draw.choice(WORDS), draw.choice(WORDS), n and draw.choice([0, 0, 0, 0, 1, 2])) for n in range(tokens)
-        ]
+        triples = [(draw.choice(WORDS), draw.choice(WORDS), n and draw.choice([0, 0, 0, 1, 2])) for n in range(tokens)]
         text = ", ".join(f"{'/ ' * shut}{key} {value}" for key, value, shut in triples)
         state = {"text": text, "ask": draw.choice(WORDS), "power": draw.choice([2, 4, 6])}
         state |= {"features": draw.randint(2, 12), "gate": draw.choice([1.0, draw.uniform(0.5, 1)])}
