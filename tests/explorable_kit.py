@@ -9,8 +9,10 @@ import random
 import re
 import shutil
 import subprocess
-from functools import cache
+import threading
+from functools import cache, partial
 from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -97,40 +99,44 @@ SETUP = """async ([text, css, states]) => {
 }"""
 
 
-def find(*programs: str) -> str:
-    """The path of the first of these programs that is here."""
-    for program in programs:
-        if path := shutil.which(program):
-            return path
-    pytest.fail(f"the explorables' tests need one of {', '.join(programs)} on the PATH")
-
-
 @contextlib.contextmanager
-def node_functions(file: str, folder: Path, more: str = ""):
-    """call(name, [arguments, ...]): the results, in Node, of an explorable's exported function, for each arguments."""
-    module = folder / file.replace(".js", ".mjs")
-    module.write_text(assemble(file) + more, encoding="utf-8")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
-    with subprocess.Popen([find("node"), str(HELPER), str(module)], **pipes) as node:
+def serving(folder: Path):
+    """The address at which the files of a folder are served, to pages of other hosts too, as a site's host does."""
 
-        def call(name, calls):
-            node.stdin.write(json.dumps([name, calls]) + "\n")
-            node.stdin.flush()
-            found = node.stdout.readline()
-            assert found, f"Node does not know what {name} of {file} is"
-            return json.loads(found)
+    class Files(SimpleHTTPRequestHandler):
+        def end_headers(self):
+            self.send_header("Access-Control-Allow-Origin", "*")
+            super().end_headers()
 
-        yield call
-        node.stdin.close()
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
 
 
 def functions_of(file: str, more: str = ""):
-    """A fixture of a test file: ``call`` of that explorable's functions."""
+    """A fixture of a test file: call(name, [arguments, ...]), the results, in Node, of that explorable's function."""
 
     @pytest.fixture(scope="module")
     def call(tmp_path_factory):
-        with node_functions(file, tmp_path_factory.mktemp("modules"), more) as call:
-            yield call
+        module = tmp_path_factory.mktemp("modules") / file.replace(".js", ".mjs")
+        module.write_text(assemble(file) + more, encoding="utf-8")
+        program = shutil.which("node") or pytest.fail("the explorables' tests need node on the PATH")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+        with subprocess.Popen([program, str(HELPER), str(module)], **pipes) as node:
+
+            def results(name, calls):
+                node.stdin.write(json.dumps([name, calls]) + "\n")
+                node.stdin.flush()
+                found = node.stdout.readline()
+                assert found, f"Node does not know what {name} of {file} is"
+                return json.loads(found)
+
+            yield results
+            node.stdin.close()
 
     return call
 
@@ -279,8 +285,6 @@ class Place:
 
 
 WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
-
-
 CONTRAST_RULES = ("color-contrast", "link-in-text-block")
 
 
@@ -363,7 +367,7 @@ LINK = re.compile(r'<a\s+href="(#(?:move|drag)-[^"]*)"')
 def text_of(path: Path) -> str:
     """The text cells of a notebook."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
 def links_of(path: Path) -> list[str]:

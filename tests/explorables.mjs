@@ -1,11 +1,9 @@
-// Calls the exported functions of a module: node tests/explorables.mjs MODULE NAME < arguments.json calls one many times;
-// without a name each line of the input is [name, [arguments, ...]], and each line of the output the results.
-import { readFileSync } from "node:fs";
+// Calls the exported functions of a module: each line of the input is [name, [arguments, ...]], of the output the results.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const [, , file, only] = process.argv;
-const module = await import(pathToFileURL(file));
-const results = (name, calls) => JSON.stringify(calls.map((values) => module[name](...values)));
-if (only) process.stdout.write(results(only, JSON.parse(readFileSync(0, "utf8"))));
-else for await (const line of createInterface({ input: process.stdin })) console.log(results(...JSON.parse(line)));
+const module = await import(pathToFileURL(process.argv[2]));
+for await (const line of createInterface({ input: process.stdin })) {
+  const [name, calls] = JSON.parse(line);
+  console.log(JSON.stringify(calls.map((values) => module[name](...values))));
+}

@@ -12,7 +12,7 @@ from explorable_kit import REPOSITORY, functions_of, place_of, restored
 from torch.testing import assert_close
 
 from geolib.encodings import ALiBi, LieRE, LocalityFocusing, RiemannFormer, RoPE, Sinusoidal
-from geolib.explorables import LiveModel, live
+from geolib.explorables import LiveModel
 from geolib.explorables.export import calm_part, exported
 from geolib.explorables.live import METHODS, WEIGHTS, held_out, model_of
 from geolib.lab import Config, load, read_all, train
@@ -50,12 +50,7 @@ opened, place = place_of("LiveModel")
 
 
 def images():
-    digits = held_out()
-    return torch.tensor([ord(letter) - 97 for letter in digits["images"]]).view(-1, 1, 8, 8)
-
-
-def labels():
-    return torch.tensor([int(figure) for figure in held_out()["labels"]])
+    return torch.tensor([ord(letter) - 97 for letter in held_out()["images"]]).view(-1, 1, 8, 8)
 
 
 def shuffled():
@@ -83,8 +78,9 @@ def moved(net, about, method, row, column):
 
 
 def accuracy(net, about, some):
+    labels = torch.tensor([int(figure) for figure in held_out()["labels"]])
     with torch.no_grad():
-        return (net(standard(about, some)).argmax(1) == labels()).float().mean().item()
+        return (net(standard(about, some)).argmax(1) == labels).float().mean().item()
 
 
 # In Python: what the page holds is what the records tell ------------------------------------------------------------
@@ -200,8 +196,13 @@ def counted(place):
     return float(place.page.locator("#one .said b").last.text_content().removesuffix(" %"))
 
 
-def test_the_sheet_follows_a_hand_and_its_own_keys_and_the_answer_stays(place):
+def test_the_sheet_follows_a_hand_and_its_own_keys_and_taps_ask_its_cells(place):
     field = place.page.locator("#one .field")
+    for part, cells, (column, row) in ((field, 12, (5, 1)), (place.page.locator("#one .look svg").first, 8, (2, 6))):
+        box = part.bounding_box()
+        size = box["width"] / cells
+        place.page.mouse.click(box["x"] + (column + 0.5) * size, box["y"] + (row + 0.5) * size)
+        assert place.values()["query"] == 8 * row + column
     cell, before = field.bounding_box()["width"] / 12, place.text(".said b")
     place.drag(field, 3 * cell, 2 * cell)
     assert (place.values()["row"], place.values()["column"]) == (2, 3)
@@ -211,14 +212,6 @@ def test_the_sheet_follows_a_hand_and_its_own_keys_and_the_answer_stays(place):
     # Four cells are as far as it goes.
     assert [place.values()[name] for name in ("row", "column", "digit")] == [3, 3, 0]
     assert place.text(".said b") == before
-
-
-def test_a_tap_asks_a_cell_and_a_press_on_the_map_another(place):
-    for part, cells, (column, row) in ((".field", 12, (5, 1)), (".look svg", 8, (2, 6))):
-        box = place.page.locator(f"#one {part}").first.bounding_box()
-        size = box["width"] / cells
-        place.page.mouse.click(box["x"] + (column + 0.5) * size, box["y"] + (row + 0.5) * size)
-        assert place.values()["query"] == 8 * row + column
 
 
 def test_a_blank_sheet_says_that_it_is_blank_and_nothing_is_guessed_of_it(place):
@@ -237,17 +230,7 @@ def test_a_guess_takes_the_digit_to_the_other_corner_and_each_method_has_its_own
     assert place.page.locator("#one .geo-wager:visible :is(.right, [aria-pressed=true])").count() == 0
 
 
-def is_one(place):
-    """A stroke down column 4 is all there is, and is read as a one."""
-    place.settle()
-    ink = torch.tensor(place.values()["ink"]).view(8, 8)
-    assert ink[:7, 4].min() > 4
-    assert ink[:, :3].sum() == ink[:, 6:].sum() == 0
-    assert place.values()["digit"] == -1
-    assert place.text(".said b") == "1"
-
-
-def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
+def test_a_stroke_leaves_ink_on_a_blank_sheet_and_is_read(place):
     place.page.get_by_role("button", name="Draw").click()
     assert place.values()["digit"] == -1
     box = place.page.locator("#one .field").bounding_box()
@@ -256,7 +239,11 @@ def test_a_stroke_leaves_ink_on_a_blank_sheet_and_the_digit_is_gone(place):
     place.page.mouse.down()
     place.page.mouse.move(box["x"] + 4.2 * cell, box["y"] + 7.2 * cell, steps=5)
     place.page.mouse.up()
-    is_one(place)
+    place.settle()
+    ink = torch.tensor(place.values()["ink"]).view(8, 8)
+    assert ink[:7, 4].min() > 4  # down column 4, and nothing else
+    assert ink[:, :3].sum() == ink[:, 6:].sum() == 0
+    assert place.text(".said b") == "1"
 
 
 def test_the_line_counts_what_the_records_count(place):
@@ -287,7 +274,7 @@ def test_the_cell_that_is_asked_is_outlined_and_arrows_turn_as_far_as_their_cell
 def test_a_model_of_ones_own_is_shown_digits_as_it_was_trained_on_them():
     """Standardised by the moments of the training images, where nothing else is known."""
     data = load("digits")
-    net = ViT(Config("digits", "rope-axial", width=16, heads=2, layers=1, patch=1), (1, 8, 8), 10)
+    own = LiveModel(ViT(Config("digits", "rope-axial", width=16, heads=2, layers=1, patch=1), (1, 8, 8), 10))._later_own
     pixels = data.x_train.float()
-    assert live._own(net)["about"]["moments"] == pytest.approx([float(pixels.mean()), float(pixels.std())], rel=1e-3)
+    assert own["about"]["moments"] == pytest.approx([float(pixels.mean()), float(pixels.std())], rel=1e-3)
     assert abs(float(pixels.mean()) / float(data.x_test.float().mean()) - 1) > 2e-3  # else nothing is tested

@@ -138,25 +138,6 @@ def test_it_starts_at_the_first_experiments_last_epoch_and_takes_the_beginning_o
     assert notebook.experiment == DIGITS
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("experiment", "table9", f"there are {DIGITS}"),
-        ("experiment", "digits", "there are"),
-        ("run", "nobody", "there are digits-none-seed0"),
-        ("hidden", ["nothing"], "methods, which are none, sinusoidal"),
-        ("hidden", "none", "must be a list"),
-        ("runs", [{"name": "a"}], "must be a list of runs with commit"),
-    ],
-)
-def test_a_value_that_is_not_there_is_refused_by_name(name, value, message):
-    notebook = LabNotebook()
-    before = getattr(notebook, name)
-    with pytest.raises(ValueError, match=f"^{name}: got .*{message}"):
-        setattr(notebook, name, value)
-    assert getattr(notebook, name) == before
-
-
 def test_a_damaged_record_is_an_error_that_names_the_file_and_no_record_makes_an_empty_notebook(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         notebook = LabNotebook(folder)

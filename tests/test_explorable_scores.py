@@ -13,8 +13,8 @@ from explorable_kit import float64, functions_of, numbers_in, place_of, states
 from torch.testing import assert_close
 
 from geolib import sympow
-from geolib.conformal import SCALE_LAWS
-from geolib.explorables import ConformalScale
+from geolib.conformal import SCALE_LAWS, free_law
+from geolib.encodings import RiemannFormer, RiemannFormerRelative
 from geolib.locality import focused_attention, focused_attention_by_lse, fused_focused_attention, log_attenuation
 from geolib.transport import general_preset, rotation_preset, squared_length, transports
 
@@ -91,21 +91,11 @@ KINDS_of_spaces |= dict.fromkeys(("key_x", "key_y", "query_x", "query_y"), (-1.2
 spaces_states = partial(states, **KINDS_of_spaces)
 
 
-def preset_of_spaces(s):
-    return rotation_preset(float64(s["scale"]).log(), float64([s["angle"]]))
-
-
-def positions_of(s):
-    return float64([s["query"], s["key"]])
-
-
-def query_and_key(s):
-    return float64([[s["query_x"], s["query_y"]], [s["key_x"], s["key_y"]]])
-
-
-def transport_of(s):
-    """From the key's space to the query's."""
-    return transports(preset_of_spaces(s).frames(positions_of(s)))[0, 1]
+def in_spaces(s):
+    """The library's preset, the positions of query and key, and their vectors."""
+    preset = rotation_preset(float64(s["scale"]).log(), float64([s["angle"]]))
+    vectors = float64([[s["query_x"], s["query_y"]], [s["key_x"], s["key_y"]]])
+    return preset, float64([s["query"], s["key"]]), vectors
 
 
 def circles(on_spaces, kind):
@@ -127,26 +117,27 @@ def tips(on_spaces, tone):
 
 
 @pytest.mark.parametrize("width", [760, 360])
-def test_the_picture_shows_rulers_frames_and_arrows_of_the_three_spaces(on_spaces, width):
+def test_the_picture_shows_rulers_frames_and_arrows_of_the_three_spaces_and_the_sentences_their_numbers(
+    on_spaces, width
+):
     on_spaces.page.set_viewport_size({"width": width, "height": 1400})
     for s in spaces_states(3, seed=6):
         on_spaces.set(**s)
-        preset, positions = preset_of_spaces(s), positions_of(s)
+        preset, positions, both = in_spaces(s)
+        (q, k), middle = both, preset.pull_back(both, positions)
+        arrived = transports(preset.frames(positions))[0, 1] @ k  # from the key's space to the query's
         unit = circles(on_spaces, "plain")[0][2]
         wanted = [unit * s["scale"] ** (-s["query"] / 2), unit, unit * s["scale"] ** (-s["key"] / 2)]
         assert [r for _, _, r in circles(on_spaces, "ball")] == pytest.approx(wanted, abs=0.15)
-        q, k = query_and_key(s)
-        middle = preset.pull_back(query_and_key(s), positions)
-        cool = torch.stack([transport_of(s) @ k, middle[1], k])
-        assert_close(tips(on_spaces, "geo-cool"), cool, rtol=0, atol=0.3 / unit)
-        assert_close(tips(on_spaces, "geo-warm"), torch.stack([q, middle[0]]), rtol=0, atol=0.3 / unit)
+        near = {"rtol": 0, "atol": 0.3 / unit}
+        assert_close(tips(on_spaces, "geo-cool"), torch.stack([arrived, middle[1], k]), **near)
+        assert_close(tips(on_spaces, "geo-warm"), torch.stack([q, middle[0]]), **near)
         # The first axis of each frame ends on the ruler's circle, in the direction of T e1.
-        drawn = [
-            re.findall(r"[-\d.]+", each.get_attribute("d")) for each in on_spaces.page.locator("#one .frame").all()
-        ]
-        ends = float64([[float(each[2]) - float(each[0]), float(each[1]) - float(each[3])] for each in drawn]) / unit
+        frames = [each.get_attribute("d") for each in on_spaces.page.locator("#one .frame").all()]
+        drawn = float64([[float(x) for x in re.findall(r"[-\d.]+", each)[:4]] for each in frames])
+        ends = torch.stack([drawn[:, 2] - drawn[:, 0], drawn[:, 1] - drawn[:, 3]], -1) / unit
         axes = torch.cat([preset.frames(positions), torch.eye(2)[None].double()])[[0, 2, 1], :, 0]
-        assert_close(ends, axes, rtol=0, atol=0.3 / unit)
+        assert_close(ends, axes, **near)
         # All words stand inside, and the picture's own pixels are the screen's.
         outside = """() => { const all = document.querySelector("#one svg").getBoundingClientRect();
           return [...document.querySelectorAll("#one svg text")].map((e) => e.getBoundingClientRect())
@@ -154,18 +145,11 @@ def test_the_picture_shows_rulers_frames_and_arrows_of_the_three_spaces(on_space
         assert on_spaces.page.evaluate(outside) == 0
         picture = on_spaces.page.locator("#one svg")
         assert numbers_in(picture.get_attribute("viewBox"))[2] == pytest.approx(picture.bounding_box()["width"], abs=1)
-
-
-def test_the_sentences_say_equal_scores_and_equal_lengths(on_spaces):
-    for s in spaces_states(4, seed=7):
-        on_spaces.set(**s)
-        preset, positions, both = preset_of_spaces(s), positions_of(s), query_and_key(s)
         score, length = map(numbers_in, on_spaces.page.locator("#one .geo-say").all_text_contents())
         expected = preset.literal_scores(both, both, positions)[0, 1].item()
-        assert score == pytest.approx([expected, expected, float(both[0] @ both[1])], abs=0.0051)
-        own = squared_length(both[1], preset.metrics(positions)[1]).sqrt().item()
-        arrived = (transport_of(s) @ both[1]).norm().item()
-        assert length == pytest.approx([own, own, both[1].norm().item(), arrived], abs=0.0051)
+        assert score == pytest.approx([expected, expected, float(q @ k)], abs=0.0051)
+        own = squared_length(k, preset.metrics(positions)[1]).sqrt().item()
+        assert length == pytest.approx([own, own, k.norm().item(), arrived.norm().item()], abs=0.0051)
     on_spaces.set(key_x=0.0, key_y=0.0)  # without length there is no arrow
     assert len(tips(on_spaces, "geo-cool")) == 0
 
@@ -205,37 +189,24 @@ def test_three_laws_make_the_scale_of_w_which_is_found_again(conformal_js):  # R
     assert found == pytest.approx([float(law_of(s).raw(float64(x))) for s, x in zip(states, scales)], abs=1e-6)
 
 
-def test_factor_is_what_the_metric_makes_of_the_score_of_any_rotation(conformal_js):  # RF-9, RF-13
+def test_factors_are_those_of_any_rotation_and_the_row_is_the_softmax_of_the_presets_scores(
+    conformal_js,
+):  # RF-9, RF-13
     states = conformal_states(30, seed=3)
-    for s, found in zip(states, conformal_js("factors", [[s] for s in states])):
+    calls = [[state] for state in states]
+    for s, factors, found in zip(states, conformal_js("factors", calls), conformal_js("attentionRow", calls)):
         log_scale, exponents = log_scale_and_exponents(s)
         q, k, theta = torch.randn(s["tokens"], 4).double(), torch.randn(s["tokens"], 4).double(), float64([0.7, 0.1])
         scores = rotation_preset(log_scale, theta).literal_scores(q, k, exponents)
         expected = scores / rotation_preset(0 * log_scale, theta).literal_scores(q, k, exponents)
-        assert_close(float64(found), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_row_is_the_softmax_of_the_presets_scores(conformal_js):  # RF-9
-    states = conformal_states(30, seed=4)
-    for s, found in zip(states, conformal_js("attentionRow", [[s] for s in states])):
-        log_scale, exponents = log_scale_and_exponents(s)
+        assert_close(float64(factors), expected, rtol=1e-6, atol=1e-6)
         # A query (1, 0) and keys (l_n, 0): without a metric the scores are l_n.
-        k = torch.zeros(s["tokens"], 2).double()
-        k[:, 0] = 3 * torch.cos(2.4 * torch.arange(s["tokens"]).double())
-        q = torch.zeros_like(k)
-        q[:, 0] = 1
+        lengths = 3 * torch.cos(2.4 * torch.arange(s["tokens"]).double())
+        k, q = (torch.stack([x, 0 * x], -1) for x in (lengths, torch.ones_like(lengths)))
         scaled = rotation_preset(log_scale, float64([0.0])).scores(q, k, exponents)[s["query"]]
-        expected = {"scores": k[:, 0], "scaled": scaled, "before": k[:, 0].softmax(0), "after": scaled.softmax(0)}
+        expected = {"scores": lengths, "scaled": scaled, "before": lengths.softmax(0), "after": scaled.softmax(0)}
         for name, row in expected.items():
             assert_close(float64(found[name]), row, rtol=1e-6, atol=1e-6)
-
-
-def test_query_and_tokens_must_fit():
-    assert ConformalScale(tokens=8, query=7).tokens == 8
-    with pytest.raises(ValueError, match=r"^query: got 16; .*tokens - 1 = 15"):
-        ConformalScale().query = 16
-    with pytest.raises(ValueError, match=r"^tokens: got 10; the query stands at 10"):
-        ConformalScale().tokens = 10
 
 
 def arrow_lengths(on_conformal):
@@ -264,6 +235,105 @@ def test_another_law_keeps_the_scale_and_takes_another_w(on_conformal):
         assert on_conformal.values()["w"] == pytest.approx(w, abs=1e-3)
         assert on_conformal.page.get_by_label("Constant α").is_visible() == (law == "slow")
         assert "s = 0.909" in on_conformal.text(".geo-say")
+
+
+# One scale, one row: factors and weights are geolib's, and the bars show them -----------------------------------------
+
+METHODS = {"both": RiemannFormer, "apart": RiemannFormerRelative}
+scale_js = functions_of("scale.js")
+scale_opened, on_scale = place_of("ScaleSlider")
+scale_states = partial(states, scale=(0.7, 1.3), query=range(16), shift=range(21), sides=[*METHODS])
+
+
+def scores_of(state):
+    """The row of a query (1, 0) and keys (3 cos 2.4 n, 0) that the library's encoding makes."""
+    encoding = METHODS[state["sides"]](torch.full((1, 1), 1e-12), 1, state["scale"], free_law()).double()
+    positions = torch.arange(16.0, dtype=torch.float64)
+    q, k = torch.zeros(2, 1, 1, 16, 2, dtype=torch.float64)
+    q[..., 0], k[..., 0] = 1, 3 * torch.cos(2.4 * positions)
+    a, b = encoding.place((positions + state["shift"])[:, None]).to_reference(q, k)
+    return k[0, 0, :, 0], (a @ b.mT)[0, 0, state["query"]].detach()
+
+
+def test_the_row_is_the_librarys(scale_js):  # RF-9, RF-13
+    states = scale_states(30)
+    for state, found in zip(states, scale_js("row", [[state] for state in states])):
+        plain, scaled = scores_of(state)
+        expected = {"scores": plain, "scaled": scaled, "before": plain.softmax(0), "after": scaled.softmax(0)}
+        for name, row in expected.items():
+            assert_close(float64(found[name]), row, rtol=1e-6, atol=1e-6)
+
+
+def test_a_pulled_bar_asks_for_the_scale_that_gives_its_score(scale_js):  # RF-13
+    states = scale_states(20, seed=2)
+    rows = scale_js("row", [[state] for state in states])
+    calls = [[state, n, row["scaled"][n]] for state, row in zip(states, rows) for n in (3, 11)]
+    for (state, n, _), found in zip(calls, scale_js("scaleFor", calls)):
+        (plain,) = scale_js("factors", [[{**state, "scale": 2}]])
+        if abs(math.log2(plain[n])) >= 0.4:
+            assert found == pytest.approx(state["scale"], abs=0.0051)
+    state = {"scale": 0.9, "query": 4, "shift": 0, "sides": "both"}
+    assert scale_js("scaleFor", [[state, 0, -1], [state, 0, 1e9], [state | {"sides": "apart"}, 4, 1]]) == [
+        0.9,
+        1.3,
+        0.9,
+    ]
+
+
+def test_the_dot_stands_on_a_high_bar_that_every_scale_moves(scale_js):
+    states, plain = scale_states(40, seed=3), [3 * math.cos(2.4 * n) for n in range(16)]
+    for state, n in zip(states, scale_js("gripped", [[state] for state in states])):
+        assert plain[n] > 2.5
+        power = (state["query"] + n) / 2 + state["shift"] if state["sides"] == "both" else (state["query"] - n) / 2
+        assert abs(power) >= 0.4
+
+
+def heights(on_scale, kind):
+    """How high the bars of the two charts stand, in pixels."""
+    on_scale.settle()
+    return on_scale.page.evaluate(
+        """(kind) => [...document.querySelectorAll("#one svg ." + kind)].map((path) =>
+        [...path.getAttribute("d").matchAll(/M[\\d.]+ ([\\d.]+)V([\\d.]+)h/g)].map((bar) => bar[1] - bar[2]))""",
+        kind,
+    )
+
+
+def test_the_bars_shrink_by_the_factor_and_the_sentence_says_flatter(on_scale):
+    before, after = heights(on_scale, "before")[0], heights(on_scale, "after")[0]
+    assert len(before) == len(after) == 16
+    for n, (a, b) in enumerate(zip(before, after)):
+        if abs(a) > 15:
+            assert a * math.cos(2.4 * n) > 0
+            assert b / a == pytest.approx(0.9 ** ((4 + n) / 2), abs=0.01)
+    said = lambda: " ".join(on_scale.page.locator("#one .geo-say").all_text_contents())  # noqa: E731
+    assert "flatter" in said()
+    on_scale.set(scale=1.0)
+    assert "no change" in said()
+
+
+def test_an_axis_does_not_change_while_a_hand_holds_something(on_scale):
+    ticks = lambda: on_scale.page.locator("#one svg text").all_text_contents()  # noqa: E731
+    before, box = ticks(), on_scale.page.get_by_label("Scale s").bounding_box()
+    on_scale.page.mouse.move(box["x"] + box["width"] / 3, box["y"] + box["height"] / 2)
+    on_scale.page.mouse.down()
+    on_scale.page.mouse.move(box["x"] + box["width"] - 9, box["y"] + box["height"] / 2, steps=3)
+    on_scale.settle()
+    assert on_scale.values()["scale"] > 1.2
+    assert ticks() == before
+    assert max(heights(on_scale, "after")[0]) == pytest.approx(64, abs=0.2)  # cut off at the frame
+    on_scale.page.mouse.up()
+    on_scale.settle()
+    assert "50" in ticks()
+
+
+def test_a_pulled_dot_takes_the_scale_along(on_scale):
+    dot, scale = on_scale.page.locator("#one svg .geo-reach"), on_scale.values()["scale"]
+    on_scale.drag(dot, 0, 12)
+    assert on_scale.values()["scale"] < scale
+    on_scale.set(sides="apart")
+    scale = on_scale.values()["scale"]
+    on_scale.drag(dot, 0, 8)
+    assert on_scale.values()["scale"] > scale  # on a key after the query the power of s is negative
 
 
 # Locality focusing: its numbers are geolib's, and its bar and maps show them ------------------------------------------

@@ -1,4 +1,4 @@
-"""Explorables of states: strokes of the recurrence, gates, a memory to type into, where a step's time goes."""
+"""Explorables of states: strokes of the recurrence, gates, a memory and a letter to write, where a step's time goes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ import numpy as np
 import pytest
 import torch
 from explorable_kit import float64, functions_of, numbers_in, place_of, states
+from PIL import Image
 from torch.testing import assert_close
 
 from geolib.explorables import GateCurves, StepTime
 from geolib.lab.benches import saved
-from geolib.recurrence import alibi_log_gates, attention_form, log_decay, log_gates, memory_length, recurrent_form
+from geolib.recurrence import (
+    alibi_log_gates,
+    attention_form,
+    log_decay,
+    log_gates,
+    memory_length,
+    recurrent_form,
+    signal_to_noise,
+)
 from geolib.sympow import dimension, embed
 
 # The conformal state: its point is attention's sum, stroke by stroke --------------------------------------------------
@@ -34,44 +43,34 @@ def tokens_of(example):
     return np.exp(1j * angle), value
 
 
-def test_tokens_follow_their_written_formula(state_js):
-    examples = ["wander", "same", "once"]
-    for example, found in zip(examples, state_js("tokens", [[each] for each in examples])):
-        k, v = tokens_of(example)
-        assert [complex(*key) for key in found["k"]] == pytest.approx(k, abs=1e-12)
-        assert found["v"] == pytest.approx(v, abs=1e-12)
-
-
-def test_point_after_each_token_is_the_recurrence_of_complex_numbers(state_js):  # CS-1
-    states = state_states(12, seed=0)
-    for state, found in zip(states, state_js("strokes", [[state] for state in states])):
-        scale, point = state["gamma"] * np.exp(-1j * math.radians(state["turn"])), 0
-        for k, v, stroke in zip(*tokens_of(state["example"]), found, strict=True):
+def test_points_are_those_of_the_recurrence_of_complex_numbers_and_of_the_attention_form(state_js):  # CS-1, CS-2, CS-3
+    states = [state | {"token": float(1 + n % 12)} for n, state in enumerate(state_states(24, seed=1))]
+    calls = [[state] for state in states]
+    assert max(state_js("gap", calls)) < 1e-12
+    sums = state_js("attentionState", [[state, int(state["token"])] for state in states])
+    shown = state_js("tokens", [[state["example"]] for state in states])
+    for state, told, strokes, looked in zip(states, shown, state_js("strokes", calls), sums):
+        keys, values = tokens_of(state["example"])
+        assert [complex(*key) for key in told["k"]] == pytest.approx(keys, abs=1e-12)
+        assert told["v"] == pytest.approx(values, abs=1e-12)
+        scale, point, points = state["gamma"] * np.exp(-1j * math.radians(state["turn"])), 0, []
+        for k, v, stroke in zip(keys, values, strokes, strict=True):
             expected = {"before": point, "shrunk": state["gamma"] * point, "turned": scale * point}
             point = scale * point + v * k
+            points.append(point)
             for name, value in (expected | {"after": point}).items():
                 assert complex(*stroke[name]) == pytest.approx(value, abs=1e-9)
-
-
-def test_point_is_the_sum_of_the_attention_form(state_js):  # CS-2, CS-3
-    states = [state | {"token": float(1 + n % 12)} for n, state in enumerate(state_states(24, seed=1))]
-    assert max(state_js("gap", [[state] for state in states])) < 1e-12
-    sums = state_js("attentionState", [[state, int(state["token"])] for state in states])
-    for state, found in zip(states, sums):
-        (k, v), i = tokens_of(state["example"]), int(state["token"])
-        step = state["gamma"] * np.exp(-1j * math.radians(state["turn"]))
-        assert complex(*found) == pytest.approx(sum(step ** (i - j) * v[j - 1] * k[j - 1] for j in range(1, i + 1)))
+        assert complex(*looked) == pytest.approx(points[int(state["token"]) - 1])
 
 
 def test_a_moment_lies_on_the_stroke_of_its_third(state_js):
     state = state_states(1, seed=4)[0] | {"example": "wander"}
     (strokes,) = state_js("strokes", [[state]])
-    before, shrunk, turned, after = (np.array(strokes[5][name]) for name in ("before", "shrunk", "turned", "after"))
+    before, shrunk, turned, after = (complex(*strokes[5][name]) for name in ("before", "shrunk", "turned", "after"))
+    turning = shrunk * np.exp(-1j * math.radians(state["turn"]) / 2)  # half way round the origin
+    expected = [before, (before + shrunk) / 2, shrunk, turning, turned, (turned + after) / 2, after]
     found = state_js("moment", [[state | {"token": 5 + sixth / 6}] for sixth in range(7)])
-    expected = [before, (before + shrunk) / 2, shrunk, None, turned, (turned + after) / 2, after]
-    for at, point in zip(found, expected):
-        assert at == pytest.approx(point, abs=1e-9) if point is not None else True
-    assert np.linalg.norm(found[3]) == pytest.approx(np.linalg.norm(shrunk))  # a turn goes round the origin
+    assert [complex(*point) for point in found] == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_slider_goes_stroke_by_stroke_and_the_sentence_counts_only_finished_tokens(on_state):
@@ -91,23 +90,14 @@ gates_js = functions_of("gates.js")
 gates_opened, on_gates = place_of("GateCurves")
 
 
-def random_curves(count, seed, low=0.01, high=1.0):
-    draw = random.Random(seed)
-    return [[draw.uniform(low, high) for _ in range(32)] for _ in range(count)]
-
-
 def test_map_row_and_memory_are_those_of_the_decay(gates_js):  # CS-gate
-    curves, tokens = random_curves(10, seed=0, low=0.3), [1, 2, 3, 7, 13, 20, 25, 30, 31, 32]
-    maps, both = gates_js("decay", [[gamma] for gamma in curves]), list(map(list, zip(curves, tokens)))
-    for gamma, token, found, row, memory in zip(
-        curves, tokens, maps, gates_js("logRow", both), gates_js("memory", both)
-    ):
+    curves, tokens = [s["gamma"] for s in states(10, gamma=(0.3, 1, 32))], [1, 2, 3, 7, 13, 20, 25, 30, 31, 32]
+    maps, both = gates_js("decay", [[gamma] for gamma in curves]), [*map(list, zip(curves, tokens))]
+    for gamma, i, found, row, memory in zip(curves, tokens, maps, gates_js("logRow", both), gates_js("memory", both)):
         log = log_decay(float64(gamma).log())
         assert_close(float64(found).reshape(32, 32), log.exp(), rtol=0, atol=1e-6)
-        products = [[math.prod(gamma[j + 1 : i + 1]) if j <= i else 0.0 for j in range(32)] for i in range(32)]
-        assert_close(float64(found).reshape(32, 32), float64(products), rtol=0, atol=1e-12)
-        assert_close(float64(row), log[token - 1, :token].flip(0), rtol=0, atol=1e-6)
-        assert memory == pytest.approx(float(log[token - 1, :token].exp().sum()), abs=1e-6)
+        assert_close(float64(row), log[i - 1, :i].flip(0), rtol=0, atol=1e-6)
+        assert memory == pytest.approx(float(log[i - 1, :i].exp().sum()), abs=1e-6)
 
 
 def test_memory_of_gates_of_one_half_is_two_tokens_and_of_open_gates_nearly_all(gates_js):  # CS-GATE0
@@ -184,7 +174,7 @@ def memory_states(count, seed, tokens=14):
     """States of some pairs, with what each pair is: (state, [(key, value, strokes before it), ...])."""
     draw, states = random.Random(seed), []
     for _ in range(count):
-        triples = [(draw.choice(WORDS), draw.choice(WORDS), int(n > 0 and draw.random() < 0.2)) for n in range(tokens)]
+        triples = [(draw.choice(WORDS), draw.choice(WORDS), n and draw.choice([0, 0, 0, 1, 2])) for n in range(tokens)]
         text = ", ".join(f"{'/ ' * shut}{key} {value}" for key, value, shut in triples)
         state = {"text": text, "ask": draw.choice(WORDS), "power": draw.choice([2, 4, 6])}
         state |= {"features": draw.randint(2, 12), "gate": draw.choice([1.0, draw.uniform(0.5, 1)])}
@@ -287,13 +277,10 @@ def sizes_of(row):
     return {key: row[key] for key in SIZES}
 
 
-def test_the_rows_are_the_records_and_the_machine_is_named():
+def test_the_rows_are_the_records_each_found_by_its_sizes_and_one_between_two_by_the_nearest(time_js):
     widget = StepTime()
     assert [row["shares"] for row in widget.rows] == [row["shares"] for row in ROWS]
     assert saved.read("parts")["device"] in widget.made
-
-
-def test_each_recorded_step_is_found_by_its_sizes_and_one_between_two_by_the_nearest(time_js):
     assert time_js("rowOf", [[ROWS, sizes_of(row)] for row in ROWS]) == ROWS
     between = {"batch": 9.0, "width": 360.0, "tokens": 20.0, "precision": "bf16"}
     assert list(sizes_of(time_js("rowOf", [[ROWS, between]])[0]).values()) == [8, 384, 16, "bf16"]
@@ -317,25 +304,121 @@ def test_the_bars_end_where_the_time_does_the_longest_part_first(time_js):
         assert all(a[1] == b[0] for cut in cuts for a, b in pairwise(cut))
 
 
-def test_a_size_or_part_that_was_not_recorded_is_refused_by_name():
-    for values, message in (
-        ({"batch": 3}, "batch: got 3; it is one of 2, 8, 32"),
-        ({"part": "lunch"}, "part: got 'lunch'"),
-        ({"rows": []}, "rows: got "),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            StepTime(**values)
-
-
-def widths(on_time):
-    """How wide the two bars are."""
-    on_time.settle()
-    sizes = "(r) => [+r.getAttribute('y'), +r.getAttribute('width')]"
-    rows = on_time.page.evaluate(f"() => [...document.querySelectorAll('#one rect.bar')].map({sizes})")
-    return [sum(width for y, width in rows if y == at) for at in sorted({y for y, _ in rows})]
-
-
 def test_the_second_bar_is_as_much_shorter_as_the_law_says(on_time):
     row = next(row for row in ROWS if list(sizes_of(row).values()) == [8, 192, 64, "float32"])
-    whole, faster = widths(on_time)
+    on_time.settle()
+    sizes = "(r) => [+r.getAttribute('y'), +r.getAttribute('width')]"
+    bars = on_time.page.evaluate(f"() => [...document.querySelectorAll('#one rect.bar')].map({sizes})")
+    whole, faster = (sum(width for y, width in bars if y == at) for at in sorted({y for y, _ in bars}))
     assert faster / whole == pytest.approx(1 - 0.9 * row["shares"]["attention"], abs=0.005)
+
+
+# A letter in a state: its numbers are geolib's, it takes a reader's text, and it can be taken along ------------------
+
+BYTES = 418  # of the letter
+page_js = functions_of("page.js")
+page_opened, on_page = place_of("PageLeft", gate=0.98)
+KINDS_of_pages = {"gate": [1.0, 0.9, 0.98, 0.999, 0.99995], "features": range(8, 129, 8), "power": [2, 4]}
+page_states = partial(states, **KINDS_of_pages, after=lambda draw: draw.choice([0, draw.randrange(100_000)]))
+
+
+def test_signal_over_noise_is_the_librarys(page_js):  # CS-REACH
+    states = page_states(40)
+    backs = [random.Random(i).randrange(BYTES + state["after"]) for i, state in enumerate(states)]
+    found = page_js("signal", [[s, back, BYTES + s["after"]] for s, back in zip(states, backs)])
+    expected = [
+        signal_to_noise(back, BYTES + s["after"], s["gate"], s["features"], s["power"])
+        for s, back in zip(states, backs)
+    ]
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-300)
+
+
+def test_sizes_are_the_librarys(page_js):
+    cases = [(8, 2), (32, 2), (128, 2), (8, 4), (128, 4)]
+    assert page_js("size", [[{"features": d, "power": p}] for d, p in cases]) == [dimension(d, p) for d, p in cases]
+
+
+def test_the_best_gate_reads_a_word_of_this_text_better_than_any_other(page_js):  # CS-REACH
+    cases = [(0, 9), (3, 9), (4, 9), (8, 9), (30, 418), (100, 418), (283, 418), (300, 4000), (5000, 90_000)]
+    for (back, tokens), best in zip(cases, page_js("bestGate", [list(case) for case in cases])):
+        read = lambda gate: signal_to_noise(back, tokens, gate, 32, 2)  # noqa: E731, B023
+        others = max(read(1 - 0.5 * 10 ** (-step / 40)) for step in range(240))
+        assert read(best) >= max(others, read(1.0)) * (1 - 1e-9)
+        assert (best == 1) == (back >= (tokens - 1) / 2)
+
+
+def test_right_signs_are_those_of_a_normal_noise(page_js):
+    etas = [0, 1e-3, 0.3, 1, 5, 30]
+    expected = [1 - math.erfc(math.sqrt(eta / 2)) / 2 for eta in etas]
+    assert page_js("right", [[eta] for eta in etas]) == pytest.approx(expected, abs=2e-7)
+
+
+def test_bytes_are_counted_letters_are_spelt_and_words_are_there_when_all_their_letters_are(page_js):
+    text = "  Straße, \n 10 €\t😀x  "
+    (page,) = page_js("spell", [[text]])
+    clean = "Straße, 10 € 😀x"
+    assert "".join(page["letters"]) == clean
+    assert page["bytes"] == len(clean.encode())
+    assert page["at"] == [len(clean[:i].encode()) for i in range(len(clean))]
+    assert [clean[a : b + 1] for a, b in page["words"]] == clean.split()
+    (found,) = page_js("there", [[page, [0.98] * 4 + [0.995] * (len(clean) - 4)]])
+    assert [clean[a : b + 1] for a, b in found] == ["10", "€", "😀x"]
+    assert page_js("followed", [[page, 1], [page, 200], [{"words": []}, 3]]) == [[8, 9], [13, 14], [0, 0]]
+    state = {"text": text, "gate": 0.7, "features": 8, "power": 2, "after": 3}
+    expected = [
+        1 - math.erfc(math.sqrt(signal_to_noise(page["bytes"] + 2 - at, page["bytes"] + 3, 0.7, 8, 2) / 2)) / 2
+        for at in page["at"]
+    ]
+    assert page_js("shares", [[state]])[0] == pytest.approx(expected, abs=3e-7)
+
+
+def darkness(on_page):
+    """How dark each byte stands."""
+    on_page.settle()
+    return on_page.page.evaluate(
+        "() => [...document.querySelectorAll('#one .letter span')].map((s) => +s.style.opacity)"
+    )
+
+
+def test_the_end_is_darker_than_the_beginning_until_the_gates_go(on_page):
+    dark = darkness(on_page)
+    assert len(dark) == BYTES
+    assert dark[0] < 0.2 < 0.9 < dark[-1]
+    on_page.page.get_by_role("button", name="No gates").click()
+    assert len(set(darkness(on_page))) == 1
+    on_page.page.get_by_role("button", name="Best gate for the coloured word").click()
+    on_page.settle()
+    assert on_page.values()["gate"] == 1  # more bytes stand after the name than before it
+    on_page.page.get_by_label("Coloured word").press("End")
+    on_page.page.get_by_role("button", name="Best gate for the coloured word").click()
+    on_page.settle()
+    assert 0.5 < on_page.values()["gate"] < 0.95
+
+
+def test_a_readers_own_text_takes_the_letters_place_and_a_tap_follows_a_word(on_page):
+    field, word = on_page.page.get_by_label("Text, at most 600 letters"), on_page.page.get_by_label("Coloured word")
+    field.fill("Dear Anne, the money lies\nunder the oak.")
+    assert len(darkness(on_page)) == len("Dear Anne, the money lies under the oak.")
+    assert on_page.page.locator("#one .name").all_text_contents() == list("oak.")  # the last: there are fewer words
+    on_page.page.locator("#one .letter span").nth(16).click()
+    on_page.settle()
+    assert on_page.values()["word"] == 3
+    assert "money" in on_page.text(".geo-say")
+    word.focus()
+    on_page.page.keyboard.press("Home")
+    on_page.settle()
+    assert word.get_attribute("aria-valuetext") == "Dear"
+    field.fill("")
+    assert on_page.text(".geo-say").startswith("There is no text")
+
+
+def test_a_picture_of_the_letter_can_be_kept(on_page):
+    with on_page.page.expect_download() as saved:
+        on_page.page.get_by_role("button", name="Save a picture").click()
+    picture = Image.open(saved.value.path())
+    assert saved.value.suggested_filename == "letter.png"
+    assert picture.size[0] == 1296
+    pixels = np.asarray(picture.convert("L"), dtype=float)
+    rows = 255 - pixels[72 : 72 + 50 * 7].reshape(7, 50, -1).min((1, 2))  # seven lines: how dark each is
+    assert rows[-1] > 200  # the last line is in full ink, the first ones are pale
+    assert rows[0] < 100

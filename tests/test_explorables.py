@@ -46,24 +46,18 @@ def test_a_file_that_imports_anything_but_the_shared_ones_is_refused(others, tmp
         assemble(str(path))
 
 
-def test_anywidget_is_loaded_with_the_first_explorable_and_named_when_it_is_missing(tmp_path):
+def test_anywidget_is_loaded_with_the_first_explorable_and_named_when_it_is_missing():
     program = """
-import sys
-import geolib, geolib.explorables
+import sys, geolib.explorables
 assert "anywidget" not in sys.modules
 sys.modules["anywidget"] = None
-try:
-    geolib.explorables.RopeClock
-except ImportError as error:
-    print(error)
-"""
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    assert "pip install anywidget" in process.stdout
+geolib.explorables.RopeClock"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr.splitlines()[-1]
+    assert said.startswith("ImportError")
+    assert "pip install anywidget" in said
 
 
 # The traits, in Python and in a page ---------------------------------------------------------------------------------
-
 
 # Traits that Python holds to others as well, or to a list of its own.
 FITS = {"RopeClock": {"length"}, "ConformalScale": {"query", "tokens"}, "LiveModel": {"method"}}
@@ -106,6 +100,36 @@ def test_python_and_a_page_take_and_refuse_the_same_values(name, call):
     assert call("sift", [[{"constructor": 1, "__proto__": 2, "nothing": 3}, rules]])[0]["good"] == {}
     with pytest.raises(ValueError, match=r"^share: got "):
         cls(share={"nothing": "common"})
+
+
+LAB = "digits-encodings/digits/cpu"
+REFUSED = [  # what an explorable begins with, and a value that does not fit that or is in no list of its own
+    ("RopeClock", {}, {"query": 65}, "got 65.*between 0 and length = 64"),
+    ("RopeClock", {"query": 60.0}, {"length": 50.0}, "got .*query, key and shift reach up to 60"),
+    ("RopeClock", {"key": 60.0}, {"length": 50.0}, "got .*query, key and shift reach up to 60"),
+    ("RopeClock", {"shift": 60.0}, {"length": 50.0}, "got .*query, key and shift reach up to 60"),
+    ("ConformalScale", {}, {"query": 16}, "got 16; .*tokens - 1 = 15"),
+    ("ConformalScale", {"tokens": 8, "query": 7}, {"tokens": 7}, "got 7; the query stands at 7"),
+    ("StepTime", {}, {"batch": 3}, "got 3; it is one of 2, 8, 32"),
+    ("StepTime", {}, {"part": "lunch"}, "got 'lunch'"),
+    ("StepTime", {}, {"rows": []}, "got "),
+    ("LabNotebook", {}, {"experiment": "table9"}, f"got .*there are {LAB}"),
+    ("LabNotebook", {}, {"experiment": "digits"}, "got .*there are"),
+    ("LabNotebook", {}, {"run": "nobody"}, "got .*there are digits-none-seed0"),
+    ("LabNotebook", {}, {"hidden": ["nothing"]}, "got .*methods, which are none, sinusoidal"),
+    ("LabNotebook", {}, {"hidden": "none"}, "got .*must be a list"),
+    ("LabNotebook", {}, {"runs": [{"name": "a"}]}, "got .*must be a list of runs with commit"),
+]
+
+
+@pytest.mark.parametrize(("name", "start", "change", "message"), REFUSED)
+def test_what_does_not_fit_is_refused_by_name_and_what_was_there_stays(name, start, change, message):
+    widget = getattr(geolib.explorables, name)(**start)
+    ((trait, value),) = change.items()
+    before = getattr(widget, trait)
+    with pytest.raises(ValueError, match=f"^{trait}: {message}"):
+        setattr(widget, trait, value)
+    assert getattr(widget, trait) == before
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
@@ -294,22 +318,17 @@ def test_every_picture_says_what_it_shows_and_the_words_follow_the_state(pair):
     pair.page.wait_for_function("document.querySelector('#one [aria-live=polite]').textContent.length > 10")
 
 
-def dressed(place, scheme, width):
-    """Show the page so wide, by day or by night."""
-    place.page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
-    place.page.evaluate(f"document.body.style.background = '{'#ffffff' if scheme == 'light' else '#14181e'}'")
-    place.page.set_viewport_size({"width": width, "height": 1400})
-    place.settle()
-
-
 @every_pair
 def test_axe_finds_no_violation_on_a_wide_a_narrow_and_a_dark_page(pair):
-    for scheme, width, look in (
-        ("light", 760, axe_violations),
-        ("light", 360, axe_violations),
-        ("dark", 760, axe_contrast),  # in the dark colours alone are others
+    for scheme, ground, width, look in (
+        ("light", "#ffffff", 760, axe_violations),
+        ("light", "#ffffff", 360, axe_violations),
+        ("dark", "#14181e", 760, axe_contrast),  # in the dark colours alone are others
     ):
-        dressed(pair, scheme, width)
+        pair.page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
+        pair.page.evaluate(f"document.body.style.background = '{ground}'")
+        pair.page.set_viewport_size({"width": width, "height": 1400})
+        pair.settle()
         assert look(pair.page, "#one") == [], (scheme, width)
 
 
@@ -411,18 +430,16 @@ def test_many_inputs_between_two_frames_make_one_redraw(pair):
 
 @every_pair
 def test_a_shared_name_ties_two_on_a_page_and_only_those(pair):
-    traits = {trait: kind for trait, kind in traits_of(pair.name).items() if isinstance(kind, Real | Whole)}
+    traits = [(trait, kind) for trait, kind in traits_of(pair.name).items() if isinstance(kind, Real | Whole)]
     state = pair.values()
-    for i, (trait, kind) in enumerate(list(traits.items())[:2]):
-        share = {trait: "common"} if i == 0 else {}
+    for tied, (trait, kind) in zip((True, False), traits):
         for which in ("one", "two"):
-            pair.set(which, share=share)
+            pair.set(which, share={trait: "common"} if tied else {})
         value = state[trait]
-        other = next(
-            v for v in (value + 1, value - 1, value / 2 + 0.1, kind.low) if kind.low <= v <= kind.high and v != value
-        )
+        others = [v for v in (value + 1, value - 1, value / 2 + 0.1, kind.low) if kind.low <= v <= kind.high]
+        other = next(v for v in others if v != value)
         pair.set(**{trait: other})
-        assert pair.values("two")[trait] == (other if i == 0 else value)
+        assert pair.values("two")[trait] == (other if tied else value)
 
 
 # What the book recommends --------------------------------------------------------------------------------------------
@@ -470,21 +487,18 @@ MEASURE = """async ([states, narrow]) => {
 
 def recommended(name):
     """Where from and which state: each start of the book, and each link from its page's start."""
-    found = [("default", state_of(name))]
+    yield "default", state_of(name)
     for path in NOTEBOOKS:
         for module, widgets in explorables_of(path).items():
             for i, widget in enumerate(widgets):
                 if type(widget).__name__ != name:
                     continue
                 start = {trait: widget.get_state([trait])[trait] for trait in widget.parameters()}
-                orders = [(link, *order_of(link)) for link in links_of(path)]
-                found.append((path.stem, start))
-                found += [
-                    (path.stem + link, start | values)
-                    for link, kind, called, copy, values in orders
-                    if kind == "move" and called == module and copy in (0, i + 1)
-                ]
-    return [(where, {k: v for k, v in state.items() if not k.startswith("_")}) for where, state in found]
+                yield path.stem, start
+                for link in links_of(path):
+                    kind, called, copy, values = order_of(link)
+                    if kind == "move" and called == module and copy in (0, i + 1):
+                        yield path.stem + link, start | values
 
 
 @every_pair
@@ -493,9 +507,11 @@ def test_in_every_recommended_state_no_label_lies_on_another_and_no_text_is_smal
         pair.page.set_viewport_size({"width": width, "height": 1400})
         pair.settle()
         long = pair.name == "LabNotebook" and width < 400  # names of experiments
-        assert pair.page.evaluate(MEASURE, [recommended(pair.name), long]) == [], width
+        states = [(where, {k: v for k, v in s.items() if k[0] != "_"}) for where, s in recommended(pair.name)]
+        assert pair.page.evaluate(MEASURE, [states, long]) == [], width
 
 
+GALLERY = REPOSITORY / "book" / "gallery.ipynb"
 CROWD = {"tokens": [150, 160, 170, 180, -170, -160, 0], "query": 0}
 SAID = [
     ("AttentionCircle", {}, "0.846"),
@@ -532,11 +548,9 @@ SAID = [
 
 @pytest.mark.parametrize(("opened", "values", "said"), SAID, indirect=["opened"])
 def test_a_readout_says_the_numbers_of_its_state(pair, values, said):
-    gallery = REPOSITORY / "book" / "gallery.ipynb"
-    ((widget,),) = [own for own in explorables_of(gallery).values() if type(own[0]).__name__ == pair.name]
-    start = {trait: getattr(widget, trait) for trait in widget.parameters()}
+    ((widget,),) = [own for own in explorables_of(GALLERY).values() if type(own[0]).__name__ == pair.name]
     pair.set(m=100) if pair.name == "TwoMirrors" else None  # a mirror that was turned gives the answer away
-    pair.set(**start | values)
+    pair.set(**{trait: getattr(widget, trait) for trait in widget.parameters()} | values)
     texts = pair.page.locator("#one :is(.geo-say, .geo-note, p, td, output, svg text):visible").all_text_contents()
     shown = numbers_in(" ".join(texts))
     for number in said.split():

@@ -1,7 +1,6 @@
 """The palette can be told apart and read; labels do not overlap."""
 
 import itertools
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -10,24 +9,10 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import pytest
 
+from geolib import figures
 from geolib.encodings import METHODS
-from geolib.figures import (
-    COLOURS,
-    DARK_COLOURS,
-    DARK_INK,
-    GREYS,
-    METHOD_STYLES,
-    NIGHT,
-    ROLES,
-    dark,
-    forest,
-    label_lines,
-    method_style,
-    use_house_style,
-)
+from geolib.figures import COLOURS, METHOD_STYLES, ROLES, dark, forest, label_lines, method_style
 from geolib.lab.experiments import PairedDifference
-
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 # How colours look without one kind of cone, in linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
 SIGHT = {
@@ -73,7 +58,7 @@ def test_roles_are_read_and_told_apart_by_all_eyes():
         for a, b in itertools.combinations(ROLES[theme].values(), 2):
             assert apart(a, b) >= 10, (theme, a, b)
         for text, ground in itertools.product(("text", "soft"), ("sheet", "panel")):
-            assert contrast(GREYS[theme][text], GREYS[theme][ground]) >= 4.5, (text, ground)
+            assert contrast(figures.GREYS[theme][text], figures.GREYS[theme][ground]) >= 4.5, (text, ground)
 
 
 def test_a_forest_shows_seeds_interval_and_mean_of_each_row():
@@ -97,37 +82,34 @@ def test_a_forest_shows_seeds_interval_and_mean_of_each_row():
         forest(axes, {})
 
 
-def test_methods_have_styles_that_are_told_apart():
+def test_methods_have_styles_that_are_told_apart_one_without_is_gold_and_an_unknown_name_has_none(monkeypatch):
     assert set(METHOD_STYLES) <= set(METHODS)
     for a, b in itertools.combinations(METHOD_STYLES, 2):
         one, other = method_style(a), method_style(b)
         assert one["linestyle"] != other["linestyle"] or apart(one["color"], other["color"]) >= 10, (a, b)
     assert method_style("rope+lf") == method_style("rope") | {"marker": "o"}
-
-
-def test_a_method_without_a_style_of_its_own_has_one_and_an_unknown_name_none(monkeypatch):
+    assert "gold" not in {colour for colour, _ in METHOD_STYLES.values()}
     monkeypatch.delitem(METHOD_STYLES, "rope")
     assert method_style("rope+lf") == {"color": COLOURS["gold"], "linestyle": "-", "marker": "o"}
-    assert "gold" not in {colour for colour, _ in METHOD_STYLES.values()}
     with pytest.raises(ValueError, match="name: got 'ropes'; the methods are none, sinusoidal"):
         method_style("ropes")
 
 
 def test_every_colour_has_a_counterpart_that_is_seen_in_the_dark():
-    assert DARK_COLOURS.keys() == COLOURS.keys()
+    assert figures.DARK_COLOURS.keys() == COLOURS.keys()
     for name, colour in COLOURS.items():
-        assert dark(colour) == DARK_COLOURS[name]
-        assert contrast(dark(colour), NIGHT) >= 4.5, name
+        assert dark(colour) == figures.DARK_COLOURS[name]
+        assert contrast(dark(colour), figures.NIGHT) >= 4.5, name
     for role, colour in ROLES["light"].items():
         assert dark(colour) == ROLES["dark"][role]
-    assert contrast(DARK_INK, NIGHT) >= 10
+    assert contrast(figures.DARK_INK, figures.NIGHT) >= 10
     for colour in ("#400000", "#001a33", "#123456"):  # of no palette
-        assert contrast(dark(colour), NIGHT) >= 3
+        assert contrast(dark(colour), figures.NIGHT) >= 3
     assert luminance(dark("#e3e1da")) < 0.1 < luminance(dark("#444444"))  # a pale ground, a dark line
 
 
 def test_labels_stand_at_the_lines_ends_and_do_not_overlap():
-    use_house_style()
+    figures.use_house_style()
     figure, axes = plt.subplots()
     for level in (0.50, 0.51, 0.52, 2.0):
         axes.plot([0, 1], [0, level], label=f"to {level}")

@@ -3,16 +3,12 @@
 import functools
 import json
 import re
-import sys
-from pathlib import Path
 
+import errors
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "planted"))
-import errors
 import plant
+import pytest
 
 NOTEBOOKS = sorted(path.stem for folder in ("chapters", "book") for path in (plant.REPOSITORY / folder).glob("*.ipynb"))
 VERDICT = re.compile(r"\*?(seen|not seen|undecided|turned round|one seed)\*?")

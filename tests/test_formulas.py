@@ -1,20 +1,15 @@
 """Formulas typeset when the site is made: by MathJax, for eye and ear, in lines that fit a phone."""
 
-import importlib
 import itertools
 import re
-import sys
-from pathlib import Path
 
+import formulas
 import pytest
 from docutils import nodes
+from explorable_kit import REPOSITORY
 from test_figures import contrast
 
 from geolib.figures import ROLES
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-formulas = importlib.import_module("formulas")
 
 
 @pytest.fixture(scope="module")
@@ -43,27 +38,22 @@ def test_a_displayed_formula_may_break_before_its_signs_and_nowhere_else(typeset
     assert texts(typeset(r"\big(a+b\big)\sqrt{c-d}", True)) == []
 
 
-def test_a_long_list_and_a_long_product_break_inside(typeset):
+def test_a_long_list_and_a_long_product_break_inside_and_in_a_line_of_text_only_what_is_long_and_after_its_signs(
+    typeset,
+):
     assert len(texts(typeset(r"u=(" + r"\sin m\theta_1,\ " * 6 + "0)", True))) >= 6
     factor = r"\big(T_m^{-1}W_q(x_m+u_m)\big)"
     assert len(texts(typeset(f"{factor}^\\top{factor}", True))) == 2
-
-
-def test_in_a_line_of_text_only_a_long_formula_breaks_and_after_its_signs(typeset):
     assert texts(typeset("m=n", False)) == []
     runs = texts(typeset(r"R(m\theta_1)^{-\top}R(n\theta_1)=R((n-m)\theta_1)", False))
     assert len(runs) == 2
     assert runs[0].endswith("=")
 
 
-def test_wide_lines_are_marked_and_narrow_ones_are_not(typeset):
+def test_wide_lines_are_marked_narrow_ones_are_not_and_the_rows_of_a_matrix_are_none(typeset):
     wide, narrow = (rf"\begin{{aligned}}a&={sum_}\\&=c\end{{aligned}}" for sum_ in ("b+" * 20 + "b", "b"))
     assert 'lines="wide"' in typeset(wide, True)["html"]
     assert 'lines="narrow"' in typeset(narrow, True)["html"]
-
-
-def test_the_rows_of_a_matrix_are_no_lines():
-    assert formulas.has_lines(r"a\\b")
     assert formulas.has_lines(r"\begin{pmatrix}a\\b\end{pmatrix}\\c")
     assert not formulas.has_lines(r"J=\begin{pmatrix}\begin{matrix}a\\b\end{matrix}\\c\end{pmatrix}")
 
@@ -96,9 +86,6 @@ def test_elements_around_single_glyphs_go_and_every_glyph_stays(typeset):
     assert re.findall(r'class="mjx-c([0-9A-F]+)', html) == glyphs
     assert html.count("<") < 0.8 * made.count("<")
     assert formulas.slim(html) == html
-
-
-# Colours ------------------------------------------------------------------------------------------------------------
 
 
 def test_q_and_k_have_their_roles_and_an_index_k_has_none(typeset):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -11,6 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
 
 CELLS = [
@@ -32,16 +32,11 @@ TOKEN = "for-this-test-alone"
 def address(tmp_path_factory):
     """A JupyterLab with one notebook, on a free port, with folders of its own."""
     home = tmp_path_factory.mktemp("lab")
-    cells = [
-        {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
-        for i, text in enumerate(CELLS)
-    ]
-    cells.append({"cell_type": "markdown", "id": "text", "metadata": {}, "source": TEXT})
-    own = {"cell_type": "code", "id": "own", "metadata": {}, "source": OWN, "outputs": [], "execution_count": None}
-    cells.append(own)
+    make = nbformat.v4
+    cells = [make.new_code_cell(text, id=f"cell{i}") for i, text in enumerate(CELLS)]
+    cells += [make.new_markdown_cell(TEXT, id="text"), make.new_code_cell(OWN, id="own")]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    notebook = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    (home / "sync.ipynb").write_text(json.dumps(notebook))
+    nbformat.write(make.new_notebook(cells=cells, metadata=kernel), home / "sync.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -130,12 +125,13 @@ def test_traits_go_both_ways_between_python_and_the_page(lab):
 
 
 def test_links_and_numbers_of_a_text_cell_move_the_figure_and_python(lab):
+    query_is = "(wanted) => document.querySelector('.geo input[type=range]').value === wanted"
     run(lab, 0)
     lab.get_by_label("Query position m").first.wait_for()
     run(lab, 1)
-    lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '40'")
+    lab.wait_for_function(query_is, arg="40")
     lab.get_by_role("button", name="the query at 31").click()
-    lab.wait_for_function("() => document.querySelector('.geo input[type=range]').value === '31'")
+    lab.wait_for_function(query_is, arg="31")
     lab.wait_for_timeout(700)
     shown(lab, 2, "python has 31.0 and heard")
     number = lab.locator("[data-geo-drag]")

@@ -4,14 +4,11 @@ import ast
 import importlib
 import json
 import re
-import sys
 from pathlib import Path
 
+import ledger
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "book" / "_ext"))
-ledger = importlib.import_module("ledger")
+from explorable_kit import REPOSITORY, text_of
 
 PATH = REPOSITORY / "book" / "ledger.yml"
 ROWS = ledger.rows(PATH)
@@ -33,30 +30,9 @@ def named(field):
     return [(row["id"], name) for row in ROWS.values() for name in ledger.named(row, field)]
 
 
-def chapter_file(number):
-    """The notebook of a chapter, or None while it is unwritten."""
-    return next((REPOSITORY / "chapters").glob(f"{number:02d}_*.ipynb"), None)
-
-
-def markdown_of(notebook):
-    """The text cells of a notebook, one after the other."""
-    cells = json.loads(notebook.read_text("utf-8"))["cells"]
-    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-
-
 def labels_in(text):
     """The labels of sections, and of statements, exercises and figures."""
     return set(re.findall(r"(?m)^\(([\w-]+)\)=", text)) | set(re.findall(r"(?m)^:(?:label|name): ([\w-]+)", text))
-
-
-def functions_of_tests():
-    """The test functions of each test file, read without running it."""
-    return {
-        f"tests/{path.name}::{node.name}"
-        for path in (REPOSITORY / "tests").glob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef)
-    }
 
 
 def test_the_ledger_has_every_item_of_its_sources_once():
@@ -82,21 +58,23 @@ def test_a_row_is_well_formed(row):
         assert "record" in row, "a table or figure says where its record is"
 
 
-def test_functions_that_the_ledger_names_exist():
-    for ledger_id, name in named("functions"):
-        module, _, attribute = name.rpartition(".")
-        assert callable(getattr(importlib.import_module(module), attribute, None)), f"{ledger_id}: no {name}"
-
-
-def test_functions_that_the_ledger_names_have_an_api_page():
+def test_functions_that_the_ledger_names_exist_and_have_an_api_page():
     pages = "\n".join(path.read_text("utf-8") for path in (REPOSITORY / "book" / "api").glob("*.md"))
     whole = set(re.findall(r"automodule:: (\S+)\n +:members:", pages))
     alone = set(re.findall(r"auto(?:class|function):: (\S+)", pages))
-    assert {name for _, name in named("functions") if name.rpartition(".")[0] not in whole} <= alone
+    for ledger_id, name in named("functions"):
+        module, _, attribute = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), attribute, None)), f"{ledger_id}: no {name}"
+        assert module in whole or name in alone, f"{ledger_id}: {name} is on no page of the library"
 
 
 def test_tests_that_the_ledger_names_exist():
-    known = functions_of_tests()
+    known = {
+        f"tests/{path.name}::{node.name}"
+        for path in (REPOSITORY / "tests").glob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
     assert [f"{ledger_id}: {name}" for ledger_id, name in named("tests") if name not in known] == []
 
 
@@ -146,12 +124,9 @@ def test_a_test_exercises_what_its_rows_are_about(path):
 
 def test_sections_that_the_ledger_names_stand_in_their_chapters():
     for row in ROWS.values():
+        (notebook,) = (REPOSITORY / "chapters").glob(f"{row['chapter']:02d}_*.ipynb")
         section = row.get("section", "planned")
-        if section == "planned":
-            continue
-        notebook = chapter_file(row["chapter"])
-        assert notebook is not None, f"{row['id']}: chapter {row['chapter']} is unwritten"
-        assert section in labels_in(markdown_of(notebook)), f"{row['id']}: no label {section} in {notebook.name}"
+        assert section == "planned" or section in labels_in(text_of(notebook)), f"{row['id']}: no label {section}"
 
 
 def test_the_ledger_finds_the_statements_that_name_a_row(tmp_path):
@@ -188,7 +163,7 @@ BODY = re.compile(r"(?ms)^:::\{proved\}\n(.*?)^:::$")
     "path", sorted((REPOSITORY / "chapters").glob("[0-9][0-9]_*.ipynb")), ids=lambda path: path.stem
 )
 def test_what_a_chapter_proved_has_its_rows_and_its_own_statements(path):
-    text = markdown_of(path)
+    text = text_of(path)
     for body in BODY.findall(text):
         lines = body.splitlines()
         assert {label for line in lines for label in line.split()[1:]} <= labels_in(text)
@@ -225,14 +200,7 @@ def test_records_that_the_ledger_names_exist():
 
 
 def test_ids_in_the_library_and_its_tests_are_in_the_ledger():
-    files = [*(REPOSITORY / "geolib").rglob("*.py"), *(REPOSITORY / "tests").glob("*.py")]
-    files.remove(Path(__file__).resolve())
-    unknown = {
-        f"{path.name}: {name}"
-        for path in files
-        for name in ledger.ID.findall(path.read_text("utf-8"))
-        if name not in ROWS
-    }
-    # The tiny book of test_site_build.py holds one unknown id on purpose.
-    of_tests = {"test_site_build.py: RF-99"}
-    assert unknown <= of_tests
+    files = {*(REPOSITORY / "geolib").rglob("*.py"), *(REPOSITORY / "tests").glob("*.py")} - {Path(__file__).resolve()}
+    named = {(path.name, name) for path in files for name in ledger.ID.findall(path.read_text("utf-8"))}
+    unknown = {(file, name) for file, name in named if name not in ROWS}
+    assert unknown <= {("test_site_build.py", "RF-99")}  # its tiny book holds an unknown id on purpose

@@ -1,20 +1,17 @@
-"""The chapters' files: what a reader of a notebook may rely on. The book's build runs them; these tests only read."""
+"""What a reader of a notebook may rely on: cells and words. The book's build runs the notebooks; here they are read."""
 
 import ast
 import importlib
 import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 
+import address
 import pytest
+from explorable_kit import REPOSITORY, text_of
+from pybtex.database import parse_file
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY / "release"))
-address = importlib.import_module("address")
-CHAPTERS = sorted((REPOSITORY / "chapters").glob("*.ipynb"))
-NOTEBOOKS = [*CHAPTERS, *sorted((REPOSITORY / "book").glob("*.ipynb"))]
+NOTEBOOKS = [path for folder in ("chapters", "book") for path in sorted((REPOSITORY / folder).glob("*.ipynb"))]
 
 # What cells may import: the library, its light companions, and Python itself.
 ALLOWED = {"geolib", "torch", "numpy", "scipy", "matplotlib", "sklearn", "tqdm", "IPython", "mpl_toolkits"}
@@ -40,14 +37,9 @@ def tags(cell):
     return cell["metadata"].get("tags", [])
 
 
-def without_magics(text):
-    """A cell's Python, its lines of magic replaced by pass."""
-    return re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", text)
-
-
 def imports(text):
-    """The modules that a cell imports, each with the names that it takes."""
-    for node in ast.walk(ast.parse(without_magics(text))):
+    """The modules that a cell imports, each with the names that it takes; lines of magic are none."""
+    for node in ast.walk(ast.parse(re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", text))):
         if isinstance(node, ast.Import):
             yield from ((name.name, []) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -63,11 +55,6 @@ def lacks(module, name):
 def code_cells(path):
     """A notebook's code cells, without the set-up."""
     return [cell for cell in load(path)["cells"] if cell["cell_type"] == "code"][1:]
-
-
-def wrong(path, holds):
-    """The ids of the code cells of which something does not hold."""
-    return [cell["id"] for cell in code_cells(path) if not holds(cell)]
 
 
 every = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -101,35 +88,68 @@ def test_a_cell_imports_only_what_readers_have_and_the_library_has(path):
     assert [f"{module}: {name}" for module, names in own for name in names if lacks(modules[module], name)] == []
 
 
-@every
-def test_a_cell_fits_a_screen(path):
-    def fits(cell):
-        lines = [line for line in source(cell).splitlines() if line.strip()]
-        most = MOST_LINES_OF_A_CHECK if "check" in tags(cell) else MOST_LINES
-        return len(lines) <= most and max(map(len, lines)) <= WIDEST
-
-    assert wrong(path, fits) == []
-
-
-@every
-def test_a_check_asserts(path):
-    """By itself or by geolib.check, which raises."""
-    asserts = re.compile(r"\bassert|assert_close|\bcheck\(")
-    assert wrong(path, lambda cell: "check" not in tags(cell) or asserts.search(source(cell))) == []
+def faults(cell):
+    """What a cell lacks."""
+    text, lines = source(cell), [line for line in source(cell).splitlines() if line.strip()]
+    check, drawn = "check" in tags(cell), re.search(r"\bplt\.(show|subplots|figure)\b", text)
+    told = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")  # what one would see
+    if len(lines) > (MOST_LINES_OF_A_CHECK if check else MOST_LINES) or max(map(len, lines)) > WIDEST:
+        yield "it does not fit a screen"
+    if check and not re.search(r"\bassert|assert_close|\bcheck\(", text):  # geolib.check raises
+        yield "it is a check that asserts nothing"
+    if drawn and "no-picture" not in tags(cell) and len(told) < 20:
+        yield "its picture has no text alternative"
+    if "from geolib.explorables import" in text and "mystnb" in cell["metadata"]:
+        yield "its explorable has a caption besides that of its still"
 
 
 @every
-def test_a_picture_has_a_text_alternative(path):
-    """In the cell's metadata mystnb.image.alt: what one would see."""
-
-    def told(cell):
-        drawn = re.search(r"\bplt\.(show|subplots|figure)\b", source(cell)) and "no-picture" not in tags(cell)
-        return not drawn or len(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")) >= 20
-
-    assert wrong(path, told) == []
+def test_a_cell_fits_a_screen_a_check_asserts_and_pictures_have_words(path):
+    assert {cell["id"]: found for cell in code_cells(path) if (found := [*faults(cell)])} == {}
 
 
-@every
-def test_an_explorable_has_the_caption_of_its_still_and_no_other(path):
-    drawn = "from geolib.explorables import"
-    assert wrong(path, lambda cell: drawn not in source(cell) or "mystnb" not in cell["metadata"]) == []
+# Words that lead somewhere --------------------------------------------------------------------------------------------
+
+
+def test_every_term_of_the_glossary_is_marked_where_it_is_defined():
+    mark = re.compile(r"\{index\}`([^`<]+?)(?: <([^>]+)>)?`")
+    found = {entry or word for path in NOTEBOOKS for word, entry in mark.findall(text_of(path))}
+    page = (REPOSITORY / "book" / "glossary.md").read_text("utf-8")
+    terms = re.findall(r"(?m)^(\S.*)\n  \S", page.partition("```{glossary}\n")[2])
+    assert len(terms) >= 60
+    assert set(terms) <= found
+    assert terms == sorted(terms, key=str.casefold)
+
+
+RULE = re.compile(r"\s*\|?[\s:|-]*-{2,}[\s:|-]*\|[\s:|-]*$")  # under a table's head
+
+
+def swallowed(prose):
+    """Lines right below a table, without a bar: Markdown makes rows of them."""
+    found, inside = [], False
+    for line in prose.split("\n"):
+        inside = bool(RULE.match(line)) or (
+            inside and bool(line.strip()) and not line.lstrip().startswith((":::", "```"))
+        )
+        if inside and "|" not in line:
+            found.append(line)
+    return found
+
+
+def test_no_table_swallows_the_paragraph_below_it():
+    pages = {path.name: path.read_text("utf-8") for path in (REPOSITORY / "book").rglob("*.md")}
+    pages |= {path.name: text_of(path) for path in NOTEBOOKS}
+    assert {name: lines for name, prose in pages.items() if (lines := swallowed(prose))} == {}
+    assert swallowed("| a |\n|---|\n| 1 |\nlost") == ["lost"]
+
+
+def test_every_work_that_is_cited_is_in_the_bibliography():
+    pages = [path.read_text("utf-8") for path in (REPOSITORY / "book").rglob("*.md")] + [*map(text_of, NOTEBOOKS)]
+    cited = {
+        key.strip()
+        for page in pages
+        for keys in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", page)
+        for key in keys.split(",")
+    }
+    assert cited
+    assert cited - set(parse_file(str(REPOSITORY / "book" / "references.bib")).entries) == set()

@@ -1,26 +1,21 @@
 """Plots for a phone: panels below one another, labels that can be read, and the pictures a page chooses from."""
 
-from __future__ import annotations
-
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+import palettes
 import pytest
 from IPython.core.pylabtools import print_figure
 from matplotlib.text import Text
 
 from geolib.figures import COLOURS, DARK_COLOURS, DARK_INK, PAPER, use_house_style
 
-BOOK = Path(__file__).resolve().parent.parent / "book"
-sys.path[:0] = [str(BOOK), str(BOOK / "_ext")]
-phone = importlib.import_module("phone")
-palettes = importlib.import_module("palettes")
+phone = importlib.import_module("phone")  # after IPython's print_figure, which it wraps
 
 
 @pytest.fixture(autouse=True)
@@ -44,25 +39,20 @@ def in_a_row(count, pictures=0, **options):
     return figure, panels
 
 
-def boxes(panels):
+def laid_out(figure, panels):
+    """Where panels stand once the figure is laid out for a phone."""
+    phone.lay_out(figure)
+    figure.canvas.draw()
     return [axes.get_window_extent() for axes in panels]
 
 
-def test_panels_that_stood_side_by_side_stand_below_one_another():
+def test_panels_stand_below_one_another_and_square_pictures_two_and_two():
     figure, panels = in_a_row(2)
-    phone.lay_out(figure)
-    figure.canvas.draw()
-    one, two = boxes(panels)
+    one, two = laid_out(figure, panels)
     assert two.y1 < one.y0
     assert one.width > 0.6 * phone.WIDTH * figure.dpi
     assert figure.get_size_inches()[0] == phone.WIDTH
-
-
-def test_square_pictures_stand_two_and_two():
-    figure, panels = in_a_row(4, pictures=3)
-    phone.lay_out(figure)
-    figure.canvas.draw()
-    one, two, three, plot = boxes(panels)
+    one, two, three, plot = laid_out(*in_a_row(4, pictures=3))
     assert two.x0 > one.x1
     assert abs(one.y0 - two.y0) < 2
     assert three.y1 < one.y0
@@ -78,22 +68,15 @@ def test_no_label_is_smaller_than_eleven_pixels_and_titles_are_broken():
     assert phone.wrapped("a $x + y + z$ b " * 4, 1.0, 9).count("$x + y + z$") == 4
 
 
-def test_numbers_along_an_axis_do_not_touch():
-    figure, axes = plt.subplots(figsize=(7.2, 2.8))
-    axes.plot([0, 1], [0, 1])
-    axes.set_xticks(range(12), [f"method {i}" for i in range(12)])
-    phone.lay_out(figure)
-    assert {label.get_rotation() for label in axes.get_xticklabels()} == {40}
-
-
-def test_a_legend_leaves_the_panel():
+def test_numbers_along_an_axis_do_not_touch_and_a_legend_leaves_the_panel():
     figure, axes = plt.subplots(figsize=(7.2, 2.8))
     for i in range(4):
         axes.plot([0, 1], [i, 1], label=f"line {i}")
+    axes.set_xticks(range(12), [f"method {i}" for i in range(12)])
     axes.legend()
-    phone.lay_out(figure)
-    figure.canvas.draw()
-    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 2
+    (panel,) = laid_out(figure, [axes])
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {40}
+    assert axes.get_legend().get_window_extent().y0 >= panel.y1 - 2
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"line {i}" for i in range(4)]
 
 

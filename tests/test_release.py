@@ -1,34 +1,45 @@
 """What is published: one version everywhere, records that ship, and a library that reads them away from a checkout."""
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
+import address as addresses
 import pytest
+import versions as version_program
+from explorable_kit import REPOSITORY
 
 from geolib.lab.__main__ import main
 from geolib.lab.files import RECORDED, checkout
 from geolib.lab.records import record_files
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 NAMED = ("geolib/__init__.py", "CITATION.cff", "CHANGELOG.md")
 
 
 @pytest.fixture
-def versions(tmp_path, monkeypatch):
-    """release/versions.py, on a copy of the files that it reads."""
-    spec = importlib.util.spec_from_file_location("versions", REPOSITORY / "release" / "versions.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for name in NAMED:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(REPOSITORY / name, tmp_path / name)
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
-    return module
+def on_a_copy(tmp_path, monkeypatch):
+    """on_a_copy(program, files): a program of release/, which sees a copy of these files for the repository."""
+
+    def go(program, files):
+        for path in files:
+            (there := tmp_path / path.relative_to(REPOSITORY)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, there)
+        monkeypatch.setattr(program, "REPOSITORY", tmp_path)
+        return program
+
+    return go
+
+
+@pytest.fixture
+def versions(on_a_copy):
+    return on_a_copy(version_program, [REPOSITORY / name for name in NAMED])
+
+
+@pytest.fixture
+def address(on_a_copy):
+    return on_a_copy(addresses, addresses.texts())
 
 
 def replace(path, old, new):
@@ -63,20 +74,6 @@ def test_a_release_needs_its_tag_a_day_and_the_same_day_in_the_citation(versions
 
 
 # The address ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def address(tmp_path, monkeypatch):
-    """release/address.py, on a copy of the repository's texts."""
-    spec = importlib.util.spec_from_file_location("address", REPOSITORY / "release" / "address.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for path in module.texts():
-        there = tmp_path / path.relative_to(REPOSITORY)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there)
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
-    return module
 
 
 def test_the_repository_gives_itself_one_address(address):
@@ -130,18 +127,20 @@ def python(library, cwd, *words):
     return subprocess.run([sys.executable, *words], cwd=cwd, env=os.environ | said, capture_output=True, text=True)
 
 
-@pytest.fixture
-def lab(installed, tmp_path):
-    """lab(words...): the installed lab's command line in an empty folder."""
-    return lambda *words: python(installed, tmp_path, "-m", "geolib.lab", *words)
-
-
-def test_an_installed_library_prints_the_tables_of_a_checkout(lab, capsys):
+def test_an_installed_library_prints_a_checkouts_tables_plans_a_run_and_asks_where_records_go(
+    installed, tmp_path, capsys
+):
+    lab = lambda *words: python(installed, tmp_path, "-m", "geolib.lab", *words)  # noqa: E731
     assert main(["table", "digits-encodings"]) == 0
-    here = capsys.readouterr().out
-    there = lab("table", "digits-encodings")
+    here, there = capsys.readouterr().out, lab("table", "digits-encodings")
     assert (there.returncode, there.stdout) == (0, here)
     assert "±" in here
+    plan = lab("run", "digits-encodings", "--dry-run")
+    assert plan.returncode == 0, plan.stderr
+    refused = lab("run", "digits-encodings", "--scale", "smoke")
+    assert refused.returncode == 2
+    assert "--out DIR" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("left", ["another", "none"])
@@ -156,12 +155,3 @@ def test_a_folder_that_another_package_wrote_into_says_so(installed, tmp_path, l
     said = python(tmp_path, tmp_path, "-c", "import geolib._checks").stderr.splitlines()[-1]
     assert said.startswith(f"ImportError: the folder {folder} mixes geometry-of-attention with another package")
     assert "pip install --force-reinstall --no-deps geometry-of-attention" in said
-
-
-def test_an_installed_library_plans_a_run_but_asks_where_its_records_go(lab, tmp_path):
-    plan = lab("run", "digits-encodings", "--dry-run")
-    assert plan.returncode == 0, plan.stderr
-    refused = lab("run", "digits-encodings", "--scale", "smoke")
-    assert refused.returncode == 2
-    assert "--out DIR" in refused.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -1,20 +1,16 @@
 """The script that brings a page's explorables to life: several on a page, one twice, one broken, none by a kernel."""
 
-from __future__ import annotations
-
 import base64
-import importlib
 import json
 import re
-import sys
 
 import pytest
+import stills
 from explorable_kit import NAMES, REPOSITORY
+from explorables import without_pieces
 
-from geolib.explorables import RopeClock
+import geolib.explorables
 
-sys.path[:0] = [str(REPOSITORY / "book"), str(REPOSITORY / "book" / "_ext")]
-stills, without_pieces = importlib.import_module("stills"), importlib.import_module("explorables").without_pieces
 HOST = (REPOSITORY / "book" / "_static" / "widget-host.js").read_text("utf-8")
 
 # Shows its number, adds one at each press, and says what it heard.
@@ -68,26 +64,26 @@ def test_two_widgets_with_the_same_code_are_apart_and_two_views_of_one_are_toget
     assert page.locator(".explorable[data-alive=yes]").count() == 3
 
 
-@pytest.mark.parametrize(
-    ("code", "complaint"),
-    [
-        ("export default { render() { throw new Error('no such matrix'); } };", "no such matrix"),
-        ("export default { render( };", "Unexpected token"),
-        ("export const nothing = 1;", "could not start"),
-        ("import { a } from './gone.js'; export default { render() {} };", "could not start"),
-        (None, "this page holds no code"),
-    ],
-    ids=["throws", "does-not-parse", "exports-nothing", "imports-what-is-not-there", "no-code"],
-)
-def test_a_broken_module_says_so_in_its_own_box_and_leaves_the_rest_alive(shown, code, complaint):
-    states = {"sound": {"_esm": COUNTER, "label": "sound", "count": 0}, "broken": {"_esm": code}}
-    page = shown(states, ["sound", "broken", "sound", "gone"])
-    first, broken, last, gone = texts(page)
+BROKEN = {  # a module, and what its box says
+    "throws": ("export default { render() { throw new Error('no such matrix'); } };", "no such matrix"),
+    "does not parse": ("export default { render( };", "Unexpected token"),
+    "exports nothing": ("export const nothing = 1;", "could not start"),
+    "imports what is gone": ("import { a } from './gone.js'; export default { render() {} };", "could not start"),
+    "has no code": (None, "this page holds no code"),
+}
+
+
+def test_a_broken_module_says_so_in_its_own_box_and_leaves_the_rest_alive(shown):
+    states = {"sound": {"_esm": COUNTER, "label": "sound", "count": 0}}
+    states |= {name: {"_esm": code} for name, (code, _) in BROKEN.items()}
+    page = shown(states, ["sound", *BROKEN, "sound", "gone"])
+    first, *broken, last, gone = texts(page)
     assert (first, last) == ("sound 0", "sound 0")
     assert "this page holds no code" in gone
-    assert "could not start" in broken
-    assert complaint in broken
-    assert page.locator(".explorable-broken").count() == 2
+    for said, (_, complaint) in zip(broken, BROKEN.values(), strict=True):
+        assert "could not start" in said
+        assert complaint in said
+    assert page.locator(".explorable-broken").count() == len(BROKEN) + 1
 
 
 def test_the_model_hears_what_it_subscribed_to_and_nothing_after_off(shown):
@@ -130,21 +126,6 @@ def test_style_that_two_widgets_wear_is_put_on_the_page_once_and_one_may_hold_it
     assert page.evaluate(styles) == 1
 
 
-def test_a_shared_name_ties_explorables_of_a_page_without_a_kernel(shown):
-    def state(**values):
-        clock = RopeClock(**values)
-        return clock.get_state([*clock.parameters(), "share", "_esm", "_css"])
-
-    states = {"a": state(share={"base": "b"}), "b": state(share={"base": "b"}), "alone": state()}
-    page = shown(states, ["a", "b", "alone"])
-    page.get_by_label("Base b").first.focus()
-    page.keyboard.press("End")
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.explorable')].map((e) => e.querySelectorAll('output')[3].textContent)"
-        ".join() === '1000000,1000000,100'"
-    )
-
-
 # Pieces of a page in scripts of their own ----------------------------------------------------------------------------
 
 
@@ -184,18 +165,22 @@ def test_code_and_long_lists_travel_apart_and_come_back_whole_when_they_are_need
 # The stills ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_explorable_of_the_gallery_has_a_still_of_its_present_state():
-    marks = {name: stills.stamp(widget) for name, widget in stills.explorables().items()}
+def test_every_explorable_stands_in_the_gallery_with_a_still_of_its_present_state_and_on_a_page_of_the_library():
+    widgets = stills.explorables()
+    assert sorted(type(widget).__name__ for widget in widgets.values()) == sorted(NAMES)
+    marks = {name: stills.stamp(widget) for name, widget in widgets.items()}
     assert marks == json.loads(stills.MANIFEST.read_text("utf-8")), "run: make stills"
     for name in marks:
         data = (stills.STILLS / f"{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG")
         assert len(data) < 200_000
-
-
-def test_every_explorable_stands_in_the_gallery_and_on_a_page_of_the_library():
-    shown = [type(widget).__name__ for widget in stills.explorables().values()]
-    assert sorted(shown) == sorted(NAMES)
     page = (REPOSITORY / "book" / "api" / "companions.md").read_text("utf-8")
-    named = re.findall(r"autoclass:: geolib\.explorables\.\w+\.(\w+)", page)
-    assert sorted(named) == sorted(NAMES)
+    assert sorted(re.findall(r"autoclass:: geolib\.explorables\.\w+\.(\w+)", page)) == sorted(NAMES)
+
+
+def test_what_stands_for_an_explorable_in_a_saved_notebook_is_light_and_leads_to_its_place_in_the_gallery():
+    gallery = (REPOSITORY / "book" / "gallery.ipynb").read_text("utf-8")
+    for name in NAMES:
+        shown = getattr(geolib.explorables, name)._in_its_place()
+        assert f'"({re.search(r"gallery.html#([a-z-]+)", shown)[1]})=\\n"' in gallery, name
+        assert 4000 < len(shown) < 40_000, name
