@@ -51,8 +51,6 @@ def test_an_origin_moves_the_place_of_the_identity_and_nothing_else(law):  # RF-
     assert torch.equal(plain.exponent(m), m)
     assert_close(moved.exponent(m), vec(-3.5, 0, 3.5))
     assert torch.equal(moved.log_scale(w), plain.log_scale(w))
-    with pytest.raises(ValueError, match=r"^origin: got nan; it must be a finite number"):
-        law(origin=math.nan)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -64,10 +62,8 @@ def test_reach_is_the_last_place_with_both_powers_in_range(dtype, log_s):  # RF-
         assert (exponent < math.log(limits.max) and -exponent > math.log(limits.tiny)) == within
 
 
-def test_reach_without_a_scale_is_infinite_and_whole_numbers_have_none():  # RF-14
+def test_reach_without_a_scale_is_infinite():  # RF-14
     assert conformal.reach(torch.zeros(2), torch.float32).isinf().all()
-    with pytest.raises(ValueError, match=r"^dtype: got torch.int64"):
-        conformal.reach(torch.ones(()), torch.int64)
 
 
 @pytest.mark.parametrize("beta", [2.0, math.e, 10.0])
@@ -148,6 +144,9 @@ def test_factors_from_logarithms_are_right_in_float32_at_positions_in_the_thousa
 
 
 test_bad_input_names_the_argument = refuses(
+    (lambda: conformal.free_law(origin=math.nan), "origin: got nan"),
+    (lambda: conformal.bounded_law(origin=math.inf), "origin: got inf"),
+    (lambda: conformal.reach(torch.ones(()), torch.int64), "dtype: got torch.int64"),
     (lambda: conformal.bounded_log_scale(torch.zeros(1), -0.1), "alpha: got -0.1"),
     (lambda: conformal.free_law().raw(torch.tensor([-2.0])), "s: got .*above 0"),
     (lambda: conformal.free_law().raw(torch.tensor([math.inf])), "s: got .*finite"),

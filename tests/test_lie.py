@@ -134,6 +134,7 @@ def test_log_undoes_exp_below_half_a_turn(width):
     A = A * (torch.tensor([1e-8, 0.5, 2.0, 3.0]) / lie.spectrum(A)[:, 0])[:, None, None]
     close(lie.log_rotation(expm(A)), A, 1e-11)
     close(lie.log_rotation(expm(A).float()), A.float(), 2e-4)
+    assert lie.log_rotation(torch.eye(width).bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

@@ -135,7 +135,7 @@ def test_fused_form_returns_the_dtype_of_its_queries(dtype):  # RF-FUSED
     q, k, v = torch.randn(3, 2, 20, 8).unbind(0)
     positions, sigma = torch.arange(20.0)[:, None], torch.tensor([[2.0], [5.0]])
     right = locality.focused_attention(q, k, v, positions, sigma)
-    got = locality.fused_focused_attention(q.to(dtype), k.to(dtype), v.to(dtype), positions, sigma)
+    got = locality.fused_focused_attention(q.to(dtype), k.to(dtype), v, positions, sigma)
     assert got.dtype == dtype
     assert_close(got.float(), right, rtol=0, atol=1e-5 if dtype == torch.float32 else 0.03)
 

@@ -457,4 +457,5 @@ test_bad_input_is_named = refuses(
     (lambda: mf.polygon([[0.0, 1.0]]), "vertices"),
     (lambda: mf.geodesic(PLANE, vec(0, 1), vec(1, 0), [0, 1]), "times"),
     (lambda: mf.parallel_transport(PLANE, [vec(0, 1)], vec(1, 0)), "path, piece 0"),
+    (lambda: mf.transport_matrix(PLANE, lambda t: torch.stack([t.detach(), 1 + 0 * t])), "path, piece 0"),
 )

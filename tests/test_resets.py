@@ -154,9 +154,10 @@ def test_the_layer_keeps_packed_documents_apart(chunk, key_heads):
     assert_close(layer(x[:, :1], last)[0], layer(x[:, :1], state)[0])
 
 
-def test_a_start_forgets_the_carried_state_of_its_sample_alone():
-    layer, x = SympowAttention(16, 4).double(), double(2, 6, 16)
-    state, starts = layer(x)[1], torch.tensor([[True], [False]])
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 1), (torch.float32, 1e30)])
+def test_a_start_forgets_the_carried_state_of_its_sample_alone(dtype, size):  # however long its keys were
+    layer, x = SympowAttention(16, 4).to(dtype), torch.randn(2, 6, 16, dtype=dtype)
+    state, starts = layer(size * x)[1], torch.tensor([[True], [False]])
     ours = layer(x[:, :1], state, starts=starts)[0]
     assert_close(ours[0], layer(x[:1, :1])[0][0])
     assert_close(ours[1], layer(x[:, :1], state)[0][1])
@@ -285,12 +286,11 @@ def test_forms_and_their_derivatives_may_be_mapped_over_one_argument(name, which
 def test_the_layer_has_a_gradient_for_every_sample():
     layer, x = SympowAttention(16, 4, chunk=4).double(), double(3, 9, 16)
     loss = lambda x: layer(x[None])[0].sin().sum()  # noqa: E731
-    x.requires_grad_()
-    wanted = torch.autograd.grad(layer(x)[0].sin().sum(), x)[0]
-    x = x.detach()
-    assert_close(torch.vmap(torch.func.grad(loss))(x), wanted)
+    assert torch.autograd.gradcheck(lambda x: layer(x[None])[0], x[0, :4].clone().requires_grad_())
+    wanted = torch.autograd.grad(layer(x.requires_grad_())[0].sin().sum(), x)[0]
+    assert_close(torch.vmap(torch.func.grad(loss))(x.detach()), wanted)
     with pytest.raises(RuntimeError, match="differentiable once"):
-        torch.func.grad(lambda x: torch.func.grad(loss)(x).sum())(x[0])
+        torch.func.grad(lambda x: torch.func.grad(loss)(x).sum())(x[0].detach())
 
 
 def test_a_prompt_is_one_graph_and_exports():

@@ -152,8 +152,7 @@ def test_alternating_pairs_share_a_frequency_between_axes():  # LR-T1, VisionLLa
 
 
 def test_grid_positions_run_in_reading_order():
-    expected = torch.tensor([[y, x] for y in range(2) for x in range(3)]).float()
-    assert torch.equal(rot.grid_positions(2, 3), expected)
+    assert rot.grid_positions(2, 3).tolist() == [[y, x] for y in range(2) for x in range(3)]
 
 
 def test_rescaled_positions_keep_the_trained_range():  # LR-F2
@@ -276,8 +275,7 @@ def test_yarn_is_linear_between_two_indices(dim, base, trained):
 
 
 def test_yarn_lengthens_queries_and_keys():
-    assert math.isclose(rot.yarn_length(16.0), 0.1 * math.log(16) + 1)
-    assert rot.yarn_length(0.5) == 1
+    assert (rot.yarn_length(16.0), rot.yarn_length(0.5)) == (pytest.approx(0.1 * math.log(16) + 1), 1)
 
 
 # Checkpoints ---------------------------------------------------------------------------------------------------------

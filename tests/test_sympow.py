@@ -133,6 +133,7 @@ def test_symmetric_power_is_an_invariant_subspace_of_the_tensor_power(dim, power
 def test_action_without_the_matrix_equals_the_lift(dim, power):  # CS-P3, CS-3
     P, s = double(2, 1, dim, dim), double(2, 3, dimension(dim, power))
     assert_close(act(P, s, power), (lift(P, power) @ s[..., None]).squeeze(-1))
+    assert act(P, s.float(), power).dtype == torch.float64
 
 
 @pytest.mark.parametrize(("dim", "power"), [(2, 2), (4, 3), (6, 2)])
