@@ -3,10 +3,13 @@
 Nothing of geolib is used but the numbers that a method has learned, so that an error in it cannot stand on both sides.
 """
 
+import functools
+import itertools
 import math
 
 import numpy as np
 import scipy.linalg
+from scipy.spatial.transform import Rotation
 
 
 def number(parameter):
@@ -93,13 +96,8 @@ class Spherical(Oracle):
     def map(self, p):
         blocks = []
         for theta in geometric(self.dim // 3, 100.0):
-            R = np.eye(3)
-            for axis, at in enumerate(p):
-                first, then = (axis + 1) % 3, (axis + 2) % 3
-                turned = np.eye(3)
-                turned[np.ix_([first, then], [first, then])] = turn(at * theta)
-                R = turned @ R
-            blocks.append(R)
+            about = [Rotation.from_rotvec(at * theta * axis) for at, axis in zip(p, np.eye(3))]
+            blocks.append(functools.reduce(lambda done, turned: turned * done, about).as_matrix())
         return self.blocks(blocks)
 
 
@@ -137,14 +135,10 @@ class LieRE(Oracle):
         matrices = []
         for block in entries:
             total = np.zeros((b, b))
-            for axis, upper in enumerate(block):
-                A, at = np.zeros((b, b)), 0
-                for i in range(b):
-                    for j in range(i + 1, b):
-                        A[i, j], A[j, i] = upper[at], -upper[at]
-                        at += 1
-                total += p[axis] / unit[axis] * A
-            matrices.append(scipy.linalg.expm(total))
+            for at, one, upper in zip(p, unit, block):
+                for entry, (i, j) in zip(upper, itertools.combinations(range(b), 2)):
+                    total[i, j] += at / one * entry
+            matrices.append(scipy.linalg.expm(total - total.T))
         return self.blocks(matrices)
 
     def unit(self):
@@ -158,6 +152,7 @@ class RopeMixed(LieRE):
 
 class Riemannian(Oracle):
     half_turns = 1.0
+    by_pair = False  # scales of each axis, or two of each pair
 
     def scales(self):
         w = number(self.encoding.raw_scale)
@@ -168,36 +163,30 @@ class Riemannian(Oracle):
         return axial(self.dim, len(self.grid), 100.0)
 
     def map(self, p):
-        s = self.scales()
-        return self.blocks(
-            [
-                self.pair(p[a], theta / self.half_turns, s[a], s[j] if s.ndim == 2 else None)
-                for j, (theta, a) in enumerate(self.pairs())
-            ]
-        )
+        s, pairs = self.scales(), self.pairs()
+        scales = [s[j if self.by_pair else a] for j, (_, a) in enumerate(pairs)]
+        return self.blocks([self.pair(p[a], theta / self.half_turns, s) for s, (theta, a) in zip(scales, pairs)])
 
-    def pair(self, m, theta, s, both):
+    def pair(self, m, theta, s):
         return s ** (m / 2) * turn(-m * theta)
 
 
 class RiemannianGeneral(Riemannian):
-    def map(self, p):
-        s = self.scales()
-        return self.blocks([self.pair(p[a], theta, None, s[j]) for j, (theta, a) in enumerate(self.pairs())])
+    by_pair = True
 
-    def pair(self, m, theta, s, both):
-        return np.diag(both ** (m / 2)) @ turn(m * theta)
+    def pair(self, m, theta, s):
+        return np.diag(s ** (m / 2)) @ turn(m * theta)
 
 
 class RiemannianDiagonal(RiemannianGeneral):
-    def pair(self, m, theta, s, both):
-        return turn(-m * theta) @ np.diag(both ** (m / 2))
+    def pair(self, m, theta, s):
+        return turn(-m * theta) @ np.diag(s ** (m / 2))
 
 
 class RiemannianReflection(Riemannian):
     half_turns = 2.0
 
-    def pair(self, m, theta, s, both):
+    def pair(self, m, theta, s):
         return s ** (m / 2) * mirror(m * theta)
 
 
@@ -226,6 +215,9 @@ class Around(Oracle):
     def omega(self, p, r, query):
         return self.inner.omega(p, r, query)
 
+    def second(self, kind):
+        return kind(self.encoding.parts[1], self.grid, self.dim, self.layer, self.head)
+
 
 class Powered(Around):
     power = 2
@@ -233,14 +225,12 @@ class Powered(Around):
 
 class WithAlibi(Around):
     def gate(self, m, n, positions, x):
-        found = Alibi(self.encoding.parts[1], self.grid, self.dim, self.layer, self.head)
-        return self.inner.gate(m, n, positions, x) + found.gate(m, n, positions, x)
+        return self.inner.gate(m, n, positions, x) + self.second(Alibi).gate(m, n, positions, x)
 
 
 class WithRmt(Around):
     def omega(self, p, r, query):
-        found = Rmt(self.encoding.parts[1], self.grid, self.dim, self.layer, self.head)
-        return self.inner.omega(p, r, query) * found.omega(p, r, query)
+        return self.inner.omega(p, r, query) * self.second(Rmt).omega(p, r, query)
 
 
 class Focused(Around):
@@ -305,12 +295,8 @@ class SympowGates(Oracle):
     def gate(self, m, n, positions, x):
         if n > m:
             return -math.inf
-        row = number(self.encoding.W_gamma.weight)[self.head]
-        total = 0.0
-        for k in range(n + 1, m + 1):
-            logit = x[k] @ row + self.encoding.gate_bias
-            total += -math.log1p(math.exp(-logit))
-        return total
+        logits = x[n + 1 : m + 1] @ number(self.encoding.W_gamma.weight)[self.head] + self.encoding.gate_bias
+        return -float(np.log1p(np.exp(-logits)).sum())
 
 
 def weights(found, q, k, positions, x):

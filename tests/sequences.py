@@ -5,24 +5,21 @@ import math
 
 import numpy as np
 import torch
+from oracles import turn
+from scipy.linalg import block_diag
 
 
 def plane_rotations(angles):
-    R = np.zeros((2 * len(angles), 2 * len(angles)))
-    for j, a in enumerate(angles):
-        R[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = [[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]]
-    return R
+    return block_diag(*map(turn, angles))
+
+
+def multinomial(word):
+    return math.factorial(len(word)) // math.prod(math.factorial(word.count(i)) for i in set(word))
 
 
 def phi(v, p):
     words = itertools.combinations_with_replacement(range(len(v)), p)
-    return np.array(
-        [
-            math.sqrt(math.factorial(p) / math.prod(math.factorial(w.count(i)) for i in set(w)))
-            * math.prod(v[i] for i in w)
-            for w in words
-        ]
-    )
+    return np.array([math.sqrt(multinomial(word)) * math.prod(v[i] for i in word) for word in words])
 
 
 def by_pairs(Q, K, V, p, log_g, turns, transpose=True):
@@ -51,20 +48,27 @@ def by_recurrence(Q, K, V, p, log_g, turns):
         S = np.exp(log_g[i]) * S + np.outer(V[i], key)
         Z = np.exp(log_g[i]) * Z + key
         Y[i] = S @ query / (Z @ query)
-    return Y, (S, Z, mu)
+    return Y, S, Z, mu
 
 
-def heads_of(oracle, tensors, *more):
-    """An oracle over all batches and heads; its results stacked, as tensors."""
-    flat = [t.detach().double().flatten(0, 1).numpy() for t in tensors]
-    return [oracle(*(t[h] for t in flat[:3]), *more, *(t[h] for t in flat[3:])) for h in range(len(flat[0]))]
+def heads_of(oracle, tensors, power, **more):
+    """What an oracle returns, over all batches and heads, as tensors."""
+    flat = zip(*(t.detach().double().flatten(0, 1).numpy() for t in tensors))
+    found = [oracle(*head[:3], power, *head[3:], **more) for head in flat]
+    return [torch.from_numpy(np.stack(part)).unflatten(0, tensors[0].shape[:2]) for part in zip(*found)]
 
 
-def inputs(batch=2, heads=2, tokens=9, dim=4, value_dim=3, dtype=torch.float64, seed=0):
+def inputs(batch=2, heads=2, tokens=9, dim=4, value_dim=3, dtype=torch.float64, seed=0, gates=(3, 0), device="cpu"):
+    """Queries, keys, values, log gates, whose logits have this spread and mean, and turns."""
     g = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(batch, heads, tokens, *shape, dtype=torch.float64, generator=g)  # noqa: E731
-    log_g = torch.nn.functional.logsigmoid(3 * draw())
-    return [t.to(dtype) for t in (draw(dim), draw(dim), draw(value_dim), log_g, draw(dim // 2))]
+    log_g = torch.nn.functional.logsigmoid(gates[0] * draw() + gates[1])
+    return [t.to(device, dtype) for t in (draw(dim), draw(dim), draw(value_dim), log_g, draw(dim // 2))]
+
+
+def learned(**shape):
+    """The same, with gradients."""
+    return [t.requires_grad_() for t in inputs(**shape)]
 
 
 def well_conditioned(**shape):

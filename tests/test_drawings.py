@@ -8,6 +8,7 @@ import cmath
 import itertools
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -56,17 +57,18 @@ def unit(degrees):
     return cmath.exp(1j * math.radians(degrees))
 
 
+@dataclass
 class Plane:
     """The plane that a picture shows: its origin and its unit in pixels."""
 
-    def __init__(self, x, y, size):
-        """Pixels."""
-        self.x, self.y, self.size = float(x), float(y), float(size)
+    x: float
+    y: float
+    size: float
 
     @classmethod
     def of_ring(cls, ring, radius=1.0):
         """The plane in which a circle about the origin has a radius."""
-        return cls(ring["cx"], ring["cy"], float(ring["r"]) / radius)
+        return cls(float(ring["cx"]), float(ring["cy"]), float(ring["r"]) / radius)
 
     def at(self, point):
         """A point of the picture as a number."""
@@ -127,71 +129,55 @@ def is_arc(points, radius, start, turn):
 
 def test_hands_and_openings_of_the_clock_are_its_angles(drawn):  # LR-A2
     parts = {"queries": ".hand.q", "keys": ".hand.k", "openings": ".opening"}
-    for state, found in drawn(
-        "RopeClock",
-        states(4, 1, **dict.fromkeys(("query", "key", "shift"), (0, 60)), base=[10, 77, 1e3, 1e4], pairs=range(2, 8)),
-        **parts,
-    ):
+    shown = states(4, 1, query=(0, 60), key=(0, 60), shift=(0, 60), base=[10, 77, 1e3, 1e4], pairs=range(2, 8))
+    for state, found in drawn("RopeClock", shown, **parts):
         thetas = [math.degrees(state["base"] ** (-i / state["pairs"])) for i in range(state["pairs"])]
         for theta, query, key, opening in zip(thetas, *(found[name] for name in parts), strict=True):
             a, b = ((state[name] + state["shift"]) * theta for name in ("query", "key"))
             radius = abs(SCREEN.line(query)[1])
-            close(SCREEN.line(query)[1] / radius, unit(a))
-            close(SCREEN.line(key)[1] / radius, unit(b))
+            for hand, angle in ((query, a), (key, b)):
+                close(SCREEN.line(hand)[1] / radius, unit(angle))
             is_arc(SCREEN.samples(opening), radius, a, wrapped(b - a))
 
 
 def test_the_arc_of_the_wound_clock_leads_from_ropes_hand_to_the_other(drawn):  # CS-beta
-    parts = {
-        "arc": "svg.clock .between",
-        "past": "svg.clock .past",
-        "rope": "svg.clock .line",
-        "hand": "svg.clock .geo-vector",
-    }
+    parts = {"arc": ".between", "past": ".past", "rope": ".line", "hand": ".geo-vector"}
+    parts = {name: f"svg.clock {part}" for name, part in parts.items()}
     for state, found in drawn("GateCurves", states(4, 2, beta=(0, 2, 32), theta=(3, 30), token=range(2, 13)), **parts):
         rope, wound = state["token"] * state["theta"], sum(state["beta"][: state["token"]]) * state["theta"]
         (_, end), ((_, tip),) = SCREEN.strokes(found["rope"][0])[0], SCREEN.arrows(found["hand"][0])
         close(end / 68, unit(rope))
         close(tip / 68, unit(wound))
         is_arc(SCREEN.samples(found["arc"][0]), 40, rope, wrapped(wound - rope))
-        before = [sum(state["beta"][: i + 1]) * state["theta"] for i in range(state["token"] - 1)]
-        for (_, end), angle in zip(SCREEN.strokes(found["past"][0]), before, strict=True):
-            close(end / 68, unit(angle), 0.03)
+        for i, (_, end) in enumerate(SCREEN.strokes(found["past"][0]), start=1):
+            close(end / 68, unit(sum(state["beta"][:i]) * state["theta"]), 0.03)
+        assert i == state["token"] - 1
 
 
 def test_alibis_line_ends_where_the_row_of_the_gates_does(drawn):  # CS-A1
-    chart = ".effect svg:not(.clock)"
-    for _, found in drawn(
-        "GateCurves",
-        states(4, 3, gamma=(0.3, 1, 32), token=range(3, 33)),
-        line=f"{chart} .line",
-        row=f"{chart} .geo-line.geo-warm",
-    ):
+    parts = {"line": ".effect svg:not(.clock) .line", "row": ".effect svg:not(.clock) .geo-line.geo-warm"}
+    for _, found in drawn("GateCurves", states(4, 3, gamma=(0.3, 1, 32), token=range(3, 33)), **parts):
         (line,), (row,) = (SCREEN.strokes(found[name][0]) for name in ("line", "row"))
-        close(line[0], row[0], 0.3)
-        close(line[-1], row[-1], 0.3)
+        for end in (0, -1):
+            close(line[end], row[end], 0.3)
 
 
 def test_mirrors_stand_at_their_angles_and_the_figure_turns_as_it_is_swept(drawn):  # RF-15, RF-REFL
     kinds = ("ring", "mirror", "sweep", "start", "once", "twice", "turned")
     parts = {kind: f".{kind}" for kind in kinds} | {"word": "svg text.geo-join.second"}
-    for state, found in drawn(
-        "TwoMirrors",
-        states(4, 4, n=(0, 60), m=(70, 140), shift=(0, 180), mirrors=2, distance=(0.3, 0.8), angle=(-180, 180)),
-        **parts,
-    ):
+    shown = states(4, 4, n=(0, 60), m=(70, 140), shift=(0, 180), mirrors=2, distance=(0.3, 0.8), angle=(-180, 180))
+    for state, found in drawn("TwoMirrors", shown, **parts):
         plane = Plane.of_ring(found["ring"][0], state["distance"])
         ats = [state[name] + state["shift"] for name in ("n", "m")]
         for at, mirror in zip(ats, found["mirror"], strict=True):
-            one, other = plane.line(mirror)
-            close(one / abs(one), unit(at))
-            close(other / abs(other), -unit(at))
+            for end, sign in zip(plane.line(mirror), (1, -1)):
+                close(end / abs(end), sign * unit(at))
         turn = 2 * (state["m"] - state["n"])
         start, once, twice, turned = (plane.strokes(found[kind][0])[0] for kind in kinds[3:])
-        for a, b, c, d in zip(start, once, twice, turned, strict=True):
+        for a, b, *both in zip(start, once, twice, turned, strict=True):
             close(b, unit(2 * ats[0]) * a.conjugate())
-            close(c, unit(turn) * a)
-            close(d, unit(turn) * a)
+            for c in both:
+                close(c, unit(turn) * a)
         if abs(turn) > 6:  # the head takes four degrees
             arc, _ = plane.strokes(found["sweep"][0])
             is_arc(arc, state["distance"], state["angle"], turn - math.copysign(4, turn))
@@ -206,6 +192,12 @@ def on_sphere(longitude, latitude):
     return np.array([math.cos(b) * math.cos(a), math.cos(b) * math.sin(a), math.sin(b)])
 
 
+def eye(state):
+    """From a place in space to where it is seen, by one who stands over a longitude and a latitude."""
+    east, north = on_sphere(state["turn"] + 90, 0), on_sphere(state["turn"], state["tilt"] + 90)
+    return lambda p: complex(p @ east, p @ north)
+
+
 def test_the_globe_is_seen_from_outside_and_the_opening_lies_between_the_two_arrows(drawn):  # RF-PT
     now = ".geo-vector.now"
     parts = {"ball": ".ball", "dots": ".geo-dot", "opening": ".opening", "first": f"{now}.geo-text", "last": now}
@@ -214,14 +206,11 @@ def test_the_globe_is_seen_from_outside_and_the_opening_lies_between_the_two_arr
         middle, wide = [state["turn"], state["tilt"]] * 3, [60, 38] * 3
         state["corners"] = [wrapped(a + b * share) for a, b, share in zip(middle, wide, state["corners"])]
     for state, found in drawn("SphereTransport", seen, **parts):
-        plane = Plane.of_ring(found["ball"][0])
-        toward = on_sphere(state["turn"], state["tilt"])
-        east, north = on_sphere(state["turn"] + 90, 0), on_sphere(state["turn"], state["tilt"] + 90)
-        points = [on_sphere(*state["corners"][i : i + 2]) for i in (0, 2, 4)]
+        plane, see = Plane.of_ring(found["ball"][0]), eye(state)
+        a, b, c = points = [on_sphere(*state["corners"][i : i + 2]) for i in (0, 2, 4)]
         for dot, p in zip(found["dots"], points, strict=True):
-            close(plane.spot(dot), complex(p @ east, p @ north))
-        a, b, c = points
-        assert a @ toward > 0, "the corner stands in front"
+            close(plane.spot(dot), see(p))
+        assert a @ on_sphere(state["turn"], state["tilt"]) > 0, "the corner stands in front"
         turned = 2 * math.atan2(a @ np.cross(b, c), 1 + a @ b + b @ c + c @ a)
         home, *fan = plane.strokes(found["opening"][0])[0]
         spokes = [point - home for point in fan]
@@ -230,12 +219,6 @@ def test_the_globe_is_seen_from_outside_and_the_opening_lies_between_the_two_arr
             assert abs(cmath.phase(spoke / (tip - start))) < 0.06
         if abs(turned) > 0.2:
             assert swept(spokes) * turned > 0
-
-
-def eye(state):
-    """From a place in space to where it is seen, by one who stands over a longitude and a latitude."""
-    east, north = on_sphere(state["turn"] + 90, 0), on_sphere(state["turn"], state["tilt"] + 90)
-    return lambda p: complex(p @ east, p @ north)
 
 
 LOOK = {"turn": (-180, 180), "tilt": (-60, 60)}  # where one stands
@@ -292,33 +275,31 @@ def test_the_box_its_corners_way_and_its_axis_are_those_of_the_exponentials(draw
         elif len(steps) == 1:
             axis = Rotation.from_matrix(expm(steps[0])).as_rotvec()
             axis /= np.linalg.norm(axis)
-            tips = sorted((plane.strokes(ray)[0][1] for ray in found["axis"]), key=lambda tip: tip.real)
-            for tip, end in zip(tips, sorted((1.05 * see(axis), -1.05 * see(axis)), key=lambda tip: tip.real)):
-                close(tip, end)
+            one, other = (plane.strokes(ray)[0][1] for ray in found["axis"])
+            close(one, -other)
+            close(one * math.copysign(1, (one / see(axis)).real), 1.05 * see(axis))
             (word,) = found["word"]
             close(plane.at((word["x"], float(word["y"]) - 5)), 1.17 * see(axis))
 
 
 def test_both_dice_are_turned_in_their_orders_and_show_the_right_dots(drawn):  # LR-1
     parts = {"faces": ".dice svg .face", "dots": ".dice svg .dots"}
-    for state, found in drawn(
-        "TwoOrders", states(4, 14, size=(20, 120), between=(10, 90), t=(0.1, 1), **LOOK), **parts
-    ):
+    shown = states(4, 14, size=(20, 120), between=(10, 90), t=(0.1, 1), **LOOK)
+    for state, found in drawn("TwoOrders", shown, **parts):
         lean, see, plane = math.radians(state["between"]), eye(state), Plane(0, -8, 92)
         axes = math.radians(state["size"]) * np.array([[0, 0, 1], [math.sin(lean), 0, math.cos(lean)]])
         steps = [np.cross(np.eye(3), -axis).T for axis in axes]
         for die, order in enumerate((steps, steps[::-1])):
-            R = made(order, state["t"])
-            shown = {}
+            R, ahead = made(order, state["t"]), {}
             for axis, side in itertools.product(range(3), (1, -1)):
                 if R[:, axis] @ on_sphere(state["turn"], state["tilt"]) * side > 1e-6:
-                    shown[axis + 1 if side > 0 else 6 - axis] = see(0.58 * side * R[:, axis])
+                    ahead[axis + 1 if side > 0 else 6 - axis] = see(0.58 * side * R[:, axis])
             faces, dots = (found[name][3 * die : 3 * die + 3] for name in ("faces", "dots"))
             corners = [see(p) for p in box_corners(R, 0.58)]
             for face, spots in zip(faces, dots, strict=True):
                 (outline,) = plane.strokes(face)
                 assert all(min(abs(point - corner) for corner in corners) < 0.02 for point in outline)
-                close(np.mean(outline), shown[spots["d"].count("M")])
+                close(np.mean(outline), ahead[spots["d"].count("M")])
 
 
 def lengths_squared(points, metric):
@@ -367,7 +348,7 @@ def test_the_ellipse_of_the_focus_is_where_the_gaussian_is_e_to_minus_one_half(d
         here = found["here"][0]
         cell = float(here["width"]) + 2
         x, y = (float(here[axis]) - 1 + cell / 2 for axis in "xy")
-        assert (x, y) == pytest.approx(((state["column"] + 0.5) * cell, (state["row"] + 0.5) * cell))
+        assert (x / cell, y / cell) == pytest.approx((state["column"] + 0.5, state["row"] + 0.5))
         plane, turned = Plane(x, y, cell), unit(state["angle"])
         for gauss in found["gauss"]:
             for point in plane.strokes(gauss)[0]:
@@ -382,16 +363,14 @@ def test_the_ellipse_of_the_focus_is_where_the_gaussian_is_e_to_minus_one_half(d
 def test_kernels_are_drawn_at_their_distance_in_every_direction(drawn):  # CS-k
     parts = {"rim": "circle.rim", "power": ".geo-line.geo-warm", "exp": ".geo-line.exp", "key": ".geo-vector.geo-cool"}
     dots = {"full": "circle.geo-warm.geo-dot", "ring": "circle.ring"}
-    for state, found in drawn(
-        "EvenPowers", states(4, 8, power=range(2, 9, 2), beta=(0, 6), angle=(-180, 180)), **parts, **dots
-    ):
+    shown = states(4, 8, power=range(2, 9, 2), beta=(0, 6), angle=(-180, 180))
+    for state, found in drawn("EvenPowers", shown, **parts, **dots):
         plane = Plane.of_ring(found["rim"][0])
-        kernels = {
-            "power": lambda cos, state=state: cos ** state["power"],
-            "exp": lambda cos, state=state: math.exp(state["beta"] * (cos - 1)),
-        }
-        direction = unit(state["angle"])
-        for (name, kernel), dot in zip(kernels.items(), ("full", "ring")):
+        direction, p, beta = unit(state["angle"]), state["power"], state["beta"]
+        for name, dot, kernel in (
+            ("power", "full", lambda cos, p=p: cos**p),
+            ("exp", "ring", lambda cos, beta=beta: math.exp(beta * (cos - 1))),
+        ):
             for point in plane.strokes(found[name][0])[0]:
                 if abs(point) > 0.05:
                     assert abs(point) == pytest.approx(kernel(point.real / abs(point)), abs=0.02)
@@ -403,27 +382,21 @@ def test_kernels_are_drawn_at_their_distance_in_every_direction(drawn):  # CS-k
 def test_strokes_of_the_state_join_and_its_turns_go_back(drawn):  # CS-1
     strokes = {tone: f".past.geo-{tone}" for tone in ("soft", "join", "cool")}
     parts = {"axes": ".plane .geo-axis", "dot": ".plane circle.geo-text", "powers": ".power"}
-    for state, found in drawn(
-        "ConformalState", states(4, 9, example="same", gamma=(0.7, 1), turn=(-90, 90), token=6.0), **strokes, **parts
-    ):
+    shown = states(4, 9, example="same", gamma=(0.7, 1), turn=(-90, 90), token=6.0)
+    for state, found in drawn("ConformalState", shown, **strokes, **parts):
         height, across = map(float, re.match(r"M0 ([\d.]+)H([\d.]+)", found["axes"][0]["d"]).groups())
         plane, step = Plane(across / 2, height, 1), state["gamma"] * unit(-state["turn"])
         shrinks, turns, pushes = (plane.strokes(found[tone][0]) for tone in strokes)
         scale = abs(pushes[0][1] - pushes[0][0])  # the first push has length 1
         now = 0
         for shrink, turn, push in zip(shrinks, turns, pushes, strict=True):
-            for found_at, expected in (
-                (shrink[0], now),
-                (shrink[-1], state["gamma"] * now),
-                (turn[0], state["gamma"] * now),
-                (turn[-1], step * now),
-                (push[0], step * now),
-                (push[-1], step * now + 1),
-            ):
-                close(found_at / scale, expected)
+            ways = now, state["gamma"] * now, step * now, step * now + 1
+            for stroke, ends in zip((shrink, turn, push), itertools.pairwise(ways)):
+                close(stroke[0] / scale, ends[0])
+                close(stroke[-1] / scale, ends[1])
             if abs(now) > 0.3:
-                is_arc(turn, abs(state["gamma"] * now) * scale, math.degrees(cmath.phase(now)), -state["turn"])
-            now = step * now + 1
+                is_arc(turn, abs(ways[1]) * scale, math.degrees(cmath.phase(now)), -state["turn"])
+            now = ways[-1]
         close(plane.spot(found["dot"][0]) / scale, step * now + 1)
         for power, dot in enumerate(found["powers"]):
             close(SCREEN.spot(dot) / 56, step**power)
@@ -432,21 +405,17 @@ def test_strokes_of_the_state_join_and_its_turns_go_back(drawn):  # CS-1
 def test_hands_of_links_show_their_turns_and_squares_what_goes_round_them(drawn):  # RF-FLAT
     parts = {"links": ".hand.geo-cool", "sites": ".hand.geo-warm", "arrows": ".link"}
     parts |= {"squares": "rect.square", "words": "svg text"}
-    for state, found in drawn(
-        "Plaquettes", states(4, 10, links=(-170, 170, 12), sites=lambda s: [s.uniform(-170, 170)] * 9), **parts
-    ):
-        corner, step = SCREEN.line(found["sites"][0])[0], 0  # the site at (0, 0)
-        step = abs(SCREEN.line(found["sites"][1])[0] - corner)
-        plane = Plane(corner.real, -corner.imag, step)
-        turns = {}
-        for hand, arrow, turn in zip(found["links"], found["arrows"], state["links"], strict=True):
-            middle, end = plane.line(hand)
-            close((end - middle) / abs(end - middle), unit(turn))
+    shown = states(4, 10, links=(-170, 170, 12), sites=lambda s: [s.uniform(-170, 170)] * 9)
+    for state, found in drawn("Plaquettes", shown, **parts):
+        corner, beside = (SCREEN.line(site)[0] for site in found["sites"][:2])  # the site at (0, 0) and a neighbour
+        plane, turns = Plane(corner.real, -corner.imag, abs(beside - corner)), {}
+        for name in ("links", "sites"):
+            for hand, turn in zip(found[name], state[name], strict=True):
+                middle, end = plane.line(hand)
+                close((end - middle) / abs(end - middle), unit(turn))
+        for arrow, turn in zip(found["arrows"], state["links"], strict=True):
             ((start, tip),) = plane.arrows(arrow)
             turns[round(start.real), round(start.imag), "up" if (tip - start).imag > 0.5 else "right"] = turn
-        for hand, turn in zip(found["sites"], state["sites"], strict=True):
-            middle, end = plane.line(hand)
-            close((end - middle) / abs(end - middle), unit(turn))
         for square, word in zip(found["squares"], found["words"], strict=True):
             low = plane.at((square["x"], float(square["y"]) + float(square["height"])))
             i, j = round(low.real), round(low.imag)
@@ -458,14 +427,13 @@ def test_hands_of_links_show_their_turns_and_squares_what_goes_round_them(drawn)
 def test_tokens_on_the_circle_pull_the_mean_with_their_weights(drawn):  # RF-20
     parts = {"ring": "circle.ring", "dots": "circle.geo-dot.geo-cool", "pulls": "line.pull"}
     parts |= {"mean": "circle.geo-dot.geo-value", "query": "path.geo-vector"}
-    for state, found in drawn(
-        "AttentionCircle", states(4, 11, tokens=(-180, 180, 5), query=(-180, 180), temperature=(0.2, 1)), **parts
-    ):
+    shown = states(4, 11, tokens=(-180, 180, 5), query=(-180, 180), temperature=(0.2, 1))
+    for state, found in drawn("AttentionCircle", shown, **parts):
         plane = Plane.of_ring(found["ring"][0])
         points = [unit(token) for token in state["tokens"]]
-        shares = [math.exp((point / unit(state["query"])).real / state["temperature"]) for point in points]
-        weights = [share / sum(shares) for share in shares]
-        mean = sum(weight * point for weight, point in zip(weights, points))
+        shares = np.exp([(point / unit(state["query"])).real / state["temperature"] for point in points])
+        weights = shares / shares.sum()
+        mean = complex(weights @ points)
         close(plane.spot(found["mean"][0]), mean)
         for point, weight, dot, pull in zip(points, weights, found["dots"], found["pulls"], strict=True):
             close(plane.spot(dot), point)
@@ -522,15 +490,12 @@ COLOURS = """(where) => {
 }"""
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "bars"),
-    [
+def test_legends_go_from_what_is_least_to_what_is_most(browser):
+    """In maps the key's colour is less, the query's more (see the test of maps)."""
+    for name, values, bars in (
         ("ConformalScale", {"view": "scores"}, [["key", "ground"], ["ground", "query"]]),
         ("LiereGrid", {}, [["key", "ground", "query"]]),
-    ],
-)
-def test_legends_go_from_what_is_least_to_what_is_most(browser, name, values, bars):
-    """In maps the key's colour is less, the query's more (see the test of maps)."""
-    place = Place(browser, name, state_of(name, **values))
-    assert place.page.evaluate(COLOURS, ".geo-note .bar") == bars
-    place.close()
+    ):
+        place = Place(browser, name, state_of(name, **values))
+        assert place.page.evaluate(COLOURS, ".geo-note .bar") == bars
+        place.close()

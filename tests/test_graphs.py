@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from counted import Counting
+from often import double
 from test_placed import CASES, GRID, TOKENS, every_case, heads_of, scores, stirred
 from torch.testing import assert_close
 
@@ -53,14 +54,12 @@ APART = [*{own_ways(name): name for name in reversed(LONGER)}.values(), "liere"]
 def test_a_model_is_one_graph(name, options):
     torch._dynamo.reset()  # it counts the models it has met, and gives up after eight
     # One layer, or two where they differ.
-    layers = 2 if differing_layers(options) else 1
-    net, images = model(name, options, layers=layers), torch.randn(2, 1, 8, 8)
-    plain = net(images)
-    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)(images)
+    net = model(name, options, layers=2 if differing_layers(options) else 1)
+    images, learned = torch.randn(2, 1, 8, 8), list(net.parameters())
+    plain, compiled = net(images), torch.compile(net, backend="aot_eager", fullgraph=True)(images)
     assert_close(compiled, plain, atol=2e-5, rtol=1e-4)
-    wanted = torch.autograd.grad(plain.square().sum(), list(net.parameters()), allow_unused=True)
-    got = torch.autograd.grad(compiled.square().sum(), list(net.parameters()), allow_unused=True)
-    for a, b in zip(got, wanted):
+    slopes = (torch.autograd.grad(y.square().sum(), learned, allow_unused=True) for y in (compiled, plain))
+    for a, b in zip(*slopes):
         assert (a is None) == (b is None)
         assert a is None or (a - b).norm() <= 1e-3 * b.norm() + 1e-6
 
@@ -77,10 +76,7 @@ def test_texts_of_all_lengths_are_one_graph_or_two(name, told):
         new = encoding.place(positions[-2:], keys=positions[1:]).layer(0).with_prefix_tokens(0, keys=1)
         return whole, new.attention(q[:, :, -2:], k, v, x, mask=seen)
 
-    def kept(graph, _):
-        graphs.append(graph)
-        return graph
-
+    kept = lambda graph, _: graphs.append(graph) or graph  # noqa: E731
     compiled = torch.compile(attend, backend=kept, fullgraph=True)
     for tokens in (5, 6, 9, 13, 20):
         given = *torch.randn(3, 2, 2, tokens, 8), torch.randn(2, tokens, 16), torch.arange(tokens)
@@ -175,22 +171,17 @@ def test_what_makes_its_own_tables_remembers_them_on_the_meta_device(name):
 ONCE = ("cos", "sin", "exp", "exp2", "log", "log1p", "softplus", "round", "abs", "geolib::expm1", "index_select")
 
 
-def counted_step(name, options, **sizes):
-    """The operations of one forward and backward pass on CIFAR's images, by name."""
-    model = ViT(Config("cifar10", name, options, **sizes), (3, 32, 32), 10)
-    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
-    with Counting() as counting:
-        F.cross_entropy(model(images), labels).backward()
-    return counting.operations
-
-
 @every_case
 def test_what_depends_on_positions_alone_is_computed_once(name, options):
     """More layers take no more cosines, exponentials and distances, unless they have scales or widths of their own."""
+    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
 
     def issued(layers):
-        counted = counted_step(name, options, layers=layers, heads=2, width=16, patch=8)
-        return {key: n for key, n in counted.items() if key.removeprefix("aten::").split(".")[0] in ONCE}
+        sizes = {"layers": layers, "heads": 2, "width": 16, "patch": 8}
+        net = ViT(Config("cifar10", name, options, **sizes), (3, 32, 32), 10)
+        with Counting() as counting:
+            F.cross_entropy(net(images), labels).backward()
+        return {key: n for key, n in counting.operations.items() if key.removeprefix("aten::").split(".")[0] in ONCE}
 
     # 2 and 3 layers: with one, generators of its own are a batch of one less.
     assert (issued(3) == issued(2)) == (not differing_layers(options))
@@ -263,7 +254,7 @@ def unread(monkeypatch):
 
 @pytest.mark.parametrize("size", [0.0, 1e-6, 1.0, 300.0, 13_000.0])
 def test_a_fixed_number_of_squarings_is_as_exact(unread, size):
-    A = lie.skew_matrix(torch.randn(6, 28, dtype=torch.float64), 8)
+    A = lie.skew_matrix(double(6, 28), 8)
     A = size * A / (A.square().sum((-1, -2), keepdim=True) / 2).sqrt()
     wanted = torch.matrix_exp(A)
     got = lie.position_rotations(torch.ones(1, 1), A.float()[:, None])[0]
@@ -274,22 +265,20 @@ def test_a_fixed_number_of_squarings_is_as_exact(unread, size):
 
 def test_what_the_squarings_do_not_reach_is_nan_and_the_rest_is_not(unread):
     A = lie.skew_matrix(torch.randn(2, 28), 8)
-    A = A / exponential._size(A)[:, None, None] * torch.tensor([13_000.0, 15_000.0])[:, None, None]
+    A = A / (A.square().sum((-1, -2), keepdim=True) / 2).sqrt() * torch.tensor([13_000.0, 15_000.0])[:, None, None]
     got = lie.position_rotations(torch.ones(1, 1), A[:, None])[0]
     assert got[0].isfinite().all()
     assert got[1].isnan().all()
 
 
 def test_gradients_of_the_fixed_squarings_are_those_of_matrix_exp(unread):
-    entries, positions = torch.randn(2, 2, 6, dtype=torch.float64, requires_grad=True), torch.randn(5, 2).double()
-    weights = torch.randn(5, 2, 4, 4, dtype=torch.float64)
+    entries, positions, weights = double(2, 2, 6).requires_grad_(), double(5, 2), double(5, 2, 4, 4)
 
     def gradient(rotations):
         return torch.autograd.grad((rotations * weights).sum(), entries, retain_graph=True)[0]
 
     A = lie.skew_matrix(entries, 4)
-    literal = torch.matrix_exp(torch.einsum("ta,haij->thij", positions, A))
-    wanted = gradient(literal)
+    wanted = gradient(torch.matrix_exp(torch.einsum("ta,haij->thij", positions, A)))
     assert_close(gradient(lie.position_rotations(positions, A)), wanted, atol=1e-10, rtol=1e-9)
     weights = 1e9 * weights  # it is the angles that must be within reach, not the gradient
     assert_close(gradient(lie.position_rotations(positions, A)), 1e9 * wanted, atol=1e-1, rtol=1e-9)
@@ -297,7 +286,7 @@ def test_gradients_of_the_fixed_squarings_are_those_of_matrix_exp(unread):
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_exponential_is_a_lawful_operator_however_matrices_lie_in_memory(turned):
-    A = lie.skew_matrix(torch.randn(3, 6, dtype=torch.float64), 4)
+    A = lie.skew_matrix(double(3, 6), 4)
     A = A.mT if turned else A
     torch.library.opcheck(torch.ops.geolib.expm1_backward.default, (A, A), test_utils="test_faketensor")
     torch.library.opcheck(torch.ops.geolib.expm1.default, (A.requires_grad_(),))

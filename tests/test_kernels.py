@@ -1,5 +1,6 @@
 """The chunked form's kernels: without a GPU in Triton's interpreter on the CPU; skipped where Triton is not."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -8,7 +9,6 @@ from counted import Counting
 from torch.testing import assert_close
 
 pytest.importorskip("triton")
-
 
 from geolib.recurrence import (
     _kernels,
@@ -47,8 +47,7 @@ def test_states_are_written_and_read_by_embeddings(heads, tokens, dim, values): 
     ):
         assert_close(ours, expected, rtol=NEAR, atol=NEAR)
         by = torch.randn_like(expected)
-        for slope, same in zip(torch.autograd.grad(ours, args, by), torch.autograd.grad(expected, args, by)):
-            assert_close(slope, same, rtol=NEAR, atol=NEAR)
+        assert_close(*(torch.autograd.grad(y, args, by) for y in (ours, expected)), rtol=NEAR, atol=NEAR)
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -57,17 +56,13 @@ def test_pairs_are_the_squares_of_scores_times_gates(gated):  # CS-att, CS-gate
     log_gates = -torch.rand(2, 1, 21, dtype=torch.float64, device=DEVICE)
     log_gates[1, 0, 18] = float("-inf")  # a reset: nothing before it is seen
     kept = torch.ones(2, 1, 21, 21, dtype=DTYPE, device=DEVICE).tril()
-    if gated:
-        gates = log_gates.exp()
-        for i in range(21):
-            for j in range(i + 1):
-                kept[..., i, j] = gates[..., j + 1 : i + 1].prod(-1)
+    for i, j in itertools.combinations_with_replacement(range(21), 2) if gated else ():
+        kept[..., j, i] = log_gates[..., i + 1 : j + 1].exp().prod(-1)
     sums = gate_sums(log_gates) if gated else (None, None)
     ours, expected = _kernels.pairs(q, k, v, *sums), ((q @ k.mT) ** 2 * kept) @ v
     assert_close(ours, expected, rtol=NEAR, atol=NEAR)
     by = torch.randn_like(expected)
-    for slope, same in zip(torch.autograd.grad(ours, (q, k, v), by), torch.autograd.grad(expected, (q, k, v), by)):
-        assert_close(slope, same, rtol=NEAR, atol=NEAR)
+    assert_close(*(torch.autograd.grad(y, (q, k, v), by) for y in (ours, expected)), rtol=NEAR, atol=NEAR)
 
 
 @INTERPRETED
@@ -82,8 +77,7 @@ def test_kernels_equal_the_other_forms_with_gradients(chunk):  # CS-chunk, CS-ga
         with_gradients(*chunked_with(by, *args[:3], 2, *args[3:], chunk=chunk), args)
         for by in (by_kernels, by_large_products)
     )
-    for one, other in zip(ours, others):
-        assert_close(one, other, rtol=1e-10, atol=1e-10)
+    assert_close(ours, others, rtol=1e-10, atol=1e-10)
     assert_close(ours[0], attention_form(*args[:3], 2, *args[3:]).output, rtol=1e-10, atol=1e-10)
 
 

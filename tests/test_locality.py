@@ -5,14 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from often import double, vec
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from geolib import locality
 from geolib.encodings import build
 from geolib.rotations import grid_positions
-
-F64 = torch.float64
 
 
 @pytest.fixture
@@ -22,20 +21,14 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(locality, "_LEAST_ROWS", 3)
 
 
-def _random(*shape):
-    return torch.randn(shape, dtype=F64)
+def widths(*shape):
+    return 0.5 + torch.rand(shape, dtype=torch.float64)
 
 
-def _bilateral_loop(q, k, v, positions, sigma, precision):
-    """The sum of RF-21 for one head, written with loops over NumPy scalars."""
-    q, k, v, p, a = (x.detach().numpy() for x in (q, k, v, positions, precision))
-    out = np.zeros((len(q), v.shape[1]))
-    for m in range(len(q)):
-        weights = np.exp([q[m] @ k[n] / math.sqrt(q.shape[1]) for n in range(len(k))])
-        for n in range(len(k)):
-            step = p[m] - p[n]
-            out[m] += weights[n] / weights.sum() * math.exp(-(step @ a @ step) / (2 * float(sigma[m]) ** 2)) * v[n]
-    return torch.from_numpy(out)
+def gaussian(positions, sigma, precision):
+    """Omega of RF-21."""
+    steps = positions[:, None] - positions
+    return (-torch.einsum("mni,ij,mnj->mn", steps, precision, steps) / (2 * sigma[:, None] ** 2)).exp()
 
 
 # The Gaussian -------------------------------------------------------------------------------------------------------
@@ -44,38 +37,34 @@ def _bilateral_loop(q, k, v, positions, sigma, precision):
 @given(axes=st.integers(1, 3), tokens=st.integers(1, 6))
 @settings(deadline=None, max_examples=15)
 def test_attenuation_is_the_gaussian_of_the_distance_of_a(axes, tokens):  # RF-21
-    positions, precision = _random(tokens, axes), locality.precision_matrix(_random(axes, axes))
-    sigma = 0.5 + torch.rand(tokens, dtype=F64)
-    got = locality.attenuation(positions, sigma, precision)
-    plain, identity = (locality.attenuation(positions, sigma, A) for A in (None, torch.eye(axes, dtype=F64)))
-    assert_close(plain, identity)
-    for m, n in np.ndindex(tokens, tokens):
-        step = (positions[m] - positions[n]).numpy()
-        expected = math.exp(-(step @ precision.numpy() @ step) / (2 * sigma[m].item() ** 2))
-        assert got[m, n].item() == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    positions, precision = double(tokens, axes), locality.precision_matrix(double(axes, axes))
+    sigma = widths(tokens)
+    for A, literal in ((precision, precision), (None, torch.eye(axes).double())):
+        expected = gaussian(positions, sigma, literal)
+        assert_close(locality.attenuation(positions, sigma, A), expected, rtol=1e-12, atol=1e-300)
 
 
 @given(axes=st.integers(1, 4))
 @settings(deadline=None, max_examples=8)
 def test_free_numbers_give_every_positive_definite_matrix_once(axes):  # RF-21
-    target = _random(axes, axes)
-    target = target @ target.T + 0.1 * torch.eye(axes, dtype=F64)
-    root = torch.from_numpy(np.linalg.cholesky(target.numpy()))
-    raw = root.tril(-1) + torch.diag(root.diagonal().log())
+    target = double(axes, axes)
+    target = target @ target.T + 0.1 * torch.eye(axes).double()
+    root = torch.linalg.cholesky(target)
+    raw = root.tril(-1) + torch.diag(root.diagonal().log()) + double(axes, axes).triu(1)  # which is not used
     assert_close(locality.precision_matrix(raw), target)
-    assert_close(locality.precision_matrix(raw + torch.ones(axes, axes, dtype=F64).triu(1)), target)
-    assert np.linalg.eigvalsh(locality.precision_matrix(3 * _random(axes, axes)).numpy()).min() > 0
+    assert torch.linalg.eigvalsh(locality.precision_matrix(3 * double(axes, axes))).min() > 0
 
 
 # The literal forms agree --------------------------------------------------------------------------------------------
 
 
 def test_four_ways_to_write_locality_focusing_agree():  # RF-19, RF-20, RF-21, RF-22, RF-FUSED
-    q, k, v, positions = _random(1, 6, 4), _random(1, 6, 4), _random(1, 6, 5), _random(6, 2)
-    sigma, precision = 0.5 + torch.rand(6, dtype=F64), locality.precision_matrix(_random(2, 2))
-    expected = _bilateral_loop(q[0], k[0], v[0], positions, sigma, precision)[None]
-    omega = locality.attenuation(positions, sigma, precision)
-    weights = (q @ k.mT / 2).softmax(-1)
+    q, k, v, positions = double(1, 6, 4), double(1, 6, 4), double(1, 6, 5), double(6, 2)
+    sigma, precision = widths(6), locality.precision_matrix(double(2, 2))
+    omega, weights = gaussian(positions, sigma, precision), (q @ k.mT / 2).softmax(-1)
+    expected = torch.zeros_like(v)
+    for m, n in np.ndindex(6, 6):
+        expected[0, m] += weights[0, m, n] * omega[m, n] * v[0, n]
     rows = torch.stack([locality.focus_one_query(weights[:, m], omega[m], v) for m in range(6)], 1)
     assert_close(rows, expected)
     assert_close(locality.bilateral_filter(weights, omega, v), expected)
@@ -85,18 +74,16 @@ def test_four_ways_to_write_locality_focusing_agree():  # RF-19, RF-20, RF-21, R
 
 def test_rows_no_longer_sum_to_one():  # RF-20
     positions = grid_positions(4, 4)
-    q, k = torch.randn(2, 1, 16, 8)
-    sums = locality.focused_attention(q, k, torch.ones(1, 16, 1), positions, torch.tensor([1.0]))
-    assert (sums > 0).all()
-    assert (sums < 0.9).all()
-    wide = locality.focused_attention(q, k, torch.ones(1, 16, 1), positions, torch.tensor([1e4]))
-    assert_close(wide, torch.ones(1, 16, 1), rtol=1e-5, atol=0)
+    (q, k), ones = torch.randn(2, 1, 16, 8), torch.ones(1, 16, 1)
+    sums, wide = (locality.focused_attention(q, k, ones, positions, torch.tensor([sigma])) for sigma in (1.0, 1e4))
+    assert ((sums > 0) & (sums < 0.9)).all()
+    assert_close(wide, ones, rtol=1e-5, atol=0)
 
 
 def test_row_factor_is_the_share_of_weight_that_survives():  # RF-FUSED
-    q, k, omega = _random(3, 4), _random(5, 4), torch.rand(3, 5, dtype=F64)
+    q, k, omega = double(3, 4), double(5, 4), torch.rand(3, 5).double()
     kept = ((q @ k.mT / 2).softmax(-1) * omega).sum(-1, keepdim=True)
-    assert_close(locality.focused_attention_by_lse(q, k, torch.ones(5, 1, dtype=F64), omega.log()), kept)
+    assert_close(locality.focused_attention_by_lse(q, k, torch.ones(5, 1).double(), omega.log()), kept)
 
 
 # The fused form -----------------------------------------------------------------------------------------------------
@@ -104,31 +91,29 @@ def test_row_factor_is_the_share_of_weight_that_survives():  # RF-FUSED
 
 @pytest.mark.usefixtures("small_blocks", "poisoned_memory")
 @pytest.mark.parametrize("unplaced", [0, 2])
-@pytest.mark.parametrize("widths", ["one", "per head", "per position", "per head and position"])
+@pytest.mark.parametrize("each", [(1,), (3, 1), (11,), (3, 11)], ids=["one", "head", "position", "head and position"])
 @pytest.mark.parametrize("metrics", ["identity", "one", "per head"])
-def test_fused_equals_literal_in_values_and_all_gradients(unplaced, widths, metrics):  # RF-FUSED, RF-22
+def test_fused_equals_literal_in_values_and_all_gradients(unplaced, each, metrics):  # RF-FUSED, RF-22
     placed, heads = 11, 3
-    q, k, v = _random(3, 2, heads, placed + unplaced, 4).requires_grad_().unbind(0)
-    positions = _random(placed, 2).requires_grad_()
-    shape = {"one": (1,), "per head": (heads, 1), "per position": (placed,), "per head and position": (heads, placed)}
-    sigma = (0.5 + torch.rand(shape[widths], dtype=F64)).requires_grad_()
-    raw = _random(*((heads, 2, 2) if metrics == "per head" else (2, 2))).requires_grad_()
+    q, k, v = double(3, 2, heads, placed + unplaced, 4).requires_grad_().unbind(0)
+    positions = double(placed, 2).requires_grad_()
+    sigma = widths(*each).requires_grad_()
+    raw = double(*((heads, 2, 2) if metrics == "per head" else (2, 2))).requires_grad_()
     precision = None if metrics == "identity" else locality.precision_matrix(raw)
     inputs = [q, k, v, positions, sigma] + ([] if metrics == "identity" else [raw])
     literal = locality.focused_attention(q, k, v, positions, sigma, precision)
     fused = locality.fused_focused_attention(q, k, v, positions, sigma, precision)
     assert_close(fused, literal)
     weights = torch.randn_like(literal)
-    expected = torch.autograd.grad(literal, inputs, weights, retain_graph=True)
-    for got, right in zip(torch.autograd.grad(fused, inputs, weights), expected):
-        assert_close(got, right, rtol=1e-9, atol=1e-11)
+    slopes = (torch.autograd.grad(y, inputs, weights, retain_graph=True) for y in (fused, literal))
+    assert_close(*slopes, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("metrics", [(), (3,)], ids=["one for all", "one for each head"])
 def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
-    inputs = [_random(1, 3, 5, 2), _random(1, 3, 5, 2), _random(1, 3, 5, 3), _random(4, 2), 1 + _random(3, 1) / 9]
-    inputs = [x.requires_grad_() for x in [*inputs, _random(*metrics, 2, 2)]]
+    inputs = [double(1, 3, 5, 2), double(1, 3, 5, 2), double(1, 3, 5, 3), double(4, 2), 1 + double(3, 1) / 9]
+    inputs = [x.requires_grad_() for x in [*inputs, double(*metrics, 2, 2)]]
 
     def call(q, k, v, positions, sigma, raw):
         return locality.fused_focused_attention(q, k, v, positions, sigma, locality.precision_matrix(raw))
@@ -139,8 +124,8 @@ def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
 @given(batch=st.integers(1, 3), heads=st.integers(1, 3), tokens=st.integers(1, 37), axes=st.integers(1, 3))
 @settings(deadline=None, max_examples=15)
 def test_fused_equals_literal_for_any_shape(batch, heads, tokens, axes):  # RF-FUSED
-    q, k = _random(2, batch, heads, tokens, 4)
-    v, positions, sigma = _random(batch, heads, tokens, 3), 2 * _random(tokens, axes), torch.full((heads, 1), 1.5)
+    q, k = double(2, batch, heads, tokens, 4)
+    v, positions, sigma = double(batch, heads, tokens, 3), 2 * double(tokens, axes), torch.full((heads, 1), 1.5)
     fused = locality.fused_focused_attention(q, k, v, positions, sigma)
     assert_close(fused, locality.focused_attention(q, k, v, positions, sigma.double()))
 
@@ -150,7 +135,7 @@ def test_fused_form_returns_the_dtype_of_its_queries(dtype):  # RF-FUSED
     q, k, v = torch.randn(3, 2, 20, 8).unbind(0)
     positions, sigma = torch.arange(20.0)[:, None], torch.tensor([[2.0], [5.0]])
     right = locality.focused_attention(q, k, v, positions, sigma)
-    got = locality.fused_focused_attention(q.to(dtype), k.to(dtype), v.to(dtype), positions, sigma)
+    got = locality.fused_focused_attention(q.to(dtype), k.to(dtype), v, positions, sigma)
     assert got.dtype == dtype
     assert_close(got.float(), right, rtol=0, atol=1e-5 if dtype == torch.float32 else 0.03)
 
@@ -161,13 +146,11 @@ def test_fused_form_keeps_its_digits_in_float32_far_from_the_origin():  # RF-FUS
     positions = torch.stack([4000 + along, along / 2 - 4000], -1)
     q, k, v = torch.randn(3, 1, 64, 8).unbind(0)
     sigma = torch.tensor([0.8], requires_grad=True)
-    exact_sigma = torch.tensor([0.8], dtype=F64, requires_grad=True)
     got = locality.fused_focused_attention(q, k, v, positions, sigma)
-    exact = locality.focused_attention(q.double(), k.double(), v.double(), positions.double(), exact_sigma)
+    exact = locality.focused_attention(*(x.double() for x in (q, k, v, positions, sigma)))
     assert_close(got.double(), exact, rtol=1e-4, atol=1e-6)
-    (gradient,) = torch.autograd.grad(got.square().sum(), sigma)
-    (right,) = torch.autograd.grad(exact.square().sum(), exact_sigma)
-    assert_close(gradient.double(), right, rtol=1e-3, atol=0)
+    gradient, right = (torch.autograd.grad(y.square().sum(), sigma)[0] for y in (got, exact))
+    assert_close(gradient, right, rtol=1e-3, atol=0)
 
 
 class Largest(TorchDispatchMode):
@@ -205,10 +188,10 @@ def test_fused_form_never_makes_a_matrix_of_tokens_by_tokens(monkeypatch):  # RF
 @pytest.mark.parametrize("axes", [1, 3])
 def test_one_plain_call_is_the_gate_and_the_focusing(unplaced, per_head, axes):  # RF-FUSED, RF-21
     placed, heads = 7, 2
-    q, k = _random(2, heads, placed + unplaced, 4).requires_grad_().unbind(0)
-    v, positions = _random(heads, placed + unplaced, 11).requires_grad_(), _random(placed, axes)
-    sigma = (0.5 + torch.rand(*((heads, 1) if per_head else (1,)), dtype=F64)).requires_grad_()
-    precision = locality.precision_matrix(_random(axes, axes))
+    q, k = double(2, heads, placed + unplaced, 4).requires_grad_().unbind(0)
+    v, positions = double(heads, placed + unplaced, 11).requires_grad_(), double(placed, axes)
+    sigma = widths(*((heads, 1) if per_head else (1,))).requires_grad_()
+    precision = locality.precision_matrix(double(axes, axes))
     log_omega = locality.log_attenuation(positions, sigma, precision)
     gate = torch.nn.functional.pad(log_omega, (unplaced, 0, unplaced, 0))
     wanted = (
@@ -218,17 +201,16 @@ def test_one_plain_call_is_the_gate_and_the_focusing(unplaced, per_head, axes): 
     for right, call in wanted:
         got = call(q, k, v, positions, sigma, precision)
         assert_close(got, right)
-        weights, inputs = torch.randn_like(right), (q, v, sigma)
-        gradients = [torch.autograd.grad(y, inputs, weights, retain_graph=True) for y in (got, right)]
-        for mine, theirs in zip(*gradients):
-            assert_close(mine, theirs, rtol=1e-9, atol=1e-11)
+        weights = torch.randn_like(right)
+        slopes = (torch.autograd.grad(y, (q, v, sigma), weights, retain_graph=True) for y in (got, right))
+        assert_close(*slopes, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 2.0**-24), (torch.bfloat16, 2.0**-8)])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_rounded_features_err_by_a_power_of_the_unit_times_the_half_squares(dtype, unit, parts):  # RF-21
-    positions = 40 * torch.rand(300, 2, dtype=F64) + 1000  # far from the origin, which must not matter
-    pair = locality.gaussian_features(positions, torch.ones(1, dtype=F64), None, parts, dtype)
+    positions = 40 * torch.rand(300, 2).double() + 1000  # far from the origin, which must not matter
+    pair = locality.gaussian_features(positions, vec(1), None, parts, dtype)
     a, b = (x.double() for x in pair)
     assert pair[0].dtype == pair[1].dtype == dtype
     assert a.shape == b.shape == (300, 2 + 2 * parts)
@@ -244,36 +226,33 @@ def test_rounded_features_err_by_a_power_of_the_unit_times_the_half_squares(dtyp
 
 ARGUMENTS = {**dict.fromkeys("qkv", torch.ones(2, 6, 4)), "positions": torch.zeros(5, 2), "sigma": torch.ones(2, 1)}
 BY_FEATURES = (locality.gated_by_features, locality.focused_by_features)
+FUSED = (locality.fused_focused_attention,)
+EVERY = FUSED + BY_FEATURES
 
 
 @pytest.mark.parametrize(
     ("calls", "changes", "message"),
     [
-        ((), {"k": torch.ones(2, 5, 4)}, r"k: got shape \(2, 5, 4\)"),
-        ((), {"v": torch.ones(2, 5, 4)}, r"v: got shape \(2, 5, 4\)"),
-        (BY_FEATURES, {"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
-        ((), {"positions": torch.zeros(5)}, r"positions: got shape \(5,\)"),
-        ((), {"positions": torch.zeros(5, 0)}, r"positions: got shape \(5, 0\)"),
-        ((), {"sigma": torch.ones(2, 3)}, r"sigma: got shape \(2, 3\)"),
-        ((), {"sigma": torch.ones(3, 1)}, r"sigma: got leading shape \(3,\)"),
-        (BY_FEATURES, {"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
-        ((), {"sigma": torch.tensor([math.nan])}, "sigma: got a width"),
-        ((), {"sigma": torch.tensor([math.inf])}, "sigma: got a width"),
-        ((), {"precision": torch.eye(3)}, r"precision: got a matrix of \(3, 3\)"),
-        ((), {"precision": -torch.eye(2)}, "positive definite"),
-        ((), {"precision": torch.eye(2).expand(3, 2, 2)}, r"precision: got leading shape \(3,\)"),
+        (FUSED, {"k": torch.ones(2, 5, 4)}, r"k: got shape \(2, 5, 4\)"),
+        (FUSED, {"v": torch.ones(2, 5, 4)}, r"v: got shape \(2, 5, 4\)"),
+        (EVERY, {"positions": torch.zeros(7, 2)}, "positions: got 7 rows"),
+        (FUSED, {"positions": torch.zeros(5)}, r"positions: got shape \(5,\)"),
+        (FUSED, {"positions": torch.zeros(5, 0)}, r"positions: got shape \(5, 0\)"),
+        (FUSED, {"sigma": torch.ones(2, 3)}, r"sigma: got shape \(2, 3\)"),
+        (FUSED, {"sigma": torch.ones(3, 1)}, r"sigma: got leading shape \(3,\)"),
+        (EVERY, {"sigma": torch.tensor([-1.0])}, "sigma: got a width"),
+        (FUSED, {"sigma": torch.tensor([math.nan])}, "sigma: got a width"),
+        (FUSED, {"sigma": torch.tensor([math.inf])}, "sigma: got a width"),
+        (FUSED, {"precision": torch.eye(3)}, r"precision: got a matrix of \(3, 3\)"),
+        (FUSED, {"precision": -torch.eye(2)}, "positive definite"),
+        (FUSED, {"precision": torch.eye(2).expand(3, 2, 2)}, r"precision: got leading shape \(3,\)"),
+        (BY_FEATURES, {"sigma": torch.ones(2, 5)}, "sigma: got .* must be 1"),
+        (BY_FEATURES, {"parts": 0}, "parts: got 0"),
     ],
 )
 def test_bad_input_names_the_argument(calls, changes, message):
-    for call in (locality.fused_focused_attention, *calls):
+    for call in calls:
         call(**ARGUMENTS)
-        with pytest.raises(ValueError, match=message):
-            call(**(ARGUMENTS | changes))
-
-
-@pytest.mark.parametrize("call", BY_FEATURES)
-def test_features_need_one_width_a_head_and_a_part(call):
-    for changes, message in (({"sigma": torch.ones(2, 5)}, "sigma: got .* must be 1"), ({"parts": 0}, "parts: got 0")):
         with pytest.raises(ValueError, match=message):
             call(**(ARGUMENTS | changes))
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from explorable_kit import axe_violations, functions_of, place_of
+from explorable_kit import axe_violations, float64, functions_of, place_of
 from test_notebooks import REPOSITORY
 
 from geolib.attention import Encoding
@@ -36,6 +36,12 @@ opened, elsewhere = place_of("ScoreMaps")
 METHODS = ["none", "sines", "learned", "rope", "alibi", "xpos", "riemannformer", "liere", "gates", "liere-grid"]
 MOVING = {"sines", "learned", "riemannformer", "liere-grid"}
 
+
+def linked(reason, shown):
+    """A reason of the landing page, its links as they are shown."""
+    return re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", shown, reason)
+
+
 # The scores ----------------------------------------------------------------------------------------------------------
 
 
@@ -44,48 +50,40 @@ def given(call):
     return call("given", [[]])[0]
 
 
-def numbers(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def build(method, given):
     """The library's encoding with the page's numbers."""
-    settings, weights, rates = given["SETTINGS"], given["WEIGHTS"], numbers(given["RATES"])[:, None]
-    if method == "none":
-        return Encoding()
-    if method == "sines":
-        return Sinusoidal(width=8, base=settings["base"]).double()
+    settings, weights, rates = given["SETTINGS"], given["WEIGHTS"], float64(given["RATES"])[:, None]
+    made = {
+        "none": Encoding,
+        "sines": lambda: Sinusoidal(width=8, base=settings["base"]),
+        "learned": lambda: Learned(width=8, grid=(given["TRAINED"],)),
+        "rope": lambda: RoPE(RoPE.text(8, base=settings["base"]).frequencies.double()),
+        "alibi": lambda: ALiBi(heads=1, slopes=[settings["slope"]]),
+        # An axis, and so a scale, for each pair; RiemannFormer's sign is opposite.
+        "xpos": lambda: RiemannFormerRelative(-torch.diag(rates[:, 0]), heads=1, start=1.0, law=free_law()),
+        "riemannformer": lambda: RiemannFormer(rates, heads=1, start=settings["scale"]),
+        "gates": lambda: SympowEncoding(8, 1, torch.zeros(4, 1).double(), gate_bias=settings["gateBias"]),
+    }
+    encoding = made.get(method, lambda: LieRE(float64(weights["skew"]).view(1, 1, 2, 2, 6), width=4))().double()
     if method == "learned":
-        encoding = Learned(width=8, grid=(given["TRAINED"],)).double()
-        encoding.vectors.data = numbers(weights["learned"])
-        return encoding
-    if method == "rope":
-        return RoPE(RoPE.text(8, base=settings["base"]).frequencies.double())
-    if method == "alibi":
-        return ALiBi(heads=1, slopes=[settings["slope"]])
-    if method == "xpos":  # an axis, and so a scale, for each pair; RiemannFormer's sign is opposite
-        encoding = RiemannFormerRelative(-torch.diag(rates[:, 0]), heads=1, start=1.0, law=free_law()).double()
-        encoding.raw_scale.data = 2 / settings["span"] * numbers(given["ZETA"]).log()[None]
-        return encoding
-    if method == "riemannformer":
-        return RiemannFormer(rates, heads=1, start=settings["scale"]).double()
+        encoding.vectors.data = float64(weights["learned"])
+    if method == "xpos":
+        encoding.raw_scale.data = 2 / settings["span"] * float64(given["ZETA"]).log()[None]
     if method == "gates":
-        encoding = SympowEncoding(8, 1, torch.zeros(4, 1, dtype=torch.float64), gate_bias=settings["gateBias"]).double()
-        encoding.W_gamma.weight.data = numbers(weights["gate"])[None]
-        return encoding
-    return LieRE(numbers(weights["skew"]).view(1, 1, 2, 2, 6), width=4)
+        encoding.W_gamma.weight.data = float64(weights["gate"])[None]
+    return encoding
 
 
 @torch.no_grad()
 def library(method, places, given):
     """The scores of the library, NaN where it has none."""
-    encoding, at = build(method, given), numbers(places)[:, None]
+    encoding, at = build(method, given), float64(places)[:, None]
     if method == "xpos":
         at = at.expand(-1, 4)
     if method.startswith("liere"):
         rows, columns = torch.arange(8.0).double().div(4).floor(), at[torch.arange(8) % 4, 0]
         at = torch.stack([rows, columns], -1) if method == "liere-grid" else torch.cat([0 * at, at], -1)
-    x, off = numbers(given["WEIGHTS"]["x"]), torch.zeros(8, dtype=torch.bool)
+    x, off = float64(given["WEIGHTS"]["x"]), torch.zeros(8, dtype=torch.bool)
     if method == "learned":
         cells = at[:, 0].round()
         off = (cells < 0) | (cells >= given["TRAINED"])
@@ -94,7 +92,7 @@ def library(method, places, given):
                 encoding.embed(x[None, :1], place[None])
         at = at.masked_fill(off[:, None], 0)
     x = encoding.embed(x[None], at)
-    q, k = (x @ numbers(given["WEIGHTS"][name]).T for name in ("query", "key"))
+    q, k = (x @ float64(given["WEIGHTS"][name]).T for name in ("query", "key"))
     placed = encoding.place(at)
     a, b = placed.to_reference(q[:, None], k[:, None])
     scores = a @ b.mT / math.sqrt(8)
@@ -121,16 +119,17 @@ def test_each_map_is_the_library_s(call, given, method):
 def test_what_training_never_saw_is_marked(call):
     """Past the last place where places count; past the longest distance where only distances do."""
     slid, wide = call("placed", [[5, 1], [0, 1.7]])  # places 6 to 13; places 1 to 12.9
-    far = {each: sum(marks) for each, marks in zip(METHODS, call("fresh", [[each, slid] for each in METHODS]))}
-    assert {each for each in METHODS if far[each]} == MOVING - {"liere-grid"}
-    assert far["sines"] == 64 - 4 * 4
-    far = {each: sum(marks) for each, marks in zip(METHODS, call("fresh", [[each, wide] for each in METHODS]))}
-    assert [far[each] for each in ("none", "gates", "rope", "alibi", "xpos", "liere")] == [0, 0, 6, 6, 6, 6]
+    beyond, apart = (
+        {each: sum(marks) for each, marks in zip(METHODS, call("fresh", [[each, places] for each in METHODS]))}
+        for places in (slid, wide)
+    )
+    assert {each for each in METHODS if beyond[each]} == MOVING - {"liere-grid"}
+    assert beyond["sines"] == 64 - 4 * 4
+    assert [apart[each] for each in ("none", "gates", "rope", "alibi", "xpos", "liere")] == [0, 0, 6, 6, 6, 6]
 
 
 def test_the_landing_page_lists_the_same_reasons_with_links(given):
-    plain = [[name, re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"\1", reason)] for name, reason in ITEMS]
-    assert plain == list(given["METHODS"].values())
+    assert [[name, linked(reason, r"\1")] for name, reason in ITEMS] == list(given["METHODS"].values())
     assert all("{prf:ref}" in reason for _, reason in ITEMS)
 
 
@@ -159,11 +158,10 @@ def landing(browser):
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
         house, host = ((STATIC / name).read_text("utf-8") for name in ("house.css", "widget-host.js"))
-        told = [(name, re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"<a href=#>\1</a>", reason)) for name, reason in ITEMS]
+        told = [(name, linked(reason, r"<a href=#>\1</a>")) for name, reason in ITEMS]
         items = "".join(f"<li><p><strong>{name}</strong>: {reason}</p></li>" for name, reason in told)
-        page.set_content(
-            PAGE.format(theme=theme, style=house, items=items, shown=explorables.held("ScoreMaps"), host=host)
-        )
+        shown = explorables.held("ScoreMaps")
+        page.set_content(PAGE.format(theme=theme, style=house, items=items, shown=shown, host=host))
         if scripts:
             page.wait_for_selector(".explorable[data-alive]")
         opened.append(page)
@@ -224,8 +222,7 @@ def test_a_slide_moves_no_pixel_of_relative_maps_and_then_says_why(landing):
 def test_elsewhere_the_reasons_have_no_links(elsewhere):
     elsewhere.set(shift=5, spread=1.85, words="grid")  # no word leaves the ruler
     elsewhere.page.locator("#one .maps.open").wait_for()
-    texts = [reason for name, reason in ITEMS if name != "LieRE"]
-    plain = [re.sub(r"\{prf:ref\}`([^<`]+) <.*?>`", r"\1", each) for each in texts]
+    plain = [linked(reason, r"\1") for name, reason in ITEMS if name != "LieRE"]
     assert sorted(elsewhere.page.locator("#one .foot p").all_text_contents()) == sorted(plain)
     assert elsewhere.page.locator("#one .maps a").count() == 0
     sled, ruler = (elsewhere.page.locator(f"#one {part}").bounding_box() for part in (".sled", ".ruler"))

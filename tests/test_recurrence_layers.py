@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from often import vec
 from sequences import by_pairs, inputs
 from torch.testing import assert_close
 
@@ -49,9 +50,8 @@ def test_a_layer_without_options_is_as_documented():  # CS-N
     assert [name for name, _ in made.named_parameters()] == ["W_gamma.weight"]
 
 
-def test_the_layer_goes_on_from_a_state_without_a_unit_and_says_what_it_is():  # CS-rec
+def test_the_layer_goes_on_from_a_state_without_a_unit():  # CS-rec
     layer, x = SympowAttention(16, 4, key_heads=2, chunk=3), torch.randn(1, 7, 16)
-    assert "heads=4, key_heads=2, power=2, gate_bias=" in repr(layer)
     state = layer(x[:, :5])[1]
     assert_close(layer(x[:, 5:], state._replace(exponent=None))[0], layer(x[:, 5:], state)[0])
 
@@ -67,11 +67,8 @@ def test_layer_is_the_conformal_score_of_its_projections():  # CS-conf, CS-gate,
         expected = layer.out(torch.tensor(np.concatenate(heads, -1)))[None]
         whole, last = layer(x)
         assert_close(whole, expected)
-        for cuts in (
-            [4],
-            [5],
-            *(range(prompt, 8) for prompt in (1, 4, 6)),
-        ):  # in two parts, or token by token after a text
+        # In two parts, or token by token after a text.
+        for cuts in ([4], [5], *(range(prompt, 8) for prompt in (1, 4, 6))):
             state = None
             for start, end in itertools.pairwise([0, *cuts, 8]):
                 y, state = layer(x[:, start:end], state)
@@ -151,15 +148,10 @@ def test_signal_and_noise_are_those_of_pairs_that_are_stored_and_read(distance, 
 
 
 def test_without_gates_only_the_length_counts():
-    found = {signal_to_noise(t, 50, 1.0, 8, 2) for t in (0, 7, 49)}
-    assert len(found) == 1
-    assert found.pop() == pytest.approx(1 / (direction_moment(8, 4) * 49))
+    for distance in (0, 7, 49):
+        assert signal_to_noise(distance, 50, 1.0, 8, 2) == pytest.approx(1 / (direction_moment(8, 4) * 49))
     assert signal_to_noise(0, 1, 1.0, 8, 2) == math.inf
     assert signal_to_noise(2, 3, 0.9, 8, 2) == pytest.approx(0.81**2 / (direction_moment(8, 4) * (1 + 0.81)))
-
-
-def test_with_gates_an_endless_document_costs_no_more_than_a_long_one():
-    assert signal_to_noise(30, 10**4, 0.99, 32, 2) == pytest.approx(signal_to_noise(30, ENDLESS, 0.99, 32, 2))
 
 
 @pytest.mark.parametrize("distance", [1, 4, 30, 500])
@@ -182,8 +174,7 @@ def test_log_gates_are_the_logarithm_of_the_sigmoid_even_far_out():  # CS-gate
 
 def test_gate_products_are_the_exponentials_of_log_decay():  # CS-gate
     log_g = inputs(batch=1, heads=1)[3]
-    g = log_g[0, 0].exp()
-    ours = log_decay(log_g)[0, 0].exp()
+    g, ours = log_g[0, 0].exp(), log_decay(log_g)[0, 0].exp()
     for i, j in np.ndindex(9, 9):
         expected = torch.prod(g[j + 1 : i + 1]) if j <= i else torch.tensor(0.0).double()
         assert_close(ours[i, j], expected)
@@ -208,22 +199,17 @@ def test_rotation_rates_lie_between_0_and_2_and_angles_add_up():  # CS-beta
     beta = rotation_rates(logits)
     assert_close(beta, 2 * torch.sigmoid(2 * logits))
     theta = document_frequencies(4, 50.0)
-    mu, start = torch.tensor([0.3, -1.0]).double(), torch.tensor([[[0.3, -1.0]]]).double()
-    ours = cumulative_angles(turns_of(beta, theta), start)[0, 0]
+    start = vec(0.3, -1.0)
+    ours = cumulative_angles(turns_of(beta, theta), start[None, None])[0, 0]
     for i in range(5):
-        mu = mu + beta[0, 0, i] * theta[:, 0].double()
-        assert_close(ours[i], mu)
+        assert_close(ours[i], start + beta[0, 0, : i + 1].sum() * theta[:, 0].double())
 
 
 def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1
     q, k, _, _, _ = inputs(batch=1, heads=2, tokens=6)
     assert (alibi_log_gates(torch.tensor([0.0, 1.0]), 3)[0, 0] == 0).all()  # a slope of 0 forgets nothing
-    slopes = torch.tensor([0.5, 0.125]).double()
-    gates = alibi_log_gates(slopes, 6)
-    assert gates.shape == (1, 2, 6)
-    weights = attention_weights(q, k, log_gate=log_decay(gates), scale=1.0)
+    slopes = vec(0.5, 0.125)
+    weights = attention_weights(q, k, log_gate=log_decay(alibi_log_gates(slopes, 6)), scale=1.0)
     for h, i in np.ndindex(2, 6):
-        B = [torch.exp(q[0, h, i] @ k[0, h, j] + slopes[h] * (j - i)) for j in range(i + 1)]
-        gated = [torch.exp(-slopes[h]) ** (i - j) * torch.exp(q[0, h, i] @ k[0, h, j]) for j in range(i + 1)]
-        assert_close(torch.stack(B), torch.stack(gated))
-        assert_close(weights[0, h, i, : i + 1], torch.stack(B) / sum(B))
+        B = torch.stack([torch.exp(q[0, h, i] @ k[0, h, j] + slopes[h] * (j - i)) for j in range(i + 1)])
+        assert_close(weights[0, h, i, : i + 1], B / B.sum())

@@ -68,21 +68,9 @@ def records_by(*factors):
     )
 
 
-def minus(x):
-    """The other way."""
-    return -x
-
-
-def half(x):
-    """By half."""
-    return x / 2
-
-
-def twice(x):
-    """Doubled."""
-    return 2 * x
-
-
+minus = lambda x: -x
+half = lambda x: x / 2
+twice = lambda x: 2 * x
 swapped = lambda f: lambda a, b, *more, **k: f(b, a, *more, **k)
 transposed = out(lambda x: x.mT)
 columns = out(lambda w: w / w.sum(-2, keepdim=True))
@@ -90,6 +78,7 @@ sharper = out(lambda w: w.square() / w.square().sum(-1, keepdim=True))  # at hal
 renormalised = out(lambda w: w / w.sum(-1, keepdim=True))
 cosines_first = out(lambda u: u.unflatten(-1, (-1, 2)).flip(-1).flatten(-2))
 leaky = out(lambda X: X + 0.1 * X.exp())
+all_alike = lambda s: s.mean().expand_as(s)
 first_twice = out(lambda x: torch.cat([2 * x[..., :1], x[..., 1:]], -1))
 
 # Paths that are named often
@@ -99,6 +88,7 @@ POSITIONS, COMMUTATOR = "geolib.lie.position_rotations", "geolib.lie.commutator"
 CELLS, DOCUMENTS = "geolib.rotations.grid_positions", "geolib.rotations.document_frequencies"
 ALONG, CHUNKED = "geolib.recurrence.recurrent_form", "geolib.recurrence.chunked_form"
 RECORDS, BENCH = "geolib.lab.read_all", "geolib.lab.benches.saved.read"
+NUMBERS = RECORDS, records_by(0.8, 1.0, 1.25)
 PAIRED, ERROR = "geolib.lab.experiments.paired_differences", "geolib.lab.experiments.difference_error"
 
 STATEMENTS = {
@@ -152,11 +142,7 @@ STATEMENTS = {
         "thm-fast": ("geolib.transport.literal_scores", transposed),
         "prop-skew-preset": ("geolib.transport.skew_preset", into(minus)),
         "prop-relative": ("family", into(torch.square)),
-        "thm-origin": (
-            "geolib.transport.general_preset",
-            into(lambda s: s.mean().expand_as(s)),
-            "origin-check-general",
-        ),
+        "thm-origin": ("geolib.transport.general_preset", into(all_alike), "origin-check-general"),
         "thm-flat": ("geolib.connection.plaquettes", out(torch.linalg.inv)),
         "prop-gauge": ("geolib.transport.reference_metrics", lambda f: lambda M, T: T @ M @ T),
         "prop-isoclinic": ("quaternion", lambda f: lambda u, left: f(u, True)),
@@ -280,41 +266,27 @@ STATEMENTS = {
     "how-to-compare": {
         "prop-test-blur": (ERROR, times(1.1)),
         "prop-mcnemar": ("geolib.lab.experiments.mcnemar", times(0.5), "mcnemar-check-level"),
-        "prop-student": (
-            "geolib.lab.experiments.PairedDifference.interval",
-            out(lambda ends: tuple(x + 1 for x in ends)),
-        ),
+        "prop-student": ("geolib.lab.experiments.PairedDifference.interval", out(lambda ends: [x + 1 for x in ends])),
         "prop-pairing": ("weights", abs),
     },
 }
 
 FINDINGS = {
-    "03_rotations": [
-        (RECORDS, records_by(0.8, 1.0, 1.25), "digits-ties-check repeat-check moved-check moved-falls-check")
-    ],
+    "03_rotations": [(*NUMBERS, "digits-ties-check repeat-check moved-check moved-falls-check")],
     "08_sympow": [
-        (RECORDS, records_by(0.8, 1.0, 1.25), "digits-differences"),
+        (*NUMBERS, "digits-differences"),
         (BENCH, shaken_by(0.9), "pairs-check pairs-check-two"),
     ],
     "09_recurrences": [
-        (
-            BENCH,
-            shaken_by(0.9),
-            "start-recorded verdict-check verdict-check-both verdict-check-two verdict-check-holm",
-        )
+        (BENCH, shaken_by(0.9), "start-recorded verdict-check verdict-check-both verdict-check-two verdict-check-holm")
     ],
     "10_connection": [
-        (
-            RECORDS,
-            records_by(0.8, 1.0, 1.25),
-            "record-check record-check-leads record-check-known dial-check-leads dial-check-order",
-        ),
+        (*NUMBERS, "record-check record-check-leads record-check-known dial-check-leads dial-check-order"),
         (BENCH, shaken_by(0.9), "follow-check-read follow-check-late follow-check-gains"),
     ],
     "11_riemannformer": [
         (
-            RECORDS,
-            records_by(0.8, 1.0, 1.25),
+            *NUMBERS,
             """glance-check laptop-check-both found-check-told found-check-verdicts holm-check cpu-blur-check
             found-fades cpu-scales-check full-cold-check full-found-check""",
         ),
@@ -322,11 +294,10 @@ FINDINGS = {
     ],
     "12_liere": [
         (
-            RECORDS,
-            records_by(0.8, 1.0, 1.25),
-            """glance-check one-seed-check one-seed-check-changes laptop-check found-check
-            found-check-widths found-check-seed found-check-resized found-check-none found-check-digits
-            found-check-shuffled found-check-films found-check-holm found-check-none-holm""",
+            *NUMBERS,
+            """glance-check one-seed-check one-seed-check-changes laptop-check found-check found-check-widths
+            found-check-seed found-check-resized found-check-none found-check-digits found-check-shuffled
+            found-check-films found-check-holm found-check-none-holm""",
         ),
         ("geolib.lab.records.Record.accuracy", times(0.9), "speed-check"),
         ("share", times(1.1), "found-check-rates"),
@@ -334,11 +305,10 @@ FINDINGS = {
     ],
     "13_documents": [
         (
-            RECORDS,
-            records_by(0.8, 1.0, 1.25),
+            *NUMBERS,
             """glance-check figure-one-check names-check names-check-memory gates-check gates-check-slow
-            ablation-check ablation-check-return ablation-check-far ablation-check-rates
-            budget-check budget-check-numbers long-check found-check found-check-size""",
+            ablation-check ablation-check-return ablation-check-far ablation-check-rates budget-check
+            budget-check-numbers long-check found-check found-check-size""",
         ),
         (RECORDS, records_by(-1.0), "found-check-rise"),
         ("geolib.recurrence.rotation_rates", grown(0.1), "four-check"),
@@ -346,7 +316,7 @@ FINDINGS = {
     ],
     "14_fast": [
         (BENCH, shaken_by(2.0), "found-check focused-live-check"),
-        (RECORDS, records_by(0.8, 1.0, 1.25), "precision-learn-check"),
+        (*NUMBERS, "precision-learn-check"),
         ("once_and_anew", out(lambda pair: pair[:1] * 2), "placing-check"),
     ],
 }
