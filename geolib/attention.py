@@ -201,9 +201,7 @@ class Placed:
         """
         if x is None:
             return None
-        if x.device != q.device:
-            require(False, "q", f"a tensor on {q.device}", f"positions were placed on {x.device}")
-        while x.dim() > q.dim() and len(x) == 1:  # queries of one sample, without its dimension
+        if x.dim() > q.dim() > 2 and len(x) == 1:  # of one sample, whose queries lack its dimension
             x = x[0]
         for rows, tokens, front in zip(x.shape[-2:], (q.shape[-2], k.shape[-2]), self.unplaced):
             check_count(rows, tokens, front)
@@ -321,22 +319,11 @@ def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -
         if not x.dtype.is_signed:  # differences would begin again at the largest number
             places[i] = x.long()
         if x.is_floating_point() and not torch.compiler.is_compiling():
-            reach = largest(x)
-            if not reach < float("inf"):
+            if not (reach := largest(x)) < float("inf"):
                 require(False, argument, "inf or NaN", "positions must be finite")
-            bits = torch.finfo(x.dtype).bits
-            if bits < 32 or (bits == 32 and reach > 2**24):
+            if (bits := torch.finfo(x.dtype).bits) < 32 or (bits == 32 and reach > 2**24):
                 warn_of_rounding(x, argument)
     return places[0], places[1]
-
-
-def sound(x: Tensor) -> bool:
-    """Whether all numbers are finite, as far as ``largest`` reads them.
-
-    >>> sound(torch.tensor([1.0, math.inf])), sound(torch.zeros(1, device="meta"))
-    (False, True)
-    """
-    return largest(x) < float("inf")
 
 
 def largest(x: Tensor) -> float:
@@ -486,7 +473,7 @@ def attention(
     >>> attention(q, q, v, attenuation=torch.eye(3)).flatten()  # each token keeps a third of its own value
     tensor([0., 1., 2.])
     """
-    check_attended(q, k, v, log_gate, attenuation, dropout)
+    _check_attended(q, k, v, log_gate, attenuation, dropout)
     if scale is not None:
         check_scale(scale)
     if log_gate is not None and log_gate.dim() < q.dim():
@@ -495,7 +482,7 @@ def attention(
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         return attention(*as_widest(q, k, v), dropout=dropout, **options).to(v.dtype)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
-    forward = forward_ad._current_level >= 0  # jvp and hessian: the fused kernels have no forward derivatives
+    forward = forward_ad._current_level >= 0  # of jvp and hessian, which the fused kernels have not
     literal = attenuation is not None or forward
     if log_gate is not None and not literal:
         literal = q.dtype != angle_dtype(q) or any(is_transformed(x) for x in (q, k, v, log_gate))
@@ -518,7 +505,7 @@ def attention(
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
 
 
-def check_attended(
+def _check_attended(
     q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None, attenuation: Tensor | None, dropout: float
 ) -> None:
     """Real numbers; as many heads of keys and of values, and a whole number of query heads for each; a probability."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import require
+from geolib._checks import readable, require
 from geolib.adapters._passes import OnePass, check_acts
 from geolib.attention import Encoding, repeat_heads
 from geolib.encodings import KINDS, RoPE
@@ -23,9 +23,10 @@ _SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys
 
 
 class OnTheWay(tuple[Tensor, Tensor]):
-    """Cosines and sines that change nothing and, on the way to the layers, the encoding in this pass."""
+    """The encoding in this pass on the way to layers; cosines and sines are NaN for layers that know nothing of it."""
 
     one: OnePass | None = None  # where hooks between devices make tuples anew, nothing
+    still: tuple[Tensor, Tensor]  # cosines and sines that change nothing
 
 
 class HeldTokens(nn.Module):
@@ -48,7 +49,8 @@ class HeldTokens(nn.Module):
         require(samples in (1, batch), "position_ids", f"{samples} samples", f"the input has {batch} samples")
         with torch.no_grad():
             cosines, sines = self.own(x, position_ids, *given, **named)
-        way = OnTheWay((torch.ones_like(cosines), torch.zeros_like(sines)))
+        way = OnTheWay((torch.full_like(cosines, torch.nan), torch.full_like(sines, torch.nan)))
+        way.still = torch.ones_like(cosines), torch.zeros_like(sines)
         places = position_ids[..., None] if position_ids.dim() == 2 else position_ids.movedim(0, -1)
         way.one = OnePass(self.encoding, places)
         return way
@@ -95,7 +97,8 @@ def _hand_on(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -
     require(way.one is not None, "model", "layers on several devices", "one device: device_map makes inputs anew")
     layer = _Layer(way.one, named.get("past_key_values"))  # type: ignore[arg-type]
     more = {"past_key_values": layer} if named.get("past_key_values") is not None else {}
-    return given, {**named, **more, _NAME: layer}
+    given = tuple(way.still if x is way else x for x in given)
+    return given, {**{key: way.still if x is way else x for key, x in named.items()}, **more, _NAME: layer}
 
 
 def _attend(
@@ -116,6 +119,8 @@ def _attend(
     if layer is None and _hand_on not in module._forward_pre_hooks.values():  # another model with this configuration
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+        new, allowed = readable(q) and bool(q.isnan().any()), "where it is newer than the encoding, use_encoding again"
+        require(not new, "model", f"NaN in {type(module).__name__}", allowed)
         return sdpa_attention_forward(module, q, k, v, attention_mask, scaling=scaling, **more)
     require(layer is not None, "model", type(module).__name__, "layers that take position_embeddings")
     kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None)
@@ -172,7 +177,7 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
         _compare(encoding, own.to(device), places, heads, config)
     held = isinstance(part.rotary_emb, HeldTokens)
     part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb)
-    for layer in () if held else layers:
+    for layer in (x for x in layers if _hand_on not in x._forward_pre_hooks.values()):
         layer.register_forward_pre_hook(_hand_on, with_kwargs=True)
     _make_known()
     part.set_attn_implementation(_NAME)

@@ -18,7 +18,7 @@ from torch import Tensor
 from geolib import rotations
 from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, wide
 from geolib._precision import numbered
-from geolib.attention import Encoding, Placed, as_places, sound
+from geolib.attention import Encoding, Placed, as_places, largest
 from geolib.encodings.composite import Composite, PerLayer, check_encoding, turned_features
 from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
@@ -167,6 +167,7 @@ class LengthRoPE(RoPE):
         length: float = 1.0,
         rotary_dim: int | None = None,
     ):
+        check_frequencies(frequencies, "(pairs, axes)")
         super().__init__(frequencies, length, rotary_dim)
         for argument, x in (("trained", trained), ("factor", factor)):
             check_positive(x, argument)
@@ -270,7 +271,7 @@ def check_frequencies(frequencies: Any, *shapes: str) -> None:
     elif not frequencies.is_floating_point() or frequencies.dim() not in [shape.count(",") + 1 for shape in shapes]:
         came = f"shape {tuple(frequencies.shape)}"
     else:
-        if not sound(frequencies):
+        if not largest(frequencies) < math.inf:
             require(False, "frequencies", "inf or NaN", "frequencies must be finite")
         return
     made = "language_frequencies(64) and others of geolib.rotations make them, and RoPE.text(64), RoPE.image(64)"

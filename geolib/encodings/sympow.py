@@ -7,19 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_heads, readable, require
+from geolib._checks import angle_dtype, check_heads, check_scale, readable, require
 from geolib._precision import without_autocast
-from geolib.attention import (
-    Encoding,
-    Placed,
-    ScoreMod,
-    add_up,
-    as_places,
-    check_attended,
-    input_of,
-    is_grouped,
-    repeat_heads,
-)
+from geolib.attention import Encoding, Placed, ScoreMod, add_up, as_places, input_of, is_grouped, repeat_heads
+from geolib.attention import _check_attended as check_attended
 from geolib.encodings.composite import Composite, check_encoding
 from geolib.encodings.rotary import Carried, Paired, at_both, cis, counts, for_heads, turn_pairs
 from geolib.masks import visible
@@ -190,6 +181,7 @@ class Powered(Composite):
         scale: float | None = None,
     ) -> Tensor:
         """The weights, (batch, heads, queries, keys), in float32 or float64; a scale cancels."""
+        check_scale(scale)
         dtype, seen = angle_dtype(q, k), visible(q, k, causal, mask)
         if is_grouped(q, k):
             k = repeat_heads(k, q.shape[1])
