@@ -19,6 +19,7 @@ LONGER = {**LONG, "factor": 3.0, "rope_theta": 500.0, "short_mscale": 1.2, "long
 
 
 def made(name, **more):
+    torch.manual_seed(0)
     return build(name, **({"width": 16, "heads": 2, "grid": (6,), "layers": 1} | more))
 
 
@@ -41,12 +42,27 @@ def newer(model):
     model.model.layers[0].self_attn = type(model.model.layers[0].self_attn)(model.config, 0)
 
 
-def jvp():
-    return torch.func.jvp(lambda x: SympowAttention(16, 2)(x)[0], (X,), (X,))
+def attend(name, places=SIX, mask=None, one=False, rows=slice(None)):
+    """What a method gives in attention: for one sample without its dimension, or some of the queries."""
+    placed = made(name).place(places[rows], keys=places)
+    q, x = (Q[0], X[:1]) if one else (Q, X)
+    return placed.attention(q[..., rows, :], q, q, x, mask=mask)
 
 
-def masked(name, mask):
-    return lambda: made(name).place(SIX).attention(Q, Q, Q, X, mask=mask)
+def edited(name):
+    places = SIX.float()
+    placed = made(name).place(places)
+    places.mul_(3)
+    return placed.attention(Q, Q, Q, X)
+
+
+def flex(name):
+    with torch.no_grad():
+        return flex_attend(made(name).place(SIX), Q, Q[:, :1], Q[:, :1], X)
+
+
+def pooled(rope):
+    return rope.place(SIX[:0, None], SIX[:, None]).with_prefix_tokens(1, 0).to_reference(Q[:, :, :1], Q)[1]
 
 
 REFUSED = {
@@ -64,12 +80,15 @@ REFUSED = {
     "positions elsewhere": (lambda: made("rope").place(AWAY), "positions: got some on another device"),
     "queries elsewhere": (lambda: made("rope").place(SIX).to_reference(Q.to("meta"), Q), "q: got a tensor on meta"),
     "of a bias": (lambda: made("alibi").place(AWAY), "positions: got some on meta; the encoding is on cpu"),
-    "jvp": (jvp, "q: got forward derivatives; a backward pass"),
+    "jvp": (
+        lambda: torch.func.jvp(lambda x: SympowAttention(16, 2)(x)[0], (X,), (X,)),
+        "q: got forward derivatives; a backward pass",
+    ),
     "float16": (lambda: SympowAttention(16, 2)(3e3 * X)[1].to(torch.float16), "dtype: got torch.float16; one with"),
     "values": (lambda: flex_attend(made("rope").place(SIX), Q, Q, Q[:, :, :5]), "v: got 5 tokens; k has 6"),
-    "mask, gates": (masked("sympow-gates", torch.ones(3, 1, 6, 6).bool()), "mask: got shape (3, 1, 6, 6)"),
-    "mask, compass": (masked("compass", torch.ones(3, 1, 6, 6).bool()), "mask: got shape (3, 1, 6, 6)"),
-    "words, gates": (masked("sympow-gates", "causal"), "mask: got str"),
+    "mask, gates": (lambda: attend("sympow-gates", SIX, torch.ones(3, 1, 6, 6).bool()), "mask: got shape (3, 1, 6, 6)"),
+    "mask, compass": (lambda: attend("compass", SIX, torch.ones(3, 1, 6, 6).bool()), "mask: got shape (3, 1, 6, 6)"),
+    "words, gates": (lambda: attend("sympow-gates", SIX, "causal"), "mask: got str"),
 }
 
 
@@ -128,21 +147,33 @@ def test_a_model_of_pictures_is_traced_and_told_another_size():
     assert_close(torch.jit.trace(late, picture)(2 * picture), late(2 * picture))
 
 
-@pytest.mark.parametrize("name", ["alibi", "rmt", "lf", "gauss", "rope+lf", "sympow-gates+lf"])
-def test_positions_are_read_when_they_are_placed_with_all_digits_in_every_dtype(name):
-    encoding, places = made(name), SIX.float()
-    wanted, placed = encoding.place(SIX).attention(Q, Q, Q, X), encoding.place(places)
-    places.mul_(3)
-    assert_close(placed.attention(Q, Q, Q, X), wanted)
-    for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.int8):
-        assert_close(encoding.place(SIX.to(dtype)).attention(Q, Q, Q, X), wanted)
-    for far in (
-        (2**24 + 1, -(2**24) - 1, 1_700_000_000) if "rope" not in name and "sympow" not in name else (2**24 + 1,)
-    ):
-        beside = encoding.place(SIX[4:] + far, keys=SIX + far)
-        assert_close(beside.attention(Q[:, :, 4:], Q, Q, X), wanted[:, :, 4:], atol=1e-4, rtol=1e-4)
+FOUR, LAST, FAR = torch.rand(2, 6, 6) > 0.3, slice(4, None), 2**24 + 1
+ROPES = [LengthRoPE(RoPE.text(8).frequencies, 4, x, factor=2.0) for x in (None, RoPE.text(8).frequencies / 2)]
+GATED, BIASED = ("sympow-gates", "compass"), ("alibi", "rmt", "lf", "gauss", "rope+lf")
+RIGHT = {
+    **{f"pooled, {i}": (pooled, (r,), r.place(SIX).to_reference(Q, Q)[1]) for i, r in enumerate(ROPES)},
+    **{f"no tokens, {i}": (lambda r: r.place(SIX[:0]).counts, (r,), (0, 0)) for i, r in enumerate(ROPES)},
+    **{f"a mask of no axes, {n}": (attend, (n, SIX, torch.tensor(True)), attend(n)) for n in GATED},
+    **{f"heads, {n}": (attend, (n, SIX, FOUR), attend(n, SIX, FOUR[None].expand(2, 2, 6, 6))) for n in GATED},
+    **{f"one sample, {n}": (attend, (n, SIX, None, True), attend(n)[0]) for n in GATED},
+    **{f"one head of keys, {n}": (flex, (n,), made(n).place(SIX).attention(Q, Q[:, :1], Q[:, :1], X)) for n in GATED},
+    **{f"edited later, {n}": (edited, (n,), attend(n)) for n in BIASED},
+    **{f"{d}, {n}": (attend, (n, SIX.to(d)), attend(n)) for n in BIASED for d in (torch.uint8, torch.uint16)},
+    **{f"far, {n}": (attend, (n, SIX + FAR, None, False, LAST), attend(n)[:, :, 4:]) for n in BIASED},
+    **{f"years, {n}": (attend, (n, SIX - 100 * FAR, None, False, LAST), attend(n)[:, :, 4:]) for n in BIASED[:4]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:mask of shape")
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_gives_the_right_numbers(name):
+    call, given, wanted = RIGHT[name]
+    assert_close(call(*given), wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_whole_numbers_that_float32_has_not_bring_a_warning():
     with pytest.warns(UserWarning, match="positions in float32 go beyond 16777216"):
-        encoding.place((SIX + 2**24).float())
+        RoPE.text(8).place((SIX + FAR).float())
 
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "lf", "liere", "riemannformer"])
@@ -155,25 +186,3 @@ def test_attention_has_forward_and_second_derivatives(name):
     after, here, before = (at(zero + x) for x in (step, 0, -step))
     assert_close(torch.func.jvp(at, (zero,), (zero + 1,))[1], (after - before) / (2 * step), atol=1e-5, rtol=1e-5)
     assert_close(torch.func.hessian(at)(zero), (after - 2 * here + before) / step**2, atol=1e-3, rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["sympow-gates", "compass"])
-def test_masks_of_gates_from_the_data_are_read_as_all_masks_are(name):
-    placed, mask, whole = made(name).place(SIX), torch.rand(2, 6, 6) > 0.3, masked(name, None)
-    by_heads = placed.attention(Q, Q, Q, X, mask=mask[None].expand(2, 2, 6, 6))
-    with pytest.warns(UserWarning, match="read as heads"):
-        assert_close(placed.attention(Q, Q, Q, X, mask=mask), by_heads)
-    y = placed.attention(Q, Q, Q, X)
-    assert_close((placed.attention(Q, Q, Q, X, mask=torch.tensor(True)), whole().shape), (y, y.shape))
-    assert_close(placed.attention(Q[0], Q[0], Q[0], X[:1]), y[0])
-    with torch.no_grad():
-        one = [Q, Q[:, :1], Q[:, :1]]  # a head of keys for all
-        assert_close(flex_attend(placed, *one, X), placed.attention(*one, X), atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("longer", [None, RoPE.text(8).frequencies / 2])
-def test_a_text_of_no_tokens_has_no_length(longer):
-    rope = LengthRoPE(RoPE.text(8).frequencies, 4, longer, factor=2.0)
-    assert rope.place(SIX[:0]).to_reference(Q[:, :, :0], Q[:, :, :0])[0].shape == (2, 2, 0, 8)
-    pooled = rope.place(SIX[:0, None], SIX[:, None]).with_prefix_tokens(1, 0)
-    assert_close(pooled.to_reference(Q[:, :, :1], Q)[1], rope.place(SIX).to_reference(Q, Q)[1])
