@@ -465,8 +465,8 @@ def attention(
 
     Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel; with an attenuation, or a gate
     for narrow q, the weights stand in memory. So they do where a processor trains in bfloat16, whose fused backward
-    pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through. ValueError
-    for whole numbers.
+    pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through, and in
+    jvp without one. Derived twice backwards it asks for ``sdpa_kernel(SDPBackend.MATH)``. ValueError for whole numbers.
     Source: RF-19, RF-20.
 
     >>> q, v = torch.zeros(3, 4), torch.tensor([[0.0], [3.0], [6.0]])
