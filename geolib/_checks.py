@@ -117,7 +117,7 @@ def warn_of_rounding(x: Tensor, argument: str) -> None:
     if far or (read and float(x.abs().max()) > whole):
         text = f"{argument} in {kind} go beyond {whole}, from where on whole numbers are rounded: hand over integers"
         warnings.warn(text, stacklevel=4)
-    elif read and bool((x != x.round()).any()):
+    elif read and torch.finfo(x.dtype).bits < 32 and bool((x != x.round()).any()):
         text = f"{argument} in {kind} are fractions of few digits, rounded by up to a {whole}th: hand over float32"
         warnings.warn(text, stacklevel=4)
 

@@ -26,6 +26,7 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from geolib import _written
 from geolib._checks import (
@@ -200,6 +201,8 @@ class Placed:
         """
         if x is None:
             return None
+        if x.dim() > q.dim() > 2 and len(x) == 1:  # of one sample, whose queries lack its dimension
+            x = x[0]
         for rows, tokens, front in zip(x.shape[-2:], (q.shape[-2], k.shape[-2]), self.unplaced):
             check_count(rows, tokens, front)
         heads, own = (t.shape[-3] if t.dim() > 2 else 1 for t in (q, x))
@@ -275,7 +278,12 @@ def _watched(place: Callable[..., Placed]) -> Callable[..., Placed]:
 
     @wraps(place)
     def placing(self: Encoding, *given: Any, **named: Any) -> Placed:
-        made = place(self, *given, **named)
+        try:
+            made = place(self, *given, **named)
+        except RuntimeError as error:
+            if "same device" in str(error) or "expected device" in str(error):
+                raise ValueError(f"positions: got some on another device than the encoding's; {error}") from error
+            raise
         has_parts = bool(self._parameters or self._modules)
         if has_parts and not torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
             for one in (made, *made.parts):
@@ -308,24 +316,26 @@ def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -
             require(False, argument, x.shape, allowed + hint)
         if x.dtype == torch.bool or x.is_complex():
             require(False, argument, x.dtype, "positions are real numbers")
+        if not x.dtype.is_signed:  # differences would begin again at the largest number
+            places[i] = x.long()
         if x.is_floating_point() and not torch.compiler.is_compiling():
-            if not sound(x):
+            if not (reach := largest(x)) < float("inf"):
                 require(False, argument, "inf or NaN", "positions must be finite")
-            if torch.finfo(x.dtype).bits < 32:
+            if (bits := torch.finfo(x.dtype).bits) < 32 or (bits == 32 and reach > 2**24):
                 warn_of_rounding(x, argument)
     return places[0], places[1]
 
 
-def sound(x: Tensor) -> bool:
-    """Whether all numbers are finite, as far as they may be read at no one's cost: on a CPU, outside graphs and vmap.
+def largest(x: Tensor) -> float:
+    """The largest size, NaN where a number is; 0 where it may not be read at no one's cost: graphs, vmap, a GPU.
 
-    >>> sound(torch.tensor([1.0, math.inf])), sound(torch.zeros(1, device="meta"))
-    (False, True)
+    >>> largest(torch.tensor([1.0, -3.0])), largest(torch.ones(1, device="meta"))
+    (3.0, 0.0)
     """
     own = type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu" and not torch.jit.is_tracing()
     if not own or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return True
-    return bool(x.isfinite().all())
+        return 0.0
+    return float(x.detach().abs().max()) if x.numel() else 0.0
 
 
 def looked_up(table: Tensor) -> ScoreMod:
@@ -455,8 +465,8 @@ def attention(
 
     Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel; with an attenuation, or a gate
     for narrow q, the weights stand in memory. So they do where a processor trains in bfloat16, whose fused backward
-    pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through. ValueError
-    for whole numbers.
+    pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through, and in
+    jvp without one. Derived twice backwards it asks for ``sdpa_kernel(SDPBackend.MATH)``. ValueError for whole numbers.
     Source: RF-19, RF-20.
 
     >>> q, v = torch.zeros(3, 4), torch.tensor([[0.0], [3.0], [6.0]])
@@ -472,10 +482,11 @@ def attention(
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         return attention(*as_widest(q, k, v), dropout=dropout, **options).to(v.dtype)
     # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
-    literal = attenuation is not None
+    forward = forward_ad._current_level >= 0  # of jvp and hessian, which the fused kernels have not
+    literal = attenuation is not None or forward
     if log_gate is not None and not literal:
         literal = q.dtype != angle_dtype(q) or any(is_transformed(x) for x in (q, k, v, log_gate))
-    plain = not causal and mask is None and dropout == 0
+    plain = not causal and mask is None and dropout == 0 and not forward
     if plain and q.dtype == torch.bfloat16 and _written.pays(q, k, v, fused=not literal):
         factor = q.shape[-1] ** -0.5 if scale is None else scale
         with torch.autocast("cpu", enabled=False):
@@ -507,6 +518,9 @@ def _check_attended(
             require(False, "k", f"{own} heads", f"they must divide the {heads} of q")
         if own != of_values and own != 1 and of_values != 1:
             require(False, "v", f"{of_values} heads", f"k has {own}")
+        for argument, x in (("k", k), ("v", v)):
+            if x.shape[0] != q.shape[0] and 1 not in (x.shape[0], q.shape[0]):
+                require(False, argument, f"{x.shape[0]} samples", f"q has {q.shape[0]}")
     _check_alike(q, k, log_gate, attenuation)
     if v.shape[-2] != k.shape[-2]:
         require(False, "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")

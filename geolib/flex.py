@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from geolib._checks import check_count, check_input, check_scale, require
-from geolib.attention import Placed, ScoreMod, is_grouped
+from geolib.attention import Placed, ScoreMod
+from geolib.attention import _check_attended as check_attended
 
 BLOCK = 128
 """Tokens in a block of the causal mask, the kernel's own size."""
@@ -65,6 +66,7 @@ def flex_attend(
         for rows, tokens, first in zip(placed.counts, (q.shape[-2], k.shape[-2]), front):
             check_count(rows, tokens, first)
     check_input(x, q, k)
+    check_attended(q, k, v, None, None, 0.0)
     for own, came, of in zip(placed.own, q.shape, ("samples", "heads")):
         require(own in (1, came), "q", f"{came} {of}", f"the encoding has {own}")
     check_scale(scale)
@@ -73,7 +75,7 @@ def flex_attend(
         alone = block_mask is None and queries == keys
         block_mask = past_blocks(keys, q.device) if alone else _seen_in_past(queries, keys, q.device, block_mask)
     q, k = placed.to_reference(q, k)
-    kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, is_grouped(q, k))
+    kernel = flex_kernel(q.device.type, q.shape[-1] ** -0.5 if scale is None else scale, k.shape[1] < q.shape[1])
     gate, far = (with_prefix_tokens(mod, *front) for mod in (placed.as_score_mod(x), placed.as_attenuation_mod()))
     if far is None:
         return kernel(q, k, v, gate, block_mask)[0]

@@ -17,7 +17,7 @@ class OnePass:
     def __init__(self, encoding: Encoding, positions: Tensor, unplaced: int = 0):
         self.encoding, self.positions, self.unplaced = encoding, positions, unplaced
         self.placed = self._place()
-        self.elsewhere: dict[Any, Placed] = {}
+        self.elsewhere: dict[Any, tuple[Tensor, Placed]] = {}
         self.with_gradients, self.twice = torch.is_grad_enabled(), False
         self.again = False  # whether a backward pass has run a layer again
 
@@ -25,15 +25,18 @@ class OnePass:
         return self.encoding.place(self.positions).with_prefix_tokens(self.unplaced)
 
     def here(self, keys: Tensor | None = None, kind: Any = None) -> Placed:
-        """What a layer uses; with keys of a cache, that stand at these positions, alike for layers of one kind.
+        """What a layer uses; with keys of a cache, at these positions; placed once for layers of one kind.
 
         A layer that runs without gradients inside a pass with them runs again for them (reentrant checkpointing), in a
         backward pass of its own. That cannot go through what all layers share, so it is placed anew there.
         """
-        if keys is not None and kind not in self.elsewhere:
-            self.elsewhere[kind] = self.encoding.place(self.positions, keys=keys)
-        if kind in self.elsewhere:
-            return self.elsewhere[kind]
+        known = self.elsewhere.get(kind)
+        if keys is not None and known is not None and not torch.compiler.is_compiling():
+            known = known if torch.equal(known[0], keys) else None  # a cache may drop others in each layer
+        if keys is not None and known is None:
+            known = self.elsewhere[kind] = keys, self.encoding.place(self.positions, keys=keys)
+        if known is not None:
+            return known[1]
         self.twice |= self.with_gradients and not torch.is_grad_enabled()
         return self._place() if self.twice and torch.is_grad_enabled() else self.placed
 

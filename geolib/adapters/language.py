@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import require
+from geolib._checks import readable, require
 from geolib.adapters._passes import OnePass, check_acts
 from geolib.attention import Encoding, repeat_heads
 from geolib.encodings import KINDS, RoPE
@@ -23,9 +23,10 @@ _SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys
 
 
 class OnTheWay(tuple[Tensor, Tensor]):
-    """Cosines and sines that change nothing and, on the way to the layers, the encoding in this pass."""
+    """The encoding in this pass on the way to layers; cosines and sines are NaN for layers that know nothing of it."""
 
-    one: OnePass
+    one: OnePass | None = None  # where hooks between devices make tuples anew, nothing
+    still: tuple[Tensor, Tensor]  # cosines and sines that change nothing
 
 
 class HeldTokens(nn.Module):
@@ -35,13 +36,21 @@ class HeldTokens(nn.Module):
         super().__init__()
         self.encoding, self.own = encoding, own
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Also in a process that has read the model from a file."""
+        super().__setstate__(state)
+        _make_known()
+
     def forward(self, x: Tensor, position_ids: Tensor, *given: Any, **named: Any) -> OnTheWay:
-        """The encoding at position_ids, (batch, tokens) or with axes before; ValueError for another batch than x's."""
+        """The encoding at position_ids, (batch, tokens) or with axes before; ValueError for other sizes than x's."""
+        fits = position_ids.dim() > 1 and position_ids.shape[-1] == x.shape[-2]
+        require(fits, "position_ids", position_ids.shape, lambda: f"(batch, tokens), here of {x.shape[-2]} tokens")
         samples, batch = position_ids.shape[-2], x.shape[-3]
         require(samples in (1, batch), "position_ids", f"{samples} samples", f"the input has {batch} samples")
         with torch.no_grad():
             cosines, sines = self.own(x, position_ids, *given, **named)
-        way = OnTheWay((torch.ones_like(cosines), torch.zeros_like(sines)))
+        way = OnTheWay((torch.full_like(cosines, torch.nan), torch.full_like(sines, torch.nan)))
+        way.still = torch.ones_like(cosines), torch.zeros_like(sines)
         places = position_ids[..., None] if position_ids.dim() == 2 else position_ids.movedim(0, -1)
         way.one = OnePass(self.encoding, places)
         return way
@@ -70,8 +79,11 @@ class _Layer:
         require(own == features, "past_key_values", f"keys of {own} features", allowed)
         keys, values = self._cache.update(torch.cat([k, digits], -1), v, index, *given, **named)
         if keys.shape[2] > k.shape[2]:  # else there is nothing but what came now
-            kept = keys[:, 0, :, k.shape[-1] :].unflatten(-1, (-1, len(_SHIFTS)))
-            self.keys = (kept.long() << shifts).sum(-1)
+            kept = keys[..., k.shape[-1] :]
+            alike = torch.compiler.is_compiling() or torch.equal(kept, kept[:, :1].expand_as(kept))
+            require(alike, "past_key_values", "heads whose keys stand elsewhere", "a cache that keeps them together")
+            kept = kept[:, 0].unflatten(-1, (-1, len(_SHIFTS))).long()
+            self.keys = (kept << shifts).sum(-1).int().long()  # of 32 digits the first is the sign
         return keys[..., : k.shape[-1]], values
 
 
@@ -80,9 +92,13 @@ def _hand_on(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -
     way = next((x for x in (*given, *named.values()) if isinstance(x, OnTheWay)), None)
     if way is None:
         return None
-    layer = _Layer(way.one, named.get("past_key_values"))
+    name = getattr(getattr(module, "config", None), "_attn_implementation", _NAME)
+    require(name == _NAME, "model", f"attention {name!r}", f"{_NAME!r}: by another one tokens have no positions")
+    require(way.one is not None, "model", "layers on several devices", "one device: device_map makes inputs anew")
+    layer = _Layer(way.one, named.get("past_key_values"))  # type: ignore[arg-type]
     more = {"past_key_values": layer} if named.get("past_key_values") is not None else {}
-    return given, {**named, **more, _NAME: layer}
+    given = tuple(way.still if x is way else x for x in given)
+    return given, {**{key: way.still if x is way else x for key, x in named.items()}, **more, _NAME: layer}
 
 
 def _attend(
@@ -100,6 +116,12 @@ def _attend(
         if came is not None:
             require(False, argument, getattr(came, "shape", came), "a model without it: scores would lack it here")
     layer, is_causal = more.get(_NAME), more.get("is_causal")
+    if layer is None and _hand_on not in module._forward_pre_hooks.values():  # another model with this configuration
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        new, allowed = readable(q) and bool(q.isnan().any()), "where it is newer than the encoding, use_encoding again"
+        require(not new, "model", f"NaN in {type(module).__name__}", allowed)
+        return sdpa_attention_forward(module, q, k, v, attention_mask, scaling=scaling, **more)
     require(layer is not None, "model", type(module).__name__, "layers that take position_embeddings")
     kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None)
     placed = layer.one.here(layer.keys, kind).layer(module.layer_idx)  # type: ignore[union-attr]
@@ -121,6 +143,15 @@ def _mask(q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **na
     return sdpa_mask(q_length=q_length, kv_length=kv_length, allow_is_causal_skip=skip, **named)
 
 
+def _make_known() -> None:
+    """This attention and its mask, where the library looks for them."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, _mask)
+
+
 def language_part(model: nn.Module) -> Any:
     """The part of a model that has layers and a rotation for all of them; None where there is none, or several."""
     parts = [part for part in model.modules() if hasattr(part, "rotary_emb") and hasattr(part, "layers")]
@@ -129,9 +160,6 @@ def language_part(model: nn.Module) -> Any:
 
 def in_language_model(part: Any, encoding: Encoding) -> None:
     """Put the encoding where a model of transformers has its rotation; ValueError where that would lose something."""
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface
-
     config, device = part.config, next(part.parameters()).device
     with torch.device("cpu"):
         own = RoPE.from_config(config)
@@ -149,10 +177,9 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
         _compare(encoding, own.to(device), places, heads, config)
     held = isinstance(part.rotary_emb, HeldTokens)
     part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb)
-    for layer in () if held else layers:
+    for layer in (x for x in layers if _hand_on not in x._forward_pre_hooks.values()):
         layer.register_forward_pre_hook(_hand_on, with_kwargs=True)
-    AttentionInterface.register(_NAME, _attend)
-    AttentionMaskInterface.register(_NAME, _mask)
+    _make_known()
     part.set_attn_implementation(_NAME)
 
 

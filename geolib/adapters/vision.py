@@ -24,9 +24,11 @@ class HeldPositions(WideBuffers):
 
     positions: Tensor | None
 
-    def __init__(self, encoding: Encoding, positions: Positions, grid: tuple[int, int], unplaced: int):
+    def __init__(self, encoding: Encoding, positions: Positions, patches: Any, unplaced: int):
         super().__init__()
-        self.grid, self.unplaced = grid, unplaced
+        self.grid: tuple[int, int] = tuple(patches.grid_size)
+        self.unplaced = unplaced
+        self.patches = [patches]  # in a list: a part of the model alone, which may be told another size
         self.now: OnePass | None = None
         self.before: dict[tuple[int, int], OnePass] = {}  # passes whose gradients may be asked for, by their grids
         self.hold(encoding, positions)
@@ -54,7 +56,10 @@ class HeldPositions(WideBuffers):
 
     def start(self, patches: Any, given: tuple[Tensor], made: Tensor) -> None:
         """Place the encoding where the picture has its patches: after they are embedded."""
-        rows, columns = grid = patches.dynamic_feat_size(given[0].shape[-2:])
+        rows, columns = patches.dynamic_feat_size(given[0].shape[-2:])
+        if isinstance(rows, Tensor):  # in a trace
+            rows, columns = int(rows), int(columns)
+        grid = rows, columns
         self.now = self._pass(rows, columns, made.device)
         if torch.is_grad_enabled():
             self.before = {key: old for key, old in self.before.items() if not old.again} | {grid: self.now}
@@ -72,7 +77,8 @@ class HeldPositions(WideBuffers):
             require(len(grids) < 2, "x", f"passes of {grids} patches", allowed)
             here = self.before[grids[0]] if grids else None
         if here is None:
-            return self._pass(*self.grid, x.device).placed.layer(index)
+            rows, columns = self.patches[0].grid_size
+            return self._pass(rows, columns, x.device).placed.layer(index)
         here.again |= self.now is None
         return here.here().layer(index)
 
@@ -123,11 +129,11 @@ def in_vision_model(model: Any, encoding: Encoding, positions: Positions) -> Non
     kept = isinstance(model.patch_drop, nn.Identity)
     require(kept, "model", type(model.patch_drop).__name__, "a model that keeps all patches, patch_drop_rate=0")
     held = getattr(model, "encoding", None)
-    grid, device = tuple(model.patch_embed.grid_size), next(model.parameters()).device
-    at = HeldPositions(encoding, positions, grid, model.num_prefix_tokens).to(device)
+    device = next(model.parameters()).device
+    at = HeldPositions(encoding, positions, model.patch_embed, model.num_prefix_tokens).to(device)
     counts = [a.heads if isinstance(a, HeldAttention) else a.num_heads for a in attentions]
     sizes = [(index, own, a.qkv.out_features // 3 // own) for index, (own, a) in enumerate(zip(counts, attentions))]
-    places = at.at(grid[0], grid[1], device)
+    places = at.at(at.grid[0], at.grid[1], device)
     check_acts(encoding, places, torch.zeros(1, len(places), model.embed_dim, device=device), sizes)
     if isinstance(held, HeldPositions):
         held.hold(encoding, positions if at.make else at.positions)

@@ -200,8 +200,8 @@ class _Read(Placed):
 
     def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor:
         """The same; a token that no query may see counts as one that turns nothing."""
-        if x is not None and mask is not None and mask.dtype == torch.bool and mask.shape[-1] == x.shape[1]:
-            seen = mask if mask.dim() == 1 else mask.any(-2)
-            seen = seen.any(1) if seen.dim() == 3 else seen
-            x = x.masked_fill(~seen[..., None], 0.0)
+        if x is not None and isinstance(mask, Tensor) and mask.dtype == torch.bool and 0 < mask.dim() <= 4:
+            seen = mask[(None,) * (4 - mask.dim())].flatten(1, 2).any(1)
+            if seen.shape[1] == x.shape[1] and len(seen) in (1, len(x)):  # others are ``attend``'s to refuse
+                x = x.masked_fill(~seen[..., None], 0.0)
         return self.log_gate(x)

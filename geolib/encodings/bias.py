@@ -54,7 +54,7 @@ class ManhattanDecay(Encoding):
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         """The factor or its logarithm, (heads, queries, keys) or (batch, heads, queries, keys), for all layers."""
-        places = at_both(lambda p: p.to(angle_dtype(p)), *as_places(positions, keys, self.axes))
+        places = at_both(lambda p: p.to(angle_dtype(p)), *_from_near(*as_places(positions, keys, self.axes)))
         return (ScoreBias if self.inside else Attenuated)(Steps(self.slopes, *places))
 
 
@@ -156,7 +156,7 @@ class LocalityFocusing(Encoding):
         count, rows = self.log_sigma.shape[1], positions.shape[-2]
         allowed = f"there are {count} widths a head, one for each place of the grid: place all of it"
         require(count in (1, rows), "positions", lambda: f"{rows} rows", allowed)
-        u = at_both(self._whitened, positions, keys)
+        u = at_both(self._whitened, *_from_near(positions, keys))
         rate = (-2 * self.log_sigma.to(u[0].dtype)).exp() / 2
         if self.inside:
             return Composite([inner, ScoreBias(Gaussian(*u, rate))])
@@ -202,6 +202,13 @@ class PerLayerFocusing(PerLayer):
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
         inner = self.encoding.place(positions, keys)
         return ByLayer([own.around(inner.layer(i), positions, keys) for i, own in enumerate(self.layers)])
+
+
+def _from_near(positions: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The same, none of them the caller's tensor; whole numbers from the first on, so that float32 has near ones."""
+    first = (positions if positions.shape[-2] or keys is None else keys)[..., :1, :]
+    moved = [p if p is None else p.clone() if p.is_floating_point() else p - first for p in (positions, keys)]
+    return moved[0], moved[1]  # type: ignore[return-value]
 
 
 # What layers use ----------------------------------------------------------------------------------------------------
@@ -278,6 +285,8 @@ class Pairwise:
 
     def __init__(self, query: Tensor, key: Tensor, rate: Tensor):
         self.query, self.key, self.rate, self.counts = query, key, rate, (query.shape[-2], key.shape[-2])
+        if query.device != rate.device:
+            require(False, "positions", f"some on {query.device}", f"the encoding is on {rate.device}")
         self.own = max(len(x) if x.dim() == 3 else 1 for x in (query, key)), len(rate)
         self.made, self._factor = None, None
         learns = (rate.requires_grad or query.requires_grad) and torch.is_grad_enabled()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from geolib._checks import angle_dtype, check_positive, check_tensor, check_whole, require, wide
 from geolib._precision import full_precision
-from geolib.attention import Encoding, Placed, as_places, sound
+from geolib.attention import Encoding, Placed, as_places, largest
 from geolib.encodings.composite import ByLayer
 from geolib.encodings.rotary import Carried, at_both, cis, counts, for_heads, turn_pairs
 from geolib.lie import entry_count, placed_rotations, skew_matrix, turn_blocks
@@ -141,7 +141,7 @@ class SphericalRoPE(Encoding):
         check_tensor(frequencies, "frequencies")
         holds = frequencies.dim() == 1 and frequencies.is_floating_point()
         require(holds, "frequencies", f"{frequencies.dtype}, {tuple(frequencies.shape)}", "floats, (triples,)")
-        require(sound(frequencies), "frequencies", "inf or NaN", "frequencies must be finite")
+        require(largest(frequencies) < float("inf"), "frequencies", "inf or NaN", "frequencies must be finite")
         check_whole(axes, "axes")
         self.axes = axes
         self.register_buffer("frequencies", frequencies, persistent=False)

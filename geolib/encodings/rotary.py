@@ -18,7 +18,7 @@ from torch import Tensor
 from geolib import rotations
 from geolib._checks import angle_dtype, check_count, check_even, check_floating, check_positive, require, wide
 from geolib._precision import numbered
-from geolib.attention import Encoding, Placed, as_places, sound
+from geolib.attention import Encoding, Placed, as_places, largest
 from geolib.encodings.composite import Composite, PerLayer, check_encoding, turned_features
 from geolib.rotations import axial_frequencies, language_frequencies, pair_angles, to_half_split, to_interleaved
 
@@ -167,6 +167,7 @@ class LengthRoPE(RoPE):
         length: float = 1.0,
         rotary_dim: int | None = None,
     ):
+        check_frequencies(frequencies, "(pairs, axes)")
         super().__init__(frequencies, length, rotary_dim)
         for argument, x in (("trained", trained), ("factor", factor)):
             check_positive(x, argument)
@@ -177,10 +178,11 @@ class LengthRoPE(RoPE):
 
     def at(self, *positions: Tensor | None) -> Tensor:
         """The frequencies for texts that reach as far as these positions."""
-        reach = torch.stack([p.max() for p in positions if p is not None]).max() + 1
+        ends = [wide(p.max()) for p in positions if p is not None and p.numel()]
+        reach = torch.stack(ends or [wide(self.frequencies.new_zeros(()))]).max() + 1
         if self.longer is not None:
             return torch.where(reach > self.trained, self.longer, self.frequencies)
-        grown = self.factor * (wide(reach) / self.trained).clamp(min=1) - (self.factor - 1)
+        grown = self.factor * (reach / self.trained).clamp(min=1) - (self.factor - 1)
         share = torch.linspace(0, 1, len(self.frequencies), dtype=grown.dtype, device=reach.device)
         return (self.frequencies.to(grown.dtype) * grown ** -share[:, None]).to(self.frequencies.dtype)
 
@@ -210,6 +212,9 @@ class HalfSplit(Encoding):
         super().__init__()
         check_encoding(encoding, "encoding")
         least = turned_features(encoding)
+        sizes = {part.paired for part in encoding.modules() if isinstance(part, Encoding) and part.paired}
+        if turned is None and len(sizes) > 1:
+            require(False, "turned", None, f"parts turn {sorted(sizes)} features: say it, or put HalfSplit around each")
         if turned is not None:
             check_even(turned, "turned")
             require(turned >= (least or 0), "turned", turned, f"the encoding turns {least} features")
@@ -266,7 +271,7 @@ def check_frequencies(frequencies: Any, *shapes: str) -> None:
     elif not frequencies.is_floating_point() or frequencies.dim() not in [shape.count(",") + 1 for shape in shapes]:
         came = f"shape {tuple(frequencies.shape)}"
     else:
-        if not sound(frequencies):
+        if not largest(frequencies) < math.inf:
             require(False, "frequencies", "inf or NaN", "frequencies must be finite")
         return
     made = "language_frequencies(64) and others of geolib.rotations make them, and RoPE.text(64), RoPE.image(64)"
@@ -323,6 +328,8 @@ class Carried(Placed):
             except RuntimeError as error:
                 if "match the size" in str(error) or "not broadcast" in str(error):
                     raise ValueError(f"{argument}: got shape {tuple(x.shape)}; {needed}") from error
+                if "same device" in str(error) or "expected device" in str(error):
+                    raise ValueError(f"{argument}: got a tensor on {x.device}; positions: {error}") from error
                 raise
             if front:
                 y = torch.cat([x[..., :front, :], y], -2)
@@ -426,7 +433,7 @@ _LIKE_LLAMA = (
     "apertus", "arcee", "aria_text", "bitnet", "cwm", "flex_olmo", "gemma", "gemma2", "gemma3_text", "gemma3n_text",
     "gemma4_text", "granite", "granitemoe", "granitemoeshared", "hy_v3", "hyperclovax", "jais2", "jetmoe", "lfm2",
     "llama", "minimax", "ministral", "ministral3", "mistral", "mixtral", "modernbert", "olmo", "olmo2", "olmo3",
-    "olmo_hybrid", "olmoe", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2",
+    "olmo_hybrid", "olmoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2",
     "vaultgemma",
 )  # fmt: skip
 _PARTIAL = (
@@ -435,6 +442,7 @@ _PARTIAL = (
 KINDS: dict[str, str] = {
     **dict.fromkeys(_LIKE_LLAMA, ""),
     **dict.fromkeys(_PARTIAL, "partial"),  # also where nothing is scaled
+    "phimoe": "short",  # long texts turn as short ones
     **dict.fromkeys(["cohere", "ernie4_5", "ernie4_5_moe", "helium"], "interleaved"),
     **dict.fromkeys(["glm", "glm4"], "interleaved partial"),
     **dict.fromkeys(["cohere2", "cohere2_moe"], "interleaved windows"),  # layers without a window do not turn,
@@ -476,7 +484,8 @@ def _encoding(config: Any, said: dict[str, Any], size: int) -> Encoding:
         "original_max_position_embeddings", most
     )
     factor = said.get("factor") or (most / trained if name in ("yarn", "longrope") else 1.0)
-    turned = int(size * part) if name not in ("default", "proportional") or "partial" in own else size
+    scaled = name not in ("default", "proportional") or ("partial" in own and name == "default")
+    turned = int(size * part) if scaled else size
     usual, length, longer = language_frequencies(turned, base), said.get("attention_factor"), None
     if name in ("linear", "proportional"):
         usual = rotations.interpolated(usual, factor)
@@ -497,6 +506,12 @@ def _encoding(config: Any, said: dict[str, Any], size: int) -> Encoding:
             )
         length = length or math.sqrt(1 + math.log(max(factor, 1.0)) / math.log(trained))
         usual, longer = usual / both[0], usual / both[1]
+    if "short" in own and name != "default":
+        lengths = said["short_mscale"], said["long_mscale"]
+        require(
+            lengths[0] == lengths[1], "config", f"short_mscale, long_mscale {lengths}", "one for texts of any length"
+        )
+        name, length = "default", lengths[0]
     if {"chunks", "rounds"} & {*own.split()}:
         usual = _on_three_axes(usual, own, said.get("mrope_section"))
     part = turned if (turned := 2 * len(usual)) < size else None

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from geolib._checks import angle_dtype, check_floating, check_heads, readable, require
+from geolib._checks import angle_dtype, check_heads, check_scale, readable, require
 from geolib._precision import without_autocast
 from geolib.attention import Encoding, Placed, ScoreMod, add_up, as_places, input_of, is_grouped, repeat_heads
+from geolib.attention import _check_attended as check_attended
 from geolib.encodings.composite import Composite, check_encoding
 from geolib.encodings.rotary import Carried, Paired, at_both, cis, counts, for_heads, turn_pairs
 from geolib.masks import visible
@@ -90,10 +91,12 @@ class _Gated(Carried):
         """
         queries, keys = self.counts
         rows, columns = queries + self.unplaced[0], keys + self.unplaced[1]
-        fits = mask is not None and mask.dtype == torch.bool and mask.shape[-1] in (1, columns)
+        fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() and mask.shape[-1] in (1, columns)
         if mask is None or not fits or (mask.dim() > 1 and mask.shape[-2] not in (1, rows)):
             return self.log_gate(x)
         gates = self._gates(x)[..., None, :]
+        if any(m not in (1, n) for m, n in zip(mask.shape[-3::-1], (gates.shape[1], len(gates)))):
+            return self.log_gate(x)
         seen = mask.expand(*mask.shape[:-2], rows, columns)[..., self.unplaced[0] :, self.unplaced[1] :]
         past = torch.ones(queries, keys, dtype=torch.bool, device=gates.device).tril(keys - queries)
         faded = torch.where(seen & past, gates, 0.0)[..., 1:].flip(-1).cumsum(-1).flip(-1)
@@ -178,6 +181,7 @@ class Powered(Composite):
         scale: float | None = None,
     ) -> Tensor:
         """The weights, (batch, heads, queries, keys), in float32 or float64; a scale cancels."""
+        check_scale(scale)
         dtype, seen = angle_dtype(q, k), visible(q, k, causal, mask)
         if is_grouped(q, k):
             k = repeat_heads(k, q.shape[1])
@@ -199,7 +203,7 @@ class Powered(Composite):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, dropout: float = 0.0, **options: Any) -> Tensor:
         """The weights times the values, in the values' dtype."""
-        check_floating(v, "v")
+        check_attended(q, k, v, None, None, dropout)
         weights = self.weights(q, k, *given, **options)
         return add_up(nn.functional.dropout(weights, dropout) if dropout else weights, v)
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from geolib._checks import angle_dtype, require
 from geolib._compile import exported_up_to, transformed
@@ -92,6 +93,8 @@ def chunked_with(
     True
     """
     check_forms(q, k, v, power, log_gates, turns)
+    allowed = "a backward pass: of jvp and hessian attention_form and recurrent_form know"
+    require(forward_ad._current_level < 0, "q", "forward derivatives", allowed)
     chunk = practical_chunk(q.shape[-1], power) if chunk is None else chunk
     check_count(chunk, "chunk")
     if (most := exported_up_to(q.shape[2])) is not None:

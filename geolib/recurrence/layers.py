@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from geolib._checks import check_heads, check_tensor, check_whole, check_width, require
 from geolib._precision import WideBuffers, numbered
-from geolib.attention import sound
+from geolib.attention import largest
 from geolib.recurrence._shared import check_count, check_power
 from geolib.recurrence.chunks import chunked_form
 from geolib.recurrence.forms import recurrent_form
@@ -116,7 +116,7 @@ class SympowAttention(WideBuffers):
         seen = None if mask is None else _flags(_of_keys(mask), "mask", batch, tokens)
         if seen is not None:
             x = x.masked_fill(~seen[..., None], 0.0)  # without a bias queries, keys and values are 0, too
-        require(sound(x), "x", "inf or NaN", "the layer's input must be finite where no mask hides it")
+        require(largest(x) < float("inf"), "x", "inf or NaN", "the layer's input must be finite where no mask hides it")
         sizes = [width, *2 * [self.key_heads * (width // self.heads)]]
         d = width // self.heads
         q, k, v = (t.unflatten(-1, (t.shape[-1] // d, d)).transpose(1, 2) for t in self.qkv(x).split(sizes, -1))

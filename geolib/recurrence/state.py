@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, wide
+from geolib._checks import angle_dtype, readable, require, wide
 from geolib.recurrence._shared import check_power, precise
 from geolib.sympow import dimension
 
@@ -64,6 +64,8 @@ class State(NamedTuple):
     def to(self, *place: Any, **named: Any) -> State:
         """The same on a device or in a dtype, as ``Tensor.to``; mu and exponent never become narrower than float32.
 
+        ValueError where S or Z leave the range of a dtype, as they may that of float16.
+
         >>> empty_state(*torch.ones(2, 1, 1, 1, 2), power=2).to(torch.bfloat16).mu.dtype
         torch.float64
         """
@@ -73,7 +75,10 @@ class State(NamedTuple):
             return y if y.dtype == angle_dtype(y) else x.to(y.device)
 
         exponent = None if self.exponent is None else wide(self.exponent)
-        return State(self.S.to(*place, **named), self.Z.to(*place, **named), wide(self.mu), exponent)
+        S, Z = self.S.to(*place, **named), self.Z.to(*place, **named)
+        fits = S.dtype != torch.float16 or not any(readable(x) and bool(x.isinf().any()) for x in (S, Z))
+        require(fits, "dtype", S.dtype, "one with the range of S and Z, as torch.bfloat16 has")
+        return State(S, Z, wide(self.mu), exponent)
 
     def bfloat16(self) -> State:
         """``to(torch.bfloat16)``."""
