@@ -86,11 +86,12 @@ SCALINGS = [
     {"rope_type": "linear", "factor": 4.0},
     {"rope_type": "dynamic", "factor": 4.0},
     YARN,
-    {**YARN, "beta_fast": 4.0, "beta_slow": 0.5, "mscale": 0.7, "mscale_all_dim": 0.3, "truncate": False},
+    {**YARN, "original_max_position_embeddings": 512, "beta_fast": 4.0, "beta_slow": 0.5, "truncate": False},
+    {**YARN, "mscale": 0.7, "mscale_all_dim": 0.3},
     {**YARN, "attention_factor": 1.3},
     {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     {"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 2.0},
-    {**LONG, "original_max_position_embeddings": 16},
+    {**LONG, "original_max_position_embeddings": 12},
     {**LONG, "original_max_position_embeddings": 8},
     {**LONG, "original_max_position_embeddings": 8, "attention_factor": 1.2, "factor": 2.0},
 ]
@@ -174,6 +175,12 @@ def test_encodings_that_do_not_fit_are_refused_and_others_are_named():
         RoPE.from_config(pytest.importorskip("transformers").BertConfig())
 
 
+def test_a_mask_of_numbers_is_added_beside_the_encodings_gate():
+    ours = held(model_of("Llama"), build("alibi", width=32, heads=4, grid=(12,)))
+    past = torch.full((12, 12), -torch.inf).triu(1)[None, None]
+    assert_near(ours(TOKENS, attention_mask=past).logits, ours(TOKENS).logits)
+
+
 def test_a_model_that_is_read_from_a_folder_takes_its_encoding_from_the_file_beside_it(tmp_path):
     encoding, again = (build("riemannformer+lf", width=32, heads=4, grid=(12,)) for _ in range(2))
     for p in encoding.parameters():
@@ -192,7 +199,7 @@ def test_a_model_that_is_read_from_a_folder_takes_its_encoding_from_the_file_bes
 
 # Caches --------------------------------------------------------------------------------------------------------------
 
-PLACES = torch.tensor([[0, 5, 6, 9, 10, 300, 301, 302], [3, 4, 5, 6, 20, 21, 22, 23]])
+PLACES = torch.tensor([[0, 5, 6, 9, 10, 500, 501, 502], [3, 4, 5, 6, 20, 21, 22, 23]])
 
 
 def reading(model, sizes, cache=None, change=lambda cache: None):
@@ -287,6 +294,8 @@ def vit(name="vit_tiny_patch16_224", **more):
 )  # fmt: skip
 def test_a_vision_model_keeps_all_of_its_own(more):
     theirs = vit(**more)
+    for p in theirs.parameters():  # norms of queries and of keys begin alike
+        p.data += 0.1 * torch.rand_like(p)
     ours, count = use_encoding(copy.deepcopy(theirs), Encoding()), 16 + theirs.num_prefix_tokens
     assert ours.state_dict().keys() == theirs.state_dict().keys()
     assert_close(ours(PICTURES), theirs(PICTURES))

@@ -136,7 +136,7 @@ def test_focusing_starts_at_half_the_longest_axis_with_the_identity():  # RF-21
     focusing = made("lf", (3, 8))
     assert_close(focusing.sigma(), torch.full((2, 1), 4.0))
     assert_close(focusing.precision(), torch.eye(2))
-    assert_close(made("rope+lf", lf={"sigma": 1.25}).sigma(), torch.full((2, 1), 1.25))
+    assert_close(made("rope+alibi+lf", lf={"sigma": 1.25}).sigma(), torch.full((2, 1), 1.25))
 
 
 def test_focusing_twice_multiplies():  # RF-19

@@ -18,7 +18,8 @@ GRIDS = [(7,), (3, 2), (2, 2, 2)]
 HEADS, DIM = 2, 12
 WRAPPED = [
     *("alibi+lf", "rope+gauss", "rope-mixed+sympow", "sympow-gates+sympow", "lf+sympow", "rmt+sympow", "liere+rmt"),
-    *("riemannformer-relative+alibi", "riemannformer+lf", "liere+lf", "rope-axial+lf+alibi", "sympow-gates+alibi"),
+    *("riemannformer-relative+alibi", "riemannformer+lf", "rmt+lf", "liere+lf", "rope-axial+lf+alibi"),
+    "sympow-gates+alibi",
 ]
 OPTIONED = {  # methods with options of theirs, by a name of their own
     "liere, planes": ("liere", {"block": 2, "share": "layers"}),

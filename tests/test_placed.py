@@ -24,7 +24,6 @@ from geolib.encodings import (
     Gaussian,
     LengthRoPE,
     LocalityFocusing,
-    ManhattanDecay,
     Matrix,
     RoPE,
     build,
@@ -413,18 +412,6 @@ def test_a_long_sequence_is_focused_with_and_without_batch_and_heads(lead):
     q, k, v = torch.randn(3, *lead, 1024, 8)
     wanted = attention(q, k, v, attenuation=placed.attenuation())
     assert_close(placed.attend(q, k, v), wanted, atol=1e-5, rtol=1e-4)
-
-
-def test_a_decay_inside_a_focus_stays_however_long_the_sequence():
-    places, slopes = torch.rand(1024, 1) * 9, torch.tensor([0.5, 0.1])
-    decay = ManhattanDecay(slopes)
-    both = LocalityFocusing(decay, heads=2, axes=1, sigma=2.0).place(places)
-    alone = LocalityFocusing(Encoding(), heads=2, axes=1, sigma=2.0).place(places[:9])
-    q, k, v = torch.randn(3, 1, 2, 1024, 8)
-    distance = (places - places.T).abs()
-    omega = (-distance.square() / 8 - slopes[:, None, None] * distance).exp()
-    assert_close(alone.attenuation()[0], (-distance[:9, :9].square() / 8).exp())
-    assert_close(both.attend(q, k, v), attention(q, k, v, attenuation=omega), atol=1e-5, rtol=1e-4)
 
 
 def test_a_long_sequence_is_taken_by_blocks_where_its_keys_are_its_queries(monkeypatch):  # RF-FUSED
