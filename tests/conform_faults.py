@@ -27,24 +27,28 @@ class Rope(nn.Module):
     def angles(self, positions):
         return positions.to(self.theta.dtype)[..., None] * self.theta
 
-    def halves(self, x):
-        return x.chunk(2, -1)
-
     def forward(self, x, positions):
-        angle = self.angles(positions)
+        return self.turned(x, self.angles(positions))
+
+    def turned(self, x, angle):
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        a, b = self.halves(x)
+        a, b = x.chunk(2, -1)
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
-class Text(Target):
-    """A home-made RoPE."""
+class OfModule(Target):
+    """A target whose module is made without arguments."""
 
-    layout, base = "half-split", 100.0
     module = Rope
 
     def make(self):
         return self.module()
+
+
+class Text(OfModule):
+    """A home-made RoPE."""
+
+    layout, base = "half-split", 100.0
 
     def turn(self, rope, q, k, positions):
         return rope(q, positions), rope(k, positions)
@@ -64,19 +68,13 @@ class GridRope(Rope):
         return row.flatten(), column.flatten()
 
     def forward(self, x, height, width):
-        angle = torch.cat([self.angles(p) for p in self.at(height, width)], -1)
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        a, b = self.halves(x)
-        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+        return self.turned(x, torch.cat([self.angles(p) for p in self.at(height, width)], -1))
 
 
-class Image(Target):
+class Image(OfModule):
     """A home-made axial RoPE, and a table that is resampled."""
 
     module = GridRope
-
-    def make(self):
-        return self.module()
 
     def grid(self, rope, x, height, width):
         return rope(x, height, width)
@@ -129,14 +127,11 @@ class Heads(nn.Module):
         return scores.softmax(-1) @ v.masked_fill(~seen.any(-2, keepdim=True).mT, 0.0)
 
 
-class Decoder(Target):
+class Decoder(OfModule):
     """A home-made layer with a cache."""
 
     positioned = padded = masked = True
     module = Heads
-
-    def make(self):
-        return self.module()
 
     def run(self, module, x, cache, positions, mask):
         return module(x, cache, positions, mask)
@@ -178,13 +173,10 @@ class Static(Decoder):
         return {"k": torch.zeros(batch, 2, slots, 8), "v": torch.zeros(batch, 2, slots, 8), "length": 0}
 
 
-class Masks(Target):
+class Masks(OfModule):
     """Attention with masks, causal, in a window."""
 
     module = Heads
-
-    def make(self):
-        return self.module()
 
     def attend(self, heads, q, k, v, positions, mask):
         seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool) if mask is None else mask
@@ -230,12 +222,9 @@ class Gla(nn.Module):
         return (q @ k.mT * self.decay(g)) @ v, None
 
 
-class States(Target):
+class States(OfModule):
     module = Gla
     stateless = ("parallel",)
-
-    def make(self):
-        return self.module()
 
     def forms(self, gla):
         return {name: getattr(gla, name) for name in ("recurrent", "chunked", "parallel")}
@@ -264,12 +253,9 @@ class Memory(nn.Module):
         return k.masked_fill(~mask[..., None], 0.0), g.masked_fill(~mask, 0.0)
 
 
-class Recurrent(Target):
+class Recurrent(OfModule):
     padded = stateful = True
     module = Memory
-
-    def make(self):
-        return self.module()
 
     def run(self, module, x, cache, positions, mask):
         return module(x, cache, mask)
@@ -371,23 +357,21 @@ class ByCount(GridRope):
         return self.tables.setdefault(height * width, super().at(height, width))
 
 
-def mixed(self, x, positions):
+def mixed(self, x, angle):
     """Angles in one layout, pairs in the other."""
-    angle = self.angles(positions).repeat_interleave(2, -1)
+    angle = angle.repeat_interleave(2, -1)
     a, b = x.chunk(2, -1)
     return x * angle.cos() + torch.cat([-b, a], -1) * angle.sin()
 
 
-def neighbours(self, x, positions):
+def neighbours(self, x, angle):
     """Interleaved pairs."""
-    angle = self.angles(positions)
     a, b = x[..., ::2], x[..., 1::2]
     return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
 
 
-def no_sign(self, x, positions):
+def no_sign(self, x, angle):
     """A sine that lost its sign."""
-    angle = self.angles(positions)
     a, b = x.chunk(2, -1)
     return torch.cat([a * angle.cos() + b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
@@ -416,13 +400,14 @@ def fractions(self, g):
 FAULTS = {
     "positions end at 2,048": ("relative", Text, {"angles": lambda self, p: Rope.angles(self, p.clamp(max=2048))}),
     "keys stay as they are": ("relative", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), k)}),
-    "a sine lost its sign": ("isometry", Text, {"forward": no_sign}),
+    "a sine lost its sign": ("isometry", Text, {"turned": no_sign}),
     "positions begin at 1": ("the zero place", Text, {"angles": lambda self, p: Rope.angles(self, p + 1)}),
     "angles grow with the logarithm": ("homomorphism", Text, {"angles": lambda self, p: Rope.angles(self, p.log1p())}),
-    "angles in one layout, pairs in the other": ("layout of pairs", Text, {"forward": mixed}),
-    "neighbours where halves are promised": ("layout of pairs", Text, {"forward": neighbours}),
+    "angles in one layout, pairs in the other": ("layout of pairs", Text, {"turned": mixed}),
+    "neighbours where halves are promised": ("layout of pairs", Text, {"turned": neighbours}),
     "keys in another layout": (
-        "layout of pairs", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), neighbours(rope, k, p))}
+        "layout of pairs", Text, None,
+        {"turn": lambda self, rope, q, k, p: (rope(q, p), neighbours(rope, k, rope.angles(p)))},
     ),
     "a base of its own": ("the usual frequencies", Text, {"angles": lambda self, p: p[..., None] * self.theta**0.9}),
     "tables by length": ("texts of other lengths", Text, Kept),

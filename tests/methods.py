@@ -6,11 +6,13 @@ The tests that run over the registry read these entries, and say what is missing
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import oracles
+
+from geolib.encodings import PerLayer
 
 # The model whose saved keys the entries hold.
 SAVED = {"width": 48, "heads": 2, "grid": (3, 4), "layers": 2}
@@ -38,6 +40,8 @@ class Method:
         Whether gates are read from what the layer reads.
     smooth : bool
         Whether its numbers have a derivative by every position: not |m - n|, where both are the same.
+    relative : number
+        On how many axes at most its weights depend on differences of positions alone.
     """
 
     oracle: Callable[..., oracles.Oracle]
@@ -49,6 +53,7 @@ class Method:
     of_cells: bool = False
     of_data: bool = False
     smooth: bool = True
+    relative: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Wrapper:
     inside: Callable[[Any], Any] = lambda encoding: encoding.encoding
     options: Mapping[str, Any] = field(default_factory=dict)
     smooth: bool = True
+    relative: float = math.inf
 
 
 def alone(oracle):
@@ -85,7 +91,7 @@ METRIC |= {"learn_angles": True, "per_head": False, "per_layer": True}
 
 def riemannian(oracle, scales=(2, 2)):
     """An entry of RiemannFormer's kind."""
-    return Method(oracle, {"raw_scale": scales}, METRIC, turns=True)
+    return Method(oracle, {"raw_scale": scales}, METRIC, turns=True, relative=0)
 
 
 METHODS = {
@@ -98,7 +104,7 @@ METHODS = {
     "rope-axial": Method(oracles.Axial, options={"base": 7.0}, turns=True),
     "visionllama": Method(oracles.Visionllama, options={"base": 7.0}, turns=True),
     "rope-pair": Method(oracles.RopePair, options={"turn": 0.9}, turns=True),
-    "spherical": Method(oracles.Spherical, options={"base": 7.0}, turns=True),
+    "spherical": Method(oracles.Spherical, options={"base": 7.0}, turns=True, relative=1),
     "alibi": Method(oracles.Alibi, options={"slopes": (0.5, 0.1)}, smooth=False),
     "rmt": Method(oracles.Rmt, options={"slopes": "alibi"}, smooth=False),
     "liere": Method(
@@ -106,6 +112,7 @@ METHODS = {
         keys={"generators": (2, 2, 1, 2, 276)},
         options={"block": 4, "share": "all", "scale": 0.5},
         turns=True,
+        relative=1,
     ),
     "rope-mixed": Method(
         oracles.RopeMixed, keys={"generators": (2, 2, 12, 2, 1)}, options={"base": 7.0, "share": "all"}, turns=True
@@ -114,7 +121,7 @@ METHODS = {
     "riemannformer-general": riemannian(oracles.RiemannianGeneral, (2, 12, 2)),
     "riemannformer-diagonal": riemannian(oracles.RiemannianDiagonal, (2, 12, 2)),
     "riemannformer-reflection": riemannian(oracles.RiemannianReflection),
-    "riemannformer-relative": riemannian(oracles.RiemannianRelative),
+    "riemannformer-relative": replace(riemannian(oracles.RiemannianRelative), relative=math.inf),
     "sympow-gates": Method(
         oracles.SympowGates,
         keys={"W_gamma.weight": (2, 48)},
@@ -150,10 +157,10 @@ WRAPPERS = {
 
 
 def oracle(name, encoding, grid, dim, layer=0, head=0):
-    """The oracle of a name in the registry, with wrappers or without."""
+    """The oracle of a name in the registry, with wrappers or without; of a layer's own where each has one."""
     *inner, last = name.split("+")
+    own = encoding.layers[layer] if isinstance(encoding, PerLayer) else encoding
     if not inner:
-        return METHODS[last].oracle(encoding, grid, dim, layer, head)
-    wrapper = WRAPPERS[last]
-    inside = oracle("+".join(inner), wrapper.inside(encoding), grid, dim, layer, head)
-    return wrapper.oracle(inside, encoding, grid, dim, layer, head)
+        return METHODS[last].oracle(own, grid, dim, layer, head)
+    inside = oracle("+".join(inner), WRAPPERS[last].inside(encoding), grid, dim, layer, head)
+    return WRAPPERS[last].oracle(inside, own, grid, dim, layer, head)

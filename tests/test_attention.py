@@ -58,7 +58,8 @@ def test_gradients_are_finite_where_a_query_sees_nothing(attenuated):
 def test_gradients_of_shared_heads_and_masks_are_those_of_the_loop():
     q, k, v, gate, omega, mask = case()
     parts = [x.requires_grad_() for x in (q, k, v, gate, omega)]
-    assert torch.autograd.gradcheck(lambda *x: attention(*x[:3], log_gate=x[3], attenuation=x[4], mask=mask), parts)
+    act = lambda q, k, v, gate, omega: attention(q, k, v, log_gate=gate, attenuation=omega, mask=mask)  # noqa: E731
+    assert torch.autograd.gradcheck(act, parts, fast_mode=True)
 
 
 def double(*shape):
@@ -100,18 +101,30 @@ def test_without_gates_it_is_the_fused_kernel_itself(dtype):
             assert torch.equal(attention(q, k, v, causal=causal), wanted)
 
 
+class Reading(Placed):
+    """A gate that depends on the data."""
+
+    def log_gate(self, x):
+        return x.mean(-1)[:, None, None].expand(-1, 1, x.shape[1], -1)
+
+
+FADING = build("sympow-gates", width=8, heads=2, grid=(5,)).double().place(torch.arange(5.0).double())
+
+
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_weights_of_a_layer_are_those_it_adds_values_up_by(causal):
-    class Reading(Placed):
-        """A gate that depends on the data."""
-
-        def log_gate(self, x):
-            return x.mean(-1)[:, None, None].expand(-1, 1, x.shape[1], -1)
-
+@pytest.mark.parametrize("placed", [Reading(), FADING])  # whose gates are those of the tokens that a query sees
+def test_the_weights_of_a_layer_are_those_it_adds_values_up_by(causal, placed):
     layer, x, mask = MultiHeadAttention(8, 2, causal).double(), double(2, 5, 8), torch.rand(2, 1, 5, 5) < 0.7
     v = (x @ layer.qkv.weight[16:].mT).unflatten(-1, (2, 4)).transpose(1, 2)
-    added = layer.weights(x, Reading(), mask) @ v
-    assert_close(layer(x, Reading(), mask), layer.out(added.transpose(1, 2).flatten(2)))
+    added = layer.weights(x, placed, mask) @ v
+    assert_close(layer(x, placed, mask), layer.out(added.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("options", [{}, {"log_gate": torch.zeros(5, 5)}, {"attenuation": torch.ones(5, 5)}])
+def test_a_result_has_the_values_precision_whatever_queries_and_keys_have(options):
+    q, k, v = torch.randn(3, 1, 2, 5, 4)
+    assert attention(q, k.double(), v.bfloat16(), **options).dtype == torch.bfloat16
+    assert attention(q.bfloat16(), k, v.double(), **options).dtype == F64
 
 
 def test_a_layer_drops_weights_in_training_alone():
@@ -170,8 +183,6 @@ def test_a_causal_query_without_a_key_is_refused(attend, options):
     with pytest.raises(ValueError, match="q: got 3 queries for 2 keys"):
         attend(q, k, causal=True, **options)
     assert attend(q, k, **options).isfinite().all()  # every query sees every key
-    equal = {name: x[:2] for name, x in options.items()}
-    assert attend(q[:2], k, causal=True, **equal).isfinite().all()
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0])
@@ -198,18 +209,14 @@ def test_flex_attention_gets_the_logarithm_of_an_attenuation_of_ones_own():
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "lf", "riemannformer", "rope+sympow"])
 def test_packed_documents_are_as_they_are_alone(name):
+    """A document is a stretch of equal numbers, for its positions and for what it sees; a number may come again."""
     encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=(9,)).double()
-    documents = torch.tensor([3, 3, 3, 3, 8, 8, 1, 1, 1])
-    q, k, v = torch.randn(3, 1, HEADS, 9, DIM, dtype=F64)
-    placed = encoding.place(document_positions(documents).double())
-    got = placed.attend(
-        *placed.to_reference(q, k), v, placed.log_gate(None), causal=True, mask=document_mask(documents)
-    )
-    for document in (3, 8, 1):
-        at = documents == document
-        one = encoding.place(torch.arange(float(at.sum()), dtype=F64))
-        own = (t[:, :, at] for t in (q, k))
-        assert_close(got[:, :, at], one.attend(*one.to_reference(*own), v[:, :, at], one.log_gate(None), causal=True))
+    documents, lengths = torch.tensor([3, 3, 3, 3, 8, 8, 3, 3, 3]), (4, 2, 3)
+    given, places = torch.randn(3, 1, HEADS, 9, DIM, dtype=F64), document_positions(documents)
+    got = encoding.place(places.double()).attention(*given, causal=True, mask=document_mask(documents))
+    for part, *own in zip(*(t.split(lengths, -2) for t in (got, *given))):
+        one = encoding.place(torch.arange(float(part.shape[-2]), dtype=F64))
+        assert_close(part, one.attention(*own, causal=True))
 
 
 def test_documents_of_each_sample_have_their_own_positions():
@@ -243,8 +250,6 @@ def test_dropout_keeps_or_drops_each_weight_and_keeps_the_mean(encoding):
     zero = got == 0
     assert_close(torch.where(zero, 0.0, got), torch.where(zero, 0.0, usual / 0.75).expand_as(got))
     assert_close(zero.float().mean(0), torch.full_like(usual[0], 0.25), atol=0.05, rtol=0)  # five standard errors
-    with pytest.raises(ValueError, match=r"dropout: got 1.0; a probability"):
-        Placed().attend(q, q, q, dropout=1.0)
 
 
 # Positions, heads and scales of others' models ---------------------------------------------------------------------
@@ -253,14 +258,9 @@ def test_dropout_keeps_or_drops_each_weight_and_keeps_the_mean(encoding):
 @pytest.mark.parametrize("name", ["rope", "alibi", "riemannformer", "lf", "liere", "sympow-gates", "spherical"])
 def test_one_axis_may_come_as_a_vector(name):
     encoding = build(name, width=24, heads=2, grid=(9,), layers=1)
-    q, k, v = torch.randn(3, 1, 2, 9, 12)
-    x, column = torch.randn(1, 9, 24), torch.arange(9.0)[:, None]
-    results = []
-    for own, others in ((column[-4:], column), (column[-4:, 0], column[:, 0])):
-        placed = encoding.place(own, keys=others).layer(0)
-        a, b = placed.to_reference(q[:, :, -4:], k)
-        results.append(placed.attend(a, b, v, placed.log_gate(x)))
-    assert torch.equal(*results)
+    (q, k, v), x, column = torch.randn(3, 1, 2, 9, 12), torch.randn(1, 9, 24), torch.arange(9.0)[:, None]
+    placed = [encoding.place(places[-4:], keys=places).layer(0) for places in (column, column[:, 0])]
+    assert torch.equal(*(each.attention(q[:, :, -4:], k, v, x) for each in placed))
 
 
 @pytest.mark.parametrize("name", ["liere", "riemannformer", "rope-mixed", "riemannformer-relative"])
@@ -268,21 +268,11 @@ def test_heads_of_an_encodings_own_are_not_shared_by_accident(name):
     q, k, v = torch.randn(1, 4, 5, 8), *torch.randn(2, 1, 2, 5, 8)
     own = build(name, width=32, heads=4, grid=(5,)).place(torch.arange(5.0)).layer(0)
     with pytest.raises(ValueError, match=r"k: got shape \(1, 2, 5, 8\); the encoding has 4 heads of its own"):
-        own.to_reference(q, k)
-    a, b = own.to_reference(q, repeat_heads(k, 4))
-    assert own.attend(a, b, repeat_heads(v, 4)).shape == q.shape
+        own.attention(q, k, v)
+    assert own.attention(q, repeat_heads(k, 4), repeat_heads(v, 4)).shape == q.shape
     shared = {"per_head": False} if "riemann" in name else {"share": "heads"}
     placed = build(name, width=32, heads=4, grid=(5,), **shared).place(torch.arange(5.0)).layer(0)
-    a, b = placed.to_reference(q, k)
-    wide = placed.to_reference(q, repeat_heads(k, 4))
-    assert_close(placed.attend(a, b, v), placed.attend(*wide, repeat_heads(v, 4)))
-
-
-def test_a_document_whose_number_comes_again_is_another_one():
-    """As for its positions: a document is a stretch of equal numbers."""
-    documents = torch.tensor([0, 0, 1, 1, 0, 0])
-    assert torch.equal(document_mask(documents), document_mask(torch.tensor([0, 0, 1, 1, 2, 2])))
-    assert document_positions(documents)[4:].tolist() == [0, 1]
+    assert_close(placed.attention(q, k, v), placed.attention(q, repeat_heads(k, 4), repeat_heads(v, 4)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

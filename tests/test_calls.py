@@ -5,6 +5,7 @@ default. Where arguments differ in precision, the widest decides what is compute
 """
 
 import contextlib
+from functools import partial
 
 import pytest
 import test_laws
@@ -48,6 +49,10 @@ def weights(q, k, gate, attenuation):
     return attention.attention_weights(q, k, log_gate=gate, attenuation=attenuation)
 
 
+def causal(q, k, v):
+    return attention.attention(q, k, v, causal=True)
+
+
 BATCHED = {
     "rotation_matrix": (rotations.rotation_matrix, lambda: [plain()]),
     "reflection_matrix": (rotations.reflection_matrix, lambda: [plain()]),
@@ -86,10 +91,7 @@ BATCHED = {
     "precision_matrix": (locality.precision_matrix, lambda: [plain(2, 2)]),
     "attention_weights": (weights, lambda: [plain(5, 4), plain(6, 4), plain(5, 6), plain(5, 6).abs()]),
     "attention": (attention.attention, lambda: [plain(5, 4), plain(6, 4), plain(6, 3)]),
-    "attention, causal": (
-        lambda *qkv: attention.attention(*qkv, causal=True),
-        lambda: [plain(5, 4), plain(6, 4), plain(6, 3)],
-    ),
+    "attention, causal": (causal, lambda: [plain(5, 4), plain(6, 4), plain(6, 3)]),
     "log_decay": (recurrence.log_decay, lambda: [gates(5)]),
     "cumulative_angles": (recurrence.cumulative_angles, lambda: [plain(5, 2), plain(2)]),
     "log_gates": (recurrence.log_gates, lambda: [plain(5)]),
@@ -175,7 +177,7 @@ MIXED = {
     "focused_attention": (locality.focused_attention, lambda: [*apart(4, 4, 3), wide(5, 2), widths(5), spd(2)]),
     "focused_attention_by_lse": (locality.focused_attention_by_lse, lambda: [*apart(4, 4, 3), wide(5, 5)]),
     "fused_focused_attention": (locality.fused_focused_attention, lambda: [*apart(4, 4, 3), wide(5, 2), widths(5)]),
-    "fused_focused_attention, a precision": (
+    "fused_focused_attention, A": (
         locality.fused_focused_attention,
         lambda: [*apart(4, 4, 4), wide(5, 2), widths(1), spd(2)],
     ),
@@ -184,13 +186,10 @@ MIXED = {
     "add_up": (attention.add_up, lambda: [wide(5, 6), wide(6, 4)]),
     "carried_scores": (along, lambda: [wide(2, 2, 1, 3), wide(2, 2, 1, 3), turns(2, 2), turns(2, 2)]),
     "attention, attenuated": (attenuated, lambda: [wide(5, 4), wide(6, 4), wide(6, 3), wide(5, 6), widths(5, 6)]),
-    "attention_form": (lambda *qkv: recurrence.attention_form(*qkv, 2).output, lambda: pairs()),
-    "one_chunk_form": (lambda *qkv: recurrence.one_chunk_form(*qkv, 2), lambda: pairs()),
-    "recurrent_form": (
-        lambda *given: after(recurrence.recurrent_form, *given),
-        lambda: [*pairs(), widths(1, 1, 4, 10)],
-    ),
-    "chunked_form": (lambda *given: after(recurrence.chunked_form, *given), lambda: [*pairs(), widths(1, 1, 4, 10)]),
+    "attention_form": (lambda *qkv: recurrence.attention_form(*qkv, 2).output, pairs),
+    "one_chunk_form": (lambda *qkv: recurrence.one_chunk_form(*qkv, 2), pairs),
+    "recurrent_form": (partial(after, recurrence.recurrent_form), lambda: [*pairs(), widths(1, 1, 4, 10)]),
+    "chunked_form": (partial(after, recurrence.chunked_form), lambda: [*pairs(), widths(1, 1, 4, 10)]),
     "conformal_step": (one_step, lambda: [*pairs(), widths(1, 1, 4, 10)]),
     "softmax_form": (
         lambda q, k, v, gates: recurrence.softmax_form(q, k, v, 2, gates),
@@ -217,6 +216,10 @@ HALVES = {name: case for name, case in (BATCHED | MIXED).items() if name.partiti
 
 def narrow(*shape):
     return torch.randn(*shape)
+
+
+def on_lines(positions, generators):
+    return lie.position_rotations(positions, generators, lie.find_rays(positions))
 
 
 def small_skew(n, *lead):
@@ -290,6 +293,10 @@ def of_connection(function):
     return call
 
 
+def along_a_path(grid):
+    return connection.transport_along(grid, [(0, 0), (1, 0), (1, 1)])
+
+
 def steps_of_a_grid():
     return [torch.eye(3) + 0.3 * narrow(2, 3, 3, 3), torch.eye(3) + 0.3 * narrow(3, 2, 3, 3)]
 
@@ -320,10 +327,7 @@ OTHERS = {
     "exp_pade": (lambda A: lie.exp_pade(A, 6, 2), lambda: [small_skew(5)]),
     "decorrelation_length": (lie.decorrelation_length, lambda: [narrow(4)]),
     "shift_deviation": (lie.shift_deviation, lambda: [small_skew(4, 2), narrow(2), narrow(2), narrow(2)]),
-    "position_rotations, lines": (
-        lambda p, g: lie.position_rotations(p, g, lie.find_rays(p)),
-        lambda: [CELLS, small_skew(4, 2)],
-    ),
+    "position_rotations, lines": (on_lines, lambda: [CELLS, small_skew(4, 2)]),
     "placed_rotations": (lie.placed_rotations, lambda: [CELLS, small_skew(3, 2)]),
     "placed_rotations, planes": (lie.placed_rotations, lambda: [CELLS, small_skew(2, 2)]),
     "turn_blocks": (lie.turn_blocks, lambda: [narrow(1, 1, 4, 8), lie.exp_skew(small_skew(4, 1, 4, 2))]),
@@ -345,17 +349,11 @@ OTHERS = {
     "large products, a state": (attended(in_large_products), lambda: texts(*earlier())),
     "cayley_rotation": (connection.cayley_rotation, lambda: [narrow(5, 3)]),
     "line_frames": (lambda steps: connection.line_frames(steps, 1), lambda: [narrow(2, 4, 3, 3)]),
-    "transport_along": (
-        of_connection(lambda grid: connection.transport_along(grid, [(0, 0), (1, 0), (1, 1)])),
-        steps_of_a_grid,
-    ),
+    "transport_along": (of_connection(along_a_path), steps_of_a_grid),
     "plaquettes": (of_connection(connection.plaquettes), steps_of_a_grid),
     "flatness_defect": (of_connection(connection.flatness_defect), steps_of_a_grid),
     "to_frames": (of_connection(connection.to_frames), steps_of_a_grid),
-    "from_frames": (
-        lambda frames: connection.from_frames(frames, 2).steps,
-        lambda: [torch.eye(3) + 0.3 * narrow(3, 4, 3, 3)],
-    ),
+    "from_frames": (lambda f: connection.from_frames(f, 2).steps, lambda: [torch.eye(3) + 0.3 * narrow(3, 4, 3, 3)]),
     "gauge_transform": (
         lambda change, *steps: of_connection(lambda grid: connection.gauge_transform(grid, change))(*steps),
         lambda: [torch.eye(3) + 0.3 * narrow(3, 3, 3, 3), *steps_of_a_grid()],
@@ -365,13 +363,10 @@ OTHERS = {
         lambda: [narrow(2, 3), narrow(3, 2), narrow(2)],
     ),
     "conformal_steps": (
-        lambda *data: connection.conformal_steps(*data).steps,
+        lambda *x: connection.conformal_steps(*x).steps,
         lambda: [narrow(3, 3), narrow(3, 3), narrow(2)],
     ),
-    "householder_steps": (
-        lambda w, beta: connection.householder_steps(w, beta).steps,
-        lambda: [narrow(5, 3), 0.3 * torch.rand(5)],
-    ),
+    "householder_steps": (lambda *x: connection.householder_steps(*x).steps, lambda: [narrow(5, 3), torch.rand(5) / 3]),
     "generator_steps": (lambda A: connection.generator_steps(A, (3, 3)).steps, lambda: [small_skew(3, 2)]),
 }
 ASIDE = {"turns_of", "conformal_step", "fused_form"}  # with tables of their own inside
@@ -469,14 +464,13 @@ def test_what_stands_on_a_device_stays_there():
 @pytest.mark.parametrize("grid", [(4,), (2, 2)], ids=["1d", "2d"])
 @pytest.mark.parametrize("name", test_laws.NAMES)
 def test_methods_take_the_arguments_device_and_precision(name, grid):
-    encoding = build(name, width=24, heads=2, grid=grid, layers=2)
-    q, k, x, cells = narrow(1, 2, 4, 12), narrow(1, 2, 4, 12), narrow(1, 4, 24), rotations.grid_positions(*grid)
+    encoding, cells = test_laws.made(name, grid), rotations.grid_positions(*grid)
+    q, k, x = narrow(1, 2, 4, 12), narrow(1, 2, 4, 12), narrow(1, 4, 24)
 
     def call():
         found = [encoding.embed(x, cells)]
         for placed in (encoding.place(cells).layer(1), encoding.place(cells, cells.clone()).layer(0)):
-            found += [*placed.to_reference(q, k), test_laws.weights_of(placed, q, k, x)]
-            found += [y for y in (placed.log_gate(x), placed.attenuation()) if y is not None]
+            found += [*test_laws.hooks(placed, q, k, x), test_laws.weights_of(placed, q, k, x)]
         return [y.detach() for y in found]
 
     same(call)

@@ -1,3 +1,5 @@
+"""Biases, focusing and RiemannFormer: where they start, and what they are beside one another."""
+
 import math
 
 import pytest
@@ -6,29 +8,19 @@ from torch.testing import assert_close
 
 from geolib import conformal, locality
 from geolib.attention import Encoding, MultiHeadAttention
-from geolib.encodings import (
-    METHODS,
-    ALiBi,
-    LocalityFocusing,
-    RiemannFormer,
-    RiemannFormerRelative,
-    RoPE,
-    build,
-)
+from geolib.encodings import ALiBi, LocalityFocusing, RiemannFormer, RiemannFormerRelative, RoPE, build
 from geolib.rotations import axial_frequencies, grid_positions, language_frequencies
 
 F64 = torch.float64
 GRIDS = [(12,), (3, 4), (2, 3, 2)]
-NAMES = ["alibi", "lf", "riemannformer+lf", "rope-axial+lf", "alibi+lf", "gauss", "rmt", "rope-axial+gauss"]
-NAMES += ["riemannformer", "riemannformer-general", "riemannformer-diagonal", "riemannformer-reflection"]
-NAMES += ["riemannformer-relative"]
+every_grid = pytest.mark.parametrize("grid", GRIDS, ids=str)
 
 
-def _build(name, grid=(3, 4), **options):
+def made(name, grid=(3, 4), **options):
     return build(name, width=24, heads=2, grid=grid, **options)
 
 
-def _stir(encoding):
+def stirred(encoding):
     """Parameters moved off their start, so that equal ones cannot hide a wrong index."""
     with torch.no_grad():
         for p in encoding.parameters():
@@ -36,19 +28,9 @@ def _stir(encoding):
     return encoding.double()
 
 
-# All new methods ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_autocast_leaves_scales_and_distances_in_float32(name):
-    encoding, positions = _build(name), 31.7 + grid_positions(3, 4)
-    q, k = torch.randn(2, 1, 2, 12, 12)
-    plain = encoding.place(positions).to_reference(q, k), encoding.place(positions).attenuation()
-    with torch.autocast("cpu", torch.bfloat16):
-        cast = encoding.place(positions).to_reference(q, k), encoding.place(positions).attenuation()
-    for a, b in zip(cast[0], plain[0]):
-        assert torch.equal(a, b)
-    assert plain[1] is None or torch.equal(cast[1], plain[1])
+def scores(encoding, q, k, positions, keys=None):
+    a, b = encoding.place(positions, keys).to_reference(q, k)
+    return a @ b.mT
 
 
 # ALiBi --------------------------------------------------------------------------------------------------------------
@@ -64,56 +46,39 @@ def test_alibi_slopes_are_the_geometric_series():  # CS-A1
 # RiemannFormer ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@every_grid
 @pytest.mark.parametrize("options", [{}, {"law": "slow", "learn_angles": True}, {"per_head": False}], ids=str)
 def test_reflections_score_as_rotations(grid, options):  # RF-16, RF-REFL
-    mirrors, turns = (_build(name, grid, **options).double() for name in ("riemannformer-reflection", "riemannformer"))
-    positions, w = grid_positions(*grid).double(), torch.randn_like(turns.raw_scale)
-    mirrors.raw_scale.data, turns.raw_scale.data = w, w
+    mirrors, turns = (made(name, grid, **options).double() for name in ("riemannformer-reflection", "riemannformer"))
+    mirrors.raw_scale.data = turns.raw_scale.data = torch.randn_like(turns.raw_scale)
     q, k = torch.randn(2, 2, 2, 12, 12, dtype=F64)
-    (a, b), (c, d) = mirrors.place(positions).to_reference(q, k), turns.place(positions).to_reference(q, k)
-    assert not torch.allclose(a, c)
-    assert_close(a @ b.mT, c @ d.mT)
+    both = [encoding.place(grid_positions(*grid).double()).to_reference(q, k) for encoding in (mirrors, turns)]
+    assert not torch.allclose(both[0][0], both[1][0])
+    assert_close(*(a @ b.mT for a, b in both))
 
 
 # Scales on one side, and their inverses on the other ----------------------------------------------------------------
 
 
-def _scores(encoding, q, k, positions, keys=None):
-    a, b = encoding.place(positions, keys).to_reference(q, k)
-    return a @ b.mT
-
-
 @pytest.mark.parametrize("law", ["bounded", "free", "slow"])
 def test_scales_apart_multiply_ropes_score_by_s_to_half_the_difference(law):  # RF-8, CS-1
     made = conformal.SCALE_LAWS[law]()
-    encoding = _stir(RiemannFormerRelative(language_frequencies(8), 3, law=made, start=0.8))
+    encoding = stirred(RiemannFormerRelative(language_frequencies(8), 3, law=made, start=0.8))
     positions, keys = torch.tensor([0.0, 1.0, 4.5, 2.0], dtype=F64), torch.tensor([3.0, 0.5], dtype=F64)
     q, k = torch.randn(2, 3, 4, 8, dtype=F64), torch.randn(2, 3, 2, 8, dtype=F64)
-    found = _scores(encoding, q, k, positions[:, None], keys[:, None])
+    found = scores(encoding, q, k, positions[:, None], keys[:, None])
     back = RoPE(-language_frequencies(8).double())
-    plain = _scores(back, q, k, positions[:, None], keys[:, None])
+    plain = scores(back, q, k, positions[:, None], keys[:, None])
     exponents = (made.exponent(positions)[:, None] - made.exponent(keys)) / 2
     assert_close(found, plain * (exponents * encoding.log_scale()[:, :, None]).exp())
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("law", ["bounded", "free"])
-def test_scales_apart_leave_the_score_relative(grid, law):  # CS-1 with constant s
-    positions, (q, k) = grid_positions(*grid).double(), torch.randn(2, 1, 2, 12, 12, dtype=F64)
-    apart, both = (_build(name, grid, law=law).double() for name in ("riemannformer-relative", "riemannformer"))
-    both.raw_scale.data = apart.raw_scale.data = apart.raw_scale.detach() + torch.randn_like(apart.raw_scale)
-    both.longest = math.inf  # a scale may be large here
-    assert_close(_scores(apart, q, k, positions + 17.5), _scores(apart, q, k, positions), atol=1e-9, rtol=1e-9)
-    assert not torch.allclose(_scores(both, q, k, positions + 17.5), _scores(both, q, k, positions))
 
 
 def test_a_flip_of_the_axis_inverts_the_scale():  # RF-13
     positions, (q, k) = torch.arange(8.0, dtype=F64)[:, None], torch.randn(2, 1, 1, 8, 8, dtype=F64)
     one, other = (RiemannFormer(language_frequencies(8), 1, s, conformal.free_law()).double() for s in (0.9, 1 / 0.9))
     mirror = torch.tensor([1.0, -1.0], dtype=F64).repeat(4)
-    flipped = _scores(one, q, k, 7 - positions)
-    assert_close(flipped, 0.9**7 * _scores(other, q * mirror, k * mirror, positions), rtol=1e-6, atol=1e-6)
+    flipped = scores(one, q, k, 7 - positions)
+    assert_close(flipped, 0.9**7 * scores(other, q * mirror, k * mirror, positions), rtol=1e-6, atol=1e-6)
 
 
 def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
@@ -126,7 +91,7 @@ def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
         assert bool((q @ k.mT - 2).abs() < 1e-2) == fine
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@every_grid
 def test_riemannformer_with_s_one_is_axial_rope_with_the_opposite_sign(grid):  # RF-13
     axes, positions = len(grid), grid_positions(*grid).double()
     frequencies = axial_frequencies(12, axes, 100.0).double()
@@ -139,7 +104,7 @@ def test_riemannformer_with_s_one_is_axial_rope_with_the_opposite_sign(grid):  #
 
 
 def test_angles_are_learned_along_their_axes_only_when_asked_for():  # RF-S
-    fixed, learned = _build("riemannformer"), _build("riemannformer", learn_angles=True)
+    fixed, learned = made("riemannformer"), made("riemannformer", learn_angles=True)
     assert [n for n, _ in fixed.named_parameters()] == ["raw_scale"]
     assert sorted(n for n, _ in learned.named_parameters()) == ["frequencies", "raw_scale"]
     q, k = torch.randn(2, 1, 2, 12, 12)
@@ -167,67 +132,20 @@ def test_positions_in_the_thousands_are_right_in_float32():  # RF-14
 # Locality focusing --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"per_position": True}, {"learn_precision": False}], ids=str)
-@pytest.mark.parametrize("unplaced", [0, 2])
-def test_long_sequences_take_the_fused_form_and_get_the_same(options, unplaced, monkeypatch):  # RF-FUSED
-    grid, taken = (16, 16), []
-    positions, layer = grid_positions(*grid).double(), MultiHeadAttention(24, 2).double()
-    encoding = _stir(_build("riemannformer+lf", grid, lf=options))
-    fused = locality.fused_focused_attention
-    monkeypatch.setattr("geolib.encodings.FocusedByBlocks.least", 256)
-    monkeypatch.setattr(
-        "geolib.encodings.bias.fused_focused_attention", lambda *given: taken.append(1) or fused(*given)
-    )
-    x, target = torch.randn(2, 256 + unplaced, 24, dtype=F64), torch.randn(2, 256 + unplaced, 24, dtype=F64)
-    parameters = [*encoding.parameters(), *layer.parameters()]
-
-    def gradients(y):
-        return torch.autograd.grad((y * target).sum(), parameters)
-
-    y = layer(x, encoding.place(positions).with_prefix_tokens(unplaced).layer(0))
-    assert taken == [1]
-    v = layer.qkv(x)[..., 48:].unflatten(-1, (2, -1)).transpose(1, 2)
-    weights = layer.weights(x, encoding.place(positions).with_prefix_tokens(unplaced))
-    literal = layer.out((weights @ v).transpose(1, 2).flatten(2))
-    assert_close(y, literal)
-    assert_close(gradients(y), gradients(literal), rtol=1e-6, atol=1e-9)
-
-
 def test_focusing_starts_at_half_the_longest_axis_with_the_identity():  # RF-21
-    focusing = _build("lf", (3, 8))
+    focusing = made("lf", (3, 8))
     assert_close(focusing.sigma(), torch.full((2, 1), 4.0))
     assert_close(focusing.precision(), torch.eye(2))
-    assert_close(_build("rope+lf", lf={"sigma": 1.25}).sigma(), torch.full((2, 1), 1.25))
-
-
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"lf"}))
-def test_focusing_composes_with_any_method(name):  # RF-19
-    plain = _build(name)
-    focused = LocalityFocusing(plain, 2, 2, 2.0)
-    positions, x = grid_positions(3, 4), torch.randn(1, 12, 24)
-    q, k = torch.randn(2, 1, 2, 12, 12)
-    assert torch.equal(focused.embed(x, positions), plain.embed(x, positions))
-    for a, b in zip(focused.place(positions).to_reference(q, k), plain.place(positions).to_reference(q, k)):
-        assert torch.equal(a, b)
-    gates = focused.place(positions).log_gate(x), plain.place(positions).log_gate(x)
-    assert gates == (None, None) or torch.equal(*gates)
-    assert isinstance(_build(f"{name}+lf"), LocalityFocusing)
+    assert_close(made("rope+alibi+lf", lf={"sigma": 1.25}).sigma(), torch.full((2, 1), 1.25))
 
 
 def test_focusing_twice_multiplies():  # RF-19
-    positions = grid_positions(3, 4)
     once, other = LocalityFocusing(Encoding(), 2, 2, 2.0), LocalityFocusing(Encoding(), 2, 2, 3.0)
-    both = LocalityFocusing(other, 2, 2, 2.0)
-    assert_close(
-        both.place(positions).attenuation(), once.place(positions).attenuation() * other.place(positions).attenuation()
+    both, one, two = (
+        encoding.place(grid_positions(3, 4)).attenuation()
+        for encoding in (LocalityFocusing(other, 2, 2, 2.0), once, other)
     )
-
-
-def test_focusing_does_not_see_a_common_shift():  # RF-21
-    focusing, positions = _stir(LocalityFocusing(Encoding(), 2, 2, 1.5)), torch.randn(6, 2, dtype=F64)
-    assert_close(
-        focusing.place(positions + 50).attenuation(), focusing.place(positions).attenuation(), rtol=1e-9, atol=0
-    )
+    assert_close(both, one * two)
 
 
 # Inside the softmax, and RMT's decay -------------------------------------------------------------------------------
@@ -244,7 +162,7 @@ def test_one_turning_pair_keeps_no_symmetry_of_the_square():  # RF-TURN
     picture = x.unflatten(1, (4, 4))
     square = [y.rot90(i, (1, 2)).flatten(1, 2) for y in (picture, picture.transpose(1, 2)) for i in range(4)]
     for name, kept in (("lf", 8), ("rope-pair", 1), ("rope-pair+lf", 1)):
-        placed = _build(name, (4, 4)).double().place(positions)
+        placed = made(name, (4, 4)).double().place(positions)
         means = [attend(y, placed).mean(1) for y in square]
         assert sum(torch.allclose(y, means[0], atol=1e-9) for y in means) == kept
 
@@ -257,37 +175,18 @@ def test_locality_alone_does_not_see_a_half_turn():  # RF-TURN, RF-21
     attend = MultiHeadAttention(24, 2).double()
     turned = {}
     for name in ("lf", "rope-axial+lf"):  # with another A, and a width a head
-        encoding = _stir(_build(name))
+        encoding = stirred(made(name))
         # In reading order the half turn of a full grid takes the tokens backwards.
         turned[name] = (attend(x.flip(1), encoding.place(positions)), attend(x, encoding.place(positions)).flip(1))
     assert_close(*turned["lf"])
     assert not torch.allclose(*turned["rope-axial+lf"], atol=1e-3)
 
 
-def test_every_layer_has_its_own_parameters_when_asked_for():
-    encoding = _build("riemannformer+lf", layers=3, per_layer=True, lf={"per_layer": True})
-    shared = _build("riemannformer+lf", layers=3)
-    count = sum(p.numel() for p in shared.parameters())
-    assert sum(p.numel() for p in encoding.parameters()) == 3 * count
-    x, positions = torch.randn(1, 12, 24), grid_positions(3, 4)
-    layer = MultiHeadAttention(24, 2)
-    layer(x, encoding.place(positions).layer(1)).sum().backward()
-    used = {n for n, p in encoding.named_parameters() if p.grad is not None}
-    assert used
-    assert all("layers.1." in n for n in used)
-    placed = shared.place(positions)
-    assert placed.layer(2) is placed
-
-
 def test_hooks_without_a_layer_are_refused_where_layers_differ():
-    encoding, q = _build("riemannformer", layers=2, per_layer=True), torch.randn(1, 2, 12, 12)
-    for call in (
-        lambda: encoding.place(grid_positions(3, 4)).to_reference(q, q),
-        lambda: encoding.place(grid_positions(3, 4)).log_gate(q),
-        lambda: encoding.place(grid_positions(3, 4)).attenuation(),
-    ):
+    q, placed = torch.randn(1, 2, 12, 12), made("riemannformer", layers=2, per_layer=True).place(grid_positions(3, 4))
+    for hook, given in ((placed.to_reference, (q, q)), (placed.log_gate, (q,)), (placed.attenuation, ())):
         with pytest.raises(RuntimeError, match=r"placed\.layer"):
-            call()
+            hook(*given)
 
 
 @pytest.mark.parametrize("name", ["riemannformer", "riemannformer-general"])

@@ -39,9 +39,7 @@ def test_a_verdicts_word_is_that_of_its_interval(page, claim, word, told):
         assert abs(2 * mean - low - high) <= 0.21 * max(1, 10 ** (2 - len(f"{high - low:.0f}")))
     if word == "one seed":
         assert not told
-    elif word == "turned round":
-        assert not any(zero)
-    elif told and word == "seen":
+    elif word == "turned round" or (told and word == "seen"):
         assert not any(zero)
     elif told and word == "undecided":
         assert any(zero)

@@ -1,8 +1,6 @@
-"""Laws that every method of the registry obeys, by hypothesis and by an oracle of its own.
+"""Laws that every method of the registry obeys, and an oracle of its own for each."""
 
-Few examples run in ``make test``; ``HYPOTHESIS_PROFILE=many`` runs many.
-"""
-
+import copy
 import math
 
 import methods
@@ -12,31 +10,46 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from geolib.attention import attention_weights
 from geolib.encodings import METHODS, WRAPPERS, FocusedByBlocks, build
 from geolib.rotations import grid_positions
 
-F64 = torch.float64
+F32, F64 = torch.float32, torch.float64
 GRIDS = [(7,), (3, 2), (2, 2, 2)]
 HEADS, DIM = 2, 12
 WRAPPED = [
-    "alibi+lf",
-    "rope+gauss",
-    "rope-mixed+sympow",
-    "sympow-gates+sympow",
-    "lf+sympow",
-    "rmt+sympow",
-    "riemannformer-relative+alibi",
-    "liere+rmt",
+    *("alibi+lf", "rope+gauss", "rope-mixed+sympow", "sympow-gates+sympow", "lf+sympow", "rmt+sympow", "liere+rmt"),
+    *("riemannformer-relative+alibi", "riemannformer+lf", "rmt+lf", "liere+lf", "rope-axial+lf+alibi"),
+    "sympow-gates+alibi",
 ]
-NAMES = [*METHODS, *WRAPPED, "riemannformer+lf", "liere+lf", "rope-axial+lf+alibi"]
+OPTIONED = {  # methods with options of theirs, by a name of their own
+    "liere, planes": ("liere", {"block": 2, "share": "layers"}),
+    "liere, threes": ("liere", {"block": 3, "share": "all"}),
+    "liere, blocks": ("liere", {"block": 4, "share": "heads"}),
+    "rope-mixed, shared": ("rope-mixed", {"share": "all"}),
+    "liere+lf, by layer": ("liere+lf", {"share": "heads", "lf": {"per_layer": True}}),
+    "lf, by query": ("lf", {"per_position": True, "per_layer": True}),
+    "riemannformer, by layer": ("riemannformer", {"per_layer": True, "per_head": False}),
+    "riemannformer, free": ("riemannformer", {"law": "free", "law_options": {"origin": 0.3}}),
+}
+NAMES = [*METHODS, *WRAPPED, *(name for name in OPTIONED if name != "riemannformer, free")]  # it has no oracle
 every_name = pytest.mark.parametrize("name", NAMES)
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=["1d", "2d", "3d"])
 
 
-def stirred(name, grid, layers=2, **options):
+def plain(name):
+    """The name in the registry."""
+    return OPTIONED[name][0] if name in OPTIONED else name
+
+
+def made(name, grid, **options):
+    """A method of two layers, for heads of 12 features."""
+    own = OPTIONED.get(name, (name, {}))[1]
+    return build(plain(name), width=HEADS * DIM, heads=HEADS, grid=grid, layers=2, **own, **options)
+
+
+def stirred(name, grid, **options):
     """A method in float64 whose parameters have left their start."""
-    encoding = build(name, width=HEADS * DIM, heads=HEADS, grid=grid, layers=layers, **options).double()
+    encoding = made(name, grid, **options).double()
     with torch.no_grad():
         for p in encoding.parameters():
             p += 0.2 * torch.randn_like(p)
@@ -51,15 +64,15 @@ def drawn(grid, batch=2):
     return q, k, v, torch.randn(batch, tokens, HEADS * DIM, dtype=F64), grid_positions(*grid).double()
 
 
+def entries(name):
+    """What the tests know of the parts of a name."""
+    method, *wrappers = plain(name).split("+")
+    return [methods.METHODS[method], *(methods.WRAPPERS[wrapper] for wrapper in wrappers)]
+
+
 def of_cells(name):
     """Whether a method knows the cells of its grid alone."""
-    return methods.METHODS[name.split("+")[0]].of_cells
-
-
-def is_smooth(name):
-    """Whether there is a derivative by every position."""
-    method, *wrappers = name.split("+")
-    return methods.METHODS[method].smooth and all(methods.WRAPPERS[wrapper].smooth for wrapper in wrappers)
+    return entries(name)[0].of_cells
 
 
 def weights_of(placed, q, k, x):
@@ -68,9 +81,14 @@ def weights_of(placed, q, k, x):
     return placed.weights(a, b, placed.log_gate(x))
 
 
+def hooks(placed, q, k, x):
+    """What a layer gets: queries, keys, and the gate and the attenuation where there are any."""
+    return [y for y in (*placed.to_reference(q, k), placed.log_gate(x), placed.attenuation()) if y is not None]
+
+
 def test_every_method_and_wrapper_has_an_entry():
     assert set(METHODS) == set(methods.METHODS), "each name of the registry has an entry in tests/methods.py"
-    assert set(WRAPPERS) == set(methods.WRAPPERS) == {word for name in NAMES for word in name.split("+")[1:]}
+    assert set(WRAPPERS) == set(methods.WRAPPERS) == {word for name in WRAPPED for word in name.split("+")[1:]}
 
 
 # The numbers themselves -----------------------------------------------------------------------------------------------
@@ -88,7 +106,7 @@ def test_weights_are_those_of_the_oracle(name, grid):
             b = layer  # one sample for each layer: a batch is its samples, as a test below says
             got = weights_of(placed.layer(layer), q, k, x)[b].detach().numpy()
             for head in range(HEADS):
-                expected = methods.oracle(name, encoding, grid, DIM, layer, head)
+                expected = methods.oracle(plain(name), encoding, grid, DIM, layer, head)
                 wanted = oracles.weights(
                     expected, q[b, head].numpy(), k[b, head].numpy(), positions.numpy(), x[b].numpy()
                 )
@@ -96,33 +114,45 @@ def test_weights_are_those_of_the_oracle(name, grid):
 
 
 @every_grid
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, *(f"sinusoidal+{wrapper}" for wrapper in WRAPPERS)])
 def test_embeddings_are_those_of_the_oracle(name, grid):
     encoding, (_, _, _, x, positions) = stirred(name, grid), drawn(grid)
     got = (encoding.embed(x, positions) - x).detach().numpy()
-    added = methods.METHODS[name].added or (lambda encoding, width, p: np.zeros(width))
+    added = entries(name)[0].added or (lambda encoding, width, p: np.zeros(width))
     for token, p in enumerate(positions.numpy()):
         wanted = added(encoding, HEADS * DIM, p)
         np.testing.assert_allclose(got[:, token], np.broadcast_to(wanted, got[:, token].shape), atol=1e-12)
+
+
+@every_grid
+@every_name
+def test_weights_are_relative_where_that_is_said(name, grid):  # RF-13, RF-21, CS-1, LR-SHIFT, LR-T1
+    """A common shift of all positions changes no weight."""
+    encoding, (q, k, _, x, positions) = stirred(name, grid), drawn(grid)
+    here, there = (weights_of(encoding.place(p).layer(1), q, k, x) for p in (positions, positions + 2.5))
+    if name == "liere, planes" or all(entry.relative >= len(grid) for entry in entries(name)):
+        assert_close(there, here, atol=1e-9, rtol=1e-9)
+    else:
+        assert (there - here).abs().max() > 1e-3
 
 
 # Precision ------------------------------------------------------------------------------------------------------------
 
 
 @every_name
-def test_float64_in_one_place_is_not_lost_to_float32_in_another(name):
-    grid = GRIDS[1]
-    encoding, (q, k, _, x, positions) = stirred(name, grid), drawn(grid)
-    exact = weights_of(encoding.place(positions).layer(0), q, k, x)
-    again = encoding.place(positions).layer(0)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        a, b = again.to_reference(q, k)
-    assert a.dtype == b.dtype == F64
-    scores = attention_weights(*encoding.place(positions).layer(0).to_reference(q, k))
-    assert_close(attention_weights(a, b), scores, atol=1e-13, rtol=1e-12)
-    # float32 first does not colour what comes after.
-    encoding.place(positions.float()).layer(0).to_reference(q.float(), k.float())
-    assert torch.equal(weights_of(encoding.place(positions).layer(0), q, k, x), exact)
+def test_neither_autocast_nor_float32_before_costs_digits(name):
+    """Blocks of more than two features are matrix products with queries and keys, which autocast may round."""
+    encoding, (q, k, _, x, positions), found = stirred(name, GRIDS[1]), drawn(GRIDS[1]), []
+    near = 0.05 if name == "spherical" or (name.startswith("liere") and name != "liere, planes") else 0.0
+    for dtype, own in ((F64, encoding), (F32, copy.deepcopy(encoding).float()), (F64, encoding)):
+        given = [y.to(dtype) for y in (q, k, x)]
+        for cast in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+                placed = own.place(31.7 + positions.to(dtype)).layer(0)
+                found.append(hooks(placed, *given)[: 2 if entries(name)[0].of_data else None])
+    for exact, cast in zip(found[::2], found[1::2]):
+        assert_close(cast, exact, atol=near if exact[0].dtype == F32 else 0.0, rtol=0)
+    assert_close(found[-1], found[0], atol=0, rtol=0)
 
 
 @every_name
@@ -135,15 +165,27 @@ def test_whole_positions_in_float32_or_whole_numbers_cost_wide_parameters_no_dig
         assert_close(encoding.embed(x, p), encoding.embed(x, positions), atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", [name for name in (*NAMES, "riemannformer, free") if not of_cells(name)])
+@pytest.mark.filterwarnings("ignore:positions in bfloat16 are fractions")
+def test_positions_in_narrow_types_are_worked_with_in_float32(name):
+    """Only the rounding of the positions themselves is left."""
+    encoding, (q, k, _, x, positions) = stirred(name, GRIDS[1]).float(), drawn(GRIDS[1])
+    q, k, x, positions = q.float(), k.float(), x.float(), (7.3 * positions).bfloat16()
+    both = [[encoding.embed(x, p), *hooks(encoding.place(p).layer(1), q, k, x)] for p in (positions, positions.float())]
+    assert_close(*both, atol=0, rtol=0)
+
+
 @every_name
-def test_float32_is_near_and_keeps_its_dtype(name):
-    grid = GRIDS[1]
-    encoding, (q, k, _, x, positions) = stirred(name, grid), drawn(grid)
+def test_narrow_numbers_are_near_and_keep_their_dtype(name):
+    encoding, (q, k, _, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
     exact = weights_of(encoding.place(positions).layer(1), q, k, x).detach()
-    narrow = encoding.float().place(positions.float()).layer(1)
-    a, b = narrow.to_reference(q.float(), k.float())
-    assert a.dtype == b.dtype == torch.float32
-    assert_close(weights_of(narrow, q.float(), k.float(), x.float()).detach().double(), exact, atol=2e-5, rtol=2e-4)
+    placed = encoding.float().place(positions.float()).layer(1)
+    for dtype in (F32, torch.bfloat16):
+        a, b = placed.to_reference(q.to(dtype), k.to(dtype))
+        assert a.dtype == b.dtype == encoding.embed(x.to(dtype), positions).dtype == dtype
+        assert a.isfinite().all()
+        assert b.isfinite().all()
+    assert_close(weights_of(placed, q.float(), k.float(), x.float()).detach().double(), exact, atol=2e-5, rtol=2e-4)
 
 
 # One or many, whole or in parts ---------------------------------------------------------------------------------------
@@ -154,12 +196,11 @@ def test_float32_is_near_and_keeps_its_dtype(name):
 def test_a_batch_is_its_samples_and_a_call_leaves_no_trace(name, grid):
     encoding, (q, k, v, x, positions) = stirred(name, grid), drawn(grid, batch=3)
     placed = encoding.place(positions).layer(1)
-    whole = placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(x))
+    whole = placed.attention(q, k, v, x)
     for b in range(3):
         one = slice(b, b + 1)
-        alone = placed.attend(*placed.to_reference(q[one], k[one]), v[one], log_gate=placed.log_gate(x[one]))
-        assert_close(whole[one], alone, atol=1e-13, rtol=1e-12)
-    assert_close(placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(x)), whole, atol=0, rtol=0)
+        assert_close(whole[one], placed.attention(q[one], k[one], v[one], x[one]), atol=1e-13, rtol=1e-12)
+    assert_close(placed.attention(q, k, v, x), whole, atol=0, rtol=0)
 
 
 @every_grid
@@ -176,31 +217,33 @@ def test_a_token_that_no_query_may_see_reaches_none(name, grid):  # NaN in the l
 
 
 @every_name
-def test_weights_times_values_are_what_attend_returns(name):
+def test_weights_times_values_are_what_attend_returns_and_tokens_without_a_place_stay(name):
     encoding, (q, k, v, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
+    alone = encoding.place(positions).layer(0)
     for extra in (0, 2):  # tokens in front that have no place
         Q, K, V = (torch.cat([torch.randn(2, HEADS, extra, y.shape[-1], dtype=F64), y], 2) for y in (q, k, v))
         X = torch.cat([torch.randn(2, extra, HEADS * DIM, dtype=F64), x], 1)
         placed = encoding.place(positions).with_prefix_tokens(extra).layer(0)
-        got = placed.attend(*placed.to_reference(Q, K), V, log_gate=placed.log_gate(X))
-        assert_close(got, weights_of(placed, Q, K, X) @ V, atol=1e-12, rtol=1e-10)
-        alone = encoding.place(positions).layer(0)  # placed tokens are told by their own rows
-        for front, own in zip(
-            (*placed.to_reference(Q, K), placed.log_gate(X)), (*alone.to_reference(q, k), alone.log_gate(x))
-        ):
-            if own is not None or front is not None:  # as near as products in another layout of memory are
-                assert_close(front[..., -own.shape[-2] :, :], own, atol=1e-13, rtol=1e-13)
+        assert_close(placed.attention(Q, K, V, X), weights_of(placed, Q, K, X) @ V, atol=1e-12, rtol=1e-10)
+        for given, carried in zip((Q, K), placed.to_reference(Q, K)):
+            assert torch.equal(carried[..., :extra, :], given[..., :extra, :])
+        for front, own in zip(hooks(placed, Q, K, X), hooks(alone, q, k, x), strict=True):
+            # Placed tokens are told by their own rows, as near as products in another layout of memory are.
+            assert_close(front[..., -own.shape[-2] :, :], own, atol=1e-13, rtol=1e-13)
 
 
 @every_name
-def test_the_form_for_long_sequences_computes_the_same(name, monkeypatch):
-    encoding, (q, k, v, x, positions) = stirred(name, GRIDS[1]), drawn(GRIDS[1])
-    results = []
+def test_the_form_for_long_sequences_computes_the_same(name, monkeypatch):  # RF-FUSED
+    encoding, (q, k, v, x, positions), results = stirred(name, GRIDS[1]), drawn(GRIDS[1]), []
+    q, k, v = (torch.cat([y[..., :1, :], y], 2) for y in (q, k, v))  # behind a token without a place
+    learned = [y.requires_grad_() for y in (q, k, v, *encoding.parameters())]
     for least in (1, len(positions) + 1):
         monkeypatch.setattr(FocusedByBlocks, "least", least)
-        results.append([encoding.place(positions).layer(layer).attention(q, k, v, x) for layer in range(2)])
-    for long, short in zip(*results):
-        assert_close(long, short, atol=1e-12, rtol=1e-10)
+        placed = encoding.place(positions).with_prefix_tokens(1)
+        found = [placed.layer(i).attention(q, k, v, torch.cat([x[:, :1], x], 1)) for i in range(2)]
+        options = {"allow_unused": True, "materialize_grads": True}
+        results.append([*found, *torch.autograd.grad(sum(y.sin().sum() for y in found), learned, **options)])
+    assert_close(*results, atol=1e-12, rtol=1e-10)
 
 
 @every_name
@@ -217,40 +260,32 @@ def test_memory_layout_does_not_matter(name):
 # Gradients ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not of_cells(name)])
+class Pass(torch.nn.Module):
+    """One pass through an encoding, as a function of where tokens stand and of what they hold."""
+
+    def __init__(self, encoding, q, k, v):
+        super().__init__()
+        self.encoding, self.qkv = encoding, (q, k, v)
+
+    def forward(self, positions, x):
+        y = self.encoding.embed(x, positions)
+        out = self.encoding.place(positions).layer(1).attention(*self.qkv, y)
+        return out.square().sum() + y.square().sum()
+
+
+@every_name
 def test_gradients_are_the_numerical_ones(name):
     grid = (2, 2)
-    encoding, (q, k, v, x, positions) = (
-        stirred(name, grid, learn_angles=True)
-        if (name.startswith("riemannformer") and "+" not in name)
-        else stirred(name, grid),
-        drawn(grid, batch=1),
-    )
-    positions = positions + 0.1 * torch.rand_like(positions)
-    names, parameters = zip(*encoding.named_parameters()) if list(encoding.parameters()) else ((), ())
+    learned = {"learn_angles": True} if name in METHODS and name.startswith("riemannformer") else {}
+    encoding, (q, k, v, x, positions) = stirred(name, grid, **learned), drawn(grid, batch=1)
+    one = Pass(encoding, q, k, v)
+    names, parameters = [key for key, _ in one.named_parameters()], [*one.parameters()]
+    if not of_cells(name):
+        positions = positions + 0.1 * torch.rand_like(positions)
 
     def loss(positions, x, *values):
-        def run(q):
-            placed = encoding.place(positions).layer(1)
-            y = encoding.embed(x, positions)
-            out = placed.attend(*placed.to_reference(q, k), v, log_gate=placed.log_gate(y))
-            return out.square().sum() + y.square().sum()
-
-        if not names:
-            return run(q)
-        return torch.func.functional_call(_Runs(encoding, run), {f"encoding.{n}": p for n, p in zip(names, values)}, q)
+        return torch.func.functional_call(one, dict(zip(names, values)), (positions, x))
 
     leaves = [y.detach().clone().requires_grad_() for y in (positions, x, *parameters)]
-    leaves[0].requires_grad_(is_smooth(name))
+    leaves[0].requires_grad_(not of_cells(name) and all(entry.smooth for entry in entries(name)))
     assert torch.autograd.gradcheck(loss, leaves, atol=1e-6, fast_mode=True)
-
-
-class _Runs(torch.nn.Module):
-    """A function of one argument beside the encoding whose parameters it uses."""
-
-    def __init__(self, encoding, run):
-        super().__init__()
-        self.encoding, self.run = encoding, run
-
-    def forward(self, q):
-        return self.run(q)

@@ -14,8 +14,8 @@ from typing import is_typeddict
 import methods
 import pytest
 import torch
+from counted import Counting
 from torch.nn.attention.flex_attention import create_block_mask
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import geolib
 from geolib import attention, conformal, connection, encodings, lie, locality, manifolds, recurrence, rotations, sympow
@@ -105,28 +105,14 @@ def or_refused(function):
     return call
 
 
-class Counted(TorchDispatchMode):
-    """How many operations run, and how many numbers they make."""
-
-    def __init__(self):
-        super().__init__()
-        self.work = [0, 0]
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        made = sum(leaf.numel() for leaf in leaves(result) if isinstance(leaf, torch.Tensor))
-        self.work = [self.work[0] + 1, self.work[1] + made]
-        return result
-
-
 def worked(function):
     """The work of a call beside its result: the only thing that a chunk's length changes."""
 
     def call(**options):
         function(**options)  # tables are made once and kept
-        with Counted() as counted:
+        with Counting() as counting:
             result = function(**options)
-        return counted.work, result
+        return counting.operations.total(), result
 
     return call
 
