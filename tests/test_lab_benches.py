@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from geolib.attention import attention
 from geolib.lab import Config, LabError
-from geolib.lab.benches import locality, saved, speedup_ablation, sympow, timing, vs_libraries
+from geolib.lab.benches import locality, powers, saved, speedup_ablation, sympow, timing, vs_libraries
 from geolib.rotations import grid_positions
 
 CPU, CONFIG = torch.device("cpu"), Config("cifar10", "riemannformer", width=16, heads=2, layers=2, batch=8, patch=8)
@@ -106,6 +106,13 @@ def test_forms_of_powers_agree_and_softmax_is_causal():  # CS-chunk
     assert len(rows) == 4 * 2  # forms, passes
     assert all(row["seconds"] > 0 for row in rows)
     assert rows[0].keys() == saved.read("sympow")["rows"][0].keys()
+
+
+def test_powers_by_all_pairs_are_a_multiple_of_softmax(takes):
+    takes(powers, lambda name: 3.0 if "p = 4" in name[0] else 2.0)
+    rows = powers.run(dim=4, lengths=(32,))
+    assert [row["multiple"] for row in rows] == [1.0] * 4 + [1.5] * 2
+    assert rows[0].keys() <= saved.read("powers")["rows"][0].keys()
 
 
 @pytest.mark.parametrize("what", vs_libraries.TASKS)

@@ -32,7 +32,7 @@ from geolib.lab.files import RECORDED, LabError, checkout
 from geolib.lab.records import Record, check_writable, device_name, read, record_files
 from geolib.lab.runner import DONE, USER_ERROR, Task, Times, complain, lasting, make_all, worst
 
-BENCHES = ("flops", "locality", "speedup_ablation", "sympow", "vs_libraries")
+BENCHES = ("flops", "locality", "powers", "speedup_ablation", "sympow", "vs_libraries")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

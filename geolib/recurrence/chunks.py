@@ -120,9 +120,9 @@ def chunked_with(
 def one_chunk_form(
     q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
 ) -> Tensor:
-    """The attention form's output for training on short sequences: one chunk of the chunked form, and no state.
+    """The attention form's output on a processor: one chunk of the chunked form, and no state.
 
-    Pairs are made a few heads at a time and again in the backward pass, so that they stay in a processor's cache; it is
+    Pairs are made a few queries at a time and again in the backward pass, so that they stay in the cache; it is
     differentiable once. ValueError as ``attention_form``.
     Source: CS-att.
 
