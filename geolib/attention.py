@@ -52,6 +52,7 @@ from geolib._written import add_up as add_up
 from geolib._written import is_grouped as is_grouped
 from geolib._written import repeat_heads as repeat_heads
 from geolib.masks import as_bias, hidden, visible
+from geolib.masks import looked_up as looked_up
 
 # A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
 ScoreMod = Callable[..., Tensor]
@@ -368,22 +369,6 @@ def largest(x: Tensor) -> float:
     if not own or torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return 0.0
     return float(x.detach().abs().max()) if x.numel() else 0.0
-
-
-def looked_up(table: Tensor) -> ScoreMod:
-    """A score modification that adds an entry of a table broadcastable to (batch, heads, queries, keys).
-
-    >>> looked_up(torch.tensor([[0.0, 5.0]]))(torch.tensor(1.0), 0, 0, 3, 1)
-    tensor(6.)
-    """
-    table = table.reshape((1,) * (4 - table.dim()) + table.shape)
-    spread = [size == 1 for size in table.shape]
-
-    def modify(score: Tensor, *indices: Tensor) -> Tensor:
-        # Times 0, not a number: inside a kernel all four indices are tensors.
-        return score + table[tuple(i * 0 if one else i for i, one in zip(indices, spread))]
-
-    return modify
 
 
 def attention_weights(
