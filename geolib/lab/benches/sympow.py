@@ -11,8 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from geolib.lab.benches.timing import in_turns, peak
 from geolib.lab.records import device_name
 from geolib.lab.train import pick_device
-from geolib.recurrence import attention_form, by_chunks, by_kernels, by_large_products, chunked_form, chunked_with
-from geolib.recurrence.fused import TRITON
+from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with
 
 LENGTHS, ALL_PAIRS_FIT = tuple(2**n for n in range(10, 17)), 8192
 
@@ -28,7 +27,7 @@ def forms(device: torch.device, tokens: int) -> dict[str, Callable[..., Tensor]]
         return found | {"chunked form, large products": chunked(partial(chunked_with, by_large_products))}
     found["chunked form, compiled"] = torch.compile(found["chunked form"], fullgraph=True)
     found["chunked form, chunk by chunk"] = chunked(partial(chunked_with, by_chunks))
-    return found | ({"chunked form, kernels": chunked(partial(chunked_with, by_kernels))} if TRITON else {})
+    return found
 
 
 def run(dim: int = 64, lengths: Sequence[int] = LENGTHS, repeats: int = 3) -> list[dict[str, Any]]:
