@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,6 +64,36 @@ def kept(size: int) -> Callable[[Function], Function]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+class Kept:
+    """What was made last of some arguments: the first layer of a pass makes it, and those that ask after it share it.
+
+    Tensors are the same where they are one object that nobody wrote to since. What is made without gradients, or in
+    inference, serves there alone.
+
+    >>> sums, x = Kept(), torch.ones(2)
+    >>> first = sums(x.sum, x)
+    >>> sums(x.sum, x) is first, sums(x.add_(1).sum, x)
+    (True, tensor(4.))
+    """
+
+    _held: tuple[Any, ...] = ((), (), None)
+
+    def __call__(self, make: Callable[[], Any], *of: Any) -> Any:
+        written = [(id(x), 0 if x.is_inference() else x._version) if isinstance(x, Tensor) else x for x in of]
+        key = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *written
+        held = self._held  # in one piece: another thread may ask for something else
+        if held[0] != key:
+            held = self._held = key, of, make()  # what is held has its number to itself
+        return held[2]
+
+
+def keeps(*of: Tensor | None) -> bool:
+    """Whether what is made of these may be kept: outside of graphs, traces, captures and transforms of functions."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed() or forward_ad._current_level >= 0:
+        return False
+    return not any(x is not None and x.is_cuda and torch.cuda.is_current_stream_capturing() for x in of)
 
 
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from geolib._checks import angle_dtype, require
 from geolib._compile import transformed
+from geolib._precision import without_autocast
 
 _PIECE = 2**16  # weights that are worked on at a time, where several float32 copies of them are made
 LONGEST = 512  # tokens; from about twice as many on the fused kernel, which makes no matrix of weights, is faster
@@ -89,3 +91,41 @@ def _attenuate(of_used: Tensor, weights: Tensor, omega: Tensor) -> Tensor:
 def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:
     """scale a b, scaled before it is rounded."""
     return torch.baddbmm(a.new_zeros(()), a, b, beta=0, alpha=scale)
+
+
+# Heads that share keys, and sums of values ----------------------------------------------------------------------------
+
+
+def is_grouped(q: Tensor, k: Tensor) -> bool:
+    """Whether several query heads share a head of keys.
+
+    >>> is_grouped(torch.zeros(1, 8, 5, 4), torch.zeros(1, 2, 5, 4))
+    True
+    """
+    return q.dim() == k.dim() == 4 and bool(1 < k.shape[1] < q.shape[1])  # in a trace sizes are tensors
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Keys or values (..., own heads, tokens, features) for more query heads, as in grouped-query attention.
+
+    Each head stands for heads / own heads query heads that follow one another. ValueError where that is not whole.
+
+    >>> repeat_heads(torch.tensor([[[1.0]], [[2.0]]]), 4).flatten()
+    tensor([1., 1., 2., 2.])
+    """
+    own = x.shape[-3]
+    require(heads % own == 0, "heads", heads, f"it must be a multiple of the {own} heads of keys and values")
+    return x if own == heads else x.repeat_interleave(heads // own, -3)
+
+
+def add_up(weights: Tensor, v: Tensor) -> Tensor:
+    """Weights (..., heads, queries, keys) times values (..., heads or fewer, keys, value_dim), in the values' dtype.
+
+    >>> add_up(torch.tensor([[0.5, 0.5]]), torch.tensor([[2.0], [4.0]]))
+    tensor([[3.]])
+    """
+    if is_grouped(weights, v):
+        v = repeat_heads(v, weights.shape[1])
+    with without_autocast(v.device):  # as the fused kernel does: rounded at the end alone
+        dtype = angle_dtype(weights, v)
+        return (weights.to(dtype) @ v.to(dtype)).to(v.dtype)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Self
 
 import torch
@@ -46,8 +46,13 @@ from geolib._checks import (
     warn_of_rounding,
 )
 from geolib._checks import input_of as input_of
+from geolib._compile import Kept, keeps
 from geolib._precision import WideBuffers, without_autocast
-from geolib.masks import hidden, visible
+from geolib._written import add_up as add_up
+from geolib._written import is_grouped as is_grouped
+from geolib._written import repeat_heads as repeat_heads
+from geolib.masks import as_bias, hidden, visible
+from geolib.masks import looked_up as looked_up
 
 # A change of scores as FlexAttention takes it, (score, batch, head, query index, key index) to a score.
 ScoreMod = Callable[..., Tensor]
@@ -71,6 +76,14 @@ class Placed:
     """The encodings that it is made of."""
     frozen = False
     """Whether it was placed without gradients by an encoding that learns."""
+    lasting = True
+    """Whether its gate depends on positions alone, one tensor in all layers; by default where none is defined."""
+    _kept: Kept | None = None
+
+    def __init_subclass__(cls, **given: Any):
+        super().__init_subclass__(**given)
+        if "log_gate" in cls.__dict__:
+            cls.lasting = cls.__dict__.get("lasting", False)
 
     def with_prefix_tokens(self, unplaced: int, keys: int | None = None) -> Self:
         """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
@@ -171,10 +184,30 @@ class Placed:
         ``geolib.attention.attention``; a mask is for all tokens, placed or not.
         Not a hook: a method that knows a faster way to the same numbers takes it here.
         """
-        gate, omega = self.for_all(log_gate, q, k, 0.0), self.for_all(self.attenuation(), q, k, 1.0)
+        omega = self.attenuation()
+        more = mask is not None or causal or (log_gate is not None and self.unplaced != (0, 0))
+        if more and omega is None and self._keeps(q, k, v, log_gate, mask):
+            of = log_gate, mask, causal, q.shape[:-1], k.shape[-2], self.unplaced, q.dtype, q.device
+            self._kept = self._kept or Kept()
+            bias, blind = self._kept(lambda: as_bias(q, k, self.for_all(log_gate, q, k, 0.0), causal, mask), *of)
+            if causal or mask is not None:
+                _check_attended(q, k, v, bias, None, dropout)
+                check_scale(scale)
+                y = _by_kernel(q, k, v, bias, dropout, scale)
+                return y if blind is None else y.masked_fill(blind, 0.0)
+            return attention(q, k, v, log_gate=bias, scale=scale, dropout=dropout)
+        gate = None if log_gate is None else self.for_all(log_gate, q, k, 0.0)
+        omega = None if omega is None else self.for_all(omega, q, k, 1.0)
         return attention(
             q, k, v, log_gate=gate, attenuation=omega, causal=causal, scale=scale, mask=mask, dropout=dropout
         )
+
+    def _keeps(self, q: Tensor, k: Tensor, v: Tensor, log_gate: Tensor | None, mask: Tensor | None) -> bool:
+        """Whether what is added to the scores is made once for all layers: of positions, causal and mask alone."""
+        if mask is None and log_gate is None and q.shape[-2] == k.shape[-2]:
+            return False  # the kernel's own causal order
+        alike = self.lasting and q.dtype == k.dtype == v.dtype and keeps(q) and self.log_gate(None) is log_gate
+        return alike and not (isinstance(mask, Tensor) and mask.is_inference())  # nobody counts what is written there
 
     def weights(
         self,
@@ -338,44 +371,6 @@ def largest(x: Tensor) -> float:
     return float(x.detach().abs().max()) if x.numel() else 0.0
 
 
-def looked_up(table: Tensor) -> ScoreMod:
-    """A score modification that adds an entry of a table broadcastable to (batch, heads, queries, keys).
-
-    >>> looked_up(torch.tensor([[0.0, 5.0]]))(torch.tensor(1.0), 0, 0, 3, 1)
-    tensor(6.)
-    """
-    table = table.reshape((1,) * (4 - table.dim()) + table.shape)
-    spread = [size == 1 for size in table.shape]
-
-    def modify(score: Tensor, *indices: Tensor) -> Tensor:
-        # Times 0, not a number: inside a kernel all four indices are tensors.
-        return score + table[tuple(i * 0 if one else i for i, one in zip(indices, spread))]
-
-    return modify
-
-
-def is_grouped(q: Tensor, k: Tensor) -> bool:
-    """Whether several query heads share a head of keys.
-
-    >>> is_grouped(torch.zeros(1, 8, 5, 4), torch.zeros(1, 2, 5, 4))
-    True
-    """
-    return q.dim() == k.dim() == 4 and bool(1 < k.shape[1] < q.shape[1])  # in a trace sizes are tensors
-
-
-def repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Keys or values (..., own heads, tokens, features) for more query heads, as in grouped-query attention.
-
-    Each head stands for heads / own heads query heads that follow one another. ValueError where that is not whole.
-
-    >>> repeat_heads(torch.tensor([[[1.0]], [[2.0]]]), 4).flatten()
-    tensor([1., 1., 2., 2.])
-    """
-    own = x.shape[-3]
-    require(heads % own == 0, "heads", heads, f"it must be a multiple of the {own} heads of keys and values")
-    return x if own == heads else x.repeat_interleave(heads // own, -3)
-
-
 def attention_weights(
     q: Tensor,
     k: Tensor,
@@ -463,10 +458,11 @@ def attention(
     queries, value_dim), has v's dtype. ``dropout`` is the probability with which a weight is set to 0, the others
     divided by what is left of 1: pass 0 in evaluation, as to PyTorch's function.
 
-    Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel; with an attenuation, or a gate
-    for narrow q, the weights stand in memory. So they do where a processor trains in bfloat16, whose fused backward
-    pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through, and in
-    jvp without one. Derived twice backwards it asks for ``sdpa_kernel(SDPBackend.MATH)``. ValueError for whole numbers.
+    Where gate and attenuation leave PyTorch's fused kernel exact, this is that kernel, in float32 with a gate for
+    narrow q; with an attenuation the weights stand in memory. So they do where a processor trains in bfloat16, whose
+    fused backward pass is slow, and with a gate inside vmap, grad and jvp, which the fused kernel does not let through,
+    and in jvp without one. Derived twice backwards it asks for ``sdpa_kernel(SDPBackend.MATH)``. ValueError for whole
+    numbers.
     Source: RF-19, RF-20.
 
     >>> q, v = torch.zeros(3, 4), torch.tensor([[0.0], [3.0], [6.0]])
@@ -476,33 +472,45 @@ def attention(
     _check_attended(q, k, v, log_gate, attenuation, dropout)
     if scale is not None:
         check_scale(scale)
-    if log_gate is not None and log_gate.dim() < q.dim():
-        log_gate = log_gate[(None,) * (q.dim() - log_gate.dim())]  # with fewer dimensions torch leaves its fused kernel
+    if causal and not torch.compiler.is_compiling() and 1 == q.shape[-2] <= k.shape[-2]:
+        causal = False  # the last query sees all keys
     options: Any = {"log_gate": log_gate, "attenuation": attenuation, "causal": causal, "scale": scale, "mask": mask}
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         return attention(*as_widest(q, k, v), dropout=dropout, **options).to(v.dtype)
-    # The kernel would round a gate to q's dtype: in bfloat16 a large one would be off by tens of percents of a weight.
     forward = forward_ad._current_level >= 0  # of jvp and hessian, which the fused kernels have not
     literal = attenuation is not None or forward
-    if log_gate is not None and not literal:
-        literal = q.dtype != angle_dtype(q) or any(is_transformed(x) for x in (q, k, v, log_gate))
-    plain = not causal and mask is None and dropout == 0 and not forward
-    if plain and q.dtype == torch.bfloat16 and _written.pays(q, k, v, fused=not literal):
+    plain = q.dtype == torch.bfloat16 and not causal and mask is None and dropout == 0 and not forward
+    if plain and _written.pays(q, k, v, fused=log_gate is None and not literal):
         factor = q.shape[-1] ** -0.5 if scale is None else scale
         with torch.autocast("cpu", enabled=False):
             return _written.WrittenOut.apply(q, k, v, factor, log_gate, attenuation)
-    if literal:
+    if literal or (log_gate is not None and any(is_transformed(x) for x in (q, k, v, log_gate))):
         weights = attention_weights(q.to(angle_dtype(q, v)), k, **options)
         return add_up(F.dropout(weights, dropout) if dropout else weights, v)
-    grouped = is_grouped(q, k)
-    fused = partial(F.scaled_dot_product_attention, q, k, v, dropout_p=dropout, scale=scale, enable_gqa=grouped)
-    if mask is None and (not causal or (log_gate is None and q.shape[-2] == k.shape[-2])):
-        gate = None if log_gate is None else log_gate.to(q.dtype)
-        return fused(attn_mask=gate, is_causal=causal)
+    gate = None if log_gate is None else log_gate.to(angle_dtype(q))
+    if mask is None and (not causal or (gate is None and q.shape[-2] == k.shape[-2])):
+        return _by_kernel(q, k, v, gate, dropout, scale, causal)
     seen = visible(q, k, causal, mask)
-    gate = torch.zeros(1, 1, dtype=q.dtype, device=q.device) if log_gate is None else log_gate.to(q.dtype)
-    y = fused(attn_mask=hidden(gate, seen))
+    gate = torch.zeros(1, 1, dtype=q.dtype, device=q.device) if gate is None else gate
+    y = _by_kernel(q, k, v, hidden(gate, seen), dropout, scale)
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
+
+
+def _by_kernel(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, scale: float | None, causal: bool = False
+) -> Tensor:
+    """PyTorch's fused kernel; what is added to scores is not rounded to a narrow q's dtype.
+
+    In bfloat16 a large gate would be off by tens of percents of a weight.
+    """
+    if bias is not None and bias.dtype != q.dtype:
+        with without_autocast(q.device):
+            wide, keys, values = (x.to(bias.dtype) for x in (q, k, v))
+            return _by_kernel(wide, keys, values, bias, dropout, scale).to(v.dtype)
+    if bias is not None and bias.dim() < q.dim():
+        bias = bias[(None,) * (q.dim() - bias.dim())]  # with fewer dimensions torch leaves its fused kernel
+    grouped = q.dim() == k.dim() == 4 and bool(1 < k.shape[1] < q.shape[1])  # as is_grouped
+    return F.scaled_dot_product_attention(q, k, v, bias, dropout, is_causal=causal, scale=scale, enable_gqa=grouped)
 
 
 def _check_attended(
@@ -526,19 +534,6 @@ def _check_attended(
         require(False, "v", f"{v.shape[-2]} tokens", f"k has {k.shape[-2]}; they must be equal")
     if not 0 <= dropout < 1:
         require(False, "dropout", dropout, "a probability, at least 0 and below 1")
-
-
-def add_up(weights: Tensor, v: Tensor) -> Tensor:
-    """Weights (..., heads, queries, keys) times values (..., heads or fewer, keys, value_dim), in the values' dtype.
-
-    >>> add_up(torch.tensor([[0.5, 0.5]]), torch.tensor([[2.0], [4.0]]))
-    tensor([[3.]])
-    """
-    if is_grouped(weights, v):
-        v = repeat_heads(v, weights.shape[1])
-    with without_autocast(v.device):  # as the fused kernel does: rounded at the end alone
-        dtype = angle_dtype(weights, v)
-        return (weights.to(dtype) @ v.to(dtype)).to(v.dtype)
 
 
 class MultiHeadAttention(WideBuffers):

@@ -7,11 +7,12 @@ order is not part of them: it is attention's own argument, and both must hold.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from geolib._checks import check_tensor, require
+from geolib._checks import angle_dtype, check_tensor, readable, require
 
 
 def padding_mask(lengths: Tensor, tokens: int) -> Tensor:
@@ -154,3 +155,40 @@ def hidden(scores: Tensor, seen: Tensor | None) -> Tensor:
             [0., 0.]])
     """
     return scores if seen is None else scores.masked_fill(~seen & seen.any(-1, keepdim=True), float("-inf"))
+
+
+def as_bias(
+    q: Tensor, k: Tensor, gate: Tensor | None, causal: bool, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """What is added to all scores, and the queries that see no key, (..., queries, 1); None where there are none.
+
+    >>> as_bias(torch.zeros(2, 4), torch.zeros(2, 4), torch.ones(2, 2), True, None)[0]
+    tensor([[1., -inf],
+            [1., 1.]])
+    """
+    seen = visible(q, k, causal, mask)
+    blind = None if mask is None else ~seen.any(-1, keepdim=True)  # type: ignore[union-attr]
+    if blind is not None and readable(blind) and not blind.any():
+        blind = None
+    if seen is None:
+        return gate, blind  # type: ignore[return-value]
+    dtype = q.dtype if gate is None else angle_dtype(q)
+    shut = hidden(torch.zeros(1, 1, dtype=dtype, device=q.device), seen)
+    # A sum, of which autograd keeps nothing: a layer that is computed twice finds it made, and must not miss more.
+    return shut if gate is None else gate.to(dtype) + shut, blind
+
+
+def looked_up(table: Tensor) -> Callable[..., Tensor]:
+    """A score modification that adds an entry of a table broadcastable to (batch, heads, queries, keys).
+
+    >>> looked_up(torch.tensor([[0.0, 5.0]]))(torch.tensor(1.0), 0, 0, 3, 1)
+    tensor(6.)
+    """
+    table = table.reshape((1,) * (4 - table.dim()) + table.shape)
+    spread = [size == 1 for size in table.shape]
+
+    def modify(score: Tensor, *indices: Tensor) -> Tensor:
+        # Times 0, not a number: inside a kernel all four indices are tensors.
+        return score + table[tuple(i * 0 if one else i for i, one in zip(indices, spread))]
+
+    return modify

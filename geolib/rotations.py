@@ -371,6 +371,8 @@ def pair_angles(positions: Tensor, frequencies: Tensor) -> Tensor:
     # Whole numbers beyond 2^24 have no place in float32.
     narrow = positions.is_floating_point() and torch.float64 not in (positions.dtype, frequencies.dtype)
     places = positions.float() if narrow else wide(positions)
+    if axes == 1:
+        return places * frequencies.to(places.dtype).mT
     # A sum of products, not a matrix product: autocast would run that in bfloat16, and angles need their digits.
     return (places[..., :, None, :] * frequencies.to(places.dtype)[..., None, :, :]).sum(-1)
 

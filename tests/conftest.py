@@ -25,9 +25,6 @@ import torch
 # tests that trace graphs. Off until all is collected, set aside then, and seldom from there on.
 gc.disable()
 
-if not torch.cuda.is_available():  # kernels then run in Triton's interpreter, which it looks for when it is imported
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 
 def stays_with(nodeid):
     """What a test shares with its neighbours: a page of the site, or else its file."""

@@ -232,7 +232,7 @@ def test_caches_of_fixed_size_beams_and_texts_that_change_places_are_served():
     assert_near(*(reading(m, (5, 3), change=lambda cache: cache.reorder_cache(order)) for m in (ours, theirs)))
     for text, more in ((TOKENS, {"num_beams": 3}), (TOKENS[:1], {"prompt_lookup_num_tokens": 2})):
         assert torch.equal(*(m.generate(text, max_new_tokens=8, do_sample=False, **more) for m in (ours, theirs)))
-    with pytest.raises(ValueError, match="past_key_values: got keys of 8 features; 12, positions among them"):
+    with pytest.raises(ValueError, match="past_key_values: got keys of another encoding"):
         ours(TOKENS, past_key_values=theirs(TOKENS).past_key_values)
     ours.bfloat16()  # which has not all of these positions; their digits it has
     assert_near(reading(ours, (5, 3)), ours(TOKENS[:, :8], position_ids=PLACES).logits.float(), 2e-2)

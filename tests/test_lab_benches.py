@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-import vision
 from torch.testing import assert_close
 
 from geolib.attention import attention
 from geolib.lab import Config, LabError
 from geolib.lab.benches import locality, saved, speedup_ablation, sympow, timing, vs_libraries
+from geolib.recurrence import attention_form
 from geolib.rotations import grid_positions
 
 CPU, CONFIG = torch.device("cpu"), Config("cifar10", "riemannformer", width=16, heads=2, layers=2, batch=8, patch=8)
@@ -100,22 +100,14 @@ def test_forms_of_powers_agree_and_softmax_is_causal():  # CS-chunk
     forms, on_gpu = sympow.forms(CPU, 60), sympow.forms(torch.device("cuda"), 60)
     forms["by chunks"] = on_gpu["chunked form, chunk by chunk"]
     assert_close(forms.pop("scaled_dot_product_attention")(*inputs, gates), attention(*inputs, causal=True))
+    fourth = attention_form(*inputs, 4, gates).output
+    assert_close(forms.pop("one chunk, p = 4")(*inputs, gates), fourth, rtol=1e-3, atol=1e-3)
     for form in forms.values():
         assert_close(form(*inputs, gates), forms["attention form"](*inputs, gates), rtol=1e-3, atol=1e-3)
     rows = sympow.run(dim=4, lengths=(32,), repeats=1)
-    assert len(rows) == 4 * 2  # forms, passes
+    assert len(rows) == 5 * 2  # forms, passes
     assert all(row["seconds"] > 0 for row in rows)
     assert rows[0].keys() == saved.read("sympow")["rows"][0].keys()
-
-
-@pytest.mark.parametrize("what", vs_libraries.TASKS)
-def test_other_libraries_turn_as_ours_do(what):
-    vision.import_torchvision()  # which some of them import
-    q, k = torch.randn(2, 1, vs_libraries.HEADS, 9, vs_libraries.DIM)
-    works = dict(vs_libraries.TASKS[what](q))
-    wanted = works.pop("geolib")(q, k)
-    for turn in works.values():
-        assert_close(tuple(turn(q, k)), wanted, atol=1e-4, rtol=1e-4)
 
 
 def test_another_library_is_timed_in_multiples_of_ours(monkeypatch, takes):

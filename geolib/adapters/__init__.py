@@ -47,9 +47,10 @@ def use_encoding(model: Any, encoding: Encoding, positions: Positions = None) ->
 
     Notes
     -----
-    The encoding is placed once a pass, so activation checkpointing of both kinds is exact. In a language model keys
-    stay in the cache as they are, with their positions, and are carried in every step: gates, attenuations and heads
-    of their own work, in caches that grow, are of fixed size or keep a window, but in none that rounds keys.
+    The encoding is placed once a pass, so activation checkpointing of both kinds is exact. An encoding that turns pairs
+    as a language model's own rotation does takes its place, in the model's dtype. With any other, keys stay in the
+    cache as they are, with their positions, and are carried in every step: gates, attenuations and heads of their own
+    work, in caches that grow, are of fixed size or keep a window, but in none that rounds keys.
 
     >>> use_encoding(torch.nn.Linear(2, 2), Encoding())
     Traceback (most recent call last):

@@ -1,13 +1,17 @@
 """Encodings inside Hugging Face's language models, by their attention interface.
 
-Where the model has its rotation, cosines of 1 and sines of 0 are handed on, and with them the encoding, placed where
-this pass has its tokens. Keys go into the cache as they are, with their positions behind their features: whatever a
-cache does to keys (windows, slots that are not written yet, beams, texts that are cut), it does to positions.
+An encoding that turns pairs as the model's own rotation does, and learns nothing, hands its cosines and sines to that.
+For others these are 1 and 0, and on the way with them is the encoding, placed where this pass has its tokens. Their
+keys go into the cache as they are, with their positions behind their features: whatever a cache does to keys (windows,
+slots that are not written yet, beams, texts that are cut), it does to positions.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,8 +19,8 @@ from torch import Tensor, nn
 
 from geolib._checks import readable, require
 from geolib.adapters._passes import OnePass, check_acts
-from geolib.attention import Encoding, repeat_heads
-from geolib.encodings import KINDS, RoPE
+from geolib.attention import Encoding, Placed, repeat_heads
+from geolib.encodings import KINDS, Carried, LengthRoPE, PerLayer, RoPE, turn_halves, turn_pairs
 
 _NAME = "geolib"
 _SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys has these whole numbers
@@ -26,15 +30,18 @@ class OnTheWay(tuple[Tensor, Tensor]):
     """The encoding in this pass on the way to layers; cosines and sines are NaN for layers that know nothing of it."""
 
     one: OnePass | None = None  # where hooks between devices make tuples anew, nothing
-    still: tuple[Tensor, Tensor]  # cosines and sines that change nothing
+    still: tuple[Tensor, Tensor]  # cosines and sines for those that do: of the encoding, or what changes nothing
 
 
 class HeldTokens(nn.Module):
-    """An encoding where a language model has its rotation: ``own``, which is asked for shapes alone."""
+    """An encoding where a language model has its rotation: ``own``, which is asked for shapes alone.
 
-    def __init__(self, encoding: Encoding, own: nn.Module):
+    ``in_pairs`` says how the model's own function, where it turns by these cosines, takes the features of a pair.
+    """
+
+    def __init__(self, encoding: Encoding, own: nn.Module, in_pairs: bool | None):
         super().__init__()
-        self.encoding, self.own = encoding, own
+        self.encoding, self.own, self.in_pairs, self.since = encoding, own, in_pairs, time.time_ns()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Also in a process that has read the model from a file."""
@@ -47,13 +54,51 @@ class HeldTokens(nn.Module):
         require(fits, "position_ids", position_ids.shape, lambda: f"(batch, tokens), here of {x.shape[-2]} tokens")
         samples, batch = position_ids.shape[-2], x.shape[-3]
         require(samples in (1, batch), "position_ids", f"{samples} samples", f"the input has {batch} samples")
-        with torch.no_grad():
-            cosines, sines = self.own(x, position_ids, *given, **named)
-        way = OnTheWay((torch.full_like(cosines, torch.nan), torch.full_like(sines, torch.nan)))
-        way.still = torch.ones_like(cosines), torch.zeros_like(sines)
         places = position_ids[..., None] if position_ids.dim() == 2 else position_ids.movedim(0, -1)
-        way.one = OnePass(self.encoding, places)
+        one = OnePass(self.encoding, places)
+        turns, in_pairs = _turns(one.placed), self.in_pairs
+        if turns is not None and in_pairs is not None:
+            cosines, sines = (_of_features(part, in_pairs).to(x.dtype) for part in turns.unbind(-1))
+            one.turned = self.since
+        else:
+            with torch.no_grad():
+                cosines, sines = self.own(x, position_ids, *given, **named)
+            cosines, sines = torch.ones_like(cosines), torch.zeros_like(sines)
+        way = OnTheWay(torch.full_like(part, torch.nan) for part in (cosines, sines))
+        way.one, way.still = one, (cosines, sines)
         return way
+
+
+def _turns(placed: Placed) -> Tensor | None:
+    """The table by which all queries and keys turn, (samples, tokens, pairs, 2); None where there is more to it."""
+    if type(placed) is not Carried or placed.act not in (turn_pairs, turn_halves) or placed.heads != 1:
+        return None
+    table, same = placed.tables
+    return table.squeeze(1) if table is same and table.dim() == 5 and not table.requires_grad else None
+
+
+def _of_features(x: Tensor, in_pairs: bool) -> Tensor:
+    """Numbers of pairs for each of their features, which are neighbours or half the features apart."""
+    return x.repeat_interleave(2, -1) if in_pairs else torch.cat([x, x], -1)
+
+
+def _as_theirs(encoding: Encoding, own: Encoding, layer: nn.Module, places: Tensor) -> bool | None:
+    """Whether features of a pair are neighbours in what the model's own function takes; None if it turns otherwise.
+
+    Where layers differ, or texts of another length turn otherwise, it is not asked.
+    """
+    theirs = getattr(sys.modules[type(layer).__module__], "apply_rotary_pos_emb", None)
+    placed, parts = encoding.place(places[None]), (*own.modules(), *encoding.modules())
+    turns = _turns(placed)
+    if turns is None or theirs is None or any(isinstance(x, LengthRoPE | PerLayer) for x in parts):
+        return None
+    q, k = torch.randn(2, 1, 2, len(places), 2 * turns.shape[-2], device=places.device)
+    for in_pairs in (False, True):
+        with suppress(RuntimeError, TypeError, ValueError):
+            got = theirs(q, k, *(_of_features(x.float(), in_pairs) for x in turns.unbind(-1)))
+            if all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, placed.to_reference(q, k))):
+                return in_pairs
+    return None
 
 
 class _Layer:
@@ -68,6 +113,13 @@ class _Layer:
 
     def update(self, k: Tensor, v: Tensor, index: int, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """As the cache's: all keys and values; where keys stand is kept here. ValueError for caches that round keys."""
+        if self.one.turned:
+            if getattr(self._cache, "turned", None) != self.one.turned:
+                allowed = "none, or keys turned by this one: use_encoding comes before the cache is filled"
+                empty = self._cache.get_seq_length(index) == 0
+                require(empty, "past_key_values", "keys of another encoding", allowed)
+                self._cache.turned = self.one.turned
+            return self._cache.update(k, v, index, *given, **named)
         places, shifts = self.one.positions, torch.tensor(_SHIFTS, device=k.device)
         require(not places.is_floating_point(), "position_ids", places.dtype, "whole numbers, where there is a cache")
         digits = ((places[..., None] >> shifts) & 255).flatten(-2)[:, None].expand(*k.shape[:3], -1).to(k.dtype)
@@ -125,21 +177,22 @@ def _attend(
     require(layer is not None, "model", type(module).__name__, "layers that take position_embeddings")
     kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None)
     placed = layer.one.here(layer.keys, kind).layer(module.layer_idx)  # type: ignore[union-attr]
-    k, v = (repeat_heads(x, q.shape[1]) for x in (k, v))
+    turned = layer.one.turned  # type: ignore[union-attr]
+    k, v = (k, v) if turned else (repeat_heads(x, q.shape[1]) for x in (k, v))
     causal = attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
     gate = placed.log_gate(None)
     if attention_mask is not None and attention_mask.is_floating_point():  # of one's own: numbers are added to scores
         gate, attention_mask = attention_mask if gate is None else gate + attention_mask, None
-    q, k = placed.to_reference(q, k)
+    q, k = (q, k) if turned else placed.to_reference(q, k)
     y = placed.attend(q, k, v, gate, causal, mask=attention_mask, dropout=more.get("dropout", 0.0), scale=scaling)
     return y.transpose(1, 2).contiguous(), None
 
 
 def _mask(q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **named: Any) -> Any:
-    """As for PyTorch's attention, written out wherever queries and keys are not the same tokens."""
+    """As for PyTorch's attention, written out where several queries and the keys are not the same tokens."""
     from transformers.masking_utils import sdpa_mask
 
-    skip = allow_is_causal_skip and q_length == kv_length
+    skip = allow_is_causal_skip and q_length in (1, kv_length)
     return sdpa_mask(q_length=q_length, kv_length=kv_length, allow_is_causal_skip=skip, **named)
 
 
@@ -173,10 +226,12 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
     axes = 3 if {"chunks", "rounds"} & {*KINDS[config.model_type].split()} else 1
     places = torch.arange(2, device=device)[:, None].expand(-1, axes)
     check_acts(encoding.to(device), places, torch.zeros(1, 2, config.hidden_size, device=device), heads, reads=False)
+    in_pairs = None
     if device.type != "meta":
         _compare(encoding, own.to(device), places, heads, config)
+        in_pairs = _as_theirs(encoding, own, layers[0], places)
     held = isinstance(part.rotary_emb, HeldTokens)
-    part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb)
+    part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb, in_pairs)
     for layer in (x for x in layers if _hand_on not in x._forward_pre_hooks.values()):
         layer.register_forward_pre_hook(_hand_on, with_kwargs=True)
     _make_known()

@@ -107,13 +107,7 @@ class LocalityFocusing(Encoding):
     """Whether the Gaussian goes inside the softmax."""
 
     def __init__(
-        self,
-        encoding: Encoding,
-        heads: int,
-        axes: int,
-        sigma: float,
-        tokens: int = 1,
-        learn_precision: bool = True,
+        self, encoding: Encoding, heads: int, axes: int, sigma: float, tokens: int = 1, learn_precision: bool = True
     ):
         super().__init__()
         check_positive(sigma, "sigma")
@@ -222,6 +216,8 @@ class ScoreBias(Placed):
     tensor([[[-0.0000, -0.5000],
              [-0.5000, -0.0000]]])
     """
+
+    lasting = True
 
     def __init__(self, pairs: Pairwise):
         self.pairs, self.counts, self.own = pairs, pairs.counts, pairs.own

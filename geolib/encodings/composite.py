@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from geolib._checks import require
+from geolib._compile import Kept, keeps
 from geolib.attention import Encoding, Placed, ScoreMod
 
 __all__ = [
@@ -55,7 +56,8 @@ class Composite(Placed):
     """
 
     def __init__(self, parts: Sequence[Placed]):
-        self.parts = parts
+        self.parts, self.lasting = parts, all(part.lasting for part in parts)
+        self._kept, self._sums = Kept(), Kept()
         self.counts = next((part.counts for part in parts if part.counts is not None), None)
         self.own = widest(*(part.own for part in parts))
 
@@ -65,10 +67,16 @@ class Composite(Placed):
         return q, k
 
     def log_gate(self, x: Tensor | None) -> Tensor | None:
-        return joined(torch.add, [part.log_gate(x) for part in self.parts])
+        return self._sum([part.log_gate(x) for part in self.parts])
 
     def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        return joined(torch.add, [part.masked_log_gate(x, mask) for part in self.parts])
+        return self._sum([part.masked_log_gate(x, mask) for part in self.parts])
+
+    def _sum(self, gates: list[Tensor | None]) -> Tensor | None:
+        """Their sum, made once where the gates are the same in all layers."""
+        add = functools.partial(joined, torch.add, gates)
+        several = self.lasting and sum(gate is not None for gate in gates) > 1
+        return self._sums(add, *gates) if several and keeps(*gates) else add()
 
     def attenuation(self) -> Tensor | None:
         return joined(torch.mul, [part.attenuation() for part in self.parts])
@@ -84,7 +92,7 @@ class Composite(Placed):
         if all(own is part for own, part in zip(parts, self.parts)):
             return self
         other = copy.copy(self)  # tokens without a place stay without one
-        other.parts = parts
+        other.parts, other.lasting = parts, all(part.lasting for part in parts)
         return other
 
 
@@ -158,6 +166,8 @@ class ByLayer(Placed):
 
     def __init__(self, layers: Sequence[Placed]):
         self.parts = layers
+        for part in layers:  # what one layer alone uses is not kept for others
+            part.lasting = part.lasting and sum(other is part for other in layers) > 1
 
     def layer(self, index: int) -> Placed:
         require(0 <= index < len(self.parts), "index", index, f"there are {len(self.parts)} layers, counted from 0")

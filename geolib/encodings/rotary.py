@@ -227,7 +227,7 @@ class HalfSplit(Encoding):
         return self.encoding.embed(x, positions)
 
     def place(self, positions: Tensor, keys: Tensor | None = None) -> Placed:
-        return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned)
+        return PlacedHalfSplit(self.encoding.place(positions, keys), self.turned).direct()
 
 
 class PlacedHalfSplit(Composite):
@@ -243,13 +243,23 @@ class PlacedHalfSplit(Composite):
         >>> PlacedHalfSplit(Placed()).to_reference(torch.arange(4.0), torch.arange(4.0))[0]
         tensor([0., 1., 2., 3.])
         """
-        inner, size = self.parts[0], self.turned or q.shape[-1]
-        if isinstance(inner, Carried) and inner.act is turn_pairs and 2 * inner.tables[0].shape[-2] == size:
-            direct = copy.copy(inner)
-            direct.act = turn_halves
-            return direct.to_reference(q, k)
-        a, b = inner.to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
+        a, b = self.parts[0].to_reference(to_interleaved(q, self.turned), to_interleaved(k, self.turned))
         return to_half_split(a, self.turned), to_half_split(b, self.turned)
+
+    def direct(self) -> Placed:
+        """The same in one step, where the method turns just these pairs and does nothing else to vectors."""
+        inner = self.parts[0]
+        if not isinstance(inner, Carried) or inner.act is not turn_pairs:
+            return self
+        if 2 * inner.tables[0].shape[-2] != self.turned:
+            return self
+        inner = copy.copy(inner)
+        inner.acts_by(turn_halves)
+        return inner
+
+    def layer(self, index: int) -> Placed:
+        own = super().layer(index)
+        return own.direct() if isinstance(own, PlacedHalfSplit) else own
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *given: Any, **options: Any) -> Tensor:
         return self.parts[0].attend(q, k, v, *given, **options)
@@ -290,6 +300,8 @@ class Carried(Placed):
     counts: tuple[int, int]
     layers: int | None = None
     """In how many layers it may be used, where that is known."""
+    ready: tuple[Callable[..., Tensor], tuple[Any, Any]] | None = None
+    """What it does to vectors of 32 bits or fewer by tables made of its own, once for all layers."""
 
     def __init__(
         self,
@@ -299,7 +311,17 @@ class Carried(Placed):
         heads: int = 1,
         features: int | None = None,
     ):
-        self.act, self.tables, self.counts, self.heads, self.features = act, tables, counts, heads, features
+        self.tables, self.counts, self.heads, self.features = tables, counts, heads, features
+        self.acts_by(act)
+
+    def acts_by(self, act: Callable[[Tensor, Any], Tensor]) -> None:
+        """Apply its tables by this act."""
+        (own, there), self.act, self.ready = self.tables, act, None
+        graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if act in _IN_STEPS and not graph and not own.requires_grad:
+            prepare, apply = _IN_STEPS[act]
+            made = prepare(own, torch.float32)
+            self.ready = apply, (made, made if there is own else prepare(there, torch.float32))
 
     def to_reference(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """The placed queries and keys, each by its table.
@@ -309,34 +331,36 @@ class Carried(Placed):
         >>> placed.to_reference(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
         (tensor([[0., 1.]]), tensor([[-1.,  0.]]))
         """
-        carried = []
-        given = zip(("q", "k"), (q, k), self.tables, self.counts, self.unplaced)
-        for argument, x, table, placed, front in given:
-            if not isinstance(x, Tensor) or not x.is_floating_point():
-                check_floating(x, argument)
-            if placed + front != x.shape[-2]:
-                check_count(placed, x.shape[-2], front)
-            if self.heads not in (1, x.shape[-3] if x.dim() > 2 else 1):
-                own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
-                require(False, argument, x.shape, own + "repeat_heads(k, heads)")
-            if self.features is not None and self.features < x.shape[-1]:
-                said = f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim="
-                require(False, argument, x.shape, f"{said}{self.features}")
-            needed = "positions were placed for another number of samples"
-            try:
-                y = self.act(x[..., front:, :] if front else x, table)
-            except RuntimeError as error:
-                if "match the size" in str(error) or "not broadcast" in str(error):
-                    raise ValueError(f"{argument}: got shape {tuple(x.shape)}; {needed}") from error
-                if "same device" in str(error) or "expected device" in str(error):
-                    raise ValueError(f"{argument}: got a tensor on {x.device}; positions: {error}") from error
-                raise
-            if front:
-                y = torch.cat([x[..., :front, :], y], -2)
-            if y.shape != x.shape:
-                require(False, argument, x.shape, f"{needed}, {y.shape[0]}")
-            carried.append(y)
-        return carried[0], carried[1]
+        return self._carried("q", q, 0), self._carried("k", k, 1)
+
+    def _carried(self, argument: str, x: Tensor, side: int) -> Tensor:
+        """Queries (0) or keys (1); ValueError where they are not what the table was made for."""
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            check_floating(x, argument)
+        shape, rows, front = x.shape, self.counts[side], self.unplaced[side]
+        if rows + front != shape[-2]:
+            check_count(rows, shape[-2], front)
+        if self.heads not in (1, shape[-3] if x.dim() > 2 else 1):
+            own = f"the encoding has {self.heads} heads of its own; where query heads share keys, "
+            require(False, argument, shape, own + "repeat_heads(k, heads)")
+        if self.features is not None and self.features < shape[-1]:
+            said = f"the encoding turns {self.features} features; RoPE leaves others with rotary_dim="
+            require(False, argument, shape, f"{said}{self.features}")
+        needed = "positions were placed for another number of samples"
+        try:
+            act, tables = self.ready if self.ready and x.dtype != torch.float64 else (self.act, self.tables)
+            y = act(x[..., front:, :] if front else x, tables[side])
+        except RuntimeError as error:
+            if "match the size" in str(error) or "not broadcast" in str(error):
+                raise ValueError(f"{argument}: got shape {tuple(shape)}; {needed}") from error
+            if "same device" in str(error) or "expected device" in str(error):
+                raise ValueError(f"{argument}: got a tensor on {x.device}; positions: {error}") from error
+            raise
+        if front:
+            y = torch.cat([x[..., :front, :], y], -2)
+        if y.shape != shape:
+            require(False, argument, shape, f"{needed}, {y.shape[0]}")
+        return y
 
     def layer(self, index: int) -> Placed:
         """Itself, in each of the layers that it was made for."""
@@ -383,25 +407,33 @@ def turn_pairs(x: Tensor, turns: Tensor) -> Tensor:
     >>> turn_pairs(torch.tensor([[1.0, 0.0, 5.0, 6.0]]), torch.tensor([[[0.0, 2.0]]]))  # a quarter turn, twice as long
     tensor([[0., 2., 5., 6.]])
     """
-    size = 2 * turns.shape[-2]
-    if size < x.shape[-1]:
-        return torch.cat([turn_pairs(x[..., :size], turns), x[..., size:]], -1)
-    if size > x.shape[-1]:
-        require(False, "frequencies", f"{size // 2} pairs", f"x has {x.shape[-1]} features")
-    pairs = (x if x.dtype == torch.float64 else x.float()).unflatten(-1, (-1, 2))
-    turns = turns.to(pairs.dtype)  # a table of whole positions is float64
     if torch.compiler.is_compiling():  # the compiler fuses real products into one kernel and has none for complex ones
+        return _turned(x, turns.to(angle_dtype(x)))
+    return _turned(x, _as_complex(turns, angle_dtype(x)))
+
+
+def _as_complex(turns: Tensor, dtype: torch.dtype) -> Tensor:
+    """A table as complex numbers, (..., tokens, pairs); one of whole positions is float64."""
+    return torch.view_as_complex(turns.to(dtype))
+
+
+def _turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Pairs of x times complex numbers, or times their real and imaginary parts."""
+    real = not turns.is_complex()
+    size, features = 2 * turns.shape[-1 - real], x.shape[-1]
+    if size != features:
+        require(size < features, "frequencies", f"{size // 2} pairs", lambda: f"x has {features} features")
+        return torch.cat([_turned(x[..., :size], turns), x[..., size:]], -1)
+    pairs = torch.unflatten(x if x.dtype == torch.float64 else x.float(), -1, (-1, 2))
+    if real:
         (a, b), (c, s) = pairs.unbind(-1), turns.unbind(-1)
-        turned = torch.stack([c * a - s * b, s * a + c * b], -1)
-    else:
-        turned = torch.view_as_real(_complex(pairs) * torch.view_as_complex(turns))
-    return turned.flatten(-2).to(x.dtype)
-
-
-def _complex(pairs: Tensor) -> Tensor:
-    """(..., 2) real as complex; a copy only where memory lies unlike complex numbers."""
-    odd = [step for step in (pairs.storage_offset(), *pairs.stride()[:-1]) if step % 2]
-    return torch.view_as_complex(pairs.clone().contiguous() if odd or pairs.stride(-1) != 1 else pairs)
+        return torch.stack([c * a - s * b, s * a + c * b], -1).flatten(-2).to(x.dtype)
+    fits = pairs.stride(-1) == 1 and pairs.storage_offset() % 2 == 0
+    for step in pairs.stride()[:-1]:
+        fits = fits and step % 2 == 0
+    if not fits:  # memory lies unlike complex numbers
+        pairs = pairs.clone().contiguous()
+    return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
 
 
 def turn_halves(x: Tensor, turns: Tensor) -> Tensor:
@@ -410,12 +442,31 @@ def turn_halves(x: Tensor, turns: Tensor) -> Tensor:
     >>> turn_halves(torch.tensor([[1.0, 5.0, 0.0, 6.0, 7.0]]), torch.tensor([[[0.0, 2.0], [1.0, 0.0]]]))
     tensor([[0., 5., 2., 6., 7.]])
     """
-    count, dtype = turns.shape[-2], angle_dtype(x)
-    require(2 * count <= x.shape[-1], "frequencies", f"{count} pairs", f"x has {x.shape[-1]} features")
-    a, b, rest = x.to(dtype).split([count, count, x.shape[-1] - 2 * count], -1)
-    c, s = turns.to(dtype).movedim(-1, 0).contiguous()
-    turned = [torch.addcmul(c * a, s, b, value=-1), torch.addcmul(c * b, s, a), rest]
-    return torch.cat(turned if rest.shape[-1] else turned[:2], -1).to(x.dtype)
+    return _turned_halves(x, _as_halves(turns, angle_dtype(x)))
+
+
+def _as_halves(turns: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """What each feature and its partner, half the features away, are multiplied by, (..., tokens, 2 pairs) each."""
+    c, s = turns.to(dtype).unbind(-1)
+    return torch.cat([c, c], -1), torch.cat([-s, s], -1)
+
+
+def _turned_halves(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    """``turn_halves`` by its table."""
+    own, other = table
+    size, features = own.shape[-1], x.shape[-1]
+    if size != features:
+        require(size < features, "frequencies", f"{size // 2} pairs", lambda: f"x has {features} features")
+        return torch.cat([_turned_halves(x[..., :size], table), x[..., size:]], -1)
+    wide = x.to(own.dtype)
+    return torch.addcmul(wide * own, wide.roll(size // 2, -1), other).to(x.dtype)
+
+
+_IN_STEPS: dict[Any, tuple[Callable[..., Any], Callable[..., Tensor]]] = {
+    turn_pairs: (_as_complex, _turned),
+    turn_halves: (_as_halves, _turned_halves),
+}
+"""What such an act makes of its table, once for all layers, and what it does to vectors by that."""
 
 
 def cis(angles: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ CACHED = 2**19
 """How many numbers stay in a core's cache."""
 
 NARROW = 128
-"""The fewest queries that take their part of a chunk's pairs together: narrower products do not pay."""
+"""How many queries take their part of a chunk's pairs together: narrower products do not pay."""
 
 GENTLE = 16.0
 """The largest sum of log gates whose exponential may stand outside the square of pairs: what it multiplies keeps its
@@ -154,21 +154,20 @@ def _slope(x: Tensor, w: Tensor, state: Tensor, power: int) -> Tensor:
 
 
 def _parts(
-    q: Tensor, k: Tensor, sums: Tensor | None, first: Tensor | None, power: int
-) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-    """A few queries at a time and the keys up to theirs: scores, and their power p - 1 times the gates."""
-    size = max(NARROW, -(-q.shape[1] // 4))
-    for start in range(0, q.shape[1], size):
-        stop = min(start + size, q.shape[1])
-        rows, keys = slice(start, stop), slice(0, stop)
-        score = (q[:, rows] @ k[:, keys].mT).tril_(start)
-        lower = power_of(score, power - 1)
+    q: Tensor, k: Tensor, sums: Tensor | None, first: Tensor | None
+) -> Iterator[tuple[slice, slice, Tensor, Tensor | None]]:
+    """A few queries at a time and the keys up to theirs: scores, and the gates where they stand inside."""
+    for start in range(0, q.shape[1], NARROW):  # more rows would leave the cache
+        stop = min(start + NARROW, q.shape[1])
+        rows, keys, gates = slice(start, stop), slice(0, stop), None
+        score = q[:, rows] @ k[:, keys].mT
+        score[:, :, start:].tril_()
         if sums is not None and first is not None:
             # Differences first, in float64: a chunk may hold one gate near 0 among many near 1.
             logs = (sums[:, rows, None] - sums[:, None, keys]).clamp_(max=0)
             hidden = torch.arange(stop, device=q.device) < first[:, rows, None]
-            lower *= logs.to(q.dtype).exp_().masked_fill_(hidden, 0.0)
-        yield rows, keys, score, lower
+            gates = logs.to(q.dtype).exp_().masked_fill_(hidden, 0.0)
+        yield rows, keys, score, gates
 
 
 def _gentle(sums: Tensor | None, first: Tensor | None, q: Tensor) -> Tensor | None:
@@ -182,7 +181,13 @@ def _gentle(sums: Tensor | None, first: Tensor | None, q: Tensor) -> Tensor | No
 def _pairs(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None, first: Tensor | None, power: int) -> Tensor:
     if (side := _gentle(sums, first, q)) is not None:
         sums, v = None, v / side
-    out = [lower.mul_(score) @ v[:, keys] for _, keys, score, lower in _parts(q, k, sums, first, power)]
+    out = []
+    for _, keys, score, gates in _parts(q, k, sums, first):
+        squares = power.bit_length() - 1
+        weights = power_of(score, power) if power != 2**squares else score
+        for _ in range(squares if weights is score else 0):
+            weights.square_()  # where it stands
+        out.append((weights if gates is None else weights.mul_(gates)) @ v[:, keys])
     return torch.cat(out, 1) if side is None else side * torch.cat(out, 1)
 
 
@@ -192,7 +197,9 @@ def _pairs_slope(
     if (side := _gentle(sums, first, q)) is not None:
         sums, v, by = None, v / side, by * side
     by_q, by_k, by_v = (torch.zeros_like(t) for t in (q, k, v))
-    for rows, keys, score, lower in _parts(q, k, sums, first, power):
+    for rows, keys, score, gates in _parts(q, k, sums, first):
+        lower = power_of(score, power - 1)
+        lower = lower if gates is None else lower.mul_(gates)
         by_score = (by[:, rows] @ v[:, keys].mT).mul_(lower).mul_(power)
         by_q[:, rows] = by_score @ k[:, keys]
         by_k[:, keys] += by_score.mT @ q[:, rows]

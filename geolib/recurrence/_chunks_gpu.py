@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +23,9 @@ SCANNED = 64
 
 def attend_on_gpu(
     q: Tensor, k: Tensor, v: Tensor, log_gates: Tensor | None, start: Tensor, power: int, chunk: int,
-    products: torch.dtype, kernels: Any = None,
+    products: torch.dtype,
 ) -> Sums:  # fmt: skip
-    """The sums of the chunked form, all chunks at once; its products are of the given dtype, summed in float32.
-
-    ``kernels``: the module whose kernels, at p = 2, do what goes through the states and the pairs.
-    """
+    """The sums of the chunked form, all chunks at once; its products are of the given dtype, summed in float32."""
     leading, dtype = q.shape[:3], q.dtype
     start = start.flatten(0, 1)
     lengths = power_of(cut(k.detach(), chunk).square().sum(-1), power // 2)
@@ -42,12 +38,8 @@ def attend_on_gpu(
     written = (v * to_end[..., None]).to(products)
     decays = _between(ends, dtype)
     near = None if gates is None else GateSums(gates.sums.detach(), gates.first)
-    if kernels is None or power != 2:
-        reads, last = _through(q, k, written, decays, start, power)
-        pairs = _inside(near_q, near_k, v, near, power)
-    else:
-        before, last = _scan(kernels.write(k, written), decays, start)
-        reads, pairs = kernels.read(q, before), kernels.pairs(near_q, near_k, v, *(near or (None, None)))
+    reads, last = _through(q, k, written, decays, start, power)
+    pairs = _inside(near_q, near_k, v, near, power)
     total = pairs + from_start[..., None] * reads
     with torch.no_grad():
         trace = norm_functional(q.shape[-1], power, q.device).to(dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from geolib._checks import angle_dtype, require
-from geolib._compile import exported_up_to, transformed
+from geolib._compile import exported_up_to
 from geolib._precision import full_precision
 from geolib.recurrence._chunks_cpu import attend_in_one_chunk, attend_on_cpu
 from geolib.recurrence._chunks_gpu import attend_on_gpu
@@ -27,17 +26,10 @@ from geolib.recurrence._shared import (
     unit,
 )
 from geolib.recurrence.costs import practical_chunk
-from geolib.recurrence.fused import TRITON
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import Attended, State, _nothing
 
-__all__ = ["by_chunks", "by_kernels", "by_large_products", "chunked_form", "chunked_with", "one_chunk_form"]
-
-KERNELS = os.environ.get("GEOLIB_KERNELS") == "1" and TRITON
-"""Whether a GPU takes the kernels; not by itself, for nobody has timed them yet."""
-
-WIDEST = 64
-"""The most features that they take: beyond it a tile of the state does not fit beside the others."""
+__all__ = ["by_chunks", "by_large_products", "chunked_form", "chunked_with", "one_chunk_form"]
 
 
 def chunked_form(
@@ -60,16 +52,14 @@ def chunked_form(
     -----
     Time and memory grow linearly with the tokens: the backward pass makes embeddings again, and a state or two for
     each chunk is stored. On a CPU this is ``by_chunks``: differentiable once, and ``torch.compile`` leaves its
-    operators as they are. On a GPU it is ``by_large_products``, in one graph. With ``GEOLIB_KERNELS=1`` in the
-    environment it is ``by_kernels`` there.
+    operators as they are. On a GPU it is ``by_large_products``, in one graph.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
     >>> attended, state = chunked_form(q, q, v, 2, chunk=16)
     >>> torch.allclose(attended.output, attention_form(q, q, v, 2).output, atol=1e-4)
     True
     """
-    on_gpu = by_kernels if KERNELS else by_large_products
-    choose = by_chunks if q.device.type == "cpu" else on_gpu
+    choose = by_chunks if q.device.type == "cpu" else by_large_products
     return chunked_with(choose, q, k, v, power, log_gates, turns, state, chunk)
 
 
@@ -84,7 +74,7 @@ def chunked_with(
     state: State | None = None,
     chunk: int | None = None,
 ) -> tuple[Attended, State]:
-    """The chunked form by ``by_chunks``, ``by_large_products`` or ``by_kernels``, whatever the device: to compare them.
+    """The chunked form by ``by_chunks`` or ``by_large_products``, whatever the device: to compare them.
     Source: CS-chunk.
 
     >>> q, v = torch.randn(1, 1, 50, 4), torch.randn(1, 1, 50, 3)
@@ -120,9 +110,9 @@ def chunked_with(
 def one_chunk_form(
     q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor | None = None, turns: Tensor | None = None
 ) -> Tensor:
-    """The attention form's output for training on short sequences: one chunk of the chunked form, and no state.
+    """The attention form's output on a processor: one chunk of the chunked form, and no state.
 
-    Pairs are made a few heads at a time and again in the backward pass, so that they stay in a processor's cache; it is
+    Pairs are made a few queries at a time and again in the backward pass, so that they stay in the cache; it is
     differentiable once. ValueError as ``attention_form``.
     Source: CS-att.
 
@@ -170,25 +160,6 @@ def by_large_products(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> En
     tensor([1., 1., 1., 1.], dtype=torch.bfloat16)
     """
     return partial(attend_on_gpu, products=_factors(q, k, v, dtype))
-
-
-def by_kernels(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> Engine:
-    """As ``by_large_products``, and at p = 2 by kernels in which embeddings and pairs stay on the chip.
-
-    The kernels are Triton's and are differentiable once. They take bfloat16 on a GPU, up to ``WIDEST`` features, and
-    anything in Triton's interpreter; what they do not take goes by the large products.
-
-    >>> q = torch.ones(1, 1, 2, 2)
-    >>> chunked_with(by_kernels, q, q, q, 2)[0].output.flatten()
-    tensor([1., 1., 1., 1.])
-    """
-    products = _factors(q, k, v, dtype)
-    fits = q.is_cuda and products == torch.bfloat16 and max(q.shape[-1], v.shape[-1]) <= WIDEST
-    if not TRITON or transformed() or not (fits or os.environ.get("TRITON_INTERPRET") == "1"):
-        return partial(attend_on_gpu, products=products)
-    from geolib.recurrence import _kernels
-
-    return partial(attend_on_gpu, products=products, kernels=_kernels)
 
 
 def _factors(q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype) -> torch.dtype:

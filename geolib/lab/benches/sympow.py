@@ -1,4 +1,7 @@
-"""Symmetric-power attention against softmax: time and memory, with gates near 0.999, of which softmax has none."""
+"""Symmetric-power attention against softmax: time and memory, with gates near 0.999, of which softmax has none.
+
+All forms have p = 2 but one, all pairs by a few queries at a time on a processor.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,10 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from geolib.lab.benches.timing import in_turns, peak
 from geolib.lab.records import device_name
 from geolib.lab.train import pick_device
-from geolib.recurrence import attention_form, by_chunks, by_kernels, by_large_products, chunked_form, chunked_with
-from geolib.recurrence.fused import TRITON
+from geolib.recurrence import attention_form, by_chunks, by_large_products, chunked_form, chunked_with, one_chunk_form
 
-LENGTHS, ALL_PAIRS_FIT = tuple(2**n for n in range(10, 17)), 8192
+LENGTHS, ALL_PAIRS_FIT, LONGEST = tuple(2**n for n in range(10, 17)), 8192, 16384
 
 
 def forms(device: torch.device, tokens: int) -> dict[str, Callable[..., Tensor]]:
@@ -25,10 +27,12 @@ def forms(device: torch.device, tokens: int) -> dict[str, Callable[..., Tensor]]
         found["attention form"] = lambda q, k, v, g: attention_form(q, k, v, 2, g).output
     found["chunked form"] = chunked(chunked_form)
     if device.type == "cpu":
+        if tokens <= LONGEST:
+            found["one chunk, p = 4"] = lambda q, k, v, g: one_chunk_form(q, k, v, 4, g)
         return found | {"chunked form, large products": chunked(partial(chunked_with, by_large_products))}
     found["chunked form, compiled"] = torch.compile(found["chunked form"], fullgraph=True)
     found["chunked form, chunk by chunk"] = chunked(partial(chunked_with, by_chunks))
-    return found | ({"chunked form, kernels": chunked(partial(chunked_with, by_kernels))} if TRITON else {})
+    return found
 
 
 def run(dim: int = 64, lengths: Sequence[int] = LENGTHS, repeats: int = 3) -> list[dict[str, Any]]:
