@@ -272,7 +272,7 @@ def test_the_frozen_setting_is_the_rules_choice_once_the_grid_is_recorded():  # 
 
 def test_multiply_adds_are_those_of_the_formula(monkeypatch):  # LR-T5
     monkeypatch.setattr(flops, "SIZES", {"tiny": flops.SIZES["tiny"]})
-    rows = {row["method"]: row for row in flops.flop_rows()}
+    rows = {row["method"]: row for row in flops.run()}
     width, layers, hidden = 384, 12, 768
     plain = layers * (65 * (4 * width**2 + 2 * width * hidden) + 2 * 65**2 * width) + 64 * 48 * width + 100 * width
     for method, block in zip(FIVE, (0, 2, 2, 8, 64)):

@@ -32,7 +32,7 @@ def multiply_adds(call: Callable[[], Any]) -> int:
     return counter.get_total_flops() // 2
 
 
-def flop_rows() -> list[dict[str, Any]]:
+def run() -> list[dict[str, Any]]:
     """What one image needs at each size by each method: multiply-adds by part, and percent beyond absolute positions.
 
     products (of matrices, all but the exponential's), turning (pairs by complex numbers, four real products each) and
@@ -59,6 +59,3 @@ def flop_rows() -> list[dict[str, Any]]:
             parameters = sum(p.numel() for p in model.encoding.parameters())
             rows.append({"size": size, "method": method, **parts, "parameters": parameters, **percent})
     return rows
-
-
-run = flop_rows
