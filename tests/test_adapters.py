@@ -2,7 +2,7 @@
 
 import copy
 import importlib
-import io
+import re
 import warnings
 
 import pytest
@@ -81,6 +81,7 @@ def test_a_model_that_reads_both_ways_is_served():
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.2, 1.5, 2.0], "long_factor": [1.0, 2.0, 3.0, 4.0]}
+LONGER = {**LONG, "factor": 3.0, "rope_theta": 500.0, "short_mscale": 1.2, "long_mscale": 1.2}
 SCALINGS = [
     {"rope_type": "default", "rope_theta": 500.0},
     {"rope_type": "linear", "factor": 4.0},
@@ -109,6 +110,16 @@ def test_every_scaling_of_rotations_is_read(said, words):
     turn = importlib.import_module(type(rotary).__module__).apply_rotary_pos_emb
     got = RoPE.from_config(theirs.config).place(torch.arange(12)).to_reference(q, k)
     assert_close(got, turn(q, k, *rotary(q, torch.arange(12)[None])), atol=5e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("trained", [8, 512])
+def test_a_model_that_turns_long_texts_as_short_ones(trained):
+    said = {**LONGER, "original_max_position_embeddings": trained}
+    theirs = model_of("Phimoe", num_local_experts=4, rope_parameters=copy.deepcopy(said))
+    assert_near(held(theirs)(TOKENS).logits, theirs(TOKENS).logits)
+    theirs.config.rope_parameters["long_mscale"] = 1.3
+    with pytest.raises(ValueError, match=r"config: got short_mscale, long_mscale \(1.2, 1.3\)"):
+        RoPE.from_config(theirs.config)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +180,41 @@ def test_encodings_that_do_not_fit_are_refused_and_others_are_named():
             ours = use_encoding(copy.deepcopy(theirs), encoding)
         use_encoding(ours, RoPE.from_config(theirs.config))  # in its place
         assert_near(ours(TOKENS).logits, theirs(TOKENS).logits)
-    with pytest.raises(ValueError, match="position_ids: got 3 samples; the input has 2"):
-        ours(TOKENS, position_ids=torch.arange(12).expand(3, 12))
     with pytest.raises(ValueError, match=r"config: got model_type 'bert'; .* served are afmoe"):
         RoPE.from_config(pytest.importorskip("transformers").BertConfig())
+
+
+def apart(model):
+    cache = model(TOKENS).past_key_values
+    cache.layers[0].keys[:, 1] = cache.layers[0].keys[:, 1].flip(1)
+    return {"past_key_values": cache}
+
+
+def several_devices(model):  # what hooks of device_map do
+    model.model.rotary_emb.register_forward_hook(lambda module, given, way: type(way)(x for x in way))
+
+
+def newer(model):
+    model.model.layers[0].self_attn = type(model.model.layers[0].self_attn)(model.config, 0)
+
+
+MISUSED = {
+    "another attention": (lambda m: m.set_attn_implementation("eager"), "model: got attention 'eager'; 'geolib'"),
+    "heads of a cache": (apart, "past_key_values: got heads whose keys stand elsewhere"),
+    "several devices": (several_devices, "model: got layers on several devices; one device"),
+    "a newer layer": (newer, "model: got NaN in LlamaAttention; where it is newer than the encoding"),
+    "a row": (lambda _: {"position_ids": torch.arange(12)}, "position_ids: got shape (12,)"),
+    "fewer": (lambda _: {"position_ids": torch.arange(6)[None]}, "position_ids: got shape (1, 6)"),
+    "more": (lambda _: {"position_ids": torch.zeros(3, 12).long()}, "position_ids: got 3 samples; the input has 2"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_a_held_model_refuses_what_it_cannot_read_right(name):
+    model, (change, said) = held(model_of("Llama")), MISUSED[name]
+    more = change(model) or {}
+    with pytest.raises(ValueError, match="^" + re.escape(said)):
+        model(TOKENS, **more)
 
 
 def test_a_mask_of_numbers_is_added_beside_the_encodings_gate():
@@ -238,38 +280,51 @@ def test_caches_of_fixed_size_beams_and_texts_that_change_places_are_served():
     assert_near(reading(ours, (5, 3)), ours(TOKENS[:, :8], position_ids=PLACES).logits.float(), 2e-2)
 
 
-def checkpointed(model, reentrant):
-    """A model of either kind that computes its layers twice."""
-    if hasattr(model, "set_grad_checkpointing"):
-        pytest.importorskip("timm.layers").set_reentrant_ckpt(reentrant)
-        model.set_grad_checkpointing()
-    else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-        model.enable_input_require_grads()
-    return model
+def dropped(cache):
+    for layer, kept in zip(cache.layers, ([0, 1, 5, 7], [0, 2, 3, 6])):
+        layer.keys, layer.values = layer.keys[:, :, kept], layer.values[:, :, kept]
+
+
+@pytest.mark.parametrize(("shift", "keys", "change"), [(-4, 12, len), (0, 8, dropped)])
+def test_cached_keys_may_stand_before_zero_and_differ_by_layers(shift, keys, change):
+    theirs, pair = model_of("Llama", rope_parameters={**LONGER, "original_max_position_embeddings": 64}), []
+    for model in (held(theirs), theirs):
+        cache = model(TOKENS[:, :8], position_ids=torch.arange(8)[None] + shift).past_key_values
+        change(cache.layers if change is len else cache)
+        more = {"attention_mask": torch.ones(2, keys), "past_key_values": cache}
+        pair.append(model(TOKENS[:, 8:], position_ids=torch.arange(8, 12)[None] + shift, **more).logits)
+    assert_near(*pair)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["liere", "riemannformer+lf"])
 def test_a_checkpointed_language_model_has_the_same_gradients(reentrant, name):
     found = []
-    for change in (lambda model: model, lambda model: checkpointed(model, reentrant)):
+    for again in (False, True):
         torch.manual_seed(3)
-        model = change(held(model_of("Llama"), build(name, width=32, heads=4, grid=(12,), layers=2)).train())
+        model = held(model_of("Llama"), build(name, width=32, heads=4, grid=(12,), layers=2)).train()
+        if again:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+            model.enable_input_require_grads()
         loss = model(TOKENS, labels=TOKENS).loss + model(TOKENS.flip(1), labels=TOKENS).loss  # two passes at once
         loss.backward()
         found.append([p.grad for p in model.parameters()])
     assert_close(*found, atol=1e-6, rtol=1e-4)
 
 
-def test_models_are_copied_saved_and_compiled_with_what_they_hold():
-    theirs, file = model_of("Llama"), io.BytesIO()
-    torch.save(held(theirs), file)
-    file.seek(0)
-    read = copy.deepcopy(torch.load(file, weights_only=False))
-    assert_near(
-        torch.compile(read, backend="eager", fullgraph=True)(TOKENS, use_cache=False).logits, theirs(TOKENS).logits
-    )
+def test_models_of_the_same_configuration_are_right_and_one_is_saved_for_another_process_copied_and_compiled(tmp_path):
+    ours = model_of("Llama")
+    others, wanted = [type(ours)(ours.config).eval()], ours(TOKENS).logits
+    use_encoding(ours, RoPE.from_config(ours.config))
+    for other in (*others, type(ours)(ours.config).eval()):
+        other.load_state_dict(ours.state_dict())
+        assert_near(other(TOKENS).logits, wanted)
+    torch.save(ours, tmp_path / "model.pt")
+    pytest.importorskip("transformers").AttentionInterface._global_mapping.pop("geolib")  # as in another process
+    read = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert_near(read(TOKENS).logits, wanted)
+    read = torch.compile(copy.deepcopy(read), backend="eager", fullgraph=True)
+    assert_near(read(TOKENS, use_cache=False).logits, wanted)
 
 
 # timm's vision transformers ------------------------------------------------------------------------------------------
@@ -352,10 +407,12 @@ def test_a_picture_of_another_shape_has_its_own_rows_and_columns(size):
 @pytest.mark.parametrize("name", ["liere", "riemannformer+lf"])
 def test_a_checkpointed_vision_model_has_the_same_gradients(reentrant, name):
     found, wide = [], torch.randn(1, 3, 16, 32)
-    for change in (lambda model: model, lambda model: checkpointed(model, reentrant)):
+    pytest.importorskip("timm.layers").set_reentrant_ckpt(reentrant)
+    for again in (False, True):
         torch.manual_seed(3)
         encoding = build(name, width=32, heads=4, grid=(4, 4), layers=3)
-        model = change(use_encoding(vit(dynamic_img_size=True).train(), encoding))
+        model = use_encoding(vit(dynamic_img_size=True).train(), encoding)
+        model.set_grad_checkpointing(again)
         loss = model(PICTURES).square().sum() + model(wide).sin().sum() + model(PICTURES.flip(2)).sum()
         with torch.no_grad():
             model(PICTURES)
@@ -387,6 +444,16 @@ def test_a_vision_model_refuses_what_does_not_fit_and_places_anew_in_each_pass()
         encoding.raw_scale += 1.0
     assert not any(torch.equal(*pair) for pair in zip(before, (ours(PICTURES), ours.blocks(x))))
     assert_close(copy.deepcopy(ours)(PICTURES), ours(PICTURES))
+
+
+def test_a_model_of_pictures_is_traced_and_told_another_size():
+    encoding, picture = build("liere+lf", width=32, heads=4, grid=(8, 4), layers=3), torch.randn(1, 3, 64, 32)
+    early, late, tokens = vit(), use_encoding(vit(), encoding), torch.randn(1, 33, 32)
+    early.set_input_size((64, 32))
+    late.set_input_size((64, 32))
+    use_encoding(early, encoding)
+    assert_close((late(picture), late.blocks(tokens)), (early(picture), early.blocks(tokens)))
+    assert_close(torch.jit.trace(late, picture)(2 * picture), late(2 * picture))
 
 
 # Other libraries' rotations ------------------------------------------------------------------------------------------

@@ -45,12 +45,12 @@ def gates(*shape):
     return -torch.rand(*LEAD, *shape, dtype=F64)
 
 
-def weights(q, k, gate, attenuation):
-    return attention.attention_weights(q, k, log_gate=gate, attenuation=attenuation)
+def gated(function):
+    """A function that takes a gate and an attenuation last."""
+    return lambda *given: function(*given[:-2], log_gate=given[-2], attenuation=given[-1])
 
 
-def causal(q, k, v):
-    return attention.attention(q, k, v, causal=True)
+weights, attenuated = gated(attention.attention_weights), gated(attention.attention)
 
 
 BATCHED = {
@@ -91,7 +91,7 @@ BATCHED = {
     "precision_matrix": (locality.precision_matrix, lambda: [plain(2, 2)]),
     "attention_weights": (weights, lambda: [plain(5, 4), plain(6, 4), plain(5, 6), plain(5, 6).abs()]),
     "attention": (attention.attention, lambda: [plain(5, 4), plain(6, 4), plain(6, 3)]),
-    "attention, causal": (causal, lambda: [plain(5, 4), plain(6, 4), plain(6, 3)]),
+    "attention, causal": (partial(attention.attention, causal=True), lambda: [plain(5, 4), plain(6, 4), plain(6, 3)]),
     "log_decay": (recurrence.log_decay, lambda: [gates(5)]),
     "cumulative_angles": (recurrence.cumulative_angles, lambda: [plain(5, 2), plain(2)]),
     "log_gates": (recurrence.log_gates, lambda: [plain(5)]),
@@ -129,10 +129,6 @@ def turns(*shape):
 def apart(q, k, v):
     """Queries, keys and values of these sizes at five tokens, one head."""
     return [wide(1, 5, q), wide(1, 5, k), wide(1, 5, v)]
-
-
-def attenuated(q, k, v, gate, attenuation):
-    return attention.attention(q, k, v, log_gate=gate, attenuation=attenuation)
 
 
 def along(u, w, *entering):
@@ -214,12 +210,7 @@ HALVES = {name: case for name, case in (BATCHED | MIXED).items() if name.partiti
 # And others, in float32 -----------------------------------------------------------------------------------------------
 
 
-def narrow(*shape):
-    return torch.randn(*shape)
-
-
-def on_lines(positions, generators):
-    return lie.position_rotations(positions, generators, lie.find_rays(positions))
+narrow = torch.randn
 
 
 def small_skew(n, *lead):
@@ -265,12 +256,8 @@ def earlier():
     return list(recurrence.recurrent_form(q, k, v, 4, gates, turns)[1])
 
 
-def in_chunks(*arguments):
-    return recurrence.chunked_form(*arguments, chunk=3)
-
-
-def in_large_products(*arguments):
-    return recurrence.chunks.chunked_with(recurrence.chunks.by_large_products, *arguments, chunk=3)
+in_chunks = partial(recurrence.chunked_form, chunk=3)
+in_large_products = partial(recurrence.chunks.chunked_with, recurrence.chunks.by_large_products, chunk=3)
 
 
 def derivative(form):
@@ -291,10 +278,6 @@ def of_connection(function):
         return result.steps if isinstance(result, connection.Connection) else result
 
     return call
-
-
-def along_a_path(grid):
-    return connection.transport_along(grid, [(0, 0), (1, 0), (1, 1)])
 
 
 def steps_of_a_grid():
@@ -327,7 +310,10 @@ OTHERS = {
     "exp_pade": (lambda A: lie.exp_pade(A, 6, 2), lambda: [small_skew(5)]),
     "decorrelation_length": (lie.decorrelation_length, lambda: [narrow(4)]),
     "shift_deviation": (lie.shift_deviation, lambda: [small_skew(4, 2), narrow(2), narrow(2), narrow(2)]),
-    "position_rotations, lines": (on_lines, lambda: [CELLS, small_skew(4, 2)]),
+    "position_rotations, lines": (
+        lambda p, A: lie.position_rotations(p, A, lie.find_rays(p)),
+        lambda: [CELLS, small_skew(4, 2)],
+    ),
     "placed_rotations": (lie.placed_rotations, lambda: [CELLS, small_skew(3, 2)]),
     "placed_rotations, planes": (lie.placed_rotations, lambda: [CELLS, small_skew(2, 2)]),
     "turn_blocks": (lie.turn_blocks, lambda: [narrow(1, 1, 4, 8), lie.exp_skew(small_skew(4, 1, 4, 2))]),
@@ -349,7 +335,10 @@ OTHERS = {
     "large products, a state": (attended(in_large_products), lambda: texts(*earlier())),
     "cayley_rotation": (connection.cayley_rotation, lambda: [narrow(5, 3)]),
     "line_frames": (lambda steps: connection.line_frames(steps, 1), lambda: [narrow(2, 4, 3, 3)]),
-    "transport_along": (of_connection(along_a_path), steps_of_a_grid),
+    "transport_along": (
+        of_connection(lambda g: connection.transport_along(g, [(0, 0), (1, 0), (1, 1)])),
+        steps_of_a_grid,
+    ),
     "plaquettes": (of_connection(connection.plaquettes), steps_of_a_grid),
     "flatness_defect": (of_connection(connection.flatness_defect), steps_of_a_grid),
     "to_frames": (of_connection(connection.to_frames), steps_of_a_grid),

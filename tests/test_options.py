@@ -193,8 +193,10 @@ CELLS, WIDTHS = torch.randn(5, 2, dtype=DOUBLE), torch.tensor([[0.7], [1.5]], dt
 APART = torch.cat([0.3 * CELLS[:4], 60 + CELLS[4:]])  # four neighbours far from the middle
 GATES, TURNS = -torch.rand(1, 2, 5, dtype=DOUBLE), torch.rand(1, 2, 5, 2, dtype=DOUBLE)
 BEFORE = recurrence.recurrent_form(K, Q, V, 2, GATES, TURNS)[1]
+FIRST = Q[:, :, 0], K[:, :, 0], V[:, :, 0]
 CARRIED = {"log_gates": GATES, "turns": TURNS, "state": BEFORE}
 X = torch.randn(1, 5, 16)
+FIVE = torch.arange(5)
 LAYER_STATE = recurrence.SympowAttention(16, 2)(X)[1]
 START, END = torch.tensor([0.5, 0.2]), torch.tensor([0.6, 0.9])
 SPECIAL = {"start": 0.5, "law": conformal.free_law(), "learn_angles": True}
@@ -256,6 +258,10 @@ def moved(placed):
     return placed.to_reference(Q, K)
 
 
+def read_on(state):
+    return recurrence.recurrent_form(Q, K, V, 2, state=state)
+
+
 def at_start(chart):
     return chart.metric_at(START)
 
@@ -274,7 +280,8 @@ PLACED = {  # what may have keys elsewhere, and is no method of the registry by 
     "sympow.PowerScores": placing("rope+sympow"),
     "sympow.SympowEncoding": or_refused(placing("sympow-gates")),
 }
-WIDE = torch.randn(3, 1, 2, 5, 16)
+WIDE, FORMS = torch.randn(3, 1, 2, 5, 16), (recurrence.attention_form, recurrence.one_chunk_form, recurrence.fused_form)
+COMPASSES = [kind for name, kind in vars(compass).items() if name.endswith("Compass")]
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i - j < 2, None, None, 5, 5, device="cpu")
 ROWS = [
     of(attention.attention, Q, K, V, by=seeded, **ATTENDING),
@@ -302,11 +309,7 @@ ROWS = [
     of(conformal.slow_law, by=then(of_law), alpha=0.5, beta=2.0),
     of(conformal.slow_law, by=then(lambda law: law.raw(OMEGA)), alpha=0.5),
     of(conformal.unit_ball, SHAPE, samples=9),
-    *(
-        of(kind, 16, 2, (2, 2), by=fitted, vectors=2)
-        for name, kind in vars(compass).items()
-        if name.endswith("Compass")
-    ),
+    *(of(kind, 16, 2, (2, 2), by=fitted, vectors=2) for kind in COMPASSES),
     ("connection.compass.Compass.place", or_refused(placing("compass", queries=2)), {"keys": GRID}),
     of(connection.plaquettes, SQUARE, first=2),
     of(connection.plaquettes, SQUARE, second=2),
@@ -325,10 +328,8 @@ ROWS = [
     of(encodings.RoPE, FREQUENCIES, by=fitted, length=2.0),
     of(encodings.RoPE, FREQUENCIES[:2], by=lambda make: or_refused(fitted(make)), rotary_dim=4),
     of(encodings.LengthRoPE, FREQUENCIES[:2], 1, by=lambda make: or_refused(fitted(make)), rotary_dim=4),
-    *(
-        of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, **more)
-        for more in ({"longer": FREQUENCIES / 3, "length": 2.0}, {"factor": 3.0})
-    ),
+    of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, longer=FREQUENCIES / 3, length=2.0),
+    of(encodings.LengthRoPE, FREQUENCIES, 1, by=fitted, factor=3.0),
     of(encodings.RoPE.text, 16, by=then(attrgetter("frequencies")), base=50.0, rotary_dim=8),
     of(encodings.RoPE.image, 24, by=then(attrgetter("frequencies")), axes=3, base=50.0),
     of(encodings.ALiBi, 2, by=then(attrgetter("slopes")), slopes=(0.5, 0.1)),
@@ -358,11 +359,7 @@ ROWS = [
     of(locality.gated_by_features, *NARROW, APART, WIDTHS, precision=SHAPE, parts=2),
     of(locality.focused_by_features, *NARROW, APART, WIDTHS, precision=SHAPE, parts=2),
     of(locality.rmt_slopes, 4, first=1.0, span=2.0),
-    (
-        "manifolds.charts.Chart",
-        chart_of,
-        {"margin": lambda x: x[..., 0] * (9 - x[..., 0]), "name": "hills", "rtol": 1e-4},
-    ),
+    ("manifolds.charts.Chart", chart_of, {"margin": lambda x: x[..., 0] * below(x), "name": "hills", "rtol": 1e-4}),
     ("manifolds.charts.Chart", chart_of, {"atol": 1e-4}),
     ("manifolds.charts.Chart", round_trip, {"periods": (2.0, 0.0)}),
     of(charts.sphere_spherical, by=then(at_start), radius=2.0),
@@ -374,24 +371,11 @@ ROWS = [
     of(recurrence.chunked_form, Q, K, V, 2, by=worked, **CARRIED, chunk=2),
     of(chunks.chunked_with, chunks.by_chunks, Q, K, V, 2, by=worked, **CARRIED, chunk=2),
     of(chunks.chunked_with, chunks.by_large_products, Q, K, V, 2, by=worked, **CARRIED, chunk=2),
-    *(
-        of(form, Q, K, V, 2, log_gates=GATES, turns=TURNS)
-        for form in (recurrence.attention_form, recurrence.one_chunk_form, recurrence.fused_form)
-    ),
+    *(of(form, Q, K, V, 2, log_gates=GATES, turns=TURNS) for form in FORMS),
     of(recurrence.softmax_form, Q, K, V, 2, log_gates=GATES),
     of(recurrence.recurrent_form, Q, K, V, 2, **CARRIED),
-    of(
-        recurrence.recurrent_step,
-        *(BEFORE, Q[:, :, 0], K[:, :, 0], V[:, :, 0], 2),
-        log_gate=GATES[..., 0],
-        turn=TURNS[..., 0, :],
-    ),
-    of(
-        recurrence.State,
-        *(BEFORE.S, BEFORE.Z, BEFORE.mu),
-        by=then(lambda state: recurrence.recurrent_form(Q, K, V, 2, state=state)),
-        exponent=torch.full((1, 2), 3.0, dtype=DOUBLE),
-    ),
+    of(recurrence.recurrent_step, BEFORE, *FIRST, 2, log_gate=GATES[..., 0], turn=TURNS[..., 0, :]),
+    of(recurrence.State, *BEFORE[:3], by=then(read_on), exponent=torch.full((1, 2), 3.0, dtype=DOUBLE)),
     of(fused.score_modifier, 2, by=scored, log_gates=GATES),
     of(recurrence.crossing_length, 8, 2, parts=("products",)),
     of(recurrence.log_gates, GATES, bias=1.0),
@@ -401,10 +385,7 @@ ROWS = [
         by=lambda make: seeded(worked(then(lambda layer: layer(X))(make))),
         **{"power": 4, "longest": 64.0, "gate_bias": 0.0, "chunk": 2, "key_heads": 1},
     ),
-    of(
-        *(recurrence.SympowAttention(16, 2).forward, X),
-        **{"state": LAYER_STATE, "mask": torch.arange(5)[None] != 2, "starts": torch.arange(5) == 3},
-    ),
+    of(recurrence.SympowAttention(16, 2).forward, X, state=LAYER_STATE, mask=FIVE[None] != 2, starts=FIVE == 3),
     of(encodings.SympowEncoding, 16, 2, FREQUENCIES, by=fitted, gate_bias=0.0),
     of(encodings.PowerScores, Encoding(), by=fitted, power=4),
     of(rotations.language_frequencies, 8, base=7.0),

@@ -75,7 +75,10 @@ def heads_of(batch, tokens):
 # One call, and a place for every token -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none", "sinusoidal", "learned"}))
+COMPOSED = {"rope+alibi", "riemannformer+lf", "gauss+lf", "rope+sympow", "sympow-gates+sympow"}
+
+
+@pytest.mark.parametrize("name", sorted({*METHODS, *COMPOSED} - {"none", "sinusoidal", "learned"}))
 def test_tokens_that_have_no_place_are_said(name):
     """A picture of more patches than positions is no reason to shift them all."""
     encoding, x = build(name, width=WIDTH, heads=HEADS, grid=GRID, layers=2), torch.randn(1, 16, WIDTH)
@@ -83,6 +86,8 @@ def test_tokens_that_have_no_place_are_said(name):
     for front, keys in ((0, 0), (1, 1), (4, 3), (5, 5)):
         with pytest.raises(ValueError, match="positions: got 12 rows; there are 16 tokens"):
             placed.with_prefix_tokens(front, keys).attention(q, q, q, x)
+    with pytest.raises(ValueError, match="positions: got 12 rows; there are 16 tokens"):
+        flex_attend(placed, q[:, :, :TOKENS], q, q, x)  # before a kernel reads past its tables
     with pytest.raises(ValueError, match=re.escape("where the first 4 have none, placed.with_prefix_tokens(4)")):
         placed.attention(q, q, q, x)
     assert placed.with_prefix_tokens(4).attention(q, q, q, x).shape == q.shape

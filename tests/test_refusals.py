@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -15,14 +16,17 @@ from geolib.encodings import (
     Composed,
     HalfSplit,
     Learned,
+    LengthRoPE,
     LieRE,
     LocalityFocusing,
     ManhattanDecay,
+    Matrix,
     PerLayer,
     PerLayerFocusing,
     PowerScores,
     RiemannFormer,
     RoPE,
+    ScoreBias,
     Sinusoidal,
     SphericalRoPE,
     SympowEncoding,
@@ -33,29 +37,35 @@ from geolib.encodings import (
 )
 from geolib.flex import flex_attend
 from geolib.recurrence import SympowAttention, chunked_form, conformal_step, recurrent_form, recurrent_step
+from geolib.rotations import alternating_frequencies, axial_frequencies
 
 ABOVE_0, WHOLE, TENSOR = "it must be a finite number above 0", "it must be a whole number", "it must be a tensor"
 EVEN, NARROW = "it must be a positive even number", "x: got 24 features; the layer was made for the width 16"
 WHOLES, PLACES, THREE, FIVE = torch.ones(4, 4, dtype=torch.long), torch.zeros(3, 2), torch.arange(3), torch.arange(5)
 Q = torch.ones(1, 1, 3, 4)
+ASKEW = torch.tensor([[[1e6, 0.0], [0.0, 1e6]], [[1.0, 0.5], [0.0, 1.0]]])
 STATE = recurrence.empty_state(Q, Q, 2)
 FOCUSED = build("lf", width=4, heads=1, grid=(32, 32))
 PAIR, SAMPLES = Q.expand(2, 1, 3, 4), RoPE(torch.ones(2, 2)).place(torch.zeros(2, 3, 2))
+EIGHT, ADDED = torch.zeros(1, 3, 8), (Sinusoidal(8, 2), Learned(8, (3, 3)))
 GATES, GATED = SympowEncoding(4, 1, torch.ones(2, 1)).place(THREE), SympowEncoding(8, 1, torch.ones(4, 1))
 ONE, OF_FIVE = Q[:, :, 0].repeat(3, 1, 1, 1), torch.randn(3, 2, 2, 5, 4)
 STILL = torch.zeros(1, 1), torch.zeros(1, 1, 2)
 NOISE = [("distance", (5, 5, 0.9)), ("distance", (-1, 5, 0.9)), ("gate", (1, 5, 0.0)), ("gate", (1, 5, 1.001))]
 NOISE += [("tokens", (0, 0, 0.9))]
+# Three queries for two keys, where the first would see none.
+TOO_MANY = partial(attention, Q, *2 * (Q[:, :, :2],)), partial(attention_weights, Q, Q[:, :, :2])
+OF_PAIRS = {}, {"attenuation": torch.ones(3, 2)}, {"log_gate": torch.zeros(3, 2)}
 # What the forms of symmetric powers take, and what they refuse of it.
 FORMS = (recurrence.attention_form, recurrent_form, chunked_form, recurrence.fused_form)
 FORM = {"q": Q, "k": Q, "v": Q, "power": 2, "log_gates": torch.zeros(1, 1, 3), "turns": torch.zeros(1, 1, 3, 2)}
-WRONG = [{"power": 3}, {"power": 2.0}, {"q": Q.long()}, {"q": Q[0]}, {"k": Q[..., :3]}, {"v": Q[:, :, :2]}]
+WRONG = [*({"power": p} for p in (0, 3, 2.0)), {"q": Q.long()}, {"q": Q[0]}, {"k": Q[..., :3]}, {"v": Q[:, :, :2]}]
 WRONG += [{"log_gates": x} for x in (Q[..., 0].long(), Q[..., 0], Q[..., 0] * math.nan, torch.zeros(1, 3))]
 WRONG += [{"turns": torch.zeros(1, 1, 3, 4)}]
 # Two samples of six tokens, for layers of width 16.
 SIX, X, Q6, WIDE = torch.arange(6), torch.randn(2, 6, 16), torch.randn(2, 2, 6, 8), torch.zeros(2, 6, 24)
 LAYER, ROPE, IN_POWERS = SympowAttention(16, 2), RoPE.text(8).place(SIX), HalfSplit(PowerScores(Encoding()))
-READ = LAYER(X)[1]
+READ, K3, IN_POWER, OF_DATA = LAYER(X)[1], torch.randn(3, 2, 6, 8), "rope+sympow", ("sympow-gates", "compass")
 
 
 def made(name, **more):
@@ -64,6 +74,10 @@ def made(name, **more):
 
 def text(name, **more):
     return build(name, **{"width": 16, "heads": 2, "grid": (6,)} | more)
+
+
+def of_data(name, mask, x=X):
+    return text(name).place(SIX).attention(Q6, Q6, Q6, x, mask=mask)
 
 
 def of_samples(name):
@@ -85,23 +99,23 @@ def alibi(samples=None):
 REFUSED = [
     (lambda: attention(Q, Q, Q[..., :2, :]), "v: got 2 tokens; k has 3; they must be equal"),
     (lambda: MultiHeadAttention(12, 3.0), "heads: got 3.0; it must be a whole number"),
-    (lambda: MultiHeadAttention(10, 3), "heads: got 3; it must divide the width 10"),
-    (lambda: MultiHeadAttention(10, 0), "heads: got 0; it must divide the width 10"),
+    *((lambda h=h: MultiHeadAttention(10, h), f"heads: got {h}; it must divide the width 10") for h in (3, 0)),
     (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),
     (lambda: conformal.bounded_law(alpha=0.0), f"alpha: got 0.0; {ABOVE_0}"),
     (lambda: conformal.slow_law(alpha=-0.1), f"alpha: got -0.1; {ABOVE_0}"),
     (lambda: conformal.metric_root(torch.ones(2, 3)), "metric: got shape (2, 3); it must be (..., d, d)"),
-    (lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, :1]), "positions: got shape (3, 1)"),
+    *((lambda e=e: e.embed(EIGHT, PLACES[:, :1]), "positions: got shape (3, 1)") for e in ADDED),
     (lambda: Learned(8, (3, 3), std=0.0), f"std: got 0.0; {ABOVE_0}"),
-    (lambda: Learned(8, (3, 3)).embed(torch.zeros(1, 3, 8), PLACES[:, :1]), "positions: got shape (3, 1)"),
     (lambda: RoPE(torch.ones(1, 2)).place(PLACES, [0.0]), f"keys: got list; {TENSOR}"),
     (lambda: SphericalRoPE(torch.ones(2), axes=2).place(PLACES).to_reference(Q, Q), "frequencies: got 2 triples"),
-    (lambda: lie.entry_count(1), "width: got 1; a block has at least 2 rows"),
+    *(
+        (lambda f=f: f(1), "width: got 1; a block has at least 2 rows")
+        for f in (lie.entry_count, lie.initial_top_angle)
+    ),
     (lambda: lie.isoclinic_parts(WHOLES), "A: got torch.int64"),
     (lambda: lie.isoclinic_parts([1.0]), f"A: got list; {TENSOR}"),
     (lambda: lie.exp_pade(WHOLES, 3, 1), "A: got torch.int64"),
     (lambda: lie.first_order_defect(WHOLES, WHOLES), "V: got torch.int64"),
-    (lambda: lie.initial_top_angle(1), "width: got 1; a block has at least 2 rows"),
     (lambda: lie.initial_top_angle(4, high=0.0), f"high: got 0.0; {ABOVE_0}"),
     (lambda: lie.find_rays(torch.ones(3)), "positions: got shape (3,); it must be (tokens, axes)"),
     (lambda: lie.position_rotations(PLACES, torch.zeros(2, 2)), "generators: got shape (2, 2)"),
@@ -111,18 +125,15 @@ REFUSED = [
     (lambda: recurrent_form(Q, Q, Q[..., :3], 2, state=STATE), "state: got S of shape (1, 1, 4, 10)"),
     (lambda: recurrent_form(Q, Q, Q, 2, state=STATE._replace(Z=STATE.Z.long())), "state: got torch.int64"),
     (lambda: recurrence.chunked_with(recurrence.by_chunks, Q, Q, Q, 3), "power: got 3"),
-    (lambda: recurrence.one_chunk_form(Q, Q, Q, 3), "power: got 3"),
-    (lambda: recurrence.softmax_form(Q, Q, Q, 3), "power: got 3"),
+    *((lambda f=f: f(Q, Q, Q, 3), "power: got 3") for f in (recurrence.one_chunk_form, recurrence.softmax_form)),
     (lambda: recurrence.score_modifier(1), "power: got 1"),
     (lambda: recurrence.empty_state(Q, Q, 3), "power: got 3"),
-    (lambda: recurrence.attention_form(Q, Q, Q, 0), "power: got 0"),
-    (lambda: rotations.axial_frequencies(7, 2), f"dim: got 7; {EVEN}"),
-    (lambda: rotations.alternating_frequencies(7, 2), f"dim: got 7; {EVEN}"),
+    *((lambda f=f: f(7, 2), f"dim: got 7; {EVEN}") for f in (axial_frequencies, alternating_frequencies)),
     (lambda: rotations.rescale_positions([[1.0]], (8,), (8,)), "positions: got list"),
     (lambda: rotations.rescale_positions(PLACES, (8, 8), (8, 0)), f"trained and size: got 0; {ABOVE_0}"),
     (lambda: rotations.rescale_positions(PLACES, (8,), (8,)), "positions: got shape (3, 2)"),
     (lambda: ManhattanDecay(torch.tensor([0.5, 0.0])), "slopes: got tensor([0.5000, 0.0000])"),
-    (lambda: Sinusoidal(8, 2).embed(torch.zeros(1, 3, 8), PLACES[:, 0]), "positions: got shape (3,)"),
+    (lambda: Sinusoidal(8, 2).embed(EIGHT, PLACES[:, 0]), "positions: got shape (3,)"),
     (lambda: sympow.embed(torch.ones(2, dtype=torch.complex64), 2), "v: got torch.complex64; it must"),
     (lambda: sympow.embed([1.0], 2), f"v: got list; {TENSOR}"),
     (lambda: locality.log_attenuation(PLACES, torch.tensor(1.0)), "sigma: got shape ()"),
@@ -135,22 +146,19 @@ REFUSED = [
     (lambda: sympow.state_bytes(4, 2, layers=0, heads=1), "layers: got 0; it must be at least 1"),
     (lambda: sympow.embed(torch.ones(2), True), "power: got True; it must be a whole number"),
     (lambda: sympow.lift(torch.ones(2, 3), 2), "matrix: got shape (2, 3)"),
-    (lambda: attention(Q, Q, Q, dropout=1.0), "dropout: got 1.0; a probability"),
-    (lambda: attention(Q, Q, Q, dropout=-0.1), "dropout: got -0.1; a probability"),
+    *((lambda p=p: attention(Q, Q, Q, dropout=p), f"dropout: got {p}; a probability") for p in (1.0, -0.1)),
     (lambda: MultiHeadAttention(4, 2, dropout=1.0), "dropout: got 1.0; a probability"),
-    (lambda: conformal.bounded_law().raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
-    (lambda: conformal.bounded_law().raw(torch.tensor(1.0)), "s: got values from 1 to 1"),
+    *(
+        (lambda s=s: conformal.bounded_law().raw(torch.tensor(float(s))), f"s: got values from {s} to {s}")
+        for s in (0, 1)
+    ),
     (lambda: conformal.free_law().raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
     (lambda: rotations.language_frequencies(0), f"dim: got 0; {EVEN}"),
     (lambda: rotations.half_split_rows(torch.ones(4, 2), 0), "heads: got 0; it must divide the 4 rows"),
-    (lambda: rotations.block_diagonal(torch.ones(2, 2)), "blocks: got shape (2, 2)"),
-    (lambda: rotations.block_diagonal(torch.ones(2, 3, 4)), "blocks: got shape (2, 3, 4)"),
+    *((lambda s=s: rotations.block_diagonal(torch.ones(s)), f"blocks: got shape {s}") for s in ((2, 2), (2, 3, 4))),
     (lambda: rotations.ntk_by_parts(torch.ones(2, 1), 2.0, 100, slow=4.0, fast=4.0), "slow: got 4.0"),
     (lambda: rotations.yarn_frequencies(8, 2.0, 100, slow=4.0, fast=4.0), "slow: got 4.0; above 0 and below fast, 4.0"),
-    (
-        lambda: conformal.metric_root(torch.stack([1e6 * torch.eye(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]])])),
-        "metric: got an asymmetry of 0.5",
-    ),
+    (lambda: conformal.metric_root(ASKEW), "metric: got an asymmetry of 0.5"),
     (lambda: as_places(PLACES, PLACES[:, 0], 2), "keys: got shape (3,)"),
     (lambda: as_places(torch.zeros(2, 3), None, 1), "with axes = 1"),
     (lambda: attention(Q, Q, Q, mask=[True]), f"mask: got list; {TENSOR}"),
@@ -162,10 +170,7 @@ REFUSED = [
     (lambda: HalfSplit(RoPE(torch.ones(4, 1))).place(THREE).to_reference(Q, Q), "frequencies: got 4 pairs"),
     (lambda: build("alibi", width=4, heads=1, grid=(3,)).place(torch.zeros(3, 3)), "with axes = 1"),
     (lambda: build("rope+rmt", width=4, heads=1, grid=(3, 3)).place(torch.zeros(9, 1)), "positions: got shape (9, 1)"),
-    (
-        lambda: ALiBi(heads=1).place(torch.zeros(3, 1)).attention(*3 * (torch.zeros(1, 1, 20, 4),)),
-        "there are 20 tokens",
-    ),
+    (lambda: ALiBi(1).place(THREE).attention(*3 * (torch.zeros(1, 1, 20, 4),)), "there are 20 tokens"),
     (lambda: RoPE(torch.tensor([[float("nan")]])), "frequencies: got inf or NaN; frequencies must be finite"),
     (lambda: RiemannFormer(torch.ones(2), heads=1), "frequencies: got shape (2,)"),
     (lambda: SphericalRoPE(torch.ones(2, dtype=torch.long), axes=2), "frequencies: got torch.int64, (2,)"),
@@ -181,8 +186,7 @@ REFUSED = [
     (lambda: masks.padding_mask(torch.tensor([1.5]), 3), "lengths: got torch.float32; lengths are whole numbers"),
     (lambda: masks.padding_mask(torch.tensor([True]), 3), "lengths: got torch.bool"),
     (lambda: masks.padding_mask(torch.tensor([-1, 2]), 3), "lengths: got -1; at least 0"),
-    (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8, dtype=torch.long), THREE), "x: got torch.int64"),
-    (lambda: Learned(8, (3,)).embed(torch.zeros(1, 3, 8, dtype=torch.long), THREE), "x: got torch.int64"),
+    *((lambda e=e: e.embed(EIGHT.long(), PLACES), "x: got torch.int64") for e in ADDED),
     (lambda: Sinusoidal(8).embed(torch.zeros(1, 4, 8), THREE), "positions: got 3 rows"),
     (lambda: Learned(8, 3), "grid: got 3; cells along each axis"),
     (lambda: HalfSplit(4), "encoding: got int; it must be an encoding"),
@@ -205,10 +209,9 @@ REFUSED = [
     (lambda: SAMPLES.to_reference(Q, PAIR), "q: got shape (1, 1, 3, 4)"),
     (lambda: SAMPLES.to_reference(PAIR, Q), "k: got shape (1, 1, 3, 4)"),
     (lambda: SympowEncoding(4, 1, torch.ones(2, 1)).place(PLACES[:, :1]).as_score_mod(), "x: got NoneType"),
-    (
-        lambda: flex_attend(PowerScores(RoPE(torch.ones(2, 1))).place(torch.arange(2)).with_prefix_tokens(1), Q, Q, Q),
-        "unplaced: got (1, 1)",
-    ),
+    (lambda: flex_attend(IN_POWERS.place(THREE[:2]).with_prefix_tokens(1), Q, Q, Q), "unplaced: got (1, 1)"),
+    (lambda: flex_attend(ScoreBias(Matrix(ASKEW[0])), Q, Q, Q), "positions: got 2 rows; there are 3 tokens"),
+    *((lambda f=f, o=o: f(causal=True, **o), "q: got 3 queries for 2 keys") for f in TOO_MANY for o in OF_PAIRS),
     (lambda: rotations.ntk_by_parts(torch.ones(2, 1), 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
     (lambda: rotations.ntk_by_parts(torch.ones(2, 1), 2.0, 0), f"trained: got 0; {ABOVE_0}"),
     (lambda: rotations.yarn_frequencies(8, 0.0, 100), f"factor: got 0.0; {ABOVE_0}"),
@@ -219,15 +222,13 @@ REFUSED = [
     (lambda: masks.starts_of([0, 2], 2), f"cu_seqlens: got list; {TENSOR}"),
     (lambda: Carried(turn_pairs, 2 * (cis(torch.ones(3, 2)),), (3, 3)).to_reference(Q.long(), Q), "q: got torch.int64"),
     (lambda: FOCUSED.place(rotations.grid_positions(32, 32)).attend(*3 * (torch.ones(1, 1, 1000, 4),)), "1024"),
-    (lambda: SympowAttention(4, 1)(torch.ones(1, 2, 4), mask=[True]), f"mask: got list; {TENSOR}"),
-    (lambda: SympowAttention(4, 1)(torch.ones(1, 2, 4), starts=[True]), f"starts: got list; {TENSOR}"),
+    *((lambda n=n: LAYER(X, **{n: [True]}), f"{n}: got list; {TENSOR}") for n in ("mask", "starts")),
     (lambda: options_of("ropes"), "name: got 'ropes'; the methods are"),
     (lambda: lie.position_rotations(PLACES[:, :1], torch.zeros(1, 2, 3)), "generators: got shape (1, 2, 3)"),
     (lambda: lie.log_rotation(torch.ones(2, 3)), "R: got shape (2, 3)"),
     # The registry
     (lambda: made("ropé"), "name: got 'ropé'; the methods are none, sinusoidal"),
-    (lambda: made("rope", heads=5), "heads: got 5"),
-    (lambda: made("rope", heads=0), "heads: got 0"),
+    *((lambda h=h: made("rope", heads=h), f"heads: got {h}") for h in (5, 0)),
     (lambda: made("riemannformer", heads=6.0), "heads: got 6.0; it must be a whole number from 1 on"),
     (lambda: made("alibi", width=-48), "width: got -"),
     (lambda: made("liere", layers=0), "layers: got 0"),
@@ -332,7 +333,7 @@ REFUSED = [
     (lambda: Compass(16, 2.0, (6,)), f"heads: got 2.0; {WHOLE}"),
     (lambda: LAYER(WIDE), NARROW),
     (lambda: MultiHeadAttention(16, 2)(WIDE, Placed()), NARROW),
-    *((lambda n=n: text(n).place(SIX).attention(Q6, Q6, Q6, WIDE), NARROW) for n in ("sympow-gates", "compass")),
+    *((lambda n=n: of_data(n, None, WIDE), NARROW) for n in OF_DATA),
     *((lambda n=n: text(n).embed(WIDE, SIX), NARROW) for n in ("sinusoidal", "learned")),
     (lambda: of_samples("rope"), "q: got shape (2, 2, 6, 8); positions were placed for another number"),
     (lambda: of_samples("alibi"), "q: got 2 samples; the encoding has 3"),
@@ -351,6 +352,18 @@ REFUSED = [
     (lambda: text("rope-mixed+lf").place(SIX).layer(1), "index: got 1; the encoding was made for"),
     (lambda: text("liere", layers=3, share="all").place(SIX).layer(3), "index: got 3"),
     (lambda: torch.jit.trace(LAYER, (X,)), "x: got torch.jit.trace; torch.compile and"),
+    (lambda: torch.func.jvp(lambda x: LAYER(x)[0], (X,), (X,)), "q: got forward derivatives; a backward pass"),
+    (lambda: LAYER(3e3 * X)[1].to(torch.float16), "dtype: got torch.float16; one with"),
+    (lambda: HalfSplit(PerLayer([RoPE.text(8), RoPE.text(8, rotary_dim=4)])), "turned: got None; parts"),
+    (lambda: LengthRoPE(torch.ones(2, 4, 1), 4), "frequencies: got shape (2, 4, 1)"),
+    *((lambda n=n: text(n).place(SIX).attention(Q6, K3, K3), "k: got 3 samples; q has 2") for n in ("rope", IN_POWER)),
+    (lambda: text(IN_POWER).place(SIX).attention(Q6, Q6, Q6, scale=-1.0), "scale: got -1.0"),
+    (lambda: text("rope").place(SIX.to("meta")), "positions: got some on another device"),
+    (lambda: text("alibi").place(SIX.to("meta")), "positions: got some on meta; the encoding is on cpu"),
+    (lambda: ROPE.to_reference(Q6.to("meta"), Q6), "q: got a tensor on meta"),
+    (lambda: flex_attend(ROPE, Q6, Q6, Q6[:, :, :5]), "v: got 5 tokens; k has 6"),
+    *((lambda n=n: of_data(n, torch.ones(3, 1, 6, 6).bool()), "mask: got shape (3, 1, 6, 6)") for n in OF_DATA),
+    (lambda: of_data("sympow-gates", "causal"), "mask: got str"),
 ]
 
 

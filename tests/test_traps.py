@@ -13,23 +13,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from geolib.attention import MultiHeadAttention, attention
-from geolib.encodings import (
-    METHODS,
-    Composed,
-    HalfSplit,
-    LengthRoPE,
-    RoPE,
-    build,
-)
+from geolib.encodings import METHODS, Composed, HalfSplit, LengthRoPE, RoPE, build
+from geolib.flex import flex_attend
 from geolib.masks import padding_mask
 from geolib.recurrence import SympowAttention
 
-SIX, X, Q = torch.arange(6), torch.randn(2, 6, 16), torch.randn(2, 2, 6, 8)
+SIX, X, Q, FAR = torch.arange(6), torch.randn(2, 6, 16), torch.randn(2, 2, 6, 8), 2**24 + 1
 ROPE = RoPE.text(8).place(SIX)
 
 
 def made(name, **options):
-    return build(name, **({"width": 16, "heads": 2, "grid": (6,)} | options))
+    torch.manual_seed(0)
+    return build(name, **({"width": 16, "heads": 2, "grid": (6,), "layers": 1} | options))
 
 
 def unlearned():
@@ -40,10 +35,8 @@ def unlearned():
 
 WARNED = {
     "placed without gradients": (unlearned, "placed without gradients, so its encoding learns nothing"),
-    "fractions": (
-        lambda: RoPE.text(8).place(torch.linspace(0, 1, 6).bfloat16()),
-        "positions in bfloat16 are fractions",
-    ),
+    "fractions": (lambda: RoPE.text(8).place(SIX.bfloat16() / 5), "positions in bfloat16 are fractions"),
+    "far out": (lambda: RoPE.text(8).place((SIX + FAR).float()), "positions in float32 go beyond 16777216"),
     "a mask of samples": (lambda: ROPE.attention(*[Q[:1].expand(6, 2, 6, 8)] * 3, mask=SIX[:, None] >= SIX), "queries"),
     "a mask of samples' pairs": (lambda: ROPE.attention(Q, Q, Q, mask=torch.ones(2, 6, 6).bool()), "read as heads"),
 }
@@ -73,9 +66,68 @@ def test_what_is_right_brings_no_warning():
 # The right numbers ---------------------------------------------------------------------------------------------------
 
 
+def attend(name, places=SIX, mask=None, one=False, rows=slice(None)):
+    """What a method gives in attention: for one sample without its dimension, or some of the queries."""
+    placed = made(name).place(places[rows], keys=places)
+    q, x = (Q[0], X[:1]) if one else (Q, X)
+    return placed.attention(q[..., rows, :], q, q, x, mask=mask)
+
+
+def edited(name):
+    places = SIX.float()
+    placed = made(name).place(places)
+    places.mul_(3)
+    return placed.attention(Q, Q, Q, X)
+
+
+def flex(name):
+    with torch.no_grad():
+        return flex_attend(made(name).place(SIX), Q, Q[:, :1], Q[:, :1], X)
+
+
+def pooled(rope):
+    return rope.place(SIX[:0, None], SIX[:, None]).with_prefix_tokens(1, 0).to_reference(Q[:, :, :1], Q)[1]
+
+
+FOUR, LAST = torch.rand(2, 6, 6) > 0.3, slice(4, None)
+ROPES = [LengthRoPE(RoPE.text(8).frequencies, 4, x, factor=2.0) for x in (None, RoPE.text(8).frequencies / 2)]
+GATED, BIASED = ("sympow-gates", "compass"), ("alibi", "rmt", "lf", "gauss", "rope+lf")
+RIGHT = {
+    **{f"pooled, {i}": (pooled, (r,), r.place(SIX).to_reference(Q, Q)[1]) for i, r in enumerate(ROPES)},
+    **{f"no tokens, {i}": (lambda r: r.place(SIX[:0]).counts, (r,), (0, 0)) for i, r in enumerate(ROPES)},
+    **{f"a mask of no axes, {n}": (attend, (n, SIX, torch.tensor(True)), attend(n)) for n in GATED},
+    **{f"heads, {n}": (attend, (n, SIX, FOUR), attend(n, SIX, FOUR[None].expand(2, 2, 6, 6))) for n in GATED},
+    **{f"one sample, {n}": (attend, (n, SIX, None, True), attend(n)[0]) for n in GATED},
+    **{f"one head of keys, {n}": (flex, (n,), made(n).place(SIX).attention(Q, Q[:, :1], Q[:, :1], X)) for n in GATED},
+    **{f"edited later, {n}": (edited, (n,), attend(n)) for n in BIASED},
+    **{f"{d}, {n}": (attend, (n, SIX.to(d)), attend(n)) for n in BIASED for d in (torch.uint8, torch.uint16)},
+    **{f"far, {n}": (attend, (n, SIX + FAR, None, False, LAST), attend(n)[:, :, 4:]) for n in BIASED},
+    **{f"years, {n}": (attend, (n, SIX - 100 * FAR, None, False, LAST), attend(n)[:, :, 4:]) for n in BIASED[:4]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:mask of shape")
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_gives_the_right_numbers(name):
+    call, given, wanted = RIGHT[name]
+    assert_close(call(*given), wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "lf", "liere", "riemannformer"])
+def test_attention_has_forward_and_second_derivatives(name):
+    encoding, q, zero, step = made(name).double(), Q.double(), torch.zeros(()).double(), 1e-4
+
+    def at(t):
+        return encoding.place(SIX).attention(q + t * q.sin(), q, q).square().sum()
+
+    after, here, before = (at(zero + x) for x in (step, 0, -step))
+    assert_close(torch.func.jvp(at, (zero,), (zero + 1,))[1], (after - before) / (2 * step), atol=1e-5, rtol=1e-5)
+    assert_close(torch.func.hessian(at)(zero), (after - 2 * here + before) / step**2, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_query_without_a_place_reads_all_keys_as_they_are(name):
-    encoding = made(name, layers=1)
+    encoding = made(name)
     places, pooled = SIX[:, None], Q[:, :, :1]
     placed = encoding.place(places[:0], places).with_prefix_tokens(1, 0)
     carried = encoding.place(places).to_reference(Q, Q)[1]
@@ -114,7 +166,7 @@ def refusing(result, function):
 @pytest.mark.parametrize("mode", [WithoutFloat64, WithoutFloat64Inside])
 @pytest.mark.parametrize("name", [*METHODS, "rope+lf", "rope+sympow", "dynamic NTK"])
 def test_whole_positions_need_no_float64(name, mode):
-    encoding = LengthRoPE(RoPE.text(8).frequencies, 4, factor=2.0) if name == "dynamic NTK" else made(name, layers=1)
+    encoding = LengthRoPE(RoPE.text(8).frequencies, 4, factor=2.0) if name == "dynamic NTK" else made(name)
     results = []
     for here in (warnings.catch_warnings(), mode()):
         with here:
@@ -141,7 +193,7 @@ def test_a_model_can_be_traced(name):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.encoding, self.layer = made(name, layers=1), MultiHeadAttention(16, 2)
+            self.encoding, self.layer = made(name), MultiHeadAttention(16, 2)
 
         def forward(self, x, positions):
             return self.layer(self.encoding.embed(x, positions), self.encoding.place(positions))
