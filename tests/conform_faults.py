@@ -162,12 +162,10 @@ class Slots(Heads):
 class Static(Decoder):
     module = Slots
     keep = join = None
-    not_promised = dict.fromkeys(
-        ("one graph", "checkpointing", "gradients", "FSDP2", "DDP"), "It writes into its cache."
-    )
+    not_promised = dict.fromkeys(("one graph", "checkpointing", "gradients", "FSDP2", "DDP"), "It writes to it.")
 
     def run(self, module, x, cache, positions, mask):
-        return module(x, self.static(module, len(x), 64) if cache is None else cache, positions, mask)
+        return module(x, cache or self.static(module, len(x), 64), positions, mask)
 
     def static(self, module, batch, slots):
         return {"k": torch.zeros(batch, 2, slots, 8), "v": torch.zeros(batch, 2, slots, 8), "length": 0}
@@ -179,7 +177,7 @@ class Masks(OfModule):
     module = Heads
 
     def attend(self, heads, q, k, v, positions, mask):
-        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool) if mask is None else mask
+        seen = torch.tensor(True).expand(q.shape[-2], k.shape[-2]) if mask is None else mask
         return heads.attend(heads.rope(q, positions), heads.rope(k, positions), v, seen)
 
     def causal(self, heads, q, k, v):
@@ -267,22 +265,16 @@ RIGHT = [Text, Image, Decoder, Static, Masks, States, Recurrent]
 # Faults that are more than a method ---------------------------------------------------------------------------------
 
 
-class Kept(Rope):
+def kept(self, positions):
     """A table by length, whatever the positions."""
-
-    def angles(self, positions):
-        self.tables = {**getattr(self, "tables", {})}
-        return self.tables.setdefault(positions.shape[-1], super().angles(positions))
+    self.tables = {**getattr(self, "tables", {})}
+    return self.tables.setdefault(positions.shape[-1], Rope.angles(self, positions))
 
 
-class Counting(Rope):
+def counting(self, positions):
     """Each call turns a little further."""
-
-    calls = 0
-
-    def angles(self, positions):
-        self.calls += 1
-        return super().angles(positions * (1 + self.calls % 7))
+    self.calls = getattr(self, "calls", 0) + 1
+    return Rope.angles(self, positions * (1 + self.calls % 7))
 
 
 class Remembering(Rope):
@@ -301,22 +293,12 @@ class Closed(Rope):
         self.change = lambda x: x
 
 
-class Passing(Rope):
-    """A table that no state dict has."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("theta", self.theta, persistent=False)
-
-
 class Learned(Rope):
     """Frequencies that are learned, and that get no derivative."""
 
     def __init__(self):
         super().__init__()
-        theta = self.theta
-        del self.theta
-        self.theta = nn.Parameter(theta)
+        self.theta = nn.Parameter(self._buffers.pop("theta"))
 
     def angles(self, positions):
         return positions.to(self.theta.dtype)[..., None] * self.theta.detach()
@@ -340,23 +322,6 @@ class Stale(Learned):
         return positions[..., None] * self.held[0]
 
 
-class FirstGrid(GridRope):
-    """The first grid's cells for all grids."""
-
-    def at(self, height, width):
-        if not hasattr(self, "cells"):
-            self.cells = super().at(height, width)
-        return tuple(part.repeat(9)[: height * width] for part in self.cells)
-
-
-class ByCount(GridRope):
-    """A table by the number of cells."""
-
-    def at(self, height, width):
-        self.tables = getattr(self, "tables", {})
-        return self.tables.setdefault(height * width, super().at(height, width))
-
-
 def mixed(self, x, angle):
     """Angles in one layout, pairs in the other."""
     angle = angle.repeat_interleave(2, -1)
@@ -370,37 +335,23 @@ def neighbours(self, x, angle):
     return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
 
 
-def no_sign(self, x, angle):
-    """A sine that lost its sign."""
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * angle.cos() + b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
-
-
 def branching(self, positions):
     """Angles by a number that is read back."""
     return Rope.angles(self, positions if positions.max() < 1e6 else positions / 2)
 
 
-def plain(self, q, k, v, seen):
-    """Values at hidden tokens are multiplied by 0."""
-    return (q @ k.mT / 8**0.5).masked_fill(~seen, -math.inf).softmax(-1) @ v
-
-
-def soft(self, q, k, v, seen):
-    """Hidden tokens are made a little less likely."""
-    return (q @ k.mT / 8**0.5 - 3.0 * ~seen).softmax(-1) @ v
-
-
-def fractions(self, g):
-    """A quotient of two small numbers."""
-    total = g.cumsum(-1).exp()
-    return (total[..., :, None] / total[..., None, :]).tril()
+def hiding(by):
+    """Values at hidden tokens are multiplied by weights from scores less this much."""
+    return lambda self, q, k, v, seen: (q @ k.mT / 8**0.5 - torch.where(seen, 0.0, by)).softmax(-1) @ v
 
 
 FAULTS = {
     "positions end at 2,048": ("relative", Text, {"angles": lambda self, p: Rope.angles(self, p.clamp(max=2048))}),
     "keys stay as they are": ("relative", Text, None, {"turn": lambda self, rope, q, k, p: (rope(q, p), k)}),
-    "a sine lost its sign": ("isometry", Text, {"turned": no_sign}),
+    "a sine lost its sign": (
+        "isometry", Text,
+        {"turned": lambda self, x, a: torch.where(torch.arange(8) < 4, *(Rope.turned(self, x, t) for t in (-a, a)))},
+    ),
     "positions begin at 1": ("the zero place", Text, {"angles": lambda self, p: Rope.angles(self, p + 1)}),
     "angles grow with the logarithm": ("homomorphism", Text, {"angles": lambda self, p: Rope.angles(self, p.log1p())}),
     "angles in one layout, pairs in the other": ("layout of pairs", Text, {"turned": mixed}),
@@ -410,7 +361,7 @@ FAULTS = {
         {"turn": lambda self, rope, q, k, p: (rope(q, p), neighbours(rope, k, rope.angles(p)))},
     ),
     "a base of its own": ("the usual frequencies", Text, {"angles": lambda self, p: p[..., None] * self.theta**0.9}),
-    "tables by length": ("texts of other lengths", Text, Kept),
+    "tables by length": ("texts of other lengths", Text, {"angles": kept}),
     "no offset": (
         "texts of other lengths", Text, None, {"count": lambda self, rope, x, _: Text.count(self, rope, x, 0)}
     ),
@@ -425,12 +376,14 @@ FAULTS = {
         "float64 in, float64 out", Text, {"angles": lambda self, p: p.float()[..., None] * self.theta.float()}
     ),
     "a number is read": ("one graph", Text, {"angles": branching}),
-    "a graph a length": ("dynamic sizes", Text, Kept),
+    "a graph a length": ("dynamic sizes", Text, {"angles": kept}),
     "a branch on the largest position": ("export", Text, {"angles": branching}),
-    "calls are counted": ("checkpointing", Text, Counting),
+    "calls are counted": ("checkpointing", Text, {"angles": counting}),
     "a graph is kept": ("deepcopy and pickle", Text, Remembering),
     "a function without a name": ("deepcopy and pickle", Text, Closed),
-    "a table that no state dict has": ("meta device", Text, Passing),
+    "a table that no state dict has": (
+        "meta device", Text, {"register_buffer": lambda self, name, x: Rope.register_buffer(self, name, x, False)}
+    ),
     "no derivative": ("gradients", Text, Learned),
     "each process its own": ("DDP", Text, Own),
     "a parameter in a list": ("FSDP2", Text, Stale),
@@ -443,8 +396,15 @@ FAULTS = {
     "the class token is a cell": (
         "class token and prefix", Image, None, {"prefix": lambda self, rope, x, h, w, n: rope(x, 1, x.shape[-2])}
     ),
-    "the first grid's cells": ("dynamic grids", Image, FirstGrid),
-    "tables by the number of cells": ("one count, other shapes", Image, ByCount),
+    "the first grid's cells": (
+        "dynamic grids", Image,
+        {"at": lambda self, h, w: [
+            part.repeat(9)[: h * w] for part in vars(self).setdefault("cells", GridRope.at(self, h, w))]},
+    ),
+    "tables by the number of cells": (
+        "one count, other shapes", Image,
+        {"at": lambda self, h, w: vars(self).setdefault("tables", {}).setdefault(h * w, GridRope.at(self, h, w))},
+    ),
     "nothing to do for one count": (
         "interpolation", Image, None, {"resample": lambda self, rope, table, old, new: table.reshape(*new, -1)}
     ),
@@ -471,11 +431,11 @@ FAULTS = {
         "packed documents", Masks, None,
         {"attend": lambda self, m, q, k, v, p, mask: Masks.attend(self, m, q, k, v, p, None)},
     ),
-    "hidden tokens count a little": ("padding inside", Masks, {"attend": soft}),
+    "hidden tokens count a little": ("padding inside", Masks, {"attend": hiding(3.0)}),
     "padding shrinks the state": (
         "padding inside", Recurrent, {"hidden": lambda self, k, g, mask: (Memory.hidden(self, k, g, mask)[0], g)}
     ),
-    "zero times NaN": ("NaN at padding", Masks, {"attend": plain}),
+    "zero times NaN": ("NaN at padding", Masks, {"attend": hiding(math.inf)}),
     "the diagonal begins at the wrong corner": (
         "causal", Masks, {"causal": lambda self, queries, start, keys: Heads.causal(self, queries, 0, keys)}
     ),
@@ -492,7 +452,10 @@ FAULTS = {
             Gla.chunked(self, q, k, v, g, state)[0],
             Gla.chunked(self, *(t[:, :, :-1] for t in (q, k, v, g)), state)[1])}
     ),
-    "a quotient of small numbers": ("gates near 0 and 1", States, {"decay": fractions}),
+    "a quotient of small numbers": (
+        "gates near 0 and 1", States,
+        {"decay": lambda self, g: (g.cumsum(-1).exp()[..., :, None] / g.cumsum(-1).exp()[..., None, :]).tril()},
+    ),
     "a state that cannot be written": (
         "state saved and loaded", States, {"recurrent": lambda self, q, k, v, g, state=None: (
             lambda y, S: (y, lambda: S))(*Gla.recurrent(self, q, k, v, g, state and state()))}
