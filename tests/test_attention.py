@@ -182,16 +182,6 @@ def test_what_stands_before_queries_and_what_before_keys_are_filled_apart(fill):
     assert torch.equal(found, wanted)
 
 
-def test_flex_attention_gets_the_logarithm_of_an_attenuation_of_ones_own():
-    class Half(Placed):
-        def attenuation(self):
-            return torch.full((1, 2, 2), 0.5)
-
-    at = torch.tensor(0)
-    found = Half().as_attenuation_mod()(torch.tensor(1.0), at, at, at, at)
-    assert found.item() == pytest.approx(1 + math.log(0.5))
-
-
 # Through a placed encoding -------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ LEAD = (2, 7)  # sizes that no other dimension has together
 TABLES = (sympow.monomials, sympow.variables, sympow._root_weights, sympow._raised, sympow._entries)
 PLACES = torch.tensor([[0.0, 1.0], [2.0, 0.5], [1.0, 3.0]])
 M = PLACES[:, 0]
+PATH = [(0, 0), (1, 0), (1, 1)]
 CELLS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
 
 # With two leading dimensions ------------------------------------------------------------------------------------------
@@ -335,10 +336,7 @@ OTHERS = {
     "large products, a state": (attended(in_large_products), lambda: texts(*earlier())),
     "cayley_rotation": (connection.cayley_rotation, lambda: [narrow(5, 3)]),
     "line_frames": (lambda steps: connection.line_frames(steps, 1), lambda: [narrow(2, 4, 3, 3)]),
-    "transport_along": (
-        of_connection(lambda g: connection.transport_along(g, [(0, 0), (1, 0), (1, 1)])),
-        steps_of_a_grid,
-    ),
+    "transport_along": (of_connection(lambda grid: connection.transport_along(grid, PATH)), steps_of_a_grid),
     "plaquettes": (of_connection(connection.plaquettes), steps_of_a_grid),
     "flatness_defect": (of_connection(connection.flatness_defect), steps_of_a_grid),
     "to_frames": (of_connection(connection.to_frames), steps_of_a_grid),

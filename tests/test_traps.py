@@ -3,6 +3,7 @@
 import copy
 import io
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -113,15 +114,17 @@ def test_it_gives_the_right_numbers(name):
     assert_close(call(*given), wanted, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["rope", "alibi", "lf", "liere", "riemannformer"])
+@pytest.mark.parametrize("name", [*GATED, "rope", "alibi", "lf", "gauss", "liere", "riemannformer"])
 def test_attention_has_forward_and_second_derivatives(name):
     encoding, q, zero, step = made(name).double(), Q.double(), torch.zeros(()).double(), 1e-4
 
-    def at(t):
-        return encoding.place(SIX).attention(q + t * q.sin(), q, q).square().sum()
+    def at(t, placed=None):
+        placed = placed or encoding.place(SIX)
+        return placed.attention(q + t * q.sin(), q, q, X.double()).square().sum()
 
     after, here, before = (at(zero + x) for x in (step, 0, -step))
-    assert_close(torch.func.jvp(at, (zero,), (zero + 1,))[1], (after - before) / (2 * step), atol=1e-5, rtol=1e-5)
+    for act in (at, partial(at, placed=encoding.place(SIX))):
+        assert_close(torch.func.jvp(act, (zero,), (zero + 1,))[1], (after - before) / (2 * step), atol=1e-5, rtol=1e-5)
     assert_close(torch.func.hessian(at)(zero), (after - 2 * here + before) / step**2, atol=1e-3, rtol=1e-3)
 
 
@@ -157,9 +160,7 @@ class WithoutFloat64Inside(TorchDispatchMode):
 
 def refusing(result, function):
     if any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in tree_leaves(result)):
-        raise TypeError(
-            f"Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support it: {function}"
-        )
+        raise TypeError(f"Cannot convert a MPS Tensor to float64 dtype as MPS doesn't support it: {function}")
     return result
 
 
@@ -251,11 +252,7 @@ UNLIKE = {
     "heads": (lambda: MultiHeadAttention(16, 2), lambda: MultiHeadAttention(16, 4), "heads: got 2 .* has 4"),
     "layout": (lambda: HalfSplit(RoPE.text(8)), lambda: RoPE.text(8), "class: got 'HalfSplit' .* has 'RoPE'"),
     **{
-        " and ".join((one, other, *more)): (
-            lambda one=one: made(one, **GRID),
-            lambda other=other, more=more: made(other, **(GRID | more)),
-            said,
-        )
+        " and ".join((one, other, *more)): (partial(made, one, **GRID), partial(made, other, **(GRID | more)), said)
         for one, other, more, said in (
             ("riemannformer", "riemannformer", {"base": 7.0}, "frequencies: got"),
             ("riemannformer", "riemannformer", {"law": "free"}, "law: got"),
