@@ -162,7 +162,7 @@ class Slots(Heads):
 class Static(Decoder):
     module = Slots
     keep = join = None
-    not_promised = dict.fromkeys(("one graph", "checkpointing", "gradients", "FSDP2", "DDP"), "It writes to it.")
+    not_promised = dict.fromkeys(("one graph", "checkpointing", "gradients", "FSDP2", "DDP"), "It writes its cache.")
 
     def run(self, module, x, cache, positions, mask):
         return module(x, cache or self.static(module, len(x), 64), positions, mask)

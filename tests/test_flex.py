@@ -93,10 +93,8 @@ def test_what_is_learned_is_indexed_once_and_has_the_gradients_of_the_matrix(nam
     scores, omega = torch.zeros_like(q @ k.mT), placed.attenuation()
     if "sympow" in name.split("+"):
         scores += 1  # whose powers are 1
-    kinds = [
-        (placed.as_score_mod(x), placed.log_gate(x)),
-        (placed.as_attenuation_mod(), None if omega is None else omega.log()),
-    ]
+    far, options = None if omega is None else omega.log(), {"allow_unused": True, "retain_graph": True}
+    kinds = [(placed.as_score_mod(x), placed.log_gate(x)), (placed.as_attenuation_mod(), far)]
     for mod, matrix in [kind for kind in kinds if kind[1] is not None and kind[1].requires_grad]:
         with Read() as read:
             pairs = everywhere(mod, scores)
@@ -105,12 +103,8 @@ def test_what_is_learned_is_indexed_once_and_has_the_gradients_of_the_matrix(nam
         assert all(len(place.unique()) > 1 for place in read.places)
         seen, learned = matrix.isfinite().expand_as(pairs), [*encoding.parameters()]
         by = torch.randn_like(pairs)[seen]
-        ours, wanted = (
-            torch.autograd.grad(
-                (numbers.expand_as(pairs)[seen] * by).sum(), learned, allow_unused=True, retain_graph=True
-            )
-            for numbers in (pairs, matrix)
-        )
+        sums = [(numbers.expand_as(pairs)[seen] * by).sum() for numbers in (pairs, matrix)]
+        ours, wanted = (torch.autograd.grad(each, learned, **options) for each in sums)
         assert any(slope is not None for slope in wanted)
         for one, other in zip(ours, wanted):
             assert (one is None) == (other is None)

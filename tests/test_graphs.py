@@ -45,11 +45,10 @@ def own_ways(name):
     return kind.embed, kind.place, getattr(kind, "act", None)
 
 
-# The first of each way; LieRE has one for width 2, too. All are exported, below.
+# The first of each way; LieRE has one for width 2, too. The others go the same ways, and all are exported, below.
 APART = [*{own_ways(name): name for name in reversed(LONGER)}.values(), "liere"]
 
 
-# The others go the same ways; all are exported, below.
 @pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[1] or c[0] in (*APART, "compass")], ids=str)
 def test_a_model_is_one_graph(name, options):
     torch._dynamo.reset()  # it counts the models it has met, and gives up after eight

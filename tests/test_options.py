@@ -281,6 +281,7 @@ PLACED = {  # what may have keys elsewhere, and is no method of the registry by 
     "sympow.SympowEncoding": or_refused(placing("sympow-gates")),
 }
 WIDE, FORMS = torch.randn(3, 1, 2, 5, 16), (recurrence.attention_form, recurrence.one_chunk_form, recurrence.fused_form)
+FOCUSED = locality.focused_attention, locality.fused_focused_attention
 COMPASSES = [kind for name, kind in vars(compass).items() if name.endswith("Compass")]
 BLOCK_MASK = create_block_mask(lambda b, h, i, j: i - j < 2, None, None, 5, 5, device="cpu")
 ROWS = [
@@ -342,19 +343,16 @@ ROWS = [
     of(encodings.check_name, "ropes", by=or_refused, argument="y"),
     of(encodings.Setting, 16, 2, (4,), by=made(encodings.METHODS["liere"]), layers=2),
     ("encodings.registry.build", seeded(partial(build, "liere", width=16, heads=2, grid=(4,))), {"layers": 2}),
-    of(lie.bch, *GENERATORS, order=1),
-    of(lie.bch, *GENERATORS, order=2),
+    *(of(lie.bch, *GENERATORS, order=order) for order in (1, 2)),
     of(lie.exp_pade, GENERATORS, degree=1, squarings=1),
     of(lie.initial_top_angle, 8, high=1.0),
     of(lie.uniform_entries, 3, by=random_by, high=1.0, generator=2),
     of(lie.mixed_frequencies, TWO_AXES, 2, by=random_by, generator=2),
     of(lie.position_rotations, GRID, GENERATORS, rays=RAYS),
     of(lie.placed_rotations, GRID, GENERATORS, rays=RAYS),
-    of(locality.whiten, CELLS, precision=SHAPE),
-    of(locality.squared_distances, CELLS, precision=SHAPE),
+    *(of(f, CELLS, precision=SHAPE) for f in (locality.whiten, locality.squared_distances)),
     *(of(f, CELLS, WIDTHS, precision=SHAPE) for f in (locality.log_attenuation, locality.attenuation)),
-    of(locality.focused_attention, Q, K, V, CELLS, WIDTHS, precision=SHAPE),
-    of(locality.fused_focused_attention, Q, K, V, CELLS, WIDTHS, precision=SHAPE),
+    *(of(f, Q, K, V, CELLS, WIDTHS, precision=SHAPE) for f in FOCUSED),
     of(locality.gaussian_features, CELLS, WIDTHS, precision=SHAPE, parts=2, dtype=torch.bfloat16),
     of(locality.gated_by_features, *NARROW, APART, WIDTHS, precision=SHAPE, parts=2),
     of(locality.focused_by_features, *NARROW, APART, WIDTHS, precision=SHAPE, parts=2),
@@ -362,8 +360,7 @@ ROWS = [
     ("manifolds.charts.Chart", chart_of, {"margin": lambda x: x[..., 0] * below(x), "name": "hills", "rtol": 1e-4}),
     ("manifolds.charts.Chart", chart_of, {"atol": 1e-4}),
     ("manifolds.charts.Chart", round_trip, {"periods": (2.0, 0.0)}),
-    of(charts.sphere_spherical, by=then(at_start), radius=2.0),
-    of(charts.sphere_stereographic, by=then(at_start), radius=2.0),
+    *(of(sphere, by=then(at_start), radius=2.0) for sphere in (charts.sphere_spherical, charts.sphere_stereographic)),
     of(charts.torus, by=then(at_start), major=3.0, minor=0.5),
     of(manifolds.conformally_flat, lambda x: x[0], by=then(attrgetter("dim")), dim=3),
     of(manifolds.power_metric, 0.5, by=then(attrgetter("dim")), dim=3),

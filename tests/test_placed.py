@@ -422,12 +422,11 @@ def focused(inner, u, rate):
     return Composite([inner, Attenuated(Gaussian(*u, rate))])
 
 
-def by_blocks(q, k, v, u, rate):
-    return FocusedByBlocks(Placed(), (u, u), rate).with_prefix_tokens(1).attend(q, k, v)
+def by_blocks(q, k, v, u, rate, form=FocusedByBlocks):
+    return form(Placed(), (u, u), rate).with_prefix_tokens(1).attend(q, k, v)
 
 
-def literally(q, k, v, u, rate):
-    return focused(Placed(), (u, u), rate).with_prefix_tokens(1).attend(q, k, v)
+literally = partial(by_blocks, form=focused)
 
 
 def focusing_numbers():

@@ -108,10 +108,8 @@ REFUSED = [
     (lambda: Learned(8, (3, 3), std=0.0), f"std: got 0.0; {ABOVE_0}"),
     (lambda: RoPE(torch.ones(1, 2)).place(PLACES, [0.0]), f"keys: got list; {TENSOR}"),
     (lambda: SphericalRoPE(torch.ones(2), axes=2).place(PLACES).to_reference(Q, Q), "frequencies: got 2 triples"),
-    *(
-        (lambda f=f: f(1), "width: got 1; a block has at least 2 rows")
-        for f in (lie.entry_count, lie.initial_top_angle)
-    ),
+    (lambda: lie.entry_count(1), "width: got 1; a block has at least 2 rows"),
+    (lambda: lie.initial_top_angle(1), "width: got 1; a block has at least 2 rows"),
     (lambda: lie.isoclinic_parts(WHOLES), "A: got torch.int64"),
     (lambda: lie.isoclinic_parts([1.0]), f"A: got list; {TENSOR}"),
     (lambda: lie.exp_pade(WHOLES, 3, 1), "A: got torch.int64"),
@@ -148,10 +146,8 @@ REFUSED = [
     (lambda: sympow.lift(torch.ones(2, 3), 2), "matrix: got shape (2, 3)"),
     *((lambda p=p: attention(Q, Q, Q, dropout=p), f"dropout: got {p}; a probability") for p in (1.0, -0.1)),
     (lambda: MultiHeadAttention(4, 2, dropout=1.0), "dropout: got 1.0; a probability"),
-    *(
-        (lambda s=s: conformal.bounded_law().raw(torch.tensor(float(s))), f"s: got values from {s} to {s}")
-        for s in (0, 1)
-    ),
+    (lambda: conformal.bounded_law().raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
+    (lambda: conformal.bounded_law().raw(torch.tensor(1.0)), "s: got values from 1 to 1"),
     (lambda: conformal.free_law().raw(torch.tensor(0.0)), "s: got values from 0 to 0"),
     (lambda: rotations.language_frequencies(0), f"dim: got 0; {EVEN}"),
     (lambda: rotations.half_split_rows(torch.ones(4, 2), 0), "heads: got 0; it must divide the 4 rows"),
@@ -375,5 +371,5 @@ def test_the_hint_for_one_axis_is_for_one_axis():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_it_is_refused_with_the_arguments_name(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match="^" * (": got" in message) + re.escape(message)):
         call()

@@ -206,15 +206,14 @@ def test_a_model_can_be_traced(name):
 @pytest.mark.parametrize("power", [2, 4])
 def test_a_layer_of_powers_is_exported_for_texts_of_all_lengths_in_one_chunk(power):
     layer, lengths = SympowAttention(16, 2, power, chunk=2048).eval(), torch.export.Dim("tokens", min=2, max=2048)
-    graph = torch.export.export(
-        layer, (torch.randn(1, 600, 16),), dynamic_shapes=({1: lengths},), strict=False
-    ).module()
+    given, options = (torch.randn(1, 600, 16),), {"dynamic_shapes": ({1: lengths},), "strict": False}
+    graph = torch.export.export(layer, given, **options).module()
     for tokens in (2, 65, 1300):
         text = torch.randn(1, tokens, 16)
         assert_close(graph(text)[0], layer(text)[0], atol=1e-4, rtol=1e-3)
     layer.chunk = None
     with pytest.raises(ValueError, match="chunk: got 512; an exported graph takes lengths that vary, here up to 2048"):
-        torch.export.export(layer, (torch.randn(1, 600, 16),), dynamic_shapes=({1: lengths},), strict=False)
+        torch.export.export(layer, given, **options)
 
 
 def test_an_encoding_sharded_by_itself_is_refused(tmp_path):
