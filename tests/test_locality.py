@@ -80,12 +80,6 @@ def test_rows_no_longer_sum_to_one():  # RF-20
     assert_close(wide, ones, rtol=1e-5, atol=0)
 
 
-def test_row_factor_is_the_share_of_weight_that_survives():  # RF-FUSED
-    q, k, omega = double(3, 4), double(5, 4), torch.rand(3, 5).double()
-    kept = ((q @ k.mT / 2).softmax(-1) * omega).sum(-1, keepdim=True)
-    assert_close(locality.focused_attention_by_lse(q, k, torch.ones(5, 1).double(), omega.log()), kept)
-
-
 # The fused form -----------------------------------------------------------------------------------------------------
 
 
@@ -107,18 +101,6 @@ def test_fused_equals_literal_in_values_and_all_gradients(unplaced, each, metric
     weights = torch.randn_like(literal)
     slopes = (torch.autograd.grad(y, inputs, weights, retain_graph=True) for y in (fused, literal))
     assert_close(*slopes, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("metrics", [(), (3,)], ids=["one for all", "one for each head"])
-def test_fused_gradients_are_the_numerical_ones(metrics):  # RF-FUSED
-    inputs = [double(1, 3, 5, 2), double(1, 3, 5, 2), double(1, 3, 5, 3), double(4, 2), 1 + double(3, 1) / 9]
-    inputs = [x.requires_grad_() for x in [*inputs, double(*metrics, 2, 2)]]
-
-    def call(q, k, v, positions, sigma, raw):
-        return locality.fused_focused_attention(q, k, v, positions, sigma, locality.precision_matrix(raw))
-
-    assert torch.autograd.gradcheck(call, inputs)
 
 
 @given(batch=st.integers(1, 3), heads=st.integers(1, 3), tokens=st.integers(1, 37), axes=st.integers(1, 3))
