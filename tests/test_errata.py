@@ -267,20 +267,17 @@ def test_parameters_of_the_base_model():  # LR-cfg
     assert numbers(quoted("LR-cfg", "All models")) == [85.1]
 
 
-def test_operations_for_each_parameter():  # LR-T4, LR-T5
+def test_operations_for_each_parameter_and_their_quadratic_part():  # LR-T4, LR-T5
     operations, parameters = numbers(quoted("LR-T5", "Abs.")), [22, 85.1, 302]
     rates = [1000 * each / count for each, count in zip(operations, parameters)]
     assert rates[1:] == pytest.approx([65.8, 65.8], abs=0.15)
     assert rates[0] < 45
     assert 1000 * operations[0] / 65.8 == pytest.approx(14.6, abs=0.05)
     assert round(12 * (4 * 384**2 + 2 * 384 * 768) / 1e6, 1) == 14.2  # weights of the released ViT-Tiny's blocks
-
-
-def test_the_quadratic_part_of_a_base_model():  # LR-T5
-    tokens, width, layers = 65, 768, 12
+    tokens, width, layers = 65, 768, 12  # the base model
     linear, quadratic = layers * 12 * tokens * width**2, layers * 2 * tokens**2 * width
     assert round((linear + quadratic) / 1e9, 2) == 5.60
-    assert (linear + quadratic) / 1e9 == pytest.approx(numbers(quoted("LR-T5", "Abs."))[1], rel=0.003)
+    assert (linear + quadratic) / 1e9 == pytest.approx(operations[1], rel=0.003)
     assert round(100 * quadratic / (linear + quadratic), 1) == 1.4
 
 

@@ -90,9 +90,9 @@ def test_rows_no_longer_sum_to_one():  # RF-20
 def test_fused_equals_literal_in_values_and_all_gradients(unplaced, each, metrics):  # RF-FUSED, RF-22
     placed, heads = 11, 3
     q, k, v = double(3, 2, heads, placed + unplaced, 4).requires_grad_().unbind(0)
-    positions = double(placed, 2).requires_grad_()
+    positions = double(placed, 3).requires_grad_()
     sigma = widths(*each).requires_grad_()
-    raw = double(*((heads, 2, 2) if metrics == "per head" else (2, 2))).requires_grad_()
+    raw = double(*((heads, 3, 3) if metrics == "per head" else (3, 3))).requires_grad_()
     precision = None if metrics == "identity" else locality.precision_matrix(raw)
     inputs = [q, k, v, positions, sigma] + ([] if metrics == "identity" else [raw])
     literal = locality.focused_attention(q, k, v, positions, sigma, precision)
@@ -101,15 +101,6 @@ def test_fused_equals_literal_in_values_and_all_gradients(unplaced, each, metric
     weights = torch.randn_like(literal)
     slopes = (torch.autograd.grad(y, inputs, weights, retain_graph=True) for y in (fused, literal))
     assert_close(*slopes, rtol=1e-9, atol=1e-11)
-
-
-@given(batch=st.integers(1, 3), heads=st.integers(1, 3), tokens=st.integers(1, 37), axes=st.integers(1, 3))
-@settings(deadline=None, max_examples=15)
-def test_fused_equals_literal_for_any_shape(batch, heads, tokens, axes):  # RF-FUSED
-    q, k = double(2, batch, heads, tokens, 4)
-    v, positions, sigma = double(batch, heads, tokens, 3), 2 * double(tokens, axes), torch.full((heads, 1), 1.5)
-    fused = locality.fused_focused_attention(q, k, v, positions, sigma)
-    assert_close(fused, locality.focused_attention(q, k, v, positions, sigma.double()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
