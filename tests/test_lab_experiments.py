@@ -37,18 +37,15 @@ def test_every_recorded_run_is_one_of_its_experiments():
         assert planned[kept.experiment, kept.scale][kept.config.cell][1] == kept.config.dataset, kept.name
 
 
-def test_only_takes_rows_and_data_sets():
+def test_only_takes_rows_and_data_sets_and_what_an_experiment_does_not_have_is_refused():
     both, grid = find("riemannformer-table1"), find("riemannformer-baselines")
     found = [(c.method, c.dataset) for c in both.configs("full", [0], ["rope/cifar10", "lf/cifar100"])]
     assert found == [("rope", "cifar10"), ("lf", "cifar100")]
     assert [c.width for c in grid.configs("full", words=["w192-mlp2.none"])] == [192]
     with pytest.raises(LabError, match=r"--only 'w1': there are w256-mlp4\.none"):
         grid.configs("full", words=["w1"])
-
-
-def test_what_an_experiment_does_not_have_is_refused():
     with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
-        find("riemannformer-baselines").configs("laptop")
+        grid.configs("laptop")
     with pytest.raises(LabError, match="unknown experiment 'digit'; there are "):
         find("digit")
     slip = replace(find("digits-encodings"), rows={"none": Row("none"), "rope-axail": Row("RoPE")})
