@@ -57,16 +57,6 @@ def test_only_takes_rows_and_data_sets_and_what_an_experiment_does_not_have_is_r
         replace(SMALL, columns={"more": column(learned("more"))})
 
 
-def test_a_row_differs_from_the_shared_settings_at_all_scales_or_at_one():
-    own = Row("wide", "rope", {"base": 9.0}, settings={"heads": 2}, at={"full": {"width": 32}, "cpu": {}})
-    shared = {scale: {"width": 16, "heads": 4} for scale in ("cpu", "full")}
-    rows = Experiment("x", "x", ("digits",), {"wide": own}, shared, {"cpu": (0,), "full": (0,)})
-    cpu, full = (rows.config(scale, "wide", "digits", 0) for scale in ("cpu", "full"))
-    assert (cpu.method, cpu.method_options, cpu.heads, cpu.width, full.width) == ("rope", {"base": 9.0}, 2, 16, 32)
-    alone = replace(rows, rows={"wide": own, "more": replace(own, at={"full": {}})})
-    assert [len(alone.configs(scale)) for scale in ("cpu", "full")] == [1, 2]
-
-
 # Tables: one by hand, two methods with numbers in a paper, one without; digits and CIFAR-10 at two scales -------------
 
 SMALL = Experiment(
