@@ -66,13 +66,16 @@ def test_rungs_and_what_is_not_taken_train_alike():
         speedup_ablation.training_step(CONFIG, "bf16, twice")
 
 
-def test_gain_is_over_the_plain_loop(takes):
+def test_gain_is_over_the_plain_loop_and_another_library_is_timed_in_multiples_of_ours(takes, monkeypatch):
     takes(speedup_ablation, lambda name: 16.0 if name == "plain loop" else 8.0)
     plain, faster, *_ = speedup_ablation.run(width=16, layers=1, batch=16)
     assert (plain["gain"], faster["gain"]) == (1, 2)
     assert (plain["images_per_cpu_second"], faster["images_per_cpu_second"]) == (2, 4)
     rungs = speedup_ablation.RUNGS + speedup_ablation.NOT_TAKEN
     assert {row["rung"] for row in saved.read("speedup_ablation")["rows"]} == {*rungs}
+    monkeypatch.setattr(vs_libraries, "TASKS", {"RoPE": lambda q: [("geolib", max), ("other", max)]})
+    takes(vs_libraries, lambda name: 1.0 if name == "geolib" else 3.0)
+    assert [(row["who"], row["ratio"]) for row in vs_libraries.run()[:2]] == [("geolib", 1), ("other", 3)]
 
 
 def test_forms_of_focusing_agree_and_are_compared_the_right_way_round(takes):  # RF-FUSED
@@ -108,9 +111,3 @@ def test_forms_of_powers_agree_and_softmax_is_causal():  # CS-chunk
     assert len(rows) == 5 * 2  # forms, passes
     assert all(row["seconds"] > 0 for row in rows)
     assert rows[0].keys() == saved.read("sympow")["rows"][0].keys()
-
-
-def test_another_library_is_timed_in_multiples_of_ours(monkeypatch, takes):
-    monkeypatch.setattr(vs_libraries, "TASKS", {"RoPE": lambda q: [("geolib", max), ("other", max)]})
-    takes(vs_libraries, lambda name: 1.0 if name == "geolib" else 3.0)
-    assert [(row["who"], row["ratio"]) for row in vs_libraries.run()[:2]] == [("geolib", 1), ("other", 3)]

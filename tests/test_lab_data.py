@@ -236,16 +236,11 @@ def test_every_volume_has_the_label_of_its_object_and_is_as_it_was(folder):
     assert sorted(seen) == sorted(3 * list(range(24)))
 
 
-def damaged(path):
-    content = path.read_bytes()  # a changed byte inside the images: the archive's checksum finds it
-    path.write_bytes(content[:100_000] + bytes([content[100_000] ^ 255]) + content[100_001:])
-
-
 @pytest.mark.parametrize(
     ("name", "spoil", "says"),
     [
         ("cifar10", lambda path: path.write_bytes(path.read_bytes()[:200_000]), "not a zip file"),
-        ("cifar10", damaged, "Bad CRC-32"),
+        ("cifar10", lambda path: path.write_bytes(path.read_bytes().replace(b"\2" * 3, b"\1" * 3, 1)), "Bad CRC-32"),
         ("cifar10", {"y_test": None}, "y_test is not a file in the archive"),
         ("cifar10", {"x_train": lambda x: x.transpose(0, 3, 1, 2)}, "to train: got uint8 (90, 32, 3, 32) and"),
         ("cifar10", {"x_test": lambda x: x[:0], "y_test": lambda y: y[:0]}, "got uint8 (0, 3, 32, 32) and uint8 (0,)"),

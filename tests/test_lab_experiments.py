@@ -37,18 +37,15 @@ def test_every_recorded_run_is_one_of_its_experiments():
         assert planned[kept.experiment, kept.scale][kept.config.cell][1] == kept.config.dataset, kept.name
 
 
-def test_only_takes_rows_and_data_sets():
+def test_only_takes_rows_and_data_sets_and_what_an_experiment_does_not_have_is_refused():
     both, grid = find("riemannformer-table1"), find("riemannformer-baselines")
     found = [(c.method, c.dataset) for c in both.configs("full", [0], ["rope/cifar10", "lf/cifar100"])]
     assert found == [("rope", "cifar10"), ("lf", "cifar100")]
     assert [c.width for c in grid.configs("full", words=["w192-mlp2.none"])] == [192]
     with pytest.raises(LabError, match=r"--only 'w1': there are w256-mlp4\.none"):
         grid.configs("full", words=["w1"])
-
-
-def test_what_an_experiment_does_not_have_is_refused():
     with pytest.raises(LabError, match="riemannformer-baselines has no scale 'laptop'; it has smoke, cpu, full"):
-        find("riemannformer-baselines").configs("laptop")
+        grid.configs("laptop")
     with pytest.raises(LabError, match="unknown experiment 'digit'; there are "):
         find("digit")
     slip = replace(find("digits-encodings"), rows={"none": Row("none"), "rope-axail": Row("RoPE")})
@@ -58,16 +55,6 @@ def test_what_an_experiment_does_not_have_is_refused():
         replace(SMALL, lines={"both": ("none", "rope")})
     with pytest.raises(ValueError, match="columns: got cifar10, digits at cpu scale; one data set a scale"):
         replace(SMALL, columns={"more": column(learned("more"))})
-
-
-def test_a_row_differs_from_the_shared_settings_at_all_scales_or_at_one():
-    own = Row("wide", "rope", {"base": 9.0}, settings={"heads": 2}, at={"full": {"width": 32}, "cpu": {}})
-    shared = {scale: {"width": 16, "heads": 4} for scale in ("cpu", "full")}
-    rows = Experiment("x", "x", ("digits",), {"wide": own}, shared, {"cpu": (0,), "full": (0,)})
-    cpu, full = (rows.config(scale, "wide", "digits", 0) for scale in ("cpu", "full"))
-    assert (cpu.method, cpu.method_options, cpu.heads, cpu.width, full.width) == ("rope", {"base": 9.0}, 2, 16, 32)
-    alone = replace(rows, rows={"wide": own, "more": replace(own, at={"full": {}})})
-    assert [len(alone.configs(scale)) for scale in ("cpu", "full")] == [1, 2]
 
 
 # Tables: one by hand, two methods with numbers in a paper, one without; digits and CIFAR-10 at two scales -------------
@@ -263,18 +250,10 @@ def test_few_seeds_claim_no_interval():
             stats.paired_differences(*pair)
 
 
-def test_errors_over_test_images_are_those_of_all_test_sets():  # how-to-compare goes through all of them
+def test_errors_over_test_images_keep_to_their_ends():  # how-to-compare goes through all test sets
     assert (stats.sampling_error(0.5, 1), stats.sampling_error(0.0, 9), stats.sampling_error(1.0, 9)) == (50, 0, 0)
     assert stats.sampling_error(0.8, 400) == pytest.approx(2)
-    # Of 10 images the first model alone is right on 3, the second alone on 1: differences 1, -1 and 0, mean 0.2.
-    variance = (3 * 0.8**2 + 1.2**2 + 6 * 0.2**2) / 10
-    assert stats.difference_error(0.8, 0.6, 10, 0.4) == pytest.approx(100 * math.sqrt(variance / 10))
-    independent = math.hypot(stats.sampling_error(0.8, 500), stats.sampling_error(0.7, 500))
-    assert stats.difference_error(0.8, 0.7, 500) == pytest.approx(independent)
     assert [stats.difference_error(0.5, 0.5, 1, u) for u in (-1e-9, 1 + 1e-9)] == pytest.approx([0, 100])  # rounding
-    # Nine throws of a fair coin fall as unevenly as 8 to 1 in 2 (1 + 9) of 512 cases.
-    assert (stats.mcnemar(8, 1), stats.mcnemar(1, 8)) == pytest.approx((20 / 512, 20 / 512))
-    assert (stats.mcnemar(0, 0), stats.mcnemar(4, 4), stats.mcnemar(3, 0)) == pytest.approx((1, 1, 0.25))
 
 
 def test_disagreement_counts_the_images_that_one_model_alone_has_right():

@@ -175,9 +175,7 @@ def test_bench_prints_a_modules_rows_and_keeps_them_where_it_is_told(lab, monkey
 
 
 def test_the_lab_imports_no_more_than_torch_and_numpy():
-    program = (
-        "import sys, torch, numpy; before = {*sys.modules}; import geolib.lab; print(*sys.modules.keys() - before)"
-    )
+    program = "import sys, torch, numpy; held = {*sys.modules}; import geolib.lab; print(*sys.modules.keys() - held)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     added = {name.split(".")[0] for name in done.stdout.split() if "cython" not in name}  # which NumPy adds
     assert added - {*sys.stdlib_module_names, "torch", "numpy"} == {"geolib"}

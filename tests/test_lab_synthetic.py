@@ -121,11 +121,7 @@ def test_heads_learn(heads, task):
 
 def test_runs_take_the_rate_that_answers_best(monkeypatch):
     made = []
-
-    def trained(heads, task, steps, rate):
-        made.append((len(heads.qk), steps, rate))
-
-    monkeypatch.setattr(synthetic, "trained", trained)
+    monkeypatch.setattr(synthetic, "trained", lambda heads, task, *how: made.append((len(heads.qk), *how)))
     monkeypatch.setattr(synthetic, "accuracy", lambda heads, task: [float(made[-1][2] == 0.03)] * len(heads.qk))
     rows = synthetic.words(steps=10, seeds=2)
     assert {row["rate"] for row in rows} == {0.03}

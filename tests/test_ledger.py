@@ -68,14 +68,16 @@ def test_functions_that_the_ledger_names_exist_and_have_an_api_page():
         assert module in whole or name in alone, f"{ledger_id}: {name} is on no page of the library"
 
 
-def test_tests_that_the_ledger_names_exist():
+def test_tests_that_the_ledger_and_the_errata_name_exist():
     known = {
         f"tests/{path.name}::{node.name}"
         for path in (REPOSITORY / "tests").glob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef)
     }
-    assert [f"{ledger_id}: {name}" for ledger_id, name in named("tests") if name not in known] == []
+    errata = ledger.contents(REPOSITORY / "book" / "errata.yml")["entries"]
+    wanted = [*named("tests"), *((entry["id"], name) for entry in errata for name in entry["shown"])]
+    assert [f"{ledger_id}: {name}" for ledger_id, name in wanted if name not in known] == []
 
 
 def words_of(node):

@@ -26,24 +26,10 @@ def into(change, at=0):
     return lambda f: lambda *a, **k: f(*[change(x) if i == at else x for i, x in enumerate(a)], **k)
 
 
-def given(**more):
-    """A function that is always given these arguments."""
-    return lambda f: lambda *a, **k: f(*a, **k | more)
-
-
-def times(factor):
-    """A function whose result comes out too large."""
-    return out(lambda x: factor * x)
-
-
-def grown(by):
-    """A function whose result is off by a number."""
-    return out(lambda x: x + by)
-
-
-def ruled(f):
-    """A chart whose ruler does not change with the place as it should."""
-    return lambda *a, **k: (lambda chart: replace(chart, metric=lambda x: chart.metric(x) ** 2))(f(*a, **k))
+given = lambda **more: lambda f: lambda *a, **k: f(*a, **k | more)  # always these arguments
+times = lambda factor: out(lambda x: factor * x)
+grown = lambda by: out(lambda x: x + by)
+ruled = out(lambda chart: replace(chart, metric=lambda x: chart.metric(x) ** 2))  # its ruler changes otherwise
 
 
 def shaken(read, factor):
@@ -53,9 +39,6 @@ def shaken(read, factor):
     if isinstance(read, list | tuple):
         return type(read)(shaken(x, factor) for x in read)
     return factor * read if isinstance(read, float) else read
-
-
-shaken_by = lambda factor: out(lambda record: shaken(record, factor))
 
 
 def records_by(*factors):
@@ -68,6 +51,7 @@ def records_by(*factors):
     )
 
 
+shaken_by = lambda factor: out(lambda record: shaken(record, factor))
 minus = lambda x: -x
 half = lambda x: x / 2
 twice = lambda x: 2 * x
