@@ -111,3 +111,13 @@ def test_forms_of_powers_agree_and_softmax_is_causal():  # CS-chunk
     assert len(rows) == 5 * 2  # forms, passes
     assert all(row["seconds"] > 0 for row in rows)
     assert rows[0].keys() == saved.read("sympow")["rows"][0].keys()
+
+
+@pytest.mark.parametrize("what", vs_libraries.TASKS)
+def test_other_libraries_turn_as_ours_do(what):
+    vision.import_torchvision()  # which some of them import
+    q, k = torch.randn(2, 1, vs_libraries.HEADS, 9, vs_libraries.DIM)
+    works = dict(vs_libraries.TASKS[what](q))
+    wanted = works.pop("geolib")(q, k)
+    for turn in works.values():
+        assert_close(tuple(turn(q, k)), wanted, atol=1e-4, rtol=1e-4)
