@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import vision
 from torch.testing import assert_close
 
 from geolib.attention import attention
