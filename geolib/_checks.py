@@ -1,7 +1,5 @@
 """Checks of arguments: a ValueError that names the argument, what came and what is allowed."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

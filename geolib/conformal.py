@@ -8,8 +8,6 @@ Everything is held as log s. Powers are products of logarithms until the last st
 digits: in float32, s^m from a rounded s is wrong by m units in the last place, and s^m from log s is not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ how generators and their blocks are written is said in ``geolib.lie``, which han
 computed in float32, or in float64 when an input is float64, whatever autocast or the TF32 switch say.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

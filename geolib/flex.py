@@ -6,8 +6,6 @@ however, softmax(S) Omega V is softmax(S + log Omega) V with row m scaled by e^(
 of the kernel and their two log-sum-exps (RF-FUSED). ``flex_attend`` does both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any

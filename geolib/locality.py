@@ -9,8 +9,6 @@ width for each query). A is symmetric positive definite; the identity by default
 have no position: their rows and columns of Omega are ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -12,8 +12,6 @@ Frames follow the paper's sign, T_m = s^(-m/2) R(m theta), so queries and keys t
 of the paper, turn them by +m theta.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

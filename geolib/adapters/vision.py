@@ -1,7 +1,5 @@
 """Encodings inside timm's vision transformers."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The registry that names the methods, and builds them for a model's width, heads, layers and grid."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

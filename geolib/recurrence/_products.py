@@ -1,7 +1,5 @@
 """Products of matrices with exact sums, as one operator: a compiled graph cannot loosen them either."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A layer of symmetric-power attention; its gates alone, and its powers alone, are ``geolib.encodings.sympow``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
