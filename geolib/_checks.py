@@ -144,6 +144,12 @@ def check_square(A: Tensor, argument: str) -> None:
     require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, A.shape, "it must be (..., n, n)")
 
 
+def check_matrices(A: Any, argument: str) -> None:
+    """Square matrices of real floating-point numbers."""
+    check_floating(A, argument)
+    check_square(A, argument)
+
+
 def check_skew(A: Tensor, argument: str) -> None:
     """Finite skew matrices, up to rounding; where numbers may not be read, the shape alone is looked at."""
     check_square(A, argument)

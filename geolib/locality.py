@@ -137,11 +137,10 @@ MANHATTAN_SLOPES: dict[str, Callable[[int], Tensor]] = {"alibi": alibi_slopes, "
 
 def _tokens_in_front(q: Tensor, positions: Tensor) -> int:
     """How many of q's tokens have no place; ValueError when there are more places than tokens."""
-    tokens, placed = q.shape[-2], positions.shape[0]
-    require(
-        placed <= tokens, "positions", lambda: f"{placed} rows", lambda: f"q has {tokens} tokens, so at most {tokens}"
-    )
-    return tokens - placed
+    tokens, rows = q.shape[-2], positions.shape[0]
+    allowed = lambda: f"q has {tokens} tokens, so at most {tokens}"  # noqa: E731
+    require(rows <= tokens, "positions", lambda: f"{rows} rows", allowed)
+    return tokens - rows
 
 
 def _rate(sigma: Tensor, positions: Tensor) -> Tensor:

@@ -157,11 +157,7 @@ def _of_keys(mask: Tensor) -> Tensor:
 def _flags(flags: Tensor, name: str, batch: int, tokens: int) -> Tensor:
     """Bool (tokens,) or (batch or 1, tokens) as (batch or 1, tokens)."""
     check_tensor(flags, name)
+    require(flags.dtype == torch.bool, name, flags.dtype, "it must be bool")
     fits = tuple(flags.shape) in ((tokens,), (1, tokens), (batch, tokens))
-    require(
-        flags.dtype == torch.bool and fits,
-        name,
-        lambda: f"{flags.dtype} of shape {tuple(flags.shape)}",
-        lambda: f"it must be bool, {(batch, tokens)} or {(tokens,)}",
-    )
+    require(fits, name, flags.shape, lambda: f"it must be {(batch, tokens)} or {(tokens,)}")
     return flags if flags.dim() == 2 else flags[None]
