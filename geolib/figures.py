@@ -157,9 +157,10 @@ def use_house_style() -> None:
     mpl.rc("savefig", facecolor=PAPER)
     mpl.rc("svg", hashsalt="geolib")  # the same figure gives the same file
     mpl.rc("text", color=INK)
-    for ticks in ("xtick", "ytick"):
-        mpl.rc(ticks, color=RULE, labelcolor=SOFT)
-        mpl.rc(f"{ticks}.major", size=3.0)
+    mpl.rc("xtick", color=RULE, labelcolor=SOFT)
+    mpl.rc("ytick", color=RULE, labelcolor=SOFT)
+    mpl.rc("xtick.major", size=3.0)
+    mpl.rc("ytick.major", size=3.0)
     try:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
     except ImportError:  # outside a notebook there is nothing to set

@@ -137,10 +137,9 @@ MANHATTAN_SLOPES: dict[str, Callable[[int], Tensor]] = {"alibi": alibi_slopes, "
 
 def _tokens_in_front(q: Tensor, positions: Tensor) -> int:
     """How many of q's tokens have no place; ValueError when there are more places than tokens."""
-    tokens, rows = q.shape[-2], positions.shape[0]
-    allowed = lambda: f"q has {tokens} tokens, so at most {tokens}"  # noqa: E731
-    require(rows <= tokens, "positions", lambda: f"{rows} rows", allowed)
-    return tokens - rows
+    n, rows = q.shape[-2], positions.shape[0]
+    require(rows <= n, "positions", lambda: f"{rows} rows", lambda: f"q has {n} tokens, so at most {n}")
+    return n - rows
 
 
 def _rate(sigma: Tensor, positions: Tensor) -> Tensor:

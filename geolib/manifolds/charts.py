@@ -159,7 +159,6 @@ def sphere_stereographic(radius: float = 1.0) -> Chart:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     check_positive(radius, "radius")
-
     return _isotropic(lambda x: 4 / (1 + (x @ x) / radius**2) ** 2, name="sphere, stereographic")
 
 
