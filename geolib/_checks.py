@@ -1,7 +1,5 @@
 """Checks of arguments: a ValueError that names the argument, what came and what is allowed."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable
@@ -144,6 +142,12 @@ def as_widest(*tensors: Tensor) -> tuple[Tensor, ...]:
 def check_square(A: Tensor, argument: str) -> None:
     """Square matrices on the last two dimensions."""
     require(A.dim() >= 2 and A.shape[-1] == A.shape[-2], argument, A.shape, "it must be (..., n, n)")
+
+
+def check_matrices(A: Any, argument: str) -> None:
+    """Square matrices of real floating-point numbers."""
+    check_floating(A, argument)
+    check_square(A, argument)
 
 
 def check_skew(A: Tensor, argument: str) -> None:

@@ -1,7 +1,5 @@
 """Whether this folder is one package: another distribution on PyPI, ``geolib``, installs into a folder of this name."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 

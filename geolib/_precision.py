@@ -1,7 +1,5 @@
 """Digits that must not be lost: products in the full precision of their operands, buffers that stay wide."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

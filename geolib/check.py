@@ -4,8 +4,6 @@ The checkers stand in the order of the chapters. Each recomputes what it needs b
 which a wrong answer fails.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

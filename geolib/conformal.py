@@ -8,8 +8,6 @@ Everything is held as log s. Powers are products of logarithms until the last st
 digits: in float32, s^m from a rounded s is wrong by m units in the last place, and s^m from log s is not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_positive, require
+from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_matrices, check_positive, require
 from geolib.rotations import block_diagonal, rotation_matrix
 
 # Scale laws ---------------------------------------------------------------------------------------------------------
@@ -84,7 +82,8 @@ def bounded_law(alpha: float = 0.1, origin: float = 0.0) -> ScaleLaw:
     0.5
     """
     check_positive(alpha, "alpha")
-    to_exponent = partial(_from_origin, origin=_real(origin))
+    require(math.isfinite(origin), "origin", origin, "it must be a finite number")
+    to_exponent = partial(_from_origin, origin=origin)
     return ScaleLaw(partial(bounded_log_scale, alpha=alpha), partial(_bounded_raw, alpha=alpha), to_exponent)
 
 
@@ -98,7 +97,8 @@ def free_law(origin: float = 0.0) -> ScaleLaw:
     >>> law.log_scale(torch.tensor(0.3)).item(), law.exponent(torch.tensor([0.0, 7.0])).tolist()
     (0.3, [-3.5, 3.5])
     """
-    return ScaleLaw(_itself, _free_raw, partial(_from_origin, origin=_real(origin)))
+    # Where log s is w; PyTorch's function by name, so that a module with a law can be pickled.
+    return replace(bounded_law(origin=origin), log_scale=torch.positive, raw=_free_raw)
 
 
 def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
@@ -115,11 +115,6 @@ def slow_law(alpha: float = 0.1, beta: float = math.e) -> ScaleLaw:
     return replace(bounded_law(alpha), exponent=partial(_slow_from_zero, beta=beta))
 
 
-def _itself(x: Tensor) -> Tensor:
-    """x, where log s is w; named, so that a module with a law can be pickled."""
-    return x
-
-
 def _from_origin(positions: Tensor, origin: float) -> Tensor:
     """m - origin; the positions themselves where nothing is to be moved."""
     positions = _wide(positions)
@@ -129,11 +124,6 @@ def _from_origin(positions: Tensor, origin: float) -> Tensor:
 def _wide(positions: Tensor) -> Tensor:
     """Positions with room for the digits of what is computed from them: types narrower than float32 as float32."""
     return positions.to(angle_dtype(positions)) if positions.is_floating_point() else positions
-
-
-def _real(origin: float) -> float:
-    require(math.isfinite(origin), "origin", origin, "it must be a finite number")
-    return origin
 
 
 def _slow_from_zero(positions: Tensor, beta: float) -> Tensor:
@@ -211,9 +201,7 @@ def metric_root(metric: Tensor) -> Tensor:
     >>> metric_root(torch.tensor([[4.0, 2.0], [2.0, 2.0]])).tolist()
     [[2.0, 0.0], [1.0, 1.0]]
     """
-    check_floating(metric, "metric")
-    square = metric.dim() >= 2 and metric.shape[-1] == metric.shape[-2]
-    require(square, "metric", metric.shape, "it must be (..., d, d)")
+    check_matrices(metric, "metric")
     gap, size = (x.abs().amax((-1, -2)) for x in (metric - metric.mT, metric))
     # Rounding of a product of a few matrices leaves a gap of this order.
     symmetric = gap <= 100 * torch.finfo(metric.dtype).eps * size

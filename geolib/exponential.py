@@ -5,8 +5,6 @@ how generators and their blocks are written is said in ``geolib.lie``, which han
 computed in float32, or in float64 when an input is float64, whatever autocast or the TF32 switch say.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,10 +105,12 @@ def _expm1(A: Tensor, squarings: int) -> Tensor:
 
 def _in_pieces(made: Callable[..., Tensor], A: Tensor, *others: Tensor) -> Tensor:
     """Made of (N, b, b) and the like in pieces that fit a cache, each scaled by its own largest matrix."""
+    limit = 2**26 if A.device.type == "cuda" else 2**18  # bytes of the matrices that go through all steps at once
+    piece = max(1, limit // (A.element_size() * A.shape[-1] ** 2))
     with full_precision(A.device):
         result = torch.empty_like(A, memory_format=torch.contiguous_format)
-        for *piece, into in zip(*(t.split(_piece(A)) for t in (A, *others, result))):
-            into.copy_(made(*piece, _squarings(piece[0])))
+        for *few, into in zip(*(t.split(piece) for t in (A, *others, result))):
+            into.copy_(made(*few, _squarings(few[0])))
         return result
 
 
@@ -130,38 +130,26 @@ def _expm1_adjoint(A: Tensor, gradient: Tensor, squarings: int) -> Tensor:
 
 
 # One operator: a compiled or exported graph holds it whole, and it runs with TF32 and autocast off.
-_operator = torch.library.custom_op("geolib::expm1", mutates_args=(), schema="(Tensor A) -> Tensor")
-_lean_expm1 = _operator(_expm1_in_pieces)
-_operator = torch.library.custom_op(
-    "geolib::expm1_backward", mutates_args=(), schema="(Tensor A, Tensor gradient) -> Tensor"
-)
-_lean_expm1_backward = _operator(_expm1_backward_in_pieces)
+_lean_expm1 = torch.library.custom_op("geolib::expm1", _expm1_in_pieces, mutates_args=())
+_lean_expm1_backward = torch.library.custom_op("geolib::expm1_backward", _expm1_backward_in_pieces, mutates_args=())
 _lean_expm1.register_fake(lambda A: torch.empty_like(A, memory_format=torch.contiguous_format))
 _lean_expm1_backward.register_fake(lambda A, _: torch.empty_like(A, memory_format=torch.contiguous_format))
-_lean_expm1.register_autograd(
-    lambda ctx, gradient: _expm1_gradient(ctx.saved_tensors[0], gradient),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
-)
 
 
-def _expm1_gradient(A: Tensor, gradient: Tensor) -> Tensor:
+def _expm1_gradient(ctx: Any, gradient: Tensor) -> Tensor:
     """By the operator, or, where the gradient will be differentiated itself, by what can be."""
+    (A,) = ctx.saved_tensors
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         return _expm1_adjoint(A, gradient, _squarings(A))
     return _lean_expm1_backward(A, gradient)
 
 
+_lean_expm1.register_autograd(_expm1_gradient, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
 OPERATORS: dict[str, Callable[..., Tensor]] = {
     "geolib::expm1": _expm1_in_pieces,
     "geolib::expm1_backward": _expm1_backward_in_pieces,
 }
 """The operators that this module adds to PyTorch's, and what each is made of."""
-
-
-def _piece(A: Tensor) -> int:
-    """How many matrices to carry through all steps at once: about 256 KiB of them on a CPU, 64 MiB on a GPU."""
-    limit = 2**26 if A.device.type == "cuda" else 2**18
-    return max(1, limit // (A.element_size() * A.shape[-1] ** 2))
 
 
 def exp_skew(A: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """The house style of the book's figures: one message each, direct labels, colours that every eye can tell apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

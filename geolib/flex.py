@@ -6,8 +6,6 @@ however, softmax(S) Omega V is softmax(S + log Omega) V with row m scaled by e^(
 of the kernel and their two log-sum-exps (RF-FUSED). ``flex_attend`` does both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
@@ -107,13 +105,9 @@ def past_blocks(tokens: int, device: torch.device) -> Any:
         torch.where(whole, row, 0).int()[None, None],
         every[None, None],
         BLOCK_SIZE=BLOCK,
-        mask_mod=_sees,
+        mask_mod=lambda batch, head, i, j: i >= j,
         seq_lengths=(tokens, tokens),
     )
-
-
-def _sees(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    return i >= j
 
 
 @lru_cache(maxsize=8)
@@ -163,11 +157,9 @@ def flex_kernel(device: str, scale: float, grouped: bool) -> Callable[..., tuple
     """
     from torch.nn.attention import flex_attention as module
 
-    options: dict[str, Any] = {"scale": scale, "enable_gqa": grouped}
-    if hasattr(module, "AuxRequest"):  # how this version of PyTorch is asked for the logarithm
-        options["return_aux"] = module.AuxRequest(lse=True)
-    else:
-        options["return_lse"] = True
+    # How this version of PyTorch is asked for the logarithm.
+    asked = {"return_aux": module.AuxRequest(lse=True)} if hasattr(module, "AuxRequest") else {"return_lse": True}
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": grouped, **asked}
 
     def attend(q: Tensor, k: Tensor, v: Tensor, modify: ScoreMod | None, mask: Any) -> tuple[Tensor, Tensor]:
         output, more = module.flex_attention(q, k, v, score_mod=modify, block_mask=mask, **options)

@@ -12,8 +12,6 @@ A token at position p (any number of axes) is turned by R(p) = exp(sum_i p_i A_i
 The exponential itself, alone and at positions, stands in ``geolib.exponential``; its names are importable from here.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

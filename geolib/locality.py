@@ -9,8 +9,6 @@ width for each query). A is symmetric positive definite; the identity by default
 have no position: their rows and columns of Omega are ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch
@@ -139,11 +137,9 @@ MANHATTAN_SLOPES: dict[str, Callable[[int], Tensor]] = {"alibi": alibi_slopes, "
 
 def _tokens_in_front(q: Tensor, positions: Tensor) -> int:
     """How many of q's tokens have no place; ValueError when there are more places than tokens."""
-    tokens, placed = q.shape[-2], positions.shape[0]
-    require(
-        placed <= tokens, "positions", lambda: f"{placed} rows", lambda: f"q has {tokens} tokens, so at most {tokens}"
-    )
-    return tokens - placed
+    n, rows = q.shape[-2], positions.shape[0]
+    require(rows <= n, "positions", lambda: f"{rows} rows", lambda: f"q has {n} tokens, so at most {n}")
+    return n - rows
 
 
 def _rate(sigma: Tensor, positions: Tensor) -> Tensor:

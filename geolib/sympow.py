@@ -12,8 +12,6 @@ Whole numbers are promoted to the default float dtype: roots of multinomials are
 wider float dtype decides. Index tables are made once for each (d, p) and device and kept for the last few pairs used.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -12,24 +12,13 @@ Frames follow the paper's sign, T_m = s^(-m/2) R(m theta), so queries and keys t
 of the paper, turn them by +m theta.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from geolib._checks import (
-    angle_dtype,
-    as_widest,
-    check_even,
-    check_finite,
-    check_floating,
-    check_last,
-    check_square,
-    require,
-)
+from geolib._checks import angle_dtype, as_widest, check_even, check_finite, check_last, check_matrices, require
 from geolib.conformal import diagonal_metric, general_metric, metric_root, scalar_metric
 from geolib.lie import exp_skew
 from geolib.rotations import (
@@ -52,8 +41,7 @@ def check_invertible(matrices: Tensor, argument: str) -> None:
     Traceback (most recent call last):
     ValueError: frames: got a singular matrix; every matrix must be invertible
     """
-    check_floating(matrices, argument)
-    check_square(matrices, argument)
+    check_matrices(matrices, argument)
     check_finite(matrices, argument)
     matrices = matrices.detach()
     inverse, failed = torch.linalg.inv_ex(matrices)

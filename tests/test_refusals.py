@@ -103,7 +103,7 @@ REFUSED = [
     (lambda: attention_weights(Q, Q[..., :2]), "k: got shape (1, 1, 3, 2)"),
     (lambda: conformal.bounded_law(alpha=0.0), f"alpha: got 0.0; {ABOVE_0}"),
     (lambda: conformal.slow_law(alpha=-0.1), f"alpha: got -0.1; {ABOVE_0}"),
-    (lambda: conformal.metric_root(torch.ones(2, 3)), "metric: got shape (2, 3); it must be (..., d, d)"),
+    (lambda: conformal.metric_root(torch.ones(2, 3)), "metric: got shape (2, 3); it must be (..., n, n)"),
     *((lambda e=e: e.embed(EIGHT, PLACES[:, :1]), "positions: got shape (3, 1)") for e in ADDED),
     (lambda: Learned(8, (3, 3), std=0.0), f"std: got 0.0; {ABOVE_0}"),
     (lambda: RoPE(torch.ones(1, 2)).place(PLACES, [0.0]), f"keys: got list; {TENSOR}"),

@@ -4,8 +4,6 @@
 Neither library is needed to import this module.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from geolib._checks import require

@@ -1,7 +1,5 @@
 """One pass of another library's model, and what an encoding must do to take part in it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Encodings inside timm's vision transformers."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -59,10 +57,9 @@ class HeldPositions(WideBuffers):
         rows, columns = patches.dynamic_feat_size(given[0].shape[-2:])
         if isinstance(rows, Tensor):  # in a trace
             rows, columns = int(rows), int(columns)
-        grid = rows, columns
         self.now = self._pass(rows, columns, made.device)
         if torch.is_grad_enabled():
-            self.before = {key: old for key, old in self.before.items() if not old.again} | {grid: self.now}
+            self.before = {key: old for key, old in self.before.items() if not old.again} | {(rows, columns): self.now}
 
     def stop(self, norm: nn.Module, given: Any) -> None:
         """Forget what is of this pass alone: before the norm behind the blocks."""

@@ -3,8 +3,6 @@
 TARGET is timm, transformers, x_transformers, rotary_embedding_torch, fla, geolib, or module:object for one's own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

@@ -1,7 +1,5 @@
 """What a law is, and what a target is."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

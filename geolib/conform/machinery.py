@@ -1,7 +1,5 @@
 """Laws of what is done to a module as a whole: graphs, copies, checkpoints, several processes, derivatives."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import warnings

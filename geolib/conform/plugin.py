@@ -3,8 +3,6 @@
 It is there as soon as the library is installed, and imports nothing of it before the option is given.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Laws of what turns queries and keys: relative scores, layouts, axes, sizes, digits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

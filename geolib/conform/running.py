@@ -1,7 +1,5 @@
 """Targets by name, and how one is held to the laws."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Laws of what comes after one another: caches, masks and packing, states."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Adapters of some libraries. What one of them does not promise stands here with where its pages or source say so."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

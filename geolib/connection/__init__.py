@@ -16,8 +16,6 @@ Rooms: ``lattice`` (connections, products along paths, flatness), ``steps`` (con
 ``compass`` (the curved method). All names are importable from here.
 """
 
-from __future__ import annotations
-
 from geolib.connection import compass, lattice, steps
 from geolib.connection.compass import *  # noqa: F403
 from geolib.connection.lattice import *  # noqa: F403

@@ -1,7 +1,5 @@
 """An encoding whose transport is read from the data, step by step: curved on a grid, and its flat relatives."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence

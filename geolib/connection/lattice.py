@@ -1,7 +1,5 @@
 """Discrete connections on a line or a grid: path-ordered products, holonomy, flatness, changes of gauge."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Sequence

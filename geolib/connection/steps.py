@@ -1,7 +1,5 @@
 """Connections made of steps given one by one: from the data, from scores, from generators, from a manifold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -15,8 +15,6 @@ that overrides ``place``, one line of ``METHODS`` and one entry of ``tests/metho
 registry then covers it (the page "Add a method, an experiment, a chapter").
 """
 
-from __future__ import annotations
-
 from geolib.encodings import bias, composite, embedded, liere, registry, riemannformer, rotary, sympow
 from geolib.encodings.bias import *  # noqa: F403
 from geolib.encodings.composite import *  # noqa: F403

@@ -1,7 +1,5 @@
 """What is added to the embeddings, once, before the layers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any

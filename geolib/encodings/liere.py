@@ -1,7 +1,5 @@
 """Rotations of more than two features: LieRE's learned generators, and triples that turn in space."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

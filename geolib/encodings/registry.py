@@ -1,7 +1,5 @@
 """The registry that names the methods, and builds them for a model's width, heads, layers and grid."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable
@@ -18,17 +16,11 @@ from geolib._precision import numbered, wide_default
 from geolib.attention import Encoding
 from geolib.conformal import SCALE_LAWS
 from geolib.connection.compass import TRANSPORTS, Compass
+from geolib.encodings import riemannformer
 from geolib.encodings.bias import ALiBi, GaussianGate, LocalityFocusing, ManhattanDecay, PerLayerFocusing
 from geolib.encodings.composite import Composed, PerLayer
 from geolib.encodings.embedded import Learned, Sinusoidal, check_grid
 from geolib.encodings.liere import LieRE, SphericalRoPE
-from geolib.encodings.riemannformer import (
-    RiemannFormer,
-    RiemannFormerDiagonal,
-    RiemannFormerGeneral,
-    RiemannFormerReflection,
-    RiemannFormerRelative,
-)
 from geolib.encodings.rotary import RoPE
 from geolib.encodings.sympow import PowerScores, SympowEncoding
 from geolib.lie import check_width, entry_count, mixed_frequencies, uniform_entries
@@ -88,7 +80,7 @@ def _compass(setting: Setting, transport: str = "paths", vectors: int = 3) -> Co
 
 
 def _riemannian(
-    method: type[RiemannFormer],
+    method: type[riemannformer.RiemannFormer],
     setting: Setting,
     base: float = 100.0,
     law: str = "bounded",
@@ -194,11 +186,11 @@ METHODS: dict[str, Callable[..., Encoding]] = {
     "rope": _rope,
     "rope-axial": lambda setting, base=100.0: RoPE.image(setting.head_dim, setting.axes, base),
     "alibi": lambda setting, slopes=None: ALiBi(setting.heads, slopes, setting.axes),
-    "riemannformer": partial(_riemannian, RiemannFormer),
-    "riemannformer-general": partial(_riemannian, RiemannFormerGeneral),
-    "riemannformer-diagonal": partial(_riemannian, RiemannFormerDiagonal),
-    "riemannformer-reflection": partial(_riemannian, RiemannFormerReflection),
-    "riemannformer-relative": partial(_riemannian, RiemannFormerRelative),
+    "riemannformer": partial(_riemannian, riemannformer.RiemannFormer),
+    "riemannformer-general": partial(_riemannian, riemannformer.RiemannFormerGeneral),
+    "riemannformer-diagonal": partial(_riemannian, riemannformer.RiemannFormerDiagonal),
+    "riemannformer-reflection": partial(_riemannian, riemannformer.RiemannFormerReflection),
+    "riemannformer-relative": partial(_riemannian, riemannformer.RiemannFormerRelative),
     "lf": lambda setting, **options: _focused(Encoding(), setting, **options),
     "gauss": lambda setting, **options: _focused(Encoding(), setting, method=GaussianGate, **options),
     "rmt": _manhattan,
@@ -297,7 +289,13 @@ def build(
     require(width % heads == 0, "heads", heads, f"it must divide the width {width}")
     check_grid(grid)
     setting = Setting(width, heads, tuple(grid), layers)
-    _check_options(name, options)
+    known = options_of(name)
+    for key, value in options.items():
+        require(key in known, "options", options, f"{name} has no {key}; it has {known}")
+        if isinstance(known[key], dict):
+            require(isinstance(value, dict), "options", options, f"{key} takes a dictionary, as {known[key]}")
+            for inner in value:
+                require(inner in known[key], "options", options, f"{key} has no {inner}; it has {known[key]}")
     own = {key: value for key, value in options.items() if key not in wrappers}
     try:
         encoding = METHODS[method](setting, **own)
@@ -305,16 +303,5 @@ def build(
             encoding = WRAPPERS[wrapper](encoding, setting, **options.get(wrapper, {}))
         return encoding
     except TypeError as error:
-        allowed = f"values of another kind ({error}); the defaults are {options_of(name)}"
+        allowed = f"values of another kind ({error}); the defaults are {known}"
         raise ValueError(f"options: got {options}; {allowed}") from None
-
-
-def _check_options(name: str, given: dict[str, Any]) -> None:
-    """Options that the method has, those of a wrapper in a dictionary of their own."""
-    known = options_of(name)
-    for key, value in given.items():
-        require(key in known, "options", given, f"{name} has no {key}; it has {known}")
-        if isinstance(known[key], dict):
-            require(isinstance(value, dict), "options", given, f"{key} takes a dictionary, as {known[key]}")
-            for inner in value:
-                require(inner in known[key], "options", given, f"{key} has no {inner}; it has {known[key]}")

@@ -1,7 +1,5 @@
 """RiemannFormer: queries and keys carried by a rotation and a learned metric, in five forms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Symmetric powers as encodings of any model: their gates and rotations alone, and their powers alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

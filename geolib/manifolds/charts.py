@@ -1,7 +1,5 @@
 """Charts: coordinates with a metric; what is checked of points; examples; lengths and frames."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -54,7 +52,7 @@ class Chart:
         check_positive(self.rtol, "rtol")
         check_positive(self.atol, "atol")
 
-    def within(self, rtol: float, atol: float) -> Chart:
+    def within(self, rtol: float, atol: float) -> "Chart":
         """The same chart with other tolerances: looser for speed, tighter to measure an order of convergence."""
         return replace(self, rtol=rtol, atol=atol)
 
@@ -161,7 +159,6 @@ def sphere_stereographic(radius: float = 1.0) -> Chart:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     check_positive(radius, "radius")
-
     return _isotropic(lambda x: 4 / (1 + (x @ x) / radius**2) ** 2, name="sphere, stereographic")
 
 

@@ -1,7 +1,5 @@
 """The connection of a metric and its curvature, by automatic differentiation; of e^{2f} |dx|^2 in closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Geodesics: shooting them, the shortest way from one point to another, and polygons made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

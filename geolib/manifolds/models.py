@@ -3,8 +3,6 @@
 Points of the unit sphere are (..., 3) with X.X = 1.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Curves, parallel transport along them, and holonomy round loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The engine of the chunked form on a GPU: few large products over all chunks at once, and one scan between them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

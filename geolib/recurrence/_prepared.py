@@ -1,7 +1,5 @@
 """What every form does first: one dtype, turned queries and keys, units in which nothing overflows."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Products of matrices with exact sums, as one operator: a compiled graph cannot loosen them either."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -30,10 +28,6 @@ def _(a: Tensor, b: Tensor) -> Tensor:
     return a.new_empty(*a.shape[:-1], b.shape[-1], dtype=summed(a.dtype))
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _pull(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     grad = grad.to(a.dtype)
@@ -42,7 +36,7 @@ def _pull(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return by_a, by_b
 
 
-product.register_autograd(_pull, setup_context=_remember)
+product.register_autograd(_pull, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
 
 
 @product.register_vmap

@@ -1,7 +1,5 @@
 """What the forms share: the precision and the units they compute in, and the checks of their arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

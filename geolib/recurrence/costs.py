@@ -1,7 +1,5 @@
 """What the three forms cost, in multiplications, and where one overtakes another."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

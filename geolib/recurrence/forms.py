@@ -1,7 +1,5 @@
 """The attention form, the recurrent form, and what joins parts of a sum."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The attention form by a fused softmax kernel whose scores can be modified: no matrix of all pairs in memory."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Gates and rotations that depend on the data: what they are, and how they add up along the tokens."""
 
-from __future__ import annotations
-
 import math
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """A layer of symmetric-power attention; its gates alone, and its powers alone, are ``geolib.encodings.sympow``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -113,8 +111,10 @@ class SympowAttention(WideBuffers):
         kept = state is None or isinstance(state, State)
         require(kept, "state", type(state).__name__, "a State, as forward hands it on; a mask is handed over by name")
         batch, tokens, width = x.shape
-        seen = None if mask is None else _flags(_of_keys(mask), "mask", batch, tokens)
-        if seen is not None:
+        seen = None
+        if mask is not None:
+            of_keys = isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1:3] == (1, 1)  # for all queries
+            seen = _flags(mask[:, 0, 0] if of_keys else mask, "mask", batch, tokens)
             x = x.masked_fill(~seen[..., None], 0.0)  # without a bias queries, keys and values are 0, too
         require(largest(x) < float("inf"), "x", "inf or NaN", "the layer's input must be finite where no mask hides it")
         sizes = [width, *2 * [self.key_heads * (width // self.heads)]]
@@ -150,20 +150,10 @@ def _each(state: State, change: Callable[[Tensor], Tensor]) -> State:
     return State(change(S), change(Z), change(mu), None if exponent is None else change(exponent))
 
 
-def _of_keys(mask: Tensor) -> Tensor:
-    """A mask of keys for all queries, (batch, 1, 1, tokens), as (batch, tokens)."""
-    check_tensor(mask, "mask")
-    return mask[:, 0, 0] if mask.dim() == 4 and mask.shape[1:3] == (1, 1) else mask
-
-
 def _flags(flags: Tensor, name: str, batch: int, tokens: int) -> Tensor:
     """Bool (tokens,) or (batch or 1, tokens) as (batch or 1, tokens)."""
     check_tensor(flags, name)
+    require(flags.dtype == torch.bool, name, flags.dtype, "it must be bool")
     fits = tuple(flags.shape) in ((tokens,), (1, tokens), (batch, tokens))
-    require(
-        flags.dtype == torch.bool and fits,
-        name,
-        lambda: f"{flags.dtype} of shape {tuple(flags.shape)}",
-        lambda: f"it must be bool, {(batch, tokens)} or {(tokens,)}",
-    )
+    require(fits, name, flags.shape, lambda: f"it must be {(batch, tokens)} or {(tokens,)}")
     return flags if flags.dim() == 2 else flags[None]

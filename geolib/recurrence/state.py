@@ -1,7 +1,5 @@
 """What the forms return, and what they carry from token to token."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch
@@ -61,7 +59,7 @@ class State(NamedTuple):
     mu: Tensor
     exponent: Tensor | None = None
 
-    def to(self, *place: Any, **named: Any) -> State:
+    def to(self, *place: Any, **named: Any) -> "State":
         """The same on a device or in a dtype, as ``Tensor.to``; mu and exponent never become narrower than float32.
 
         ValueError where S or Z leave the range of a dtype, as they may that of float16.
@@ -80,7 +78,7 @@ class State(NamedTuple):
         require(fits, "dtype", S.dtype, "one with the range of S and Z, as torch.bfloat16 has")
         return State(S, Z, wide(self.mu), exponent)
 
-    def bfloat16(self) -> State:
+    def bfloat16(self) -> "State":
         """``to(torch.bfloat16)``."""
         return self.to(torch.bfloat16)
 
