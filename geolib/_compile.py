@@ -93,7 +93,8 @@ def keeps(*of: Tensor | None) -> bool:
     """Whether what is made of these may be kept: outside of graphs, traces, captures and transforms of functions."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed() or forward_ad._current_level >= 0:
         return False
-    return not any(x is not None and x.is_cuda and torch.cuda.is_current_stream_capturing() for x in of)
+    on_gpu = any(x is not None and x.is_cuda for x in of)
+    return not (on_gpu and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
