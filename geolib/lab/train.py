@@ -99,7 +99,9 @@ class Images:
         """Shift and scale stored images to mean 0 and deviation 1 in each channel of the training images."""
         return (images.float() - self.mean) / self.std
 
-    loss = staticmethod(F.cross_entropy)  # of scores and labels, ()
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Compute the mean cross-entropy, ()."""
+        return F.cross_entropy(scores, labels)
 
     def evaluate(self, score: Callable[[Tensor], Tensor]) -> tuple[dict[str, float], Tensor]:
         """Compute loss and accuracy on the test images, and which of them are classified rightly, (images,)."""
