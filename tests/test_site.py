@@ -432,7 +432,7 @@ def test_a_link_shows_what_it_points_to(fresh, address):
 def test_a_plot_is_shown_in_the_colours_of_the_page(fresh, address):
     page = fresh(color_scheme="light")
     page.goto(address + "chapters/03_rotations.html")
-    plot = page.locator("picture > img").first
+    plot = page.locator("picture > img:visible").first
     plot.scroll_into_view_if_needed()
     showing = "([img, dark]) => img.currentSrc.endsWith('-dark.svg') === dark && img.naturalWidth > 0"
     for theme in ("light", "dark", "light"):

@@ -17,7 +17,7 @@ from geolib.lab.files import RECORDED
 from geolib.lab.records import Record, read, record_files
 
 METRICS = ("test_accuracy", "test_loss", "train_loss")
-_SHARED = ("group", "title", "look", "device", "torch")  # what the runs of a method have in common travels once
+_SHARED = ("group", "title", "look", "device", "torch", "date")  # what the runs of a method have in common travels once
 _KEYS = {"group", "name", "title", "look", "seed", "commit", "device", "torch", "date", "seconds", *METRICS}
 
 
