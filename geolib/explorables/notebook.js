@@ -7,8 +7,8 @@ import { beadsAt, broken, deviation, known, mean, spread, ticks } from "./series
 // Computing -----------------------------------------------------------------------------------------------------------
 
 /** The runs as they are meant, from what travels: each with its head, which it shares with others. */
-export function unpack({ heads, runs }) {
-  return runs.map(({ head, ...rest }) => ({ ...heads[head], ...rest }));
+export function unpack({ heads, keys, runs }) {
+  return runs.map(([head, ...rest]) => ({ ...heads[head], ...Object.fromEntries(keys.map((key, i) => [key, rest[i]])) }));
 }
 
 /** Experiments with data set and scale, in the order of their first runs. */

@@ -26,17 +26,14 @@ def _pack(runs: list[dict[str, Any]], _: Any) -> dict[str, Any]:
     heads = [{key: run[key] for key in _SHARED} for run in runs]
     distinct = {str(head): head for head in heads}
     number = {key: i for i, key in enumerate(distinct)}
-    rests = [{key: value for key, value in run.items() if key not in _SHARED} for run in runs]
-    return {
-        "heads": list(distinct.values()),
-        "runs": [{"head": number[str(head)]} | rest for head, rest in zip(heads, rests)],
-    }
+    keys = sorted(_KEYS.difference(_SHARED))  # named once, not with each run
+    rows = [[number[str(head)], *(run[key] for key in keys)] for head, run in zip(heads, runs)]
+    return {"heads": list(distinct.values()), "keys": keys, "runs": rows}
 
 
 def _unpack(packed: dict[str, Any], _: Any) -> list[dict[str, Any]]:
     """The runs that ``_pack`` sent."""
-    rests = [dict(run) for run in packed["runs"]]
-    return [packed["heads"][rest.pop("head")] | rest for rest in rests]
+    return [packed["heads"][head] | dict(zip(packed["keys"], rest)) for head, *rest in packed["runs"]]
 
 
 class LabNotebook(Explorable):
