@@ -69,8 +69,8 @@ def kept(size: int) -> Callable[[Function], Function]:
 class Kept:
     """What was made last of some arguments: the first layer of a pass makes it, and those that ask after it share it.
 
-    Tensors are the same where they are one object that nobody wrote to since. What is made without gradients, or in
-    inference, serves there alone.
+    Tensors are the same where they are one object that no operation of PyTorch wrote to since; what is written through
+    ``.data`` or NumPy is not seen. What is made without gradients, or in inference, serves there alone.
 
     >>> sums, x = Kept(), torch.ones(2)
     >>> first = sums(x.sum, x)
@@ -81,16 +81,24 @@ class Kept:
     _held: tuple[Any, ...] = ((), (), None)
 
     def __call__(self, make: Callable[[], Any], *of: Any) -> Any:
+        plain = [type(x) in (Tensor, torch.nn.Parameter) for x in of]
+        places = [x.data_ptr() if known else 0 for x, known in zip(of, plain)]  # others may have none
         written = [(id(x), 0 if x.is_inference() else x._version) if isinstance(x, Tensor) else x for x in of]
-        key = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *written
+        key = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *written, *places
         held = self._held  # in one piece: another thread may ask for something else
         if held[0] != key:
             held = self._held = key, of, make()  # what is held has its number to itself
         return held[2]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and files hold nothing: numbers of objects are true of these alone."""
+        return Kept, ()
+
 
 def keeps(*of: Tensor | None) -> bool:
-    """Whether what is made of these may be kept: outside of graphs, traces, captures and transforms of functions."""
+    """Whether what is made of these may be kept: outside of graphs, traces, modes, captures and transforms."""
+    if torch._C._len_torch_dispatch_stack():  # make_fx, FakeTensorMode
+        return False
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed() or forward_ad._current_level >= 0:
         return False
     on_gpu = any(x is not None and x.is_cuda for x in of)

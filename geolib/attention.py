@@ -82,8 +82,8 @@ class Placed:
 
     def __init_subclass__(cls, **given: Any):
         super().__init_subclass__(**given)
-        if "log_gate" in cls.__dict__:
-            cls.lasting = cls.__dict__.get("lasting", False)
+        base = next(base for base in cls.__mro__ if {"log_gate", "lasting"} & base.__dict__.keys())
+        cls.lasting = base.__dict__.get("lasting", False)
 
     def with_prefix_tokens(self, unplaced: int, keys: int | None = None) -> Self:
         """The same behind tokens that have no place and stay as they are: a CLS token, registers, a prefix.
@@ -97,8 +97,8 @@ class Placed:
         both = unplaced, unplaced if keys is None else keys
         for argument, count in zip(("unplaced", "keys"), both):
             require(not isinstance(count, float) and count >= 0, argument, count, "a whole number, at least 0")
-        other = copy.copy(self)
-        other.unplaced, other.parts = both, [part.with_prefix_tokens(*both) for part in self.parts]
+        other, parts = copy.copy(self), {part: part.with_prefix_tokens(*both) for part in dict.fromkeys(self.parts)}
+        other.unplaced, other.parts = both, [parts[part] for part in self.parts]
         return other
 
     def attention(
@@ -187,11 +187,12 @@ class Placed:
         omega = self.attenuation()
         more = mask is not None or causal or (log_gate is not None and self.unplaced != (0, 0))
         if more and omega is None and self._keeps(q, k, v, log_gate, mask):
+            _check_attended(q, k, v, None, None, dropout)
             of = log_gate, mask, causal, q.shape[:-1], k.shape[-2], self.unplaced, q.dtype, q.device
             self._kept = self._kept or Kept()
             bias, blind = self._kept(lambda: as_bias(q, k, self.for_all(log_gate, q, k, 0.0), causal, mask), *of)
             if causal or mask is not None:
-                _check_attended(q, k, v, bias, None, dropout)
+                _check_alike(q, k, bias, None)
                 check_scale(scale)
                 y = _by_kernel(q, k, v, bias, dropout, scale)
                 return y if blind is None else y.masked_fill(blind, 0.0)
@@ -349,7 +350,7 @@ def as_places(positions: Tensor, keys: Tensor | None, axes: int | None = None) -
             require(False, argument, x.shape, allowed + hint)
         if x.dtype == torch.bool or x.is_complex():
             require(False, argument, x.dtype, "positions are real numbers")
-        if not x.dtype.is_signed:  # differences would begin again at the largest number
+        if not x.is_floating_point():  # differences of shorter ones would begin again beyond the largest number
             places[i] = x.long()
         if x.is_floating_point() and not torch.compiler.is_compiling():
             if not (reach := largest(x)) < float("inf"):

@@ -174,8 +174,10 @@ def as_bias(
         return gate, blind  # type: ignore[return-value]
     dtype = q.dtype if gate is None else angle_dtype(q)
     shut = hidden(torch.zeros(1, 1, dtype=dtype, device=q.device), seen)
+    if gate is None or not (gate.requires_grad and torch.is_grad_enabled()):
+        return shut if gate is None else hidden(gate.to(dtype), seen), blind
     # A sum, of which autograd keeps nothing: a layer that is computed twice finds it made, and must not miss more.
-    return shut if gate is None else gate.to(dtype) + shut, blind
+    return gate.to(dtype) + shut, blind
 
 
 def looked_up(table: Tensor) -> Callable[..., Tensor]:

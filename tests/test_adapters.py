@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import pickle
 import re
 import warnings
 
@@ -276,8 +277,12 @@ def test_caches_of_fixed_size_beams_and_texts_that_change_places_are_served():
     assert_near(*(reading(m, (5, 3), change=lambda cache: cache.reorder_cache(order)) for m in (ours, theirs)))
     for text, more in ((TOKENS, {"num_beams": 3}), (TOKENS[:1], {"prompt_lookup_num_tokens": 2})):
         assert torch.equal(*(m.generate(text, max_new_tokens=8, do_sample=False, **more) for m in (ours, theirs)))
-    with pytest.raises(ValueError, match="past_key_values: got keys of another encoding"):
-        ours(TOKENS, past_key_values=theirs(TOKENS).past_key_values)
+    for others in (theirs, held(theirs, RoPE.text(8, base=9e3))):
+        with pytest.raises(ValueError, match="past_key_values: got keys of another encoding"):
+            ours(TOKENS, past_key_values=others(TOKENS).past_key_values)
+    twin = held(theirs)  # as in another process
+    cache = pickle.loads(pickle.dumps(twin(TOKENS[:, :8]).past_key_values))
+    assert_near(ours(TOKENS[:, 8:], past_key_values=cache).logits, theirs(TOKENS).logits[:, 8:])
     ours.bfloat16()  # which has not all of these positions; their digits it has
     assert_near(reading(ours, (5, 3)), ours(TOKENS[:, :8], position_ids=PLACES).logits.float(), 2e-2)
 
@@ -296,6 +301,34 @@ def test_cached_keys_may_stand_before_zero_and_differ_by_layers(shift, keys, cha
         more = {"attention_mask": torch.ones(2, keys), "past_key_values": cache}
         pair.append(model(TOKENS[:, 8:], position_ids=torch.arange(8, 12)[None] + shift, **more).logits)
     assert_near(*pair)
+
+
+@pytest.mark.filterwarnings("ignore:in layer 0 this encoding gives other numbers")
+def test_a_cache_of_ones_own_may_drop_others_in_each_layer_also_compiled():
+    class Drops(pytest.importorskip("transformers").DynamicCache):
+        def update(self, k, v, index, *given, **named):
+            came, (k, v) = k.shape[2], super().update(k, v, index, *given, **named)
+            kept = [i for i in range(k.shape[2]) if came > 1 or i != 1 + 3 * index]
+            return k[:, :, kept], v[:, :, kept]
+
+    ours, found = held(model_of("Llama"), build("rope+alibi", width=32, heads=4, grid=(12,))), []
+    for run in (ours.forward, torch.compile(ours.forward, backend="eager")):
+        cache = Drops()
+        ours(TOKENS[:, :8], past_key_values=cache)
+        found.append(run(TOKENS[:, 8:9], past_key_values=cache).logits)
+    assert_near(*found)
+
+
+HALF = {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+
+
+@pytest.mark.parametrize(("family", "turned", "more"), [("Llama", None, {}), ("Llama", 4, {}), ("Phi", None, HALF)])
+@pytest.mark.filterwarnings("ignore:in layer 0 this encoding gives other numbers")
+def test_an_encoding_turns_as_many_features_as_it_says(family, turned, more):
+    ours = held(model_of(family, **more), HalfSplit(RoPE.text(8, rotary_dim=turned)))
+    way, apart = ours(TOKENS).logits, copy.deepcopy(ours)
+    apart.model.rotary_emb.in_pairs = None  # turned in the layers
+    assert_near(way, apart(TOKENS).logits)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -455,6 +488,8 @@ def test_a_model_of_pictures_is_traced_and_told_another_size():
     late.set_input_size((64, 32))
     use_encoding(early, encoding)
     assert_close((late(picture), late.blocks(tokens)), (early(picture), early.blocks(tokens)))
+    use_encoding(late, encoding, grid_positions(8, 4))  # once more, for pictures of this size
+    assert_close(late(picture), early(picture))
     assert_close(torch.jit.trace(late, picture)(2 * picture), late(2 * picture))
 
 

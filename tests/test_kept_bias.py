@@ -1,15 +1,19 @@
 """What is added to scores is made once a pass, and anew wherever something else would come out."""
 
 import copy
+import pickle
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from geolib import attention as module
+from geolib._compile import Kept
 from geolib.attention import Placed, attention
-from geolib.encodings import ALiBi, Composite, PerLayer, build
+from geolib.encodings import ALiBi, Composite, Matrix, PerLayer, ScoreBias, build
 
 T, H, D = 12, 2, 8
 QKV = torch.randn(3, 2, H, T, D, generator=torch.Generator().manual_seed(0))
@@ -101,10 +105,34 @@ def test_nothing_is_kept_of_what_layers_do_not_share(made):
     for i in (0, 1, 0):
         assert_close(own.layer(i).attention(*QKV, causal=True), alone(own.layer(i), QKV, True))
     assert not made
-    shared = PerLayer([ALiBi(H)] * 3).place(LINE)
-    for i in range(3):
-        shared.layer(i).attention(*QKV, causal=True)
-    assert len(made) == 1
+    shared, longer = PerLayer([ALiBi(H)] * 3).place(LINE), torch.cat([QKV[..., :1, :], QKV], -2)
+    for placed, x in ((shared, QKV), (shared.with_prefix_tokens(1), longer)):
+        for i in range(3):
+            placed.layer(i).attention(*x, causal=True)
+    assert len(made) == 2
+
+
+class OfInput:  # a mixin
+    def log_gate(self, x):
+        return x[:, None, None, :, 0] - x[:, None, :, None, 0]
+
+
+@pytest.mark.parametrize("base", [Composite, Placed, ScoreBias])
+def test_gates_of_the_input_in_classes_of_ones_own_are_those_of_each_layer(base):
+    of = {Composite: [[placed_of("rope")]], ScoreBias: [Matrix(torch.zeros(T, T))], Placed: []}
+    own = type("Own", (OfInput, base), {})(*of[base])
+    for x in torch.randn(2, 2, T, 4):
+        wanted = attention(*own.to_reference(*QKV[:2]), QKV[2], log_gate=own.log_gate(x), causal=True)
+        assert_close(own.attention(*QKV, x, causal=True), wanted)
+
+
+@pytest.mark.parametrize("strange", [torch.nan, torch.inf])
+def test_numbers_of_pairs_that_are_not_seen_reach_nothing(strange):
+    gate = torch.zeros(T, T)
+    gate[:, -1] = strange
+    for causal, mask in ((False, LINE < T - 1), (True, WINDOWS[1] & (LINE < T - 1))):
+        got = ScoreBias(Matrix(gate)).attention(*QKV, causal=causal, mask=mask)
+        assert_close(got, attention(*QKV, causal=causal, mask=mask))
 
 
 def test_graphs_transforms_and_copies_keep_nothing_wrong():
@@ -115,4 +143,15 @@ def test_graphs_transforms_and_copies_keep_nothing_wrong():
     assert_close(torch.compile(read, backend="eager")(*QKV, WINDOWS[1]), wanted)
     assert_close(torch.vmap(read, (0, 0, 0, None))(*QKV[:, :, None], WINDOWS[1])[:, 0], wanted)
     assert_close(copy.deepcopy(placed).attention(*QKV, causal=True, mask=WINDOWS[1]), wanted)
+    assert_close(make_fx(read)(*QKV, WINDOWS[0])(*QKV, WINDOWS[1]), wanted)
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        placed_of("rope").attention(*map(fake.from_tensor, QKV), causal=True)
+        read(*map(fake.from_tensor, QKV), fake.from_tensor(WINDOWS[1]))
     assert_close(read(*QKV, WINDOWS[1]), wanted)
+    sums, x = Kept(), torch.ones(2)
+    first = sums(x.sum, x)
+    assert sums(x.sum, x) is first
+    for other in (copy.deepcopy(sums), pickle.loads(pickle.dumps(sums))):  # numbers of objects are others there
+        assert other(x.sum, x) is not first
+    x.data = torch.zeros(2)
+    assert sums(x.sum, x) == 0

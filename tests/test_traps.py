@@ -17,7 +17,7 @@ from geolib.attention import MultiHeadAttention, attention
 from geolib.encodings import METHODS, Composed, HalfSplit, LengthRoPE, RoPE, build
 from geolib.flex import flex_attend
 from geolib.masks import padding_mask
-from geolib.recurrence import SympowAttention
+from geolib.recurrence import SympowAttention, chunked_form
 
 SIX, X, Q, FAR = torch.arange(6), torch.randn(2, 6, 16), torch.randn(2, 2, 6, 8), 2**24 + 1
 ROPE = RoPE.text(8).place(SIX)
@@ -86,12 +86,23 @@ def flex(name):
         return flex_attend(made(name).place(SIX), Q, Q[:, :1], Q[:, :1], X)
 
 
+def typed(name, queries, keys=torch.int64):
+    """Positions that are far apart for a short dtype."""
+    places = torch.tensor([-100, 0, 100, 50, -50, 7])
+    return made(name).place(places.to(queries), keys=places.to(keys)).attention(Q, Q, Q)
+
+
+def in_half(x):
+    return chunked_form(Q, Q, torch.full_like(Q, x), 2)[1].to(torch.float16).S.isinf().any()
+
+
 def pooled(rope):
     return rope.place(SIX[:0, None], SIX[:, None]).with_prefix_tokens(1, 0).to_reference(Q[:, :, :1], Q)[1]
 
 
 FOUR, LAST = torch.rand(2, 6, 6) > 0.3, slice(4, None)
 ROPES = [LengthRoPE(RoPE.text(8).frequencies, 4, x, factor=2.0) for x in (None, RoPE.text(8).frequencies / 2)]
+MIXED = (torch.int64, torch.float32), (torch.float64, torch.int32)
 GATED, BIASED = ("sympow-gates", "compass"), ("alibi", "rmt", "lf", "gauss", "rope+lf")
 RIGHT = {
     **{f"pooled, {i}": (pooled, (r,), r.place(SIX).to_reference(Q, Q)[1]) for i, r in enumerate(ROPES)},
@@ -102,6 +113,9 @@ RIGHT = {
     **{f"one head of keys, {n}": (flex, (n,), made(n).place(SIX).attention(Q, Q[:, :1], Q[:, :1], X)) for n in GATED},
     **{f"edited later, {n}": (edited, (n,), attend(n)) for n in BIASED},
     **{f"{d}, {n}": (attend, (n, SIX.to(d)), attend(n)) for n in BIASED for d in (torch.uint8, torch.uint16)},
+    **{f"int8, {n}": (typed, (n, torch.int8, torch.int8), typed(n, torch.int64)) for n in BIASED},
+    **{f"mixed, {n}, {i}": (typed, (n, *ab), typed(n, torch.int64)) for n in BIASED for i, ab in enumerate(MIXED)},
+    "inf was there": (in_half, (torch.inf,), torch.tensor(True)),
     **{f"far, {n}": (attend, (n, SIX + FAR, None, False, LAST), attend(n)[:, :, 4:]) for n in BIASED},
     **{f"years, {n}": (attend, (n, SIX - 100 * FAR, None, False, LAST), attend(n)[:, :, 4:]) for n in BIASED[:4]},
 }

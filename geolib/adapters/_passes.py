@@ -12,8 +12,8 @@ from geolib.attention import Encoding, Placed
 class OnePass:
     """An encoding, placed once for a pass of a model, outside of what activation checkpointing runs twice."""
 
-    turned = 0
-    """Since when the encoding that turned queries and keys on their way is in the model; 0 where layers do that."""
+    turned = ""
+    """By what queries and keys were turned on their way; empty where layers do that."""
 
     def __init__(self, encoding: Encoding, positions: Tensor, unplaced: int = 0):
         self.encoding, self.positions, self.unplaced = encoding, positions, unplaced

@@ -8,8 +8,8 @@ slots that are not written yet, beams, texts that are cut), it does to positions
 
 from __future__ import annotations
 
+import hashlib
 import sys
-import time
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from geolib._checks import readable, require
 from geolib.adapters._passes import OnePass, check_acts
 from geolib.attention import Encoding, Placed, repeat_heads
-from geolib.encodings import KINDS, Carried, LengthRoPE, PerLayer, RoPE, turn_halves, turn_pairs
+from geolib.encodings import KINDS, Carried, LengthRoPE, PerLayer, RoPE, turn_halves, turn_pairs, turned_features
 
 _NAME = "geolib"
 _SHIFTS = (0, 8, 16, 24)  # a position's digits in base 256: every dtype of keys has these whole numbers
@@ -39,9 +39,9 @@ class HeldTokens(nn.Module):
     ``in_pairs`` says how the model's own function, where it turns by these cosines, takes the features of a pair.
     """
 
-    def __init__(self, encoding: Encoding, own: nn.Module, in_pairs: bool | None):
+    def __init__(self, encoding: Encoding, own: nn.Module, in_pairs: bool | None, turns: str):
         super().__init__()
-        self.encoding, self.own, self.in_pairs, self.since = encoding, own, in_pairs, time.time_ns()
+        self.encoding, self.own, self.in_pairs, self.turns = encoding, own, in_pairs, turns
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Also in a process that has read the model from a file."""
@@ -59,12 +59,12 @@ class HeldTokens(nn.Module):
         turns, in_pairs = _turns(one.placed), self.in_pairs
         if turns is not None and in_pairs is not None:
             cosines, sines = (_of_features(part, in_pairs).to(x.dtype) for part in turns.unbind(-1))
-            one.turned = self.since
+            one.turned = self.turns
         else:
             with torch.no_grad():
                 cosines, sines = self.own(x, position_ids, *given, **named)
             cosines, sines = torch.ones_like(cosines), torch.zeros_like(sines)
-        way = OnTheWay(torch.full_like(part, torch.nan) for part in (cosines, sines))
+        way = OnTheWay([torch.full_like(part, torch.nan) for part in (cosines, sines)])
         way.one, way.still = one, (cosines, sines)
         return way
 
@@ -82,23 +82,27 @@ def _of_features(x: Tensor, in_pairs: bool) -> Tensor:
     return x.repeat_interleave(2, -1) if in_pairs else torch.cat([x, x], -1)
 
 
-def _as_theirs(encoding: Encoding, own: Encoding, layer: nn.Module, places: Tensor) -> bool | None:
+def _as_theirs(encoding: Encoding, own: Encoding, layer: nn.Module, places: Tensor) -> tuple[bool | None, str]:
     """Whether features of a pair are neighbours in what the model's own function takes; None if it turns otherwise.
 
-    Where layers differ, or texts of another length turn otherwise, it is not asked.
+    Where layers differ, or texts of another length turn otherwise, it is not asked. Behind it what the turns are, by
+    which keys of another encoding are known.
     """
     theirs = getattr(sys.modules[type(layer).__module__], "apply_rotary_pos_emb", None)
     placed, parts = encoding.place(places[None]), (*own.modules(), *encoding.modules())
     turns = _turns(placed)
     if turns is None or theirs is None or any(isinstance(x, LengthRoPE | PerLayer) for x in parts):
-        return None
+        return None, ""
+    if turned_features(encoding) != turned_features(own):  # it is handed the features that the model turns
+        return None, ""
     q, k = torch.randn(2, 1, 2, len(places), 2 * turns.shape[-2], device=places.device)
     for in_pairs in (False, True):
         with suppress(RuntimeError, TypeError, ValueError):
             got = theirs(q, k, *(_of_features(x.float(), in_pairs) for x in turns.unbind(-1)))
             if all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, placed.to_reference(q, k))):
-                return in_pairs
-    return None
+                numbers = (1e3 * turns).round().int().flatten().tolist()
+                return in_pairs, hashlib.sha256(repr((in_pairs, numbers)).encode()).hexdigest()
+    return None, ""
 
 
 class _Layer:
@@ -112,10 +116,13 @@ class _Layer:
         return getattr(self._cache, name)
 
     def update(self, k: Tensor, v: Tensor, index: int, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
-        """As the cache's: all keys and values; where keys stand is kept here. ValueError for caches that round keys."""
+        """As the cache's: all keys and values; where keys stand is kept here.
+
+        ValueError for caches that round keys which have positions behind them.
+        """
         if self.one.turned:
             if getattr(self._cache, "turned", None) != self.one.turned:
-                allowed = "none, or keys turned by this one: use_encoding comes before the cache is filled"
+                allowed = "none, or the cache that this one filled (made anew of its tensors it is not known)"
                 empty = self._cache.get_seq_length(index) == 0
                 require(empty, "past_key_values", "keys of another encoding", allowed)
                 self._cache.turned = self.one.turned
@@ -175,7 +182,9 @@ def _attend(
         require(not new, "model", f"NaN in {type(module).__name__}", allowed)
         return sdpa_attention_forward(module, q, k, v, attention_mask, scaling=scaling, **more)
     require(layer is not None, "model", type(module).__name__, "layers that take position_embeddings")
-    kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None)
+    cache = type(layer._cache).__module__ if layer else ""
+    own = cache.startswith("transformers.")  # another's may drop other keys in each layer
+    kind = k.shape[2], more.get("sliding_window"), getattr(module, "is_sliding", None), own or module.layer_idx
     placed = layer.one.here(layer.keys, kind).layer(module.layer_idx)  # type: ignore[union-attr]
     turned = layer.one.turned  # type: ignore[union-attr]
     k, v = (k, v) if turned else (repeat_heads(x, q.shape[1]) for x in (k, v))
@@ -226,12 +235,13 @@ def in_language_model(part: Any, encoding: Encoding) -> None:
     axes = 3 if {"chunks", "rounds"} & {*KINDS[config.model_type].split()} else 1
     places = torch.arange(2, device=device)[:, None].expand(-1, axes)
     check_acts(encoding.to(device), places, torch.zeros(1, 2, config.hidden_size, device=device), heads, reads=False)
-    in_pairs = None
+    theirs: tuple[bool | None, str] = None, ""
     if device.type != "meta":
         _compare(encoding, own.to(device), places, heads, config)
-        in_pairs = _as_theirs(encoding, own, layers[0], places)
+        some = torch.tensor([[0, 0, 0], [1, 2, 4], [3, 5, 4], [999, 99, 9]], device=device)[:, :axes]
+        theirs = _as_theirs(encoding, own, layers[0], some)
     held = isinstance(part.rotary_emb, HeldTokens)
-    part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb, in_pairs)
+    part.rotary_emb = HeldTokens(encoding, part.rotary_emb.own if held else part.rotary_emb, *theirs)
     for layer in (x for x in layers if _hand_on not in x._forward_pre_hooks.values()):
         layer.register_forward_pre_hook(_hand_on, with_kwargs=True)
     _make_known()

@@ -134,6 +134,7 @@ def in_vision_model(model: Any, encoding: Encoding, positions: Positions) -> Non
     check_acts(encoding, places, torch.zeros(1, len(places), model.embed_dim, device=device), sizes)
     if isinstance(held, HeldPositions):
         held.hold(encoding, positions if at.make else at.positions)
+        held.grid, held.patches, held.unplaced = at.grid, at.patches, at.unplaced
         for index, attention in enumerate(attentions):
             attention.index = index
         return

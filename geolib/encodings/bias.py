@@ -201,8 +201,9 @@ class PerLayerFocusing(PerLayer):
 def _from_near(positions: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """The same, none of them the caller's tensor; whole numbers from the first on, so that float32 has near ones."""
     first = (positions if positions.shape[-2] or keys is None else keys)[..., :1, :]
-    moved = [p if p is None else p.clone() if p.is_floating_point() else p - first for p in (positions, keys)]
-    return moved[0], moved[1]  # type: ignore[return-value]
+    if positions.is_floating_point() or (keys is not None and keys.is_floating_point()):
+        first = torch.zeros_like(first)
+    return positions - first, None if keys is None else keys - first
 
 
 # What layers use ----------------------------------------------------------------------------------------------------

@@ -55,8 +55,10 @@ class Composite(Placed):
     (tensor([2., 2., 2.]), tensor([1., 0., 0.]))
     """
 
+    lasting = True
+
     def __init__(self, parts: Sequence[Placed]):
-        self.parts, self.lasting = parts, all(part.lasting for part in parts)
+        self.parts, self.lasting = parts, type(self).lasting and all(part.lasting for part in parts)
         self._kept, self._sums = Kept(), Kept()
         self.counts = next((part.counts for part in parts if part.counts is not None), None)
         self.own = widest(*(part.own for part in parts))
@@ -70,6 +72,8 @@ class Composite(Placed):
         return self._sum([part.log_gate(x) for part in self.parts])
 
     def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        if type(self).log_gate is not Composite.log_gate:  # a class of one's own that knows no masks
+            return self.log_gate(x)
         return self._sum([part.masked_log_gate(x, mask) for part in self.parts])
 
     def _sum(self, gates: list[Tensor | None]) -> Tensor | None:
@@ -92,7 +96,7 @@ class Composite(Placed):
         if all(own is part for own, part in zip(parts, self.parts)):
             return self
         other = copy.copy(self)  # tokens without a place stay without one
-        other.parts, other.lasting = parts, all(part.lasting for part in parts)
+        other.parts, other.lasting = parts, type(self).lasting and all(part.lasting for part in parts)
         return other
 
 

@@ -74,7 +74,9 @@ class State(NamedTuple):
 
         exponent = None if self.exponent is None else wide(self.exponent)
         S, Z = self.S.to(*place, **named), self.Z.to(*place, **named)
-        fits = S.dtype != torch.float16 or not any(readable(x) and bool(x.isinf().any()) for x in (S, Z))
+        fits = S.dtype != torch.float16 or not any(
+            readable(x) and bool((x.isinf() & ~y.isinf()).any()) for x, y in ((S, self.S), (Z, self.Z))
+        )
         require(fits, "dtype", S.dtype, "one with the range of S and Z, as torch.bfloat16 has")
         return State(S, Z, wide(self.mu), exponent)
 
