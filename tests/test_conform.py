@@ -85,6 +85,10 @@ def test_the_command_prints_what_it_found_and_keeps_it(tmp_path, capsys):
     assert "kept                 isometry" in capsys.readouterr().out
     (one,) = json.loads(record.read_text("utf-8"))["targets"]
     assert one["outcomes"][0]["outcome"] == "kept"
+    for spec, said in (("not_there:at_all", "error: No module named 'not_there'"), ("geolib:x", "error: target: got")):
+        with pytest.raises(SystemExit):
+            main([spec])
+        assert said in capsys.readouterr().err
     with pytest.raises(ValueError, match="target: got 'nothing'; one of geolib, timm"):
         load("nothing")
     with pytest.raises(ValueError, match="target: got geolib:x; geolib has rope, axial"):

@@ -41,7 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     add("--record", type=Path, help="a JSON file in which the outcomes take the place of older ones")
     given = parser.parse_args(arguments)
     sys.path.insert(0, "")
-    found = [tried(spec, *one, given.only or list(LAWS)) for spec in given.target for one in load(spec)]
+    try:
+        targets = [(spec, *one) for spec in given.target for one in load(spec)]
+    except (ModuleNotFoundError, ValueError) as error:
+        parser.error(str(error))  # which names the module that is not installed
+    found = [tried(*one, given.only or list(LAWS)) for one in targets]
     if given.record:
         older = json.loads(given.record.read_text("utf-8"))["targets"] if given.record.is_file() else []
         kept = [one for one in older if one["target"] not in given.target]
