@@ -97,9 +97,9 @@ class Kept:
 
 def keeps(*of: Tensor | None) -> bool:
     """Whether what is made of these may be kept: outside of graphs, traces, modes, captures and transforms."""
-    if torch._C._len_torch_dispatch_stack():  # make_fx, FakeTensorMode
-        return False
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed() or forward_ad._current_level >= 0:
+        return False
+    if torch._C._len_torch_dispatch_stack():  # make_fx, FakeTensorMode
         return False
     on_gpu = any(x is not None and x.is_cuda for x in of)
     return not (on_gpu and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
