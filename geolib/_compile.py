@@ -81,8 +81,7 @@ class Kept:
     _held: tuple[Any, ...] = ((), (), None)
 
     def __call__(self, make: Callable[[], Any], *of: Any) -> Any:
-        plain = [type(x) in (Tensor, torch.nn.Parameter) for x in of]
-        places = [x.data_ptr() if known else 0 for x, known in zip(of, plain)]  # others may have none
+        places = [x.data_ptr() for x in of if type(x) in (Tensor, torch.nn.Parameter)]  # others may have none
         written = [(id(x), 0 if x.is_inference() else x._version) if isinstance(x, Tensor) else x for x in of]
         key = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *written, *places
         held = self._held  # in one piece: another thread may ask for something else
