@@ -11,8 +11,6 @@ Jupyter Book, every warning an error. Around it stand four rules that Jupyter Bo
 - chapters run on the CPU, with this Python, whatever kernels the machine has.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -3,8 +3,6 @@
 The record is made by ``python -m geolib.conform TARGET ... --record book/conformance.json``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ IPython hands over each cell as a tree. Its assertions are counted; of `assert a
 of `allclose` the largest difference. The cell computes what it would compute without this.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import html

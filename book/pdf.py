@@ -5,8 +5,6 @@ $CHROMIUM, or one on the PATH. Explorables are represented by their stills; solu
 chapter by chapter; links lead within the file. Where the file is built, the landing page links it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ wide as a phone's column: panels that stood side by side stand one below another
 pixels. The second drawing travels as a comment behind the first; book/_ext/palettes.py makes a file of it.
 """
 
-from __future__ import annotations
-
 import base64
 import pickle
 import re

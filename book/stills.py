@@ -5,8 +5,6 @@ explorable itself, as the gallery starts it, taken in a headless browser. A mani
 and which values each shows; a test compares it with the gallery, so that no still is older than its explorable.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What the tests of explorables share: functions called in Node, pages in a browser, the book's links."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """The model in the page: its logits are PyTorch's, its accuracies the records', and it answers the reader's hand."""
 
-from __future__ import annotations
-
 import cmath
 import math
 import re

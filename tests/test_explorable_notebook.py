@@ -1,7 +1,5 @@
 """The lab notebook: its numbers, looks and names are those of the records."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Explorables of scores: attention on a circle, metrics and their frames, scales, focusing, even powers."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Explorables of states: strokes of the recurrence, gates, a memory and a letter to write, where a step's time goes."""
 
-from __future__ import annotations
-
 import math
 import random
 from functools import partial

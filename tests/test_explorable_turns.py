@@ -3,8 +3,6 @@
 What a picture draws is read by ``test_drawings.py``.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """What holds of every explorable: honest traits, answers to every kind of hand, words that fit the book."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

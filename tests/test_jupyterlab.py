@@ -1,7 +1,5 @@
 """In a real JupyterLab, driven by the browser, traits go both ways: Python moves the picture, the hand sets Python."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The score maps: their scores are the library's, their sentence slides by hand, finger and keys, in any page."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -1,8 +1,6 @@
 """Text that drives a figure: every link of the book is an order its page's figure takes, and links, numbers and
 addresses move it in a page."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import escape

@@ -1,7 +1,5 @@
 """A finger does what a mouse does: five ways on each handle and pad, while empty ground still scrolls the page."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -6,8 +6,6 @@ statement names. A proof folds under its first word. Code of cells that follow e
 last of them shows folds under one line.
 """
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -7,8 +7,6 @@ several widgets of a page share stands there once. In the gallery a line says in
 A page that is no notebook shows one by ``{explorable} NAME``; its code stands in the page: nothing is waited for.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

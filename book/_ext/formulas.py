@@ -8,8 +8,6 @@ In a part of a page with a picture that gives query, key or value a colour, an e
 colour too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

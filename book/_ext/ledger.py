@@ -13,8 +13,6 @@
   that is not in the ledger is a warning, and warnings fail the build. Code, formulas and links are left alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

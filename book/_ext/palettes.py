@@ -6,8 +6,6 @@ for the dark page has each colour's counterpart. The drawing for a phone stands 
 recorded runs do, shows before each name a short stroke in the method's style, with a dot where something is added.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from functools import cache

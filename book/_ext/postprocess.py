@@ -12,8 +12,6 @@ In written pages: what a reader hears (landmarks, the text before the side bar),
 collection, the search's scripts, elements around names), and what makes code fit its place.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

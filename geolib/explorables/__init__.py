@@ -7,8 +7,6 @@ They need anywidget (``pip install anywidget``), which is loaded with the first 
 class are live both ways: setting one moves the picture, moving a slider sets it.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """What the explorables share in Python: their base class, the kinds of their traits, and the making of one module."""
 
-from __future__ import annotations
-
 import base64
 import math
 import numbers

@@ -1,7 +1,5 @@
 """Attention on a circle: tokens as points, a query one drags, and the weighted mean that it fetches."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, Reals, assemble
 
 

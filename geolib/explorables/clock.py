@@ -1,7 +1,5 @@
 """The clock of RoPE: two positions as the times two clocks show, and the score that sees only Δ = n - m."""
 
-from __future__ import annotations
-
 import traitlets
 
 from geolib._checks import check_positive, require

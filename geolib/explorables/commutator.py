@@ -1,7 +1,5 @@
 """Two turns in two orders: a die turned about two axes, and the gap that half the bracket foretells."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, assemble
 
 

@@ -1,7 +1,5 @@
 """The conformal scale: one number by which a vector measures less at later tokens, and its scores with it."""
 
-from __future__ import annotations
-
 import traitlets
 
 from geolib._checks import require

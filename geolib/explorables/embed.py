@@ -5,8 +5,6 @@ weights beside it. It exports ``render`` as anywidget does: MyST's ``{anywidget}
 its address, and a plain page calls ``render({ el, state })``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

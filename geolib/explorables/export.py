@@ -7,8 +7,6 @@ In a notebook, after ``run = train(config)``::
 ``python -m geolib.explorables.export FOLDER`` trains the models of ``digits-live`` and writes two files for each.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -1,7 +1,5 @@
 """Gates and rates: a curve drawn over time, the memory it leaves, and the clock it winds."""
 
-from __future__ import annotations
-
 import math
 
 from geolib.explorables._widget import Explorable, Real, Reals, Whole, assemble

@@ -1,7 +1,5 @@
 """LieRE on a grid: rotations made of two generators, and what a common shift of both patches does to the scores."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 

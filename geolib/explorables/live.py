@@ -1,7 +1,5 @@
 """A trained model in the page: a digit is drawn, dragged and asked, and what the model learned is turned."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

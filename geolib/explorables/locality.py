@@ -1,7 +1,5 @@
 """Locality focusing: softmax weights over an image, times a Gaussian of the distance, and the weight that is lost."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Choice, Explorable, Real, Whole, assemble
 
 

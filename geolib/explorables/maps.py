@@ -1,7 +1,5 @@
 """Score maps of one sentence: which of nine methods give the same scores wherever the sentence stands?"""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Choice, Explorable, Real, assemble
 
 

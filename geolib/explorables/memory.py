@@ -1,7 +1,5 @@
 """A memory to type into: pairs of words in a gated symmetric-power state, and what a key brings back."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, Text, Whole, assemble
 
 

@@ -1,7 +1,5 @@
 """The general metric: unit ellipses that turn and stretch along the tokens, and the transport that keeps lengths."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, assemble
 
 

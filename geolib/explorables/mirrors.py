@@ -1,7 +1,5 @@
 """Two mirrors: reflections at two lines are one rotation by the doubled angle between them."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 

@@ -1,7 +1,5 @@
 """The lab notebook: recorded training curves, their final values, and where each of them was made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path

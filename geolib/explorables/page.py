@@ -1,7 +1,5 @@
 """A letter in a state: a page in a state of fixed size, each byte as strong as its value can be read back."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, Text, Whole, assemble
 
 LETTER = (

@@ -1,7 +1,5 @@
 """Links on a small grid, the holonomy of its unit squares, and changes of gauge."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Choice, Explorable, Reals, assemble
 
 PARTS = tuple([f"link {i}" for i in range(1, 13)] + [f"site {i}" for i in range(1, 10)])

@@ -1,7 +1,5 @@
 """Even powers: the kernel of sympow beside that of softmax."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, Whole, assemble
 
 

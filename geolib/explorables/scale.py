@@ -1,7 +1,5 @@
 """One scale s, sixteen tokens and one row of attention: on both sides, or up on one side and down on the other."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Choice, Explorable, Real, Whole, assemble
 
 

@@ -1,7 +1,5 @@
 """A skew matrix and its exponential: three numbers, a turning box, and the square of small steps left open."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Choice, Explorable, Real, Reals, assemble
 
 

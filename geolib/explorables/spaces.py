@@ -1,7 +1,5 @@
 """Three spaces: a key at home, in the reference space and carried to the query, with the ruler and frame of each."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Explorable, Real, assemble
 
 

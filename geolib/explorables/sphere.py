@@ -1,7 +1,5 @@
 """Parallel transport on the sphere: an arrow carried round a triangle returns turned by the area inside."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import traitlets

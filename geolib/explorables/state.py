@@ -1,7 +1,5 @@
 """The conformal state: one column of the state as a point that each token shrinks, turns and pushes."""
 
-from __future__ import annotations
-
 from geolib.explorables._widget import Choice, Explorable, Real, assemble
 
 

@@ -1,7 +1,5 @@
 """Where the time goes: a recorded training step cut into its parts, and what a faster part would give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import traitlets

@@ -6,8 +6,6 @@ check that is asked, where the others train a model first. A finding's check cel
 """
 
 # ruff: noqa: E731
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import cycle
 from math import log

@@ -8,8 +8,6 @@ read, and the checks are run, in this process, and the cells before the checks l
 check of this very statement. Without the error all of them must pass.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect
