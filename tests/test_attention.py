@@ -215,6 +215,14 @@ def test_no_sequences_have_no_mask_and_empty_ones_hide_all():
 FOCUS = LocalityFocusing(Encoding(), 2, 1, 2.0)
 
 
+def test_powers_do_not_depend_on_a_number_added_to_a_row_of_gates():
+    q, k, v = torch.randn(3, 1, 2, 4, 6).unbind(0)
+    placed, mask = PowerScores(ALiBi(2)).place(torch.arange(4.0)), torch.ones(4, 4, dtype=torch.bool).tril()
+    gate = placed.log_gate(None)
+    for added in (500.0, -500.0):
+        assert_close(placed.attend(q, k, v, gate + added, mask=mask), placed.attend(q, k, v, gate, mask=mask))
+
+
 @pytest.mark.parametrize("encoding", [Encoding(), ALiBi(2), FOCUS, PowerScores(ALiBi(2))], ids=repr)
 def test_dropout_keeps_or_drops_each_weight_and_keeps_the_mean(encoding):
     """With the identity for values the output is the weights: each is 0 or, of probability 3/4, 4/3 of what it was."""

@@ -181,3 +181,11 @@ def test_a_compass_asked_by_the_last_cells_alone_reads_the_same_behind_keys_with
     whole = compass.place(places).with_prefix_tokens(1).log_gate(x)
     late = compass.place(places[7:], places).with_prefix_tokens(0, keys=1).log_gate(x)
     assert_close(late, whole[..., -2:, -9:])
+
+
+def test_a_cell_that_no_query_may_see_turns_nothing():
+    compass, x = build("compass", width=8, heads=1, grid=(3,), vectors=1), torch.randn(1, 3, 8)
+    mask = torch.tensor([True, False, True])[None, None, None]
+    got = compass.place(torch.zeros(3, 1)).masked_log_gate(x, mask)[0, 0, 2, 0]
+    step = cn.cayley_rotation(compass.W_turn(x)[0, 2])
+    assert_close(got, compass.W_u(x)[0, 2] @ step @ compass.W_w(x)[0, 0])

@@ -135,7 +135,7 @@ def test_work_of_the_chunked_form_is_what_a_loop_over_numbers_counts(chunk):  # 
 
 @pytest.mark.parametrize(("dim", "power"), [(1, 2), (4, 2), (8, 2), (3, 4), (64, 2)])
 def test_best_chunk_has_the_least_work_of_all(dim, power):  # CS-CROSS
-    for tokens in (1, 7, 100, 999, 12_000):
+    for tokens in (1, 7, 86, 100, 999, 4_262, 12_000):
         work = [chunked_work(tokens, dim, power, chunk).total for chunk in range(1, tokens + 1)]
         assert chunked_work(tokens, dim, power, best_chunk(tokens, dim, power)).total == min(work)
 

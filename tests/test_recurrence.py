@@ -128,6 +128,15 @@ def test_a_sequence_may_be_cut_anywhere_and_continued_from_the_state(shape, cut,
         assert_close(state, last)
 
 
+def test_a_state_that_has_turned_goes_on_without_turns_where_it_stands():  # CS-rec, CS-P1
+    q, k, v, log_g, turns = inputs(batch=1, heads=2, tokens=6, dim=4, value_dim=3, seed=1)
+    turns[:, :, 3:] = 0
+    for form in (recurrent_form, chunked_form):
+        _, state = form(*token((q, k, v), slice(0, 3)), 2, log_g[:, :, :3], turns[:, :, :3])
+        rest = [*token((q, k, v), slice(3, 6)), 2, log_g[:, :, 3:]]
+        assert_close(form(*rest, state=state), form(*rest, turns[:, :, 3:], state=state))
+
+
 def test_chunked_form_equals_attention_at_working_size():  # CS-chunk
     args = learned(batch=1, heads=1, tokens=1100, dim=64, value_dim=64, dtype=torch.float32)
     wanted, ours = attention_form(*args[:3], 2, *args[3:]), chunked_form(*args[:3], 2, *args[3:])[0]
@@ -225,6 +234,9 @@ def test_parts_merge_by_their_normalisers():  # CS-att, CS-rec
     for parts in ([part(slice(0, 4)), part(slice(4, 9))], [whole, nothing], [whole]):
         assert_close(merge(parts), whole)
     assert_close(merge([nothing, nothing]), nothing)
+    weight = torch.zeros(1, dtype=whole.output.dtype, requires_grad=True)
+    seen = [each._replace(log_normaliser=each.log_normaliser + weight) for each in (nothing, nothing)]
+    assert torch.autograd.grad(merge(seen).output.sum(), weight)[0] == 0  # and not NaN
 
 
 # Numbers in float32 --------------------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ def test_without_gates_only_the_length_counts():
     for distance in (0, 7, 49):
         assert signal_to_noise(distance, 50, 1.0, 8, 2) == pytest.approx(1 / (direction_moment(8, 4) * 49))
     assert signal_to_noise(0, 1, 1.0, 8, 2) == math.inf
+    assert signal_to_noise(0, 3, 1e-9, 8, 2) == pytest.approx(1e18 / direction_moment(8, 4))
     assert signal_to_noise(2, 3, 0.9, 8, 2) == pytest.approx(0.81**2 / (direction_moment(8, 4) * (1 + 0.81)))
 
 
@@ -203,6 +204,7 @@ def test_rotation_rates_lie_between_0_and_2_and_angles_add_up():  # CS-beta
     ours = cumulative_angles(turns_of(beta, theta), start[None, None])[0, 0]
     for i in range(5):
         assert_close(ours[i], start + beta[0, 0, : i + 1].sum() * theta[:, 0].double())
+    assert_close(turns_of(torch.tensor([1, 2]), theta)[1], 2 * theta[:, 0])  # frequencies are no whole numbers
 
 
 def test_alibi_is_scalar_gating_of_softmax_attention():  # CS-A1

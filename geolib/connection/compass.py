@@ -61,13 +61,18 @@ class Compass(Encoding):
         v = self.W_turn(x).unflatten(-1, (self.heads, len(self.grid), 3)).permute(0, 2, 3, 1, 4)
         return v.to(angle_dtype(v))
 
-    def scores(self, x: Tensor) -> Tensor:
-        """What is added to the scores of x (batch, cells, width), (batch, heads, cells, cells)."""
+    def scores(self, x: Tensor, still: Tensor | None = None) -> Tensor:
+        """What is added to the scores of x (batch, cells, width), (batch, heads, cells, cells).
+
+        ``still``, bool (batch or 1, cells), is True at cells that turn nothing, whatever their features.
+        """
         u, w = (
             linear(x).unflatten(-1, (self.heads, self.vectors, 3)).transpose(1, 2) for linear in (self.W_u, self.W_w)
         )
         with without_autocast(x.device):
             v = self.turns(x)
+            if still is not None:
+                v = v.masked_fill(still[:, None, None, :, None], 0.0)
             return self.transported(u.to(v.dtype), w.to(v.dtype), v)
 
     def steps(self, v: Tensor) -> list[Tensor]:
@@ -190,16 +195,19 @@ class _Read(Placed):
     def __init__(self, source: Compass, sizes: tuple[int, int]):
         self.source, self.counts, self.own = source, sizes, (1, source.heads)
 
-    def log_gate(self, x: Tensor | None) -> Tensor:
+    def log_gate(self, x: Tensor | None, still: Tensor | None = None) -> Tensor:
         """What is added to the scores, (batch, heads, queries, keys); the last query stands beside the last key."""
         queries, keys = self.counts
         x = input_of(x, keys, self.unplaced[1], self.source.W_u.in_features)
-        return self.source.scores(x)[..., keys - queries :, :]
+        return self.source.scores(x, still)[..., keys - queries :, :]
 
     def masked_log_gate(self, x: Tensor | None, mask: Tensor | None) -> Tensor:
         """The same; a token that no query may see counts as one that turns nothing."""
+        hidden = None
         if x is not None and isinstance(mask, Tensor) and mask.dtype == torch.bool and 0 < mask.dim() <= 4:
-            seen = mask[(None,) * (4 - mask.dim())].flatten(1, 2).any(1)
-            if seen.shape[1] == x.shape[1] and len(seen) in (1, len(x)):  # others are ``attend``'s to refuse
-                x = x.masked_fill(~seen[..., None], 0.0)
-        return self.log_gate(x)
+            hidden = ~mask[(None,) * (4 - mask.dim())].flatten(1, 2).any(1)
+            if hidden.shape[1] != x.shape[1] or len(hidden) not in (1, len(x)):
+                return self.log_gate(x)  # such a mask is ``attend``'s to refuse
+            x = x.masked_fill(hidden[..., None], 0.0)
+            hidden = hidden[:, self.unplaced[1] :]
+        return self.log_gate(x, hidden)

@@ -185,13 +185,14 @@ class Powered(Composite):
             k = repeat_heads(k, q.shape[1])
         with without_autocast(q.device):
             scores = q.to(dtype) @ k.to(dtype).mT
-        if (gate := self.for_all(log_gate, q, k, 0.0)) is not None:
-            # The p-th root of the gate, so that one power takes both.
-            scores = scores * (gate / self.power).exp()
-        if seen is not None:
-            scores = scores.masked_fill(~seen, 0.0)
         if not scores.shape[-1]:  # no keys, no largest score
             return scores
+        if (gate := self.for_all(log_gate, q, k, 0.0)) is not None:
+            # The p-th root of the gate, so that one power takes both; its largest in a row cancels, too.
+            most = (gate if seen is None else torch.where(seen, gate, float("-inf"))).detach().amax(-1, keepdim=True)
+            scores = scores * ((gate - torch.where(most.isinf(), 0.0, most)) / self.power).exp()
+        if seen is not None:
+            scores = scores.masked_fill(~seen, 0.0)
         # A common factor of a row cancels; this one keeps its powers from overflow and underflow.
         row = scores.detach().abs().amax(-1, keepdim=True)
         powers = power_of(scores / torch.where(row == 0, 1.0, row), self.power)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, check_floating, require
+from geolib._checks import angle_dtype, check_floating, readable, require
 from geolib.recurrence._shared import RESET, exponent_of, precise, unit
 from geolib.recurrence.gates import cumulative_angles
 from geolib.recurrence.state import State, empty_state
@@ -48,7 +48,11 @@ def prepared(
     before = carried(state, q, v, power)
     narrow = angle_dtype(q, k, v, None if state is None else before.S)
     dtype = precise(q, narrow, q.shape[2], power, chunk, log_gates)
-    angles = None if turns is None else cumulative_angles(turns, before.mu)
+    if turns is not None:
+        angles = cumulative_angles(turns, before.mu)
+    else:  # nothing turns any more, but the keys that came before may have
+        still = state is None or q.shape[-1] % 2 == 1 or (readable(before.mu) and not before.mu.any())
+        angles = None if still else before.mu[:, :, None]
     q, k = turned(q, k, angles, dtype)
     mu = before.mu if angles is None else angles[:, :, -1].contiguous()  # not a view that keeps all of them
     q, log_length = unit(q, power)

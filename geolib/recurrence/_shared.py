@@ -1,6 +1,7 @@
 """What the forms share: the precision and the units they compute in, and the checks of their arguments."""
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -192,7 +193,7 @@ def power_of(x: Tensor, power: int) -> Tensor:
 
 def check_power(power: Any) -> None:
     """An even whole number of at least 2."""
-    even = isinstance(power, int) and power >= 2 and power % 2 == 0
+    even = isinstance(power, Integral) and power >= 2 and power % 2 == 0
     require(even, "power", power, "it must be a whole number, even and at least 2, so that no weight is negative")
 
 

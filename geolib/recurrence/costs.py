@@ -122,7 +122,8 @@ def best_chunk(tokens: int, dim: int, power: int) -> int:
     """
     check_count(tokens, "tokens")
     near = range(1, min(tokens, 4 * math.ceil(ideal_chunk(dim, power))) + 1)
-    return min((*near, tokens), key=lambda chunk: chunked_work(tokens, dim, power, chunk).total)
+    longer = (-(-tokens // chunks) for chunks in range(1, tokens // len(near) + 2))  # the shortest with so many chunks
+    return min((*near, *longer), key=lambda chunk: chunked_work(tokens, dim, power, chunk).total)
 
 
 def practical_chunk(dim: int, power: int) -> int:

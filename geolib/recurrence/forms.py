@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, as_widest, require
+from geolib._checks import angle_dtype, require
 from geolib._compile import uncompiled
 from geolib._precision import full_precision
 from geolib.recurrence._prepared import carried, prepared, turned
@@ -80,14 +80,16 @@ def softmax_form(q: Tensor, k: Tensor, v: Tensor, power: int, log_gates: Tensor 
     True
     """
     check_forms(q, k, v, power, log_gates, None)
-    q, k, v, *gates = as_widest(q, k, v, *(() if log_gates is None else (log_gates,)))
-    modify = score_modifier(power, *gates)
+    narrow, dtype = v.dtype, angle_dtype(q, k, v, log_gates)
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    modify = score_modifier(power, *(() if log_gates is None else (log_gates.to(dtype),)))
     batch, head, i, j = (
         torch.arange(size, device=q.device).view([-1 if axis == place else 1 for place in range(4)])
         for axis, size in enumerate((*q.shape[:3], k.shape[2]))
     )
     with full_precision(q.device):
-        return modify(q @ k.mT, batch, head, i, j).masked_fill(j > i, float("-inf")).softmax(-1) @ v
+        weights = modify(q @ k.mT, batch, head, i, j).masked_fill(j > i, float("-inf")).softmax(-1)
+        return (weights @ v).to(narrow)
 
 
 # The recurrent form -------------------------------------------------------------------------------------------------
@@ -188,7 +190,8 @@ def conformal_step(
     one_q, one_k, one_v = (t[..., None, :] for t in (q, k, v))
     check_forms(one_q, one_k, one_v, power, log_gate[..., None], turn[..., None, :])
     with full_precision(q.device):
-        ready = prepared(state, one_q, one_k, one_v, power, log_gate[..., None])
+        at_rest = state._replace(mu=torch.zeros_like(state.mu))  # its frame has turned with it
+        ready = prepared(at_rest, one_q, one_k, one_v, power, log_gate[..., None])
         dtype = ready.S.dtype
         phi_q, phi_k = embed(torch.cat([ready.q, ready.k], 2), power).unbind(2)
         # The state's rows are multiplied by R-bar from the right: as columns, by its transpose, the lift of R(-turn).
@@ -219,8 +222,8 @@ def merge(parts: Sequence[Attended]) -> Attended:
     """
     require(len(parts) > 0, "parts", "none", "at least one")
     logs = torch.stack([part.log_normaliser for part in parts])
-    total = logs.logsumexp(0)
-    # Where no part attended to anything all logarithms are -inf; any finite number then gives weights of 0.
-    weights = (logs - torch.where(total == float("-inf"), 0.0, total)).exp()
+    nothing = (logs == float("-inf")).all(0)  # no part attended to anything: any finite total gives weights of 0
+    total = logs.masked_fill(nothing, 0.0).logsumexp(0)
+    weights = (logs - total).exp()
     output = sum(weight[..., None] * part.output for weight, part in zip(weights, parts))
-    return Attended(output.to(parts[0].output.dtype), total)  # type: ignore[union-attr]
+    return Attended(output.to(parts[0].output.dtype), total.masked_fill(nothing, float("-inf")))  # type: ignore[union-attr]

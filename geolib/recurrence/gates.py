@@ -55,9 +55,11 @@ def signal_to_noise(distance: int, tokens: int, gate: float, dim: int, power: in
     require(0 <= distance < tokens, "distance", distance, f"there are {tokens} tokens, so 0 to {tokens - 1}")
     require(0 < gate <= 1, "gate", gate, "it must be above 0 and at most 1")
     square = gate * gate
-    kept = tokens if square == 1 else (1 - square**tokens) / (1 - square)
-    noise = direction_moment(dim, 2 * power) * (kept - square**distance)
-    return math.inf if tokens == 1 else square**distance / noise
+    nearer, farther = (
+        count if square == 1 else (1 - square**count) / (1 - square) for count in (distance, tokens - distance - 1)
+    )
+    noise = direction_moment(dim, 2 * power) * (nearer + square ** (distance + 1) * farther)
+    return math.inf if noise == 0 else square**distance / noise
 
 
 def gate_for_distance(distance: float) -> float:
@@ -95,7 +97,7 @@ def alibi_log_gates(slopes: Tensor, tokens: int) -> Tensor:
     """
     holds = slopes.dim() == 1 and bool((slopes >= 0).all())
     require(holds, "slopes", slopes.tolist(), "one number at least 0 for each head")
-    return -slopes[None, :, None].expand(1, -1, tokens)
+    return -slopes.to(angle_dtype(slopes))[None, :, None].expand(1, -1, tokens)
 
 
 def rotation_rates(logits: Tensor) -> Tensor:
@@ -119,7 +121,8 @@ def turns_of(rates: Tensor, frequencies: Tensor) -> Tensor:
             [2.0000, 0.2000]])
     """
     check_last(frequencies, 1, "frequencies")
-    return rates[..., None] * frequencies[:, 0].to(rates.dtype)
+    dtype = angle_dtype(rates, frequencies)
+    return rates[..., None].to(dtype) * frequencies[:, 0].to(dtype)
 
 
 def cumulative_angles(turns: Tensor, start: Tensor | None = None) -> Tensor:
