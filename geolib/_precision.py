@@ -87,8 +87,10 @@ class WideBuffers(nn.Module):
         kind = next(each.__name__ for each in type(self).__mro__ if not each.__module__.startswith("torch."))
         known, numbers = {"class": kind, **{name: getattr(self, name) for name in self.settings}}, self.__dict__
         for name in self._non_persistent_buffers_set:
-            if (x := self._buffers[name]) is not None:
-                known[name] = (numbers.get("_numbers", {}).get(name, x) if x.is_meta else x).detach()
+            x = self._buffers[name]
+            if x is not None and x.is_meta:
+                x = numbers.get("_numbers", {}).get(name, x)
+            known[name] = None if x is None else x.detach()
         return known
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -118,8 +120,10 @@ class WideBuffers(nn.Module):
 
 def _difference(saved: Any, own: Any) -> tuple[str, str] | None:
     """Two settings or tables in words, tables by the entry where they differ most; None where they are the same."""
-    if not (isinstance(saved, Tensor) and isinstance(own, Tensor)):
-        return None if saved == own else (repr(saved), repr(own))
+    tables = isinstance(saved, Tensor) + isinstance(own, Tensor)
+    if tables < 2:
+        words = ["a table" if isinstance(x, Tensor) else repr(x) for x in (saved, own)]
+        return None if tables == 0 and saved == own else (words[0], words[1])
     if saved.is_meta or own.is_meta:
         return None
     saved, own = saved.cpu().double(), own.cpu().double()

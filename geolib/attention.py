@@ -491,20 +491,28 @@ def attention(
     gate = None if log_gate is None else log_gate.to(angle_dtype(q))
     if mask is None and (not causal or (gate is None and q.shape[-2] == k.shape[-2])):
         return _by_kernel(q, k, v, gate, dropout, scale, causal)
-    seen = visible(q, k, causal, mask)
+    seen, rounded = visible(q, k, causal, mask), gate is None
     gate = torch.zeros(1, 1, dtype=q.dtype, device=q.device) if gate is None else gate
-    y = _by_kernel(q, k, v, hidden(gate, seen), dropout, scale)
+    y = _by_kernel(q, k, v, hidden(gate, seen), dropout, scale, rounded=rounded)
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
 
 
 def _by_kernel(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, scale: float | None, causal: bool = False
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    dropout: float,
+    scale: float | None,
+    causal: bool = False,
+    rounded: bool = False,
 ) -> Tensor:
-    """PyTorch's fused kernel; what is added to scores is not rounded to a narrow q's dtype.
+    """PyTorch's fused kernel; what is added to scores is not rounded to a narrow q's dtype, nor by autocast.
 
-    In bfloat16 a large gate would be off by tens of percents of a weight.
+    In bfloat16 a large gate would be off by tens of percents of a weight. ``rounded`` says that it may be: a bare mask.
     """
-    if bias is not None and bias.dtype != q.dtype:
+    kept = bias is not None and not (rounded or q.is_meta) and torch.is_autocast_enabled(q.device.type)
+    if bias is not None and (bias.dtype != q.dtype or kept):
         with without_autocast(q.device):
             wide, keys, values = (x.to(bias.dtype) for x in (q, k, v))
             return _by_kernel(wide, keys, values, bias, dropout, scale).to(v.dtype)

@@ -205,7 +205,7 @@ def metric_root(metric: Tensor) -> Tensor:
     gap, size = (x.abs().amax((-1, -2)) for x in (metric - metric.mT, metric))
     # Rounding of a product of a few matrices leaves a gap of this order.
     symmetric = gap <= 100 * torch.finfo(metric.dtype).eps * size
-    require(bool(symmetric.all()), "metric", f"an asymmetry of {gap.max().item():.2g}", "it must be symmetric")
+    require(bool(symmetric.all()), "metric", lambda: f"an asymmetry of {gap.max().item():.2g}", "it must be symmetric")
     root, failed = torch.linalg.cholesky_ex(metric)
     definite = not bool(failed.any())
     require(definite, "metric", "a matrix with an eigenvalue of 0 or below", "it must be positive definite")

@@ -33,8 +33,8 @@ from geolib.rotations import rotation_matrix
 
 # Taylor's degree, and the largest |eigenvalue| at which its relative error stays below half a unit of the last place.
 _TAYLOR = {torch.float32: (9, 0.84), torch.float64: (16, 0.81)}
-# On a GPU, where reading numbers would wait for the device: as many squarings as serve up to 14,000 rad, where rounding
-# A to float32 alone costs 1e-3 rad.
+# On a GPU, where reading numbers would wait for the device: as many squarings as serve while |A|_F / sqrt(2), the root
+# of the sum of the squared angles, is up to 13,000 rad, where rounding A to float32 alone costs 1e-3 rad.
 _FIXED_SQUARINGS = 14
 
 
@@ -228,14 +228,14 @@ class Rays:
     place: Tensor
 
 
-def _whole_multiples(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _whole_multiples(positions: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray] | None:
     """(whole numbers, step of each axis) with positions = numbers * step, or None where there is no such step."""
     size = np.where(positions == 0, np.inf, np.abs(positions)).min(0, initial=np.inf)
     for step in (np.ones_like(size), np.where(np.isfinite(size), size, 1.0)):
         ratio = positions / step
         whole = np.rint(ratio)
-        # Positions in float32 are rounded; beyond a few units in the last place they are not on the ray.
-        if np.all(np.abs(ratio - whole) <= 2.0**-22 * np.abs(ratio)) and np.all(np.abs(whole) < 2**31):
+        # Positions are rounded; beyond a few units in the last place they are not on the ray.
+        if np.all(np.abs(ratio - whole) <= 2 * unit * np.abs(ratio)) and np.all(np.abs(whole) < 2**31):
             return whole.astype(np.int64), step
     return None
 
@@ -256,7 +256,7 @@ def find_rays(positions: Tensor) -> Rays:
     values = positions.detach().to("cpu", angle_dtype(positions)).numpy().astype("float64")
     check_finite(positions.detach(), "positions")
     device, tokens = positions.device, len(values)
-    found = _whole_multiples(values) if tokens else None
+    found = _whole_multiples(values, torch.finfo(angle_dtype(positions)).eps) if tokens else None
     if found is None:
         return _alone(positions)
     whole, step = found
@@ -298,7 +298,7 @@ def position_rotations(positions: Tensor, generators: Tensor, rays: Rays | None 
     Memory for the backward pass is one matrix a point of a ray and generator, not one for each step of the exponential;
     differentiable any number of times, and seen through by vmap, grad and jvp. On a ray the k-th power stands for
     exp(k u): for positions that are a grid's in float32 the two differ by the rounding of p. On a GPU the squarings are
-    as many as serve up to 14,000 rad; beyond, it is NaN.
+    as many as serve while the squared angles of a rotation sum to at most 13,000^2; beyond, it is NaN.
     Source: LR-A1, LR-B5, LR-3D.
 
     >>> from geolib.lie import skew_matrix
@@ -327,8 +327,8 @@ def placed_rotations(positions: Tensor, generators: Tensor, rays: Rays | None = 
     if b <= 3:
         return _closed_form(_algebra_element(positions, generators))
     if rays is None:
-        # Rays are made of numbers: a gradient in the positions would end there.
-        alone = positions.requires_grad or not readable(positions)
+        # Rays are made of numbers: a gradient in the positions would end there, and inside vmap or grad none is read.
+        alone = positions.requires_grad or not readable(positions) or is_transformed(generators)
         places = positions.to(angle_dtype(positions, generators))
         rays = _alone(places) if alone else find_rays(places)
     with full_precision(generators.device):

@@ -145,7 +145,8 @@ def exp_isoclinic(A: Tensor) -> Tensor:
     True
     """
     left, right = isoclinic_parts(A)
-    return _isoclinic_turn(left) @ _isoclinic_turn(right)
+    with full_precision(A.device):
+        return _isoclinic_turn(left) @ _isoclinic_turn(right)
 
 
 def isoclinic_parts(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,7 +237,12 @@ def log_rotation(R: Tensor) -> Tensor:
     check_square(R, "R")
     if R.numel() == 0:
         return R
-    narrow, R = R.dtype, R.to(angle_dtype(R))
+    with full_precision(R.device):
+        return _log_rotation(R.to(angle_dtype(R))).to(R.dtype)
+
+
+def _log_rotation(R: Tensor) -> Tensor:
+    """``log_rotation`` of a matrix in float32 or float64."""
     identity = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
     with torch.no_grad():
         defect = float((R.mT @ R - identity).abs().max())
@@ -257,7 +263,7 @@ def log_rotation(R: Tensor) -> Tensor:
     for k in range(3, 25, 2):
         term = term @ square
         total = total + term / k
-    return (16 * total).to(narrow)
+    return 16 * total
 
 
 # Spectra ------------------------------------------------------------------------------------------------------------
@@ -371,7 +377,8 @@ def shift_deviation(generators: Tensor, p: Tensor, q: Tensor, shift: Tensor) -> 
     True
     """
     R = position_rotations(torch.stack([p, q, p + shift, q + shift]), generators)
-    before, after = R[0].mT @ R[1], R[2].mT @ R[3]
+    with full_precision(R.device):
+        before, after = R[0].mT @ R[1], R[2].mT @ R[3]
     return torch.linalg.matrix_norm(after - before) / torch.linalg.matrix_norm(before)
 
 
@@ -390,7 +397,7 @@ def initial_top_angle(width: int, high: float = 2 * math.pi) -> float:
 
 
 def uniform_entries(*shape: int, high: float = 2 * math.pi, generator: torch.Generator | None = None) -> Tensor:
-    """Entries of generators as LieRE draws them: float32, uniform on [0, high), 2 pi in the paper.
+    """Entries of generators as LieRE draws them: uniform on [0, high), 2 pi in the paper, in the default dtype.
     Source: LR-B5.
 
     >>> uniform_entries(2, 5, 28, high=1.0).shape
@@ -417,4 +424,5 @@ def mixed_frequencies(frequencies: Tensor, *lead: int, generator: torch.Generato
     Q, upper = torch.linalg.qr(torch.randn(*lead, axes, axes, generator=generator, dtype=torch.float64))
     Q = Q * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
     turn = torch.cat([Q[..., :1] * Q.det()[..., None, None], Q[..., 1:]], -1)
-    return frequencies @ turn.to(frequencies)
+    with full_precision(frequencies.device):
+        return frequencies @ turn.to(frequencies)

@@ -44,7 +44,8 @@ def precision_matrix(raw: Tensor) -> Tensor:
     [[4.0, 6.0], [6.0, 10.0]]
     """
     root = precision_root(raw)
-    return root @ root.mT
+    with full_precision(root.device):
+        return root @ root.mT
 
 
 def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
@@ -64,7 +65,8 @@ def whiten(positions: Tensor, precision: Tensor | None = None) -> Tensor:
     size = tuple(precision.shape[-2:])
     require(size == (shape[1], shape[1]), "precision", f"a matrix of {size}", f"positions have {shape[1]} axes")
     dtype = angle_dtype(positions, precision)
-    return positions.to(dtype) @ metric_root(precision.to(dtype))
+    with full_precision(positions.device):
+        return positions.to(dtype) @ metric_root(precision.to(dtype))
 
 
 def squared_distances(positions: Tensor, precision: Tensor | None = None) -> Tensor:

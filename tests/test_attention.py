@@ -215,6 +215,13 @@ def test_no_sequences_have_no_mask_and_empty_ones_hide_all():
 FOCUS = LocalityFocusing(Encoding(), 2, 1, 2.0)
 
 
+def test_whole_places_beside_fractional_ones_of_float64_keep_their_digits():
+    whole, wide = torch.tensor([2**24 + 1]), torch.tensor([2.0**24 + 1], dtype=F64)
+    for places in ((whole, wide), (wide, whole)):
+        assert ALiBi(1, slopes=[1.0]).place(*places).log_gate(None) == 0
+        assert LocalityFocusing(Encoding(), 1, 1, 1.0).place(*places).attenuation() == 1
+
+
 def test_powers_do_not_depend_on_a_number_added_to_a_row_of_gates():
     q, k, v = torch.randn(3, 1, 2, 4, 6).unbind(0)
     placed, mask = PowerScores(ALiBi(2)).place(torch.arange(4.0)), torch.ones(4, 4, dtype=torch.bool).tril()

@@ -81,6 +81,15 @@ def test_a_flip_of_the_axis_inverts_the_scale():  # RF-13
     assert_close(flipped, 0.9**7 * scores(other, q * mirror, k * mirror, positions), rtol=1e-6, atol=1e-6)
 
 
+def test_the_guard_of_scales_looks_at_every_token():  # RF-S
+    method = RiemannFormer(torch.full((1, 2), 0.1), 1, law=conformal.free_law())
+    with torch.no_grad():
+        method.raw_scale.copy_(torch.tensor([[-0.1, 0.1]]))
+    with pytest.raises(ValueError, match="positions: got"):
+        method.place(torch.tensor([[-200.0, 200.0], [200.0, -200.0]]))
+    method.place(torch.tensor([[200.0, 200.0], [-200.0, -200.0]]))  # what one axis gains the other loses
+
+
 def test_beyond_its_reach_a_keys_factor_is_no_number():  # RF-14
     s = torch.tensor(1 / 1.1)
     encoding = RiemannFormerRelative(torch.full((1, 1), 1e-9), 1, float(s), conformal.free_law())

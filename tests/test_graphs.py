@@ -232,6 +232,15 @@ def test_gated_and_attenuated_rows_are_as_exact_as_the_others_under_autocast(hoo
     assert errors[1] < 1.05 * errors[0]
 
 
+def test_a_gate_keeps_its_digits_under_autocast_beside_float32_queries():
+    q, v, gate = torch.zeros(1, 1, 2, 8), torch.eye(2)[None, None], torch.tensor([[100.0, 100.3], [0.0, 0.0]])
+    wanted = attention(q, q, v, log_gate=gate)
+    for given in ({}, {"mask": torch.ones(2, 2, dtype=torch.bool)}):
+        with torch.autocast("cpu", torch.bfloat16):
+            got = attention(q, q, v, log_gate=gate, **given)
+        assert_close(got, wanted, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("trained", [True, False])
 def test_a_gate_is_not_rounded_to_the_queries_dtype(trained):
     q = torch.zeros(1, 2, 8, dtype=torch.bfloat16)

@@ -290,8 +290,10 @@ def test_holm_keeps_what_holds_against_the_tests_that_are_left():
     assert (stats.holm([]), stats.holm([0.0125] * 4), stats.holm([0.06])) == ([], [True] * 4, [False])
     few = stats.PairedDifference((0, 1, 2), (1.0, 2.0, 3.0))  # t = 2 sqrt(3): P(|t| > f) = 1 - f / sqrt(2 + f^2)
     assert few.p_value == pytest.approx(1 - 12**0.5 / 14**0.5)
-    for values in ((1.0, 2.0), (1.0, 1.0, 1.0)):
-        assert stats.PairedDifference(tuple(range(len(values))), values).p_value is None
+    for values, p_value in (((1.0, 2.0), None), ((1.0, 1.0, 1.0), 0.0), ((0.0, 0.0, 0.0), 1.0)):
+        assert stats.PairedDifference(tuple(range(len(values))), values).p_value == p_value
+    with pytest.raises(ValueError, match="p_values: got"):
+        stats.holm([math.nan, 0.5])
 
 
 @pytest.mark.parametrize(

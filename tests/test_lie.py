@@ -360,6 +360,7 @@ def test_autocast_does_not_touch_exponentials():  # LR-B5
     with torch.autocast("cpu", torch.bfloat16):
         R = lie.position_rotations(grid_positions(4, 4), generators)
         one = lie.exp_skew(generators)
+        close(lie.log_rotation(lie.exp_skew(generators / 50)), generators / 50, 1e-5)
     assert R.dtype == one.dtype == torch.float32
     close(R.double(), expm_at(grid_positions(4, 4), generators), 1e-4)
     close(one.double(), expm(generators), 1e-5)
@@ -382,6 +383,19 @@ def test_rotations_at_positions_are_differentiated_twice_and_seen_through_by_tra
     slope = torch.func.grad(one_by_one)(generators)
     close(torch.func.vmap(torch.func.grad(placed))(generators[None])[0], slope)
     close(torch.func.jvp(placed, (generators,), (tangents,))[1], (slope * tangents).sum(), 1e-9)
+    looked_up = lambda A: (lie.position_rotations(positions.double(), A) * weights).sum().sin()  # noqa: E731
+    close(torch.func.grad(looked_up)(generators), slope, 1e-9)
+
+
+def test_one_matrix_of_a_batch_that_is_not_skew_is_refused():  # LR-A1
+    with pytest.raises(ValueError, match="A: got"):
+        lie.exp_skew(torch.stack([torch.ones(4, 4), 1e6 * lie.skew_matrix(torch.ones(6), 4)]))
+
+
+def test_positions_in_float64_are_not_moved_onto_a_grid():  # LR-A1
+    positions, generators = torch.arange(9.0).double()[:, None] * (1 + 1e-8), random_skew(4, 1, size=5.0)
+    positions[0] = 1e-3
+    close(lie.position_rotations(positions, generators), expm_at(positions, generators), 1e-11)
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -436,8 +450,8 @@ test_what_does_not_fit_is_refused = refuses(
 def test_generators_must_be_skew_up_to_rounding_and_everything_finite(width):
     generators, positions = lie.skew_matrix(torch.randn(2, lie.entry_count(width)), width), torch.randn(3, 2)
     bent, rounded = generators.clone(), generators.clone()
-    bent[1, 0, 1] += 1e-3 * generators.abs().max()
-    rounded[1, 0, 1] += 5e-6 * generators.abs().max()
+    bent[1, 0, 1] += 1e-3 * generators[1].abs().max()
+    rounded[1, 0, 1] += 5e-6 * generators[1].abs().max()
     assert lie.position_rotations(positions, rounded).isfinite().all()
     for wrong in (bent, torch.full_like(generators, math.nan)):
         with pytest.raises(ValueError, match="generators: got"):

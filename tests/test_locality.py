@@ -246,6 +246,9 @@ def test_long_and_short_sequences_keep_their_digits_under_autocast_and_take_the_
     got = torch.autograd.grad(y.square().sum(), (q, k, v))
     assert_close(y, wanted, atol=1e-5, rtol=1e-5)
     assert_close(got, slopes, atol=1e-4, rtol=1e-4)
+    with torch.autocast("cpu", torch.bfloat16):
+        near, far = (locality.attenuation(x[:8, None] + 0.0, torch.ones(1), torch.eye(1)) for x in (p, p + 1000))
+    assert_close(near, far)
     half = encoding.place(p).attention(q, k, v.bfloat16())
     assert half.dtype == torch.bfloat16
     two = encoding.place(p).attention(q, k, torch.cat([v, -v]))

@@ -131,6 +131,7 @@ REFUSED = [
     (lambda: rotations.rescale_positions(PLACES, (8, 8), (8, 0)), f"trained and size: got 0; {ABOVE_0}"),
     (lambda: rotations.rescale_positions(PLACES, (8,), (8,)), "positions: got shape (3, 2)"),
     (lambda: ManhattanDecay(torch.tensor([0.5, 0.0])), "slopes: got tensor([0.5000, 0.0000])"),
+    (lambda: ManhattanDecay(torch.tensor([0.5, torch.inf])), "slopes: got"),
     (lambda: Sinusoidal(8, 2).embed(EIGHT, PLACES[:, 0]), "positions: got shape (3,)"),
     (lambda: sympow.embed(torch.ones(2, dtype=torch.complex64), 2), "v: got torch.complex64; it must"),
     (lambda: sympow.embed([1.0], 2), f"v: got list; {TENSOR}"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from geolib.attention import MultiHeadAttention
-from geolib.encodings import METHODS, HalfSplit, RoPE, build
+from geolib.encodings import METHODS, HalfSplit, LengthRoPE, RoPE, build
 from geolib.recurrence import SympowAttention
 from geolib.rotations import axial_frequencies, language_frequencies, yarn_frequencies, yarn_length
 
@@ -57,6 +57,10 @@ def test_frequencies_come_from_the_constructor_and_are_not_saved():
     with pytest.raises(RuntimeError, match=r"encoding.frequencies: got .* in the state; this one has"):
         longer.load_state_dict(rope.state_dict())
     longer.load_state_dict(dict(rope.state_dict()))
+    one, two = (LengthRoPE(language_frequencies(8), 64, x) for x in (None, language_frequencies(8) / 4))
+    for mine, other in ((one, two), (two, one)):
+        with pytest.raises(RuntimeError, match=r"longer: got .* in the state; this one has"):
+            mine.load_state_dict(other.state_dict())
 
 
 PRINTED = {

@@ -101,6 +101,8 @@ def layout(target: Target) -> str:
     count = len(found[0])
     kinds = {"interleaved": lambda i: i ^ 1, "half-split": lambda i: (i + count // 2) % count}
     named = [name for name, partner in kinds.items() if found[0] == {i: partner(i) for i in found[0]}]
+    if target.layout in named:  # a single pair has every layout
+        named = [target.layout]
     kind = named[0] if named else f"in the pairs {sorted(p for p in found[0].items() if p[0] < p[1])}"
     if target.layout not in (None, kind):
         raise Broken(f"the layout is {kind}, where {target.layout} is promised")

@@ -21,10 +21,11 @@ class Compass(Encoding):
 
     ``grid`` has the cells along each axis: keys are a whole grid in reading order, and their positions are counted, not
     read. ``vectors`` is how many travel in each head. Every token gives vectors u and w, and for each axis the axis and
-    size v of a turn; the step that enters its cell along the axis is ``cayley_rotation(v)``. The sum of
-    u_m^T P_{n->m} w_n is added to the scores. In even heads the path from n to m goes along axis 0 first, in odd heads
-    along the last axis first: on an image both L-shaped paths. On a grid the steps are curved wherever the data make
-    them so; a line has no loops. ValueError for no head or vector, and for keys that are not the grid's.
+    size v of a turn; the step that enters its cell along the axis is ``cayley_rotation(v)``. The sum of u_m^T P_{n->m}
+    w_n is added to the scores. In even heads the path from n to m goes along axis 0 first, in odd heads along the last
+    axis first: on an image both L-shaped paths. On a grid the steps are curved wherever the data make them so; a line
+    has no loops. On two or more axes it is not causal: paths pass through later cells. ValueError for no head or
+    vector, and for keys that are not the grid's.
     Source: RF-FLAT, CS-beta.
 
     >>> compass = Compass(width=8, heads=2, grid=(3, 3))

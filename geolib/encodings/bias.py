@@ -45,8 +45,9 @@ class ManhattanDecay(Encoding):
         super().__init__()
         self.axes = axes
         slopes = torch.as_tensor(slopes)
-        positive = slopes.is_meta or bool((slopes > 0).all())  # a model built without numbers has none to look at
-        require(slopes.dim() == 1 and positive, "slopes", slopes, "one number above 0 for each head")
+        # A model built without numbers has none to look at.
+        positive = slopes.is_meta or bool(((slopes > 0) & (slopes < math.inf)).all())
+        require(slopes.dim() == 1 and positive, "slopes", slopes, "one finite number above 0 for each head")
         self.register_buffer("slopes", slopes, persistent=False)
 
     def extra_repr(self) -> str:
@@ -202,7 +203,9 @@ def _from_near(positions: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor |
     """The same, none of them the caller's tensor; whole numbers from the first on, so that float32 has near ones."""
     first = (positions if positions.shape[-2] or keys is None else keys)[..., :1, :]
     if positions.is_floating_point() or (keys is not None and keys.is_floating_point()):
-        first = torch.zeros_like(first)
+        dtype = angle_dtype(positions, keys)
+        positions, keys = positions.to(dtype), None if keys is None else keys.to(dtype)
+        first = torch.zeros_like(first, dtype=dtype)
     return positions - first, None if keys is None else keys - first
 
 

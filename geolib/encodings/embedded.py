@@ -1,6 +1,5 @@
 """What is added to the embeddings, once, before the layers."""
 
-from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
@@ -91,7 +90,7 @@ def check_grid(grid: Any) -> None:
 
     >>> check_grid((8, 8))
     """
-    whole = isinstance(grid, Iterable) and bool(grid) and all(isinstance(n, Integral) and int(n) > 0 for n in grid)
+    whole = isinstance(grid, (tuple, list)) and bool(grid) and all(isinstance(n, Integral) and int(n) > 0 for n in grid)
     require(whole, "grid", grid, "cells along each axis, as (1024,) for a text or (8, 8) for an image")
 
 

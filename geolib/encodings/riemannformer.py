@@ -124,17 +124,17 @@ class RiemannFormer(Paired):
             return places
         for argument, x in zip(("positions", "keys"), places):
             if x is not None and readable(x) and x.numel():
-                ends = torch.stack(x.detach().flatten(0, -2).aminmax(dim=0))
-                grown = self._growth(ends)
+                rows = x.detach().flatten(0, -2)
+                grown, ends = self._growth(rows), torch.stack(rows.aminmax(dim=0))
                 allowed = "count positions from 0 upwards, or from a nearer origin"
                 came = f"{ends[0].tolist()} to {ends[1].tolist()}, where vectors become {grown:.1e} times as long"
                 require(grown <= self.longest, argument, came, f"scales are sound up to {self.longest:g}: {allowed}")
         return places
 
     @torch.no_grad()
-    def _growth(self, ends: Tensor) -> float:
-        """How many times as long a vector becomes at most, at the ends of all axes."""
-        return float(self.exponents(ends).max().exp())
+    def _growth(self, positions: Tensor) -> float:
+        """How many times as long a vector becomes at most."""
+        return float(self.exponents(positions).max().exp())
 
 
 def map_pairs(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
@@ -251,6 +251,6 @@ class RiemannFormerRelative(RiemannFormer):
         return Carried(self.act, tables, sizes, len(self.raw_scale), self.paired)
 
     @torch.no_grad()
-    def _growth(self, ends: Tensor) -> float:
+    def _growth(self, positions: Tensor) -> float:
         """Of queries, or of keys, whose exponents have the other sign."""
-        return float(self.exponents(ends).abs().max().exp())
+        return float(self.exponents(positions).abs().max().exp())

@@ -1,13 +1,13 @@
 """Geodesics: shooting them, the shortest way from one point to another, and polygons made of them."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.func import grad, hessian, vmap
 
 from geolib._checks import check_tensor, require
+from geolib._compile import kept
 from geolib.manifolds.charts import Chart, coordinates, difference, inside, norm, over_batch
 from geolib.manifolds.transport import basis_rows, left_chart, pull, solve
 
@@ -145,7 +145,7 @@ def _shortened(chart: Chart, start: Tensor, end: Tensor) -> tuple[Tensor, bool]:
 # The polynomial -------------------------------------------------------------------------------------------------------
 
 
-@lru_cache
+@kept(8)
 def _basis(degree: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """What turns a polynomial's values at its nodes into other numbers.
 

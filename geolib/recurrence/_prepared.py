@@ -48,11 +48,10 @@ def prepared(
     before = carried(state, q, v, power)
     narrow = angle_dtype(q, k, v, None if state is None else before.S)
     dtype = precise(q, narrow, q.shape[2], power, chunk, log_gates)
-    if turns is not None:
-        angles = cumulative_angles(turns, before.mu)
-    else:  # nothing turns any more, but the keys that came before may have
-        still = state is None or q.shape[-1] % 2 == 1 or (readable(before.mu) and not before.mu.any())
-        angles = None if still else before.mu[:, :, None]
+    # Where nothing turns any more the keys that came before may have.
+    still = state is None or q.shape[-1] % 2 == 1 or (readable(before.mu) and not before.mu.any())
+    standing = None if still else before.mu[:, :, None]
+    angles = standing if turns is None else cumulative_angles(turns, before.mu)
     q, k = turned(q, k, angles, dtype)
     mu = before.mu if angles is None else angles[:, :, -1].contiguous()  # not a view that keeps all of them
     q, log_length = unit(q, power)

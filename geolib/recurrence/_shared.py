@@ -193,7 +193,7 @@ def power_of(x: Tensor, power: int) -> Tensor:
 
 def check_power(power: Any) -> None:
     """An even whole number of at least 2."""
-    even = isinstance(power, Integral) and power >= 2 and power % 2 == 0
+    even = isinstance(power, Integral) and int(power) >= 2 and int(power) % 2 == 0
     require(even, "power", power, "it must be a whole number, even and at least 2, so that no weight is negative")
 
 

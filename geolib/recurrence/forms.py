@@ -190,7 +190,8 @@ def conformal_step(
     one_q, one_k, one_v = (t[..., None, :] for t in (q, k, v))
     check_forms(one_q, one_k, one_v, power, log_gate[..., None], turn[..., None, :])
     with full_precision(q.device):
-        at_rest = state._replace(mu=torch.zeros_like(state.mu))  # its frame has turned with it
+        at_rest = carried(state, one_q, one_v, power)
+        at_rest = at_rest._replace(mu=torch.zeros_like(at_rest.mu))  # the frame has turned with it
         ready = prepared(at_rest, one_q, one_k, one_v, power, log_gate[..., None])
         dtype = ready.S.dtype
         phi_q, phi_k = embed(torch.cat([ready.q, ready.k], 2), power).unbind(2)

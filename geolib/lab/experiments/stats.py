@@ -45,9 +45,9 @@ class PairedDifference:
     @property
     def p_value(self) -> float | None:
         """Student's two-sided p-value of no difference, below 0.05 where the interval excludes 0; None without one."""
-        if self.count < 3 or not self.standard_error:
+        if self.count < 3 or self.standard_error is None:
             return None
-        return 2 * float(stdtr(self.count - 1, -abs(self.mean) / self.standard_error))
+        return 2 * float(stdtr(self.count - 1, -abs(self.mean) / (self.standard_error or 5e-324)))
 
     @property
     def within_noise(self) -> bool | None:
@@ -87,6 +87,7 @@ def holm(p_values: Iterable[float], level: float = 0.05) -> list[bool]:
     ([False, True, False, False], [True, True, True])
     """
     values = list(p_values)
+    require(all(0 <= value <= 1 for value in values), "p_values", values, "each from 0 to 1")
     order = sorted(range(len(values)), key=values.__getitem__)
     failing = (rank for rank, i in enumerate(order) if values[i] > level / (len(values) - rank))
     lasting = set(order[: next(failing, len(order))])
