@@ -194,9 +194,11 @@ class Placed:
             if causal or mask is not None:
                 _check_alike(q, k, bias, None)
                 check_scale(scale)
-                y = _by_kernel(q, k, v, bias, dropout, scale)
-                return y if blind is None else y.masked_fill(blind, 0.0)
-            return attention(q, k, v, log_gate=bias, scale=scale, dropout=dropout)
+                if log_gate is None or q.dtype != torch.float32:  # else autocast may round it: ``attention`` knows
+                    y = _by_kernel(q, k, v, bias, dropout, scale)
+                    return y if blind is None else y.masked_fill(blind, 0.0)
+            y = attention(q, k, v, log_gate=bias, scale=scale, dropout=dropout)
+            return y if blind is None else y.masked_fill(blind, 0.0)
         gate = None if log_gate is None else self.for_all(log_gate, q, k, 0.0)
         omega = None if omega is None else self.for_all(omega, q, k, 1.0)
         return attention(
@@ -476,6 +478,9 @@ def attention(
     if causal and not torch.compiler.is_compiling() and 1 == q.shape[-2] <= k.shape[-2]:
         causal = False  # the last query sees all keys
     options: Any = {"log_gate": log_gate, "attenuation": attenuation, "causal": causal, "scale": scale, "mask": mask}
+    if log_gate is not None and q.dtype == torch.float32 and not q.is_meta and torch.is_autocast_enabled(q.device.type):
+        with without_autocast(q.device):  # which would round the gate
+            return attention(q, k, v, dropout=dropout, **options)
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         return attention(*as_widest(q, k, v), dropout=dropout, **options).to(v.dtype)
     forward = forward_ad._current_level >= 0  # of jvp and hessian, which the fused kernels have not
@@ -491,28 +496,20 @@ def attention(
     gate = None if log_gate is None else log_gate.to(angle_dtype(q))
     if mask is None and (not causal or (gate is None and q.shape[-2] == k.shape[-2])):
         return _by_kernel(q, k, v, gate, dropout, scale, causal)
-    seen, rounded = visible(q, k, causal, mask), gate is None
+    seen = visible(q, k, causal, mask)
     gate = torch.zeros(1, 1, dtype=q.dtype, device=q.device) if gate is None else gate
-    y = _by_kernel(q, k, v, hidden(gate, seen), dropout, scale, rounded=rounded)
+    y = _by_kernel(q, k, v, hidden(gate, seen), dropout, scale)
     return y if mask is None else y.masked_fill(~seen.any(-1, keepdim=True), 0.0)  # type: ignore[union-attr]
 
 
 def _by_kernel(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    dropout: float,
-    scale: float | None,
-    causal: bool = False,
-    rounded: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, scale: float | None, causal: bool = False
 ) -> Tensor:
-    """PyTorch's fused kernel; what is added to scores is not rounded to a narrow q's dtype, nor by autocast.
+    """PyTorch's fused kernel; what is added to scores is not rounded to a narrow q's dtype.
 
-    In bfloat16 a large gate would be off by tens of percents of a weight. ``rounded`` says that it may be: a bare mask.
+    In bfloat16 a large gate would be off by tens of percents of a weight.
     """
-    kept = bias is not None and not (rounded or q.is_meta) and torch.is_autocast_enabled(q.device.type)
-    if bias is not None and (bias.dtype != q.dtype or kept):
+    if bias is not None and bias.dtype != q.dtype:
         with without_autocast(q.device):
             wide, keys, values = (x.to(bias.dtype) for x in (q, k, v))
             return _by_kernel(wide, keys, values, bias, dropout, scale).to(v.dtype)

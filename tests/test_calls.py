@@ -143,13 +143,13 @@ def pairs():
 
 def after(form, q, k, v, before):
     """A form's output from a state on, whose last row counts."""
-    state = recurrence.State(before[:, :, :-1], before[:, :, -1], torch.zeros(1, 1, 2, dtype=F64))
+    state = recurrence.State(before[:, :, :-1], before[:, :, -1], before.new_zeros(1, 1, 2, dtype=F64))
     return form(q, k, v, 2, state=state)[0].output
 
 
 def one_step(q, k, v, before):
     """The first token's output by the conformal form, from a state on."""
-    state = recurrence.State(before[:, :, :-1], before[:, :, -1], torch.zeros(1, 1, 2, dtype=F64))
+    state = recurrence.State(before[:, :, :-1], before[:, :, -1], before.new_zeros(1, 1, 2, dtype=F64))
     still = torch.zeros(1, 1), torch.zeros(1, 1, 2)
     return recurrence.conformal_step(state, *(t[:, :, 0] for t in (q, k, v)), 2, *still)[0]
 
