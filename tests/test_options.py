@@ -311,6 +311,7 @@ ROWS = [
     of(conformal.slow_law, by=then(lambda law: law.raw(OMEGA)), alpha=0.5),
     of(conformal.unit_ball, SHAPE, samples=9),
     *(of(kind, 16, 2, (2, 2), by=fitted, vectors=2) for kind in COMPASSES),
+    of(compass.Compass(16, 2, (2, 2)).scores, X[:, :4], still=torch.tensor([[True, False, True, False]])),
     ("connection.compass.Compass.place", or_refused(placing("compass", queries=2)), {"keys": GRID}),
     of(connection.plaquettes, SQUARE, first=2),
     of(connection.plaquettes, SQUARE, second=2),
