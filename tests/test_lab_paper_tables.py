@@ -94,11 +94,7 @@ def test_each_method_has_the_rate_that_the_records_give_it():  # LR-T1
         groups = [group for (name, _), group in cells.items() if name.split("@")[0] == row]
         assert [len(group) for group in groups] == [3] * 6
         own = liere.CIFAR100.config("laptop", row if row == "liere-64" else f"{row}.own", "cifar100", 0).lr
-        assert (
-            own == min((group[0] for group in groups if group[0].config.lr < 0.02), key=loss).config.lr
-        )  # of the first seed
-        rule = min(groups, key=lambda group: sum(map(loss, group)))[0].config.lr
-        assert (rule == own) == (row != "learned")
+        assert own == min(groups, key=lambda group: sum(map(loss, group)))[0].config.lr
 
 
 def test_rows_of_documents_are_what_their_titles_say():  # CS-F1, CS-GATE0
