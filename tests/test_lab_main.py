@@ -103,6 +103,13 @@ def test_what_is_pending_is_told_with_the_time_of_the_newest_like_record(lab, ti
     assert len(read_all(lab.folder)) == 1
 
 
+def test_what_a_short_time_on_a_gpu_is_for_is_pending_first(lab):
+    code, told, _ = lab("pending", "--json")
+    names = [run["name"].rsplit("-", 1)[0] for run in json.loads(told)]
+    first = ["rope-axial-seed0", "rope-axial-seed1", "riemannformer-seed1", "rope-seed0", "riemannformer-seed0"]
+    assert (code, names[:5]) == (0, [f"cifar10-{name}" for name in first])  # the last two: base 100, and s from 0.906
+
+
 def test_a_damaged_record_is_named_and_the_others_are_not_lost(lab, tiny):
     words = ("run", NAME, "--scale", "smoke", "--only", "none")
     assert lab(*words)[0] == 0

@@ -25,7 +25,7 @@ from geolib.lab.cluster import Here, Processes, RayCluster
 from geolib.lab.config import Config
 from geolib.lab.data import sets
 from geolib.lab.device import PRECISIONS, pick_device
-from geolib.lab.experiments import EXPERIMENTS, Experiment, find
+from geolib.lab.experiments import EXPERIMENTS, Experiment, find, papers
 from geolib.lab.experiments.plan import FAST_SCALES, SCALES
 from geolib.lab.experiments.tables import tables_of
 from geolib.lab.files import RECORDED, LabError, checkout
@@ -132,13 +132,14 @@ def table(options: Namespace) -> int:
 
 
 def pending(options: Namespace) -> int:
-    """Print the runs without a record, the most important experiments first; each run once."""
+    """Print the runs without a record, each once: first those of ``papers.FIRST``, then as ``list`` has them."""
     if options.scale not in SCALES:
         raise LabError(f"unknown scale {options.scale!r}; there are {', '.join(SCALES)}")
     records, code = known(options.out or RECORDED)
     times, done, runs = Times(device_name(pick_device(None)), records), {r.config.hash for r in records}, []
-    for experiment in sorted(EXPERIMENTS.values(), key=lambda each: each.importance):
-        for config in experiment.configs(options.scale) if options.scale in experiment.scales else []:
+    for name, words, seeds in (*papers.FIRST, *((name, (), None) for name in EXPERIMENTS)):
+        experiment = find(name)
+        for config in experiment.configs(options.scale, seeds, words) if options.scale in experiment.scales else []:
             if config.hash in done:
                 continue
             done.add(config.hash)

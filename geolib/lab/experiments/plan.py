@@ -54,7 +54,6 @@ class Experiment:
     paper_setting : the fields of Config that the paper states
     chosen : what the paper does not state and how we chose it, a note under the table
     parts : mapping from a scale to the (row, data set) pairs that it runs, most important first, if these are not all
-    importance : lower comes first among the pending runs
     columns : mapping from a title to what makes a text of a line, "" or "-" for nothing; they follow the accuracies.
         ValueError where a scale has several data sets, which a line would mix.
     shows : what the columns show, where they take the place of the accuracies
@@ -73,7 +72,6 @@ class Experiment:
     paper_setting: Mapping[str, Any] = field(default_factory=dict)
     chosen: str = ""
     parts: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    importance: int = 3
     columns: Mapping[str, Callable[[Line], str]] = field(default_factory=dict)
     shows: str = ""
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)

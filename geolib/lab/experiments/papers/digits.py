@@ -63,7 +63,6 @@ POWERS = replace(
     rows={"rope-axial": Row("softmax")}
     | {f"power-{p}": Row(f"power {p}", "rope-axial+sympow", {"sympow": {"power": p}}) for p in (2, 4, 8)},
     against=tuple((f"power-{p}", "rope-axial") for p in (2, 4, 8)),
-    importance=4,
 )
 
 
@@ -72,7 +71,7 @@ def _precision(name: str, about: str, methods: Mapping[str, Row], like: Experime
     both, about = list(product(methods, ("float32", "bfloat16"))), f"products in float32 and in bfloat16: {about}"
     rows = {f"{m}.{x}": Row(f"{methods[m].title}, {x}", m, settings={"precision": x}) for m, x in both}
     pairs, seeds = tuple((f"{m}.bfloat16", f"{m}.float32") for m in methods), {"smoke": (0,), "cpu": (0, 1, 2)}
-    return Experiment(name, about, like.datasets[:1], rows, like.settings, seeds, pairs, importance=4)
+    return Experiment(name, about, like.datasets[:1], rows, like.settings, seeds, pairs)
 
 
 _BOTH = AXIAL | {"riemannformer": Row("RiemannFormer")}
@@ -278,7 +277,6 @@ LOCALITY_CIFAR10 = replace(
         "full": {**STATED, "width": 256, "mlp_ratio": 4.0, "augment": "crop-flip", "eval_every": 10},
     },
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
-    importance=4,
 )
 
 # Where the order of steps decides: boards on which a ball is tipped ---------------------------------------------------
@@ -317,7 +315,6 @@ DIAL = replace(
     rows={**_CURVED, **AXIAL, "rope-mixed": Row("RoPE-Mixed"), "liere": Row("LieRE")},
     parts={},
     against=(("compass", "compass-commuting"), ("compass", "compass-comb")),
-    importance=2,
 )
 
 EXPERIMENTS = (

@@ -90,7 +90,6 @@ CONTEXT = Experiment(
     settings=SETTINGS,
     seeds=SEEDS,
     chosen="Each model is tested at the context it was trained at; all of them on the same bytes.",
-    importance=1,
     shows="bits a byte on held-out books, by training context",
     lines={
         title: [row for row in _GRID if row.partition("@")[0] == f"{method}{power}"]
@@ -109,7 +108,6 @@ EXTRAPOLATION = replace(
     source="CS-F2",
     parts={scale: [(f"{m}@{c}", "books") for c in contexts for m in TITLES] for scale, contexts in _READ.items()},
     chosen="",
-    importance=2,
     shows="bits a byte on held-out books, by the context that is read, with N as trained or N as named",
     lines={},
     columns={
@@ -169,7 +167,6 @@ ABLATIONS = Experiment(
     settings=SETTINGS,
     seeds=SEEDS,
     parts={scale: [(row, "books") for row in _ORDER if scale in _APART[row].at] for scale in _ONE},
-    importance=2,
     shows="bits a byte, and the numbers that are carried from byte to byte",
     columns={
         "training, first part": column(lambda record: record.metrics[0]["train_loss"] / math.log(2), decimals),

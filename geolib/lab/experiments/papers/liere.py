@@ -145,7 +145,6 @@ CIFAR100 = Experiment(
         "The CPU scale's images and epochs were cut to the time there was; the size of the voxels and the noise on the "
         "clips were settled by short trials, LieRE8 among them."
     ),
-    importance=1,
     columns=BESIDE,
 )
 
@@ -161,7 +160,6 @@ SIZES = replace(
     seeds={"full": (0,)},
     parts={},
     paper={(row, WHOLE): x for row, x in zip(PRINTED, (63.9, 65.5, 68.8, 70.3, 70.0))},  # Source: LR-T1.
-    importance=5,
     columns={},
 )
 
@@ -183,7 +181,6 @@ RATES = Experiment(
     settings={"smoke": SMOKE, "laptop": {**LAPTOP, "epochs": 3, "train_size": 20_000, "eval_every": 3}},
     seeds={"smoke": (0,), "laptop": (0, 1, 2)},
     parts={"smoke": [(f"{row}@0.003", SMALL) for row in PRINTED], "laptop": [(row, WHOLE) for row in _RATED]},
-    importance=2,
     shows="training loss over the last epoch and top-1 test accuracy in %, by learning rate",
     lines={own.title: [f"{row}@{rate:g}" for rate in _RATES] for row, own in _TO_RATE.items()},
     columns={
@@ -212,7 +209,6 @@ LIERE_DIGITS = Experiment(
         "The paper has no digits. Settings are those of the other experiments on digits, but for two heads in place of "
         "four, so that blocks of 8 fill a head of 24 features, and for a class token, as in the paper."
     ),
-    importance=4,
     columns=BESIDE,
 )
 
@@ -231,7 +227,6 @@ BLOCKS = Experiment(
     settings=CIFAR100.settings,
     seeds={"smoke": (0,), "cpu": (0,), "full": (0,)},
     parts={scale: everywhere(of_widths(widths))[scale] for scale, widths in _WIDTHS.items()},
-    importance=2,
     **RELATIVITY,
 )
 
@@ -260,7 +255,6 @@ SHARING = replace(
         "Where nothing is shared every layer and head has generators of its own. In the authors' code all layers turn "
         "by the first layer's rotations: what it calls own per layer is our row shared by layers."
     ),
-    importance=3,
 )
 
 SHARES = (20, 40, 60, 70, 80, 100)  # percent; 70 is what the paper's sentence is about
@@ -309,7 +303,6 @@ MOTION = Experiment(
     settings={"smoke": {**_CLIPS, **_GLIMPSE}, "cpu": _CLIPS, "full": _FULL},
     seeds={"smoke": (0,), "cpu": (0, 1, 2), "full": (0, 1, 2)},
     chosen="The clips are rendered and stand in for UCF101: no number of the paper is theirs.",
-    importance=2,
     **RELATIVITY,
 )
 
@@ -347,7 +340,6 @@ VOXEL_BLOCKS = replace(
     seeds={"smoke": (0,), "cpu": (0,)},
     parts={},
     chosen="",
-    importance=3,
 )
 
 VOXEL_PATCHES = replace(
@@ -357,7 +349,6 @@ VOXEL_PATCHES = replace(
     source="LR-3D",
     rows={name: VOXELS.rows[name] for row in ("liere-8", "learned", "none") for name in (f"{row}@4", row)},
     against=tuple((f"{row}@4", row) for row in ("liere-8", "learned", "none")),
-    importance=4,
 )
 
 EXPERIMENTS = CIFAR100, SIZES, RATES, LIERE_DIGITS, DATA, BLOCKS, SHARING, VOXELS, VOXEL_BLOCKS, VOXEL_PATCHES, MOTION
