@@ -28,8 +28,9 @@ from geolib.recurrence import (
     recurrent_form,
     recurrent_step,
     softmax_form,
+    turns_of,
 )
-from geolib.rotations import block_diagonal, rotation_matrix
+from geolib.rotations import block_diagonal, document_frequencies, rotation_matrix
 from geolib.sympow import lift
 
 FORMS = {
@@ -126,6 +127,19 @@ def test_a_sequence_may_be_cut_anywhere_and_continued_from_the_state(shape, cut,
             outputs.append(attended.output)
         assert_close(torch.cat(outputs, 2), whole.output, rtol=1e-6, atol=1e-8)
         assert_close(state, last)
+
+
+def test_all_forms_agree_with_rotary_embeddings():  # CS-P1, CS-rot, CS-Rk
+    q, k, v, _, _ = inputs(batch=1, heads=1, dim=6)
+    theta = document_frequencies(6, 100.0).double()
+    R = block_diagonal(rotation_matrix(theta[:, 0]))
+    R_to = torch.stack([torch.linalg.matrix_power(R, m) for m in range(q.shape[2])])
+    turned = [torch.einsum("mij,bhmj->bhmi", R_to, x) for x in (q, k)]
+    scores = (turned[0] @ turned[1].mT).tril() ** 2
+    wanted = scores / scores.sum(-1, keepdim=True) @ v
+    turns = turns_of(torch.ones(q.shape[:3]).double(), theta)
+    for form in FORMS.values():
+        assert_close(form(q, k, v, 2, None, turns).output, wanted)
 
 
 def test_a_state_that_has_turned_goes_on_without_turns_where_it_stands():  # CS-rec, CS-P1
