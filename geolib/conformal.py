@@ -17,7 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from geolib._checks import angle_dtype, as_widest, check_floating, check_last, check_matrices, check_positive, require
+from geolib._checks import (
+    angle_dtype,
+    as_widest,
+    check_floating,
+    check_last,
+    check_matrices,
+    check_positive,
+    require,
+    wide,
+)
 from geolib.rotations import block_diagonal, rotation_matrix
 
 # Scale laws ---------------------------------------------------------------------------------------------------------
@@ -233,7 +242,8 @@ def conformal_factor(matrix: Tensor) -> Tensor:
     >>> conformal_factor(torch.tensor([[0.0, -3.0], [3.0, 0.0]])).item()
     3.0
     """
-    return (matrix.square().sum((-1, -2)) / matrix.shape[-1]).sqrt()
+    squares = wide(matrix).square().sum((-1, -2))  # which a narrow dtype does not hold
+    return (squares / matrix.shape[-1]).sqrt().to(torch.result_type(matrix, 1.0))
 
 
 def conformal_deviation(matrix: Tensor) -> Tensor:

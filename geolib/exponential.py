@@ -46,6 +46,8 @@ def _size(A: Tensor) -> Tensor:
 
 def _squarings(A: Tensor) -> int:
     """How many halvings bring all eigenvalues within Taylor's reach; a fixed number where A cannot be read."""
+    while not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(A):
+        A = torch._C._functorch.get_unwrapped(A)  # inside vmap, grad and jvp: all that it stands for
     if A.numel() == 0 or not readable(A):
         return _FIXED_SQUARINGS if A.numel() else 0
     largest, reach = float(_size(A).max()), _TAYLOR[A.dtype][1]
@@ -100,7 +102,7 @@ def _expm1(A: Tensor, squarings: int) -> Tensor:
     if readable(A):
         return E
     far = _size(A[:, : A.shape[-1]]) > _TAYLOR[A.dtype][1] * 2**squarings
-    return E.masked_fill(far[:, None, None], math.nan)
+    return E * torch.where(far, math.nan, 1.0)[:, None, None].to(E.dtype)  # and the gradient, NaN too
 
 
 def _in_pieces(made: Callable[..., Tensor], A: Tensor, *others: Tensor) -> Tensor:

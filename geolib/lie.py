@@ -17,7 +17,16 @@ import math
 import torch
 from torch import Tensor
 
-from geolib._checks import angle_dtype, as_widest, check_floating, check_positive, check_skew, check_square, require
+from geolib._checks import (
+    angle_dtype,
+    as_widest,
+    check_floating,
+    check_positive,
+    check_skew,
+    check_square,
+    require,
+    wide,
+)
 from geolib._precision import full_precision
 from geolib.exponential import OPERATORS as OPERATORS
 from geolib.exponential import exp_skew as exp_skew
@@ -293,9 +302,10 @@ def small_rotation_error(A: Tensor) -> Tensor:
     >>> round(small_rotation_error(skew_matrix(torch.tensor([0.1]), 2)).item(), 4)  # 0.1^2 / 2
     0.005
     """
-    top = spectrum(A)[..., 0]
+    angle = spectrum(A)[..., 0]
+    top = torch.where(angle > 0, angle, 1.0)  # at 0 the derivative of hypot is NaN
     # The error grows with lambda: its square has the derivative 2 lambda (1 - cos lambda) >= 0.
-    return torch.hypot(2 * (top / 2).sin().square(), top - top.sin())
+    return torch.where(angle > 0, torch.hypot(2 * (top / 2).sin().square(), top - top.sin()), 0.0 * angle)
 
 
 def plane_weights(q: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
@@ -310,6 +320,7 @@ def plane_weights(q: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([-2.,  2.]), tensor([12.5000, 12.5000]))
     """
     check_skew(A, "A")
+    q, A = as_widest(q, A)
     angles, vectors = torch.linalg.eigh(1j * A)
     components = (vectors.mH @ q.to(vectors.dtype)[..., None])[..., 0]
     return angles, components.abs().square()
@@ -340,8 +351,8 @@ def relativity_defect(U: Tensor, V: Tensor) -> Tensor:
     >>> torch.allclose(relativity_defect(U, 3 * U), torch.zeros(4, 4, dtype=torch.float64))
     True
     """
-    U, V = as_widest(U, V)
-    return exp_skew(V).mT @ exp_skew(U) - exp_skew(U - V)
+    (U, V), dtype = map(wide, (U, V)), torch.promote_types(U.dtype, V.dtype)  # it cancels: the result is of U V's size
+    return (exp_skew(V).mT @ exp_skew(U) - exp_skew(U - V)).to(dtype)
 
 
 def first_order_defect(V: Tensor, change: Tensor) -> Tensor:
@@ -358,11 +369,11 @@ def first_order_defect(V: Tensor, change: Tensor) -> Tensor:
     for matrix, argument in ((V, "V"), (change, "change")):
         check_floating(matrix, argument)
         check_skew(matrix, argument)
-    n = V.shape[-1]
+    (V, change), n, dtype = map(wide, (V, change)), V.shape[-1], torch.promote_types(V.dtype, change.dtype)
     # exp of this block triangle holds exp(V) and, above it, the derivative of exp at V along the change.
     both = torch.cat([torch.cat([V, change], -1), torch.cat([torch.zeros_like(V), V], -1)], -2)
     E = torch.matrix_exp(both)
-    return E[..., :n, :n].mT @ E[..., :n, n:] - change
+    return (E[..., :n, :n].mT @ E[..., :n, n:] - change).to(dtype)
 
 
 def shift_deviation(generators: Tensor, p: Tensor, q: Tensor, shift: Tensor) -> Tensor:

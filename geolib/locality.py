@@ -78,8 +78,13 @@ def squared_distances(positions: Tensor, precision: Tensor | None = None) -> Ten
     >>> squared_distances(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), torch.diag(torch.tensor([1.0, 4.0])))[0, 1].item()
     17.0
     """
-    u = whiten(positions, precision)
+    u = whiten(_near(positions), precision)
     return (u.unsqueeze(-2) - u.unsqueeze(-3)).square().sum(-1)
+
+
+def _near(positions: Tensor) -> Tensor:
+    """Positions, whole ones from the first on: a float would round large ones, and differences are all that counts."""
+    return positions if positions.is_floating_point() else positions.long() - positions[:1].long()
 
 
 def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None = None) -> Tensor:
@@ -92,7 +97,7 @@ def log_attenuation(positions: Tensor, sigma: Tensor, precision: Tensor | None =
     >>> log_attenuation(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0])).tolist()
     [[0.0, -2.0], [-2.0, 0.0]]
     """
-    positions = positions.to(angle_dtype(positions, sigma, precision))
+    positions = _near(positions).to(angle_dtype(positions, sigma, precision))
     return -squared_distances(positions, precision) * _rate(sigma, positions).unsqueeze(-1)
 
 
@@ -152,7 +157,8 @@ def _rate(sigma: Tensor, positions: Tensor) -> Tensor:
     if not torch.compiler.is_compiling():
         good = bool(((sigma > 0) & sigma.isfinite()).all())
         require(good, "sigma", "a width that is not a finite number above 0", "widths must be finite and above 0")
-    return 0.5 * sigma.to(angle_dtype(sigma, positions)) ** -2
+    sigma = sigma.to(angle_dtype(sigma, positions))
+    return 0.5 * (sigma**-2).clamp(max=torch.finfo(sigma.dtype).max)  # not inf, which times a distance of 0 is NaN
 
 
 # Three literal forms ------------------------------------------------------------------------------------------------
@@ -199,7 +205,7 @@ def focused_attention(
     [0.567668, 0.567668]
     """
     front = _tokens_in_front(q, positions)
-    omega = attenuation(positions.to(angle_dtype(q, k, v, positions)), sigma, precision)
+    omega = attenuation(_near(positions).to(angle_dtype(q, k, v, positions)), sigma, precision)
     omega = F.pad(omega, (front, 0, front, 0), value=1.0)
     weights, wide = as_widest(attention_weights(q, k, attenuation=omega), v)
     return (weights @ wide).to(q.dtype)
@@ -351,7 +357,7 @@ def fused_focused_attention(
     require(v.shape[:-1] == q.shape[:-1], "v", v.shape, lambda: f"q and k have shape {tuple(q.shape)}")
     _tokens_in_front(q, positions)
     dtype = angle_dtype(q, k, v, positions, sigma, precision)
-    positions = positions.to(dtype)
+    positions = _near(positions).to(dtype)
     rate, u = _rate(sigma, positions), whiten(positions, precision)
     _check_heads(rate, 1, q, "sigma")
     _check_heads(u, 2, q, "precision")

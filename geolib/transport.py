@@ -370,4 +370,4 @@ def _column(log_factor: Tensor) -> Tensor:
 
 def _act(matrices: Tensor, x: Tensor) -> Tensor:
     """One matrix a token on one vector a token, in x's dtype; (tokens, d, d) and (..., tokens, d)."""
-    return torch.einsum("mij,...mj->...mi", matrices, x.to(matrices.dtype)).to(x.dtype)
+    return torch.einsum("mij,...mj->...mi", *as_widest(matrices, x)).to(x.dtype)

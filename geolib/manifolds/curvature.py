@@ -81,10 +81,11 @@ def sectional_curvature(chart: Chart, points: Tensor, u: Tensor, v: Tensor) -> T
     """
     u, v, g = coordinates(u, chart.dim, "u"), coordinates(v, chart.dim, "v"), chart.metric_at(points)
     uu, uv, vv = (torch.einsum("...i,...ij,...j->...", a, g, b) for a, b in ((u, u), (u, v), (v, v)))
-    area = uu * vv - uv**2
-    require(bool((area > 1e-14 * uu * vv).all()), "v", "a multiple of u", "u and v must span a plane")
+    v = v - (uv / uu)[..., None] * u  # at right angles nothing cancels
+    high = torch.einsum("...i,...ij,...j->...", v, g, v)
+    require(bool((high > 1e-14 * vv).all()), "v", "a multiple of u", "u and v must span a plane")
     bent = torch.einsum("...lkij,...k,...i,...j->...l", riemann(chart, points), v, u, v)
-    return torch.einsum("...i,...ij,...j->...", u, g, bent) / area
+    return torch.einsum("...i,...ij,...j->...", u, g, bent) / (uu * high)
 
 
 def gaussian_curvature(chart: Chart, points: Tensor) -> Tensor:

@@ -184,9 +184,10 @@ def _first_velocity(chart: Chart, polygon: Tensor) -> Tensor | None:
         if solved is None:  # the curve bends too much for so few nodes
             continue
         velocity = (first @ solved)[:, 0]
-        error = torch.inf if before is None else (velocity - before).abs().max()
-        if error <= 10 * (chart.atol + chart.rtol * velocity.abs().max()):
-            return velocity
+        if before is not None:
+            error, size = (velocity - before).abs().amax(-1), velocity.abs().amax(-1)  # of each curve
+            if bool((error <= 10 * (chart.atol + chart.rtol * size)).all()):
+                return velocity
         coefficients, before = torch.linalg.solve(at_nodes, solved), velocity
     return None
 
@@ -213,7 +214,7 @@ def _least(chart: Chart, x: Tensor, degree: int) -> Tensor | None:
             return None
         step = torch.cholesky_solve(slope.reshape(batch, -1, 1), root).reshape(slope.shape)
         x[:, 1:-1] -= step
-        if step.abs().max() <= 1e-9 * x.abs().max():  # the next step would be its square
+        if bool((step.abs().amax((1, 2)) <= 1e-9 * x.abs().amax((1, 2))).all()):  # the next would be its square
             return x
     return None
 

@@ -130,6 +130,8 @@ def solve(
     """Integrate a system from times[0] on: its states at the times it reached, and the last time it reached."""
     from scipy.integrate import solve_ivp
 
+    graph = start.requires_grad and torch.is_grad_enabled()
+    require(not graph, "point or velocity", "a tensor with a gradient", "SciPy solves this and passes none: detach it")
     calls = itertools.count()
 
     def flat_rate(t: float, y: Any) -> Any:
