@@ -116,6 +116,7 @@ def test_conformal_matrix_scales_every_inner_product_alike():  # CS-1
 def test_factor_and_deviation_recognise_conformal_matrices():  # CS-1
     orthogonal = torch.linalg.qr(double(4, 5, 5)).Q
     assert_close(conformal.conformal_factor(0.3 * orthogonal), vec(0.3).expand(4))
+    assert conformal.conformal_factor(300 * torch.eye(2).half()).item() == 300  # whose square float16 has not
     assert conformal.conformal_deviation(0.3 * orthogonal).max() < 1e-14
     # diag(1, 2): s^2 = 5/2, so the gram matrix over s^2 is diag(2/5, 8/5).
     assert conformal.conformal_deviation(torch.diag(vec(1, 2))).item() == pytest.approx(0.6)

@@ -194,6 +194,8 @@ def test_a_small_rotation_is_identity_plus_generator_up_to_half_the_squared_angl
         bound = (t * float(lie.spectrum(A)[0])) ** 2 / 2
         assert literal <= bound * (1 + 1e-6)
         assert t > 1e-3 or math.isclose(literal, bound, rel_tol=1e-4)
+    still = torch.zeros(n, n, dtype=torch.float64, requires_grad=True)
+    close(torch.autograd.grad(lie.small_rotation_error(still), still)[0], torch.zeros(n, n).double())
 
 
 @modest
@@ -203,6 +205,7 @@ def test_the_score_at_a_distance_is_a_sum_of_cosines(n, seed):  # NT-4
     angles, weights = lie.plane_weights(q, A)
     for distance in (0.0, 0.3, 2.0, 11.0):
         close((weights * (angles * distance).cos()).sum(), q @ expm(distance * A) @ q, 1e-11)
+    close(lie.plane_weights(q, A.float())[1].sum(), q @ q, 1e-11)  # in the wider dtype
 
 
 def test_large_angles_are_local_and_small_angles_are_long_range():  # NT-4: the reverse of the notes' reading
@@ -267,6 +270,9 @@ def test_the_first_order_defect_is_the_derivative_and_the_series_of_ad():  # LR-
         assert missed < 0.03 if size == 0.01 else missed > 0.2
         plus, minus = (lie.relativity_defect(far + step * change, far) for step in (1e-5, -1e-5))
         close(lie.first_order_defect(far, change), (plus - minus) / 2e-5, 1e-7)
+    small = 1e-5 * V, 1e-5 * change  # of the size of their product, which float32 keeps
+    for defect in (lie.relativity_defect, lie.first_order_defect):
+        assert_close(1e10 * defect(*(x.float() for x in small)), 1e10 * defect(*small).float(), rtol=1e-5, atol=1e-5)
 
 
 SKEW_ALONE = [lie.exp_skew, lie.exp_pade, lie.cayley, lie.exp_isoclinic, lie.isoclinic_parts, lie.spectrum]
@@ -385,6 +391,10 @@ def test_rotations_at_positions_are_differentiated_twice_and_seen_through_by_tra
     close(torch.func.jvp(placed, (generators,), (tangents,))[1], (slope * tangents).sum(), 1e-9)
     looked_up = lambda A: (lie.position_rotations(positions.double(), A) * weights).sum().sin()  # noqa: E731
     close(torch.func.grad(looked_up)(generators), slope, 1e-9)
+    far = 1e5 * generators  # more squarings than a GPU takes unread
+    close(torch.func.vmap(lie.exp_skew)(far), lie.exp_skew(far))
+    turned = lambda A: (lie.exp_skew(A) * weights[:2]).sum()  # noqa: E731
+    close(torch.func.grad(turned)(far), torch.autograd.functional.jacobian(turned, far))
 
 
 def test_one_matrix_of_a_batch_that_is_not_skew_is_refused():  # LR-A1

@@ -33,6 +33,15 @@ def gaussian(positions, sigma, precision):
 # The Gaussian -------------------------------------------------------------------------------------------------------
 
 
+def test_whole_positions_keep_their_distances_and_narrow_widths_their_diagonal():  # RF-21, RF-22
+    near, sigma = torch.tensor([[0], [60], [7]]), torch.tensor([60.0])
+    q, k, v = torch.randn(3, 1, 1, 3, 4)
+    assert_close(locality.attenuation(1_700_000_000 + near, sigma), locality.attenuation(near.float(), sigma))
+    for focused in (locality.focused_attention, locality.fused_focused_attention):
+        assert_close(focused(q, k, v, 1_700_000_000 + near, sigma), focused(q, k, v, near.float(), sigma))
+    assert_close(locality.attenuation(near, torch.tensor([1e-20])), torch.eye(3))
+
+
 @given(axes=st.integers(1, 3), tokens=st.integers(1, 6))
 @settings(deadline=None, max_examples=15)
 def test_attenuation_is_the_gaussian_of_the_distance_of_a(axes, tokens):  # RF-21

@@ -163,6 +163,7 @@ def test_sectional_curvature_depends_on_the_plane_alone():  # RF-FLAT
     solved(first, mf.sectional_curvature(SKEWED, point, 2 * v - u, 3 * u + v))
     long = vec(1e-9, 1, 1e9)[:, None]  # and not on lengths, each vector's own
     solved(mf.sectional_curvature(SKEWED, point, long * u, long.flip(0) * v), first.expand(3))
+    solved(mf.sectional_curvature(SKEWED, point, u, u + 1e-6 * v), first)
     assert (first - mf.sectional_curvature(SKEWED, point, u, v + vec(1, 0, 0))).abs() > 1e-3
 
 
@@ -358,8 +359,8 @@ def test_random_pairs_of_the_sphere_have_their_distance(radius):  # RF-PT
 
 
 def test_a_batch_of_pairs_has_the_distance_of_each():  # at one place, near and far, in lengths of many sizes
-    start = torch.stack([vec(0, 1), vec(0, 1), vec(0, 1e-5), vec(0, 1)])
-    end = torch.stack([vec(0, 1), vec(4, 1), vec(3e-5, 2e-5), vec(0.1, 1)])
+    start = torch.stack([vec(0, 1), vec(0, 1), vec(0, 1e-5), vec(0, 1), vec(0, 1e-3), vec(0, 1e7)])
+    end = torch.stack([vec(0, 1), vec(4, 1), vec(3e-5, 2e-5), vec(0.1, 1), vec(0.05, 1e-3), vec(1e7, 1e7)])
     expected = (1 + (end - start).square().sum(-1) / (2 * start[:, 1] * end[:, 1])).acosh()
     solved(mf.distance(mf.half_plane(), start, end), expected)
     moved = (mf.half_plane_to_disk(x[[1, 3]]) for x in (start, end))
@@ -385,6 +386,11 @@ def test_the_shortest_way_goes_round_a_summit_in_any_unit():
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_scipy_solves_refuses_a_gradient_which_it_would_drop():
+    with pytest.raises(ValueError, match="got a tensor with a gradient"):
+        mf.exponential(mf.half_plane(), vec(0, 1), vec(0.1, 0.2).requires_grad_())
 
 
 def test_a_way_that_leaves_the_chart_is_refused():

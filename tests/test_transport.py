@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from geolib import transport
 from geolib.encodings import build
+from geolib.lie import skew_matrix
 from geolib.rotations import grid_positions, mixed_matrix, rotate_pairs
 
 PLANES, DIM = 4, 8
@@ -259,6 +260,12 @@ def test_transpose_for_inverse_inverts_every_scale_of_a_matrix_metric(make):  # 
 
 
 # Learnable parts, precision, errors ---------------------------------------------------------------------------------
+
+
+def test_wide_queries_keep_their_digits_beside_a_narrow_generator():  # RF-9
+    (q, k), preset = double(2, 3, 4), transport.skew_preset(torch.tensor(0.0), skew_matrix(torch.ones(6), 4))
+    first = preset.scores(q, k, torch.arange(3.0))[0, 0]  # of the token at 0 nothing turns
+    assert_close(first, q[0] @ k[0], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", presets())
