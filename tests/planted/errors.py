@@ -270,7 +270,7 @@ FINDINGS = {
         (
             *NUMBERS,
             """glance-check laptop-check-both found-check-told found-check-verdicts holm-check cpu-blur-check
-            found-fades cpu-scales-check full-cold-check full-found-check""",
+            found-fades parts-check parts-check-images full-cold-check full-found-check""",
         ),
         (BENCH, shaken_by(1e6), "full-card-check"),
     ],
@@ -279,7 +279,7 @@ FINDINGS = {
             *NUMBERS,
             """glance-check one-seed-check one-seed-check-changes laptop-check found-check found-check-widths
             found-check-seed found-check-resized found-check-none found-check-digits found-check-shuffled
-            found-check-films found-check-holm found-check-none-holm""",
+            found-check-films found-check-holm""",
         ),
         ("geolib.lab.records.Record.accuracy", times(0.9), "speed-check"),
         ("share", times(1.1), "found-check-rates"),
