@@ -270,7 +270,7 @@ FINDINGS = {
         (
             *NUMBERS,
             """glance-check laptop-check-both found-check-told found-check-verdicts holm-check cpu-blur-check
-            found-fades parts-check parts-check-images full-cold-check full-found-check""",
+            found-fades parts-check full-cold-check full-found-check""",
         ),
         (BENCH, shaken_by(1e6), "full-card-check"),
     ],
