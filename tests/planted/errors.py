@@ -264,7 +264,7 @@ FINDINGS = {
     ],
     "10_connection": [
         (*NUMBERS, "record-check record-check-leads record-check-known dial-check-leads dial-check-order"),
-        (BENCH, shaken_by(0.9), "follow-check-read follow-check-late follow-check-gains"),
+        (BENCH, shaken_by(0.9), "follow-check-read follow-check-gains"),
     ],
     "11_riemannformer": [
         (
