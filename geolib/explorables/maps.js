@@ -149,7 +149,7 @@ const METHODS = { // what each is called, and what sliding the sentence does to 
   sines: ["sines", "only special weights would make it stand still."],
   learned: ["learned", "each place adds its own vector, up to the table's end."],
   rope: ["RoPE", "both words turn, their difference is left."],
-  alibi: ["ALiBi", "only steps apart cost."],
+  alibi: ["ALiBi", "distance alone costs."],
   xpos: ["xPos", "what the query loses, the key gains."],
   riemannformer: ["RiemannFormer", "a step multiplies every score by one number."],
   liere: ["LieRE", "along a line turns add up, as RoPE's."],
