@@ -26,9 +26,9 @@ CPU: dict[str, Any] = {**MODEL, "epochs": 5, "batch": 50, "augment": "crop-flip"
 SMOKE: dict[str, Any] = {**CPU, "layers": 1, "epochs": 1, "train_size": 128, "test_size": 64}
 # All images and classes, the CPU scale's model, a sixteenth of the epochs. `verdict` of 95 % intervals of differences
 # at equal seeds and one rate, as in the paper: settled before the second seed. Before the fourth: the paper's five rows
-# get ten seeds, which nobody reads before all are whole (until then they lie in ``book/waiting``), other rows three.
-# Verdicts and Holm's ten pairs are of ten seeds; what they turn is told with seeds 3 to 9 alone beside it. Only these
-# have the authors' spacing: four rows, extended less rescaled positions at 48 pixels, a family of four by their sign.
+# get ten seeds, which nobody reads before all are whole, other rows three. Verdicts and Holm's ten pairs are of ten
+# seeds; what they turn is told with seeds 3 to 9 alone beside it. Only these have the authors' spacing: four rows,
+# extended less rescaled positions at 48 pixels, a family of four by their sign.
 LAPTOP: dict[str, Any] = {**CPU, "epochs": 12, "batch": 100, "train_size": None, "test_size": None}
 
 
